@@ -172,7 +172,7 @@ impl CallStage {
 pub struct Answer {
     /// The requested outputs, each with the index of its function and its name.
     pub outputs: Vec<(usize, String, Value)>,
-    /// Where the time went.
+    /// How long each phase of the call took.
     pub timing: Timing,
     /// How often it was preempted.
     pub preemptions: u32,

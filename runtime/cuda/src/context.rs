@@ -80,7 +80,8 @@ impl Context {
         self.driver().check(name, call(&self.driver().functions))
     }
 
-    /// The same without an error: if the context is broken, its handles are gone anyway.
+    /// Like `call`, to free a handle. Ignores errors: if the context is broken, its handles are
+    /// gone.
     pub(crate) fn release(&self, call: impl FnOnce(&Functions) -> Status) {
         if self.enter().is_ok() {
             call(&self.driver().functions);

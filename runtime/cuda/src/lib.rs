@@ -1,4 +1,4 @@
-//! The CUDA driver, loaded at run time: building needs nothing of CUDA.
+//! The CUDA driver, loaded at run time: the build needs no CUDA toolkit.
 //!
 //! - [`Driver`]: the loaded library. [`functions`](self) lists the entry points in use; their types
 //!   come from the table of `runtime/cuda-api`.

@@ -17,10 +17,10 @@ pub trait Constants {
     /// domains, and its bytes never appear in another constant.
     fn release_constant(&mut self, _at: DeviceOffset) {}
 
-    /// Whether all constants were lost since the last call: on devices that keep them in an
-    /// executor's memory, they are lost with the executor. Until this was called, no domain gets
-    /// new memory; afterwards the caller has to write the constants again. The completion
-    /// descriptor becomes readable when constants are lost.
+    /// Whether all constants were lost since the last call. A device that keeps constants in an
+    /// executor's memory loses them with the executor. No domain gets new memory until this is
+    /// called; the caller then writes the constants again. The completion descriptor becomes
+    /// readable when constants are lost.
     fn take_constants_lost(&mut self) -> bool {
         false
     }

@@ -10,7 +10,7 @@ use atoll_core::DeviceOffset;
 pub enum DomainState {
     /// Modules can be launched.
     Ready,
-    /// Modules cannot be launched now, but soon: the process is being started or replaced.
+    /// Modules cannot be launched yet: the process is being started or replaced.
     Restarting,
     /// Modules cannot be launched for a while, because the process died repeatedly; the text is the
     /// last cause.
@@ -19,9 +19,9 @@ pub enum DomainState {
 
 /// Keeps domains apart. A device that runs everything in one process uses the defaults.
 pub trait Domains {
-    /// The number that, added to an offset in memory, names that offset in the domain; offsets of
-    /// constants are the same for all domains. It changes when the domain loses its memory, and
-    /// launches and transfers with the old number are refused from then on.
+    /// The base of the domain's memory: added to an offset in memory, it names that offset in this
+    /// domain. Offsets of constants are the same for all domains. The base changes when the domain
+    /// loses its memory; launches and transfers with the old base are refused from then on.
     fn domain(&mut self, _name: &str) -> Result<DeviceOffset, DeviceError> {
         Ok(DeviceOffset(0))
     }

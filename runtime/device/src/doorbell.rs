@@ -116,8 +116,8 @@ impl FdBell {
             return false;
         }
         if rustix::io::read(&self.fd, &mut [0u8; 8]).is_ok() {
-            // A swap, not a store: a thread that rang and still saw the flag set has published
-            // before, and the caller's next look must see that.
+            // A swap, not a store. A thread that found the flag set published its work before it
+            // rang; the swap makes that work visible to the caller's next look.
             flag.swap(0, SeqCst);
         }
         true

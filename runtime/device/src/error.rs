@@ -11,7 +11,7 @@ pub enum DeviceError {
     /// The device does not exist or cannot be used; the text gives the reason and the remedy.
     #[error("{0}")]
     Unavailable(String),
-    /// The driver failed a call that should have worked; the text is the driver's.
+    /// A driver call failed unexpectedly; the text is the driver's.
     #[error("the device's driver refuses: {0}")]
     Driver(String),
     /// The device is lost: after a sticky error, or because its executor died.
@@ -34,7 +34,7 @@ pub enum DeviceError {
         /// Size of the memory.
         memory_bytes: u64,
     },
-    /// The operating system failed a call.
+    /// A system call failed.
     #[error("cannot {what}: {source}")]
     Os {
         /// What was attempted, such as `reserve device memory`.

@@ -1,8 +1,9 @@
 //! Constants in memory files of their own, and the address range in which kernels see them.
 //!
-//! One file per constant makes it possible to map some constants into a process and not others: a
-//! process that has a descriptor of a file can map all of the file. The engine writes through the
-//! file descriptor and maps nothing, since writing to pages not yet allocated is faster that way.
+//! A process that has a descriptor of a file can map all of the file. Each constant therefore has a
+//! file of its own, so that a process can map some constants and not others. The engine writes
+//! through the file descriptor and maps nothing, since writing to pages not yet allocated is faster
+//! that way.
 
 use crate::shm::Mapping;
 use rustix::fs::{MemfdFlags, Mode, OFlags};

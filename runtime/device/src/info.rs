@@ -21,8 +21,8 @@ pub struct DeviceInfo {
     pub constants_base: DeviceOffset,
     /// Bytes reserved for constants.
     pub constants_bytes: u64,
-    /// Constants begin at multiples of this and their sizes are multiples of it: the unit in which
-    /// they can be mapped into a domain.
+    /// The alignment of constants: their offsets and their sizes are multiples of it. It is the
+    /// unit in which constants are mapped into a domain.
     pub constants_granule: u64,
     /// Shared memory per block in bytes.
     pub shared_bytes_max: u32,
@@ -33,8 +33,8 @@ pub struct DeviceInfo {
     pub can_abort: bool,
     /// Device queues for tasks; queue 0 has the highest priority.
     pub queues: u32,
-    /// Whether these queues are followed by as many paired queues, one for each, of the same
-    /// priority, so that two branches of one task run side by side.
+    /// Whether these queues are followed by as many paired queues: one for each queue, with the
+    /// same priority. Two branches of one task run side by side in a queue and its paired queue.
     pub paired_queues: bool,
     /// The sets of compute units that a lane may have.
     pub lane_units: LaneUnits,
@@ -49,8 +49,9 @@ pub struct DeviceInfo {
     pub host_cpus: Vec<usize>,
 }
 
-/// A range of addresses that is aligned to its size, a power of two, on the device as well. It
-/// contains nothing but what its name says, so a fence that confines addresses to it
+/// A range of addresses. Its size is a power of two, and its base is a multiple of its size, both
+/// as an offset and as an address on the device. It holds either the memory of a domain or the
+/// constants, and nothing else. So a fence that confines addresses to it
 /// ([`atoll_kgraph::fence_params`]) confines a kernel to its own memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressRange {

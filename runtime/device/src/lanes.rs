@@ -54,8 +54,8 @@ impl Lane {
     }
 }
 
-/// Divides the compute units of a device into lanes. On a device that cannot be divided, which uses
-/// the defaults, all queues form one lane of all compute units, [`LaneId::DEFAULT`].
+/// Divides the compute units of a device into lanes. A device that cannot be divided uses the
+/// defaults: all its queues and compute units form one lane, [`LaneId::DEFAULT`].
 ///
 /// The default lane keeps its queues, [`crate::DeviceInfo::queues`] and their paired queues, and
 /// all compute units. Other lanes get queues beyond these.

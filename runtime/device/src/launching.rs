@@ -12,9 +12,9 @@ use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
 /// within its queue, even if the device is lost. A launch occupies its slot of the device queue
 /// until its completion is taken.
 pub trait Launching {
-    /// Announces that launches will carry this epoch word, or share kernels with launches that do.
-    /// The device now decides where all of them read it. Not needed for a task whose kernels run
-    /// alone.
+    /// Announces an epoch word before launches carry it, or share kernels with launches that carry
+    /// it. The device decides now where all these launches read the word. Not needed for a task
+    /// that shares no kernel with other tasks.
     fn watch_epoch(&mut self, _word: DeviceOffset) {}
 
     /// Sets an epoch word, so that queued launches of older epochs exit. Never waits.
@@ -30,10 +30,10 @@ pub trait Launching {
     /// called if [`DeviceInfo::can_abort`](crate::DeviceInfo::can_abort). Never waits.
     fn abort(&mut self, _queue: QueueId, _launch: LaunchId) {}
 
-    /// Stops running blocks of a launch whose epoch was raised, if waiting for their end would take
-    /// longer. `blocks` is the number of more urgent blocks that need compute units; at most as
-    /// many compute units are stopped. This is a hint: [`Launching::submit`] does the same for its
-    /// own launch, but later. Never waits.
+    /// Stops running blocks of a launch whose epoch was raised, if that is faster than waiting for
+    /// their end. `blocks` is the number of more urgent blocks that need compute units; at most
+    /// that many compute units are stopped. This is a hint: [`Launching::submit`] does the same
+    /// later, for the launch that it submits. Never waits.
     fn interrupt(&mut self, _queue: QueueId, _launch: LaunchId, _blocks: u64) {}
 
     /// Kills the process that runs a launch, and everything else in it, because the launch hangs.

@@ -9,7 +9,7 @@ pub enum LossCause {
     Died(String),
     /// It reported that it cannot continue; the text is its reason.
     GaveUp(String),
-    /// It exceeded a time limit and was killed; the text says which.
+    /// It exceeded a time limit and was killed; the text names the limit.
     Hung(String),
     /// It broke the protocol of the rings, of shared memory or of the channel, and was killed; the
     /// text names the rule.

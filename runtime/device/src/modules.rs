@@ -47,8 +47,8 @@ pub trait Modules {
     /// Unloads code that no launch in flight uses.
     fn unload_module(&mut self, module: ModuleId);
 
-    /// Blocks of a kernel that fit on a compute unit at once, if the device reports it. Otherwise a
-    /// compute unit runs one block at a time.
+    /// How many blocks of a kernel fit on a compute unit at once; `None` if the device does not
+    /// report it. A compute unit then runs one block at a time.
     fn occupancy(&self, _module: ModuleId, _kernel: u32) -> Option<u32> {
         None
     }

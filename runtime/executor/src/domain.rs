@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Executors that may be lost while they load a module for the first time, before the module is
-/// refused. One loss may have had another cause.
+/// How many lost executors are tolerated while a module is loaded for the first time; the next loss
+/// refuses the module. A single loss may have had another cause.
 const LOAD_LOSSES_MAX: u32 = 1;
 
 #[derive(Debug)]
@@ -102,7 +102,7 @@ impl Domain {
         self.memory.as_ref().map_or(NUMBERS_MAX, |memory| memory.number)
     }
 
-    /// Tells its executor, if there is one, to map constants.
+    /// Tells the domain's executor, if there is one, to map constants.
     pub(super) fn show(&self, constants: impl Iterator<Item = DeviceOffset>, store: &ConstantStore) {
         if let Some(executor) = self.executor() {
             executor.begin_show(constants.filter_map(|at| Some((at, store.get(at)?))));
@@ -134,7 +134,8 @@ impl Domain {
         }
     }
 
-    /// The public state of its executor, if it has one or has lost one.
+    /// The executor of the domain, or why it is not running; `None` if the domain needs no
+    /// executor.
     pub(super) fn process(&self) -> Option<ExecutorProcess> {
         let process =
             ExecutorProcess { domain: self.name.clone(), losses: self.losses_ever, ..ExecutorProcess::default() };

@@ -31,6 +31,9 @@
 //! is killed after [`ExecutorConfig::answer_within`], or [`ExecutorConfig::load_within`] if it
 //! loads code.
 //!
+//! Not here: the devices themselves (`atoll-device-host`, `atoll-device-cuda`), and scheduling,
+//! which is the engine's.
+//!
 //! Start reading at [`ExecutorPool`], then `device` (daemon) and `serve` (executor).
 
 mod channel;

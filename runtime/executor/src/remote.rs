@@ -117,7 +117,7 @@ impl RemoteMemory {
                 self.executor.end(LossCause::ProtocolViolation("its memory is smaller than it reported".to_owned()));
                 Err(self.gone())
             }
-            // It ends now and reports the reason.
+            // The executor ends now and reports the reason.
             Some(Status::Failed) => Err(self.gone()),
             None => {
                 self.executor.end(LossCause::ProtocolViolation("it sent an invalid answer to a transfer".to_owned()));

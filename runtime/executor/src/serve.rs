@@ -44,9 +44,9 @@ pub enum ServeError {
     },
 }
 
-/// Runs launches on a device of one of these kinds, for the daemon at the other end of the standard
-/// input, until the daemon closes it. Call it in a process that does nothing else and ends when
-/// this returns.
+/// Connects to the daemon over standard input and runs launches for it, on a device of one of these
+/// kinds, until the daemon closes the connection. Call it in a process that does nothing else and
+/// ends when this returns.
 ///
 /// # Errors
 /// If there is no daemon, it breaks the protocol, or the device cannot run.

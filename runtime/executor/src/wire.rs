@@ -59,10 +59,10 @@ pub(crate) enum Order {
     Unload { module: u32 },
     /// Maps constants read-only; there is a descriptor for each.
     Show { constants: Vec<ConstantRange> },
-    /// Raises an epoch word in memory of the device's own that no launch has carried yet.
+    /// Raises an epoch word that no launch has carried yet, on a device with memory of its own.
     Raise { word: u64, epoch: u32 },
-    /// Opens a lane of a device with memory of its own, with its queues, whether half of them are
-    /// paired queues, and its compute units.
+    /// Opens a lane on a device with memory of its own: its queues, whether half of them are paired
+    /// queues, and its compute units.
     OpenLane { lane: u32, queues: Range<u32>, paired_queues: bool, units: Range<u32> },
     /// Closes a lane whose queues are empty.
     CloseLane { queues: Range<u32> },

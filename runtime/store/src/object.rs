@@ -32,7 +32,7 @@ pub struct ObjectInfo {
     pub digest: Digest,
     /// Its size.
     pub bytes: u64,
-    /// The class that it is stored for; real-time objects leave memory last.
+    /// The class that it is stored for; real-time objects are evicted from memory last.
     pub class: Class,
     /// Its type and shape.
     pub form: Option<Form>,

@@ -9,6 +9,8 @@
 //! Not here: the command line as a whole, and commands that do not measure. Both are in
 //! `tools/atoll`, which uses this crate.
 //!
+//! Start reading at [`commands`].
+//!
 //! # Invariants
 //!
 //! - Compared variants run alternately, in the same process or on the same machine, so that

@@ -124,9 +124,9 @@ impl Profiled<'_> {
 }
 
 /// Upper bounds of the duration of a wave with 1, 2, … blocks per compute unit, from a launch that
-/// took `total_ns` alone. Launches always run all blocks, so only the fullest wave is measured: a
-/// wave with fewer blocks takes at most as long, and one with more blocks at most proportionally
-/// longer.
+/// took `total_ns` alone. A launch always runs all its blocks, so only the fullest wave is
+/// measured. A wave with fewer blocks takes at most as long; a wave with more blocks takes longer,
+/// at most in proportion to its blocks.
 fn waves(total_ns: u64, blocks: u64, occupancy: u64, compute_units: u64) -> Vec<u64> {
     let wave_ns = (total_ns / blocks.div_ceil(occupancy * compute_units).max(1)).max(1);
     let fullest = blocks.div_ceil(compute_units).clamp(1, occupancy);

@@ -1,11 +1,12 @@
-//! Chunks: the blocks that compute units ran, for observers. Each compute unit has a ring in the
-//! shared memory.
+//! Chunks, for observers: the blocks that each compute unit ran. Each compute unit has a ring in
+//! the shared memory.
 //!
-//! Only its compute unit writes a ring, always, and overwrites the oldest records when the ring is
-//! full: a slow reader never delays a compute unit. A record is a cache line that starts with its
+//! The compute unit is the only writer of its ring. It overwrites the oldest records when the ring
+//! is full, so a slow reader never delays it. A record is a cache line that starts with its
 //! sequence number. The number is zero while the record is being written, and the reader checks it
-//! before and after reading. The reader validates everything: a count that goes backwards, invalid
-//! records and wrong sequence numbers lose chunks of this compute unit and affect nothing else.
+//! before and after reading. The reader validates everything: after a count that goes backwards, an
+//! invalid record or a wrong sequence number, chunks of this compute unit are lost, and nothing
+//! else is affected.
 
 use crate::record::{ChunkEnd, ChunkRecord, ComputeUnitUse};
 use crate::shm::Region;
@@ -13,8 +14,8 @@ use atoll_core::{LaunchId, QueueId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// Chunks in a ring: 0.2 s of ordinary ones, 10 ms of the shortest. A ring takes 256 KiB per
-/// compute unit.
+/// Capacity of a ring in chunks: 0.2 s of ordinary ones, 10 ms of the shortest. A ring takes 256
+/// KiB.
 const CHUNKS_KEPT: u64 = 4096;
 
 /// Sequence number, chunk, padding: one cache line.

@@ -1,13 +1,13 @@
 //! Interruption: taking compute units away from running blocks, for more urgent ones.
 //!
-//! Alone, the stop word gets a compute unit back at the end of its current block. If that block is
-//! long, or its length is unknown, [`HALT_SIGNAL`] is sent as well: by the engine with a
-//! submission, and by a compute unit that took a launch and cannot run all its blocks alone. No
-//! other thread takes part, and there is no answer. The signal only means *check your stop word*.
-//! Its handler (`fault`) abandons the block if the stop word is set, the launch may be stopped
-//! midway, and the program counter is in the kernel's own code. A superfluous signal is therefore
-//! harmless. A signal that arrives while the kernel is in a helper function is lost; the watchdog
-//! sends another.
+//! The stop word alone frees a compute unit at the end of its current block. If that block is long
+//! or of unknown length, the compute unit is also sent [`HALT_SIGNAL`]. The sender is the engine,
+//! when it submits a launch, or a compute unit that took a launch and cannot run all its blocks
+//! alone. No other thread takes part, and the receiver does not answer. The signal only means
+//! *check your stop word*. Its handler (`fault`) abandons the block if the stop word is set, the
+//! launch may be stopped midway, and the program counter is in the kernel's own code. A superfluous
+//! signal is therefore harmless. A signal that arrives while the kernel is in a helper function is
+//! lost; the watchdog sends another.
 //!
 //! The words read here may have been written by another process. The worst effect of a wrong word
 //! is a signal to another thread of that process.
@@ -130,9 +130,9 @@ impl UnitWords<'_> {
 }
 
 impl Link {
-    /// Makes compute units available for `blocks` blocks of a queue, as far as they run
-    /// interruptible blocks. `process` is the process of the compute units. Call it after the
-    /// blocks are in the queue and the stop words are set.
+    /// Interrupts compute units until `blocks` blocks of a queue can start soon, or until no
+    /// compute unit of the queue can be interrupted for it. `process` is the process of the compute
+    /// units. Call it after the blocks are in the queue and the stop words are set.
     pub fn interrupt_for(&self, queue: u32, blocks: u64, process: i32) {
         if !(0..self.shape().all_queues()).any(|other| self.outranks(queue, other)) {
             return;

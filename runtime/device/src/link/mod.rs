@@ -239,9 +239,9 @@ impl Link {
         self.word(BEAT_AT)
     }
 
-    /// The word that stops compute units which run blocks of `queue`; nonzero while they have to
-    /// stop. It counts the more urgent queues that have blocks no compute unit has taken, and one
-    /// more while blocks of `queue` itself have to stop because their launch was evicted.
+    /// The word that stops compute units running blocks of `queue`; nonzero while they have to
+    /// stop. It counts the more urgent queues with blocks that no compute unit has taken, plus one
+    /// while blocks of `queue` itself have to stop because their launch was evicted.
     pub fn stop_word(&self, queue: u32) -> &AtomicU32 {
         self.word(STOP_WORDS_AT + u64::from(queue) * LINE_BYTES)
     }
@@ -258,7 +258,7 @@ impl Link {
         self.stopped_by(queue).for_each(|lower| self.raise(lower, queue));
     }
 
-    /// Withdraws that: no blocks in `queue` wait for a compute unit.
+    /// Withdraws [`Link::raise_stop`]: no blocks in `queue` wait for a compute unit.
     pub fn clear_stop(&self, queue: u32) {
         self.stopped_by(queue).for_each(|lower| self.clear(lower, queue));
     }
@@ -268,7 +268,8 @@ impl Link {
         self.raise(queue, queue);
     }
 
-    /// Withdraws that: a compute unit takes new blocks of `queue`, and these have to run.
+    /// Withdraws `raise_evicted`: a compute unit takes new blocks of `queue`, and these have to
+    /// run.
     pub fn clear_evicted(&self, queue: u32) {
         self.clear(queue, queue);
     }

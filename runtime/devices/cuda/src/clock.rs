@@ -1,10 +1,11 @@
 //! Converts times of events to the host's clock.
 //!
 //! An event only tells the time since another event. So each queue keeps the last event it saw,
-//! with its estimated host time. The estimate of the next event is that much later, but not later
-//! than the moment at which it was seen. Thus the event that is seen with the smallest delay
-//! corrects all later estimates. Since the two clocks do not run at exactly the same speed,
-//! estimates drift towards later times, by more than the clocks differ.
+//! with its estimated host time. The next event is estimated from the device time between the two,
+//! but never later than the moment at which it was seen. The event that is seen with the smallest
+//! delay thus corrects all later estimates. The two clocks do not run at exactly the same speed. So
+//! the device time between events is lengthened slightly, by more than the clocks can differ:
+//! estimates drift towards later times, where the next observation corrects them.
 
 use atoll_cuda::{CudaError, Event};
 

@@ -28,7 +28,7 @@ const PAUSE_DIVISOR: u64 = 16;
 /// Longest pause in nanoseconds.
 const PAUSE_NS_MAX: u64 = 200_000;
 
-/// One submission: a launch, or several that went together.
+/// One submission: one launch, or several that were submitted together.
 #[derive(Debug)]
 pub(super) enum Flight {
     /// In its stream.
@@ -67,7 +67,7 @@ pub(super) struct InRun {
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) queue: QueueId,
-    /// Each with the offset of its evicted word for the engine.
+    /// Their completions, each with the offset where the engine reads the evicted word, if any.
     pub(super) completions: Vec<(Completion, Option<DeviceOffset>)>,
     pub(super) slot: Option<Slot>,
     pub(super) segment: Option<(Key, Segment)>,
@@ -195,8 +195,8 @@ impl Poller {
         self.states[queue.0 as usize].flights.push_back(flight);
     }
 
-    /// Receives what was being submitted when the context was lost, since that may have caused it.
-    /// False if it does not arrive in time.
+    /// Receives the submissions that had begun when the context was lost, since one of them may
+    /// have caused the loss. False if they do not arrive in time.
     fn receive_all(&mut self) -> bool {
         let until = Instant::now() + SUBMISSION_TIME_MAX;
         while self.taken < self.begun.load(SeqCst) {
@@ -215,7 +215,7 @@ impl Poller {
         let names: Vec<String> = fronts.map(|run| format!("`{}`", run.kernel)).collect();
         let cause =
             if names.is_empty() { cause } else { format!("{cause}; {} may have run then", names.join(" and ")) };
-        // The engine's thread may have recorded a cause meanwhile, which is just as good.
+        // The engine's thread may have recorded a cause meanwhile; then that one is kept.
         let _ = self.lost.set(cause);
     }
 

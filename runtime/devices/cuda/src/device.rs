@@ -34,7 +34,7 @@ pub struct CudaDevice {
     pub(super) facts: DeviceFacts,
     pub(super) context: Arc<Context>,
     pub(super) memory: DeviceMemory,
-    /// For epochs and transfers. Both are made by the engine's thread, so they never overlap.
+    /// Carries epochs and transfers. The engine's thread makes both, so they never overlap.
     pub(super) service: Stream,
     pub(super) epochs: EpochWords,
     /// The measured routes, if they were measured.
@@ -178,7 +178,7 @@ impl Launching for CudaDevice {
     }
 
     fn next_completion(&mut self) -> Option<Completion> {
-        // A ring may have come between looking and silencing.
+        // The bell may have rung between the look and the silencing.
         self.take().or_else(|| self.bell.silence(&self.bell_rang).then(|| self.take()).flatten())
     }
 

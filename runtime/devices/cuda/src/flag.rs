@@ -18,7 +18,7 @@ const ROUNDS: u32 = 32;
 /// Reads per measurement, each after the other.
 const READS: u32 = 500;
 
-/// How late a raised epoch may be seen in return for cheap reads, in nanoseconds.
+/// The longest delay of a raised epoch that is accepted for cheaper reads, in nanoseconds.
 const VISIBLE_NS_MAX: u64 = 10_000;
 
 /// Time limit for an answer, on a device that may be shared with other processes.

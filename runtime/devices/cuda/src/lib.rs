@@ -44,6 +44,9 @@
 //! an executor process, which runs this device and shares its epoch words with the daemon
 //! (`shared`).
 //!
+//! Not here: the driver's handles ([`atoll_cuda`]), scheduling, which is the engine's, and executor
+//! processes (`atoll-executor`).
+//!
 //! Start reading at [`CudaDevice`], then `submit` and `completion`.
 
 mod bound;

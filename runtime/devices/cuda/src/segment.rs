@@ -1,13 +1,13 @@
 //! Segments: consecutive launches that are captured as a CUDA graph and launched with one call of
 //! the driver.
 //!
-//! A driver call per launch costs as much as a short kernel runs. Real-time launches that announce
-//! another one ([`LaunchRecord::followed`]) are held until it arrives, up to a maximum number. They
-//! are launched as one graph if the same launches, with identical parameters, were launched
-//! together before. So launches that occur only once are never captured, and a function whose
-//! memory stays in place has its graphs from the second request on. Kernels check their epoch as
-//! usual, and each launch of a segment has its own evicted word and progress map. If one exits
-//! early, so do the launches behind it in the segment, as in a stream; preemption waits for running
+//! A driver call takes as long as a short kernel runs. So real-time launches that announce another
+//! one ([`LaunchRecord::followed`]) are held until it arrives, up to a maximum number. They are
+//! launched as one graph if the same launches, with identical parameters, were launched together
+//! before. So launches that occur only once are never captured, and a function whose memory stays
+//! in place has its graphs from the second request on. Kernels check their epoch as usual, and each
+//! launch of a segment has its own evicted word and progress map. If one launch exits early, the
+//! launches behind it in the segment do so as well, as in a stream; preemption waits for running
 //! blocks only.
 //!
 //! [`LaunchRecord::followed`]: crate::LaunchRecord
@@ -42,7 +42,7 @@ impl Segment {
     }
 }
 
-/// What is known of a sequence of launches.
+/// The state of a sequence of launches.
 #[derive(Debug)]
 enum Known {
     /// It occurred once.
@@ -66,7 +66,7 @@ pub(super) struct Segments {
 }
 
 impl Segments {
-    /// Segments of at most `launches_max` launches; with 1 each launch goes by itself.
+    /// Segments of at most `launches_max` launches; with 1, each launch is submitted separately.
     pub(super) fn new(context: &Arc<Context>, launches_max: u32) -> Result<Segments, CudaError> {
         let launches_max = launches_max.max(1) as usize;
         let places = if launches_max > 1 { KNOWN_MAX } else { 0 };
@@ -79,9 +79,9 @@ impl Segments {
         self.launches_max
     }
 
-    /// The segment for a sequence of launches. `None` if they go one by one: the sequence is new or
-    /// its graph is running. A sequence that occurs for the second time is captured with `capture`.
-    /// The segment is in use until [`Segments::ended`].
+    /// The segment for a sequence of launches. `None` if they are submitted separately: the
+    /// sequence is new or its graph is running. A sequence that occurs for the second time is
+    /// captured with `capture`. The segment is in use until [`Segments::ended`].
     pub(super) fn take(
         &mut self,
         key: &Key,
@@ -132,7 +132,7 @@ impl Segments {
         }
     }
 
-    /// Disables segments: from now on each launch goes by itself.
+    /// Disables segments: from now on each launch is submitted separately.
     pub(super) fn disable(&mut self) {
         self.forget();
         self.launches_max = 1;

@@ -37,7 +37,7 @@ impl EvictedWords {
 }
 
 /// Resources of one submission to a stream: the events around it, and an evicted word for a launch
-/// that goes by itself.
+/// that is submitted separately.
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) began: Event,

@@ -1,4 +1,4 @@
-//! Epoch words in host memory that the device can read, beside those in device memory
+//! Epoch words in host memory that the device can read, in addition to those in device memory
 //! ([`WordTable`]).
 //!
 //! If the device is in the engine's process, an epoch word is bound to a host word when it is first

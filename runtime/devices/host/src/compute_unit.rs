@@ -1,5 +1,5 @@
-//! A compute unit: a thread that runs chunks of blocks, always from its most urgent queue that has
-//! some.
+//! A compute unit: a thread that runs chunks of blocks, always from the most urgent of its queues
+//! that has blocks to run.
 
 use super::arena::Arena;
 use super::device_side::Shared;

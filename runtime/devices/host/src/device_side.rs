@@ -89,8 +89,8 @@ impl Shared {
         Ok(claim)
     }
 
-    /// Ends launches without blocks to run at the heads of their queues. Compute units do this as
-    /// they pass; this is for when all are busy elsewhere.
+    /// Ends launches without blocks to run at the heads of their queues. Compute units do this when
+    /// they look for work; this function does it while all of them are busy with other queues.
     pub(crate) fn clear_heads(&self, now_ns: u64) -> Result<(), Corrupt> {
         for (index, queue) in self.queues.iter().enumerate() {
             let mut queue = lock(queue);

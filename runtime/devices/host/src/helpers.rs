@@ -2,8 +2,9 @@
 //! compute unit.
 //!
 //! A helper runs on the thread of the kernel that called it. Reading through a kernel's pointer may
-//! fault, and then the frames of both are dropped without running destructors. So no lock is held
-//! while such a pointer is read; what may leak is memory, once per fault.
+//! fault. The frames of the helper and of the kernel are then dropped without running destructors.
+//! So a helper holds no lock while it reads through such a pointer; at worst, each fault leaks
+//! memory once.
 
 use super::bounds::{self, Bounds};
 use super::format;

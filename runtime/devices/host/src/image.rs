@@ -2,7 +2,8 @@
 //!
 //! The system's loader opens objects by path, which an executor cannot (`executor::jail`), and runs
 //! an object's initializers before anything is checked. Atoll's objects need little: segments, and
-//! words that hold addresses of their own. Everything else is refused with its name.
+//! words that hold addresses of their own. An object that needs anything else is refused; the error
+//! names it.
 
 use super::elf::{Segment, check_shared_object};
 use object::elf as abi;

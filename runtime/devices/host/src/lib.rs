@@ -12,12 +12,13 @@
 //! ```
 //!
 //! No thread is between a submission and a compute unit: compute units take records from the rings
-//! themselves, and sleeping ones are woken by a futex. Queue 0 is the most urgent. A submission to
-//! it also sets the *stop word* of compute units that run preemptible blocks of other queues; they
+//! themselves, and sleeping ones are woken by a futex. Queue 0 is the most urgent. A submission
+//! sets the *stop word* of compute units that run preemptible blocks of less urgent queues. They
 //! return after the current block (the progress map tells where they stopped), and their launch
 //! resumes later. If that block is long and may run again, they are interrupted in the middle of it
-//! (`interrupt`). So a real-time launch waits for one short block at most, whatever is queued.
-//! Raising the epoch is only needed to remove the launches behind that block from the queue.
+//! (`interrupt`). So a real-time launch waits for one short block at most, however much work is
+//! queued. Raising the epoch is only needed to remove the launches behind that block from the
+//! queue.
 //!
 //! A kernel that traps or faults fails its launch (`fault`), and so does one that exceeds its time
 //! limit (`watchdog`). The report gives block, thread and line of PTX as far as they are known
@@ -25,6 +26,9 @@
 //! queue. A stray store may have hit anything in the process, unless the code was compiled with
 //! checks that confine each access to its own buffer (`bounds`); therefore untrusted code belongs
 //! in an executor process (`atoll-executor`).
+//!
+//! Not here: the order of tasks, which the engine decides, the compiler of native code, and
+//! executor processes (`atoll-executor`).
 //!
 //! Start reading at [`HostDevice`], then `device_side`, `queue` and `compute_unit`.
 

@@ -26,7 +26,7 @@ const CHUNK_GROWTH: u64 = 8;
 const SPLIT_NS_MIN: u64 = 2_000;
 
 /// Chunks in a row that may end without a finished block before the launch counts as broken. Only a
-/// kernel that stops without writing its progress map gets there.
+/// kernel that stops without writing its progress map reaches this limit.
 const FRUITLESS_CHUNKS_MAX: u32 = 100_000;
 
 /// Launches that may end without a kernel call before a claim returns without a chunk: a long queue
@@ -51,7 +51,7 @@ pub(crate) struct Chunk {
 pub(crate) struct Outcome {
     /// The blocks of the chunk.
     pub(crate) given: Range<u64>,
-    /// Blocks from here on did not run, or not to their end, because the stop word was set.
+    /// Blocks from here on did not run or did not finish, because the stop word was set.
     pub(crate) stopped_at: u64,
     pub(crate) end: End,
     pub(crate) started_ns: u64,
@@ -160,7 +160,7 @@ struct Active {
     ended_ns: u64,
     /// Time of its chunks, summed over compute units.
     busy_ns: u64,
-    /// Of the chunks measured: the recent longest time per block, and the most blocks.
+    /// Of the measured chunks: the recent longest time per block, and the largest number of blocks.
     block_ns: Option<u64>,
     largest: u64,
     /// Chunks in a row that were returned without a finished block and without an interruption.

@@ -1,18 +1,18 @@
 //! The time that a launch has run, and the time it lost to interruptions.
 //!
-//! A launch runs while at least one compute unit runs its blocks. Each such stretch either finishes
-//! blocks or is lost. Lost stretches count towards the time limit only until blocks are finished
-//! again. So work that is repeated counts once, and a block that never ends exceeds the limit
-//! however often it is interrupted.
+//! A launch runs while at least one compute unit runs its blocks. Each such stretch of time either
+//! finishes a block or is lost. A lost stretch counts towards the time limit only until the launch
+//! finishes its next block. So repeated work counts once, and a block that never ends exceeds the
+//! limit however often it is interrupted.
 
-/// Interruptions without a finished block in between, after which the launch may run uninterrupted
-/// for a while. So best-effort work makes progress beside real-time work that arrives more often
-/// than its blocks end. At most one in 128 real-time launches waits for it, which does not show in
-/// the 99th percentile.
+/// Interruptions in a row without a finished block, after which the launch may run uninterrupted
+/// for a while. Best-effort work thus makes progress even if real-time work arrives more often than
+/// its blocks end. At most one in 128 real-time launches waits for it, which does not show in the
+/// 99th percentile.
 pub(super) const FRUITLESS_INTERRUPTIONS_MAX: u32 = 128;
 
-/// Length of that time in nanoseconds. Blocks that take longer may have to wait until there is less
-/// real-time work.
+/// How long such a launch may run uninterrupted, in nanoseconds. Blocks that take longer may have
+/// to wait until there is less real-time work.
 pub(super) const UNINTERRUPTED_NS: u64 = 10_000_000;
 
 /// The time of one launch.

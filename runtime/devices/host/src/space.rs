@@ -36,8 +36,8 @@ impl KernelSpace {
         within(self.memory.address(0), self.memory.bytes()).or_else(in_constants)
     }
 
-    /// The addresses of a range, and whether kernels may only read it. If the range is outside: the
-    /// size of the part of the space it should lie in.
+    /// The addresses of a range, and whether kernels may only read it. A range outside the space is
+    /// an error, whose value is the size of the part that it should lie in: memory or constants.
     pub(crate) fn range(&self, at: DeviceOffset, bytes: u64) -> Result<(u64, u64, bool), u64> {
         let is_constant = at >= CONSTANTS_BASE;
         let region_bytes = if is_constant { self.constants.bytes() } else { self.memory.bytes() };

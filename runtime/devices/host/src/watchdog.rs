@@ -2,10 +2,10 @@
 //! calls that exceed their time limit, and at once when the engine aborts a launch.
 //!
 //! It first sets the call's halt word, which kernels poll while they wait for other threads, and
-//! then sends a signal (`fault`); for an aborted launch it sends the signal at once, since its
-//! state is of no interest. The watchdog and a compute unit communicate through one word per
-//! compute unit. Only a call that is being ended takes the lock, so an ordinary call costs two
-//! atomic stores and an exchange.
+//! then sends a signal (`fault`). An aborted launch gets the signal at once, since its state no
+//! longer matters. The watchdog and a compute unit communicate through one word per compute unit.
+//! Only a call that is being ended takes the lock, so an ordinary call costs two atomic stores and
+//! an exchange.
 
 use super::device_side::Shared;
 use atoll_core::LaunchId;

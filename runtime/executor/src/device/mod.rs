@@ -27,8 +27,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// How long dropping a device waits for its process to be reaped. The process was killed, so only
-/// the system can take longer.
+/// How long dropping a device waits for its process to be reaped. The process has been killed, so a
+/// longer wait is up to the system.
 const REAP_WITHIN: Duration = Duration::from_secs(5);
 
 /// An id that no module has.
@@ -108,7 +108,7 @@ impl ExecutorDevice {
         Ok(())
     }
 
-    /// The facts of its device, if only the executor knows them; `None` before it reported them.
+    /// The facts of the device, if only the executor knows them; `None` before it reported them.
     pub(crate) fn facts(&self) -> Option<DeviceFacts> {
         self.executor.facts()
     }
@@ -157,12 +157,12 @@ impl ExecutorDevice {
         Ok(ExecutorDevice { info, engine_side, memory, executor, pid, answer_within, load_within, modules, abandoned })
     }
 
-    /// Its process id.
+    /// The executor's process id.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Waits until it runs; returns what its jail lacks on this machine.
+    /// Waits until the executor runs; returns what its jail lacks on this machine.
     pub fn wait_ready(&self) -> Result<Vec<String>, DeviceError> {
         let until = Instant::now() + self.answer_within * 2;
         loop {
@@ -176,7 +176,7 @@ impl ExecutorDevice {
         }
     }
 
-    /// What its jail lacks on this machine; `None` before it runs.
+    /// What the executor's jail lacks on this machine; `None` before the executor runs.
     pub fn jail_lacks(&self) -> Option<Vec<String>> {
         self.executor.ready()
     }
@@ -193,7 +193,7 @@ impl ExecutorDevice {
         Ok(ModuleId(module))
     }
 
-    /// Tells it to map constants.
+    /// Tells the executor to map constants.
     pub(crate) fn begin_show<'a>(&self, constants: impl IntoIterator<Item = (DeviceOffset, &'a Extent)>) {
         let open = |(at, extent): (DeviceOffset, &Extent)| Ok((range(at, extent), extent.read_only()?));
         match constants.into_iter().map(open).collect::<std::io::Result<Vec<_>>>() {
@@ -207,7 +207,7 @@ impl ExecutorDevice {
         }
     }
 
-    /// Tells it to unmap constants.
+    /// Tells the executor to unmap constants.
     pub(crate) fn begin_hide<'a>(&self, constants: impl IntoIterator<Item = (DeviceOffset, &'a Extent)>) {
         let ranges: Vec<_> = constants.into_iter().map(|(at, extent)| range(at, extent)).collect();
         for constants in ranges.chunks(RANGES_MAX) {
@@ -215,27 +215,27 @@ impl ExecutorDevice {
         }
     }
 
-    /// Whether it has mapped all constants that it was told to map.
+    /// Whether the executor has mapped all constants that it was told to map.
     pub(crate) fn has_shown_all(&self) -> bool {
         self.executor.has_shown_all()
     }
 
-    /// Number of its chunks that have not been taken.
+    /// Number of the executor's chunks that have not been taken.
     pub(crate) fn chunks_left(&self) -> u64 {
         self.engine_side.chunks_left()
     }
 
-    /// Why it is gone; `None` while it lives.
+    /// Why the executor is gone; `None` while it lives.
     pub(crate) fn loss(&self) -> Option<&Loss> {
         self.executor.loss()
     }
 
-    /// Whether it ran and then reported that it cannot continue.
+    /// Whether the executor ran and then reported that it cannot continue.
     pub(crate) fn gave_up(&self) -> bool {
         self.jail_lacks().is_some() && self.executor.refusal().is_some()
     }
 
-    /// Kills it; the loss is reported as "executor 123 `why`".
+    /// Kills the executor; the loss is reported as "executor 123 `why`".
     pub(crate) fn kill(&self, why: &str) {
         self.executor.end(LossCause::Ended(why.to_owned()));
     }

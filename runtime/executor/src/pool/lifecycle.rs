@@ -115,7 +115,7 @@ impl ExecutorPool {
         }
         let _ = epoll::delete(&self.ready, device.completion_fd());
         self.keep_counts(&device);
-        // A context that a kernel ended is no fault of the GPU.
+        // A kernel that ended its context is no failure of the GPU.
         let counts_against_domain = !(self.is_remote() && device.gave_up());
         drop(device);
         self.domains[index].memory = None;

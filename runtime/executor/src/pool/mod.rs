@@ -8,9 +8,10 @@
 //! executors keep dying is unavailable for a while, with the cause.
 //!
 //! A device with memory of its own, such as a GPU, has one executor for all domains, since several
-//! processes share its compute units badly; that executor belongs to the domain [`SHARED_DOMAIN`].
-//! Constants are in the memory that is lost with it. The engine is told of their loss
-//! ([`Constants::take_constants_lost`]) and writes them again; no new executor gets memory before.
+//! processes share its compute units badly. That executor belongs to the domain [`SHARED_DOMAIN`].
+//! Constants are in its memory, and are lost with it. The engine learns of the loss from
+//! [`Constants::take_constants_lost`] and writes them again; no new executor gets memory before
+//! that call.
 //!
 //! *Memory of a domain* is at [`atoll_device::Domains::domain`]: the upper bits of an offset hold
 //! the domain's number. When an executor is lost, so is its memory: the domain gets a new number
@@ -179,7 +180,7 @@ impl ExecutorPool {
         self.domains.len() - 1
     }
 
-    /// Completes a launch as lost because its executor is not there.
+    /// Completes a launch as lost, because its executor is gone.
     fn refuse_lost(&mut self, domain: Option<usize>, launch: LaunchId, cause: &str) {
         self.refuse(domain, launch, FaultKind::Lost { cause: cause.to_owned(), may_have_run: false });
     }

@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 /// How often signs of life are checked.
 const CHECKS_PER_SECOND: u32 = 4;
 
-/// Most messages that wait to be sent; an executor that exceeds it does not read its messages.
+/// Most messages that may wait to be sent. If more wait, the executor does not read its messages.
 const OUTGOING_MAX: usize = 4096;
 
 /// Most launches whose reports are partly received: one per compute unit.
@@ -39,8 +39,8 @@ const PARTIAL_REPORTS_MAX: usize = 512;
 /// Printed text of one launch in bytes; the limit of devices.
 const PRINTED_BYTES_MAX: usize = 1 << 20;
 
-/// Rings of the completion bell without a completion that are allowed between two checks. A correct
-/// executor causes a few, but not in a loop.
+/// How often the completion bell may ring between two checks while no completion is waiting. A
+/// correct executor causes a few such rings, but not in a loop.
 const IDLE_RINGS_MAX: u64 = 100_000;
 
 /// The time limits of an executor.
@@ -68,9 +68,9 @@ pub(crate) struct Supervised {
     messages: Mutex<Messages>,
     /// Signalled when `messages` changes.
     changed: Condvar,
-    /// Why it is to be killed.
+    /// Why the executor is to be killed.
     kill_reason: OnceLock<LossCause>,
-    /// Why it is gone; set when it was reaped.
+    /// Why the executor is gone; set when its process was reaped.
     loss: OnceLock<Loss>,
 }
 
@@ -100,7 +100,7 @@ pub(crate) struct Activity {
 struct Messages {
     outgoing: VecDeque<(Order, Vec<OwnedFd>)>,
     ready: Option<Vec<String>>,
-    /// Why it cannot run or cannot continue, in its own words.
+    /// Why the executor cannot run or cannot continue, in its own words.
     refusal: Option<String>,
     facts: Option<DeviceFacts>,
     /// When each unanswered [`Order::Show`] was sent, oldest first.
@@ -171,7 +171,7 @@ impl Supervised {
         self.messages().loaded.remove(&module)
     }
 
-    /// Whether it has mapped all constants that it was told to map.
+    /// Whether the executor has mapped all constants that it was told to map.
     pub(crate) fn has_shown_all(&self) -> bool {
         if self.messages().showing.is_empty() {
             return true;
@@ -193,17 +193,17 @@ impl Supervised {
         !result.timed_out() || Instant::now() < until
     }
 
-    /// What its jail lacks; `None` before it runs.
+    /// What the executor's jail lacks; `None` before the executor runs.
     pub(crate) fn ready(&self) -> Option<Vec<String>> {
         self.messages().ready.clone()
     }
 
-    /// The facts of its device, if only the executor knows them; `None` before it reported them.
+    /// The facts of the device, if only the executor knows them; `None` before it reported them.
     pub(crate) fn facts(&self) -> Option<DeviceFacts> {
         self.messages().facts.clone()
     }
 
-    /// Why it cannot run or cannot continue, in its own words.
+    /// Why the executor cannot run or cannot continue, in its own words.
     pub(crate) fn refusal(&self) -> Option<String> {
         self.messages().refusal.clone()
     }
@@ -234,12 +234,12 @@ impl Supervised {
         }
     }
 
-    /// Why the daemon kills it; `None` if it gave up by itself.
+    /// Why the daemon kills the executor; `None` if the executor gave up by itself.
     pub(crate) fn kill_reason(&self) -> Option<&LossCause> {
         self.kill_reason.get().filter(|cause| !matches!(cause, LossCause::GaveUp(_)))
     }
 
-    /// Why it is gone; `None` while it lives.
+    /// Why the executor is gone; `None` while it lives.
     pub(crate) fn loss(&self) -> Option<&Loss> {
         self.loss.get()
     }
@@ -254,13 +254,13 @@ impl Supervised {
             match self.channel.send(order, &descriptors, false) {
                 Ok(true) => drop(messages.outgoing.pop_front()),
                 Ok(false) => return,
-                // Its end and the cause are detected elsewhere.
+                // The executor's end and the cause are detected elsewhere.
                 Err(_) => return messages.outgoing.clear(),
             }
         }
     }
 
-    /// Receives what it sent.
+    /// Receives the messages that the executor has sent.
     fn receive(&self) {
         let mut messages = self.messages();
         let awaited = messages.answers_due();

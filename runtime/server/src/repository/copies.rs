@@ -1,11 +1,11 @@
 //! Private copies of the bundles that are served from the repository.
 //!
 //! A user may overwrite a file of the repository in place while it is served, and constants are
-//! read from the bundle again whenever they return to the device. So the daemon serves a copy: a
-//! reflink if the file system supports it, otherwise the bytes, in an unnamed file. No other
-//! process can open or change it, and its blocks are freed with the last function that uses it,
-//! however the daemon ends. The copy is checked once, when it is made. Models with the same content
-//! share one copy.
+//! read from the bundle each time they are loaded onto the device. So the daemon serves a copy in
+//! an unnamed file: a reflink if the file system supports it, otherwise the bytes. No other process
+//! can open or change it, and its blocks are freed with the last function that uses it, however the
+//! daemon ends. The copy is checked once, when it is made. Models with the same content share one
+//! copy.
 //!
 //! Bundles in the cache of compiled models and in the store need no copy: the daemon wrote these
 //! files itself, and replaces them only by a rename.

@@ -66,7 +66,7 @@ pub(crate) struct Args {
 struct Report {
     device: String,
     rows: Vec<Row>,
-    /// Kernels that are in no module.
+    /// Kernels that no dkp module contains.
     left_out: Vec<String>,
 }
 

@@ -7,9 +7,9 @@
 //! names. So a process has its share from the start, and only an executor can have one.
 //!
 //! All clients share the server's context. A kernel that faults, or a client that is killed while
-//! it has work on the GPU, ends the work of all clients. The first cannot be prevented. To avoid
-//! the second, the process that kills a client, the daemon or an orphaned executor itself, first
-//! tells the server to terminate the client ([`MpsControl::terminate`]).
+//! it has work on the GPU, ends the work of all clients. The effect of a fault cannot be prevented.
+//! The effect of a kill can: before a client is killed, by the daemon or, if it is an orphaned
+//! executor, by itself, the server is told to terminate the client ([`MpsControl::terminate`]).
 
 mod control;
 mod service;

@@ -9,16 +9,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Time limits for the daemon to answer after its start, and to end after it was told to.
+/// Time limits for a started daemon to answer, and for a daemon that was told to quit to end.
 const START_WITHIN: Duration = Duration::from_secs(10);
 const QUIT_WITHIN: Duration = Duration::from_secs(5);
 
-/// How long to wait until clients that have ended disappear from its list.
+/// How long to wait until the daemon's list no longer names clients that have ended.
 const CLIENTS_GO_WITHIN: Duration = Duration::from_secs(1);
 
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// Interval of checks whether it still runs.
+/// Interval of checks whether the daemon still runs.
 const LIFE_EVERY: Duration = Duration::from_millis(500);
 
 /// Uses a running control daemon, or starts one and keeps it running. A daemon that was started

@@ -14,9 +14,9 @@ pub(super) struct Summary {
     kernels: usize,
     /// Additional registers: median, 90th percentile, maximum.
     registers_more: [i64; 3],
-    /// Additional instructions, likewise.
+    /// Additional instructions: median, 90th percentile, maximum.
     instructions_more: [i64; 3],
-    /// Ratio of lengths after and before, likewise.
+    /// Length after the passes over length before: median, 90th percentile, maximum.
     length_ratio: [f64; 3],
     /// Kernels whose registers had to be limited.
     held: usize,

@@ -1,4 +1,4 @@
-//! A device that records what is done to it, so that the same can be replayed without an engine.
+//! A device that records the calls it receives, so that they can be replayed without an engine.
 
 use anyhow::{Context, Result, ensure};
 use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What an invocation did to the device.
+/// The calls of an invocation to the device.
 #[derive(Default)]
 struct Tape {
     fills: Vec<(DeviceOffset, u8, u64)>,

@@ -1,4 +1,4 @@
-//! Measures one model with one number of threads: turns of ours and the peer's, alternately.
+//! Measures one model with one number of threads: Atoll and the peer take turns.
 
 use super::peer::Peer;
 use crate::device_name::DeviceName;
@@ -68,7 +68,7 @@ fn cpu_ms() -> f64 {
     time.tv_sec as f64 * 1e3 + time.tv_nsec as f64 / 1e6
 }
 
-/// Our side: a model in an engine of this process.
+/// Atoll's side: a model in an engine of this process.
 pub(super) struct Ours {
     engine: atoll_engine::Engine,
     handle: EngineHandle,
@@ -112,7 +112,7 @@ impl Ours {
     }
 }
 
-/// Turns of both sides, or of ours alone; the order alternates.
+/// Runs turns of both sides, or of Atoll alone; the order alternates.
 pub(super) fn alternate(
     ours: &Ours,
     mut peer: Option<&mut Peer>,

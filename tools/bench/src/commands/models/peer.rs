@@ -64,8 +64,8 @@ impl Peer {
         Ok(Peer { child, requests, answers: BufReader::new(answers) })
     }
 
-    /// Sends the inputs of all runs. Returns the largest difference between our outputs and its
-    /// own, relative to the largest element.
+    /// Sends the inputs of all runs. Returns the largest difference between Atoll's outputs and the
+    /// peer's, relative to the largest element.
     pub(super) fn load(&mut self, inputs: &[Tensor], outputs: &[Tensor], folder: &Path) -> Result<f64> {
         let write = |kind: &str, tensors: &[Tensor]| -> Result<Vec<Value>> {
             let entry = |(index, tensor): (usize, &Tensor)| {

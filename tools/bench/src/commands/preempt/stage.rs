@@ -21,7 +21,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Outstanding invocations of a client: one runs, a whole one waits.
+/// Outstanding invocations of a client: one runs, and a second one waits.
 const OUTSTANDING: usize = 2;
 
 /// Longest wait for the start of best-effort work; long graphs have to be bound first.

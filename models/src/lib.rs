@@ -2,13 +2,14 @@
 //!
 //! Benchmarks need the architectures, not the weights. The statistics, scales and biases of batch
 //! normalizations are also random, so that a wrong fold is visible; a freshly initialized network,
-//! all ones and zeros, would hide it. The same name, seed and options give the same bytes on every
-//! machine.
+//! all ones and zeros, would hide it.
 //!
 //! The crate also has [`functions`] that are not models, and [`mixes`] of requests to compare
 //! residency policies.
 //!
 //! Not here: trained models. `models/fetch.py` downloads some from published packages.
+//!
+//! Invariant: the same name, seed and options give the same bytes on every machine.
 //!
 //! Start reading at [`build`].
 

@@ -3,8 +3,8 @@
 //!
 //! A dkp kernel runs one real-time candidate and several best-effort candidates in one launch, each
 //! in its own range of blocks. [`dkp_modules`] generates one module per register class from kernels
-//! that the passes `virtualize_block_index` and `outline_kernel_body` have prepared. Thus no thread
-//! gets more registers than its class needs, and nothing spills.
+//! that the passes `virtualize_block_index` and `outline_kernel_body` have prepared. A launch
+//! therefore gives no thread more registers than the module's class allows.
 //!
 //! - [`DeviceModel`], [`Occupancy`]: how many blocks of a kernel fit a compute unit;
 //! - [`RegisterClass`]: which candidates may share a module;

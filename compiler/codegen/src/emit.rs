@@ -52,7 +52,7 @@ pub fn emit(schedule: &Schedule, target: &TargetDescription) -> Result<Emitted, 
         if let Some(launch) = &mut launch {
             for (ranges, written) in variants(target, &schedule.graph.symbols, work).map_err(|e| e.at(&node.name))? {
                 let variant = emitter.add(limit_registers(target, written));
-                // On a target with low tiles the variant may be the same kernel.
+                // If the target's tile has few rows, the variant may be the same kernel.
                 if variant.kernel != launch.kernel {
                     launch.variants.push(LaunchVariant { ranges, launch: variant });
                 }

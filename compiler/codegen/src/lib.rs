@@ -7,15 +7,15 @@
 //! ```
 //!
 //! [`schedule`] is target-independent: it assigns every value a location, stores constants once,
-//! and makes one kernel node of almost every operator. [`emit`] writes the kernels for one
-//! [`TargetDescription`]; kernels with equal text are shared. What is fixed at compile time
-//! (windows, strides, channel counts) is a number in the text; everything else is a parameter whose
-//! value is an expression over the graph's symbols.
+//! and turns almost every operator into one kernel node. [`emit`] writes the kernels for one
+//! [`TargetDescription`]; kernels with equal text are shared. Values that are fixed at compile time
+//! (windows, strides, channel counts) are literals in the text. All other values are kernel
+//! parameters, computed from the graph's symbols.
 //!
 //! Invariants of every kernel:
 //!
-//! - A block writes only elements of its node's outputs, and reads only those of them that it wrote
-//!   itself. So running a block again is safe.
+//! - A block writes only elements of its node's outputs and the words of its checks. It reads an
+//!   output element only if it wrote that element itself. So running a block again is safe.
 //! - The number of threads of a block is a multiple of 32. `%tid.y` (and every other index except
 //!   `%tid.x`) is the same for all lanes of a warp.
 //! - All threads of a block reach every barrier; no thread exits early.

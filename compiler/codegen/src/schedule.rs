@@ -1,8 +1,9 @@
 //! Scheduling: tensor graph to kernel graph, with its buffers, nodes and dependencies.
 //!
 //! The elements of a value have a [`Location`]. The result of a reshape has the location of its
-//! operand. An output of the client that its producer cannot write directly (it is an input, a
-//! constant, or already an output) gets a copy node. Constants with equal content are stored once.
+//! operand. A model output that its producer cannot write directly gets a copy node: an input, a
+//! constant, or a value that is also an earlier output. Constants with equal content are stored
+//! once.
 
 mod checks;
 mod lower;
@@ -101,8 +102,8 @@ pub struct Tensor {
     pub dtype: DType,
     /// Dimensions, outermost first.
     pub shape: Vec<Expr>,
-    /// If it is not dense: the dimensions of the dense array whose front part it is. Used for a
-    /// state with capacity to grow.
+    /// The dimensions of the dense array whose front part this tensor is; `None` if the tensor is
+    /// dense. Used for a state with capacity to grow.
     pub within: Option<Vec<Expr>>,
 }
 
@@ -210,7 +211,7 @@ impl Scheduler<'_> {
         );
     }
 
-    /// Adds a copy for every output of the client that its producer does not write directly.
+    /// Adds a copy for every model output that its producer does not write directly.
     fn copy_outputs(&mut self) -> Result<(), CodegenError> {
         for (index, &value) in self.graph.outputs.iter().enumerate() {
             let Location { buffer, offset, within } = self.storage.output(index);

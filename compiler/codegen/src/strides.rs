@@ -33,8 +33,9 @@ pub(crate) fn broadcast_with(shape: &[Expr], own: &[Expr], output: &[Expr]) -> V
     (0..output.len()).map(stride).collect()
 }
 
-/// The front part `from` of a dense array `within`, viewed with another shape: the dimensions of
-/// the array in that view. `None` unless exactly one axis is shorter and remains an axis.
+/// `from` is the shape of the front part of a dense array of shape `within`. Returns the array's
+/// shape when the part is viewed with shape `to`. `None` if no axis is shorter, or if the shorter
+/// axis is not an axis of the view.
 pub(crate) fn reshaped(from: &[Expr], within: &[Expr], to: &[Expr]) -> Option<Vec<Expr>> {
     let axis = from.iter().zip(within).position(|(part, whole)| part != whole)?;
     let equal = |a: &[Expr], b: &[Expr]| same(&Expr::product(a), &Expr::product(b));

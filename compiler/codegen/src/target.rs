@@ -1,4 +1,4 @@
-//! What the generator knows about a target.
+//! The properties of a target that the generator uses.
 
 /// The tile of the tiled matrix product. A block computes `warps * rows` rows and `32 * columns`
 /// columns, `depth` products at a time.

@@ -1,10 +1,10 @@
 //! Sizes in a normal form, so that equal sizes compare equal.
 //!
-//! [`Expr`] keeps what it does not fold as written: `s + 2 - 2` is not equal to `s`. Shape
-//! inference needs to know that it is. Here an expression becomes a polynomial with integer
-//! coefficients over *atoms* (symbols, and quotients, minima and maxima that cannot be decomposed),
-//! and is converted back to an [`Expr`] in a fixed order. Equality of normal forms is sound (equal
-//! forms are equal for all symbol values) but not complete.
+//! [`Expr`] keeps what it does not fold as written: `s + 2 - 2` does not compare equal to `s`.
+//! Shape inference must treat the two as equal. Here an expression becomes a polynomial with
+//! integer coefficients over *atoms* (symbols, and quotients, minima and maxima that cannot be
+//! decomposed), and is converted back to an [`Expr`] in a fixed order. Equality of normal forms is
+//! sound (equal forms are equal for all symbol values) but not complete.
 //!
 //! `ranges` uses the ranges of the symbols as well: it decides signs, minima, maxima, and
 //! conditions that are checked in each invocation. `solve` finds the values of a symbol for which

@@ -1,10 +1,10 @@
 //! The tensor graph: a model as a small, closed set of operators over typed values with symbolic
 //! shapes.
 //!
-//! ONNX's 190 operators are imported as these few: everything pointwise is one [`Op::Pointwise`]
-//! program; 1-D convolutions are 2-D with height 1; batch normalisation is folded into the
-//! preceding convolution or is pointwise; `Gemm` is a [`Op::MatMul`] with an epilogue; shapes are
-//! computed at compile time.
+//! ONNX's nearly 200 operators are imported as these few: everything pointwise is one
+//! [`Op::Pointwise`] program; 1-D convolutions are 2-D with height 1; batch normalisation is folded
+//! into the preceding convolution or is pointwise; `Gemm` is a [`Op::MatMul`] with an epilogue;
+//! shapes are computed at compile time.
 //!
 //! Invariants (checked by [`TensorGraph::verify`]): nodes are in topological order; every value has
 //! at most one producer; a value is a constant, an input, or produced by a node; shapes fit the

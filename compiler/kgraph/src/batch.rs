@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// A symbol that counts independent rows, and the dimension of the rows in each buffer.
 ///
 /// Rows of several requests may be concatenated: row `i` of each output depends only on row `i` of
-/// each input. Written only by an analysis of a frontend that has proven this.
+/// each input. Only a frontend analysis that has proven this writes a batch axis.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BatchAxis {

@@ -48,8 +48,8 @@ impl DiskCache {
         self.folder.join(digest).with_extension(self.extension)
     }
 
-    /// Marks a file as used now, by its modification time. Errors are ignored: in a read-only
-    /// folder no file is removed either.
+    /// Marks a file as used: sets its modification time to now. Errors are ignored, because in a
+    /// read-only folder no file is removed either.
     pub fn touch(&self, path: &Path) {
         let _ = File::open(path).and_then(|file| file.set_modified(SystemTime::now()));
     }

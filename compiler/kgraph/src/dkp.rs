@@ -107,7 +107,7 @@ pub enum LaunchError {
         /// Bytes that were given.
         given: usize,
     },
-    /// A block larger than any launch of the module has.
+    /// A candidate's block has more threads than the largest block size of the module.
     #[error("a block of {0} threads exceeds every block size of the module")]
     Threads(u32),
     /// The arguments together exceed the parameter.

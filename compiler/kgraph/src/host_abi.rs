@@ -5,9 +5,9 @@
 //! calling thread. All addresses are host addresses. The code has no undefined symbols; it calls
 //! external functions only through [`HostHelpers`].
 //!
-//! *Early exit.* Between blocks, if [`HostContext::stop_word`] is set: no work is lost. Within a
-//! block, the kernel calls [`HostHelpers::trap`] and returns at once: the launch has failed. It
-//! does so because of an error, or because a loop that waits for other threads found
+//! *Early exit.* Between blocks, the kernel returns if [`HostContext::stop_word`] is set; no work
+//! is lost. Within a block, it calls [`HostHelpers::trap`] and returns at once; the launch has
+//! failed. The reason is an error, or a loop that waits for other threads and found
 //! [`HostContext::halt_word`] set ([`TrapCode::TimeLimit`]). The device may also unwind the
 //! kernel's frames without running any code whenever the program counter is in the object's code,
 //! so a kernel must not own anything that needs to be released.

@@ -10,7 +10,8 @@ use crate::expr::{Expr, SymbolId};
 use crate::graph::{BufferKind, DType, KernelGraph, SymbolSpec};
 use std::fmt;
 
-/// Type, shape and size of an input, which are checked, and its data if it is needed.
+/// An input of an invocation: its type, shape and size, which are checked, and its elements, from
+/// which symbols may get their values.
 #[derive(Clone, Copy, Debug)]
 pub struct InputForm<'a> {
     /// Element type; `None` for strings, which no input accepts.
@@ -34,7 +35,7 @@ pub enum InputError {
         /// Names of the graph's inputs.
         takes: Vec<String>,
     },
-    /// An input has another type or shape than the graph expects.
+    /// The type or shape of an input differs from what the graph expects.
     #[error("input `{name}` is {found}; the model takes {takes}{why}")]
     Form {
         /// The input.

@@ -7,7 +7,8 @@
 //!
 //! The layout is a pure function of graph, target and symbols, so an inspection prints the sizes
 //! that a run uses. Every range of a launch argument, copy or fill is checked against the size of
-//! its buffer: in an existing layout, nothing that the compiler planned exceeds the allocation.
+//! its buffer. A layout exists only if all of them fit, so no planned access exceeds the
+//! allocation.
 
 use crate::expr::{EvalError, Expr};
 use crate::graph::{
@@ -183,11 +184,11 @@ impl InvocationLayout {
         })
     }
 
-    /// The same memory with other values of read-back symbols: buffers keep their places, launches
-    /// use the new values.
+    /// The layout of the same memory for other values of the read-back symbols. Buffers keep their
+    /// places; launches use the new values.
     ///
     /// # Errors
-    /// Something does not fit the memory with these values.
+    /// A size cannot be computed, or a buffer, launch argument or progress map exceeds its place.
     pub fn with_sizes(
         &self,
         graph: &KernelGraph,
@@ -422,8 +423,8 @@ fn progress_bytes(
     Ok(bytes)
 }
 
-/// A launch for values that were read back, in the place of the node's launch for the largest
-/// values.
+/// The launch of a node for values that were read back. It uses the evicted word and the progress
+/// map of the node's launch for the largest values.
 fn fit_launch(
     node: &Node,
     spec: Option<&LaunchSpec>,

@@ -9,8 +9,8 @@
 //!
 //! Invariants: every size, launch dimension and integer literal is an [`Expr`] over the graph's
 //! symbols, so one bundle serves dynamic shapes. [`validate`] checks a graph and its targets once,
-//! when a bundle is opened or written; everything behind it may index by id. All limits of the
-//! format are in [`limits`].
+//! when a bundle is opened or written; all later code may index by id. All limits of the format are
+//! in [`limits`].
 //!
 //! Start reading at [`graph`], then [`target`], [`layout`] and [`bundle`].
 

@@ -4,7 +4,7 @@
 //! what it reads. A state that a step replaces has two halves: one is read, the other written. A
 //! state that grows is written past its end. Therefore a failed or cancelled step leaves the
 //! session unchanged, and an evicted step can resume anywhere. Symbols whose values belong to the
-//! session tell which half is current and where the end is.
+//! session record which half is current and where a growing state ends.
 
 use crate::expr::{EvalError, Expr, SymbolId};
 use crate::graph::BufferId;

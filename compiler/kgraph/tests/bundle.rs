@@ -107,8 +107,8 @@ fn every_damaged_byte_of_content_is_detected() {
         let mut damaged = whole.clone();
         damaged[at] ^= 0x40;
         std::fs::write(&path, &damaged).unwrap();
-        // A flipped bit in padding or a date changes nothing that is used; any other must be
-        // rejected. It must never panic or give other content.
+        // A flipped bit in padding or in a date has no effect. Any other flipped bit must be
+        // rejected. No flipped bit may cause a panic or change the content.
         if let Ok(bundle) = Bundle::open(&path) {
             assert_eq!(bundle.graph(), &graph(), "flipped byte {at}");
             assert_eq!(bundle.code("nvidia-sm_75"), Some(&b".version 7.0"[..]));

@@ -13,6 +13,10 @@
 //! Not here: the cache of compiled models, which belongs to the daemon. Code of single kernels is
 //! cached if [`CompileOptions::kernel_cache`] is set.
 //!
+//! Invariants: all targets of a bundle share one kernel graph and one memory plan. A kernel is
+//! analysed before the passes change it. Native code is stored with the PTX that it was compiled
+//! from.
+//!
 //! Start reading at [`compile`]; `code.rs` is the part that all inputs share.
 
 mod builder;

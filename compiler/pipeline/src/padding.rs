@@ -1,8 +1,8 @@
 //! dkp modules for bundles that are loaded together (dynamic kernel padding, REEF §5).
 //!
-//! Candidates are made again from the kernels in the bundles. That takes much less time than
-//! lowering them, so bundles need not carry candidates. They keep their preemption parameters and
-//! thus the progress map, so blocks that ran in a padded launch are not run again.
+//! Candidates are generated from the kernels in the bundles. This takes much less time than
+//! lowering, so bundles do not carry candidates. A candidate keeps the preemption parameters of its
+//! kernel and thus the progress map, so blocks that ran in a padded launch are not run again.
 //!
 //! The host device uses one module with all candidates. A GPU uses one module per register class,
 //! which the driver assembles.
@@ -37,8 +37,8 @@ const REGISTERS_MAX: u32 = 255;
 /// the same size.
 const GPU: &str = "t4";
 
-/// An estimate of registers is increased by one part in `ESTIMATE_DIVISOR`, because a class that is
-/// too small causes spills. Nine of ten estimates reach two thirds of the assembler's count.
+/// A register estimate is increased by `1 / ESTIMATE_DIVISOR`, because a class that is too small
+/// causes spills. Nine of ten estimates reach two thirds of the assembler's count.
 const ESTIMATE_DIVISOR: u32 = 2;
 
 /// A dkp module.

@@ -128,7 +128,7 @@ impl OpaqueType {
         }
     }
 
-    /// The type of a name without the dot.
+    /// The type with this name, which has no dot.
     pub fn from_name(name: &str) -> Option<OpaqueType> {
         [OpaqueType::Texref, OpaqueType::Samplerref, OpaqueType::Surfref].into_iter().find(|ty| ty.as_str() == name)
     }

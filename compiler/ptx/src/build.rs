@@ -168,7 +168,7 @@ pub fn module(version: &str, target: &str) -> Module {
     }
 }
 
-/// The declared type that a register of type `ty` is numbered under.
+/// The type with which registers of type `ty` are declared.
 fn register_class(ty: ScalarType) -> ScalarType {
     use ScalarType::*;
     match ty {

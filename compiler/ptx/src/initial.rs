@@ -18,7 +18,8 @@ impl Variable {
     /// The initial value of the variable.
     ///
     /// # Errors
-    /// Names an address that does not take eight bytes or is masked.
+    /// The initializer contains an address that is masked or not eight bytes wide. The message
+    /// names it.
     pub fn initial_value(&self) -> Result<InitialValue, String> {
         let mut value = InitialValue::default();
         if let Some(initializer) = &self.initializer {

@@ -41,7 +41,7 @@ pub fn parse(text: &str) -> Result<Module, SyntaxErrors> {
 
 type Parsed<T> = Result<T, SyntaxError>;
 
-/// Where a directive is; decides where a directive of unknown form ends.
+/// The context of a directive. It decides where a directive of unknown form ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Module,

@@ -128,7 +128,7 @@ impl Printer {
     }
 
     /// Appends a node's text after its leading white space. Adds a line break if the node would
-    /// otherwise merge with the previous one, as after a removal between them.
+    /// otherwise merge with the previous one, for example after a node between them was removed.
     fn node(&mut self, leading: &str, text: &str) {
         let joined =
             leading.is_empty() && !self.text.is_empty() && !self.text.ends_with([';', ':', ',', '{', '}', '\n', '\t']);

@@ -9,8 +9,8 @@ use crate::ast::*;
 /// How an instruction uses a name in an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Written whole; conditionally if the instruction is guarded. Includes the return parameter of
-    /// a `call`.
+    /// Written as a whole; only conditionally if the instruction is guarded. Includes the return
+    /// parameter of a `call`.
     Def,
     /// Read. Includes special registers and variables whose address is taken.
     Use,

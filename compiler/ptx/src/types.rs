@@ -79,7 +79,7 @@ impl ScalarType {
         }
     }
 
-    /// The type of a name without the dot.
+    /// The type with this name, which has no dot.
     pub fn from_name(name: &str) -> Option<ScalarType> {
         Self::ALL.into_iter().find(|t| t.as_str() == name)
     }
@@ -149,7 +149,7 @@ impl StateSpace {
         }
     }
 
-    /// The state space of a name without the dot.
+    /// The state space with this name, which has no dot.
     pub fn from_name(name: &str) -> Option<StateSpace> {
         use StateSpace::*;
         [Reg, Sreg, Const, Global, Local, Param, Shared, Tex].into_iter().find(|s| s.as_str() == name)

@@ -12,8 +12,8 @@ use std::sync::Arc;
 /// parameter block, and the chain of branches that selects one stays short.
 const CONCAT_OPERANDS_MAX: usize = 12;
 
-/// The error for a growing state to which its step cannot append in place: its rows would have to
-/// be moved at every step.
+/// The error for a growing state that its step cannot extend in place: each step would have to move
+/// all rows.
 const NOT_GROWING: &str = "a growing state must be the first operand of a Concat along its growing axis, and the \
                            result of that Concat must be the state's output";
 

@@ -249,7 +249,7 @@ fn load(elf: &[u8]) -> (libloading::Library, std::fs::File) {
     let file = rustix::fs::memfd_create("kernels", rustix::fs::MemfdFlags::CLOEXEC).expect("memfd");
     let mut file = std::fs::File::from(file);
     file.write_all(elf).expect("write to memory");
-    // SAFETY: the object has no initialisers; what it exports is what the contract says.
+    // SAFETY: the object has no initialisers, and its exports follow the host ABI.
     let library =
         unsafe { libloading::Library::new(format!("/proc/self/fd/{}", file.as_raw_fd())) }.expect("load the object");
     (library, file)

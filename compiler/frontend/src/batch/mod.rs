@@ -48,7 +48,7 @@ pub struct NoBatch {
 }
 
 /// The batch axis of a verified graph, or for each of its symbols the reason why it is not one. If
-/// several symbols qualify, the one that is further out in the inputs is taken.
+/// several symbols qualify, the result is the one whose dimensions are outermost in the inputs.
 pub fn analyse(graph: &TensorGraph) -> Result<Batch, Vec<NoBatch>> {
     let mut candidates: Vec<SymbolId> = (0..graph.symbols.len() as u32).map(SymbolId).collect();
     let position = |symbol: &SymbolId| -> usize {

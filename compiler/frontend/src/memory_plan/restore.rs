@@ -8,7 +8,7 @@
 //!
 //! The restore point of node `i` is the earliest node such that running again from it, *or from any
 //! node between it and `i`*, is safe. A device that knows the first launch of a preempted task that
-//! may be incomplete can therefore continue from that launch, if it is not before the restore
+//! may be incomplete can therefore continue from that launch, unless it is before the restore
 //! point.
 //!
 //! Restore points never decrease from node to node. The point is `i + 1` if node `i` overwrites its

@@ -158,8 +158,8 @@ pub(crate) enum LowerError {
     Restart(SizeFact),
 }
 
-/// A fact about sizes that a node needs. It is not known when the model's inputs are bound, so the
-/// import restarts with it.
+/// A fact about sizes that a node needs. The importer learns it only after it has bound the model's
+/// inputs, so it restarts with the fact.
 #[derive(Debug)]
 pub(crate) enum SizeFact {
     /// Two symbols are equal.

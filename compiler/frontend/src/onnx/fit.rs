@@ -1,9 +1,9 @@
 //! Sizes that must match: for broadcasting, for reshaping, and for operators that index two
 //! operands together.
 //!
-//! What can be proven is proven. If only part of a symbol's range satisfies a node, the import
-//! restarts with that range ([`SizeFact`]). Everything else becomes a [`Condition`] that is checked
-//! when inputs are bound.
+//! A requirement that is proven at compile time needs no check. If only part of a symbol's range
+//! satisfies a node, the import restarts with that range ([`SizeFact`]). Everything else becomes a
+//! [`Condition`] that is checked when inputs are bound.
 
 use super::error::{LowerError, LowerResult, SizeFact, invalid};
 use super::lowering::Lowering;

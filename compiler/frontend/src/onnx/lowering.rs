@@ -59,8 +59,8 @@ pub(crate) struct Lowering {
 /// The nonzero elements of a tensor.
 #[derive(Clone, Debug)]
 pub(crate) struct Selection {
-    /// Their row-major indices, I32, ascending. As long as the tensor has elements; entries from
-    /// `count` on are 0.
+    /// Their row-major indices, I32, ascending. There is one entry for each element of the tensor;
+    /// entries from `count` on are 0.
     pub(crate) positions: ValueId,
     /// Number of nonzero elements.
     pub(crate) count: Expr,
@@ -112,7 +112,7 @@ impl Lowering {
         ask(Facts { symbols: &self.graph.symbols, conditions: &self.conditions.borrow() })
     }
 
-    /// Sets the sizes that the elements of an input are.
+    /// Records that the elements of an input are these sizes.
     pub(super) fn name_elements(&mut self, id: ValueId, symbols: Vec<Expr>) {
         self.sizes.insert(id, symbols);
     }

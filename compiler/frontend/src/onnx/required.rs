@@ -46,7 +46,7 @@ impl Lowering {
         known.iter().map(|e| e.as_const().ok_or_else(|| self.open_size(&format!("its {what}"), e))).collect()
     }
 
-    /// The error where `what` must be a number, but is a size that the model leaves open.
+    /// The error for `what`, which must be a number but is a size that the model leaves open.
     pub(crate) fn open_size(&self, what: &str, size: &Expr) -> LowerError {
         let symbols = self.graph.symbols.iter().zip((0..).map(SymbolId));
         let is_dimension =
@@ -72,7 +72,7 @@ impl Lowering {
     }
 }
 
-/// The error where an operand must be known at compile time and is not.
+/// The error for an operand that must be known at compile time and is not.
 fn run_time_only(what: &str) -> LowerError {
     LowerError::Unsupported(format!(
         "its {what} is known only at run time; it must be a constant, or computed from shapes"

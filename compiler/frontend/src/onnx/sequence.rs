@@ -95,8 +95,8 @@ pub(super) fn concat_from_sequence<'m>(import: &mut Import<'m>, call: &Call<'m>)
     Ok(vec![Item::Tensor(join(&mut import.lowering, &call.name, elements, axis)?)])
 }
 
-/// `split` is a list of sizes, one size for all parts but the last, or omitted: then every element
-/// is a part.
+/// `split` is a list of part sizes, or one size for all parts (the last part may be smaller).
+/// Without `split`, every element of the axis is a part.
 pub(super) fn split_to_sequence<'m>(import: &mut Import<'m>, call: &Call<'m>) -> Items {
     let x = call.input(0)?;
     let lowering = &mut import.lowering;

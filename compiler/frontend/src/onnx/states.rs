@@ -176,7 +176,7 @@ fn checked(graph: &TensorGraph, growth: Growth, name: &str, options: &ImportOpti
     Ok(growth)
 }
 
-/// Two names of dimensions whose sum the name is. Exporters call the length of a mask
+/// The two dimension names of which `name` is the sum. Exporters call the length of a mask
 /// `past_sequence_length + sequence_length`.
 pub(super) fn sum<'n>(name: &'n str, params: &HashSet<&str>) -> Option<(&'n str, &'n str)> {
     let (a, b) = name.split_once('+').map(|(a, b)| (a.trim(), b.trim()))?;

@@ -1,10 +1,10 @@
 //! Lowers `If`, `Loop` and `Scan` without control flow at run time.
 //!
-//! If the condition of an `If` is known at compile time, that branch is lowered; if the trip count
-//! of a loop is, the loop is unrolled. If a condition is known only at run time, both branches of
-//! the `If`, or all iterations of the `Loop`, are computed and the results are selected. Every run
-//! pays for the results that are not selected, so the limits below bound this; beyond them the
-//! model is rejected.
+//! If the condition of an `If` is known at compile time, only the selected branch is lowered. If
+//! the trip count of a loop is known, the loop is unrolled. If a condition is known only at run
+//! time, both branches of the `If`, or all iterations of the `Loop`, are computed and the results
+//! are selected. Every run pays for the results that are not selected. The limits below bound this
+//! cost; a model that exceeds them is rejected.
 
 use super::call::{Call, axis_of};
 use super::error::{LowerError, LowerResult, invalid, unsupported};

@@ -43,7 +43,7 @@ fn fault(nest: &Nest, reason: String) -> ReferenceError {
     ReferenceError::Invalid(format!("{}: {reason}", nest.stem))
 }
 
-/// The thread of one point.
+/// Runs the body of the nest at one point.
 struct Thread<'a> {
     nest: &'a Nest,
     inputs: &'a [&'a Tensor],
@@ -112,7 +112,8 @@ impl Thread<'_> {
         self.slots[index as usize] = Some(value);
     }
 
-    /// The type of an argument: that of the slot; for a constant a float, which a store rounds.
+    /// The type of an argument: the declared type of a slot, F64 for a constant (a store rounds
+    /// it), I32 for a size.
     fn type_of(&self, arg: &NestArg) -> DType {
         match arg {
             NestArg::Slot(Slot(index)) => self.nest.slots[*index as usize],

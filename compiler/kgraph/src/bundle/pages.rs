@@ -28,7 +28,7 @@ impl Bundle {
     }
 
     /// How many bytes of the weights are in memory, counted in whole pages. `None` if the system
-    /// does not tell.
+    /// does not report it.
     pub fn weights_in_memory(&self) -> Option<u64> {
         let (start, length) = self.weights_pages();
         let page = page_bytes();

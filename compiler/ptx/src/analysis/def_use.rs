@@ -3,7 +3,7 @@
 use super::code::{Code, RegisterId, StatementId};
 
 /// The statements that write and read each register, in source order. Registers are not in SSA
-/// form: finding the write that reaches a read takes the control-flow graph.
+/// form: to find the write that reaches a read, use the control-flow graph.
 #[derive(Clone, Debug)]
 pub struct DefUse {
     defs: Vec<Vec<StatementId>>,

@@ -14,8 +14,8 @@ impl DominatorTree {
         DominatorTree(Dominators::new(cfg.len(), cfg.entry().index(), |b| successors(cfg, b), |b| predecessors(cfg, b)))
     }
 
-    /// The postdominator tree. It contains only blocks from which the exit is reachable, so no
-    /// block of an endless loop.
+    /// The postdominator tree. It contains only blocks from which the exit is reachable. The blocks
+    /// of an endless loop are not in it.
     pub fn postdominators(cfg: &Cfg) -> DominatorTree {
         DominatorTree(Dominators::new(cfg.len(), cfg.exit().index(), |b| predecessors(cfg, b), |b| successors(cfg, b)))
     }

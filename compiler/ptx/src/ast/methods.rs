@@ -8,8 +8,8 @@ impl Statement {
         Statement { origin: Origin::default(), kind }
     }
 
-    /// The kind, for a change: the printer then writes it in canonical form. White space and
-    /// comments before it stay.
+    /// Returns the kind for modification. The printer then writes the statement in canonical form,
+    /// after its original white space and comments.
     pub fn edit(&mut self) -> &mut StatementKind {
         self.origin.text = None;
         &mut self.kind
@@ -46,7 +46,8 @@ impl Item {
         }
     }
 
-    /// The kind, for a change: the printer then writes its header in canonical form.
+    /// Returns the kind for modification. The printer then writes the item in canonical form; for a
+    /// function, this means the header.
     pub fn edit(&mut self) -> &mut ItemKind {
         self.origin.text = None;
         &mut self.kind

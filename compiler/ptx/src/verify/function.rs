@@ -180,7 +180,8 @@ impl<'m> Verifier<'m> {
             return;
         }
         let Some(variable) = code.variable_at(id, name).or(global) else { return };
-        // Without a state space the access is generic, to which the variable's address converts.
+        // An instruction without a state space makes a generic access, which accepts a variable in
+        // any space.
         if instruction.space().is_some_and(|space| space != variable.space) {
             return self.fault(FaultKind::OtherSpace { name: name.clone(), declared: variable.space });
         }
@@ -221,8 +222,8 @@ impl<'m> Verifier<'m> {
         }
     }
 
-    /// Checks that control does not run off the end, which only the last block can do. Branches
-    /// without a target were already reported.
+    /// Checks that control does not run off the end of the body. Only the last block can do so.
+    /// Branches without a target were already reported.
     fn end(&mut self, code: &Code<'_>) {
         let Ok(cfg) = Cfg::of(code) else { return };
         let last_block = BlockId::new(cfg.exit().index() - 1);

@@ -1,5 +1,5 @@
-//! Operators on shapes. What they compute is known at compile time; their effect on data is a
-//! [`Op::Reshape`](crate::tensor_graph::Op::Reshape) or none.
+//! Operators on shapes. Their results are known at compile time; on data, each becomes a
+//! [`Op::Reshape`](crate::tensor_graph::Op::Reshape) or no node.
 
 use super::super::call::{Call, axes_of, axis_of};
 use super::super::error::{LowerError, LowerResult, invalid};
@@ -37,7 +37,7 @@ pub(super) fn reshape(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     if rests > 1 {
         return invalid("its shape contains -1 twice");
     }
-    // Several dimensions may be -1, depending on the invocation; at most one of them is.
+    // The invocation may determine which dimension is -1. In each invocation, at most one is.
     let count = dims.iter().filter_map(|dim| dim.is_rest.clone()).fold(Expr::Const(0), |sum, is_rest| sum + is_rest);
     lowering.require_at_least(&Expr::Const(1), &simplified(&count, &lowering.graph.symbols))?;
     let others: Vec<Expr> =

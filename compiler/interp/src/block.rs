@@ -1,9 +1,9 @@
 //! One block: its threads, their scheduling, and barriers.
 //!
-//! Each thread has its own program counter. The lanes of a warp at the same instruction run
-//! together. The lanes that are furthest behind run first, so that diverged lanes reconverge. From
-//! time to time the lane that has waited longest runs instead, so that a lane that spins on another
-//! lane makes progress.
+//! Each thread has its own program counter. Lanes of a warp that are at the same instruction run
+//! together. The lanes that are furthest behind run first, so that diverged lanes reconverge. At
+//! intervals, the lane that has waited longest runs instead, so that a lane that spins on another
+//! lane does not block it forever.
 
 mod barrier;
 
@@ -27,8 +27,8 @@ const WARP_TURNS: u32 = 64;
 /// longest.
 const FAIR_PERIOD: u64 = 512;
 
-/// Most shared memory of a block in bytes, dynamic and static: far more than on any device, to
-/// bound the cost of a mistyped number.
+/// Most shared memory of a block in bytes, dynamic and static. It is far more than any device has;
+/// it bounds the cost of a mistyped size.
 const SHARED_BYTES_MAX: u64 = 1 << 26;
 
 /// A function call that has not returned.
@@ -259,8 +259,8 @@ impl<'p> BlockRun<'p> {
         let range = self.lanes_of(warp);
         let ready = range.clone().filter(|t| self.threads[*t].state == State::Ready);
         let place = |t: &Thread| (std::cmp::Reverse(t.frames.len()), t.function, t.at);
-        // Counted per warp: with a global count, some warps might only ever get the first turns of
-        // a period.
+        // Turns are counted per warp: with a global count, a warp might only ever get turns in the
+        // first part of a period.
         self.turns_of[warp] += 1;
         let fair = self.turns_of[warp] % FAIR_PERIOD >= FAIR_PERIOD / 4 * 3;
         let leader = match self.random.below(8) {
@@ -402,7 +402,7 @@ impl<'p> BlockRun<'p> {
         }
     }
 
-    /// Ends a thread, and releases the threads that waited only for it.
+    /// Ends a thread, and releases the threads that were only waiting for it.
     pub(crate) fn exit(&mut self, memory: &mut Memory, thread: usize) -> Result<(), FaultKind> {
         self.threads[thread].state = State::Exited;
         (0..BARRIERS as u32).for_each(|number| self.release(number));

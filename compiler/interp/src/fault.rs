@@ -29,7 +29,7 @@ pub enum FaultKind {
         address: u64,
         /// Size of the access in bytes.
         bytes: u32,
-        /// The buffer that it was probably meant for.
+        /// The buffer that was probably meant: the one closest to the address.
         near: Option<Near>,
     },
     /// An address that is not a multiple of the access size.

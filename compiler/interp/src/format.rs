@@ -1,8 +1,9 @@
 //! Binary floating-point formats, and arithmetic that is exact until the final rounding.
 //!
 //! A value is unpacked into sign, mantissa and exponent. Sums, products, quotients and roots are
-//! computed on integers with at least twice the digits of any format. Lost low bits set the lowest
-//! bit (sticky bit), so that [`Format::pack`] rounds as if all digits were known.
+//! computed on integers with at least twice the digits of any format. If low bits are lost, the
+//! lowest remaining bit is set (sticky bit), so that [`Format::pack`] rounds as if all digits were
+//! known.
 
 use std::cmp::Ordering;
 

@@ -1,8 +1,8 @@
 //! A scalar interpreter of PTX, thread by thread, written to be obviously correct rather than fast.
 //!
 //! It is the oracle of the differential tests, and a device that checks every memory access. It
-//! shares only the language crate with the lowerings: it decodes instructions itself, so that a
-//! misunderstanding in a lowering shows as a difference.
+//! shares only the PTX crate with the lowerings and decodes instructions itself, so that an error
+//! in a lowering shows as a difference.
 //!
 //! - `program`: a kernel with all functions and variables it can reach, decoded once; unsupported
 //!   instructions are rejected here, with opcode and line.
@@ -15,16 +15,16 @@
 //! - `warp`, `matrix`: instructions that the lanes of a warp execute together.
 //! - `launch`, `run`: all blocks of a launch, a few at a time.
 //!
-//! Not here: a model of time or of weak memory. The interpreter executes one instruction of one
-//! thread at a time, and all threads see its effect at once.
+//! Not here: a model of time or of weak memory ordering. The interpreter executes one instruction
+//! of one thread at a time, and its effect is visible to all threads at once.
 //!
 //! Invariants: no PTX makes this crate panic; every run ends, at the latest by its step limit; the
 //! same seed gives the same run.
 //!
-//! Numbers: operations that PTX defines as rounded are rounded exactly so. Approximate functions
-//! (`ex2`, `lg2`, `sin`, `cos`, `tanh`, `rsqrt`, `.approx`, `.full`) are computed in f64 and
-//! rounded once, and matrix products are summed in f64; comparisons with other devices need a
-//! tolerance. NaNs have NVIDIA's canonical bits.
+//! Numbers: operations that PTX defines as correctly rounded are rounded exactly. Approximate
+//! functions (`ex2`, `lg2`, `sin`, `cos`, `tanh`, `rsqrt`, `.approx`, `.full`) are computed in f64
+//! and rounded once, and matrix products are summed in f64. A comparison with another device
+//! therefore needs a tolerance for these. NaNs have NVIDIA's canonical bits.
 //!
 //! Not supported, and rejected: textures, surfaces, tensor maps, clusters, `wgmma`, `tcgen05`,
 //! mbarriers, sparse and sub-byte matrices, `alloca`, shuffles and votes without `.sync`.

@@ -6,8 +6,8 @@
 //! B has the same layout with rows and columns exchanged. The layout of `wmma` fragments is
 //! unspecified; here each lane holds adjacent elements.
 //!
-//! Sums of floats are computed in f64 and rounded once; order and precision of the hardware are not
-//! specified.
+//! Sums of floats are computed in f64 and rounded once. The ISA does not specify the order and
+//! precision of the hardware.
 
 use crate::format::{BF16, F16, F32, F64};
 use crate::lanes::{Lanes, WARP};

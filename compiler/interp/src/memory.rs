@@ -4,7 +4,7 @@
 use crate::fault::{FaultKind, Near};
 
 /// Address bits below a region. A buffer starts in the middle of a region of 1 TiB, so an access
-/// that misses it by less than half of that is still attributed to it.
+/// that misses the buffer by less than half a region is still reported against that buffer.
 const REGION_BITS: u32 = 40;
 const MIDDLE: u64 = 1 << (REGION_BITS - 1);
 
@@ -95,7 +95,8 @@ impl Memory {
         (index < self.buffers.len()).then_some(index)
     }
 
-    /// Makes the variables of a program current. They keep their content from launch to launch.
+    /// Makes the `.global` variables of a program accessible. They keep their contents between
+    /// launches.
     pub(crate) fn select(&mut self, program: u64, variables: &[GlobalVariable]) {
         if let Some((_, first)) = self.programs.iter().find(|(id, _)| *id == program) {
             self.first_variable = *first;

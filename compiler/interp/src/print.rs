@@ -2,7 +2,7 @@
 
 use crate::fault::FaultKind;
 
-/// Longest format or string, and widest field, so that a faulty kernel does not exhaust memory.
+/// Longest format or string, and widest field: bounds the memory that a faulty kernel can use.
 const TEXT_MAX: usize = 1 << 16;
 const WIDTH_MAX: usize = 4096;
 

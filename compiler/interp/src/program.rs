@@ -10,14 +10,14 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use thiserror::Error;
 
-/// Most registers of one function: a thousand threads with as many registers take half a gigabyte.
+/// Most registers of one function. With this many, a thousand threads take half a gigabyte.
 const REGISTERS_MAX: usize = 1 << 16;
 
 /// Most bytes of a frame's local memory, and of its parameters: the largest local memory per thread
 /// of any device.
 const FRAME_BYTES_MAX: u64 = atoll_ptx::limits::MAX_LOCAL_BYTES;
 
-/// Counts programs, so that a memory can identify the owner of its variables.
+/// Counts programs, so that a [`Memory`](crate::Memory) can tell which program owns its variables.
 static PROGRAMS: AtomicU64 = AtomicU64::new(1);
 
 /// Why a kernel is not supported.

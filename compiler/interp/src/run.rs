@@ -7,14 +7,14 @@ use crate::memory::Memory;
 use crate::program::Program;
 use thiserror::Error;
 
-/// Most bytes of output that are kept, 16 MiB, so that a kernel that prints in a loop does not
+/// Most bytes of output that are kept (16 MiB). A kernel that prints in a loop would otherwise
 /// exhaust memory.
 const PRINTED_BYTES_MAX: usize = 16 << 20;
 
-/// Instructions of one resident block before the next block runs.
+/// Number of instructions that a resident block runs before the next block's turn.
 const BLOCK_STEPS: u64 = 4096;
 
-/// The results of a launch other than memory.
+/// The results of a launch, except the contents of memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Number of executed instructions, counted per thread.

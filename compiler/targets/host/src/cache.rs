@@ -7,9 +7,9 @@ use crate::object::{self, Compiled};
 use crate::settings;
 use atoll_kgraph::{DiskCache, digest_of};
 
-/// Changed with every change of the format of the entries.
+/// Format version of the entries; change it whenever the format changes.
 const FORMAT: &[u8] = b"1";
-/// In place of a frame's size, if there is none.
+/// Stands for the frame size of an object that has none.
 const NO_FRAME: u32 = u32::MAX;
 
 /// Compiles IR, or returns the result from the cache.

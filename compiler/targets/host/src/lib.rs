@@ -296,8 +296,8 @@ fn kernel_ir(kernel: &EmittedKernel, globals: &globals::Globals, level: CpuLevel
     text
 }
 
-/// The object with the definitions shared by all kernels. Without variables it is always the same,
-/// and is kept.
+/// The object with the definitions shared by all kernels. A module without variables always gives
+/// the same object, so that object is compiled once and kept.
 fn shared_object(globals: &globals::Globals, level: CpuLevel) -> Result<Vec<u8>, HostError> {
     static WITHOUT_VARIABLES: [OnceLock<Vec<u8>>; CpuLevel::ALL.len()] =
         [const { OnceLock::new() }; CpuLevel::ALL.len()];
@@ -342,8 +342,7 @@ fn in_parallel<J: Sync, R: Send>(
 ) -> Result<Vec<R>, HostError> {
     let wanted = if threads == 0 { std::thread::available_parallelism().map_or(1, |n| n.get()) } else { threads };
     if wanted.min(jobs.len()) == 1 {
-        // The calling thread is cheaper for a single job: a new thread would have to map its memory
-        // first.
+        // A single job runs in the calling thread: a new thread would first have to map its memory.
         return jobs.iter().map(run).collect();
     }
     let next = AtomicUsize::new(0);

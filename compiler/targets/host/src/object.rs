@@ -11,7 +11,7 @@ use inkwell::module::Module;
 use inkwell::passes::PassBuilderOptions;
 use inkwell::targets::{CodeModel, FileType, InitializationConfig, RelocMode, Target, TargetMachine, TargetTriple};
 
-/// Host code is for Linux.
+/// The target triple: host code runs on x86-64 Linux only.
 pub(crate) const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 
 /// Optimisation passes for a kernel. The IR is already vectorised; what remains is to simplify and

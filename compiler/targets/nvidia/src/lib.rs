@@ -1,12 +1,14 @@
-//! The NVIDIA target: prints PTX for the driver, and runs `ptxas` if it is available. Needs no
-//! LLVM.
+//! The NVIDIA target: prints PTX for the driver, and runs `ptxas` if it is available. It does not
+//! need LLVM.
 //!
-//! Start at [`compile`]. It prints a module under the lowest `.version` that it needs, so that old
-//! drivers accept it. If `ptxas` is installed and asked for, it assembles the module for one
-//! architecture and reports registers and spills of each kernel, from which occupancy is computed.
-//! Without `ptxas` registers are estimated, and marked as estimates.
+//! Start at [`compile`]. It prints a module under the lowest `.version` that the module needs, so
+//! that old drivers accept it. If the caller passes a [`Ptxas`], `compile` also assembles the
+//! module for one architecture and reports the registers and spills of each kernel, from which
+//! occupancy is computed. Without a [`Ptxas`] it estimates the registers and marks them as
+//! estimates.
 //!
-//! Invariant: `.target` of a module is never newer than the architecture it is compiled for.
+//! Invariant: the `.target` of a module is never newer than the architecture that it is compiled
+//! for.
 //!
 //! This crate transforms no kernels and does not model occupancy.
 
@@ -52,15 +54,16 @@ pub enum NvidiaError {
 /// A module compiled for an architecture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NvidiaImage {
-    /// Its text, accepted by the drivers of this and of every newer GPU.
+    /// PTX text that drivers accept for this architecture and every newer one.
     pub ptx: String,
     /// Machine code for this architecture only, if an assembler was available.
     pub cubin: Option<Vec<u8>>,
 }
 
-/// Compiles a module, and fills in registers and spills of `kernels`. With an assembler the module
-/// is checked and machine code is produced; its kernels are limited to the registers of their forms
-/// in `plain`, the module before the passes.
+/// Compiles a module, and fills in the registers and spills of `kernels`. With `ptxas` the module
+/// is checked and assembled to machine code. If `plain`, the module before the passes, is given
+/// too, a kernel is limited to the registers that it needs in `plain`, unless it would spill more
+/// ([`assemble_with_limits`]).
 ///
 /// # Errors
 /// [`NvidiaError`], if the module is for a newer GPU, the assembler rejects it, or `kernels` names

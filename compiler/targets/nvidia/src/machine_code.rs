@@ -1,8 +1,8 @@
 //! Statistics of assembled machine code: the length of a kernel, and the contents of its inner
 //! loops.
 //!
-//! Only the operation of an instruction and the target of a branch are decoded. An instruction has
-//! 16 bytes since Volta.
+//! Only the operation of each instruction and the target of each branch are decoded. An instruction
+//! has 16 bytes on Volta and every later architecture.
 
 use crate::Architecture;
 use object::{Object, ObjectSection};
@@ -24,8 +24,8 @@ pub struct InnerLoop {
     /// Number of instructions.
     pub instructions: u32,
     /// The useful instructions among them: floating-point and matrix operations, and accesses to
-    /// memory. An assembler that unrolls a loop repeats them in every copy; it saves address
-    /// computations, conditions and copies.
+    /// memory. If the assembler unrolls a loop, it repeats the useful instructions in every copy
+    /// but saves address computations, conditions and register copies.
     pub work: u32,
 }
 

@@ -1,8 +1,8 @@
 //! Runs NVIDIA's assembler and reads its report.
 //!
-//! `ptxas` is installed by the user; it is part of CUDA and of the `nvidia-cuda-nvcc` Python
-//! wheels. Atoll works without it, because the driver assembles PTX too, but then registers and
-//! spills are unknown until a kernel is loaded.
+//! The user installs `ptxas`: it is part of CUDA and of the `nvidia-cuda-nvcc` Python wheels. Atoll
+//! also works without it, because the driver assembles PTX too. Registers and spills are then
+//! unknown until a kernel is loaded.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

@@ -1,5 +1,5 @@
-//! Checks in front of an access: whether its address is aligned, or, in checked code, whether the
-//! access is allowed at all.
+//! Checks before an access: whether its address is aligned and, with
+//! [`Options::check`](crate::Options::check), whether the device allows the access.
 
 use super::*;
 use crate::llvm::Check;

@@ -1,5 +1,5 @@
-//! `cp.async`: copies from global to shared memory, performed immediately. Groups of copies are
-//! therefore complete before a thread can wait for them.
+//! `cp.async`: copies from global to shared memory. Each copy is performed immediately, so groups
+//! of copies are complete before a thread waits for them.
 
 use super::access::Address;
 use super::*;
@@ -96,7 +96,7 @@ impl Emitter<'_> {
         self.for_each_lane(|e, lane| copy(e, lane));
     }
 
-    /// Copies of which some have fewer bytes, lane by lane and byte by byte.
+    /// Copies some of which have fewer bytes: copies lane by lane and byte by byte.
     fn copy_partial(&mut self, to: &Val, from: &Val, given: &Val, bytes: u32) {
         let index = self.w.alloca(I32);
         self.for_each_lane(|e, lane| {

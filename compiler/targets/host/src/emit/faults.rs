@@ -4,7 +4,8 @@ use super::*;
 use atoll_kgraph::host_abi::{NO_THREAD, TrapCode, offsets};
 
 impl Emitter<'_> {
-    /// `trap`: reports and returns at once, whatever the other lanes still have to do.
+    /// `trap`: reports and returns from the kernel at once, without running the other lanes to
+    /// their end.
     pub(super) fn trap_instruction(&mut self) -> Result<(), HostError> {
         let thread = self.first_thread();
         self.trap(TrapCode::Trap, self.line, &thread, None);

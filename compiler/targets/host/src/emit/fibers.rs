@@ -3,9 +3,9 @@
 //! A kernel is emitted in this form if warps wait at different barriers or spin
 //! ([`atoll_lower::analysis::Analysis::scheduled`]). The code of a warp is a function; the kernel's
 //! function starts one *fiber* per warp and switches to a runnable one until all have ended. At a
-//! barrier a warp records its arrival and switches back, unless it is the last one to arrive; a
+//! barrier a warp records its arrival and switches back, unless it is the last warp to arrive. A
 //! warp that spins switches back in every iteration. If no warp is runnable and some have not
-//! ended, they wait for each other forever, and the launch fails.
+//! ended, the warps wait for each other forever (a deadlock), and the launch fails.
 //!
 //! A barrier counts warps, as the hardware does: if some lanes of a warp arrive, the whole warp
 //! counts as arrived.
@@ -17,8 +17,8 @@ use super::*;
 use atoll_kgraph::host_abi::{NO_THREAD, TrapCode};
 use atoll_lower::program::{Opnd, Participants, Reduce, ReduceOp};
 
-/// Stack space beyond the warp's own frame: for the helpers it calls, and for the registers saved
-/// by a signal on threads without an alternate signal stack.
+/// Stack space beyond the warp's own frame: for the helpers that the warp calls, and for the
+/// registers that a signal saves on a thread without an alternate signal stack.
 pub(crate) const FIBER_RESERVE_BYTES: u32 = 64 << 10;
 /// Alignment of the stacks, and of the frame in front of them.
 pub(crate) const FIBER_ALIGN: u32 = 64;

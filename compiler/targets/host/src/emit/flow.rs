@@ -2,11 +2,11 @@
 //!
 //! Vocabulary. A *context* is a copy of some blocks under one kind of mask: all lanes (`Full`), the
 //! live lanes (`Live`), or a mask of its own (`Slot`). Within a context blocks are copied one to
-//! one and uniform branches stay branches. The influence of a divergent branch is *linearised*: its
-//! blocks are placed one behind another in topological order, each under its own pending mask;
-//! loops repeat while a lane is pending at their head; at the reconvergence point control returns
-//! to the context. If all lanes of a divergent branch agree at run time, control stays in the
-//! context, so that the full warps of a kernel with a tail guard run the copy without masks.
+//! one, and uniform branches stay branches. The influence of a divergent branch is *linearised*:
+//! its blocks are placed one after another in topological order, each under its own pending mask.
+//! Loops repeat while a lane is pending at their head. At the reconvergence point control returns
+//! to the context. If all lanes agree on a divergent branch at run time, control stays in the
+//! context. The full warps of a kernel with a tail guard therefore run the copy without masks.
 //!
 //! Registers are kept in stack slots, so a copy of a block can be entered from anywhere at the same
 //! program point.
@@ -286,7 +286,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// The lanes in `leaving` run to their end at once; the others continue at `next`.
+    /// Runs the lanes in `leaving` to the end of the kernel at once; the other lanes continue at
+    /// `next`.
     fn exit_edge(
         &mut self,
         context: ContextId,

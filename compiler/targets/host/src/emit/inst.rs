@@ -103,7 +103,7 @@ impl Emitter<'_> {
             "st" => self.store(inst),
             "atom" | "red" => self.atomic(inst),
             "createpolicy" => {
-                // A hint for caches that this device does not have; any number will do.
+                // A hint for caches that the host does not have; any number is valid.
                 self.set_operand(self.op(inst, 0)?, &constant(I64, 0), false);
                 Ok(())
             }

@@ -1,7 +1,7 @@
 //! Loads, stores and fences.
 //!
-//! An access whose lanes share one address is one scalar access; lanes with consecutive addresses
-//! are vector accesses; everything else is a gather or scatter.
+//! Lanes that share one address make one scalar access; lanes with consecutive addresses make
+//! vector accesses; all other lanes make a gather or scatter.
 
 use super::access::{Address, Guarded};
 use super::*;
@@ -201,9 +201,9 @@ impl Emitter<'_> {
         self.w.shuffle(mask, &pattern)
     }
 
-    /// Loads through pointers that may turn out to be consecutive: an index that was split by
-    /// divisions and recombined, as in a convolution, is consecutive along most of a row. This is
-    /// tested at run time, because a gather costs ten times as much as the test.
+    /// Loads through pointers that may turn out to be consecutive. An index that is split by
+    /// divisions and recombined, as in a convolution, is consecutive along most of a row. A test at
+    /// run time decides, because a gather costs ten times as much as the test.
     fn load_each(&mut self, elem: Elem, count: u32, pointers: &Val, order: Order) -> Vec<Val> {
         let results: Vec<Val> = (0..count).map(|_| self.w.alloca(Ty { elem, lanes: LANES })).collect();
         let (each, contiguous, done) = (self.w.label("gather"), self.w.label("contiguous"), self.w.label("loaded"));
@@ -327,8 +327,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// The value that remains if all lanes store to one address: PTX allows any; here it is the
-    /// value of the last active lane.
+    /// The value to store if all lanes store to one address. PTX allows the value of any lane; this
+    /// target takes the last active lane.
     fn last_lane(&mut self, source: &Opnd, elem: Elem) -> Val {
         if self.is_uniform(source) {
             return self.get(source, elem, 1);

@@ -7,8 +7,8 @@
 //! its record in scratch memory (`regions`). If warps may wait at different barriers, or spin on
 //! memory, the code of a warp is one function and each warp has its own stack (`fibers`).
 //!
-//! Invariant: whenever code runs, at least one lane of the current mask is active. Scalar memory
-//! accesses therefore need no test.
+//! Invariant: whenever emitted code runs, at least one lane of the current mask is active. Scalar
+//! memory accesses therefore need no test for an active lane.
 
 mod access;
 mod atomic;
@@ -117,7 +117,7 @@ pub(crate) struct Emitter<'a> {
     fixed: Fixed,
     /// Lanes that the current instruction works on; `None` means all 32.
     mask: Option<Val>,
-    /// The current instruction's guard, if it is uniform and becomes a select.
+    /// The current instruction's guard, if it is uniform; the result is then selected by it.
     scalar_guard: Option<Val>,
     /// The current instruction keeps old values under a guard that differs between lanes.
     keep_old: bool,

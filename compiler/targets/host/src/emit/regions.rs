@@ -1,9 +1,9 @@
 //! Regions: the code between barriers, run for all warps of a block in turn.
 //!
 //! Values that a warp needs beyond a barrier are stored in its record in scratch memory. A register
-//! with the same value in all warps needs no record: every warp computes it from the value that the
-//! previous region left (`before`), and the value of any warp that reached the barrier is kept
-//! (`after`).
+//! that has the same value in all warps needs no record: every warp of a region computes the new
+//! value from the value that the previous region left (`before`), and the value of any warp that
+//! reached the barrier is kept (`after`).
 
 mod plan;
 
@@ -225,9 +225,9 @@ impl Emitter<'_> {
         self.w.load(I32, &record)
     }
 
-    /// Gives initial values to registers that a region writes before any read. Where such a
-    /// register is written under a mask, the value of the previous warp and block would otherwise
-    /// have to be kept.
+    /// Gives initial values to registers that a region writes before it reads them. Without them,
+    /// LLVM would have to keep the value of the previous warp and block for a register that is
+    /// written under a mask.
     fn initialise_written(&mut self, index: usize) {
         let region = &self.regions.list[index];
         let is_meant = |&reg: &Reg| region.writes[reg] && !region.live[reg] && !is_block_wide(self.analysis, reg);
@@ -412,9 +412,9 @@ impl Emitter<'_> {
         self.set(reduce.dst, &value, false);
     }
 
-    /// Moves block-wide registers between their slots and the copies before and after the region. A
-    /// register is moved only where it is read, so that kernels which share a function do not pay
-    /// for each other's registers.
+    /// Moves block-wide registers between their slots and the copies before and after the region.
+    /// Only registers that are read are moved, so kernels that share a function do not pay for each
+    /// other's registers.
     fn copy_kept(&mut self, index: usize, step: Kept) {
         let kept = self.regions.state[index].kept.clone();
         for KeptRegister { reg, before, after } in kept {

@@ -132,7 +132,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// The entry of a loop, if all lanes that enter it run it together.
+    /// The entry of a loop, if all lanes that enter the loop stay together in it.
     fn coherent_entry(&self, component: &[BlockId]) -> Option<BlockId> {
         let inside = |b: &BlockId| component.contains(b);
         let parts = |b: &BlockId| {

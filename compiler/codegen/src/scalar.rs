@@ -187,8 +187,8 @@ impl Writer {
         self.wrapped(&Scalar { dtype: to, operand })
     }
 
-    /// A float truncated to an integer register. If it does not fit or is NaN, the smallest integer
-    /// of 32 bits (64 for the types that need them).
+    /// Truncates a float to an integer register. If the value does not fit or is NaN, the result is
+    /// the smallest 32-bit integer (64-bit for the types that need it).
     fn truncated(&mut self, source: &Operand, from: ScalarType, to: DType) -> Operand {
         let is_wide = matches!(to, DType::U32 | DType::U64 | DType::I64);
         let (ty, limit) = if is_wide { (ScalarType::S64, TWO_63) } else { (ScalarType::S32, 2_147_483_648.0) };
@@ -247,8 +247,8 @@ impl Writer {
         self.wrapped(&Scalar { dtype: to, operand })
     }
 
-    /// Truncates the value to the bits of its type; every operation that may have set others ends
-    /// with this.
+    /// Narrows a computed value to its type. Every operation whose result may exceed its type ends
+    /// with this call.
     pub(crate) fn wrapped(&mut self, value: &Scalar) -> Scalar {
         let operand = match (value.dtype, &value.operand) {
             (_, Operand::Immediate(_)) => value.operand.clone(),

@@ -29,8 +29,8 @@ impl Axis {
         w.sub(&scaled, &self.before.into())
     }
 
-    /// Whether output position i is input position i: then the offset of a window is that of the
-    /// output plus a constant.
+    /// Whether input and output have the same positions. The offset of a window is then the offset
+    /// of its output element plus a constant.
     pub(crate) fn keeps_size(&self) -> bool {
         self.stride == 1 && self.extent == self.output
     }

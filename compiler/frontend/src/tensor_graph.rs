@@ -136,8 +136,8 @@ pub enum Op {
         /// Natural logarithm of the result.
         log: bool,
     },
-    /// Inputs `x`, `scale`, optionally `bias`; normalises over `axis..`. The shape of scale and
-    /// bias is that of those dimensions.
+    /// Inputs `x`, `scale`, optionally `bias`; normalises over `axis..`. Scale and bias have the
+    /// shape of the normalised dimensions.
     LayerNorm {
         /// First normalised axis.
         axis: usize,
@@ -358,9 +358,9 @@ pub enum CoordinateMode {
     Asymmetric,
 }
 
-/// A straight-line scalar program. Its result is that of the last step, or input 0 if there are no
-/// steps. In an epilogue, input 0 is the accumulated element and inputs `1..` are the node's extra
-/// inputs, broadcast to the output's shape.
+/// A straight-line scalar program. Its result is the result of its last step, or input 0 if there
+/// are no steps. In an epilogue, input 0 is the accumulated element and inputs `1..` are the node's
+/// extra inputs, broadcast to the output's shape.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PointProgram {
     /// Steps in order.

@@ -13,10 +13,10 @@ use crate::layout::{InvocationLayout, Place};
 /// all buffers share memory, the number of pairs is quadratic.
 const PAIRS_MAX: usize = 1 << 21;
 
-/// For each of `nodes`, which are in graph order, the positions in `nodes` of the steps that must
-/// complete before it. Transitive dependencies may be left out. Nodes that are not in the list do
-/// nothing: a step that depends on such a node depends on what that node depends on. `None` if the
-/// number of pairs exceeds two million; the caller then runs the steps in sequence.
+/// `nodes` lists the nodes that run, in graph order. Returns, for each of them, the positions in
+/// `nodes` of the steps that must complete before it. Transitive dependencies may be left out. A
+/// node that is not in the list does not run; steps that depend on it inherit its dependencies.
+/// `None` if the number of pairs exceeds two million; the caller then runs the steps in sequence.
 ///
 /// # Panics
 /// The list names a node that the graph does not have.

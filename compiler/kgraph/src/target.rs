@@ -135,9 +135,9 @@ pub struct KernelFacts {
     /// Byte offset of the appended [`preempt_params`] in the parameter block; `None` for a kernel
     /// that is not preemptible.
     pub preempt_offset: Option<u32>,
-    /// Blocks that exit early do not set the evicted word, and finished blocks do not set progress
-    /// bytes, as in kernels that another tool made preemptible (REEF's). After an eviction it is
-    /// unknown which blocks of such a launch ran.
+    /// True if blocks that exit early do not set the evicted word and finished blocks do not set
+    /// progress bytes, as in kernels that another tool made preemptible (REEF's). After an eviction
+    /// it is unknown which blocks of such a launch ran.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub leaves_silently: bool,
     /// Dynamic shared memory that the launch must request, in bytes.

@@ -38,8 +38,8 @@ mod with {
     use super::{Arc, CompileError, DiskCache, Module, Native, Shape, Target};
     use atoll_target_host::{CpuLevel, KernelShape, Options};
 
-    /// Compiles a module for a host target. Line numbers in the code are those of the module's
-    /// nodes.
+    /// Compiles a module for a host target. Line numbers in the code are the lines recorded in the
+    /// module's nodes.
     pub(crate) fn compile(
         module: &Module,
         kernels: &[Shape<'_>],

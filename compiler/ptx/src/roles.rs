@@ -110,8 +110,8 @@ impl Instruction {
         }
     }
 
-    /// Like [`Instruction::visit_names`], to change the names. The caller marks the statement by
-    /// [`Statement::edit`].
+    /// Like [`Instruction::visit_names`], but the names can be changed. The caller marks the
+    /// statement as changed with [`Statement::edit`].
     pub fn visit_names_mut(&mut self, visit: &mut dyn FnMut(Role, &mut Name)) {
         let shape = shape(self);
         if let Some(guard) = &mut self.guard {

@@ -140,8 +140,8 @@ impl Direct<'_> {
         });
     }
 
-    /// Adds the taps of one plane. The addresses are those of the plane, of the window's corner,
-    /// and of the weights.
+    /// Adds the taps of one plane. The three addresses point to the plane, the window's corner, and
+    /// the weights.
     fn plane(&self, w: &mut Writer, row: &Row, sums: &[Name], [plane, corner, weights]: [&Name; 3], first: &[Int]) {
         let [.., rows, columns] = &self.shapes.axes[..] else { return };
         let bytes = self.dtype.bytes() as u32;

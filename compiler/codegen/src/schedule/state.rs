@@ -74,7 +74,7 @@ impl States {
         location(half * bytes)
     }
 
-    /// The location that a step writes. The state must be open, which it is: inputs come before
+    /// The location that a step writes. The state is open by then, because inputs come before
     /// outputs.
     pub(super) fn written(&self, number: usize) -> Location {
         self.written[number].clone().unwrap_or_else(|| unreachable!("inputs are opened before outputs are written"))

@@ -26,7 +26,7 @@ pub struct Batch {
     pub axes: Vec<Option<usize>>,
 }
 
-/// Which dimension of a value is that of the rows.
+/// The dimension of a value along which its rows lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rows {
     /// None: the value is the same for all rows.

@@ -84,7 +84,7 @@ pub enum Statement {
     },
     /// `to = from[at]`
     Load {
-        /// The slot that is assigned; its type is that of the tensor.
+        /// The slot that is assigned. It has the tensor's type.
         to: Slot,
         /// The tensor.
         from: NestTensor,
@@ -122,8 +122,8 @@ pub enum Statement {
         /// Statements that run if it is false.
         otherwise: Vec<Statement>,
     },
-    /// Fails the invocation if a condition is true. The point continues, so the following
-    /// statements must be safe (no access outside a tensor) whether or not the condition is true.
+    /// Fails the invocation if a condition is true. The point continues in both cases, so the
+    /// following statements must never access memory outside a tensor.
     Refuse {
         /// A Bool.
         condition: NestArg,

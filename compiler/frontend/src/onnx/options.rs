@@ -42,8 +42,8 @@ impl Default for ImportOptions {
     }
 }
 
-/// Operators whose meaning in operator sets 1 to 6 is that of operator set 7, except for attributes
-/// that were hints.
+/// Operators that have the same meaning in operator sets 1 to 6 as in operator set 7, except for
+/// attributes that were hints.
 const UNCHANGED: [&str; 40] = [
     "Abs",
     "Ceil",
@@ -97,7 +97,7 @@ pub(super) fn check_opset(version: i64, nodes: &[NodeProto]) -> Result<(), Impor
     Err(ImportError::Opset { version, min: OPSET_MIN, max: OPSET_MAX })
 }
 
-/// Whether a domain is that of the standard operators.
+/// Whether a domain is the domain of the standard operators.
 pub(super) fn is_default_domain(domain: &str) -> bool {
     domain.is_empty() || domain == "ai.onnx"
 }

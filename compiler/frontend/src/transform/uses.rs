@@ -9,7 +9,7 @@ pub(super) const FUSED_INPUTS_MAX: usize = 8;
 /// Largest number of steps of a fused program: each may occupy a register for the whole program.
 pub(super) const FUSED_STEPS_MAX: usize = 64;
 
-/// The step of a pointwise node that has exactly one.
+/// The step of a pointwise node with exactly one step; `None` for every other node.
 pub(super) fn single_step(node: &TensorNode) -> Option<&PointStep> {
     match &node.op {
         Op::Pointwise(program) if program.steps.len() == 1 => program.steps.first(),

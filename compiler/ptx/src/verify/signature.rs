@@ -126,7 +126,7 @@ impl Verifier<'_> {
             (Operand::Immediate(value), Want::Exactly(ty) | Want::AtLeast(ty)) => {
                 immediate_misfit(position, *value, ty)
             }
-            // `setp` and `shfl` write a predicate as well as their result.
+            // `setp` and `shfl` write their result and a predicate.
             (Operand::Pair(value, _), _) => return self.operand(code, id, position, value, want),
             // Every element of a `ld.v4` vector has the type. A `mov` vector only matches as a
             // whole.

@@ -166,7 +166,7 @@ pub(super) fn top_k(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     lowering.emit(&call.name, Op::Nest(nest.finish()), &[x], outputs)
 }
 
-/// Inserts an element among the `kept` best; the last of these is dropped.
+/// Inserts an element among the `kept` best elements and drops the last of them.
 fn insert(nest: &mut NestBuilder, lines: &Lines, k: &Expr, better: &Better, [kept, element, index]: [&NestArg; 3]) {
     let last = nest.sub(kept, &1.into());
     let place = nest.variable(DType::I32, &last);

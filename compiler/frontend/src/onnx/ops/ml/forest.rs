@@ -75,8 +75,8 @@ impl Forest {
         self.nodes.iter().flat_map(|n| if let Node::Leaf(entries) = n { &entries[..] } else { &[] }).copied()
     }
 
-    /// `TreeEnsembleRegressor` (`entries` is `target`) and `TreeEnsembleClassifier` (`class`), in
-    /// which nodes have ids of tree and node.
+    /// `TreeEnsembleRegressor` (`entries` is `target`) and `TreeEnsembleClassifier` (`class`),
+    /// whose nodes are identified by a tree id and a node id.
     pub(super) fn by_numbers(call: &Call<'_>, entries: &str) -> LowerResult<Forest> {
         let trees = call.required_ints("nodes_treeids")?;
         let numbers = call.required_ints("nodes_nodeids")?;
@@ -239,7 +239,7 @@ pub(super) fn optional_numbers(call: &Call<'_>, name: &str) -> LowerResult<Vec<f
     Ok(call.floats(name)?.unwrap_or_default().into_iter().map(f64::from).collect())
 }
 
-/// Sets are concatenated, with a NaN after each.
+/// Splits concatenated sets; a NaN ends each set.
 fn sets_of(values: &[f64]) -> Vec<Vec<f64>> {
     let mut sets: Vec<Vec<f64>> = values.split(|v| v.is_nan()).map(<[f64]>::to_vec).collect();
     sets.pop();

@@ -12,8 +12,8 @@ use atoll_kgraph::DType;
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// Each element is looked up among the keys; the first that is equal gives its value. From version
-/// 4 on a NaN is equal to a NaN.
+/// Looks up each element among the keys; the first equal key gives the value. From version 4 on a
+/// NaN is equal to a NaN.
 pub(in super::super) fn label_encoder(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     refuse_strings(call, &["keys_strings", "values_strings", "classes_strings"])?;
     let x = call.input(0)?;
@@ -65,7 +65,7 @@ fn same(nest: &mut NestBuilder, ty: DType, a: &NestArg, b: &NestArg, nan_is_nan:
     nest.step(PointOp::Or, DType::Bool, &[equal, both])
 }
 
-/// The keys or values, from whichever attribute has them.
+/// The keys or values, from the attribute that the node has.
 fn table(call: &Call<'_>, what: &str) -> LowerResult<Tensor> {
     if let Some(tensor) = call.tensor(&format!("{what}_tensor"))? {
         return tensor_of(attribute_tensor(tensor, &call.name)?);

@@ -98,7 +98,7 @@ fn probit(p: &mut ProgramBuilder, x: PointArg) {
     p.step(PointOp::Mul, TY, &[signed, number(std::f64::consts::SQRT_2)]);
 }
 
-/// Makes two columns of one: `first` of each score, and the score.
+/// Makes two columns from one: `first` applied to each score, then the score itself.
 pub(super) fn two_columns(
     lowering: &mut Lowering,
     name: &str,

@@ -16,8 +16,8 @@ use atoll_kgraph::{DType, Expr};
 type Results = LowerResult<Vec<ValueId>>;
 
 /// Columns of a node in its table: feature (-1 for a leaf), mode, child if true, child if false,
-/// whether a NaN takes the true branch, first member of its set, number of members. A leaf has the
-/// index and the number of its entries in the columns of the children.
+/// whether a NaN takes the true branch, first member of its set, number of members. For a leaf, the
+/// two child columns hold the index and the number of its entries.
 const COLUMNS: i64 = 7;
 
 /// How the weights of the leaves are combined per target.

@@ -21,7 +21,7 @@ pub(crate) enum Abort {
     No,
     /// Requested; the launch counts as hung after `until`.
     Told { until: Nanos },
-    /// It did not end in time, which was reported.
+    /// The launch did not end in time, and was reported as hung.
     Hung,
 }
 

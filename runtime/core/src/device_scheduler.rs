@@ -2,12 +2,12 @@
 //!
 //! An event goes to the lane of its task or launch, and only that lane takes decisions. Tasks and
 //! launches that are in no table belong to the default lane, so a device with one lane needs no
-//! look-ups. Real-time tasks of one lane never evict tasks of another lane; lanes exist for that
-//! isolation. Lanes share the numbering of launches and the token ledger of clients.
+//! look-ups. Lanes isolate tasks: real-time tasks of one lane never evict tasks of another lane.
+//! Lanes share the numbering of launches and the token ledger of clients.
 //!
-//! A lane that closes issues nothing any more. Its launches on the device exit by their epoch, or
-//! run to their end if they cannot be preempted. Each of its tasks moves to the default lane once
-//! none of its launches is on the device, and continues there with all its progress.
+//! A closing lane binds no tasks and issues no launches. Its launches on the device exit by their
+//! epoch, or run to their end if they cannot be preempted. Each of its tasks moves to the default
+//! lane once none of its launches is on the device, and continues there with all its progress.
 
 use crate::counters::Counters;
 use crate::event::{Action, Event, TaskSpec};

@@ -37,8 +37,8 @@ impl Scheduler {
 
     // Slices of best-effort work.
 
-    /// Whether best-effort tasks are ready while real-time tasks, for which they may have to wait,
-    /// are too.
+    /// Whether best-effort tasks and real-time tasks are ready at the same time, so that
+    /// best-effort tasks may have to wait.
     pub(crate) fn best_effort_starves(&self) -> bool {
         let at = Class::BestEffort as usize;
         let unready = self.host_queues[at].unready() as u64;
@@ -67,7 +67,7 @@ impl Scheduler {
         match (holder, phase) {
             (Some(task), Some(Phase::Waiting | Phase::Preparing)) if starves => starvation.promise(task),
             (Some(task), Some(Phase::Running)) if starves => starvation.run(task, now),
-            // It is over, or no real-time task blocks it any more.
+            // The slice is over, or no real-time task is left that blocks best-effort work.
             (Some(_), _) => starvation.end(now),
             // All remaining best-effort tasks are ending.
             (None, _) if is_due => starvation.note_progress(now),
@@ -107,7 +107,7 @@ impl Scheduler {
     fn evict(&mut self, view: &View, actions: &mut Vec<Action>) {
         let holder = self.starvation.as_ref().and_then(Starvation::holder);
         for class in CLASSES {
-            // If the least urgent task of a class may stay, so may the others.
+            // If the policy keeps the least urgent task of a class, it keeps the others too.
             let nothing_to_evict =
                 self.in_flight[class as usize] == 0 || !self.policy.evicts(Urgency::least(class), view);
             if nothing_to_evict || self.preempt_level < PreemptLevel::Deactivate {
@@ -124,7 +124,7 @@ impl Scheduler {
         }
     }
 
-    /// Evicts everything on the device, where it can: the lane is closing.
+    /// Evicts all launches on the device that can be preempted: the lane is closing.
     pub(crate) fn evict_all(&mut self, actions: &mut Vec<Action>) {
         if self.preempt_level < PreemptLevel::Deactivate {
             return;
@@ -147,7 +147,7 @@ impl Scheduler {
 
     // Binding.
 
-    /// Gives waiting tasks a device queue, real-time tasks first.
+    /// Binds waiting tasks to device queues, real-time tasks first.
     fn bind(&mut self, view: &View, actions: &mut Vec<Action>) {
         let promised = self.starvation.as_ref().and_then(Starvation::holder);
         if let Some(id) = promised.filter(|id| self.tasks[id].phase == Phase::Waiting)
@@ -182,8 +182,8 @@ impl Scheduler {
         let queue = match task.class() {
             // Real-time tasks run one after the other, across all queues.
             Class::RealTime if !queues.clone().all(|queue| self.is_settled(queue, view)) => None,
-            // Behind launches that run to their end; otherwise in the shallowest queue, since
-            // evicted launches exit soon.
+            // Prefer the queue of launches that run to their end; otherwise the shallowest queue,
+            // since evicted launches exit soon.
             Class::RealTime => match queues.clone().find(|&queue| self.runs_to_end(queue, view)) {
                 Some(queue) => Some(queue).filter(has_room),
                 None => self.shallowest(queues.filter(has_room)),
@@ -218,7 +218,7 @@ impl Scheduler {
     // Issue.
 
     fn issue(&mut self, view: &View, device: &mut DeviceWide, actions: &mut Vec<Action>) {
-        // If the most urgent best-effort task has to wait, no best-effort queue is looked at.
+        // If the most urgent best-effort task has to wait, the best-effort queues are skipped.
         let is_slice = self.starvation.as_ref().and_then(Starvation::running).is_some();
         let all = is_slice || self.policy.may_issue(Urgency::most(Class::BestEffort), view);
         let queues = if all { 0..view.queues } else { self.policy.queues(Class::RealTime, view) };
@@ -239,8 +239,8 @@ impl Scheduler {
     fn issue_from(&mut self, queue: u32, view: &View, device: &mut DeviceWide, actions: &mut Vec<Action>) {
         let at_queue = queue as usize;
         for at in 0..self.device_queues[at_queue].bound.len() {
-            // A host step is not started either while the queue is full: it can wait for the next
-            // end of a launch, and looking for one would cost time in every decision.
+            // While the queue is full, host steps are not started either: they can wait for the
+            // next end of a launch, and looking for them would cost time in every decision.
             if !self.device_queues[at_queue].has_room() {
                 break;
             }

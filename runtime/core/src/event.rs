@@ -52,8 +52,8 @@ pub struct TaskSpec {
     /// overlap, and all their steps are [`Step::Preemptible`]. The caller has determined that
     /// forking them pays off.
     pub forks: Option<Arc<[Fork]>>,
-    /// Whether it may start. If not, its constants or session are on their way
-    /// ([`Event::TaskReady`] follows); until then it blocks no other task and evicts none.
+    /// Whether it may start. If not, its constants or session are not on the device yet:
+    /// [`Event::TaskReady`] follows. Until then it neither blocks nor evicts other tasks.
     pub ready: bool,
 }
 
@@ -62,14 +62,14 @@ pub struct TaskSpec {
 pub enum Event {
     /// An invocation passed admission.
     TaskArrived(TaskSpec),
-    /// Everything the task needs is resident. From now on it waits in the host queue, in front of
-    /// tasks that arrived after it.
+    /// The task's constants and session are resident. From now on it waits in the host queue, ahead
+    /// of tasks of its rank that arrived after it.
     TaskReady {
         /// The task.
         task: TaskId,
     },
-    /// Something the task needs was reclaimed; the task is as if it had arrived with
-    /// `ready: false`. Sent for a task that waits in the host queue, or in answer to
+    /// The task's constants or session were reclaimed: the task is treated as if it had arrived
+    /// with `ready: false`. Sent for a task that waits in the host queue, or in answer to
     /// [`Action::Prepare`].
     TaskUnready {
         /// The task.
@@ -97,9 +97,9 @@ pub enum Event {
         /// The task.
         task: TaskId,
         /// All steps of the task, if the host step determined the steps that follow it. The steps
-        /// up to and including the host step are unchanged. This is how work whose extent depends
-        /// on computed values is expressed: the task ends with a host step until the next steps are
-        /// known. New steps are in none of [`TaskSpec::forks`].
+        /// up to and including the host step are unchanged. With this, the amount of work may
+        /// depend on computed values: until the next steps are known, a host step is the task's
+        /// last step. New steps are in none of [`TaskSpec::forks`].
         steps: Option<Arc<[Step]>>,
     },
     /// Cancels a task. Ignored if the task has already finished: the completion may race with the
@@ -108,7 +108,7 @@ pub enum Event {
         /// The task.
         task: TaskId,
     },
-    /// The device was lost; it reports nothing any more.
+    /// The device was lost. It sends no further reports.
     DeviceLost,
     /// Time has passed; see [`crate::DeviceScheduler::next_wakeup`].
     Tick,
@@ -180,8 +180,8 @@ pub enum Action {
         /// Its queue.
         queue: QueueId,
     },
-    /// A launch was aborted long ago and has not ended: the device does not respond. Answer with
-    /// [`Event::DeviceLost`], unless the launch ends after all.
+    /// An aborted launch has not ended within the time limit: the device does not respond. Answer
+    /// with [`Event::DeviceLost`], unless the launch ends after all.
     DeclareHung {
         /// The launch.
         launch: LaunchId,
@@ -196,7 +196,7 @@ pub enum Action {
         /// Index of the step.
         step: u32,
     },
-    /// A closing lane holds no tasks any more: its device queues may be destroyed. Sent once for
+    /// A closing lane has no tasks left: its device queues may be destroyed. Sent once for
     /// each lane that [`crate::DeviceScheduler::close_lane`] closes.
     CloseLane {
         /// The lane.

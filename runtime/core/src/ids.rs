@@ -9,12 +9,12 @@ pub struct Nanos(pub u64);
 pub struct DeviceId(pub u16);
 
 impl DeviceId {
-    /// Bits of an id that count on one device. At a million invocations a second, 2^48 last nine
-    /// years.
+    /// The lower bits of an id, which count up on one device. At a million ids a second, 2^48 ids
+    /// last nine years.
     const COUNTER_BITS: u32 = 48;
 
     /// The first id that the device's engine assigns to invocations and functions. Ids count up
-    /// from there, so an id tells its device.
+    /// from there, so [`DeviceId::of_id`] can derive the device from an id.
     pub fn first_id(self) -> u64 {
         u64::from(self.0) << DeviceId::COUNTER_BITS
     }
@@ -82,7 +82,7 @@ impl Epoch {
 pub enum Class {
     /// Served first (REEF §3).
     RealTime,
-    /// Gets what real-time tasks leave.
+    /// Runs on the capacity that real-time tasks leave.
     #[default]
     BestEffort,
 }

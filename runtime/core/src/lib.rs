@@ -1,17 +1,17 @@
-//! The scheduler, as a pure function of (state, event, time): ids, units, limits, queues, policies,
-//! memory admission and residency.
+//! The scheduling and memory decisions of a device, as pure functions of (state, event, time). The
+//! daemon, the simulator and the tests drive the same code.
 //!
-//! It has no threads, clocks, locks or logs, touches no device, and depends on no other crate of
-//! the workspace. The daemon, the simulator and the tests drive the same code. Start reading at
-//! [`Event`] and [`Action`], then [`DeviceScheduler`], `scheduler.rs` and `dispatch.rs`.
+//! Not here: threads, clocks, locks, logs and device access. The crate depends on no other crate of
+//! the workspace. Start reading at [`Event`] and [`Action`], then [`DeviceScheduler`],
+//! `scheduler.rs` and `dispatch.rs`; for memory, start at [`memory`].
 //!
 //! A task that arrives enters the *host queue* of its class. When a *device queue* has room, the
-//! task is bound to that queue and prepared (memory, inputs); then its launches are issued in
-//! order, as many at a time as the device queue holds. A task whose constants are still loading
-//! keeps its position in the host queue without blocking others. A [`Policy`] decides which class
-//! may issue and which class is evicted. To evict a task, the scheduler raises the task's epoch:
-//! launches in flight exit at the next block boundary (lazy eviction, REEF §4). Once all of them
-//! have ended, the task waits at its first incomplete launch.
+//! task is bound to that queue and prepared: memory is bound and inputs are written. Then its
+//! launches are issued in order, as many at a time as the device queue holds. A task whose
+//! constants are still loading keeps its position in the host queue without blocking others. A
+//! [`Policy`] decides which class may issue and which class is evicted. To evict a task, the
+//! scheduler raises the task's epoch: launches in flight exit at the next block boundary (lazy
+//! eviction, REEF §4). Once all of them have ended, the task waits at its first incomplete launch.
 //!
 //! Within a class tasks have ranks. A more urgent real-time task evicts less urgent real-time tasks
 //! just as it evicts best-effort tasks. Best-effort tasks can have a bound on how long they may go
@@ -31,9 +31,9 @@
 //! - All launches of a task that are in flight are in one device queue; inside a [`Fork`], those of
 //!   each branch are in one queue. They run in order, and never on inputs that an evicted launch
 //!   had yet to write (`task.rs` has the argument).
-//! - A launch counts as complete only if the device reports it so and the device could have known.
-//!   Launches that were evicted, or may have been, are issued again under a newer epoch, after all
-//!   launches of the old epoch have ended.
+//! - A launch counts as complete only if the device reports it as complete and the report is
+//!   consistent with the reports before it. Launches that were evicted, or may have been, are
+//!   issued again under a newer epoch, after all launches of the old epoch have ended.
 //! - Only preemptible launches are issued behind a preemptible launch in flight.
 //! - No device queue is overfilled, and nothing grows without a bound from [`limits`].
 

@@ -14,8 +14,8 @@ impl Scheduler {
         self.evict_all(actions);
     }
 
-    /// Removes the tasks without launches on the device from the lane. Ending tasks stay: they
-    /// finish here.
+    /// Removes the tasks without launches on the device from the lane. Tasks that are ending stay
+    /// and finish in this lane.
     pub(crate) fn release_idle(&mut self) -> Vec<Task> {
         let is_idle = |task: &Task| !task.is_busy() && !matches!(task.phase, Phase::Ending(_));
         let idle: Vec<TaskId> = self.tasks.iter().filter(|(_, task)| is_idle(task)).map(|(id, _)| *id).collect();

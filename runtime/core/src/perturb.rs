@@ -1,8 +1,8 @@
-//! Seeded perturbation: evicts running tasks at random points, whatever the policy. For tests.
+//! Seeded perturbation: evicts running tasks at random points, under any policy. For tests.
 //!
-//! A task that is evicted anywhere must give the same result as one that is not; this evicts it
-//! there. The same seed and the same events give the same evictions. The idea is Cranelift's
-//! control plane: decisions of production code, driven by a seed, with fuel.
+//! A task must give the same result wherever it is evicted. Perturbation tests this. The same seed
+//! and the same events give the same evictions. As in Cranelift's control plane, a seed drives
+//! decisions of production code.
 
 use crate::ids::Nanos;
 use crate::limits::PERTURBATION_INTERVAL_NS_MAX;

@@ -1,8 +1,8 @@
 //! A seeded generator for perturbation and simulation: the same seed gives the same run everywhere.
 //!
-//! SplitMix64. Seeds are stored in test failures, recorded event lists and recorded mixes, so the
-//! algorithm is fixed and its numbers must be the same in every version of the crate that
-//! implements it; a test here checks the first ones.
+//! The algorithm is SplitMix64. It is fixed, since test failures, recorded event lists and recorded
+//! mixes refer to seeds: every version of the crate that implements it must give the same numbers.
+//! A test here checks the first ones.
 
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng};

@@ -3,9 +3,10 @@
 //! A policy that serves real-time tasks first starves best-effort tasks if the real-time load never
 //! pauses. With the bound, the oldest best-effort task gets a *slice* whenever best-effort work
 //! made no progress for that long. The slice is promised to the task and begins once the task is
-//! prepared; during the slice the task issues and real-time tasks do not. Launches that these have
-//! on the device stay there. So best-effort work progresses at least once within the bound, and
-//! real-time work loses at most a fixed share of the device ([`BEST_EFFORT_SLICE_DIVISOR`]).
+//! prepared; during the slice the task issues and real-time tasks do not. Real-time launches that
+//! are already on the device stay there. So best-effort work progresses at least once within the
+//! bound, and real-time work loses at most a fixed share of the device
+//! ([`BEST_EFFORT_SLICE_DIVISOR`]).
 
 use crate::ids::{Nanos, TaskId};
 

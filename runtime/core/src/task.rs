@@ -84,7 +84,7 @@ pub(crate) struct Task {
     co_scheduled: u32,
     /// Blocks of the next step that ran co-scheduled.
     padded: u32,
-    /// The step, and the block of it, that follow everything co-scheduled so far.
+    /// The first step and block that have not been co-scheduled yet.
     co_schedule_next: (u32, u32),
     /// A launch with co-scheduled blocks was aborted while later blocks were in flight: those
     /// blocks may have read incomplete inputs.
@@ -400,8 +400,8 @@ impl Task {
         Some(self.epoch)
     }
 
-    /// Whether a launch can have ended like that. The device reports the end from its memory, and
-    /// kernels that store anywhere may have written there.
+    /// Whether a launch can have ended in this way. The device reports the end from memory that a
+    /// faulty kernel may have overwritten.
     fn is_credible(&self, step: u32, epoch: Epoch, end: LaunchEnd) -> bool {
         let (is_first, eviction_seen) = match &self.forked {
             Some(forked) => forked.place_of(step),
@@ -449,7 +449,7 @@ impl Task {
             LaunchEnd::Evicted => self.evicted(step),
         }
         if self.in_flight == 0 {
-            // What was evicted is issued again, starting with the first incomplete step.
+            // Evicted steps are issued again, starting with the first incomplete one.
             self.next = self.completed;
             if let Some(forked) = &mut self.forked {
                 forked.rewind();

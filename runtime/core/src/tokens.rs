@@ -3,8 +3,8 @@
 use crate::ids::{ClientId, LaneId, Nanos};
 
 /// The device time that each client may use. Shares are not implemented: every client may issue at
-/// any time. The scheduler asks here before every launch, so shares can be added in this file
-/// alone.
+/// any time. The scheduler consults the ledger before every launch, so shares can be added in this
+/// file alone.
 #[derive(Debug, Default)]
 pub(crate) struct TokenLedger;
 

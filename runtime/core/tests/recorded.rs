@@ -1,5 +1,5 @@
-//! Event lists with the actions that the scheduler took before it had lanes: one lane of all
-//! compute units takes the same actions.
+//! Compares actions with those that the scheduler took before it had lanes: with one lane of all
+//! compute units, it takes the same actions for the same events.
 //!
 //! The lists themselves are not stored, since the driver generates them from a seed. For each list
 //! the number of events and a digest of events and actions are stored

@@ -204,7 +204,8 @@ fn restartable_launches_run_again_from_their_restore_points() {
         |seed, wrong_restore_points| Scenario { perturb: Some(seed), wrong_restore_points, ..Scenario::default() };
     let totals = run_all("restartable_launches", |seed| scenario(seed, false));
     is_enough(&totals, |t| t.repeated_launches > share(1_000));
-    // And it matters: with wrong restore points, some task computes from incomplete inputs.
+    // The check is effective: with wrong restore points, it finds a task that computes from
+    // incomplete inputs.
     let is_found_out =
         |seed| catch_unwind(AssertUnwindSafe(|| World::new(&POLICIES[0], seed, scenario(seed, true)).run())).is_err();
     assert!((0..50).any(is_found_out), "wrong restore points go undetected");
@@ -226,7 +227,8 @@ fn the_two_branches_of_a_fork_are_independent() {
     is_enough(&totals, |t| {
         t.forks > share(2_000) && t.evicted_in_second_branches > share(200) && t.moved_midway > share(20)
     });
-    // And it matters: with dependent branches, some task computes from incomplete inputs.
+    // The check is effective: with dependent branches, it finds a task that computes from
+    // incomplete inputs.
     let wrong = |seed| Scenario { wrong_forks: true, ..scenario(seed) };
     let is_found_out =
         |seed| catch_unwind(AssertUnwindSafe(|| World::new(&POLICIES[0], seed, wrong(seed)).run())).is_err();

@@ -1,4 +1,4 @@
-//! Wakeup times of the scheduler: when it wants an [`Event::Tick`].
+//! Wakeup times of the scheduler: when it needs an [`Event::Tick`].
 
 use atoll_core::limits::{ABORT_GRACE_NS, HANG_NS};
 use atoll_core::*;

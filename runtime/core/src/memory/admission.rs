@@ -33,7 +33,7 @@ impl Memory {
     }
 
     /// Why an invocation with these constants and this memory per stage would not fit the device if
-    /// it had everything that sessions leave; `None` if it would fit.
+    /// it had all memory that sessions leave; `None` if it would fit.
     fn misfit(
         &self,
         sets: &[ItemId],
@@ -293,7 +293,7 @@ impl Memory {
             if self.try_serve(turn, is_first) {
                 if is_first {
                     self.unblock();
-                    // If this one has all it needs, the next one is first.
+                    // If this invocation has all it needs, the next one is first in turn.
                     first_in_turn = first_in_turn.filter(|first| self.cold.contains(first));
                 }
                 continue;

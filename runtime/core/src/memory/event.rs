@@ -167,8 +167,8 @@ pub enum Event {
         /// The offset.
         end: usize,
     },
-    /// There is time to write a chunk of a constant. Answered with at most one [`Action::Write`] or
-    /// [`Action::Loaded`].
+    /// The engine has time to write a chunk of a constant. Answered with at most one
+    /// [`Action::Write`] or [`Action::Loaded`].
     Advance,
     /// An [`Action::Write`] is done.
     Written {
@@ -227,7 +227,7 @@ pub enum Action {
         /// Whether it may be prepared at its turn in the scheduler's queue.
         ready: bool,
     },
-    /// A cold invocation has everything it waited for.
+    /// A cold invocation has all the constants and memory that it waited for.
     Ready {
         /// The invocation.
         task: TaskId,

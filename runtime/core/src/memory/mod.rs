@@ -2,7 +2,7 @@
 //! the memory of invocations and sessions.
 //!
 //! [`Memory`] handles events ([`Event`]) and returns actions ([`Action`]). The caller carries them
-//! out in order and reports their outcomes. It knows no device, no clock and no data: constants are
+//! out in order and reports their outcomes. It accesses no device, clock or data: constants are
 //! digests and sizes, an invocation's memory is a slot with a size and a shape. The engine and the
 //! model tests drive the same code.
 //!
@@ -20,7 +20,7 @@
 //!   overlap.
 //! - A session that has begun keeps its memory until it is closed, expires, or its function is
 //!   unloaded.
-//! - What is held for a tenant's invocations and sessions fits its quota ([`MemoryQuotas`]).
+//! - The memory held for a tenant's invocations and sessions fits its quota ([`MemoryQuotas`]).
 //! - Every cold invocation gets what it needs if the running ones end: after
 //!   [`limits::OVERTAKES_MAX`] overtakes the first one in turn is served before all later ones.
 //! - A waiting invocation holds nothing that the first one in turn cannot take.
@@ -120,7 +120,7 @@ struct Invocation {
     /// Until when it respects the minimum residency of other constants; `None` before it was first
     /// in turn for memory, or for its tenant's quota.
     waits_until: Option<Nanos>,
-    /// At its turn there was no memory for it, so it gets memory before it is ready again.
+    /// There was no memory for it at its turn. It becomes ready again once it has memory.
     lacks_memory: bool,
     prepared: bool,
     /// It has failed or was cancelled.

@@ -4,9 +4,9 @@
 //! *charged* to it. A constant set is charged to a tenant, per class, from when one of its
 //! invocations needs the set or a function with it is loaded, until the set leaves the device or
 //! the tenant needs the room for something else. A set that several tenants use is charged to each
-//! of them in full, and no tenant is charged for what another causes: so no tenant's quota depends
-//! on what others do. (Bills divide shared sets instead, since they have to add up to what the
-//! device holds.)
+//! of them in full, and no tenant is charged for loads of another tenant. So the room in a tenant's
+//! quota does not depend on other tenants. (Bills divide shared sets instead, since they have to
+//! add up to the bytes that the device holds.)
 
 use super::constants::{ConstantId, Constants};
 use crate::ids::{CLASSES, Class};
@@ -220,7 +220,7 @@ impl Charges {
         for (id, bytes) in &charge.members {
             let count = self.constants.get_mut(id).expect("what is charged is counted");
             count[class as usize] -= 1;
-            // What it would add now is what it had added.
+            // Removing it subtracts the bytes that adding it again would add.
             let gone = new_bytes(*count, class, *bytes);
             self.bytes.all -= gone.all;
             self.bytes.best_effort -= gone.best_effort;

@@ -3,7 +3,7 @@
 //!
 //! Quotas are checked before the device, with the same rules. An invocation that could never fit is
 //! refused at once. One that does not fit now waits in turn, and gets all that it needs or nothing.
-//! Room is made by freeing what the tenant does not use: memory kept from past invocations, then
+//! Room is made by freeing unused memory of the tenant: memory kept from past invocations, then
 //! constants, which leave the device unless other tenants have them too. An invocation that waits
 //! for its tenant's quota blocks no other tenant. Later invocations of the same tenant wait with
 //! it; while it respects minimum residency (`min_residency.rs`), only those that lack constants.
@@ -261,7 +261,7 @@ impl Memory {
         !in_use && self.quotas.is_charged(&demand.tenant, set, class)
     }
 
-    /// Frees something that a tenant does not use; if not `of_any`, something that counts as
+    /// Frees one piece of unused memory of a tenant; if not `of_any`, only memory that counts as
     /// best-effort.
     fn reclaim_of(&mut self, demand: &Demand, of_any: bool, victims: Victims) -> Option<()> {
         let tenant = &demand.tenant;

@@ -266,8 +266,8 @@ impl Memory {
         }
     }
 
-    /// Frees a kept slot. Its contents never reach another owner: the memory is returned to the
-    /// system and reads as zero when it is allocated again.
+    /// Frees a kept slot. The caller clears its memory ([`Action::FreeSlot`]), so no other owner
+    /// can read its contents.
     pub(super) fn give_back(&mut self, id: SlotId) {
         self.slots.leave_idle(id);
         let Slot { tenant, place, .. } = self.slots.slots.remove(&id).expect("an idle slot exists");

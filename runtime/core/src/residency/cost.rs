@@ -8,15 +8,15 @@
 //!
 //! - For random use, that time is the inverse of the item's rate, and the age of the last use by
 //!   itself says nothing. The rate is the mean of three use counts with different half-lives: the
-//!   short one follows bursts, the long one knows long-term popularity. Every single half-life lost
-//!   on one of the recorded mixes.
+//!   short one follows bursts, the long one long-term popularity. Each half-life by itself gave
+//!   worse results on at least one of the recorded mixes.
 //! - For regular use, in a loop or with a period, the next use is due one gap after the last one.
 //!   An item that was just used is then not needed for long: the opposite of recency. The deviation
 //!   of the gaps from their mean decides how much of each case applies.
 //!
-//! The order by worth changes with time. So a victim is the least worthy of a sample of the
-//! candidates, which is all of them for as many functions as one device serves, and every event
-//! takes constant time.
+//! The order by worth changes with time, so no sorted order is kept. A victim is the least worthy
+//! of a sample of the candidates, so that choosing one does not slow down with their number. A few
+//! candidates are all compared.
 
 use super::{ItemFacts, ItemId, ResidencyPolicy};
 use crate::ids::{Class, Nanos};

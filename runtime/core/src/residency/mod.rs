@@ -8,8 +8,8 @@
 //! To add a policy, write a file in this folder and a row in [`RESIDENCY_POLICIES`]. Its name then
 //! works in configuration and in `atoll bench residency`, and the tests below cover it.
 //!
-//! Tenants and quotas are not known here: `memory` decides them, and may restrict a reclaim to some
-//! items.
+//! This module does not know tenants and quotas: `memory` enforces quotas, and may restrict a
+//! reclaim to some items.
 
 mod cost;
 mod two_level_lru;
@@ -97,7 +97,7 @@ pub fn residency_policy_by_name(name: &str) -> Option<&'static ResidencyPolicyEn
     RESIDENCY_POLICIES.iter().find(|entry| entry.name == name)
 }
 
-/// Too few bytes can be reclaimed: the rest is pinned or not in use.
+/// Too few bytes can be reclaimed: all other items are pinned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CannotReclaim {
     /// Bytes that were requested.

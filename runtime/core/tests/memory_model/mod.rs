@@ -172,7 +172,7 @@ impl World {
                 break;
             }
             if step > DRAIN_STEPS_MAX / 2 && self.memory.withheld_bytes() > 0 {
-                // What fitted before memory was withheld may not fit any more.
+                // Invocations that fitted before memory was withheld may no longer fit.
                 let waiting: Vec<TaskId> = self.invocations.keys().copied().collect();
                 waiting.into_iter().for_each(|task| self.end(task));
             }
@@ -461,7 +461,7 @@ impl World {
                 );
             }
         }
-        // What fitted before memory was withheld may not fit any more.
+        // Invocations that fitted before memory was withheld may no longer fit.
         if self.memory.withheld_bytes() == 0 {
             for (task, invocation) in &self.invocations {
                 let steps = self.steps - invocation.since;

@@ -1,6 +1,6 @@
-//! Invariants of the scheduler, whatever goes wrong.
+//! Invariants of the scheduler, which hold under all faults.
 //!
-//! What a real-time task waits for, at most, before its first launch is issued, and for how long:
+//! The most that a real-time task may wait for before its first launch is issued:
 //!
 //! | policy | waits for | its delay |
 //! |---|---|---|
@@ -38,7 +38,7 @@ pub(super) struct Slices {
     stalled_since: Nanos,
     last: Option<Slice>,
     count: u64,
-    /// No real-time task was in the way of best-effort tasks after the previous event.
+    /// After the previous event no real-time task blocked best-effort tasks.
     was_idle: bool,
     /// The slices at the time when the action being carried out was decided. They may be over
     /// since: earlier actions are answered first, and the scheduler decides anew.

@@ -92,7 +92,8 @@ impl Memory {
         access.reads.iter().any(|(buffer, _)| *buffer == access.writes)
     }
 
-    /// Runs a block. `Err` reports_evictions what it read instead of what it expected.
+    /// Runs a block. The error says which step wrote the data that it read, and which step should
+    /// have written it.
     pub(super) fn run(&mut self, step: u32, block: usize) -> Result<(), String> {
         let access = self.accesses[step as usize].clone();
         let mut answer = Ok(());

@@ -48,7 +48,7 @@ pub(crate) struct World {
     /// Tasks whose preparation takes a while, as when waiting for memory.
     preparing: Vec<TaskId>,
     arrivals: Vec<Class>,
-    /// One in this many chances to arrive is taken: from crowds to single tasks.
+    /// A task arrives at one in this many opportunities. Small values give many tasks at a time.
     sparsity: u64,
     /// Until when the scheduler is not woken.
     sleeps_until: Nanos,
@@ -182,7 +182,7 @@ impl World {
         for (index, (step, point)) in steps.iter_mut().zip(memory.restore_points()).enumerate() {
             if let Step::Restartable { restore_point } = step {
                 *restore_point = if self.scenario.wrong_restore_points { 0 } else { point };
-                // It overwrites what it reads, so it cannot run twice.
+                // The step overwrites its input, so it cannot run twice.
                 *step = if *restore_point > index as u32 { Step::NotPreemptible } else { *step };
             }
         }
@@ -423,7 +423,7 @@ impl World {
             Action::Abort { launch, queue } => self.abort(launch, queue),
             // Another launch counted as hung at the same time.
             Action::DeclareHung { .. } if self.device.is_lost => {}
-            // It has ended after all.
+            // The launch has ended after all.
             Action::DeclareHung { launch, queue }
                 if self.device.ended[queue.0 as usize].iter().any(|ended| ended.launch == launch) => {}
             Action::DeclareHung { launch, queue } => {

@@ -18,9 +18,10 @@
 //! # Resources
 //! A candidate keeps its block shape, its barriers and its shared memory. A launch has blocks of
 //! the size of its largest candidate, and the dynamic shared memory of its most demanding one;
-//! `virtualize_block_index` gave each candidate its own block and thread numbers. A block occupies
-//! what its launch needs, not what the module could need. Only the number of registers is the same
-//! for all launches of a module.
+//! `virtualize_block_index` gave each candidate its own block and thread numbers. On a GPU, a block
+//! therefore occupies only the threads and the shared memory that its launch needs. Native code of
+//! a host has one block size: that of the largest candidate of the module. The number of registers
+//! per thread is the same for all launches of a module.
 
 use crate::merge::Source;
 use crate::register_class::RegisterClass;

@@ -1,9 +1,9 @@
 //! Traversals of a shape: the layout of kernels whose threads do not cooperate.
 //!
 //! A *row* is a line along the innermost dimension. If rows are long enough, a warp takes a row (or
-//! a segment of it), so that everything about the row is uniform across lanes, and adjacent lanes
-//! access adjacent elements. If rows are short, every thread takes single elements and finds their
-//! rows by division.
+//! a segment of it), so that all values that depend only on the row are uniform across lanes, and
+//! adjacent lanes access adjacent elements. If rows are short, every thread takes single elements
+//! and finds their rows by division.
 
 use crate::error::CodegenError;
 use crate::target::TargetDescription;

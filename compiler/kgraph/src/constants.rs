@@ -15,9 +15,9 @@ const LEAF_BYTES: usize = 1 << 20;
 /// Fewest leaves that justify another thread.
 const LEAVES_PER_THREAD: usize = 4;
 
-/// Identifies a constant by its bytes: the SHA-256 of their number (eight bytes, little-endian)
-/// followed by the SHA-256 of each mebibyte. Equal digests mean equal bytes, also across tenants
-/// that do not trust each other.
+/// Identifies a constant by its bytes. The digest is the SHA-256 of a list: the number of bytes (a
+/// little-endian u64), then the SHA-256 of each mebibyte. Equal digests mean equal bytes, also
+/// across tenants that do not trust each other.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct ConstantDigest([u8; 32]);
@@ -55,7 +55,8 @@ fn hash_all(leaves: &[&[u8]]) -> Vec<[u8; 32]> {
             std::iter::from_fn(|| Some(next.fetch_add(1, Ordering::Relaxed)).filter(|&index| index < leaves.len()));
         indices.map(|index| (index, Sha256::digest(leaves[index]).into())).collect::<Vec<(usize, [u8; 32])>>()
     };
-    // At most half of the cores, to leave the rest to other work.
+    // Up to two threads on any machine, and otherwise at most half of the cores, to leave the rest
+    // to other work.
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let workers = (cores / 2).max(2).min(leaves.len() / LEAVES_PER_THREAD).saturating_sub(1);
     let mut digests = vec![[0; 32]; leaves.len()];

@@ -8,8 +8,8 @@ use std::sync::Arc;
 /// Options of a compilation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompileOptions {
-    /// Targets of the bundle. If empty, PTX is packed for this machine and for the oldest NVIDIA
-    /// architecture that can run it.
+    /// Targets of the bundle. For packed PTX, an empty list means this machine and the oldest
+    /// NVIDIA architecture that can run the PTX.
     pub targets: Vec<Target>,
     /// Assemble NVIDIA kernels with `ptxas`, if installed: checks them, and records registers and
     /// spills. Takes seconds.

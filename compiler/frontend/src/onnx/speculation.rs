@@ -1,10 +1,10 @@
 //! Speculative computation: results that may be discarded at run time.
 //!
-//! If the condition of an `If` is known only at run time, both branches are computed; if that of a
-//! `Loop` is, so are the iterations after its end. An invalid value there (an index outside its
-//! axis, an integer divided by zero) is not an error of the request: the condition guards against
-//! it. So operators that may fail an invocation are replaced by versions that continue with a valid
-//! value.
+//! If the condition of an `If` is known only at run time, both branches are computed. If the
+//! condition of a `Loop` is known only at run time, the iterations after its end are computed too.
+//! An invalid value in a discarded result (an index outside its axis, an integer divided by zero)
+//! is not an error of the request, because the condition guards against it. So operators that may
+//! fail an invocation are replaced by versions that continue with a valid value.
 
 use super::error::LowerResult;
 use super::lowering::Lowering;

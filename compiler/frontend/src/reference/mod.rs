@@ -1,7 +1,8 @@
 //! A reference interpreter of the tensor graph: simple rather than fast. It is the oracle for
 //! kernels, and evaluates operators in constant folding.
 //!
-//! Sums are accumulated in `f64` and rounded once; a pointwise step rounds to its own type.
+//! Sums of floats are accumulated in `f64` and rounded once; a pointwise step rounds to its own
+//! type.
 
 mod convert;
 mod linear;

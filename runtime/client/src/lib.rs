@@ -6,6 +6,8 @@
 //! Not here: inference over HTTP, which any KServe client does, and the messages on the wire
 //! (`atoll_control`).
 //!
+//! Start reading at [`Client`], then [`Call`].
+//!
 //! ```no_run
 //! use atoll_client::{Call, Client, Tensor};
 //!

@@ -1,7 +1,7 @@
-//! Doorbells of a ring: how one side tells the other to look. Compute units sleep on a futex word,
-//! the engine polls an eventfd.
+//! Doorbells of a ring: they wake the other side, so that it looks at the ring. Compute units sleep
+//! on a futex word; the engine polls an eventfd.
 //!
-//! Neither needs a system call while the other side is awake.
+//! Neither bell needs a system call while the other side is awake.
 
 use rustix::event::EventfdFlags;
 use rustix::thread::futex;

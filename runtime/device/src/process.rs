@@ -142,8 +142,8 @@ pub trait StartUnits: Debug {
     /// Size in bytes of the address range for constants.
     fn constants_bytes(&self) -> u64;
 
-    /// Private memory in bytes that the compute units may allocate; it goes into the limits of the
-    /// process.
+    /// Private memory in bytes that the compute units may allocate. The jail adds it to the memory
+    /// limit of the process.
     fn private_bytes(&self) -> u64;
 
     /// Starts the threads. All of them run when this returns.
@@ -212,7 +212,7 @@ pub trait RelayedDevice: Debug {
     /// The device, for driving it.
     fn device_mut(&mut self) -> &mut dyn Device;
 
-    /// The facts that it found out when it started.
+    /// The facts that the device found out when it started.
     fn facts(&self) -> DeviceFacts;
 
     /// Returns the loader of modules. It runs on another thread, so that launches do not wait while
@@ -232,7 +232,7 @@ pub trait RelayedDevice: Debug {
     /// As for [`crate::Memory`].
     fn bind_epoch(&mut self, word: DeviceOffset, index: usize) -> Result<(), DeviceError>;
 
-    /// Copies epochs that the daemon raised to device memory. Does not wait.
+    /// Copies to device memory the epochs that the daemon raised. Does not wait.
     ///
     /// # Errors
     /// As for [`crate::Memory`].

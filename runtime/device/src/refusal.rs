@@ -22,7 +22,8 @@ pub enum Refusal {
         /// Bytes that the kernel declares.
         declared: u32,
     },
-    /// A slot that is marked as an address holds none.
+    /// A slot that is marked as an address lies outside the parameter block or holds no valid
+    /// address.
     #[error("an address slot lies outside the parameter block or holds no valid address")]
     Address,
     /// The grid has 2⁶⁴ or more blocks.

@@ -1,12 +1,12 @@
 //! A bounded ring with one producer and one consumer, in memory shared by two processes.
 //!
-//! Records have `W` 64-bit words. Beside the ring lies an *arena* with `A` more words for each
-//! slot, which live exactly as long as the slot: for data that most records lack. Nothing in the
-//! ring is a pointer, so each process may map it anywhere. Each side keeps its own index in private
+//! Records have `W` 64-bit words. An *arena* beside the ring has `A` more words for each slot, for
+//! data that most records lack; they are valid as long as the slot is in use. Nothing in the ring
+//! is a pointer, so each process may map it anywhere. Each side keeps its own index in private
 //! memory and only publishes it. The peer's index is read once and checked before use: a peer that
-//! breaks the protocol causes [`Corrupt`], never undefined behaviour. All accesses are atomic, so
-//! if a broken peer overwrites a record while it is read, the result is a wrong record, which the
-//! reader has to validate anyway.
+//! breaks the protocol causes [`Corrupt`], never undefined behaviour. All accesses are atomic. If a
+//! broken peer overwrites a record while it is read, the result is a wrong record, which the reader
+//! has to validate anyway.
 //!
 //! Not here: waiting. A full or empty ring returns at once; see `doorbell` for wake-ups.
 
@@ -14,8 +14,8 @@ use crate::shm::Region;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The producer's index; two cache lines behind it (adjacent lines are prefetched in pairs) the
-/// consumer's; then the records.
+/// The producer's index is at the start of the ring. The consumer's index is two cache lines after
+/// it, since adjacent lines are prefetched in pairs. The records follow.
 const TAIL_WORD: usize = 0;
 const HEAD_WORD: usize = 16;
 const HEADER_WORDS: usize = 32;

@@ -4,7 +4,7 @@
 //! memory busy, that doubles the time of a copy (60 µs instead of 26 µs for 600 KB beside one busy
 //! core), and the data ends up in the wrong core's cache.
 
-/// Smallest size in bytes at which it pays; smaller data is read again soon.
+/// Copies of at least this many bytes bypass the caches; smaller data is read again soon.
 const STREAM_BYTES_MIN: usize = 64 << 10;
 
 /// Copies `bytes` bytes; large copies bypass this core's caches. A thread that sees a later store

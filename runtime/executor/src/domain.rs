@@ -56,7 +56,7 @@ pub(super) struct Module {
     pub(super) sealed: SealedModule,
     /// Its id in the current executor.
     pub(super) local: Option<ModuleId>,
-    /// It was loaded before. Until then, the caller of the load gets its errors.
+    /// The module was loaded before. Until then, its errors go to the caller of the load.
     pub(super) was_loaded: bool,
     pub(super) is_loading: bool,
     /// Executors that were lost while they loaded it for the first time; the module may be the
@@ -74,7 +74,7 @@ impl Module {
         (self.local, self.is_loading) = (None, false);
     }
 
-    /// Its id in the current executor, once it is loaded there.
+    /// The module's id in the current executor, once the module is loaded there.
     pub(super) fn ready(&self) -> Option<ModuleId> {
         self.local.filter(|_| !self.is_loading)
     }

@@ -78,18 +78,20 @@ const REFUSED: &[i64] = &[
     libc::SYS_readlink,
 ];
 
-/// If memory is short, the system ends executors before the daemon.
+/// The out-of-memory score of executors: if memory is short, the system kills them before the
+/// daemon.
 const OUT_OF_MEMORY_SCORE: &str = "900";
 
-/// The first step, before anything is received: closes inherited descriptors and gives up gaining
-/// privileges.
+/// The first step, before anything is received: closes inherited descriptors, and makes it
+/// impossible to gain privileges.
 pub(super) fn enter_alone() -> std::io::Result<()> {
     // SAFETY: closes descriptors that nothing in this process owns.
     if unsafe { libc::close_range(3, libc::c_uint::MAX, 0) } != 0 {
         return Err(std::io::Error::last_os_error());
     }
     rustix::thread::set_no_new_privs(true)?;
-    // Any process may raise its own score; without this file there is no score to raise.
+    // A process may always raise its own score. Ignores an error: without this file there is no
+    // score.
     let _ = std::fs::write("/proc/self/oom_score_adj", OUT_OF_MEMORY_SCORE);
     Ok(())
 }
@@ -105,8 +107,8 @@ pub(super) fn enter_with_driver() -> std::io::Result<Vec<String>> {
     Ok(missing)
 }
 
-/// The second step, before there are threads, which inherit it. They may use `private_bytes` of
-/// private memory. Returns what this machine does not support.
+/// The second step, before threads start, so that they inherit the limits. The compute units may
+/// use `private_bytes` of private memory. Returns what this machine does not support.
 pub(super) fn enter_before_threads(private_bytes: u64) -> std::io::Result<Vec<String>> {
     // No other process may inspect this one.
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;

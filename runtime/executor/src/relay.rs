@@ -6,7 +6,7 @@
 //! modules, since the driver may take seconds to compile one, and a third shows signs of life.
 //!
 //! When the context is lost, its launches complete as failed, the daemon is told the reason, and
-//! the process ends: only a new process gets a new context.
+//! the process ends, since only a new process gets a new context.
 
 use super::channel::{Channel, ChannelError};
 use super::jail;
@@ -94,8 +94,8 @@ fn load_all(load: &LoadModule, inbox: &Receiver<ToLoad>, outbox: &Sender<Loaded>
     }
 }
 
-/// A client of the service must be detached before it is killed. So if the daemon is gone, the
-/// executor does that itself, on a separate thread: the other threads may be waiting for a kernel
+/// A client of the service must be detached before it is killed. If the daemon is gone, the
+/// executor detaches itself, on a separate thread: the other threads may be waiting for a kernel
 /// that never ends.
 fn detach_after(daemon: &Arc<Channel>, service: Arc<dyn ProcessService>) -> Result<(), ServeError> {
     let channel = daemon.clone();
@@ -304,7 +304,7 @@ impl Relay {
     fn take_request(&mut self) -> Result<(), ServeError> {
         let Some((ticket, request)) = self.port.next_request() else { return Ok(()) };
         let request = request.ok_or_else(|| ServeError::BadOrder("an invalid transfer".to_owned()))?;
-        // Messages that were sent before the request.
+        // Handles the messages that were sent before the request.
         self.take_orders()?;
         self.relayed.follow_epochs()?;
         let answer = self.transfer(request);

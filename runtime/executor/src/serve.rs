@@ -190,7 +190,8 @@ fn handle(
             answer(channel, &Answer::Shown)
         }
         Order::Raise { .. } => Err(ServeError::BadOrder("an epoch of a device with memory of its own".to_owned())),
-        // Here the rings tell which compute units serve which queues.
+        // Such a device gets no orders for lanes: its rings tell which compute units serve which
+        // queues.
         Order::OpenLane { .. } | Order::CloseLane { .. } => {
             Err(ServeError::BadOrder("a lane of a device with memory of its own".to_owned()))
         }

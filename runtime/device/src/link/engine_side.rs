@@ -73,7 +73,8 @@ impl EngineSide {
         })
     }
 
-    /// The same for an untrusted process on the device's side.
+    /// Treats the device's side as an untrusted process, which may write anything into the shared
+    /// memory.
     pub fn with_untrusted_peer(self) -> EngineSide {
         EngineSide { peer_is_untrusted: true, ..self }
     }

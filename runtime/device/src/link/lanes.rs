@@ -1,7 +1,7 @@
 //! Lanes in the rings: which compute units serve which queues, and the order of queues.
 //!
 //! The engine writes these words while the queues concerned are idle; compute units read them. An
-//! untrusted process may write them too: that only changes the order in which it serves its own
+//! untrusted process may write them too, but that only changes the order in which it serves its own
 //! launches.
 
 use super::{LINE_BYTES, Link, QUEUES_MAX};

@@ -475,7 +475,7 @@ pub fn a_busy_device_can_be_dropped(make: Make) {
         let _ = rig.submit(1, &Launch::spin(100, counts, SHORT_CYCLES));
         let _ = rig.submit(0, &Launch::spin(100, counts, SHORT_CYCLES));
     }
-    // And a device that never ran anything.
+    // A device that never ran anything can be dropped as well.
     drop(make(Wanted::default()));
 }
 

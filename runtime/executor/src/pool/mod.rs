@@ -410,7 +410,7 @@ impl Constants for ExecutorPool {
     }
 
     fn show_constants(&mut self, domain: &str, constants: &[DeviceOffset]) {
-        // A domain that is unknown has no module that could read constants.
+        // An unknown domain has no module that could read constants.
         let Some(domain) = self.domains.iter_mut().find(|known| known.name == domain) else { return };
         let new: Vec<_> = constants.iter().copied().filter(|at| domain.constants.insert(*at)).collect();
         domain.show(new.into_iter(), &self.constants);
@@ -425,7 +425,7 @@ impl Constants for ExecutorPool {
     }
 
     fn sees_constants(&self, domain: &str) -> bool {
-        // A replacement maps them before it is ready.
+        // A replacement executor maps all constants of the domain before it is ready.
         let executor = self.known(domain).and_then(Domain::executor);
         executor.is_none_or(|executor| executor.lost().is_some() || executor.has_shown_all())
     }

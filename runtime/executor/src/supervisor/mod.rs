@@ -63,7 +63,7 @@ pub(crate) struct Supervised {
     reports_seen: AtomicU64,
     bell: FdBell,
     time_limits: TimeLimits,
-    /// The service of which it may be a client.
+    /// The service of which the executor may be a client.
     service: Option<Arc<dyn ProcessService>>,
     messages: Mutex<Messages>,
     /// Signalled when `messages` changes.

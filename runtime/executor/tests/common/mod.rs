@@ -1,4 +1,5 @@
-//! How these tests start executors: this binary, running only its test `executor_process`.
+//! Starts executors for these tests: the program is this test binary, which runs only its test
+//! `executor_process`.
 
 use super::suite::rig::Wanted;
 use atoll_device_host::{HostConfig, KIND};

@@ -68,7 +68,7 @@ struct Row {
     value: f64,
     peer: Option<&'static str>,
     peer_value: Option<f64>,
-    /// Our value over the peer's; higher is better.
+    /// Atoll's value over the peer's; higher is better.
     ratio: Option<f64>,
     /// Milliseconds from PTX to loaded native code.
     compile_ms: f64,

@@ -26,7 +26,7 @@ Examples:
 
 Both variants share caches and memory, so a difference between them is caused by the device.";
 
-/// What the other process prints when its load is running.
+/// The line that the other process prints when its load is running.
 const READY: &str = "ready";
 
 /// Measure real-time requests in a lane of one compute unit beside a load in another lane, and on a

@@ -140,7 +140,7 @@ fn a_control_daemon_with_other_clients_is_left_running() {
     second.runs();
     let control = journal(&share)[0].1;
     drop(second);
-    // Nothing else here ends it.
+    // No other code in this test ends the control daemon.
     kill_process(Pid::from_raw(control.cast_signed()).expect("a process"), Signal::KILL).expect("it was left");
 }
 

@@ -11,18 +11,18 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 
-/// What becomes of the next invocations.
+/// How the engine answers the next invocations.
 #[derive(Clone, Default)]
 pub(crate) enum Behaviour {
-    /// The inputs come back.
+    /// The inputs are returned as outputs.
     #[default]
     Echo,
     Fail(InvokeError),
-    /// They wait for [`Double::answer_all`].
+    /// The answers wait for [`Double::answer_all`].
     Hold,
 }
 
-/// What a function is made of, how it was loaded, and the device that it is on.
+/// The bundle of a function, its options, and the index of its device.
 type OnDevice = (Arc<Bundle>, FunctionOptions, usize);
 
 #[derive(Default)]

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What a worker prints when it is ready, and after each request.
+/// The line that a worker prints when it is ready, and after each request.
 const DONE: &str = "done";
 
 /// Serve one function; each line on standard input is a request

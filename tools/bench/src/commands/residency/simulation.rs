@@ -7,13 +7,13 @@ use atoll_models::mixes::{Mix, MixFunction, MixRequest};
 /// Result of a policy on a mix.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Outcome {
-    /// Uses of functions, and those that found the function on the device.
+    /// Uses of functions, and hits: uses that found the function on the device.
     pub(super) uses: u64,
     pub(super) hits: u64,
     /// Bytes of all uses, and of the hits.
     pub(super) bytes: u64,
     pub(super) hit_bytes: u64,
-    /// Total time of reloads, and the time that real-time functions waited for.
+    /// Total time of reloads, and the part of it that was for real-time functions.
     pub(super) reload_us: u64,
     pub(super) rt_reload_us: u64,
 }

@@ -1,8 +1,8 @@
 //! The modifiers of each instruction that lowering implements.
 //!
-//! A kernel is rejected if it uses an opcode without a row, or a modifier that is missing from its
-//! row, so that no modifier is ignored silently. Types are not listed: the code that lowers an
-//! instruction checks them.
+//! A kernel is rejected if it uses an opcode without a row, or a modifier that is missing from the
+//! row of its opcode. No modifier is therefore ignored silently. Types are not listed: the code
+//! that lowers an instruction checks them.
 
 use crate::program::{Inst, Opnd};
 use atoll_ptx::ScalarType;
@@ -83,7 +83,7 @@ const FORMS: &[(&str, &[&str])] = &[
     ("ldmatrix stmatrix movmatrix", &["sync aligned m8n8 x1 x2 x4 trans shared shared::cta"]),
 ];
 
-/// Instructions on objects that no target here has, by opcode.
+/// Instructions on objects that no target of this crate has, by opcode.
 const UNSUPPORTED: &[(&str, &str)] = &[
     ("tex tld4 txq istypep", "textures"),
     ("suld sust sured suq", "surfaces"),

@@ -87,8 +87,8 @@ impl Graph {
         self.components_again(&mut Tarjan::of(self.len()), nodes, cut)
     }
 
-    /// Like [`Graph::components`], with a state that is reused: the time depends on `nodes` alone,
-    /// not on the size of the graph.
+    /// Like [`Graph::components`], with a state that is reused. The time then depends on the number
+    /// of `nodes`, not on the size of the graph.
     pub(crate) fn components_again(
         &self,
         state: &mut Tarjan,

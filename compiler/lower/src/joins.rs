@@ -1,6 +1,6 @@
 //! Finds the blocks where definitions of a register join: iterated dominance frontiers, computed on
-//! the dominator tree (Sreedhar and Gao). The frontiers themselves are never listed; for nested
-//! loops their number is quadratic.
+//! the dominator tree (Sreedhar and Gao). The frontiers themselves are never listed, because nested
+//! loops have quadratically many.
 
 use crate::graph::Graph;
 use crate::live::Live;

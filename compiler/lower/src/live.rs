@@ -3,8 +3,8 @@
 use crate::graph::Graph;
 use crate::program::{Block, BlockId, Inst, Program, Reg};
 
-/// Limit on the pairs of a block and a register that is live at its start: 256 MiB of them. Large
-/// kernels have some hundred thousand.
+/// Limit on the pairs of a block and a register that is live at its start; at 4 bytes each they
+/// take 256 MiB. Large kernels have a few hundred thousand.
 const MAX_PAIRS: usize = 1 << 26;
 
 /// The liveness lists of a kernel would exceed the limit on their total length.

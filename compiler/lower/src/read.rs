@@ -1,7 +1,7 @@
 //! Reads a kernel of the PTX tree into a [`Program`].
 //!
-//! Called functions are inlined (`call`), so that all later stages see one body, and barriers,
-//! masks and shapes need no special treatment at calls.
+//! Called functions are inlined (`call`). All later stages therefore see one body and need no
+//! special treatment of barriers, masks and shapes at calls.
 
 mod call;
 mod formal;
@@ -71,7 +71,7 @@ struct Reader<'m> {
     current: BlockId,
     /// Whether the current block still lacks a terminator.
     open: bool,
-    /// Where `ret` leads: to the exit, or behind the inlined call.
+    /// Target of `ret`: the exit, or the code behind the inlined call.
     returns_to: BlockId,
     /// The functions being inlined; the kernel comes first.
     calls: Vec<Name>,
@@ -351,13 +351,13 @@ impl<'m> Reader<'m> {
         Ok(())
     }
 
-    /// Appends an instruction that is not in the text.
+    /// Appends an instruction that the PTX text does not contain.
     fn emit(&mut self, dotted: &str, guard: Option<(Reg, bool)>, ops: Vec<Opnd>, line: u32) {
         let form = Instruction::new(dotted, Vec::new());
         self.program.blocks[self.current].insts.push(Inst { form, guard, ops, line, tied: false });
     }
 
-    /// Adds a register that is not in the text.
+    /// Adds a register that the PTX text does not declare.
     fn new_register(&mut self, name: &str, elem: Elem) -> Reg {
         self.program.regs.push(RegInfo { name: Name::new(name), elem });
         self.program.regs.len() - 1

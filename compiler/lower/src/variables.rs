@@ -18,8 +18,8 @@ pub fn all(module: &Module) -> impl Iterator<Item = (Name, &Variable, u32)> {
 }
 
 /// The `.global` and `.const` variables that functions declare. Such a variable has one instance
-/// for all launches but is visible in its scope only, so it gets a name that cannot be spelled in
-/// PTX.
+/// for all launches but is visible only in its scope. It therefore gets a unique name that PTX text
+/// cannot contain.
 pub fn of_functions(module: &Module) -> impl Iterator<Item = (Name, &Variable, u32)> {
     let mut found = Vec::new();
     let mut count: HashMap<(&Name, &Name), u32> = HashMap::new();

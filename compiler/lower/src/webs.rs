@@ -1,9 +1,9 @@
 //! Splits registers into webs.
 //!
 //! A PTX register is a variable: one name may hold unrelated values at different places. A web is a
-//! set of definitions and uses that belong together: SSA values that are connected by φs. After
-//! this pass every [`Reg`] of the program is a web, so that a register that is uniform in one part
-//! of a kernel stays uniform even if its name is reused for divergent values elsewhere.
+//! set of SSA values that are connected by φs: the definitions and uses that must share storage.
+//! After this pass every [`Reg`] of the program is a web. A register that is uniform in one part of
+//! a kernel therefore stays uniform, even if its name is reused for divergent values elsewhere.
 
 use crate::graph::Graph;
 use crate::joins::Joins;
@@ -55,8 +55,8 @@ struct Renamer {
     parent: Vec<usize>,
     /// Original register of each value.
     reg_of: Vec<Reg>,
-    /// Values below this number mean "not written yet"; each belongs to the register of that
-    /// number.
+    /// Values below this number stand for a register that was not written yet; the value is the
+    /// number of the register.
     registers: usize,
     /// φ values by block, parallel to the φ registers.
     phis: Vec<Vec<(Reg, usize)>>,

@@ -67,7 +67,7 @@ fn outputs_assemble() {
         .flat_map(|(folder, passes)| inputs(folder).map(move |input| (input, passes.clone())))
         .collect();
     assert!(!inputs.is_empty());
-    // On two threads, because the test mostly waits for the assembler.
+    // Two threads, because the test mostly waits for the assembler.
     let failures: Vec<String> = std::thread::scope(|scope| {
         let halves = inputs.chunks(inputs.len().div_ceil(2)).map(|half| {
             scope.spawn(|| half.iter().filter_map(|(input, passes)| failure(&ptxas, input, passes)).collect::<Vec<_>>())

@@ -1,8 +1,8 @@
 //! Compares the results of `analyze_idempotence` with labelled kernels.
 //!
-//! `idempotence/NAME.ptx` starts with the label and the reason. No kernel may be proven rerunnable
-//! that is not, and few may be rejected without need. `idempotence/table.snap` has the table of all
-//! kernels; `INSTA_UPDATE=always` writes it.
+//! `idempotence/NAME.ptx` starts with the label and the reason. The analysis must not prove a
+//! kernel rerunnable that is not, and may reject only a few kernels that are.
+//! `idempotence/table.snap` has the table of all kernels; `INSTA_UPDATE=always` writes it.
 
 use atoll_passes::{Rerun, analyze_idempotence};
 use std::fmt::Write as _;

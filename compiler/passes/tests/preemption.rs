@@ -1,4 +1,4 @@
-//! Runs transformed kernels, on the host target and therefore on any machine.
+//! Runs transformed kernels on the host target, which needs no GPU.
 //!
 //! Every kernel writes to one buffer and increments counters in it, so a block that runs twice is
 //! detected.

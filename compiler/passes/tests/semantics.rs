@@ -1,6 +1,6 @@
-//! Runs kernels after every pass alone and after all passes together, on the host target and
-//! therefore on any machine. The results must not change, whether the flag is never raised, or is
-//! raised at random moments and the launch resumed until it is complete.
+//! Runs kernels after every pass alone and after all passes together, on the host target, which
+//! needs no GPU. The results must be those of the untransformed kernel in two cases: the flag is
+//! never raised, or it is raised at random moments and the launch is resumed until it is complete.
 //!
 //! `ATOLL_SEED` sets the seed; a failure prints it.
 
@@ -72,7 +72,7 @@ struct Transformed<'c> {
     real_grid: [u32; 3],
 }
 
-/// Real blocks in front of the virtual ones, and behind them.
+/// Number of real blocks in front of the virtual ones, and behind them.
 const BLOCKS_AROUND: u32 = 2;
 
 /// The memory of an invocation.

@@ -3,8 +3,9 @@
 //! The table of `runtime/cuda-api` defines the entry points and their parameters. The exports
 //! ([`exported`]) and the results of `cuGetProcAddress` are generated from it. Each family of entry
 //! points has a file with implementations: associated functions of [`StandIn`] named like the
-//! symbol. The types of pointer arguments (`arguments`) say what they are for; all other code is
-//! safe. A row without an implementation returns `CUDA_ERROR_NOT_SUPPORTED` and is listed in
+//! symbol. The types of pointer arguments (`arguments`) state the purpose of each pointer and
+//! contain the unsafe accesses, so the implementations are safe code, except for GDRCopy (`gdr`). A
+//! row without an implementation returns `CUDA_ERROR_NOT_SUPPORTED` and is listed in
 //! [`NOT_IMPLEMENTED`].
 
 mod arguments;
@@ -176,7 +177,7 @@ const _: () = {
     }
 };
 
-/// Runs an entry point; panics do not unwind into the program.
+/// Runs an entry point. A panic becomes an error code and does not unwind into the program.
 fn enter(name: &'static str, body: impl FnOnce() -> Result<(), Status>) -> CUresult {
     let run = || {
         if let Ok(driver) = Driver::get() {

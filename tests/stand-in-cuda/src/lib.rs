@@ -21,7 +21,8 @@
 //! | `event`, `marker`, `graph` | events, the points in streams that they mark, and captured work |
 //! | `mps` | the process as a client of MPS, and its share of the compute units |
 //! | `exports` | the entry points, one file per family; they check every pointer and handle once |
-//! | `raw`, `host_call` | memory by address, functions of the program; all `unsafe` code but `exports::arguments` |
+//! | `raw`, `host_call` | memory by address, functions of the program; with `exports::arguments`,
+//! nearly all `unsafe` code |
 //!
 //! Known differences from a GPU:
 //! - a compute unit runs one block at a time, and the occupancy functions say so;
@@ -32,6 +33,9 @@
 //! - there are no textures, no peer access, no managed memory that migrates, and no machine code: a
 //!   cubin is refused as code for another GPU;
 //! - a parameter block has at most 4,096 bytes.
+//!
+//! Invariants: a call with an unknown handle fails; handles are never reused; a panic does not unwind
+//! into the program.
 //!
 //! Start reading at `exports`, then `driver`.
 

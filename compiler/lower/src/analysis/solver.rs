@@ -12,10 +12,10 @@ pub(super) struct Solver<'a> {
     phis: &'a [Phi],
     pub(super) analysis: Analysis,
     shapes: Vec<Option<Shape>>,
-    /// The least split of each register that control flow forces.
+    /// The least split of each register, as forced by control flow.
     forced: Vec<Split>,
-    /// Registers whose assumed progression was given up because they are used for more than
-    /// addresses.
+    /// Registers whose assumed progression was given up, because they are not used for addresses
+    /// only.
     demoted: Vec<bool>,
     range_steps: Vec<u8>,
     def_blocks: Vec<Vec<BlockId>>,
@@ -93,8 +93,8 @@ impl<'a> Solver<'a> {
             if !split && !demoted {
                 break;
             }
-            // Shapes that relied on an assumption refuted just now may have spread: start over with
-            // the updated facts.
+            // Shapes that relied on an assumption that was just refuted may have spread: start over
+            // with the updated facts.
             self.range_steps.fill(0);
         }
     }
@@ -307,9 +307,9 @@ impl<'a> Solver<'a> {
         })
     }
 
-    /// Whether groups of warps reduce separately, at barriers of different numbers. Where groups
-    /// only wait separately and all reach the same barriers, it is enough that all warps wait for
-    /// all.
+    /// Whether groups of warps reduce separately, at barriers of different numbers. If groups only
+    /// wait separately and all of them reach the same barriers, one barrier of all warps is correct
+    /// too.
     pub(super) fn reduces_in_groups(&self) -> bool {
         let is_for_all = |number: &Opnd| {
             let mut regs = Vec::new();

@@ -1,8 +1,8 @@
 //! `.param` variables of functions: arguments and results of calls.
 //!
-//! Such a variable becomes registers, one per *piece* that the surrounding code accesses as a
-//! whole, so that a uniform pointer stays uniform across a call. It is placed in local memory only
-//! if its address is taken.
+//! A variable becomes registers, one per *piece*: bytes that the surrounding code accesses as a
+//! whole. A uniform pointer therefore stays uniform across a call. A variable is placed in local
+//! memory only if its address is taken.
 
 use super::*;
 use atoll_ptx::Role;

@@ -7,7 +7,8 @@ const SHORT_TABLE: usize = 4;
 
 impl<'m> Reader<'m> {
     /// `brx.idx`: becomes comparisons, because the switch tables that compilers emit in PTX are
-    /// short. PTX leaves an index beyond the table undefined; here the last target is taken.
+    /// short. PTX does not define the result of an index beyond the table; this crate takes the
+    /// last target.
     pub(super) fn branch_by_index(
         &mut self,
         instruction: &Instruction,

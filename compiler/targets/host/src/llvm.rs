@@ -1,8 +1,8 @@
 //! Writes LLVM IR as text.
 //!
-//! Lowering writes text instead of calling a builder: the text is what `--emit llvm` shows, it is
-//! the same for all supported LLVM versions except for [`intrinsics`], and vector types need no
-//! second set of functions.
+//! Lowering writes text instead of calling a builder. `--emit llvm` shows this text, the text is
+//! the same for all supported LLVM versions except for [`intrinsics`], and one set of functions
+//! serves scalars and vectors.
 
 use crate::lines::Lines;
 pub(crate) use atoll_lower::elem::Elem;
@@ -82,8 +82,9 @@ pub(crate) fn float(ty: Ty, value: f32) -> Val {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Label(pub(crate) Spelling);
 
-/// An alignment check that lanes of a mask have passed: address of the form parameter plus offset.
-/// Holds the offset of the parameter, the offset modulo the alignment, and the alignment.
+/// An alignment check that the lanes of a mask have passed. The address has the form parameter plus
+/// offset; the fields are the offset of the parameter, the offset modulo the alignment, and the
+/// alignment.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Check {
     pub(crate) parameter: u32,

@@ -1,4 +1,4 @@
-//! The effect of a kernel's fault on its context, and only there.
+//! A kernel's fault affects its own context, and no other.
 
 use crate::gpu::{DOUBLE_ADD, Gpu, HOLD, STORE_TO, TRAP, code, cuda, ok};
 
@@ -60,7 +60,7 @@ fn work_after_a_fault_is_skipped() {
     let at = shared.as_ptr() as u64;
     ok!(cuStreamWriteValue32_v2(stream => u64, at => u64, 1 => u32, 0 => u32));
     gpu.launch(kernel, stream, 1, 1, &[UNMAPPED]);
-    // The fault may or may not be known yet.
+    // The driver may or may not have detected the fault by now.
     cuda!(cuStreamWriteValue32_v2(stream => u64, at => u64, 2 => u32, 0 => u32));
     assert_eq!(cuda!(cuStreamSynchronize(stream => u64)), code::ILLEGAL_ADDRESS);
     assert_eq!(shared.load(std::sync::atomic::Ordering::Acquire), 1);

@@ -1,4 +1,4 @@
-//! The stand-in as a program uses it: a library with entry points.
+//! Loads the stand-in as a program loads the driver: as a shared library with entry points.
 
 use libloading::Library;
 use std::path::PathBuf;

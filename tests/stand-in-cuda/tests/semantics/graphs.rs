@@ -60,7 +60,7 @@ fn streams_join_a_capture_through_events_and_have_to_be_waited_for() {
         }
         assert_eq!(end(second).1, code::CAPTURE_UNMATCHED);
         let (_, status) = end(first);
-        // Ending it in the wrong stream has spoilt it either way.
+        // Ending the capture in the wrong stream has invalidated it.
         assert_eq!(status, code::CAPTURE_INVALIDATED);
     }
     for (is_joined, expected) in [(true, code::OK), (false, code::CAPTURE_UNJOINED)] {

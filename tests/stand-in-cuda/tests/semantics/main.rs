@@ -1,6 +1,6 @@
-//! The behaviour on which programs that use a GPU rely, tested through the stand-in's entry points:
-//! order, visibility, errors and their effect on a context, captures. Each test has its own
-//! context, so that a fault does not disturb other tests.
+//! Tests, through the stand-in's entry points, the behaviour that GPU programs rely on: order,
+//! visibility, errors and their effect on a context, captures. Each test has its own context, so
+//! that a fault in one test does not affect the others.
 
 #![cfg(target_arch = "x86_64")]
 

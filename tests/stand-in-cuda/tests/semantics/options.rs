@@ -1,4 +1,5 @@
-//! The options in the environment variable, each in a process of its own, since it is read once.
+//! The options in the environment variable. Each test runs in its own process, because a process
+//! reads the variable only once.
 
 use crate::gpu::{Gpu, code, cuda, load, ok};
 use std::process::Command;

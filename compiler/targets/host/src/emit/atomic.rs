@@ -1,10 +1,10 @@
 //! `atom` and `red`.
 //!
-//! Lanes are processed one by one, lowest first, with atomic instructions, because the blocks of a
-//! launch run on several compute units. Atomics on shared memory are plain accesses, because a
-//! block stays on one compute unit. Operations without an x86 instruction, such as sums of floats,
-//! are compare-and-swap loops. An integer reduction to a single address is first reduced within the
-//! warp.
+//! Lanes are processed one by one, lowest first. Atomics on global memory are atomic instructions,
+//! because the blocks of a launch run on several compute units. Atomics on shared memory are plain
+//! accesses, because a block stays on one compute unit. Operations without an x86 instruction, such
+//! as sums of floats, are compare-and-swap loops. An integer reduction to a single address is first
+//! reduced within the warp.
 //!
 //! As on NVIDIA's devices, a sum of f32 in global memory flushes subnormal numbers, and one in
 //! shared memory does not.

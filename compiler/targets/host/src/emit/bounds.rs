@@ -44,8 +44,8 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Whether a whole progression lies in a range, regardless of masked-out lanes: its lowest and
-    /// highest lanes do, and it does not wrap in between.
+    /// Whether a whole progression lies in a range: its lowest and highest lanes do, and it does
+    /// not wrap in between. Masked-out lanes are tested too.
     fn progression_is_inside(&mut self, base: &Opnd, stride: i64, start: &Opnd, limit: &Opnd) -> Val {
         let first = self.get(base, Elem::I64, 1);
         let (start, limit) = (self.get(start, Elem::I64, 1), self.get(limit, Elem::I64, 1));

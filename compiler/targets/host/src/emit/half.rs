@@ -1,9 +1,9 @@
 //! f16 and bf16, single and in pairs: computed in a wider type and rounded once.
 //!
-//! For sums, differences and (of f16) products, rounding the result of single precision once more
-//! gives the correctly rounded half. This does not hold for a fused multiply-add, nor for a product
-//! of bf16, whose exponent range is that of single precision; their results are first rounded to
-//! odd.
+//! Sums, differences and products of f16 are computed in single precision. Rounding such a result
+//! once more gives the correctly rounded half; the same holds for sums and differences of bf16. It
+//! does not hold for a fused multiply-add, nor for a product of bf16, whose exponent range is that
+//! of single precision. Those results are first rounded to odd.
 
 use super::*;
 use crate::llvm::float;

@@ -144,10 +144,10 @@ impl Emitter<'_> {
         })
     }
 
-    /// Instructions that write or read the carry, which is an operand by now: the second of a pair
-    /// where it is written, the last source where it is read. NVIDIA's adder subtracts by adding
-    /// the complement, so a subtraction sets the carry if it does *not* borrow, and `subc`
-    /// subtracts one more if the carry is 0.
+    /// Instructions that write or read the carry. Reading a kernel has made the carry an operand:
+    /// the second of a pair where it is written, the last source where it is read. NVIDIA's adder
+    /// subtracts by adding the complement. A subtraction therefore sets the carry if it does *not*
+    /// borrow, and `subc` subtracts one more if the carry is 0.
     fn with_carry(&mut self, inst: &Inst, ty: ScalarType, lanes: u32) -> Result<(), HostError> {
         let opcode = inst.form.opcode.as_str();
         let (a, b) = match opcode {
@@ -196,9 +196,9 @@ impl Emitter<'_> {
         Ok(self.extended(operand, ty, Elem::int(ty.bits() * 2), lanes))
     }
 
-    /// An integer operand extended from `ty`. Lane 0 of a progression that may leave the range of
-    /// `ty` is extended so that the lanes behind the wrap-around, if there is one, are correct: the
-    /// addresses of the lanes in front of it would be some 2³² elements away (see
+    /// An integer operand extended from `ty`. If lane 0 of a progression may leave the range of
+    /// `ty`, it is extended so that the lanes after a wrap-around are correct. The addresses of the
+    /// lanes before the wrap-around would be some 2³² elements away (see
     /// [`atoll_lower::shape::Shape::assumed`]).
     pub(super) fn extended(&mut self, operand: &Opnd, ty: ScalarType, to: Elem, lanes: u32) -> Val {
         let signed = is_signed(ty);

@@ -1,8 +1,8 @@
 //! Correctly rounded operations in the four rounding modes of PTX.
 //!
 //! LLVM's own instructions round to nearest. AVX-512 instructions take a directed mode as an
-//! operand. On AVX2 the operation is inline assembly that sets MXCSR and restores it, with no
-//! instruction in between that could fault or leave.
+//! operand. On AVX2 inline assembly sets MXCSR, performs the operation and restores MXCSR; no
+//! instruction in between can fault or leave the assembly.
 
 use super::*;
 use crate::CpuLevel;
@@ -204,9 +204,9 @@ impl Emitter<'_> {
         self.w.bin("fadd", &a_rest, &b_rest)
     }
 
-    /// Turns a number rounded to nearest into the number rounded to odd, given the sign of its
-    /// error: truncated, with the last bit set if it is not exact. Rounding it later to fewer bits
-    /// then gives the result of a single rounding.
+    /// Converts a number that was rounded to nearest to the number rounded to odd, given the sign
+    /// of the rounding error. Rounding to odd truncates and sets the last bit if the result is
+    /// inexact. Rounding it later to fewer bits gives the result of a single rounding.
     pub(super) fn make_odd(&mut self, nearest: &Val, error: &Val) -> Val {
         let int = Elem::int(nearest.ty.elem.bits());
         let (bits, error_bits) = (self.w.cast("bitcast", nearest, int), self.w.cast("bitcast", error, int));

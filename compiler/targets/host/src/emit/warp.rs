@@ -1,4 +1,4 @@
-//! Instructions that exchange data between the lanes of a warp. The mask operand is ignored: a warp
+//! Instructions that exchange data between the lanes of a warp. The member mask is ignored: a warp
 //! runs in lock step, and the lanes of the current mask take part.
 
 use super::*;

@@ -1,8 +1,8 @@
 //! Usage accounting: one account per function and class, and the totals that unloaded functions
 //! leave to their tenant.
 //!
-//! It knows no device and no clock: times are passed in. Sums are integers; nothing is rounded or
-//! lost, so all accounts together add up to what the device did.
+//! It accesses no device and no clock: times are passed in. Sums are integers without rounding, so
+//! all accounts together add up to the device's work.
 
 use crate::config::FunctionKey;
 use crate::error::InvokeError;

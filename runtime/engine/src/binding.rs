@@ -5,7 +5,7 @@
 //! and shared from then on.
 //!
 //! If a function reads sizes back from the device, its binding ends with the step that reads the
-//! first of them. The steps behind it are then in another binding, which begins with the same steps
+//! first of them. Once that size is known, another binding has the later steps as well
 //! ([`Binding::with_size`]).
 
 mod steps;

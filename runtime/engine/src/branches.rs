@@ -1,11 +1,11 @@
-//! Forks of a function: the measured durations of its steps, and the decision which sections run in
-//! two concurrent branches.
+//! Forks of a function: measures the durations of its steps and decides which sections run in two
+//! concurrent branches.
 //!
-//! Both sides of the decision are measured. The first invocations of a shape combination run in
-//! order and yield the duration of each step; from these, and from the number of compute units that
-//! each step leaves idle, [`plan_forks`] estimates the gain of two branches. The cost of starting
-//! and joining two branches, [`crate::limits::BRANCH_GAIN_MIN`], was measured with
-//! `atoll bench branches`.
+//! The decision rests on measurements. The first invocations of a shape combination run in order
+//! and yield the duration of each step; from these, and from the number of compute units that each
+//! step leaves idle, [`plan_forks`] estimates the gain of two branches. The cost of starting and
+//! joining two branches, [`crate::limits::BRANCH_GAIN_MIN`], was measured with `atoll bench
+//! branches`.
 
 use crate::limits::BRANCH_RUNS_MEASURED;
 use atoll_core::{Fork, StepCost, plan_forks};
@@ -87,7 +87,7 @@ impl Branches {
 
     /// Decides that all steps run in order.
     pub(crate) fn disable(&self) {
-        // Fails if it is decided already, which is fine.
+        // Ignored if it is decided already.
         let _ = self.forks.set(None);
     }
 }

@@ -161,7 +161,7 @@ impl Chain {
         Chain { stages, steps: steps.into(), forks }
     }
 
-    /// Which step of which stage a step of the task is.
+    /// The stage of a step of the task, and the step's index in the stage.
     pub(crate) fn locate(&self, step: u32) -> StagePlace {
         let stage =
             self.stages.iter().rposition(|stage| stage.first_step <= step && stage.step_count() > 0).unwrap_or(0);

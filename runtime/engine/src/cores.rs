@@ -9,8 +9,8 @@ use atoll_device::{DeviceInfo, cpus};
 /// The CPUs of one engine's thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CoreShare {
-    /// Whether there is a core for the thread beside those of all compute units, so that it may
-    /// spin.
+    /// Whether the process has a core for the thread besides those that compute units use, so that
+    /// the thread may spin.
     pub spins: bool,
     /// The CPUs that the thread is pinned to; if empty, the system places it.
     pub cpus: Vec<usize>,

@@ -1,4 +1,4 @@
-//! Everything that can wake the engine's thread.
+//! The events that wake the engine's thread.
 //!
 //! Commands come through two channels; real-time submissions have their own, so that they overtake
 //! all other commands. Completions come from the device. Wakeup times come from
@@ -34,7 +34,7 @@ pub(crate) enum Command {
     Unload { key: FunctionKey, answer: Sender<Result<(), EngineError>> },
     /// Open a lane. Legal always; refused on a lost device.
     OpenLane { spec: LaneSpec, answer: Sender<Result<Lane, EngineError>> },
-    /// Close a lane. Legal always; answered when nothing is in the lane any more.
+    /// Close a lane. Legal always; answered when the lane is empty.
     CloseLane { lane: LaneId, answer: Sender<Result<(), EngineError>> },
     /// Result of a padding job. Legal always.
     PaddingResult(Box<PaddingResult>),

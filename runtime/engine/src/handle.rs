@@ -33,8 +33,8 @@ pub struct Engine {
     shutdown_grace: Duration,
 }
 
-/// Access to an engine. Cheap to clone. It may outlive the engine, and then answers that the engine
-/// is shutting down.
+/// Access to an engine. Cheap to clone. It may outlive the engine: it then answers requests with an
+/// error that the engine is shutting down.
 #[derive(Clone, Debug)]
 pub struct EngineHandle {
     shared: Arc<Shared>,
@@ -152,10 +152,10 @@ impl EngineHandle {
         self.shared.lost.load(Ordering::Relaxed)
     }
 
-    /// Loads a function onto the device. Blocks until it can be invoked; on an error nothing of it
-    /// is left.
+    /// Loads a function onto the device. Blocks until the function can be invoked. If the load
+    /// fails, the function holds no resources.
     pub fn load(&self, bundle: Arc<Bundle>, options: FunctionOptions) -> Result<FunctionInfo, EngineError> {
-        // Computes the digests of its constants here, so that the engine's thread does not have to.
+        // Computes the digests of the constants on this thread instead of the engine's.
         bundle.constants();
         let id = FunctionId(self.shared.next_id());
         let function = Arc::new(Function::new(id, bundle, options, self.shared.queue_capacity, &self.shared.device)?);
@@ -179,7 +179,7 @@ impl EngineHandle {
     }
 
     /// Closes a lane. Its running invocations are preempted and continue in the default lane, where
-    /// functions of the lane run from now on. Blocks until nothing of it is on the device.
+    /// functions of the lane run from now on. Blocks until none of its launches is on the device.
     ///
     /// # Errors
     /// If the lane does not exist, is already closing, or is the default lane.
@@ -199,8 +199,8 @@ impl EngineHandle {
         self.submit_as(request, None, PendingReply::new(reply))
     }
 
-    /// Opens a session of a function that keeps state. It takes no device memory before its first
-    /// step. It is closed when it was idle for the idle time.
+    /// Opens a session of a stateful function. The session takes no device memory before its first
+    /// step, and is closed once it has been idle for `idle`.
     ///
     /// # Errors
     /// If there is no such function, it keeps no state, or its tenant has too many sessions.
@@ -217,8 +217,8 @@ impl EngineHandle {
         self.send(Command::CloseSession(session));
     }
 
-    /// Runs the next step of a session: a call of the session's function; the function named in the
-    /// request is ignored. A step that fails leaves the session as it was.
+    /// Runs the next step of a session: one invocation of its function. The function named in the
+    /// request is ignored. A step that fails leaves the session's state unchanged.
     pub fn submit_step(&self, session: SessionId, request: ChainRequest, reply: Reply) -> InvocationId {
         let begun = self.shared.sessions.find(session).ok_or(InvokeError::NoSession);
         match begun.and_then(|session| session.begin().map(|step| (session, step))) {
@@ -260,7 +260,7 @@ impl EngineHandle {
                 self.is_lost().then(|| "the thread that drives it panicked; restart the daemon".into());
             stopped
         });
-        // Done here rather than on the engine's thread, because the system looks at every page.
+        // Done on this thread rather than the engine's, because the system checks every page.
         for function in &mut statistics.functions {
             let bundle = self.shared.find(&function.key).map(|function| Arc::clone(&function.bundle));
             function.memory.constant_host_bytes = bundle.and_then(|bundle| bundle.weights_in_memory()).unwrap_or(0);

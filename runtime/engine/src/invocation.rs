@@ -27,9 +27,9 @@ pub(crate) struct Invocation {
     pub(crate) lost_executor: bool,
     /// The last value of its epoch word.
     pub(crate) epoch: Epoch,
-    /// It may have caused the loss, since it may have run there.
+    /// It may have been running on the executor that was lost, so it may have caused the loss.
     pub(crate) may_have_run: bool,
-    /// Why it fails; set where the reason is known.
+    /// Why it fails; set as soon as the reason is known.
     pub(crate) failure: Option<InvokeError>,
     /// Whether its arrival evicted launches of others.
     pub(crate) preempted_others: bool,
@@ -46,7 +46,7 @@ pub(crate) struct Invocation {
     pub(crate) launches: Vec<LaunchTime>,
 }
 
-/// Total time of evicted launches of a step, since one of them was seen to have finished blocks.
+/// Total time of a step's evicted launches since its progress map was last found to have grown.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct EvictedRuns {
     pub(crate) step: u32,

@@ -3,22 +3,22 @@
 //! One thread owns the device. It reports events to the scheduler of [`atoll_core`] and carries out
 //! its actions; it takes no scheduling decisions itself. Clients hold an [`EngineHandle`]: their
 //! threads check requests, bind shapes and prepare launches, so that the engine's thread only gets
-//! valid ones. It sleeps when there is nothing to do. While launches are on the device it may first
-//! spin for some microseconds, if it has a core to itself. Start reading at [`Engine`] and
+//! valid requests. It sleeps when there is nothing to do. While launches are on the device it may
+//! first spin for some microseconds, if it has a core to itself. Start reading at [`Engine`] and
 //! [`EngineHandle`], then `worker/mod.rs`.
 //!
-//! Not here: compilers, wire formats, logs on the request path, and anything that interprets
-//! tensors.
+//! Not here: compilers, wire formats, logs on the request path, and interpretation of tensor
+//! contents.
 //!
 //! # Invariants
 //!
-//! - Every invocation is answered exactly once, whatever happens to it, its function, the device or
-//!   the engine.
+//! - Every invocation is answered exactly once, even if its function is unloaded, the device is
+//!   lost or the engine stops.
 //! - All constants and memory of an invocation are on the device from before its first launch until
 //!   after its last; a waiting invocation holds none of them.
 //! - An invocation uses exactly the memory that [`atoll_kgraph::invocation_bytes`] promises.
-//! - Outputs are read, and memory is given to other invocations, only when nothing of the
-//!   invocation is on the device.
+//! - Outputs of an invocation are read, and its memory is given to other invocations, only when
+//!   none of its launches is on the device.
 //! - A function that failed to load, or was unloaded, holds no resources.
 
 mod accounts;

@@ -1,8 +1,8 @@
-//! The interface to the compiler of dkp modules.
+//! The interface to the compiler of dkp (dynamic kernel padding) modules.
 //!
-//! A dkp module has kernels of several functions, so it is compiled while functions are loaded and
-//! run: the caller that starts the engine passes in a [`PaddingService`]. Until a module is ready,
-//! or without a service, real-time launches run unpadded.
+//! A dkp module has kernels of several functions, so it can only be compiled once these functions
+//! are loaded. The caller that starts the engine passes in a [`PaddingService`] for it. Until a
+//! module is ready, or without a service, real-time launches run unpadded.
 
 use atoll_core::Tenant;
 use atoll_core::memory::FunctionId;

@@ -23,8 +23,8 @@ pub struct InvocationRequest {
     /// Priority within the class: a lower number is more urgent. Ignored by policies that order by
     /// deadline.
     pub priority: u32,
-    /// Time until the result is no longer needed. When it has passed, the invocation is answered
-    /// with [`InvokeError::DeadlineExceeded`] and leaves the device.
+    /// The deadline, relative to the submission. Once it has passed, the invocation is evicted from
+    /// the device and answered with [`InvokeError::DeadlineExceeded`].
     pub deadline: Option<Duration>,
 }
 
@@ -113,13 +113,13 @@ pub struct InvocationResult {
     pub outputs: Vec<OutputTensor>,
     /// Where the time went.
     pub timing: InvocationTiming,
-    /// When it reached the engine's thread, and thereby the scheduler; the clock is that of
+    /// When it reached the engine's thread, and thereby the scheduler. Same clock as
     /// [`LaunchTime`].
     pub entered_ns: u64,
     /// How often its launches were evicted in favour of others.
     pub preemptions: u32,
-    /// The time of each launch, in the order of their ends, evicted ones included; empty unless
-    /// [`ChainRequest::times_launches`].
+    /// The time of each launch, evicted ones included, in the order in which launches ended. Empty
+    /// unless [`ChainRequest::times_launches`] is set.
     pub launches: Vec<LaunchTime>,
 }
 

@@ -2,10 +2,10 @@
 //! symbols.
 //!
 //! A session runs one step at a time. A step reads the values when it is admitted and replaces them
-//! when it succeeds. A step that fails or is cancelled leaves the values as they were, and the
-//! state too, since no step overwrites what it reads ([`atoll_kgraph::Session`]). The engine's
-//! thread manages the memory of a session (`worker/sessions.rs`), which exists from its first step
-//! on.
+//! when it succeeds. A step that fails or is cancelled leaves both the values and the state
+//! unchanged, since no step overwrites state that it reads ([`atoll_kgraph::Session`]). The
+//! engine's thread manages the memory of a session (`worker/sessions.rs`), which exists from its
+//! first step on.
 
 use crate::error::InvokeError;
 use crate::function::Function;
@@ -45,7 +45,7 @@ impl Session {
         self.progress().values.clone()
     }
 
-    /// Records the values that the running step leads to. Its shapes must need as much state as
+    /// Records the values after the running step. Its shapes must need as many bytes of state as
     /// those of earlier steps.
     pub(crate) fn note_next(&self, next: Vec<i64>, state_bytes: u64) -> Result<(), InvokeError> {
         let mut progress = self.progress();

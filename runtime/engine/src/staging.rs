@@ -1,5 +1,5 @@
-//! Stages constants: reads them into host memory before they are copied, so that the engine's
-//! thread never waits for a disk.
+//! Stages constants: reads them into host memory before they are copied to the device, so that the
+//! engine's thread does not wait for a disk.
 //!
 //! Constants are in mapped files, whose pages the system drops when it needs memory. The staging
 //! thread reads the pages of a load in pieces, urgent loads first, and publishes its progress. The
@@ -68,7 +68,8 @@ impl Stager {
         let staged = Arc::new(Staged::default());
         let job = Job { bundle, ranges, asked: 0, urgent, staged: Arc::clone(&staged) };
         if self.0.send(job).is_err() {
-            // If the thread has ended, the copy itself waits for the disk.
+            // If the staging thread has ended, the engine's thread waits for the disk when it
+            // copies.
             staged.end.store(usize::MAX, Ordering::Release);
         }
         staged

@@ -63,12 +63,12 @@ pub struct EngineStatistics {
     pub padding_pending: bool,
     /// From the submission of a real-time invocation to the start of its first block.
     pub rt_start_latency: Histogram,
-    /// The same, for invocations that evicted best-effort launches from the device.
+    /// The same, only for invocations that evicted best-effort launches from the device.
     pub preemption_latency: Histogram,
     /// From the submission of such an invocation until all evicted launches were off the device.
     pub drain_latency: Histogram,
-    /// The part of it from raising the epoch until a launch was off the device, for launches none
-    /// of whose blocks had started.
+    /// From raising the epoch until an evicted launch was off the device, for launches without
+    /// started blocks.
     pub flag_latency: Histogram,
     /// The same, for launches whose running blocks were interrupted.
     pub interrupt_latency: Histogram,
@@ -155,7 +155,7 @@ pub enum ConstantState {
 /// Loads and reclaims of constants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConstantStatistics {
-    /// Invocations that arrived while they were not on the device.
+    /// Invocations that arrived while the constants were not on the device.
     pub cold_starts: u64,
     /// Times they were loaded onto the device.
     pub loads: u64,
@@ -190,8 +190,8 @@ pub struct DeviceStatistics {
     pub queue_capacity: u32,
     /// Its lanes, the default one first.
     pub lanes: Vec<LaneStatistics>,
-    /// Time that the compute units ran blocks, summed over them, by their own count, in
-    /// nanoseconds; `None` if the device does not count.
+    /// Time that the compute units ran blocks, as the device counts it, summed over the units, in
+    /// nanoseconds; `None` if the device does not count it.
     pub busy_ns: Option<u64>,
     /// Bytes of memory in use for constants.
     pub constant_bytes: u64,

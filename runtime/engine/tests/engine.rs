@@ -456,7 +456,7 @@ fn launches_of_invocations_that_are_over_are_aborted_and_their_memory_is_freed()
     setup.handle.cancel(cancelled.id);
     assert_eq!(cancelled.error(), InvokeError::Cancelled);
 
-    // The device was paused all the time, and nothing is left on it.
+    // The device was paused all the time, and no launch is left on it.
     let statistics = setup.handle.statistics();
     assert!(statistics.aborted_launches >= 2, "{} launches were aborted", statistics.aborted_launches);
     assert_eq!((statistics.functions[0].failure, statistics.functions[0].running), (2, 0));
@@ -471,8 +471,8 @@ fn invocations_on_a_lost_device_are_answered() {
     let setup = setup(EngineConfig::default());
     setup.device.pause();
     let running: Vec<Pending> = (0..5).map(|i| setup.submit(Class::BestEffort, 64, i)).collect();
-    // The statistics arrive after all of them were handled; so the next invocation is the first to
-    // meet the lost device.
+    // The statistics arrive after all invocations were handled, so the next invocation is the first
+    // one on the lost device.
     setup.handle.statistics();
     setup.device.lose();
     let discovers = setup.submit(Class::RealTime, 16, 0);

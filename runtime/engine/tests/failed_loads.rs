@@ -18,7 +18,7 @@ use toy::Constants;
 /// thirty.
 const MEMORY_BYTES: u64 = 8 << 10;
 
-/// Everything that a device and its engine hold.
+/// The resources that a device and its engine hold.
 #[derive(Debug, PartialEq, Eq)]
 struct Held {
     modules: usize,

@@ -1,5 +1,5 @@
-//! The engine on the host device, with kernels in C that do what compiled ones do. Their blocks
-//! work in place, so that a block that runs twice gives a wrong result.
+//! The engine on the host device, with kernels in C that follow the conventions of compiled
+//! kernels. Their blocks work in place, so that a block that runs twice gives a wrong result.
 #![cfg(target_arch = "x86_64")]
 
 #[expect(dead_code, reason = "the host device needs less of it than the fake one")]
@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-/// Far above what the toy's kernels need, even while other tests run.
+/// Far above the time that the toy's kernels need, even while other tests run.
 const TIME_LIMIT: Duration = Duration::from_millis(500);
 
 /// An engine with the function `f` on the host device.

@@ -1,5 +1,5 @@
-//! Functions that compute sizes at run time: the steps behind a size are known only after it was
-//! read back.
+//! Functions that compute sizes at run time: the steps that follow a size are known only once the
+//! size is read back.
 
 #[expect(dead_code, reason = "other tests need more of it")]
 mod fake;

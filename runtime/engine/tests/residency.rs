@@ -2,7 +2,7 @@
 //! which requests are refused, and that all results are correct.
 //!
 //! A failure names its seed; `ATOLL_SEED=<seed> cargo test -p atoll-engine --test residency` runs
-//! that one alone.
+//! only that seed.
 
 #[expect(dead_code, reason = "other tests need more of it")]
 mod fake;
@@ -125,7 +125,7 @@ fn no_invocation_waits_behind_constants_that_are_loading() {
     let input = input(64, 1);
     let running = submit(&handle, "other", Class::BestEffort, &input);
     device.wait_for_launches();
-    // There is no room beside the running one, but warm invocations are served.
+    // There is no room beside the running invocation, but warm invocations are served.
     let cold = submit(&handle, "big", Class::BestEffort, &input);
     let warm = submit(&handle, "small", Class::BestEffort, &input);
     assert_eq!(handle.statistics().cold_invocations, 1);

@@ -130,8 +130,8 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// The kind of a launch. One without a progress map is restartable if the memory plan has a
-    /// restore point for it among the steps so far; otherwise it is not preemptible.
+    /// The kind of a launch. A launch without a progress map is restartable if the memory plan has
+    /// a restore point for it among the steps so far; otherwise it is not preemptible.
     fn kind(&self, index: usize, kernel: &KernelFacts) -> Step {
         if kernel.keeps_progress() {
             return Step::Preemptible;

@@ -1,4 +1,4 @@
-//! What a binding is made of: the work of each step, and the places that its launches refer to.
+//! The parts of a binding: the work of each step, and the memory that its launches refer to.
 
 use atoll_device::AddressSlots;
 use atoll_kgraph::expr::EvalError;
@@ -32,8 +32,8 @@ pub(crate) enum Work {
         to: Site,
         bytes: u64,
     },
-    /// Reads a size back from the device, by the index of its [`atoll_kgraph::ReadBack`]. The later
-    /// steps are known only then.
+    /// Reads a size back from the device, by the index of its [`atoll_kgraph::ReadBack`]. It
+    /// determines the later steps.
     ReadBack(u32),
     /// Fills with a pattern of eight bytes.
     Fill {

@@ -1,4 +1,4 @@
-//! Checks of values: what kernels found wrong in an invocation that ran to its end.
+//! Value checks: reads the violations that the kernels of an invocation found, once it has ended.
 
 use super::Worker;
 use crate::chain::Stage;

@@ -1,4 +1,4 @@
-//! Latency of evictions: how soon evicted launches are off the device.
+//! Latency of evictions: the time until evicted launches are off the device.
 
 use super::Worker;
 use crate::binding::Work;
@@ -35,8 +35,8 @@ impl Worker {
         }
     }
 
-    /// Records how soon a launch was off the device, by the device's clock, if its task was evicted
-    /// in favour of others and nothing else happened to it since.
+    /// Records the time, by the device's clock, until a launch was off the device, if its task was
+    /// evicted in favour of another task and its epoch was not raised again since.
     pub(super) fn note_eviction_latency(&mut self, task: TaskId, completion: &Completion) {
         let invocation = self.invocation(task);
         let since = invocation.evicted_for_others.filter(|(epoch, _)| *epoch == invocation.epoch).map(|(_, at)| at);
@@ -61,8 +61,9 @@ impl Worker {
         });
     }
 
-    /// Interrupts launches evicted for a task, as many blocks as its first launch has. They exit
-    /// while the inputs are written, so that the first blocks find idle compute units.
+    /// Interrupts launches that were evicted for a task: as many blocks as the task's first launch
+    /// has. These exit while the task's inputs are written, so its first blocks find idle compute
+    /// units.
     pub(super) fn interrupt_evicted(&mut self, task: TaskId, instances: &[Instance]) {
         let invocation = self.invocation(task);
         let submitted = invocation.submission.submitted;

@@ -4,9 +4,9 @@
 //! A device may run functions of different tenants in different processes, each of which can be
 //! lost and replaced without the others (the pool of `atoll-executor`). An invocation whose
 //! executor was lost is retried once (more often if it had not started), unless it was cancelled or
-//! its own kernel faulted. A retry is possible since nothing was answered, and inputs are kept
-//! until the end. Invocations of a domain whose executor is being replaced are parked here, before
-//! they reach the scheduler, so that they do not block others.
+//! its own kernel faulted. A retry is possible since the client has no answer yet and the inputs
+//! are kept until the invocation ends. Invocations of a domain whose executor is being replaced are
+//! parked here, before they reach the scheduler, so that they do not block others.
 
 use super::Worker;
 use super::parked::Parked;

@@ -1,7 +1,7 @@
 //! Loads and unloads functions.
 //!
 //! Constants are loaded in chunks between events, so that a large model causes no noticeable delay
-//! (`memory.rs`). Loading the code is a single step, since devices offer it as one.
+//! (`memory.rs`). Code is loaded in a single step, since devices cannot divide it.
 
 use super::Worker;
 use super::loaded::{LoadAnswer, LoadJob, Loaded, Stage};
@@ -36,7 +36,7 @@ impl Worker {
             None
         };
         match refusal {
-            // If the caller has gone away, it does not need the answer; here and below.
+            // Sending fails only if the caller no longer waits for the answer; here and below.
             Some(error) => drop(answer.send(Err(error))),
             None => self.loads.push_back(LoadJob { function, answer, stage: Stage::Waiting }),
         }
@@ -285,8 +285,8 @@ fn constants_of(function: &Function) -> Vec<ConstantSpec> {
 /// The result of one step of a load.
 enum LoadStep {
     Continue(Stage),
-    /// The function is on the device. Also: whether the constants were there before, how many bytes
-    /// of them were written, and whether from disk.
+    /// The function is on the device. The fields say whether its constants were there before, how
+    /// many bytes of them were written, and whether any were read from disk.
     Done {
         module: ModuleId,
         set: ItemId,

@@ -34,7 +34,7 @@ pub(super) struct Holdings {
     pub(super) stager: Stager,
     pub(super) counters: BTreeMap<ItemId, ConstantStatistics>,
     pub(super) totals: ConstantStatistics,
-    /// The bytes of constants have to be divided anew among the functions that have them.
+    /// Whether the bytes of constants have to be divided again among the functions that have them.
     pub(super) charges_changed: bool,
     /// Memory of sessions that have begun.
     pub(super) sessions: BTreeMap<SessionId, SessionMemory>,

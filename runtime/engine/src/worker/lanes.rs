@@ -49,7 +49,7 @@ impl Worker {
 
     /// Begins to close a lane; the caller is answered when it is closed.
     pub(super) fn begin_close_lane(&mut self, lane: LaneId, answer: Sender<Result<(), EngineError>>) {
-        // If the caller has gone away, it does not need the answer; here and below.
+        // Sending fails only if the caller no longer waits for the answer; here and below.
         if self.lanes.closing.contains_key(&lane) {
             return drop(answer.send(Err(EngineError::Lane(LaneError::Closing(lane)))));
         }
@@ -62,7 +62,7 @@ impl Worker {
         }
     }
 
-    /// Closes a lane that is empty, on the device.
+    /// Closes an empty lane on the device.
     pub(super) fn close_lane(&mut self, lane: LaneId) {
         let closed = match self.lost {
             Some(_) => Ok(()),

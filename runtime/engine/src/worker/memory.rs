@@ -115,7 +115,7 @@ impl Worker {
                 }
             };
             if !Arc::ptr_eq(&instance.binding, &binding) {
-                // The last invocation had read sizes back.
+                // The previous invocation in this memory had read sizes back.
                 instance.bind(binding);
             }
             if instance.generation != self.memory.generation(function) {
@@ -279,7 +279,7 @@ impl Worker {
         }
     }
 
-    /// The account that is charged for what an invocation does to a set.
+    /// The account that is charged for loading a set for an invocation.
     fn account_for(&self, task: TaskId, set: ItemId) -> Option<AccountId> {
         let Submission { chain, class, .. } = &self.invocations.get(&task)?.submission;
         let mut functions = chain.stages.iter().map(|stage| &self.functions[&stage.function.id]);

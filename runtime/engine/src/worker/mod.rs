@@ -1,9 +1,9 @@
 //! The engine's thread: one loop that owns the device, the memory, the functions and the
 //! invocations.
 //!
-//! The scheduler decides, this thread acts: it reports each event to the scheduler and carries out
-//! the resulting actions in order. An action may cause further events; their actions are appended
-//! to the queue.
+//! The scheduler decides and this thread acts: it reports each event to the scheduler and carries
+//! out the resulting actions in order. An action may cause further events; their actions are
+//! appended to the queue.
 
 mod checks;
 mod drains;
@@ -67,7 +67,7 @@ pub(crate) struct Worker {
     /// Duration of the last complete launch, in nanoseconds.
     launch_ns: u64,
     device: Box<dyn Device>,
-    /// Why the device is lost; it is not used any more then.
+    /// Why the device is lost. A lost device is no longer used.
     lost: Option<String>,
     scheduler: DeviceScheduler,
     scheduling: SchedulerConfig,
@@ -105,7 +105,7 @@ pub(crate) struct Worker {
     drain_latency: Histogram,
     flag_latency: Histogram,
     interrupt_latency: Histogram,
-    /// As reported by the device, like the next one.
+    /// As counted by the device, like the next field.
     reexecuted_blocks: u64,
     discarded_ns: u64,
     recorder: Recorder,
@@ -205,7 +205,8 @@ impl Worker {
         }
     }
 
-    /// Runs until shutdown. Invocations that are left then are answered when they are dropped.
+    /// Runs until shutdown. Invocations that are not finished then are answered when they are
+    /// dropped.
     pub(crate) fn run(mut self) {
         let mut idle_since = None;
         if !self.cores.cpus.is_empty() {
@@ -277,8 +278,8 @@ impl Worker {
         any
     }
 
-    /// Handles one command at a time, so that many of them delay no real-time submission and no
-    /// completion.
+    /// Handles one command at a time, so that a long queue of commands delays neither real-time
+    /// submissions nor completions.
     fn take_command(&mut self) -> bool {
         let command = self.inbox.normal.try_recv();
         let any = command.is_ok();

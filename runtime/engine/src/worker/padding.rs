@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// A task's part of a shared launch.
 struct Part {
     range: Range,
-    /// The record of the launch as if it were alone.
+    /// The record that the launch would have if it were not shared.
     record: LaunchRecord,
     /// The time of its blocks together, by their profile, in nanoseconds.
     cost_ns: u64,
@@ -147,7 +147,7 @@ impl Worker {
     }
 
     /// Handles the end of a shared launch: bills the tasks of co-scheduled blocks, and returns the
-    /// rest of the completion; leaves in `report` what concerns the task of the padded launch.
+    /// rest of the completion. Leaves in `report` only the part for the task of the padded launch.
     pub(super) fn shared_launch_ended(
         &mut self,
         InFlight { task, step, .. }: InFlight,
@@ -189,8 +189,8 @@ impl Worker {
         };
         let may_have_run = !matches!(fault.kind, FaultKind::Lost { may_have_run: false, .. });
         if let FaultKind::Fatal { cause } | FaultKind::Lost { cause, .. } = fault.kind {
-            // It is unknown whose blocks ended the device. All are retried unpadded, which will
-            // show it.
+            // It is unknown which task's blocks caused the loss. All tasks are retried unpadded,
+            // which will show it.
             let lost = Fault::of_kernel(FaultKind::Lost { cause, may_have_run }, "");
             shared.pads.iter().for_each(|pad| self.record_loss(pad, &lost));
             report.fault = Some(lost);
@@ -220,7 +220,7 @@ impl Worker {
         };
         let kernel = &function.image().kernels[launch.kernel as usize];
         let thread = fault.thread.map(|[thread, ..]| place(thread, kernel.block));
-        // The line is that of a generated text, which no user has.
+        // The line refers to generated source, which users do not have.
         Fault {
             kernel: kernel.name.clone(),
             block: Some(place(block, launch.grid)),

@@ -127,7 +127,7 @@ impl Worker {
     pub(super) fn fail_on(&mut self, task: TaskId, what: &str, error: &DeviceError) {
         if matches!(error, DeviceError::DomainLost(_)) {
             let invocation = self.invocation(task);
-            // Before it was prepared it has run nothing.
+            // An invocation that is not prepared has not run any launch.
             (invocation.lost_executor, invocation.may_have_run) = (true, invocation.prepared);
         }
         self.fail(task, InvokeError::Device(format!("{what}: {error}")));
@@ -188,7 +188,7 @@ impl Worker {
         let (stage, within) = self.launch_place(task, step);
         if let Some(word) = self.invocation(task).instances[stage].take_evicted_word(within) {
             match self.device.write(word, &0_u32.to_le_bytes()) {
-                // The submit is refused as well then, which ends the invocation only.
+                // The submit is then refused as well, which ends only this invocation.
                 Ok(()) | Err(DeviceError::DomainLost(_)) => {}
                 Err(error) => return Err(error.to_string()),
             }
@@ -215,7 +215,7 @@ impl Worker {
         }
     }
 
-    /// Logs what a kernel printed.
+    /// Logs the text that a kernel printed.
     pub(super) fn show_printed(&mut self, task: TaskId, step: u32, report: &LaunchReport) {
         let chain = &self.invocation(task).submission.chain;
         let function = &chain.stages[chain.locate(step).stage].function.key;

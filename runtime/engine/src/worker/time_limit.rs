@@ -1,8 +1,9 @@
 //! Time limit for launches that are evicted again and again without progress.
 //!
-//! A device ends a launch that exceeds the time limit, but an evicted launch starts anew as another
-//! launch. So the time of a step's evicted launches is added up here until one of its blocks is
-//! finished. A kernel that never ends is found this way, however often it is evicted.
+//! A device ends a launch that exceeds the time limit. An evicted launch is issued again as another
+//! launch, with the whole limit. So this module adds up the time of a step's evicted launches. If
+//! the sum reaches the limit and no block of the step was finished meanwhile, the step fails. A
+//! kernel that never ends is thus found, however often it is evicted.
 
 use super::Worker;
 use crate::chain::StagePlace;

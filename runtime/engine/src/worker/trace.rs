@@ -74,7 +74,7 @@ impl Worker {
         )
     }
 
-    /// The first function that a task calls.
+    /// The function of a task's first stage.
     fn function_of(&self, task: TaskId) -> Option<FunctionId> {
         self.invocations.get(&task).map(|invocation| invocation.submission.chain.stages[0].function.id)
     }

@@ -46,7 +46,7 @@ impl Controls {
         self.0.lost.store(true, Ordering::SeqCst);
     }
 
-    /// Loses all memory and all launches in flight, on a [`fallible::FallibleDevice`] device.
+    /// Loses all memory and all launches in flight, on a [`fallible::FallibleDevice`].
     pub(crate) fn lose_memory(&self) {
         self.0.loses_memory.store(true, Ordering::SeqCst);
         rustix::io::write(&self.0.completed, &1_u64.to_ne_bytes()).expect("an eventfd takes ones");
@@ -72,8 +72,8 @@ impl Controls {
         self.0.ignores_aborts.store(true, Ordering::SeqCst);
     }
 
-    /// Reports all launches as evicted from now on, as a kernel can cause that overwrites its
-    /// control words.
+    /// Reports all launches as evicted from now on, as happens if a kernel overwrites its control
+    /// words.
     pub(crate) fn report_evictions(&self) {
         self.0.reports_evictions.store(true, Ordering::SeqCst);
     }
@@ -466,7 +466,7 @@ impl Modules for FakeDevice {
         Ok(ModuleId(state.modules.len() as u32 - 1))
     }
 
-    /// Unloads a module that it refuses, as devices do.
+    /// Unloads a module whose load it refuses, as devices do.
     fn poll_load(&mut self, module: ModuleId) -> Option<Result<(), DeviceError>> {
         if !self.refuses(Refusal::LoadedModule) {
             return Some(Ok(()));

@@ -33,8 +33,8 @@ fn a_tenant_takes_turns_within_its_quota_and_others_do_not_wait_for_it() {
     device.pause();
     let first = submit_to(&handle, function_of_one("a"), Class::BestEffort, &input);
     device.wait_for_launches();
-    // One with the same constants, which only lacks memory of its own; one with other constants,
-    // which lacks everything; and one more urgent than both.
+    // One invocation with the same constants, which only lacks memory of its own; one with other
+    // constants, which lacks both; and one more urgent than these two.
     let again = submit_to(&handle, function_of_one("a"), Class::BestEffort, &input);
     let second = submit_to(&handle, function_of_one("b"), Class::BestEffort, &input);
     let urgent = submit_to(&handle, function_of_one("b"), Class::RealTime, &input);

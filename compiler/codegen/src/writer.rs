@@ -108,9 +108,9 @@ impl Writer {
         base
     }
 
-    /// Emits a report that check `check` (the kernel's own number) is violated where the predicate
-    /// is true; the launch's argument is the word of the graph's check. Lanes that compute no
-    /// element must not execute it.
+    /// Reports a violation of check `check` (the kernel's own number) from the lanes where the
+    /// predicate is true: emits a store to the word of the graph's check, whose address is an
+    /// argument of the launch. Lanes that compute no element must not execute the store.
     pub(crate) fn violated(&mut self, check: u32, predicate: &Name) {
         let word = match self.checks.get(&check) {
             Some(word) => word.clone(),

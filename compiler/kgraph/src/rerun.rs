@@ -87,8 +87,8 @@ fn fact(target: &TargetImage, kernel: KernelId) -> Result<&RerunFact, NotRerunna
     target.kernels[kernel.0 as usize].rerun.as_ref().ok_or(NotRerunnable::Unknown)
 }
 
-/// Whether the blocks of a node may be run again in an invocation with this layout. Nodes without
-/// kernel may.
+/// Whether the blocks of a node may be run again in an invocation with this layout. A node without
+/// a kernel may always be run again.
 pub fn node_may_run_again(
     graph: &KernelGraph,
     target: &TargetImage,

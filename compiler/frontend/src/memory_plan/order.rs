@@ -31,8 +31,8 @@ impl Ancestors {
     }
 }
 
-/// Makes the first writer of a buffer wait for every node that uses a dead buffer in the same
-/// memory, unless it already does.
+/// Makes every writer of a buffer wait for the nodes that use a dead buffer in the same memory,
+/// unless it already does.
 pub(super) fn add_reuse_edges(graph: &mut KernelGraph, lifetimes: &[Lifetime], conflicts: &Conflicts) {
     let users = users(graph);
     let by_buffer: HashMap<BufferId, &Lifetime> = lifetimes.iter().map(|l| (l.buffer, l)).collect();

@@ -1,9 +1,11 @@
-//! Imports ONNX (opset 7 to 27) as a verified tensor graph.
+//! Imports ONNX as a verified tensor graph: opset 7 to 27, and older models whose operators have
+//! not changed since.
 //!
-//! [`import`] reads a file once and checks everything once. It decodes the protobuf ([`proto`],
-//! `read`), binds the dimensions of inputs to symbols, orders the nodes that the outputs need,
-//! lowers each node through the table in `ops`, and verifies the graph. Lowering infers shapes,
-//! folds constants and evaluates arithmetic on shapes (`lowering`).
+//! [`import`] reads a file and decodes the protobuf ([`proto`], `read`). It binds the dimensions of
+//! inputs to symbols, orders the nodes that the outputs need, lowers each node through the table in
+//! `ops`, and verifies the graph. Lowering infers shapes, folds constants and evaluates arithmetic
+//! on shapes (`lowering`). If a node needs a fact about sizes that is not known yet, the import of
+//! the decoded model restarts with that fact (`known_sizes`).
 //!
 //! The tensor graph has no control flow: functions are inlined (`functions`), subgraphs are
 //! selected or unrolled (`subgraph`), and sequences and optionals are lists that exist only at

@@ -163,8 +163,8 @@ pub(super) struct Step {
     /// One argument per parameter of the kernel.
     #[serde(default)]
     pub(super) args: Vec<Arg>,
-    /// Buffers that it reads and writes, if the analysis of the kernel cannot tell. Must include
-    /// all that the analysis found.
+    /// Buffers that the kernel reads and writes, if the analysis cannot follow all of its
+    /// addresses. The lists must include all buffers that the analysis found.
     pub(super) reads: Option<Vec<String>>,
     pub(super) writes: Option<Vec<String>>,
 

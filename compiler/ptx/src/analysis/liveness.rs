@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 /// write may not happen.
 ///
 /// Only a register that some block reads before writing can be live across a boundary. The sets
-/// have one bit for each such register; in real kernels that is a small part of all registers.
+/// have one bit for each of these registers. In real kernels, few registers are among them.
 #[derive(Clone, Debug)]
 pub struct Liveness {
     /// The registers that can be live across a boundary, by bit number.

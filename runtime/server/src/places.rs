@@ -226,8 +226,8 @@ impl Places {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a place for connection `id`. Waits while all places are taken by connections with
-    /// running requests.
+    /// Takes a place for connection `id`. If all places are taken, asks a connection without a
+    /// running request to close, and waits until a place is free.
     pub(crate) async fn take(self: &Arc<Places>, id: u64) -> Seat {
         loop {
             let freed = self.freed.notified();

@@ -104,7 +104,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Returns a chunk; true if its queue has more to run.
+    /// Takes back a chunk that has run; true if its queue has more to run.
     pub(crate) fn finish(&self, queue: usize, outcome: &Outcome) -> Result<bool, Corrupt> {
         self.link.add_busy(outcome.busy_ns());
         let mut queue = lock(&self.queues[queue]);

@@ -209,7 +209,7 @@ impl DeviceQueue {
         Ok(completed)
     }
 
-    /// Returns a chunk; true if its launch ended with it.
+    /// Takes back a chunk that has run; true if its launch ended with it.
     pub(crate) fn finish(&mut self, outcome: &Outcome) -> Result<bool, Corrupt> {
         let Some(active) = &mut self.active else { return Ok(false) };
         active.finish(outcome);
@@ -220,7 +220,8 @@ impl DeviceQueue {
         Ok(is_over)
     }
 
-    /// Whether a compute unit that asks would get a chunk.
+    /// Whether a compute unit that asks may get a chunk: the active launch has blocks to run, or
+    /// there is no active launch and commands are queued.
     pub(crate) fn is_runnable(&mut self) -> Result<bool, Corrupt> {
         match &self.active {
             Some(active) => Ok(active.waiting() > 0),
@@ -296,7 +297,8 @@ impl Active {
         self.launch.blocks - self.next + self.returned.iter().map(|r| r.end - r.start).sum::<u64>()
     }
 
-    /// Updates what is left to run: nothing if the launch is aborted or stale, or its time is over.
+    /// Updates the blocks that are left to run: none if the launch is aborted or stale, or its time
+    /// is over.
     fn update(&mut self, pacing: Pacing, is_aborted: bool, now_ns: u64) {
         if self.waiting() > 0 && is_aborted {
             self.aborted = true;

@@ -86,9 +86,9 @@ impl Watch {
         true
     }
 
-    /// Ends the call of a compute unit if it exceeds its limit at `now_ns` or its launch was
-    /// aborted; true while it is being ended. Otherwise interrupts it if it must stop for a more
-    /// urgent queue and may be interrupted.
+    /// Starts to end the call of a compute unit if the call exceeds its limit at `now_ns` or its
+    /// launch was aborted; true while the call is being ended. Otherwise interrupts the call if it
+    /// must stop for a more urgent queue and may be interrupted.
     fn check(&self, unit: UnitWords<'_>, now_ns: u64, link: &Link, process: i32) -> bool {
         let state = self.state.load(Acquire);
         let signal = || unit.signal(process);

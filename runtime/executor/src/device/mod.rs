@@ -343,7 +343,7 @@ impl Launching for ExecutorDevice {
 
     fn report(&mut self, launch: LaunchId) -> Option<LaunchReport> {
         let mut report = self.executor.take_report(launch)?;
-        // If the daemon killed it, the executor's own explanation is not the cause.
+        // If the daemon killed the executor, the executor's own explanation is not the cause.
         if let Some(why) = self.executor.kill_reason()
             && let Some(FaultKind::Lost { cause, .. } | FaultKind::Fatal { cause }) =
                 report.fault.as_mut().map(|fault| &mut fault.kind)

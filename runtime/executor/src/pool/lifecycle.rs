@@ -31,7 +31,8 @@ const OWN_DOMAIN: &str = "local";
 const TENANT_NICE: i32 = 5;
 
 impl ExecutorPool {
-    /// Makes sure that a domain's executor runs or is about to.
+    /// Starts a domain's executor, unless it runs, its pause has not ended, or the engine has not
+    /// yet learned of lost constants.
     pub(super) fn wake(&mut self, index: usize) -> Result<(), DeviceError> {
         if !matches!(self.domains[index].state, State::Absent) {
             return Ok(());
@@ -70,7 +71,8 @@ impl ExecutorPool {
         tracing::info!(device = %self.info.name, domain = %domain.name, pid = device.pid(), "executor started");
         domain.state = State::Running(Box::new(device));
         self.statistics.started += 1;
-        // Before the modules, so that constants are mapped once the modules are loaded.
+        // Constants are sent before the modules, so that they are mapped once the modules are
+        // loaded.
         domain.show(domain.constants.iter().copied(), &self.constants);
         domain.load_all();
         Ok(())
@@ -95,7 +97,7 @@ impl ExecutorPool {
             "executor lost"
         );
         if is_unavailable {
-            // One more loss after the pause makes it unavailable again.
+            // One more loss after the pause makes the domain unavailable again.
             domain.losses.pop_front();
         }
         domain.state = State::Pausing { until: now + pause, cause, is_unavailable };

@@ -61,7 +61,7 @@ pub struct StoreStatistics {
     pub found_in_memory: u64,
     /// Reads served from disk.
     pub read_from_disk: u64,
-    /// Objects evicted from memory to make room for others.
+    /// Objects that were evicted from memory, or not kept there, for lack of room.
     pub left_memory: u64,
     /// Files whose content did not match their name.
     pub damaged: u64,

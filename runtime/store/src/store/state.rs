@@ -95,7 +95,7 @@ impl State {
             .ok_or(StoreError::NoObject(digest))
     }
 
-    /// Updates class, form and last use of an object that the tenant already has, and returns true.
+    /// Updates form and last use of an object that the tenant already has, and returns true.
     /// Otherwise checks the quota and returns false.
     pub(super) fn renew(
         &mut self,
@@ -136,7 +136,8 @@ impl State {
     }
 
     /// Keeps the bytes of an object in memory. Evicts the least recently used objects, best-effort
-    /// ones first, but none that is being read. Objects larger than the memory are not kept.
+    /// ones first, but none that is being read. The object is not kept if it is larger than the
+    /// memory, or if no other object can be evicted.
     pub(super) fn remember(&mut self, digest: Digest, content: Arc<Sealed>, memory_bytes: u64) {
         let Some(object) = self.objects.get_mut(&digest).filter(|object| object.memory.is_none()) else { return };
         let bytes = object.bytes;

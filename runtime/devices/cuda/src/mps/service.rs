@@ -122,7 +122,8 @@ impl Keeper {
         }
     }
 
-    /// Waits until it has no clients; returns those that remain, which are other programs.
+    /// Waits for a while until the daemon has no clients; returns those that remain, which are
+    /// other programs.
     fn others(&self) -> Vec<u32> {
         let until = Instant::now() + CLIENTS_GO_WITHIN;
         loop {

@@ -1,9 +1,9 @@
 //! Instructions that only compute registers from registers. Each is decoded to one function of its
 //! source values.
 //!
-//! Values have 64 bits; the upper bits of a narrower source are zero. A result may have upper bits:
-//! the write to a register truncates it to the register's width. This also sign-extends a signed
-//! result into a wider register.
+//! Values have 64 bits; the upper bits of a narrower source are zero. A result may have nonzero
+//! upper bits, because the write to a register truncates it to the width of the register. A signed
+//! result is thereby sign-extended into a wider register.
 
 mod bits;
 mod compare;

@@ -8,18 +8,19 @@
 //! - *Private* memory is a shared, local or constant variable of the kernel's own module.
 //!
 //! # Transformation
-//! - Store or atomic: the address becomes `(address & mask) | base`, two operations. An address
-//!   outside of the region is moved to some address inside.
-//! - Load: the address stays if `(address & ~mask) == base` holds for the constants; otherwise as
-//!   for a store. Costs one comparison and one selection more.
-//! - Both in the form [`FenceForm::Trap`]: the access stays, behind a trap for addresses in neither
-//!   range; the host target lowers the comparisons as one instruction.
+//! - Store or atomic: the address becomes `(address & mask) | base`, which takes two operations. An
+//!   address outside the region becomes an address inside.
+//! - Load: the address stays if `(address & ~mask) == base` holds for the constants; otherwise it
+//!   is bounded like that of a store. This takes one comparison and one selection more.
+//! - Store or load in the form [`FenceForm::Trap`]: the address stays. A check in front of the
+//!   access traps if the address lies neither in the region nor, for a load, in the constants; the
+//!   host target lowers the comparisons as one instruction.
 //! - Shared, local and constant memory: the address becomes
 //!   `variable + min(address − variable, size − bytes)`, where `variable` is the variable that the
-//!   address is derived from. No code if the offset is known to fit.
-//! - Generic address: as a global one, unless it is derived from a private variable; then as an
-//!   access to that variable in its own state space. The analysis decides; an address that may be
-//!   both is rejected.
+//!   address is derived from. If the offset is known to fit, no code is added.
+//! - Generic address: treated as a global address. If it is derived from a private variable, the
+//!   access becomes an access to that variable in its own state space. A kernel with an address
+//!   that may be both is rejected.
 //! - `brx.idx`: the index is limited to the last entry of the table.
 //!
 //! The mask keeps an aligned address aligned, so the last byte of an access lies inside as well.

@@ -9,8 +9,8 @@
 //!   reported as a bug of the pass that ran last.
 //! - A kernel that a pass cannot handle safely is left unchanged, with the reason in the report.
 //!
-//! This crate is not a compiler: it allocates no registers, generates no machine code, and never
-//! edits PTX as text.
+//! This crate does not allocate hardware registers, does not generate machine code, and never edits
+//! PTX as text.
 
 mod analyze_idempotence;
 mod check_in_loops;

@@ -34,8 +34,8 @@
 //!   cubin is refused as code for another GPU;
 //! - a parameter block has at most 4,096 bytes.
 //!
-//! Invariants: a call with an unknown handle fails; handles are never reused; a panic does not unwind
-//! into the program.
+//! Invariants: a call with an unknown handle fails; handles are never reused; a panic does not
+//! unwind into the program.
 //!
 //! Start reading at `exports`, then `driver`.
 

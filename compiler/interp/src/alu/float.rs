@@ -103,8 +103,8 @@ fn exact(i: &Instruction, format: Format) -> Result<Alu, String> {
     }))
 }
 
-/// The arithmetic of the host processor, which is equal for round-to-nearest (a test in
-/// [`crate::format`] checks this) and much faster.
+/// The arithmetic of the host processor. It is much faster, and equal for round-to-nearest (a test
+/// in [`crate::format`] checks this).
 fn native(opcode: &str, format: Format) -> Option<fn([u64; 3]) -> u64> {
     let single: fn([u64; 3]) -> u64 = match opcode {
         "add" => |s| f32_of(s, |a, b, _| a + b),

@@ -64,7 +64,7 @@ fn sum(i: &Instruction, t: ScalarType) -> Result<Alu, String> {
             let (a, b) = (int(t, s[0]), int(t, s[1]));
             return [(if subtract { a - b } else { a + b }).clamp(least, most) as u64, 0];
         }
-        // Unsigned, so that the carry is the bit above the highest.
+        // Computed unsigned, so that the carry is the bit above the highest.
         let mask = (1i128 << bits) - 1;
         let (a, b) = (i128::from(s[0]) & mask, i128::from(s[1]) & mask);
         let total = a + (if subtract { !b & mask } else { b }) + step;

@@ -1,7 +1,8 @@
 //! Video instructions: `vadd`, `vset`, `vmad` and similar on selected bytes, halves and words, and
 //! `vadd2`, `vadd4` and similar on two or four numbers in a register.
 //!
-//! Integers are exact. Where the ISA has 33 or 34 bits, they are truncated to that width.
+//! Integers are exact, except that intermediate results are truncated to 33 or 34 bits where the
+//! ISA says so.
 
 use super::{Alu, int, is_signed, low, only, range};
 use atoll_ptx::{Instruction, Name, Operand, ScalarType};

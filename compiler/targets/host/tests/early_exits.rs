@@ -1,5 +1,5 @@
-//! Threads that exit from loops and branches, while others synchronise afterwards: random kernels
-//! in which every barrier and warp-wide operation must wait for all threads that have not exited,
+//! Threads that exit from loops and branches while other threads synchronise later. Every barrier
+//! and warp-wide operation must wait for all threads that have not exited. Random kernels are
 //! compared with the interpreter.
 
 mod common;
@@ -37,8 +37,8 @@ impl Writer<'_> {
         self.labels
     }
 
-    /// Code that all threads reach which have not exited; `within` a loop that all iterate equally
-    /// often.
+    /// Code that is reached by all threads that have not exited. `within`: the code is inside a
+    /// loop that they all iterate equally often.
     fn convergent(&mut self, within: bool) {
         for _ in 0..2 + self.below(3) {
             match self.below(7) {

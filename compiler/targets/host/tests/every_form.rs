@@ -3,8 +3,8 @@
 //! and the interpreter must agree bit for bit; approximate instructions agree within
 //! [`APPROXIMATE`].
 //!
-//! All NaNs that an instruction produces are equal, because the host does not produce NVIDIA's
-//! payloads; an instruction that moves bits must keep them.
+//! NaNs that an instruction produces compare equal, because the host does not produce NVIDIA's
+//! payloads. An instruction that moves bits must keep the payload.
 
 mod common;
 

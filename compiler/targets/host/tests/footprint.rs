@@ -1,5 +1,5 @@
-//! Memory that compilations leave behind. A test binary of its own, because it measures the whole
-//! process.
+//! Memory that compilations leave behind. The test has its own binary, because it measures the
+//! whole process.
 
 use atoll_target_host::{CpuLevel, KernelShape, Options, compile};
 use std::fmt::Write;

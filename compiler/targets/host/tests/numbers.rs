@@ -239,7 +239,7 @@ fn conversions_from_integers() {
     check("cvt.rn.f16.s32 %d, %a;", F16, &[I32], |v| f16_bits(f64::from(v[0] as i32)));
     check("cvt.rn.bf16.u32 %d, %a;", Bf16, &[I32], |v| bf16_bits(v[0] as f64));
     check("cvt.rn.bf16.s64 %d, %a;", Bf16, &[I64], |v| {
-        // 8 bits of a 64-bit number: of the lower 32 bits only matters whether any is set.
+        // 8 bits of a 64-bit number. Of the lower 32 bits it matters only whether any is set.
         let (high, sticky) = (v[0] as i64 >> 32, i64::from(v[0] & 0xffff_ffff != 0));
         let large = (high << 1 | sticky) as f64 * 2f64.powi(31);
         bf16_bits(if (v[0] as i64).unsigned_abs() >> 48 == 0 { v[0] as i64 as f64 } else { large })

@@ -26,7 +26,7 @@ impl Kind {
         }
     }
 
-    /// Numbers at which results change their behaviour.
+    /// Edge values: numbers at which instructions change their behaviour.
     pub(crate) fn edges(self) -> Vec<u64> {
         let of16 = |list: &[u16]| list.iter().map(|&v| u64::from(v)).collect::<Vec<_>>();
         match self {

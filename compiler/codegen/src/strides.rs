@@ -53,7 +53,7 @@ pub(crate) fn permuted(items: &[Expr], permutation: &[usize]) -> Vec<Expr> {
     permutation.iter().map(|&axis| items[axis].clone()).collect()
 }
 
-/// Dimensions that several tensors are traversed over, each with its own strides.
+/// The dimensions over which several tensors are traversed, and the strides of each tensor.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Walk {
     /// Dimensions, outermost first.

@@ -46,8 +46,8 @@ pub enum BundleError {
 }
 
 impl BundleError {
-    /// The same error with another file name, for readers who do not know the name of this copy. An
-    /// I/O error about the copy keeps its path.
+    /// Replaces the file name in the error, for readers who do not know the name of this copy of
+    /// the bundle. An I/O error keeps its path, because it is about the copy.
     pub fn about(self, file: &str) -> BundleError {
         let path = PathBuf::from(file);
         match self {

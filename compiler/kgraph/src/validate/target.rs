@@ -197,8 +197,8 @@ fn address(graph: &KernelGraph, owner: &Owner<'_>, buffer: BufferId, offset: &Ex
     expression(graph, &node.name, offset)
 }
 
-/// Checks that every variant can be selected for some values of the symbols. Values without a
-/// variant use the launch itself.
+/// Checks that the ranges of every variant are valid, and that no earlier variant covers all of its
+/// values. Values without a variant use the launch itself.
 fn variants(graph: &KernelGraph, node: &Node, spec: &LaunchSpec) -> Result<(), Invalid> {
     if spec.variants.len() > VARIANTS_MAX {
         return Err(invalid(

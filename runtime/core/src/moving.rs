@@ -6,8 +6,8 @@ use crate::scheduler::Scheduler;
 use crate::task::{Phase, Task};
 
 impl Scheduler {
-    /// Begins to close the lane: nothing is bound or issued any more, and everything on the device
-    /// is evicted.
+    /// Begins to close the lane: it binds and issues no more, and evicts its launches from the
+    /// device.
     pub(crate) fn begin_closing(&mut self, actions: &mut Vec<Action>) {
         self.is_closing = true;
         self.starvation = None;

@@ -50,7 +50,7 @@ pub(crate) struct Scheduler {
     pub(crate) lane: LaneId,
     /// The device's index of the lane's first queue.
     pub(crate) first_queue: u32,
-    /// Nothing is bound or issued any more, and everything on the device is evicted.
+    /// Whether the lane is closing: it binds and issues no more, and evicts its launches.
     pub(crate) is_closing: bool,
     pub(crate) policy: Box<dyn Policy>,
     pub(crate) preempt_level: PreemptLevel,
@@ -72,7 +72,7 @@ pub(crate) struct Scheduler {
     /// Real-time tasks that are ready and not finished, the most urgent first.
     pub(crate) rt_tasks: BTreeSet<(u64, TaskId)>,
     pub(crate) deadlines: BTreeSet<(Nanos, TaskId)>,
-    /// Tasks that are over and have launches in flight.
+    /// Tasks that are ending and have launches in flight, by the time at which these are aborted.
     pub(crate) aborts: BTreeSet<(Nanos, TaskId)>,
     pub(crate) starvation: Option<Starvation>,
     pub(crate) perturbation: Option<Perturbation>,

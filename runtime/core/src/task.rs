@@ -265,7 +265,7 @@ impl Task {
         if self.forked.is_some() { None } else { self.paired_queue.take() }
     }
 
-    /// Moves the task to another lane; what is left of a fork runs there in one queue.
+    /// Moves the task to another lane. The remaining steps of a fork run there in one queue.
     pub(crate) fn move_to(&mut self, queue: Option<QueueId>) {
         (self.queue, self.paired_queue) = (queue, None);
         if let (Some(forked), Some(queue)) = (&mut self.forked, queue) {

@@ -67,7 +67,7 @@ fn bytes_add_up_and_every_invocation_is_served() {
 const RECORDED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/memory_model/recorded.txt");
 
 /// The invariants leave many decisions open; this test fixes all of them. `ATOLL_RECORD=1` records
-/// them anew after an intended change of behaviour, which the commit has to explain. Renamed
+/// them again after an intended change of behaviour, which the commit has to explain. Renamed
 /// actions are mapped to their recorded names (`RECORDED_WORDS`).
 #[test]
 fn decisions_are_the_recorded_ones() {

@@ -4,8 +4,8 @@
 //! The decision rests on measurements. The first invocations of a shape combination run in order
 //! and yield the duration of each step; from these, and from the number of compute units that each
 //! step leaves idle, [`plan_forks`] estimates the gain of two branches. The cost of starting and
-//! joining two branches, [`crate::limits::BRANCH_GAIN_MIN`], was measured with `atoll bench
-//! branches`.
+//! joining two branches, [`crate::limits::BRANCH_GAIN_MIN`], was measured with
+//! `atoll bench branches`.
 
 use crate::limits::BRANCH_RUNS_MEASURED;
 use atoll_core::{Fork, StepCost, plan_forks};

@@ -157,7 +157,7 @@ impl Inference for FleetHandle {
         let member =
             device.and_then(|device| self.member(device)).ok_or_else(|| EngineError::NotLoaded(function.clone()))?;
         match member.unload(function) {
-            // A lost device has no functions any more; only the placement must be removed.
+            // A lost device has no functions left; only the placement must be removed.
             Err(EngineError::ShuttingDown) if member.is_lost() => {}
             other => other?,
         }

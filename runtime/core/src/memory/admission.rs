@@ -310,7 +310,8 @@ impl Memory {
         }
     }
 
-    /// Serves a cold invocation at its turn. Returns whether it got what it needs next.
+    /// Serves a cold invocation at its turn. Returns whether it got the constants or
+    /// the memory that it needs next.
     fn try_serve(&mut self, turn: Turn, is_first: bool) -> bool {
         if is_first {
             self.note_first(turn);

@@ -1,15 +1,15 @@
 //! Inputs and outputs of memory decisions.
 //!
-//! An action that a device may refuse has its outcome reported as an event:
+//! Some actions may fail on the device. The engine reports their outcomes as events:
 //!
 //! | action | may fail because | reported as |
 //! |---|---|---|
 //! | [`Action::Reserve`] | no memory for a constant, or device lost | [`Event::Reserved`] |
 //! | [`Action::Grant`] | new memory cannot be cleared | [`Event::GrantFailed`] |
-//! | [`Action::Begin`] | inputs cannot be written | [`Event::Prepared`], or [`Event::Ended`] as the task ends |
+//! | [`Action::Begin`] | inputs cannot be written | [`Event::Prepared`] or [`Event::Ended`] |
 //! | [`Action::Write`] | the device refuses bytes | [`Event::Written`], [`Event::WriteFailed`] |
-//! | [`Action::MapConstants`] | the executor maps later | [`Event::Unmapped`], then [`Event::Mapped`] |
-//! | [`Action::FreeSlot`], [`Action::FreeState`] | memory cannot be cleared | [`Event::ClearFailed`] |
+//! | [`Action::MapConstants`] | the executor maps later | [`Event::Unmapped`], [`Event::Mapped`] |
+//! | [`Action::FreeSlot`], [`Action::FreeState`] | clearing fails | [`Event::ClearFailed`] |
 //!
 //! [`Action::Release`], [`Action::UnmapConstants`] and the notes for accounting cannot fail.
 

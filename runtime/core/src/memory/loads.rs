@@ -109,7 +109,7 @@ impl Memory {
         }
     }
 
-    /// Releases the constants of a set; it is charged to no tenant any more.
+    /// Releases the constants of a set and removes all charges for it.
     fn release_set(&mut self, set: ItemId) {
         let freed = self.constants.release(set);
         self.free_constants(freed);

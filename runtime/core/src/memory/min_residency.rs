@@ -5,8 +5,8 @@
 //! the moment its last invocation ended, a client that calls again at once would never find its
 //! constants on the device, and nearly every request would load some. So a set stays for as long as
 //! loading it again would take, and so does the memory kept from past invocations: an invocation
-//! that took that memory would make the next one reclaim a set. The first in turn waits for
-//! [`LOADS_WAITED`] times its own loading time, or until sixteen invocations have overtaken it;
+//! that took that memory would make the next one reclaim a set. The first invocation in turn waits
+//! for [`LOADS_WAITED`] times its own loading time, or until sixteen invocations have overtaken it;
 //! those behind it wait until they are first; real-time invocations do not wait.
 //!
 //! On a full device the first invocation of a tenant at its quota waits as long for constants that

@@ -301,7 +301,8 @@ impl Memory {
         self.serve_cold();
     }
 
-    /// Unmaps constants from a tenant that no other function of it has.
+    /// Unmaps the constants of a function from its tenant, except those that other functions of the
+    /// tenant use.
     fn hide(&mut self, tenant: &Tenant, membership: &Membership) {
         let others = self.functions.values().filter(|other| other.tenant == *tenant);
         let kept: BTreeSet<DeviceOffset> = others.flat_map(|other| self.constants.places(&other.membership)).collect();

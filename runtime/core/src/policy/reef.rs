@@ -5,8 +5,8 @@ use super::{Policy, View};
 use crate::ids::{Class, Urgency};
 use std::ops::Range;
 
-/// Like [`Reset`]; but while real-time tasks are present, the next launches of best-effort tasks
-/// are co-scheduled with theirs, as far as no real-time launch is slowed down.
+/// Like [`Reset`], but while real-time tasks are present, blocks of best-effort tasks are
+/// co-scheduled with their launches, as far as they do not slow these down.
 pub(super) struct Reef;
 
 impl Policy for Reef {

@@ -9,8 +9,8 @@ use std::ops::Range;
 /// and their launches in the device queues are evicted. When the last real-time task is finished
 /// (*normal mode*) they continue with their first incomplete launch.
 ///
-/// A real-time task likewise evicts real-time tasks of higher rank. Those of equal rank run one
-/// after the other.
+/// A real-time task also evicts less urgent real-time tasks, which have a higher rank. Real-time
+/// tasks of equal rank run one after the other.
 ///
 /// Real-time mode begins when the task arrives, not with its first launch: the eviction overlaps
 /// with writing its inputs.

@@ -4,8 +4,8 @@
 //!
 //! | policy | waits for | its delay |
 //! |---|---|---|
-//! | `reset`, `reef`, `edf` | nothing: less urgent preemptible launches are evicted | the drain time (see below) |
-//! | `block-wait` | best-effort launches in the device queues on arrival | queues × capacity launches |
+//! | `reset`, `reef`, `edf` | nothing: less urgent launches are evicted | the drain time (see below) |
+//! | `block-wait` | best-effort launches in the device queues | queues × capacity launches |
 //! | `sequential` | the tasks that started before it | their remaining steps |
 //! | `streams` | nothing | the device shares itself between the queues |
 //! | `rt-only` | nothing | none |
@@ -41,7 +41,7 @@ pub(super) struct Slices {
     /// After the previous event no real-time task blocked best-effort tasks.
     was_idle: bool,
     /// The slices at the time when the action being carried out was decided. They may be over
-    /// since: earlier actions are answered first, and the scheduler decides anew.
+    /// since: earlier actions are answered first, and the scheduler decides again.
     pub(super) at_decision: Vec<Slice>,
 }
 

@@ -88,7 +88,7 @@ impl Worker {
         invocation.lost_executor && may_go_on && self.closing.is_none()
     }
 
-    /// Parks an invocation for a retry; nothing of it is on the device any more.
+    /// Parks an invocation for a retry. None of its launches is on the device.
     pub(super) fn retry(&mut self, submission: Submission, reply: PendingReply) {
         self.retries += 1;
         tracing::info!(

@@ -1,6 +1,6 @@
 //! Padding modules, in which functions of a tenant can share launches. They are compiled when
-//! functions are loaded or unloaded, loaded in the background, and unloaded when no launch uses
-//! them any more.
+//! functions are loaded or unloaded, loaded in the background, and unloaded once no launch uses
+//! them.
 
 use crate::padding::LoadedPadding;
 use crate::padding_thread::PaddingThread;

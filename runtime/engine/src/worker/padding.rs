@@ -264,8 +264,8 @@ impl Worker {
         self.padding.uncertain.push(pad.task);
     }
 
-    /// Ends the tasks in `uncertain`, once the scheduler knows that nothing of them is on the
-    /// device.
+    /// Ends the tasks in `uncertain`, once the scheduler knows that none of their launches is on
+    /// the device.
     pub(super) fn cancel_uncertain(&mut self) {
         for task in std::mem::take(&mut self.padding.uncertain) {
             self.notify_scheduler(Event::CancelTask { task });

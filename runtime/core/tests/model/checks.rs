@@ -4,7 +4,7 @@
 //!
 //! | policy | waits for | its delay |
 //! |---|---|---|
-//! | `reset`, `reef`, `edf` | nothing: less urgent launches are evicted | the drain time (see below) |
+//! | `reset`, `reef`, `edf` | nothing: less urgent launches are evicted | the drain time (below) |
 //! | `block-wait` | best-effort launches in the device queues | queues × capacity launches |
 //! | `sequential` | the tasks that started before it | their remaining steps |
 //! | `streams` | nothing | the device shares itself between the queues |

@@ -99,7 +99,7 @@ impl Call {
         Call { stages: vec![CallStage::new(function.into())], class: None, deadline: None, remember: false }
     }
 
-    /// Appends a function to the call. The following methods apply to it.
+    /// Appends a function to the call. Inputs and outputs that are named afterwards belong to it.
     pub fn then(mut self, function: impl Into<String>) -> Call {
         self.stages.push(CallStage::new(function.into()));
         self
@@ -174,7 +174,7 @@ pub struct Answer {
     pub outputs: Vec<(usize, String, Value)>,
     /// How long each phase of the call took.
     pub timing: Timing,
-    /// How often it was preempted.
+    /// How often the call was preempted.
     pub preemptions: u32,
     /// The remembered call, for [`crate::Client::again`].
     pub plan: Option<Plan>,

@@ -97,19 +97,19 @@ impl Client {
         expect!(self.ask(&Request::Usage)?.0, wire::Answer::Usage(report) => report.complete())
     }
 
-    /// Loaded functions and their current state, for the same tenants.
+    /// Loaded functions and their current state, of the tenants that [`Client::usage`] covers.
     pub fn processes(&mut self) -> Result<ProcessReport, ClientError> {
         expect!(self.ask(&Request::Processes)?.0, wire::Answer::Processes(report) => report.complete())
     }
 
-    /// The current state of the daemon, for the same tenants.
+    /// The current state of the daemon, for the tenants that [`Client::usage`] covers.
     pub fn status(&mut self) -> Result<StatusReport, ClientError> {
         expect!(self.ask(&Request::Status)?.0, wire::Answer::Status(report) => report.complete())
     }
 
     /// Recorded events of a device (an index into [`Trace::devices`]; device 0 always exists), for
-    /// the same tenants. `from` is [`Trace::next`] of the previous batch of that device, 0 for the
-    /// oldest kept record, or `None` for records from now on.
+    /// the tenants that [`Client::usage`] covers. `from` is [`Trace::next`] of the previous batch
+    /// of that device, 0 for the oldest kept record, or `None` for records from now on.
     pub fn trace(&mut self, device: u16, from: Option<u64>) -> Result<Trace, ClientError> {
         let (answer, mut attachments) = self.ask(&Request::Trace { device, from })?;
         let piece = expect!(answer, wire::Answer::Trace(piece) => piece)?;
@@ -146,7 +146,7 @@ impl Client {
         self.invoked(&Request::Invoke(request), attachments)
     }
 
-    /// Repeats a remembered call with other contents; only these are sent.
+    /// Repeats a remembered call with other contents for some inputs; only these contents are sent.
     pub fn again(&mut self, plan: Plan, rename: &[(usize, &str, Content)]) -> Result<Answer, ClientError> {
         let mut attachments = Attachments::default();
         let one = |(stage, input, content): &(usize, &str, Content)| -> std::io::Result<Rename> {
@@ -186,7 +186,7 @@ impl Client {
         expect!(self.ask(&Request::Drop { digest })?.0, wire::Answer::Done => ())
     }
 
-    /// The tenant's objects, by name.
+    /// The tenant's objects, by digest.
     pub fn objects(&mut self) -> Result<Vec<ObjectSummary>, ClientError> {
         expect!(self.ask(&Request::Objects)?.0, wire::Answer::Objects { objects } => objects)
     }

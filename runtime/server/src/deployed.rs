@@ -107,8 +107,8 @@ impl Deployed {
         self.turns.take(tenant).await
     }
 
-    /// Loads the functions of the store onto the device. A function that cannot be loaded is listed
-    /// with the reason.
+    /// Loads the functions of the store onto their devices. A function that cannot be loaded is
+    /// listed with the reason.
     pub(crate) async fn restore(self: &Arc<Self>) {
         for (DeploymentKey { tenant, name }, deployment) in self.store.deployments() {
             let turn = self.turn(&tenant).await;
@@ -158,7 +158,7 @@ impl Deployed {
     }
 
     /// Deploys a bundle under a name, replacing the tenant's function of that name. On an error the
-    /// old function stays. Blocks.
+    /// old function stays deployed; if it was already unloaded, it is loaded again. Blocks.
     pub(crate) fn deploy(
         &self,
         turn: &Turn,

@@ -29,7 +29,7 @@ const REAP_INTERVAL: Duration = Duration::from_millis(500);
 const CLOSE_GRACE: Duration = Duration::from_secs(1);
 
 /// Serves a port until `stop` turns true, then lets running requests continue for `drain`. Counts
-/// the open connections, and those that were closed for inactivity.
+/// the open connections, and those that were closed for inactivity or to make room.
 pub(crate) async fn serve(
     listener: TcpListener,
     router: Router,

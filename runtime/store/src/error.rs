@@ -26,7 +26,8 @@ pub enum StoreError {
         /// The limit.
         limit: u64,
     },
-    /// The file of an object does not match its digest. The object has been removed from the store.
+    /// The file of an object is missing or does not match its digest. The object has been removed
+    /// from the store.
     #[error("the file of object {0} was damaged and has been removed; put the object again")]
     Damaged(Digest),
     /// The disk, or the quota on it, is full. Existing contents are unchanged.

@@ -13,10 +13,10 @@ pub(crate) enum Outcome {
     Success,
     /// The request was invalid.
     Invalid,
-    /// The queue was full, or memory was exhausted.
+    /// The queue was full, memory or a quota was exhausted, or the class or session was refused.
     Refused,
     DeadlineExceeded,
-    /// The client disconnected, or the server stopped.
+    /// The client disconnected, the function was unloaded, or the server stopped.
     Cancelled,
     Failed,
 }
@@ -83,7 +83,7 @@ pub(crate) struct Recorder {
     responses: [AtomicU64; 5],
     /// Open connections on both ports.
     pub(crate) connections: Arc<AtomicUsize>,
-    /// Connections on both ports that were closed for inactivity, by reason.
+    /// Connections on both ports that were closed for inactivity or to make room, by reason.
     pub(crate) closed: Arc<ClosedCounts>,
 }
 

@@ -61,8 +61,8 @@ impl Repository {
         }
     }
 
-    /// Loads a model, or reloads it if its file changed. During a reload the old model answers
-    /// requests, except for a moment during the exchange.
+    /// Loads a model, or reloads it if its file or its settings changed. During a reload the old
+    /// model answers requests, except for a moment during the exchange.
     pub(crate) async fn load(&self, name: &str) -> Result<(), LoadError> {
         let source = self
             .scan()

@@ -32,8 +32,8 @@ pub(crate) struct Repository {
     engine: Arc<dyn Inference>,
     cache: Arc<CompileCache>,
     copies: Arc<BundleCopies>,
-    /// All models that were ever requested, by name. While this is locked, only a slot's state may
-    /// be locked.
+    /// All models whose load was ever requested, by name. While this is locked, only a slot's state
+    /// may be locked.
     slots: RwLock<BTreeMap<String, Arc<Slot>>>,
     /// One compilation at a time: each uses all cores and much memory.
     compiling: tokio::sync::Semaphore,
@@ -147,7 +147,8 @@ impl Repository {
         self.all_slots().into_iter().filter_map(|(_, slot)| slot.model()).collect()
     }
 
-    /// All models that are in the folder or were ever requested.
+    /// All models that are in the folder, and those without a file that are loaded or have a reason
+    /// to report.
     pub(crate) fn index(&self) -> io::Result<Vec<IndexEntry>> {
         let unloaded = || (ModelState::Unavailable, "not loaded".to_string(), String::new());
         let mut entries: BTreeMap<String, (ModelState, String, String)> =
@@ -155,8 +156,7 @@ impl Repository {
         for (name, slot) in self.all_slots() {
             let (state, reason) = slot.state().describe();
             let version = slot.model().map_or_else(String::new, |model| model.version.clone());
-            // A model without a file is listed while it is loaded, or while there is a reason to
-            // report.
+            // A model without a file that was unloaded is not listed.
             if entries.contains_key(&name) || reason != "not loaded" {
                 entries.insert(name, (state, reason, version));
             }

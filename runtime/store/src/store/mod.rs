@@ -33,8 +33,8 @@ pub struct Store {
     objects: Files,
     bundles: Files,
     memory_bytes: u64,
-    /// The only lock. Files are read and written without it; the index is written while holding it,
-    /// so that index and maps change in the same order.
+    /// The only lock. Contents of files are read and written without it. The index is written while
+    /// holding it, so that index and maps change in the same order.
     state: Mutex<State>,
 }
 
@@ -63,7 +63,7 @@ pub struct StoreStatistics {
     pub read_from_disk: u64,
     /// Objects that were evicted from memory, or not kept there, for lack of room.
     pub left_memory: u64,
-    /// Files whose content did not match their name.
+    /// Reads of objects whose file was missing or did not match its name.
     pub damaged: u64,
 }
 
@@ -117,7 +117,8 @@ impl Store {
     }
 
     /// Stores an object of a tenant and returns its digest. The object is durable when this
-    /// returns. Storing it again changes its form only; a different class is ignored.
+    /// returns. Storing it again changes only its form and its time of last use; a different class
+    /// is ignored.
     ///
     /// A tenant that does not have the object yet waits until its bytes are written, even if
     /// another tenant has the same object. Otherwise the time would reveal that it exists.
@@ -261,7 +262,7 @@ impl Store {
 }
 
 impl Drop for Store {
-    /// Writes the pending times of last use. Losing them would do no other harm.
+    /// Writes the times of last use that are not in the index yet.
     fn drop(&mut self) {
         let mut state = self.lock();
         if !state.used.is_empty() {

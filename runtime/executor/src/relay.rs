@@ -1,7 +1,7 @@
 //! The executor of a device with memory of its own, such as a GPU.
 //!
 //! One thread drives the device. It sleeps until the daemon rings, a message arrives or a launch
-//! ends. It then handles messages, transfers and epochs, launches and completions, in this order,
+//! ends. It then handles messages, epochs and transfers, launches and completions, in this order,
 //! so everything that the daemon sent before it rang is handled first. A second thread loads
 //! modules, since the driver may take seconds to compile one, and a third shows signs of life.
 //!
@@ -337,7 +337,7 @@ impl Relay {
         }
     }
 
-    /// Takes launches from the rings, those of the most urgent queue first.
+    /// Takes launches from the rings, in the order of the queues' numbers.
     fn take_commands(&mut self) -> Result<(), ServeError> {
         let corrupt = |_| ServeError::BadOrder("a corrupt ring".to_owned());
         for index in 0..self.queues.len() {

@@ -80,8 +80,8 @@ impl Segments {
     }
 
     /// The segment for a sequence of launches. `None` if they are submitted separately: the
-    /// sequence is new or its graph is running. A sequence that occurs for the second time is
-    /// captured with `capture`. The segment is in use until [`Segments::ended`].
+    /// sequence is new, its graph is running, or no evicted words are free. A sequence that occurs
+    /// again is captured with `capture`. The segment is in use until [`Segments::ended`].
     pub(super) fn take(
         &mut self,
         key: &Key,

@@ -199,7 +199,7 @@ impl EpochWords {
         }
     }
 
-    /// Raises all words, so that every preemptible launch exits.
+    /// Raises all bound words, so that every launch that reads one exits.
     pub(super) fn raise_all(&self) {
         let raise = |index: usize, word: &AtomicU32| {
             let epoch = Epoch(word.load(Acquire)).out_of_reach();

@@ -180,7 +180,8 @@ impl Supervised {
         self.messages().showing.is_empty()
     }
 
-    /// Waits for a change until `until`; false if there was none.
+    /// Waits a short time for a change; false once `until` has passed without one. The caller
+    /// checks after each wait.
     pub(crate) fn wait_for_change(&self, until: Instant) -> bool {
         let messages = self.messages();
         let left = until.saturating_duration_since(Instant::now());
@@ -234,7 +235,8 @@ impl Supervised {
         }
     }
 
-    /// Why the daemon kills the executor; `None` if the executor gave up by itself.
+    /// Why the daemon kills the executor; `None` if it does not, or if the executor gave up by
+    /// itself.
     pub(crate) fn kill_reason(&self) -> Option<&LossCause> {
         self.kill_reason.get().filter(|cause| !matches!(cause, LossCause::GaveUp(_)))
     }
@@ -272,7 +274,7 @@ impl Supervised {
                         return self.end(LossCause::ProtocolViolation(what));
                     }
                 }
-                // Its end is detected by its process descriptor, with the cause.
+                // The executor's end is detected by its process descriptor, with the cause.
                 Ok(None) | Err(ChannelError::Closed) => break,
                 Err(error) => {
                     drop(messages);
@@ -291,7 +293,8 @@ impl Supervised {
         self.changed.notify_all();
     }
 
-    /// The answers that are due: when each was requested, and its time limit.
+    /// The oldest due answer of each kind (loads, mappings): when it was requested, and its time
+    /// limit.
     fn pending_answers(&self) -> Vec<(Instant, Duration)> {
         let messages = self.messages();
         let TimeLimits { answer_within, load_within, .. } = self.time_limits;

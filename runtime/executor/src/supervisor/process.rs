@@ -54,7 +54,7 @@ impl Process {
         })
     }
 
-    /// Handles whatever happened; true once the process was reaped.
+    /// Handles messages, time limits and the end of the process; true once the process was reaped.
     pub(super) fn poll(&mut self) -> bool {
         if !self.is_killed {
             self.executor.receive();
@@ -74,7 +74,7 @@ impl Process {
         }
     }
 
-    /// Kills it if it broke the protocol, exceeded a time limit, or is to end.
+    /// Kills the executor if it broke the protocol, exceeded a time limit, or is to end.
     fn enforce_limits(&mut self, now: Instant) {
         if let Some(cause) = self.violation(now) {
             self.executor.end(cause);
@@ -140,7 +140,7 @@ impl Process {
 
     fn reap(&self, how: LossCause) {
         let executor = &self.executor;
-        // Messages that it sent before it died count.
+        // Messages that the executor sent before it died count.
         executor.receive();
         let cause = executor.kill_reason.get().cloned().unwrap_or(how);
         let _ = executor.loss.set(Loss { pid: self.child.id(), cause });

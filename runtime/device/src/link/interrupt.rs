@@ -49,7 +49,7 @@ enum Availability {
     Soon,
     /// Soon, if it is interrupted.
     IfInterrupted,
-    /// Only when it has finished.
+    /// Only when its current blocks have finished.
     Later,
 }
 
@@ -83,7 +83,8 @@ impl Occupation {
 }
 
 impl Occupation {
-    /// Whether it runs long, interruptible blocks of this queue and no signal was sent yet.
+    /// Whether the compute unit runs long, interruptible blocks of this queue and no signal was
+    /// sent yet.
     fn is_interruptible_in(self, queue: u32) -> bool {
         self.queue() == Some(queue)
             && self.0 & (INTERRUPTIBLE | SIGNALLED) == INTERRUPTIBLE
@@ -97,18 +98,18 @@ impl UnitWords<'_> {
         self.thread.store(rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned(), Relaxed);
     }
 
-    /// Publishes that it starts to run blocks. Either the kernel sees a stop word that was set
-    /// before this, or the thread that set it sees this occupation.
+    /// Publishes that the compute unit starts to run blocks. Either the kernel sees a stop word
+    /// that was set before this, or the thread that set it sees this occupation.
     pub fn begin(&self, occupation: Occupation) {
         self.occupation.store(occupation.0, SeqCst);
     }
 
-    /// Publishes that it is idle and will look at the queues again.
+    /// Publishes that the compute unit is idle and will look at the queues again.
     pub fn end(&self) {
         self.occupation.store(Occupation::NONE.0, SeqCst);
     }
 
-    /// Makes its thread check its stop and halt words.
+    /// Makes the compute unit's thread check its stop and halt words.
     pub fn signal(&self, process: i32) {
         // SAFETY: a system call without memory arguments. Any thread of that process may receive
         // the signal: it does nothing by default, and nothing to a block that was not told to stop.

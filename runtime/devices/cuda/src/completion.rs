@@ -165,7 +165,8 @@ impl Poller {
         }
     }
 
-    /// Checks whether the oldest launch of a queue has ended, and reports its completion if so.
+    /// Checks whether the oldest submission of a queue has ended. If so, reports its completions
+    /// and returns true. If the device is lost, completes all submissions as failed.
     fn poll(&mut self, queue: usize) -> bool {
         let Some(front) = self.states[queue].flights.front() else { return false };
         let is_over = match front {
@@ -235,7 +236,7 @@ impl Poller {
         }
     }
 
-    /// Fails launches that were in a stream when the device was lost.
+    /// Completes launches as failed that were in a stream when the device was lost.
     fn fail_all(&mut self, queue: usize, launches: &[InRun], is_of_one: bool, may_have_run: bool) {
         for run in launches {
             let cause = self.lost.get().cloned().unwrap_or_default();

@@ -128,7 +128,7 @@ impl CudaDevice {
             self.ready.extend(completions);
         }
         let (completion, evicted_word) = self.ready.pop_front()?;
-        // At the offset where the engine reads it.
+        // Sets the evicted word at the offset where the engine reads it.
         if let Some(word) = evicted_word.filter(|_| completion.status == LaunchStatus::Evicted) {
             let written = self.service.fill_word(&self.memory, word.0, 1);
             // An error is noted; nothing else can be done here.

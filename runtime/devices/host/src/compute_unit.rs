@@ -57,7 +57,7 @@ impl ComputeUnit<'_> {
         let mut worked = false;
         let mut left_behind = None;
         while let Some((queue, chunk)) = self.claim()? {
-            // This unit may have been the last that served the queue it leaves.
+            // Wakes another unit: this one may have been the last that served the queue it leaves.
             if let Some(before) = left_behind.filter(|before| *before != queue) {
                 self.shared.link.wake(before as u32, 1);
             }

@@ -167,8 +167,8 @@ fn start(handle: &EngineHandle, path: &Path, tier: Tier) -> Result<Duration> {
     Ok(took)
 }
 
-/// Copies the file's bytes into new memory. Also used for warm starts, which copy nothing, as a
-/// reference.
+/// Copies the file's bytes into new memory. This is the reference for warm starts as well, although
+/// they copy nothing.
 fn copy(path: &Path, tier: Tier) -> Result<Duration> {
     let bytes = std::fs::metadata(path)?.len();
     if matches!(tier, Tier::New | Tier::Disk) {

@@ -118,7 +118,8 @@ impl Workload {
         found
     }
 
-    /// Keeps `concurrency` requests outstanding until it is stopped.
+    /// Keeps `concurrency` requests outstanding until it is stopped, or a request fails other than
+    /// by a full queue.
     pub fn closed_loop(&self, concurrency: usize) -> ClosedLoop {
         let stop = Arc::new(AtomicBool::new(false));
         let (workload, stopping, begin) = (self.clone(), stop.clone(), Instant::now());

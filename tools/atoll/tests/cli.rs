@@ -299,7 +299,7 @@ fn kernels_are_checked_printed_and_run_on_every_device() {
     let path = folder.path().join("double.ptx");
     std::fs::write(&path, DOUBLE).unwrap();
     let file = path.to_str().unwrap();
-    assert!(stdout(&atoll(&["ptx", "check", file])).contains("1 files are valid"));
+    assert!(stdout(&atoll(&["ptx", "check", file])).contains("1 file is valid"));
     assert_eq!(stdout(&atoll(&["ptx", "print", file])), DOUBLE);
     let stats: Value = serde_json::from_str(&stdout(&atoll(&["ptx", "stats", file, "--json"]))).unwrap();
     assert_eq!(stats[0]["functions"][0]["instructions"], 10);

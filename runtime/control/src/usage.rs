@@ -160,7 +160,7 @@ pub struct DeviceEntry {
 }
 
 /// The executor process of a tenant.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ExecutorEntry {
     /// The device whose launches it runs.
     #[serde(default)]
@@ -171,6 +171,10 @@ pub struct ExecutorEntry {
     pub pid: Option<u32>,
     /// How often it was restarted after a loss.
     pub restarts: u64,
+    /// CPU time that the tenant's executors used on this device since the daemon started, in
+    /// seconds, as the system accounts for it. Unlike device time, it is not what executors report.
+    #[serde(default)]
+    pub cpu_s: f64,
     /// Why it is not running.
     pub cause: Option<String>,
     /// Parts of the jail that this machine does not support.

@@ -5,6 +5,10 @@ use crate::error::DeviceError;
 use crate::telemetry::ExecutorStatistics;
 use atoll_core::DeviceOffset;
 
+/// The largest page that the system may use for device memory, in bytes: touching one byte may take
+/// as much.
+pub const PAGE_BYTES_MAX: u64 = 2 << 20;
+
 /// The state of a domain's process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DomainState {
@@ -25,6 +29,11 @@ pub trait Domains {
     fn domain(&mut self, _name: &str) -> Result<DeviceOffset, DeviceError> {
         Ok(DeviceOffset(0))
     }
+
+    /// Tells how many bytes of its memory a domain may touch: what its invocations and sessions
+    /// hold, rounded up to [`PAGE_BYTES_MAX`] at both ends of each part. A process that touches
+    /// more is killed. Called before memory is handed out, and after it was given back.
+    fn allow_memory(&mut self, _name: &str, _bytes: u64) {}
 
     /// The state of a domain. The completion descriptor becomes readable when it changes.
     fn domain_state(&self, _name: &str) -> DomainState {

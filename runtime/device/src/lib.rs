@@ -12,7 +12,7 @@
 //!   [`ring`], [`doorbell`]: a command ring, and how one side wakes the other.
 //! - [`link`]: the rings, control words and chunk records between an engine and compute units.
 //! - [`process`]: the interface of a device that runs in an executor process.
-//! - [`refusal`]: the checks of a launch that all devices share. [`cpus`]: CPU affinity of threads.
+//! - [`refusal`]: the checks of a launch that all devices share. [`cpus`]: CPU affinity of threads. [`cpu_time`]: CPU time of processes.
 //!   [`priority`]: their scheduling priority. [`word_table`]: epoch words that exist in device
 //!   memory and in host memory.
 //!
@@ -26,6 +26,7 @@
 //!
 //! Start reading at [`Launching`], then [`record`] and [`link`].
 
+pub mod cpu_time;
 pub mod cpus;
 pub mod doorbell;
 pub mod extent;
@@ -55,7 +56,7 @@ mod stream;
 mod telemetry;
 
 pub use constants::Constants;
-pub use domains::{DomainState, Domains};
+pub use domains::{DomainState, Domains, PAGE_BYTES_MAX};
 pub use error::{DeviceError, SubmitError};
 pub use info::{AddressRange, DeviceFacts, DeviceInfo};
 pub use lanes::{Lane, LaneSpec, LaneTable, LaneUnits, Lanes};

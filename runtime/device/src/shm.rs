@@ -12,6 +12,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
+/// The unit in which `stat` counts the memory of a file, in bytes.
+const STAT_BLOCK_BYTES: u64 = 512;
+
 /// An offset and a length outside a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{bytes} bytes at offset {at:#x} do not fit into {region_bytes} bytes")]
@@ -162,6 +165,12 @@ impl Region {
     /// Size in bytes.
     pub fn bytes(&self) -> u64 {
         self.mapping.bytes()
+    }
+
+    /// Bytes of memory that the system has assigned to the region: pages that any process touched
+    /// and nobody gave back.
+    pub fn resident_bytes(&self) -> std::io::Result<u64> {
+        Ok(u64::try_from(rustix::fs::fstat(&self.fd)?.st_blocks).unwrap_or_default() * STAT_BLOCK_BYTES)
     }
 
     /// The address of an offset in this process; one past the end is allowed.

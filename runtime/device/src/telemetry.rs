@@ -52,6 +52,9 @@ pub struct ExecutorProcess {
     pub pid: Option<u32>,
     /// How many processes the domain has lost.
     pub losses: u64,
+    /// CPU time that the processes of the domain used since the device was opened, as the system
+    /// accounts for it, in nanoseconds.
+    pub cpu_ns: u64,
     /// Why there is no process now.
     pub cause: Option<String>,
     /// Parts of the jail that this machine does not support; known once the process runs.

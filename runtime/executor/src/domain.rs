@@ -27,6 +27,10 @@ pub(super) struct Domain {
     /// When executors were lost recently.
     pub(super) losses: VecDeque<Instant>,
     pub(super) losses_ever: u64,
+    /// CPU time of executors that are gone, in nanoseconds.
+    pub(super) cpu_before_ns: u64,
+    /// Bytes of its memory that its executor may touch.
+    pub(super) allowed_bytes: u64,
 }
 
 /// Memory of a domain.
@@ -90,6 +94,8 @@ impl Domain {
             constants: BTreeSet::new(),
             losses: VecDeque::new(),
             losses_ever: 0,
+            cpu_before_ns: 0,
+            allowed_bytes: 0,
         }
     }
 
@@ -134,11 +140,20 @@ impl Domain {
         }
     }
 
+    /// CPU time that its executors used, in nanoseconds, as the system accounts for it.
+    fn cpu_ns(&self) -> u64 {
+        self.cpu_before_ns.saturating_add(self.executor().map_or(0, ExecutorDevice::cpu_ns))
+    }
+
     /// The executor of the domain, or why it is not running; `None` if the domain needs no
     /// executor.
     pub(super) fn process(&self) -> Option<ExecutorProcess> {
-        let process =
-            ExecutorProcess { domain: self.name.clone(), losses: self.losses_ever, ..ExecutorProcess::default() };
+        let process = ExecutorProcess {
+            domain: self.name.clone(),
+            losses: self.losses_ever,
+            cpu_ns: self.cpu_ns(),
+            ..ExecutorProcess::default()
+        };
         match &self.state {
             State::Absent => None,
             State::Running(device) => {

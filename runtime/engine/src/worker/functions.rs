@@ -42,9 +42,20 @@ impl Worker {
         }
     }
 
-    /// Does the next step of the first load. Returns whether there was one.
+    /// Does the next step of a load. Functions of a tenant are loaded one after the other; those of
+    /// different tenants do not wait for each other. Returns whether there was a step.
     pub(super) fn advance_load(&mut self) -> bool {
-        let Some(mut job) = self.loads.pop_front() else { return false };
+        (0..self.loads.len()).any(|at| self.is_first_load_of_tenant(at) && self.step_load(at))
+    }
+
+    fn is_first_load_of_tenant(&self, at: usize) -> bool {
+        let tenant = &self.loads[at].function.key.tenant;
+        !self.loads.iter().take(at).any(|earlier| earlier.function.key.tenant == *tenant)
+    }
+
+    /// Does the next step of the load at an index. Returns whether there was one.
+    fn step_load(&mut self, at: usize) -> bool {
+        let Some(mut job) = self.loads.remove(at) else { return false };
         let step = match std::mem::replace(&mut job.stage, Stage::Waiting) {
             Stage::Waiting => self.begin_code(&job.function),
             Stage::Code { module } => match self.device.poll_load(module) {
@@ -53,7 +64,7 @@ impl Worker {
                 }
                 None => {
                     job.stage = Stage::Code { module };
-                    self.loads.push_front(job);
+                    self.loads.insert(at, job);
                     return false;
                 }
             },
@@ -65,7 +76,7 @@ impl Worker {
             Ok(LoadStep::Continue(stage)) => {
                 job.stage = stage;
                 let waits = self.waits_for_constants(&job);
-                self.loads.push_front(job);
+                self.loads.insert(at, job);
                 if waits {
                     return false;
                 }

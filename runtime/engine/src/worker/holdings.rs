@@ -1,5 +1,6 @@
 //! The data behind the ids of memory decisions.
 
+use super::allowance::Allowance;
 use crate::accounts::Holder;
 use crate::event::Submission;
 use crate::function::FunctionId;
@@ -38,6 +39,7 @@ pub(super) struct Holdings {
     pub(super) charges_changed: bool,
     /// Memory of sessions that have begun.
     pub(super) sessions: BTreeMap<SessionId, SessionMemory>,
+    pub(super) allowance: Allowance,
 }
 
 impl Holdings {
@@ -51,6 +53,7 @@ impl Holdings {
             totals: ConstantStatistics::default(),
             charges_changed: false,
             sessions: BTreeMap::new(),
+            allowance: Allowance::default(),
         }
     }
 

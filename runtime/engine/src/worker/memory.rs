@@ -96,6 +96,8 @@ impl Worker {
 
     /// Binds memory to an invocation.
     fn grant(&mut self, task: TaskId, slots: Vec<Granted>) {
+        let tenant = self.invocation(task).submission.chain.tenant().clone();
+        self.allow_slots(&tenant, &slots);
         if let Err(error) = self.clear_fresh(&slots) {
             self.note_memory(Event::GrantFailed { task, slots });
             return self.fail_on(task, "its memory cannot be cleared", &error);
@@ -169,14 +171,16 @@ impl Worker {
 
     fn free_slot(&mut self, slot: SlotId, place: Place) {
         // The memory of a failed grant was not kept.
-        let Some((_, mut instance)) = self.holdings.kept.remove(&slot) else { return };
-        self.charge_to(&mut instance, None);
-        if self.lost.is_none() {
-            let answer = self.device.give_back(instance.at(0), place.bytes);
-            if self.check(answer).is_err() {
-                self.note_memory(Event::ClearFailed { place });
+        if let Some((_, mut instance)) = self.holdings.kept.remove(&slot) {
+            self.charge_to(&mut instance, None);
+            if self.lost.is_none() {
+                let answer = self.device.give_back(instance.at(0), place.bytes);
+                if self.check(answer).is_err() {
+                    self.note_memory(Event::ClearFailed { place });
+                }
             }
         }
+        self.withdraw_slot(slot);
     }
 
     /// Changes the account that is charged for an instance.

@@ -5,6 +5,7 @@
 //! out the resulting actions in order. An action may cause further events; their actions are
 //! appended to the queue.
 
+mod allowance;
 mod checks;
 mod drains;
 mod executors;

@@ -26,12 +26,16 @@ impl Worker {
         instances: &mut [Instance],
     ) -> Result<Option<InvokeError>, DeviceError> {
         let (Some(session), Some(instance)) = (self.session_of(task), instances.first_mut()) else { return Ok(None) };
-        let Some(Place { at, bytes }) = self.memory.session_place(session.id) else { return Ok(None) };
-        let at = DeviceOffset(self.device.domain(session.function.key.tenant.as_str())?.0 + at.0);
+        let Some(place) = self.memory.session_place(session.id) else { return Ok(None) };
+        let tenant = &session.function.key.tenant;
+        let at = DeviceOffset(self.device.domain(tenant.as_str())?.0 + place.at.0);
         match self.holdings.sessions.get(&session.id) {
             Some(memory) if memory.at != at => return Ok(Some(InvokeError::SessionLost)),
             Some(_) => {}
-            None => self.device.fill(at, 0, bytes)?,
+            None => {
+                self.allow_session(tenant, session.id, place);
+                self.device.fill(at, 0, place.bytes)?;
+            }
         }
         instance.set_state(at);
         Ok(None)
@@ -70,13 +74,15 @@ impl Worker {
 
     pub(super) fn free_state(&mut self, session: SessionId, place: Place) {
         // A session that never began has no data.
-        let Some(SessionMemory { at, bytes, holder }) = self.holdings.sessions.remove(&session) else { return };
-        self.accounts.pass(bytes, Some(holder), None, clock::now());
-        if self.lost.is_none() {
-            let answer = self.device.give_back(at, place.bytes);
-            if self.check(answer).is_err() {
-                self.note_memory(MemoryEvent::ClearFailed { place });
+        if let Some(SessionMemory { at, bytes, holder }) = self.holdings.sessions.remove(&session) {
+            self.accounts.pass(bytes, Some(holder), None, clock::now());
+            if self.lost.is_none() {
+                let answer = self.device.give_back(at, place.bytes);
+                if self.check(answer).is_err() {
+                    self.note_memory(MemoryEvent::ClearFailed { place });
+                }
             }
         }
+        self.withdraw_session(session);
     }
 }

@@ -1,5 +1,6 @@
 //! The daemon's side of an executor.
 
+mod completions;
 mod lanes;
 
 use crate::channel::{Channel, ChannelError};
@@ -18,13 +19,14 @@ use atoll_device::process::MemoryHome;
 use atoll_device::shm::Region;
 use atoll_device::space::{CONSTANTS_BASE, ConstantStore, EngineSpace, memory_region};
 use atoll_device::{
-    ChunkRecord, Completion, ComputeUnitUse, Constants, Device, DeviceError, DeviceFacts, DeviceInfo, Domains, Fault,
+    ChunkRecord, Completion, ComputeUnitUse, Constants, Device, DeviceError, DeviceFacts, DeviceInfo, Domains,
     FaultKind, LaunchRecord, LaunchReport, Launching, LossCause, Memory, ModuleId, ModuleImage, Modules, SubmitError,
     Telemetry,
 };
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::{Duration, Instant};
 
 /// How long dropping a device waits for its process to be reaped. The process has been killed, so a
@@ -46,6 +48,9 @@ pub struct ExecutorDevice {
     load_within: Duration,
     /// For each id ever assigned: whether the module is loaded or being loaded.
     modules: Vec<bool>,
+    /// Completions whose launches may have reports that are still to be received, oldest first, with
+    /// the number of reports sent before.
+    held: VecDeque<(u64, Completion)>,
     /// Queues of a dead executor for which a launch was completed: only the first launch of each
     /// may have been running.
     abandoned: Vec<QueueId>,
@@ -68,7 +73,7 @@ impl ExecutorDevice {
     pub(crate) fn start_shared(config: &ExecutorConfig, memory: Arc<Region>) -> Result<ExecutorDevice, DeviceError> {
         let info = config.device.info.clone();
         let engine_side = EngineSide::new(config.device.link)?.with_untrusted_peer();
-        let start = Self::prepare(config, &engine_side, &[memory.as_fd()])?;
+        let start = Self::prepare(config, &engine_side, &[memory.as_fd()], Some(memory.clone()))?;
         let space = EngineSpace { memory, constants: ConstantStore::new(info.constants_bytes) };
         Self::launch_process(config, start, info, engine_side, ExecutorMemory::Shared(space))
     }
@@ -82,7 +87,7 @@ impl ExecutorDevice {
         let engine_side = EngineSide::new(config.device.link)?.with_untrusted_peer();
         let port = Port::create().map_err(os("create memory for transfers"))?;
         let wake = FdBell::new().map_err(os("create an eventfd"))?;
-        let start = Self::prepare(config, &engine_side, &[port.as_fd(), wake.as_fd()])?;
+        let start = Self::prepare(config, &engine_side, &[port.as_fd(), wake.as_fd()], None)?;
         let executor = start.executor.clone();
         let bytes = facts.as_ref().map_or(0, |facts| facts.memory_bytes);
         let memory = RemoteMemory::new(port, wake, executor, bytes, config.answer_within);
@@ -118,10 +123,12 @@ impl ExecutorDevice {
         config: &ExecutorConfig,
         engine_side: &EngineSide,
         memory: &[BorrowedFd<'_>],
+        shared: Option<Arc<Region>>,
     ) -> Result<Start, DeviceError> {
         let (channel, socket) = Channel::pair().map_err(os("create a channel"))?;
         let (link, bell) = (engine_side.link.clone(), engine_side.device_bell()?);
-        let executor = Supervised::new(channel, link, bell, config.time_limits(), config.device.service.clone());
+        let service = config.device.service.clone();
+        let executor = Supervised::new(channel, link, bell, config.time_limits(), service, shared);
         let hello = Order::Hello {
             version: PROTOCOL_VERSION,
             daemon: rustix::process::getpid().as_raw_nonzero().get(),
@@ -153,8 +160,18 @@ impl ExecutorDevice {
         let pid = supervisor::start(start).map_err(os("start an executor"))?;
         engine_side.set_process(pid.cast_signed());
         let ExecutorConfig { answer_within, load_within, .. } = *config;
-        let (modules, abandoned) = (Vec::new(), Vec::new());
-        Ok(ExecutorDevice { info, engine_side, memory, executor, pid, answer_within, load_within, modules, abandoned })
+        Ok(ExecutorDevice {
+            info,
+            engine_side,
+            memory,
+            executor,
+            pid,
+            answer_within,
+            load_within,
+            modules: Vec::new(),
+            held: VecDeque::new(),
+            abandoned: Vec::new(),
+        })
     }
 
     /// The executor's process id.
@@ -174,6 +191,21 @@ impl ExecutorDevice {
                 return Err(DeviceError::Lost(format!("executor {} did not answer", self.pid)));
             }
         }
+    }
+
+    /// Sets how many bytes of its memory the executor may touch.
+    pub(crate) fn allow_memory(&self, bytes: u64) {
+        self.executor.allow_memory(bytes);
+    }
+
+    /// The time since the executor was created, in nanoseconds.
+    fn age_ns(&self) -> u64 {
+        u64::try_from(self.executor.age().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// CPU time that the process used, in nanoseconds, as the system accounts for it.
+    pub(crate) fn cpu_ns(&self) -> u64 {
+        self.executor.cpu_ns()
     }
 
     /// What the executor's jail lacks on this machine; `None` before the executor runs.
@@ -240,19 +272,6 @@ impl ExecutorDevice {
         self.executor.end(LossCause::Ended(why.to_owned()));
     }
 
-    /// A failed completion for a launch that was lost with a dead executor.
-    fn abandon(&mut self) -> Option<Completion> {
-        let cause = self.executor.loss()?.to_string();
-        let (queue, completion) = self.engine_side.abandon()?;
-        let was_first = !self.abandoned.contains(&queue);
-        if was_first {
-            self.abandoned.push(queue);
-        }
-        self.executor
-            .note_lost(completion.launch, &Fault::of_kernel(FaultKind::Lost { cause, may_have_run: was_first }, ""));
-        Some(completion)
-    }
-
     /// Forgets a module; true if it was loaded.
     fn forget(&mut self, module: ModuleId) -> bool {
         self.modules.get_mut(module.0 as usize).is_some_and(std::mem::take)
@@ -303,11 +322,16 @@ impl Launching for ExecutorDevice {
         {
             memory.watch(record.epoch_word).map_err(|_| SubmitError::Lost)?;
         }
-        self.engine_side.submit(queue, &record, params)?;
+        let activity = &self.executor.activity;
+        activity.submitted.fetch_add(1, Release);
+        if let Err(error) = self.engine_side.submit(queue, &record, params) {
+            activity.submitted.fetch_sub(1, Release);
+            return Err(error);
+        }
+        activity.in_flight.fetch_add(1, Relaxed);
         if let ExecutorMemory::Remote(memory) = &self.memory {
             memory.wake();
         }
-        self.executor.activity.in_flight.fetch_add(1, Relaxed);
         Ok(())
     }
 
@@ -324,21 +348,7 @@ impl Launching for ExecutorDevice {
     }
 
     fn next_completion(&mut self) -> Option<Completion> {
-        let completion = self.engine_side.next_completion().or_else(|| self.abandon());
-        let activity = &self.executor.activity;
-        match completion {
-            Some(_) => {
-                activity.in_flight.fetch_sub(1, Relaxed);
-                activity.completed.fetch_add(1, Relaxed);
-            }
-            None => {
-                activity.idle_rings.store(self.engine_side.idle_rings(), Relaxed);
-                if self.engine_side.is_lost() {
-                    self.executor.end(LossCause::BrokenRings);
-                }
-            }
-        }
-        completion
+        self.take_completion()
     }
 
     fn report(&mut self, launch: LaunchId) -> Option<LaunchReport> {
@@ -439,14 +449,19 @@ impl Modules for ExecutorDevice {
 }
 
 impl Telemetry for ExecutorDevice {
-    /// As the executor reports it; code that broke out of its kernel could change it. `None` for
-    /// devices with memory of their own, which do not count.
+    /// As the executor reports it, but no more than was possible: code that broke out of its kernel
+    /// can change the count. `None` for devices with memory of their own, which do not count.
     fn busy_ns(&self) -> Option<u64> {
-        matches!(self.memory, ExecutorMemory::Shared(_)).then(|| self.engine_side.link.busy_ns())
+        let units = u64::from(self.info.compute_units);
+        let possible = self.age_ns().saturating_mul(units);
+        matches!(self.memory, ExecutorMemory::Shared(_)).then(|| self.engine_side.link.busy_ns().min(possible))
     }
 
+    /// As the executor reports it, but no more than was possible.
     fn compute_units(&self) -> Vec<ComputeUnitUse> {
-        self.engine_side.compute_units()
+        let possible = self.age_ns();
+        let bounded = |unit: ComputeUnitUse| ComputeUnitUse { busy_ns: unit.busy_ns.min(possible), ..unit };
+        self.engine_side.compute_units().into_iter().map(bounded).collect()
     }
 
     fn take_chunks(&mut self, max: u64, take: &mut dyn FnMut(Option<&str>, ChunkRecord)) -> u64 {

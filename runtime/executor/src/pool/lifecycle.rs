@@ -68,6 +68,7 @@ impl ExecutorPool {
         watch(&self.ready, device.completion_fd())?;
         self.lanes.iter().for_each(|(lane, units)| device.attach_lane(lane, units));
         let domain = &mut self.domains[index];
+        device.allow_memory(domain.allowed_bytes);
         tracing::info!(device = %self.info.name, domain = %domain.name, pid = device.pid(), "executor started");
         domain.state = State::Running(Box::new(device));
         self.statistics.started += 1;
@@ -116,11 +117,11 @@ impl ExecutorPool {
             self.ring();
         }
         let _ = epoll::delete(&self.ready, device.completion_fd());
-        self.keep_counts(&device);
+        self.keep_counts(index, &device);
         // A kernel that ended its context is no failure of the GPU.
         let counts_against_domain = !(self.is_remote() && device.gave_up());
-        drop(device);
         self.domains[index].memory = None;
+        drop_elsewhere(device);
         self.constants_lost = self.is_remote();
         self.domains[index].modules.values_mut().for_each(|module| module.lose_executor(&cause));
         self.pause(index, cause);
@@ -183,20 +184,29 @@ impl ExecutorPool {
         self.domains[index].memory = None;
         if let State::Running(device) = std::mem::replace(&mut self.domains[index].state, State::Absent) {
             let _ = epoll::delete(&self.ready, device.completion_fd());
-            self.keep_counts(&device);
+            self.keep_counts(index, &device);
             tracing::info!(
                 device = %self.info.name, domain = %self.domains[index].name, pid = device.pid(),
                 "executor ended: no module is loaded"
             );
+            drop_elsewhere(device);
         }
     }
 
     /// Adds up the counts of an executor that is about to be dropped.
-    fn keep_counts(&mut self, device: &ExecutorDevice) {
+    fn keep_counts(&mut self, index: usize, device: &ExecutorDevice) {
+        let domain = &mut self.domains[index];
+        domain.cpu_before_ns = domain.cpu_before_ns.saturating_add(device.cpu_ns());
         self.busy_before_ns = self.busy_before_ns.saturating_add(device.busy_ns().unwrap_or(0));
         self.units_before.iter_mut().zip(device.compute_units()).for_each(|(unit, more)| *unit = unit.plus(more));
         self.chunks_lost = self.chunks_lost.saturating_add(device.chunks_left());
     }
+}
+
+/// Drops an executor on another thread, since waiting for its process and unmapping its memory take
+/// milliseconds to seconds. If there is no thread, it is dropped here.
+fn drop_elsewhere(device: Box<ExecutorDevice>) {
+    let _ = std::thread::Builder::new().name("atoll-reap".to_owned()).spawn(move || drop(device));
 }
 
 /// Whether a domain keeps its executor while no module is loaded.

@@ -85,6 +85,14 @@ impl Domains for ExecutorPool {
         Ok(DeviceOffset(self.memory(index)?.number << DOMAIN_SHIFT))
     }
 
+    fn allow_memory(&mut self, name: &str, bytes: u64) {
+        let index = self.domain_index(name);
+        self.domains[index].allowed_bytes = bytes;
+        if let Some(executor) = self.domains[index].executor() {
+            executor.allow_memory(bytes);
+        }
+    }
+
     fn domain_state(&self, name: &str) -> DomainState {
         let Some(domain) = self.known(name) else { return DomainState::Ready };
         match &domain.state {

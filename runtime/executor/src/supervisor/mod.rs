@@ -4,44 +4,46 @@
 //! *thread* that started it ends (requested in [`super::serve`]). The thread sleeps in `poll` on
 //! process descriptors and sockets, and checks for signs of life [`CHECKS_PER_SECOND`] times a
 //! second while there are executors.
+//!
+//! Only this thread reads from executors. The engine's thread takes what has been received and
+//! waits for the bell otherwise, so an executor that floods its channel delays nobody else. It is
+//! killed soon, since every message answers an order or belongs to a launch ([`inbox`]).
 
+mod inbox;
 mod process;
+mod signs;
 
 use super::channel::{Channel, ChannelError};
-use super::wire::{Answer, Order, PROTOCOL_VERSION, RANGES_MAX};
+use super::wire::{Answer, Order, RANGES_MAX};
 use atoll_core::LaunchId;
 use atoll_device::doorbell::FdBell;
 use atoll_device::link::Link;
 use atoll_device::process::ProcessService;
 use atoll_device::report::{Fault, LaunchReport};
-use atoll_device::{DeviceFacts, LossCause, Reports};
+use atoll_device::shm::Region;
+use atoll_device::{DeviceFacts, LossCause};
+use inbox::Inbox;
 use process::Process;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often signs of life are checked.
-const CHECKS_PER_SECOND: u32 = 4;
+/// How often limits and signs of life are checked. A process can touch some 100 MB of memory between
+/// two checks.
+const CHECKS_PER_SECOND: u32 = 20;
 
 /// Most messages that may wait to be sent. If more wait, the executor does not read its messages.
 const OUTGOING_MAX: usize = 4096;
 
-/// Most launches whose reports are partly received: one per compute unit.
-const PARTIAL_REPORTS_MAX: usize = 512;
-
-/// Printed text of one launch in bytes; the limit of devices.
-const PRINTED_BYTES_MAX: usize = 1 << 20;
-
-/// How often the completion bell may ring between two checks while no completion is waiting. A
-/// correct executor causes a few such rings, but not in a loop.
-const IDLE_RINGS_MAX: u64 = 100_000;
+/// Most messages that are received from one executor before others get their turn.
+const MESSAGES_PER_TURN: usize = 64;
 
 /// The time limits of an executor.
 #[derive(Clone, Copy, Debug)]
@@ -58,15 +60,36 @@ pub(crate) struct TimeLimits {
 pub(crate) struct Supervised {
     pub(crate) link: Link,
     pub(crate) activity: Activity,
+    started: Instant,
+    /// Sets how many bytes of the shared memory the executor may touch.
+    pub(crate) fn allow_memory(&self, bytes: u64) {
+        self.allowed_bytes.store(bytes, Release);
+    }
+
+    /// Bytes of the shared memory that are in use, and that may be. The first is read first, since
+    /// the second only shrinks after memory was given back.
+    fn memory_use(&self) -> (u64, u64) {
+        let used = self.memory.as_ref().map_or(0, |memory| memory.resident_bytes().unwrap_or_default());
+        (used, self.allowed_bytes.load(Acquire))
+    }
+
+    /// CPU time that the process used, in nanoseconds, as of the last check.
+    cpu_ns: AtomicU64,
     channel: Channel,
-    /// The executor's count of sent reports when the socket was last read for them.
-    reports_seen: AtomicU64,
+    /// Number of whole reports received.
+    reports_received: AtomicU64,
     bell: FdBell,
     time_limits: TimeLimits,
     /// The service of which the executor may be a client.
     service: Option<Arc<dyn ProcessService>>,
-    messages: Mutex<Messages>,
-    /// Signalled when `messages` changes.
+    /// The device memory that it shares with the daemon.
+    memory: Option<Arc<Region>>,
+    /// Bytes of that memory that it may touch.
+    allowed_bytes: AtomicU64,
+    /// Orders that were not sent yet, because the channel is full.
+    outgoing: Mutex<VecDeque<(Order, Vec<OwnedFd>)>>,
+    inbox: Mutex<Inbox>,
+    /// Signalled when `inbox` changes.
     changed: Condvar,
     /// Why the executor is to be killed.
     kill_reason: OnceLock<LossCause>,
@@ -90,27 +113,12 @@ impl fmt::Display for Loss {
 /// What the engine's thread observes of an executor; only the supervisor reads it.
 #[derive(Debug, Default)]
 pub(crate) struct Activity {
+    /// Launches that were ever put into its rings, counted before they can run.
+    pub(crate) submitted: AtomicU64,
     pub(crate) in_flight: AtomicU32,
     pub(crate) completed: AtomicU64,
     /// How often the bell rang although no completion was waiting.
     pub(crate) idle_rings: AtomicU64,
-}
-
-#[derive(Debug, Default)]
-struct Messages {
-    outgoing: VecDeque<(Order, Vec<OwnedFd>)>,
-    ready: Option<Vec<String>>,
-    /// Why the executor cannot run or cannot continue, in its own words.
-    refusal: Option<String>,
-    facts: Option<DeviceFacts>,
-    /// When each unanswered [`Order::Show`] was sent, oldest first.
-    showing: VecDeque<Instant>,
-    /// Modules being loaded, with the time of the request.
-    loading: BTreeMap<u32, Instant>,
-    /// Modules that were loaded (`None`) or refused, with the reason.
-    loaded: BTreeMap<u32, Option<String>>,
-    partial_reports: Vec<(u64, LaunchReport)>,
-    reports: Reports,
 }
 
 impl Supervised {
@@ -120,16 +128,22 @@ impl Supervised {
         bell: FdBell,
         time_limits: TimeLimits,
         service: Option<Arc<dyn ProcessService>>,
+        memory: Option<Arc<Region>>,
     ) -> Supervised {
         Supervised {
             link,
             activity: Activity::default(),
+            started: Instant::now(),
+            cpu_ns: AtomicU64::new(0),
             channel,
-            reports_seen: AtomicU64::new(0),
+            reports_received: AtomicU64::new(0),
             bell,
             time_limits,
             service,
-            messages: Mutex::default(),
+            memory,
+            allowed_bytes: AtomicU64::new(u64::MAX),
+            outgoing: Mutex::default(),
+            inbox: Mutex::default(),
             changed: Condvar::new(),
             kill_reason: OnceLock::new(),
             loss: OnceLock::new(),
@@ -147,19 +161,19 @@ impl Supervised {
 
     /// Sends an order after all earlier ones. Does not wait.
     pub(crate) fn send(&self, order: Order, descriptors: Vec<OwnedFd>) {
-        let mut messages = self.messages();
         match order {
-            Order::Load { module, .. } => drop(messages.loading.insert(module, Instant::now())),
-            Order::Show { .. } => messages.showing.push_back(Instant::now()),
+            Order::Load { module, .. } => drop(self.inbox().loading.insert(module, Instant::now())),
+            Order::Show { .. } => self.inbox().showing.push_back(Instant::now()),
             _ => {}
         }
-        messages.queue(order, descriptors);
-        let is_too_much = messages.outgoing.len() > OUTGOING_MAX;
-        self.flush(&mut messages);
-        let is_left = !messages.outgoing.is_empty();
-        drop(messages);
+        let mut outgoing = self.outgoing();
+        queue(&mut outgoing, order, descriptors);
+        let is_too_much = outgoing.len() > OUTGOING_MAX;
+        self.flush(&mut outgoing);
+        let is_left = !outgoing.is_empty();
+        drop(outgoing);
         if is_too_much {
-            self.end(LossCause::Ended("did not read its messages".to_owned()));
+            self.end(LossCause::Hung("did not read its messages".to_owned()));
         } else if is_left {
             supervisor_wake();
         }
@@ -167,65 +181,61 @@ impl Supervised {
 
     /// The answer to a load, once it was received.
     pub(crate) fn take_loaded(&self, module: u32) -> Option<Option<String>> {
-        self.receive();
-        self.messages().loaded.remove(&module)
+        self.inbox().loaded.remove(&module)
     }
 
     /// Whether the executor has mapped all constants that it was told to map.
     pub(crate) fn has_shown_all(&self) -> bool {
-        if self.messages().showing.is_empty() {
-            return true;
-        }
-        self.receive();
-        self.messages().showing.is_empty()
+        self.inbox().showing.is_empty()
     }
 
     /// Waits a short time for a change; false once `until` has passed without one. The caller
     /// checks after each wait.
     pub(crate) fn wait_for_change(&self, until: Instant) -> bool {
-        let messages = self.messages();
+        let inbox = self.inbox();
         let left = until.saturating_duration_since(Instant::now());
         // The caller checks once more, so a change that came before the wait costs at most the
         // short timeout.
-        let (_messages, result) = self
+        let (_inbox, result) = self
             .changed
-            .wait_timeout(messages, left.min(Duration::from_millis(20)))
+            .wait_timeout(inbox, left.min(Duration::from_millis(20)))
             .unwrap_or_else(PoisonError::into_inner);
         !result.timed_out() || Instant::now() < until
     }
 
     /// What the executor's jail lacks; `None` before the executor runs.
     pub(crate) fn ready(&self) -> Option<Vec<String>> {
-        self.messages().ready.clone()
+        self.inbox().ready.clone()
     }
 
     /// The facts of the device, if only the executor knows them; `None` before it reported them.
     pub(crate) fn facts(&self) -> Option<DeviceFacts> {
-        self.messages().facts.clone()
+        self.inbox().facts.clone()
     }
 
     /// Why the executor cannot run or cannot continue, in its own words.
     pub(crate) fn refusal(&self) -> Option<String> {
-        self.messages().refusal.clone()
+        self.inbox().refusal.clone()
     }
 
     /// Records the fault of a launch that was lost with the executor.
     pub(crate) fn note_lost(&self, launch: LaunchId, fault: &Fault) {
-        let messages = self.messages();
-        let mut report = messages.reports.take(launch).unwrap_or_default();
+        let inbox = self.inbox();
+        let mut report = inbox.reports.take(launch).unwrap_or_default();
         report.fault.get_or_insert_with(|| fault.clone());
-        messages.reports.put(launch, report);
+        inbox.reports.put(launch, report);
     }
 
+    /// Number of whole reports received. A report is sent and counted ([`Link::reports`]) before
+    /// the completion of its launch; once as many are received, the report of the launch is here
+    /// if there is one.
+    pub(crate) fn reports_received(&self) -> u64 {
+        self.reports_received.load(Acquire)
+    }
+
+    /// The report of a launch, if it was received.
     pub(crate) fn take_report(&self, launch: LaunchId) -> Option<LaunchReport> {
-        // A report is sent before its completion, so it was received or is in the socket. Most
-        // launches have none, and reading the socket would cost more than everything else about a
-        // completion.
-        let sent = self.link.reports();
-        if self.reports_seen.swap(sent, Relaxed) != sent {
-            self.receive();
-        }
-        self.messages().reports.take(launch)
+        self.inbox().reports.take(launch)
     }
 
     /// Has the executor killed. Only the first cause is kept.
@@ -233,6 +243,22 @@ impl Supervised {
         if self.kill_reason.set(cause).is_ok() {
             supervisor_wake();
         }
+    }
+
+    /// CPU time that the process used, in nanoseconds, as the system accounts for it; up to
+    /// `1 / CHECKS_PER_SECOND` old.
+    pub(crate) fn cpu_ns(&self) -> u64 {
+        self.cpu_ns.load(Relaxed)
+    }
+
+    /// The time since the executor was created. No compute unit can have been busy for longer.
+    pub(crate) fn age(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Time that its compute units ran blocks, as the executor reports it, in nanoseconds.
+    fn claimed_ns(&self) -> u64 {
+        self.link.busy_ns()
     }
 
     /// Why the daemon kills the executor; `None` if it does not, or if the executor gave up by
@@ -246,125 +272,86 @@ impl Supervised {
         self.loss.get()
     }
 
-    fn messages(&self) -> MutexGuard<'_, Messages> {
-        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
+    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn flush(&self, messages: &mut Messages) {
-        while let Some((order, descriptors)) = messages.outgoing.front() {
+    fn outgoing(&self) -> MutexGuard<'_, VecDeque<(Order, Vec<OwnedFd>)>> {
+        self.outgoing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn flush(&self, outgoing: &mut VecDeque<(Order, Vec<OwnedFd>)>) {
+        while let Some((order, descriptors)) = outgoing.front() {
             let descriptors: Vec<_> = descriptors.iter().map(OwnedFd::as_fd).collect();
             match self.channel.send(order, &descriptors, false) {
-                Ok(true) => drop(messages.outgoing.pop_front()),
+                Ok(true) => drop(outgoing.pop_front()),
                 Ok(false) => return,
                 // The executor's end and the cause are detected elsewhere.
-                Err(_) => return messages.outgoing.clear(),
+                Err(_) => return outgoing.clear(),
             }
         }
     }
 
-    /// Receives the messages that the executor has sent.
-    fn receive(&self) {
-        let mut messages = self.messages();
-        let awaited = messages.answers_due();
-        loop {
-            match self.channel.receive::<Answer>(false) {
-                Ok(Some((answer, descriptors))) => {
-                    if let Err(what) = messages.take(answer, !descriptors.is_empty()) {
-                        drop(messages);
-                        return self.end(LossCause::ProtocolViolation(what));
-                    }
-                }
-                // The executor's end is detected by its process descriptor, with the cause.
-                Ok(None) | Err(ChannelError::Closed) => break,
-                Err(error) => {
-                    drop(messages);
-                    return self.end(LossCause::ProtocolViolation(error.to_string()));
+    /// Receives up to `max` messages that the executor has sent. Called by the supervisor only.
+    /// Messages are read and parsed outside the lock that the engine's thread takes.
+    fn receive(&self, max: usize) {
+        let mut has_news = false;
+        for _ in 0..max {
+            match self.receive_one() {
+                Ok(Some(is_news)) => has_news |= is_news,
+                Ok(None) => break,
+                Err(what) => {
+                    self.end(LossCause::ProtocolViolation(what));
+                    break;
                 }
             }
         }
-        if messages.answers_due() < awaited {
+        if has_news {
             self.bell.force();
         }
-        let refusal = messages.refusal.clone();
-        drop(messages);
-        if let Some(reason) = refusal {
+        if let Some(reason) = self.refusal() {
             self.end(LossCause::GaveUp(reason));
         }
         self.changed.notify_all();
     }
 
-    /// The oldest due answer of each kind (loads, mappings): when it was requested, and its time
+    /// Receives one message; `None` if there is none. True if it is an answer or a whole report,
+    /// for which the engine may be waiting.
+    fn receive_one(&self) -> Result<Option<bool>, String> {
+        let (answer, descriptors) = match self.channel.receive::<Answer>(false) {
+            Ok(Some(received)) => received,
+            // The executor's end is detected by its process descriptor, with the cause.
+            Ok(None) | Err(ChannelError::Closed) => return Ok(None),
+            Err(error) => return Err(error.to_string()),
+        };
+        let launches = self.activity.submitted.load(Acquire);
+        let mut inbox = self.inbox();
+        let due = inbox.answers_due();
+        let is_report = inbox.take(answer, !descriptors.is_empty(), launches)?;
+        let is_answer = inbox.answers_due() < due;
+        drop(inbox);
+        if is_report {
+            self.reports_received.fetch_add(1, Release);
+        }
+        Ok(Some(is_report || is_answer))
+    }
+
+    /// The oldest due answer of each kind (loads, mappings): when it was ordered, and its time
     /// limit.
     fn pending_answers(&self) -> Vec<(Instant, Duration)> {
-        let messages = self.messages();
-        let TimeLimits { answer_within, load_within, .. } = self.time_limits;
-        let loads = messages.loading.values().min().map(|since| (*since, load_within));
-        let maps = messages.showing.front().map(|since| (*since, answer_within));
-        loads.into_iter().chain(maps).collect()
+        self.inbox().pending(self.time_limits.answer_within, self.time_limits.load_within)
     }
 }
 
-impl Messages {
-    /// Appends an order.
-    fn queue(&mut self, order: Order, descriptors: Vec<OwnedFd>) {
-        // Merges ranges into one message, since whole sets of constants are hidden at once.
-        if let (Order::Hide { constants }, Some((Order::Hide { constants: waiting }, _))) =
-            (&order, self.outgoing.back_mut())
-            && waiting.len() + constants.len() <= RANGES_MAX
-        {
-            waiting.extend(constants);
-        } else {
-            self.outgoing.push_back((order, descriptors));
-        }
-    }
-
-    /// The number of answers that are due.
-    fn answers_due(&self) -> usize {
-        self.loading.len() + self.showing.len() + usize::from(self.ready.is_none())
-    }
-
-    /// Handles an answer. The error names a violation of the protocol.
-    fn take(&mut self, answer: Answer, has_descriptors: bool) -> Result<(), String> {
-        if has_descriptors {
-            return Err("it sent descriptors".to_owned());
-        }
-        match answer {
-            Answer::Ready { version: PROTOCOL_VERSION, missing } if self.ready.is_none() => self.ready = Some(missing),
-            Answer::Ready { version, .. } => {
-                return Err(format!("it uses version {version} of the protocol, not {PROTOCOL_VERSION}"));
-            }
-            Answer::Device { facts } => self.facts = Some(facts),
-            Answer::Refused { reason } => self.refusal = Some(reason),
-            Answer::Loaded { module, refusal } => {
-                self.loading.remove(&module).ok_or("it answered a load that was not requested")?;
-                self.loaded.insert(module, refusal);
-            }
-            Answer::Shown => {
-                self.showing.pop_front().ok_or("it answered a mapping that was not requested")?;
-            }
-            Answer::Report { launch, fault, printed, printed_lost_bytes, is_last } => {
-                let at =
-                    self.partial_reports.iter().position(|(id, _)| *id == launch).unwrap_or(self.partial_reports.len());
-                if at >= PARTIAL_REPORTS_MAX {
-                    return Err("it sent too many partial reports".to_owned());
-                }
-                if at == self.partial_reports.len() {
-                    self.partial_reports.push((launch, LaunchReport::default()));
-                }
-                let partial = &mut self.partial_reports[at].1;
-                partial.printed.push_str(&printed);
-                partial.printed_lost_bytes = printed_lost_bytes;
-                partial.fault = partial.fault.take().or(fault);
-                if partial.printed.len() > PRINTED_BYTES_MAX {
-                    return Err("it printed more than the limit".to_owned());
-                }
-                if is_last {
-                    let (launch, report) = self.partial_reports.swap_remove(at);
-                    self.reports.put(LaunchId(launch), report);
-                }
-            }
-        }
-        Ok(())
+/// Appends an order.
+fn queue(outgoing: &mut VecDeque<(Order, Vec<OwnedFd>)>, order: Order, descriptors: Vec<OwnedFd>) {
+    // Merges ranges into one message, since whole sets of constants are hidden at once.
+    if let (Order::Hide { constants }, Some((Order::Hide { constants: waiting }, _))) = (&order, outgoing.back_mut())
+        && waiting.len() + constants.len() <= RANGES_MAX
+    {
+        waiting.extend(constants);
+    } else {
+        outgoing.push_back((order, descriptors));
     }
 }
 
@@ -436,7 +423,7 @@ fn wait(processes: &[Process], bell: &OwnedFd) {
     let mut fds = vec![PollFd::new(bell, PollFlags::IN)];
     for process in processes {
         fds.push(PollFd::new(&process.pidfd, PollFlags::IN));
-        let is_full = !process.executor.messages().outgoing.is_empty();
+        let is_full = !process.executor.outgoing().is_empty();
         let flags = if is_full { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
         // A closed channel stays readable; its remaining messages are received when the process is
         // reaped.

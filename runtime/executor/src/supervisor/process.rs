@@ -1,7 +1,9 @@
 //! The process of an executor: starts it, enforces its limits, kills it and reaps it.
 
-use super::{IDLE_RINGS_MAX, Loss, Start, Supervised};
+use super::signs::{Observed, Signs};
+use super::{Loss, MESSAGES_PER_TURN, Start, Supervised};
 use atoll_device::LossCause;
+use atoll_device::cpu_time::process_cpu_time;
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -18,10 +20,7 @@ pub(super) struct Process {
     pub(super) pidfd: OwnedFd,
     started: Instant,
     pub(super) is_killed: bool,
-    /// Signs of life: the last beat and count of completions, and when they changed.
-    beat: (u32, Instant),
-    completed: (u64, Instant),
-    idle_rings: u64,
+    signs: Signs,
 }
 
 impl Process {
@@ -42,23 +41,18 @@ impl Process {
             let _ = child.wait();
         })?;
         let now = Instant::now();
-        Ok(Process {
-            executor,
-            child,
-            pidfd,
-            started: now,
-            is_killed: false,
-            beat: (0, now),
-            completed: (0, now),
-            idle_rings: 0,
-        })
+        Ok(Process { executor, child, pidfd, started: now, is_killed: false, signs: Signs::new(now) })
     }
 
     /// Handles messages, time limits and the end of the process; true once the process was reaped.
     pub(super) fn poll(&mut self) -> bool {
+        // Before the process is waited for: its time is known until then.
+        if let Some(time) = process_cpu_time(self.child.id()) {
+            self.executor.cpu_ns.store(time.as_nanos() as u64, Relaxed);
+        }
         if !self.is_killed {
-            self.executor.receive();
-            self.executor.flush(&mut self.executor.messages());
+            self.executor.receive(MESSAGES_PER_TURN);
+            self.executor.flush(&mut self.executor.outgoing());
             self.enforce_limits(Instant::now());
         }
         match self.child.try_wait() {
@@ -76,7 +70,8 @@ impl Process {
 
     /// Kills the executor if it broke the protocol, exceeded a time limit, or is to end.
     fn enforce_limits(&mut self, now: Instant) {
-        if let Some(cause) = self.violation(now) {
+        let seen = self.observe();
+        if let Some(cause) = self.signs.judge(now, &seen, &self.executor.time_limits) {
             self.executor.end(cause);
         }
         if self.executor.kill_reason.get().is_some() {
@@ -106,42 +101,32 @@ impl Process {
         }
     }
 
-    /// The violation or exceeded time limit, if any.
-    fn violation(&mut self, now: Instant) -> Option<LossCause> {
-        let (executor, time_limits) = (&self.executor, self.executor.time_limits);
+    fn observe(&self) -> Observed {
+        let executor = &self.executor;
         let activity = &executor.activity;
-        let seen = executor.link.beat_word().load(Relaxed);
-        let completed = activity.completed.load(Relaxed);
-        let idle_rings = activity.idle_rings.load(Relaxed);
-        let is_busy = activity.in_flight.load(Relaxed) > 0;
-        if seen != self.beat.0 {
-            self.beat = (seen, now);
-        }
-        if completed != self.completed.0 || !is_busy {
-            self.completed = (completed, now);
-        }
-        let rings = std::mem::replace(&mut self.idle_rings, idle_rings).abs_diff(idle_rings);
         let is_ready = executor.ready().is_some();
-        let pending_answers =
-            if is_ready { executor.pending_answers() } else { vec![(self.started, time_limits.answer_within)] };
-        let over = |since: Instant, limit: Duration| now.saturating_duration_since(since) > limit;
-        if let Some((_, limit)) = pending_answers.iter().find(|(since, limit)| over(*since, *limit)) {
-            return Some(LossCause::Hung(format!("did not answer within {limit:?}")));
+        let units = executor.link.shape().compute_units;
+        Observed {
+            beat: executor.link.beat_word().load(Relaxed),
+            completed: activity.completed.load(Relaxed),
+            is_busy: activity.in_flight.load(Relaxed) > 0,
+            idle_rings: activity.idle_rings.load(Relaxed),
+            reports: (executor.link.reports(), executor.reports_received()),
+            is_ready,
+            due: match is_ready {
+                true => executor.pending_answers(),
+                false => vec![(self.started, executor.time_limits.answer_within)],
+            },
+            busy: (Duration::from_nanos(executor.claimed_ns()), executor.age() * units),
+            cpu: Duration::from_nanos(executor.cpu_ns()),
+            memory: executor.memory_use(),
         }
-        // An executor does not beat before it runs.
-        if is_ready && (is_busy || !pending_answers.is_empty()) && over(self.beat.1, time_limits.hang_after) {
-            return Some(LossCause::Hung(format!("showed no sign of life for {:?}", time_limits.hang_after)));
-        }
-        if over(self.completed.1, time_limits.launch_within) {
-            return Some(LossCause::Hung(format!("ended no launch within {:?}", time_limits.launch_within)));
-        }
-        (rings > IDLE_RINGS_MAX).then(|| LossCause::ProtocolViolation("it rings without completions".to_owned()))
     }
 
     fn reap(&self, how: LossCause) {
         let executor = &self.executor;
-        // Messages that the executor sent before it died count.
-        executor.receive();
+        // Messages that the executor sent before it died count; the socket holds a bounded number.
+        executor.receive(usize::MAX);
         let cause = executor.kill_reason.get().cloned().unwrap_or(how);
         let _ = executor.loss.set(Loss { pid: self.child.id(), cause });
         executor.changed.notify_all();

@@ -135,13 +135,14 @@ fn device_entry(device: &DeviceStatistics) -> DeviceEntry {
 }
 
 fn executor(device: &str, process: ExecutorProcess) -> Option<ExecutorEntry> {
-    let ExecutorProcess { domain, pid, losses, cause, jail_lacks } = process;
+    let ExecutorProcess { domain, pid, losses, cpu_ns, cause, jail_lacks } = process;
     // Domains are named after tenants.
     Some(ExecutorEntry {
         device: device.to_owned(),
         tenant: domain.parse().ok()?,
         pid,
         restarts: losses,
+        cpu_s: cpu_ns as f64 / 1e9,
         cause,
         jail_lacks,
     })

@@ -284,6 +284,15 @@ pub(super) const METRICS: &[Metric] = &[
             }
         },
     ),
+    counter(
+        "atoll_executor_cpu_seconds_total",
+        "CPU time of the executor processes of each tenant, as the system accounts for it",
+        |s, out| {
+            for process in &s.engine.device.executors.processes {
+                out.number(&[("tenant", &process.domain)], process.cpu_ns as f64 / 1e9);
+            }
+        },
+    ),
     counter("atoll_retries_total", "Invocations run again because their executor was lost", |s, out| {
         out.integer(&[], s.engine.retries);
     }),

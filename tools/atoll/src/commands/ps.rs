@@ -78,13 +78,14 @@ fn executors(executors: &[ExecutorEntry], is_alone: bool) -> String {
         ("tenant", Align::Left),
         ("executor", Align::Right),
         ("restarts", Align::Right),
+        ("CPU", Align::Right),
         ("trouble", Align::Left),
     ]);
-    for ExecutorEntry { device, tenant, pid, restarts, cause, jail_lacks } in executors {
+    for ExecutorEntry { device, tenant, pid, restarts, cpu_s, cause, jail_lacks } in executors {
         let lacks = (!jail_lacks.is_empty()).then(|| format!("its jail lacks {}", jail_lacks.join(", ")));
         let trouble = cause.clone().or(lacks).unwrap_or_default();
         let pid = pid.map_or_else(|| "-".into(), |pid| pid.to_string());
-        table.row([device.clone(), tenant.to_string(), pid, restarts.to_string(), trouble]);
+        table.row([device.clone(), tenant.to_string(), pid, restarts.to_string(), format!("{cpu_s:.1} s"), trouble]);
     }
     if is_alone {
         table.hide(0);
@@ -156,14 +157,15 @@ mod tests {
             tenant: "a".parse().unwrap(),
             pid,
             restarts: 2,
+            cpu_s: 12.34,
             cause: cause.map(Into::into),
             jail_lacks: vec!["landlock: none".into()],
         };
         assert_eq!(
             executors(&[entry(Some(1234), None), entry(None, Some("executor 1234 was killed by SIGKILL"))], true),
-            "\n  tenant  executor  restarts  trouble\n  \
-             a           1234         2  its jail lacks landlock: none\n  \
-             a              -         2  executor 1234 was killed by SIGKILL\n"
+            "\n  tenant  executor  restarts     CPU  trouble\n  \
+             a           1234         2  12.3 s  its jail lacks landlock: none\n  \
+             a              -         2  12.3 s  executor 1234 was killed by SIGKILL\n"
         );
         let lost =
             DeviceEntry { device: "host:1".into(), lost: Some("its process dies".into()), ..report.devices[0].clone() };
@@ -177,8 +179,8 @@ mod tests {
              waiting\n  \
              host:0  a       f         real-time  host       1.0 KiB of 2.0 KiB           512 B      1.0 MiB        \
              1        3\n\n  \
-             device  tenant  executor  restarts  trouble\n  \
-             host:1  a              7         2  its jail lacks landlock: none\n"
+             device  tenant  executor  restarts     CPU  trouble\n  \
+             host:1  a              7         2  12.3 s  its jail lacks landlock: none\n"
         );
     }
 }

@@ -1,0 +1,232 @@
+//! Decides from what the supervisor observes of an executor whether it hangs, breaks the protocol,
+//! or computes for itself.
+
+use super::TimeLimits;
+use atoll_device::LossCause;
+use std::time::{Duration, Instant};
+
+/// How often the completion bell may ring between two checks while no completion is waiting. A
+/// correct executor causes a few such rings, but not in a loop.
+const IDLE_RINGS_MAX: u64 = 20_000;
+
+/// The shortest time without work over which the CPU time of an executor is judged. A correct
+/// executor without work sleeps.
+const IDLE_WINDOW: Duration = Duration::from_secs(2);
+
+/// Memory beyond the allowed bytes that is not judged: pages at the edges of what the system counts.
+const MEMORY_SLACK_BYTES: u64 = 16 << 20;
+
+/// How much an executor's clock may differ from the daemon's when it reports busy time.
+const CLAIM_SLACK: Duration = Duration::from_secs(1);
+
+/// What the supervisor observes of an executor at one time.
+#[derive(Clone, Debug)]
+pub(super) struct Observed {
+    /// The word that it counts up while it lives.
+    pub(super) beat: u32,
+    /// Completions that the engine has taken.
+    pub(super) completed: u64,
+    /// Whether launches are in flight.
+    pub(super) is_busy: bool,
+    pub(super) idle_rings: u64,
+    /// Reports that it announced, and those received.
+    pub(super) reports: (u64, u64),
+    /// Whether it has said that it runs.
+    pub(super) is_ready: bool,
+    /// Due answers: since when, and their time limits.
+    pub(super) due: Vec<(Instant, Duration)>,
+    /// Busy time of its compute units, as it reports it, and the most that was possible.
+    pub(super) busy: (Duration, Duration),
+    /// CPU time that the process used, as the system accounts for it.
+    pub(super) cpu: Duration,
+    /// Bytes of shared memory in use, and the most that may be.
+    pub(super) memory: (u64, u64),
+}
+
+/// The last changes of what was observed.
+#[derive(Debug)]
+pub(super) struct Signs {
+    beat: (u32, Instant),
+    completed: (u64, Instant),
+    /// Reports received, while fewer than the executor announced.
+    reports: (u64, Instant),
+    idle_rings: u64,
+    /// Since when the executor has had no work, and its CPU time then.
+    idle: Option<(Instant, Duration)>,
+}
+
+impl Signs {
+    pub(super) fn new(now: Instant) -> Signs {
+        Signs { beat: (0, now), completed: (0, now), reports: (0, now), idle_rings: 0, idle: None }
+    }
+
+    /// The violation or exceeded time limit, if any.
+    pub(super) fn judge(&mut self, now: Instant, seen: &Observed, limits: &TimeLimits) -> Option<LossCause> {
+        if seen.beat != self.beat.0 {
+            self.beat = (seen.beat, now);
+        }
+        if seen.completed != self.completed.0 || !seen.is_busy {
+            self.completed = (seen.completed, now);
+        }
+        let (sent, received) = seen.reports;
+        if received != self.reports.0 || received == sent {
+            self.reports = (received, now);
+        }
+        self.hang(now, seen, limits).or_else(|| self.violation(now, seen, limits).map(LossCause::ProtocolViolation))
+    }
+
+    fn hang(&self, now: Instant, seen: &Observed, limits: &TimeLimits) -> Option<LossCause> {
+        let over = |since: Instant, limit: Duration| now.saturating_duration_since(since) > limit;
+        if let Some((_, limit)) = seen.due.iter().find(|(since, limit)| over(*since, *limit)) {
+            return Some(LossCause::Hung(format!("did not answer within {limit:?}")));
+        }
+        // An executor does not beat before it runs.
+        if seen.is_ready && (seen.is_busy || !seen.due.is_empty()) && over(self.beat.1, limits.hang_after) {
+            return Some(LossCause::Hung(format!("showed no sign of life for {:?}", limits.hang_after)));
+        }
+        over(self.completed.1, limits.launch_within)
+            .then(|| LossCause::Hung(format!("ended no launch within {:?}", limits.launch_within)))
+    }
+
+    fn violation(&mut self, now: Instant, seen: &Observed, limits: &TimeLimits) -> Option<String> {
+        let rings = std::mem::replace(&mut self.idle_rings, seen.idle_rings).abs_diff(seen.idle_rings);
+        if rings > IDLE_RINGS_MAX {
+            return Some("it rings without completions".to_owned());
+        }
+        if now.saturating_duration_since(self.reports.1) > limits.answer_within {
+            return Some(format!("it announced reports that it did not send within {:?}", limits.answer_within));
+        }
+        let (claimed, possible) = seen.busy;
+        if claimed > possible + CLAIM_SLACK {
+            return Some(format!("it reports {claimed:.1?} of work, and at most {possible:.1?} were possible"));
+        }
+        let (used, allowed) = seen.memory;
+        if used > allowed.saturating_add(MEMORY_SLACK_BYTES) {
+            let (used, allowed) = (used >> 20, allowed >> 20);
+            return Some(format!("it touched {used} MiB of device memory, and its work holds at most {allowed} MiB"));
+        }
+        self.theft(now, seen)
+    }
+
+    /// An executor without work that keeps computing.
+    fn theft(&mut self, now: Instant, seen: &Observed) -> Option<String> {
+        if seen.is_busy || !seen.due.is_empty() || !seen.is_ready {
+            self.idle = None;
+            return None;
+        }
+        let (since, cpu_before) = *self.idle.get_or_insert((now, seen.cpu));
+        let idle = now.saturating_duration_since(since);
+        if idle < IDLE_WINDOW {
+            return None;
+        }
+        let used = seen.cpu.saturating_sub(cpu_before);
+        self.idle = Some((now, seen.cpu));
+        (used > idle / 2).then(|| format!("it computed for {used:.1?} within {idle:.1?} without a launch"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: TimeLimits = TimeLimits {
+        hang_after: Duration::from_secs(5),
+        answer_within: Duration::from_secs(10),
+        load_within: Duration::from_secs(30),
+        launch_within: Duration::from_secs(60),
+    };
+
+    fn quiet() -> Observed {
+        Observed {
+            beat: 0,
+            completed: 0,
+            is_busy: false,
+            idle_rings: 0,
+            reports: (0, 0),
+            is_ready: true,
+            due: Vec::new(),
+            busy: (Duration::ZERO, Duration::ZERO),
+            cpu: Duration::ZERO,
+            memory: (0, 0),
+        }
+    }
+
+    /// Judges an observation every quarter of a second; the second of the first cause, and the
+    /// cause.
+    fn judge(seconds: u32, observed: impl Fn(Instant, f64) -> Observed) -> Option<(u64, LossCause)> {
+        let start = Instant::now();
+        let mut signs = Signs::new(start);
+        (0..seconds * 4).find_map(|quarter| {
+            let at = f64::from(quarter) / 4.0;
+            let cause = signs.judge(start + Duration::from_secs_f64(at), &observed(start, at), &LIMITS)?;
+            Some((at as u64, cause))
+        })
+    }
+
+    #[test]
+    fn an_executor_without_work_may_be_silent_for_ever() {
+        assert_eq!(judge(1000, |_, _| quiet()), None);
+        // One that works must show that it lives.
+        let busy = |beat: fn(f64) -> u32, completed: fn(f64) -> u64| {
+            judge(1000, move |_, at| Observed { is_busy: true, beat: beat(at), completed: completed(at), ..quiet() })
+        };
+        assert_eq!(busy(|at| at as u32, |at| at as u64), None);
+        assert!(matches!(busy(|_| 0, |at| at as u64), Some((5, LossCause::Hung(_)))));
+        assert!(matches!(busy(|at| at as u32, |_| 0), Some((60, LossCause::Hung(_)))));
+        let due =
+            judge(1000, |start, at| Observed { due: vec![(start, LIMITS.load_within)], beat: at as u32, ..quiet() });
+        assert!(matches!(due, Some((30, LossCause::Hung(_)))), "{due:?}");
+    }
+
+    fn violation(observed: impl Fn(f64) -> Observed) -> Option<(u64, String)> {
+        judge(1000, |_, at| observed(at)).map(|(at, cause)| match cause {
+            LossCause::ProtocolViolation(why) => (at, why),
+            other => panic!("{other:?}"),
+        })
+    }
+
+    #[test]
+    fn a_count_that_is_impossible_is_a_violation() {
+        let busy = |claimed, possible| {
+            violation(move |_| Observed {
+                busy: (Duration::from_secs(claimed), Duration::from_secs(possible)),
+                ..quiet()
+            })
+        };
+        assert_eq!(busy(4, 4), None);
+        assert!(busy(9_000_000_000, 4).unwrap().1.contains("of work, and at most 4.0s were possible"));
+        let announced = violation(|at| Observed { reports: (3, at.min(3.0) as u64), ..quiet() });
+        assert_eq!(announced, None);
+        let announced = violation(|_| Observed { reports: (3, 2), ..quiet() }).unwrap();
+        assert!(announced.0 == 10 && announced.1.contains("announced reports"), "{announced:?}");
+        let rings = violation(|at| Observed { idle_rings: (at * 1e6) as u64, ..quiet() }).unwrap();
+        assert!(rings.1.contains("rings without"), "{rings:?}");
+    }
+
+    #[test]
+    fn touching_memory_that_nobody_granted_is_a_violation() {
+        let touched = |used, allowed| violation(move |_| Observed { memory: (used << 20, allowed << 20), ..quiet() });
+        assert_eq!(touched(116, 100), None);
+        assert_eq!(touched(16, 0), None);
+        let why = "it touched 117 MiB of device memory, and its work holds at most 100 MiB";
+        assert_eq!(touched(117, 100), Some((0, why.to_owned())));
+        assert_eq!(violation(|_| Observed { memory: (1 << 40, u64::MAX), ..quiet() }), None);
+    }
+
+    #[test]
+    fn computing_without_a_launch_is_a_violation() {
+        let cpu = |share: f64, is_busy: bool| {
+            violation(move |at| Observed {
+                cpu: Duration::from_secs_f64(at * share),
+                is_busy,
+                beat: at as u32,
+                completed: at as u64,
+                ..quiet()
+            })
+        };
+        assert_eq!(cpu(0.4, false), None);
+        assert_eq!(cpu(1.0, true), None);
+        let stolen = cpu(1.0, false).unwrap();
+        assert_eq!(stolen, (2, "it computed for 2.0s within 2.0s without a launch".to_owned()));
+    }
+}

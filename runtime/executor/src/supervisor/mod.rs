@@ -61,18 +61,6 @@ pub(crate) struct Supervised {
     pub(crate) link: Link,
     pub(crate) activity: Activity,
     started: Instant,
-    /// Sets how many bytes of the shared memory the executor may touch.
-    pub(crate) fn allow_memory(&self, bytes: u64) {
-        self.allowed_bytes.store(bytes, Release);
-    }
-
-    /// Bytes of the shared memory that are in use, and that may be. The first is read first, since
-    /// the second only shrinks after memory was given back.
-    fn memory_use(&self) -> (u64, u64) {
-        let used = self.memory.as_ref().map_or(0, |memory| memory.resident_bytes().unwrap_or_default());
-        (used, self.allowed_bytes.load(Acquire))
-    }
-
     /// CPU time that the process used, in nanoseconds, as of the last check.
     cpu_ns: AtomicU64,
     channel: Channel,
@@ -243,6 +231,18 @@ impl Supervised {
         if self.kill_reason.set(cause).is_ok() {
             supervisor_wake();
         }
+    }
+
+    /// Sets how many bytes of the shared memory the executor may touch.
+    pub(crate) fn allow_memory(&self, bytes: u64) {
+        self.allowed_bytes.store(bytes, Release);
+    }
+
+    /// Bytes of the shared memory that are in use, and that may be. The first is read first, since
+    /// the second only shrinks after memory was given back.
+    fn memory_use(&self) -> (u64, u64) {
+        let used = self.memory.as_ref().map_or(0, |memory| memory.resident_bytes().unwrap_or_default());
+        (used, self.allowed_bytes.load(Acquire))
     }
 
     /// CPU time that the process used, in nanoseconds, as the system accounts for it; up to

@@ -205,7 +205,8 @@ mod tests {
 
     #[test]
     fn touching_memory_that_nobody_granted_is_a_violation() {
-        let touched = |used, allowed| violation(move |_| Observed { memory: (used << 20, allowed << 20), ..quiet() });
+        let touched =
+            |used: u64, allowed: u64| violation(move |_| Observed { memory: (used << 20, allowed << 20), ..quiet() });
         assert_eq!(touched(116, 100), None);
         assert_eq!(touched(16, 0), None);
         let why = "it touched 117 MiB of device memory, and its work holds at most 100 MiB";

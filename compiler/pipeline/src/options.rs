@@ -22,6 +22,9 @@ pub struct CompileOptions {
     pub common_symbols: SizeRanges,
     /// The inputs and outputs of the model that form states.
     pub states: States,
+    /// Bound every access of a kernel to the memory of its tenant, and refuse kernels for which that
+    /// is not possible.
+    pub fence: bool,
     /// The cache for native code of kernels.
     pub kernel_cache: Option<Arc<DiskCache>>,
 }
@@ -37,6 +40,7 @@ impl Default for CompileOptions {
             symbols: SizeRanges::new(),
             common_symbols: SizeRanges::new(),
             states: States::None,
+            fence: false,
             kernel_cache: None,
         }
     }

@@ -60,9 +60,9 @@ fn transform(
     fence: bool,
     target: Target,
 ) -> Result<TransformReport, CompileError> {
-    let fence_form = if matches!(target, Target::Nvidia(_)) { FenceForm::Mask } else { FenceForm::Trap };
+    let fence = fence && !matches!(target, Target::Nvidia(_));
     let names: Vec<&str> = fence.then_some("fence_memory").into_iter().chain(passes.names()).collect();
-    let options = PassOptions { fence_form, ..PassOptions::default() };
+    let options = PassOptions { fence_form: FenceForm::Trap, ..PassOptions::default() };
     let report = atoll_passes::transform_with(module, &names, &options, &mut |_, _| {})?;
     match report.kernels.iter().find_map(refused) {
         Some((kernel, reason)) => Err(CompileError::NotFenced { kernel: kernel.into(), reason: reason.clone() }),

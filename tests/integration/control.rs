@@ -65,7 +65,7 @@ impl Setup {
     }
 
     /// Kills the daemon with SIGKILL, and starts another one on its files.
-    fn kill_and_restart(&mut self) -> Result<()> {
+    pub(crate) fn kill_and_restart(&mut self) -> Result<()> {
         self.daemon.signal(Signal::KILL)?;
         self.daemon = Setup::daemon(self.folder.path(), &self.options)?;
         Ok(())
@@ -104,7 +104,7 @@ fn affine(x: &Tensor, b: &Tensor) -> Tensor {
     vector(x.to_f32().into_iter().zip(b.to_f32()).map(|(x, b)| x.mul_add(3.0, b)))
 }
 
-fn refusal<T>(result: Result<T, ClientError>) -> Result<(RefusalKind, String)> {
+pub(crate) fn refusal<T>(result: Result<T, ClientError>) -> Result<(RefusalKind, String)> {
     match result {
         Err(ClientError::Refused(refusal)) => Ok((refusal.kind, refusal.message)),
         Err(other) => bail!("not a refusal: {other}"),

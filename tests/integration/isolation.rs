@@ -114,7 +114,8 @@ fn beside(setup: &Setup, intruder: impl FnOnce(&AtomicU64) -> Result<()>) -> Res
 
 /// A victim with a secret, and an intruder with `reach`.
 fn setup() -> Result<(Setup, Client, Client)> {
-    let setup = Setup::start(&["--time-limit", "1"], "")?;
+    // The jail must hold native code of any kind, so the intruder's is taken as it was sent.
+    let setup = Setup::start(&["--time-limit", "1"], "[tenant.intruder]\ntrusted_code = true\n")?;
     let (mut victim, mut intruder) = (setup.client_of("victim")?, setup.client_of("intruder")?);
     victim.deploy(&pack(&setup, "vault", "vault", "secret.bin", &[SECRET; SECRET_WORDS])?, &named("vault"))?;
     intruder.deploy(&pack(&setup, "reach", "reach", "own.bin", &[OWN; 1024])?, &named("reach"))?;

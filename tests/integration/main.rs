@@ -39,6 +39,7 @@ mod reference;
 mod sequences;
 mod serve;
 mod served;
+mod tenant_code;
 mod tidy;
 mod trace;
 mod transfers;

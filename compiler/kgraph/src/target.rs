@@ -135,6 +135,9 @@ pub struct KernelFacts {
     /// Byte offset of the appended [`preempt_params`] in the parameter block; `None` for a kernel
     /// that is not preemptible.
     pub preempt_offset: Option<u32>,
+    /// The fence of the kernel; `None` if its accesses are not bounded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fence: Option<FenceFacts>,
     /// True if blocks that exit early do not set the evicted word and finished blocks do not set
     /// progress bytes, as in kernels that another tool made preemptible (REEF's). After an eviction
     /// it is unknown which blocks of such a launch ran.
@@ -169,6 +172,18 @@ pub struct KernelFacts {
     /// Resources of the kernel according to its AMD code object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub amd: Option<AmdFacts>,
+}
+
+/// A kernel whose accesses are bounded to the memory of its tenant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FenceFacts {
+    /// Byte offset of the appended [`fence_params`] in the parameter block. They precede the
+    /// [`preempt_params`].
+    pub offset: u32,
+    /// Bytes of dynamic shared memory that the kernel itself uses: a part of
+    /// [`KernelFacts::shared_bytes`].
+    pub dynamic_shared_bytes: u32,
 }
 
 /// Resources of a kernel according to its AMD code object.

@@ -140,3 +140,38 @@ fn inconsistencies_are_reported() {
     rejected(&|g| g.plan.restore_points.clear(), "one restore point per node");
     assert!(!path.exists(), "a rejected bundle leaves no file");
 }
+
+#[test]
+fn code_that_was_compiled_anew_replaces_all_targets() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("toy.kg");
+    write(&path, &graph()).unwrap();
+    let bundle = Bundle::open(&path).unwrap();
+    let mut made = target();
+    made.image.name = "host-x86-64-v3".into();
+    let kernel = &mut made.image.kernels[0];
+    let fence = FenceFacts { offset: 32, dynamic_shared_bytes: 0 };
+    (kernel.fence, kernel.preempt_offset) = (Some(fence), Some(72));
+    kernel.params_bytes = 72 + preempt_params::BYTES;
+    (made.code, made.ptx) = (vec![1, 2, 3], Some("ptx".into()));
+    let bytes = encode_code(&[made]).unwrap();
+    let other = bundle.with_code(decode_code(&bytes).unwrap()).unwrap();
+    assert_eq!(other.target_names().collect::<Vec<_>>(), ["host-x86-64-v3"]);
+    assert_eq!((other.code("host-x86-64-v3"), other.ptx("host-x86-64-v3")), (Some(&[1, 2, 3][..]), Some(&b"ptx"[..])));
+    assert_eq!((other.digest(), other.graph(), other.weights()), (bundle.digest(), bundle.graph(), bundle.weights()));
+    assert_eq!(other.constants(), bundle.constants());
+    for length in 0..bytes.len() {
+        assert!(decode_code(&bytes[..length]).is_err(), "cut at {length}");
+    }
+    assert!(decode_code(&[bytes.as_slice(), &[0]].concat()).is_err());
+    for damage in [
+        |kernel: &mut KernelFacts| kernel.fence = None,
+        |kernel: &mut KernelFacts| kernel.preempt_offset = None,
+        |kernel: &mut KernelFacts| kernel.fence = Some(FenceFacts { offset: 40, dynamic_shared_bytes: 0 }),
+        |kernel: &mut KernelFacts| kernel.fence = Some(FenceFacts { offset: 32, dynamic_shared_bytes: 4 }),
+    ] {
+        let mut wrong = decode_code(&bytes).unwrap();
+        damage(&mut wrong[0].image.kernels[0]);
+        assert!(matches!(bundle.with_code(wrong), Err(BundleError::Invalid { .. })));
+    }
+}

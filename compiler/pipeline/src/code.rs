@@ -7,8 +7,11 @@ use crate::observer::{Clock, Observer};
 use crate::options::CompileOptions;
 use crate::stage::{Form, Stage};
 use crate::targets::Target;
-use atoll_kgraph::{KernelFacts, RerunFact, TargetContents, TargetImage};
-use atoll_passes::{KernelReport, LoopDecision, Outlining, PassOptions, TransformOptions, Virtualization};
+use atoll_kgraph::{FenceFacts, KernelFacts, RerunFact, TargetContents, TargetImage};
+use atoll_passes::{
+    FenceForm, Fencing, KernelReport, LoopDecision, NotFenced, Outlining, PassOptions, TransformOptions,
+    TransformReport, Virtualization,
+};
 use atoll_ptx::Module;
 
 /// Compiles kernels to the code of a target. Also returns the reports of the passes.
@@ -29,7 +32,7 @@ pub(crate) fn compile_target(
         // the reduction.
         let reduce_divisions = options.passes.reduce_divisions && matches!(target, Target::Nvidia(_));
         let passes = TransformOptions { reduce_divisions, ..options.passes };
-        let report = atoll_passes::transform(&mut module, &passes, &mut |_, _| {})?;
+        let report = transform(&mut module, passes, options.fence, target)?;
         let not_padded = not_padded(&module, &kernels)?;
         Ok((report, not_padded))
     })?;
@@ -48,6 +51,30 @@ pub(crate) fn compile_target(
     })?;
     let image = TargetImage { name: target.name().into(), kernels: facts, launches, ..TargetImage::default() };
     Ok((TargetContents { image, code, ptx, source: Some(source) }, report.kernels))
+}
+
+/// Runs the passes, and the fence in front of them if it is wanted.
+fn transform(
+    module: &mut Module,
+    passes: TransformOptions,
+    fence: bool,
+    target: Target,
+) -> Result<TransformReport, CompileError> {
+    let fence = fence && !matches!(target, Target::Nvidia(_));
+    let names: Vec<&str> = fence.then_some("fence_memory").into_iter().chain(passes.names()).collect();
+    let options = PassOptions { fence_form: FenceForm::Trap, ..PassOptions::default() };
+    let report = atoll_passes::transform_with(module, &names, &options, &mut |_, _| {})?;
+    match report.kernels.iter().find_map(refused) {
+        Some((kernel, reason)) => Err(CompileError::NotFenced { kernel: kernel.into(), reason: reason.clone() }),
+        None => Ok(report),
+    }
+}
+
+fn refused(kernel: &KernelReport) -> Option<(&str, &NotFenced)> {
+    match &kernel.fencing {
+        Fencing::Refused(reason) => Some((&kernel.name, reason)),
+        Fencing::NotAsked | Fencing::Fenced { .. } => None,
+    }
 }
 
 /// Whether each kernel may be run again. The analysis looks at kernels before the passes, because
@@ -77,12 +104,14 @@ fn not_padded(module: &Module, kernels: &[LaunchedKernel]) -> Result<Vec<Option<
 }
 
 fn facts(kernel: &LaunchedKernel, report: &KernelReport, rerun: RerunFact) -> KernelFacts {
+    let dynamic_shared_bytes = kernel.dynamic_shared_bytes;
     KernelFacts {
         name: kernel.name.clone(),
         block: kernel.block,
         params_bytes: report.params_bytes,
         preempt_offset: report.preempt_offset(),
-        shared_bytes: report.shared_bytes.saturating_add(kernel.dynamic_shared_bytes),
+        fence: report.fence_offset().map(|offset| FenceFacts { offset, dynamic_shared_bytes }),
+        shared_bytes: report.shared_bytes.saturating_add(dynamic_shared_bytes),
         rerun: Some(rerun),
         loop_checks: report.loops.iter().filter(|l| matches!(l.decision, LoopDecision::Checked { .. })).count() as u32,
         ..KernelFacts::default()

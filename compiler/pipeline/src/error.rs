@@ -37,6 +37,17 @@ pub enum CompileError {
         "code for {0} needs LLVM, and this program was built without it; choose an NVIDIA target, such as nvidia:sm_75"
     )]
     NoNativeCode(Target),
+    /// A kernel has an access that cannot be bounded to the memory of a tenant.
+    #[error("kernel `{kernel}` cannot be fenced: {reason}")]
+    NotFenced {
+        /// The kernel.
+        kernel: String,
+        /// The reason.
+        reason: atoll_passes::NotFenced,
+    },
+    /// The bundle cannot be compiled anew.
+    #[error(transparent)]
+    Recompile(#[from] crate::RecompileError),
     /// The bundle could not be written.
     #[error(transparent)]
     Bundle(#[from] atoll_kgraph::BundleError),

@@ -4,8 +4,8 @@
 //! import → transform → schedule → plan → for each target { emit → analyse → passes → lower } → write
 //! ```
 //!
-//! [`compile`] starts from a model, [`pack`] from kernels in PTX, and [`pad_bundles`] from bundles
-//! whose kernels are to share launches.
+//! [`compile`] starts from a model, [`pack`] from kernels in PTX, [`recompile`] from the sources in a
+//! bundle, and [`pad_bundles`] from bundles whose kernels are to share launches.
 //!
 //! Every stage is a function of another crate. This crate calls the stages in order, measures their
 //! durations, reports progress to an [`Observer`], and can show any intermediate form.
@@ -28,6 +28,7 @@ mod observer;
 mod options;
 mod pack;
 mod padding;
+mod recompile;
 mod stage;
 mod targets;
 mod transfers;
@@ -38,6 +39,7 @@ pub use observer::{Observer, Silent};
 pub use options::{CompileOptions, TransformOptions};
 pub use pack::{PackError, pack};
 pub use padding::{PaddedKernels, pad_bundles};
+pub use recompile::{RecompileError, recompile};
 pub use stage::{Form, Stage, StageTime};
 pub use targets::{Target, UnknownTarget};
 

@@ -22,6 +22,10 @@ pub struct CompileOptions {
     pub common_symbols: SizeRanges,
     /// The inputs and outputs of the model that form states.
     pub states: States,
+    /// Bound every access of a kernel to the memory of its tenant, and refuse kernels for which that
+    /// is not possible. For host targets only: the memory of a GPU is one range for all tenants, and
+    /// is not aligned to its size, as the fence requires.
+    pub fence: bool,
     /// The cache for native code of kernels.
     pub kernel_cache: Option<Arc<DiskCache>>,
 }
@@ -37,6 +41,7 @@ impl Default for CompileOptions {
             symbols: SizeRanges::new(),
             common_symbols: SizeRanges::new(),
             states: States::None,
+            fence: false,
             kernel_cache: None,
         }
     }

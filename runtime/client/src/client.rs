@@ -5,8 +5,8 @@ use crate::error::ClientError;
 use crate::trace::Trace;
 use atoll_control as wire;
 use atoll_control::{
-    Attachments, FunctionSummary, Incoming, Invoke, Invoked, ObjectSummary, Outgoing, ProcessReport, Progress, Put,
-    Rename, Request, Statistics, StatusReport, UsageReport, WireError,
+    Attachments, CompileStage, FunctionSummary, Incoming, Invoke, Invoked, ObjectSummary, Outgoing, ProcessReport,
+    Progress, Put, Rename, Request, Statistics, StatusReport, UsageReport, WireError,
 };
 use atoll_core::{Class, Tenant};
 use atoll_protocol::TensorMetadata;
@@ -34,6 +34,8 @@ pub struct Deploy {
     /// The device to load it on, as in `host:1`; `None` for the device that holds the fewest bytes
     /// of functions.
     pub device: Option<String>,
+    /// The bundle's signature in the format of minisign, as `atoll sign` writes it.
+    pub signature: Option<String>,
 }
 
 /// A function with its inputs and outputs.
@@ -79,15 +81,30 @@ impl Client {
     }
 
     /// Deploys a bundle file, or replaces the function of the same name. Returns when the function
-    /// can be called.
+    /// can be called, which may take minutes if the daemon compiles its code.
     pub fn deploy(&mut self, bundle: &Path, how: &Deploy) -> Result<FunctionSummary, ClientError> {
+        self.deploy_observed(bundle, how, &mut |_| ())
+    }
+
+    /// Like [`Client::deploy`]. Calls `observe` at the beginning of each stage if the daemon compiles
+    /// the code of the bundle.
+    pub fn deploy_observed(
+        &mut self,
+        bundle: &Path,
+        how: &Deploy,
+        observe: &mut dyn FnMut(CompileStage),
+    ) -> Result<FunctionSummary, ClientError> {
         let failed = |source| ClientError::File { path: bundle.into(), source };
         let content = Sealed::of_reader("atoll-bundle", &mut File::open(bundle).map_err(failed)?).map_err(failed)?;
         let mut attachments = Attachments::default();
         let blob = attachments.add_sealed(&content)?;
-        let Deploy { name, class, private, device } = how.clone();
-        let request = wire::Deploy { name, class, private, device, bundle: blob };
-        let (answer, _) = self.ask_with(&Request::Deploy(request), attachments)?;
+        let Deploy { name, class, private, device, signature } = how.clone();
+        let request = wire::Deploy { name, class, private, device, signature, progress: true, bundle: blob };
+        let mut answer = self.ask_with(&Request::Deploy(request), attachments)?.0;
+        while let wire::Answer::Compiling(stage) = answer {
+            observe(stage);
+            answer = self.receive()?.0;
+        }
         expect!(answer, wire::Answer::Deployed(function) => function)
     }
 

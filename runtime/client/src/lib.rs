@@ -35,9 +35,9 @@ mod error;
 mod trace;
 
 pub use atoll_control::{
-    DeviceEntry, DeviceStatus, DeviceUsage, ExecutorEntry, FunctionCounts, FunctionStatus, FunctionSummary,
-    LatencyStatus, MemoryEntry, ObjectSummary, ProcessEntry, ProcessReport, Refusal, RefusalKind, Residency,
-    Statistics, StatusReport, Timing, UnitStatus, UsageEntry, UsageReport, WholeStatus, default_socket,
+    CompileStage, DeviceEntry, DeviceStatus, DeviceUsage, ExecutorEntry, FunctionCounts, FunctionStatus,
+    FunctionSummary, LatencyStatus, MemoryEntry, ObjectSummary, ProcessEntry, ProcessReport, Refusal, RefusalKind,
+    Residency, Statistics, StatusReport, Timing, UnitStatus, UsageEntry, UsageReport, WholeStatus, default_socket,
 };
 pub use atoll_core::{Class, Tenant};
 pub use atoll_protocol::{DataType, TensorMetadata};

@@ -86,6 +86,14 @@ pub struct Deploy {
     /// The device to load it on; `None` for the device that holds the fewest bytes of functions.
     #[serde(default)]
     pub device: Option<String>,
+    /// A signature of the bundle in the format of minisign (`atoll sign`). If it is of a key that
+    /// the daemon trusts, native code is taken as it was sent.
+    #[serde(default)]
+    pub signature: Option<String>,
+    /// Whether the daemon sends an [`Answer::Compiling`] at the beginning of each stage of a
+    /// compilation, before the answer itself.
+    #[serde(default)]
+    pub progress: bool,
     /// The bundle.
     pub bundle: Blob,
 }
@@ -212,6 +220,8 @@ pub enum Answer {
         /// The tenant.
         tenant: Tenant,
     },
+    /// A stage of a compilation begins; the answer to the request follows later.
+    Compiling(CompileStage),
     /// The deployed function.
     Deployed(FunctionSummary),
     /// The tenant's functions.
@@ -261,6 +271,17 @@ pub enum Answer {
     Done,
     /// The request was refused.
     Refused(Refusal),
+}
+
+/// A stage of a compilation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CompileStage {
+    /// Its name.
+    pub stage: String,
+    /// Number of finished stages.
+    pub done: usize,
+    /// Number of stages in total.
+    pub total: usize,
 }
 
 /// A deployed function.

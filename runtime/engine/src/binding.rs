@@ -19,7 +19,7 @@ use atoll_kgraph::{
 };
 use std::sync::Arc;
 use steps::Builder;
-pub(crate) use work::{BindError, LaunchTemplate, Relocation, Site, Space, Work};
+pub(crate) use work::{BindError, FenceRanges, LaunchTemplate, Relocation, Site, Space, Work};
 
 /// An output of an invocation.
 #[derive(Clone, Debug)]
@@ -36,6 +36,8 @@ pub(crate) struct Binding {
     pub(crate) largest: Arc<[i64]>,
     /// How many sizes were read back.
     pub(crate) sizes_known: usize,
+    /// What fenced kernels may access.
+    ranges: FenceRanges,
     pub(crate) layout: InvocationLayout,
     pub(crate) inputs: Vec<Place>,
     pub(crate) outputs: Vec<Output>,
@@ -51,7 +53,12 @@ pub(crate) struct Binding {
 }
 
 impl Binding {
-    pub(crate) fn new(graph: &KernelGraph, target: &TargetImage, symbols: Vec<i64>) -> Result<Binding, BindError> {
+    pub(crate) fn new(
+        graph: &KernelGraph,
+        target: &TargetImage,
+        ranges: FenceRanges,
+        symbols: Vec<i64>,
+    ) -> Result<Binding, BindError> {
         // All steps of a session need memory of the same size, so the layout is for the largest
         // symbols.
         let mut largest = symbols.clone();
@@ -62,7 +69,7 @@ impl Binding {
         if largest != symbols {
             layout = layout.with_sizes(graph, target, &symbols)?;
         }
-        Binding::of(graph, target, layout, symbols, (largest.into(), 0))
+        Binding::of(graph, target, ranges, layout, symbols, (largest.into(), 0))
     }
 
     /// The binding after the next size was read back as `value`, in the same memory.
@@ -87,13 +94,15 @@ impl Binding {
         let mut symbols = self.symbols.clone();
         symbols[symbol.0 as usize] = value;
         let layout = self.layout.with_sizes(graph, target, &symbols)?;
-        Binding::of(graph, target, layout, symbols, (Arc::clone(&self.largest), self.sizes_known + 1))
+        let largest = Arc::clone(&self.largest);
+        Binding::of(graph, target, self.ranges, layout, symbols, (largest, self.sizes_known + 1))
     }
 
     /// Builds the steps up to the next read-back, in memory for the largest symbols.
     fn of(
         graph: &KernelGraph,
         target: &TargetImage,
+        ranges: FenceRanges,
         layout: InvocationLayout,
         symbols: Vec<i64>,
         (largest, sizes_known): (Arc<[i64]>, usize),
@@ -107,6 +116,7 @@ impl Binding {
             target,
             layout: &layout,
             symbols: &symbols,
+            ranges,
             constants,
             work: Vec::new(),
             nodes: Vec::new(),
@@ -143,6 +153,7 @@ impl Binding {
             symbols,
             largest,
             sizes_known,
+            ranges,
             branches,
         })
     }

@@ -1,7 +1,7 @@
 //! A function as all threads see it: its bundle and target, the queue slots left, and the shapes it
 //! was bound to.
 
-use crate::binding::{BindError, Binding};
+use crate::binding::{BindError, Binding, FenceRanges};
 use crate::branches::Capacity;
 use crate::config::{FunctionKey, FunctionOptions};
 use crate::error::{EngineError, InvokeError};
@@ -22,6 +22,8 @@ pub(crate) struct Function {
     pub(crate) class: Class,
     pub(crate) lane: LaneId,
     pub(crate) queue_capacity: usize,
+    /// What its kernels may access if they are fenced.
+    ranges: FenceRanges,
     /// The device's capacity for it; set once it is loaded.
     capacity: OnceLock<Capacity>,
     /// Waiting invocations, by class. Each class has its own slots, so that best-effort work never
@@ -74,6 +76,7 @@ impl Function {
             queue_capacity: options.queue_capacity.unwrap_or(queue_capacity).max(1),
             target,
             bundle,
+            ranges: FenceRanges::of(device),
             capacity: OnceLock::new(),
             waiting: Default::default(),
             rejected: AtomicU64::new(0),
@@ -107,7 +110,7 @@ impl Function {
         if let Some(binding) = find(&self.bindings, |binding| binding.symbols == symbols) {
             return Ok(binding);
         }
-        let binding = Binding::new(self.graph(), self.image(), symbols);
+        let binding = Binding::new(self.graph(), self.image(), self.ranges, symbols);
         let binding =
             binding.map_err(|e| InvokeError::BadInput(format!("inputs of these shapes cannot be run: {e}")))?;
         Ok(keep(&self.bindings, binding))

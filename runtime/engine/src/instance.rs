@@ -119,6 +119,8 @@ impl Instance {
             Space::Invocation => self.at(site.offset),
             Space::State => DeviceOffset(self.state.0 + site.offset),
             Space::Constant(number) => DeviceOffset(self.constants[number as usize].0 + site.offset),
+            Space::Domain => DeviceOffset(self.base.0 + site.offset),
+            Space::Device => DeviceOffset(site.offset),
         }
     }
 

@@ -1,8 +1,9 @@
 //! The compiler interface of the server. The program that starts the daemon supplies an
 //! implementation; a daemon without one serves bundles only.
 
-use atoll_kgraph::ModelOptions;
+use atoll_kgraph::{Bundle, ModelOptions, TargetContents};
 use std::path::Path;
+use std::time::Duration;
 
 /// Compiles models.
 pub trait CompilerService: Send + Sync + 'static {
@@ -20,6 +21,26 @@ pub trait CompilerService: Send + Sync + 'static {
         options: &ModelOptions,
         progress: &dyn Fn(CompileProgress),
     ) -> Result<(), CompileFailure>;
+
+    /// Compiles the kernels of a bundle anew, for an author who is not trusted: from their PTX
+    /// before the passes ([`Bundle::source`]), with every access bounded to the tenant's memory on
+    /// devices that isolate it. A kernel for which that is impossible is an error. Blocks, for at most the time of `limits`;
+    /// calls `progress` at the beginning of each stage.
+    fn recompile(
+        &self,
+        bundle: &Bundle,
+        limits: CompileLimits,
+        progress: &dyn Fn(CompileProgress),
+    ) -> Result<Vec<TargetContents>, CompileFailure>;
+}
+
+/// What one compilation for a tenant may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompileLimits {
+    /// Time from its start.
+    pub time: Duration,
+    /// Private memory in bytes.
+    pub memory_bytes: u64,
 }
 
 /// Progress of a compilation.

@@ -1,7 +1,9 @@
 //! Functions deployed over the control socket: loads them onto the device, keeps them in the store,
 //! and finds them by name.
 
-use crate::control::TenantLimits;
+use crate::code::{CodeError, CodeGate};
+use crate::compiler::CompileProgress;
+use crate::control::{Access, TenantLimits};
 use crate::inference::blocking;
 use crate::limits::FUNCTION_NAME_BYTES_MAX;
 use crate::model::Model;
@@ -36,6 +38,8 @@ pub(crate) struct DeployOptions {
     pub(crate) private: bool,
     /// The device to load it on; `None` for the device that holds the fewest bytes of functions.
     pub(crate) device: Option<String>,
+    /// The signature of the bundle.
+    pub(crate) signature: Option<String>,
 }
 
 /// Why a function was not deployed.
@@ -56,6 +60,8 @@ pub(crate) enum DeployError {
     #[error("a model of the repository already has the name `{0}`; choose another name")]
     Taken(String),
     #[error(transparent)]
+    Code(#[from] CodeError),
+    #[error(transparent)]
     Bundle(#[from] BundleError),
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -68,6 +74,9 @@ pub(crate) struct Deployed {
     engine: Arc<dyn Inference>,
     store: Arc<Store>,
     trust_tenants: bool,
+    /// The limits of tenants.
+    access: Access,
+    gate: CodeGate,
     /// Entries of a tenant change only while that tenant's [`Turn`] is held.
     functions: RwLock<BTreeMap<FunctionKey, Arc<DeployedFunction>>>,
     turns: Turns,
@@ -92,14 +101,20 @@ pub(crate) struct Turn {
 }
 
 impl Deployed {
-    pub(crate) fn new(engine: Arc<dyn Inference>, store: Arc<Store>, trust_tenants: bool) -> Deployed {
+    pub(crate) fn new(
+        engine: Arc<dyn Inference>,
+        store: Arc<Store>,
+        trust_tenants: bool,
+        access: Access,
+        gate: CodeGate,
+    ) -> Deployed {
         let waiting = store.deployments().into_iter().map(|(DeploymentKey { tenant, name }, deployment)| {
             let key = FunctionKey { tenant, name };
             let model = Err("it is being loaded onto the device again".into());
             (key.clone(), Arc::new(DeployedFunction { key, deployment, weights_bytes: 0, model }))
         });
         let functions = RwLock::new(waiting.collect());
-        Deployed { engine, store, trust_tenants, functions, turns: Turns::default() }
+        Deployed { engine, store, trust_tenants, access, gate, functions, turns: Turns::default() }
     }
 
     /// Waits for the tenant's turn.
@@ -107,18 +122,31 @@ impl Deployed {
         self.turns.take(tenant).await
     }
 
-    /// Loads the functions of the store onto their devices. A function that cannot be loaded is
-    /// listed with the reason.
+    /// Loads the functions of the store onto their devices: first those that are ready, then those
+    /// whose code has to be compiled. A function that cannot be loaded is listed with the reason.
     pub(crate) async fn restore(self: &Arc<Self>) {
-        for (DeploymentKey { tenant, name }, deployment) in self.store.deployments() {
-            let turn = self.turn(&tenant).await;
-            let (this, key) = (self.clone(), FunctionKey { tenant, name });
-            // Ignores a panic here: the panic hook has reported it.
-            let _ = blocking(move || this.restore_one(&turn, &key, deployment)).await;
+        let mut postponed = Vec::new();
+        for (key, deployment) in self.store.deployments() {
+            let (this, function) = (self.clone(), FunctionKey { tenant: key.tenant.clone(), name: key.name.clone() });
+            let known = deployment.clone();
+            match blocking(move || this.would_compile(&function, &known)).await {
+                Some(true) => postponed.push((key, deployment)),
+                _ => self.restore_one(key, deployment).await,
+            }
+        }
+        for (key, deployment) in postponed {
+            self.restore_one(key, deployment).await;
         }
     }
 
-    fn restore_one(&self, _turn: &Turn, key: &FunctionKey, deployment: Deployment) {
+    async fn restore_one(self: &Arc<Self>, DeploymentKey { tenant, name }: DeploymentKey, deployment: Deployment) {
+        let turn = self.turn(&tenant).await;
+        let (this, key) = (self.clone(), FunctionKey { tenant, name });
+        // Ignores a panic here: the panic hook has reported it.
+        let _ = blocking(move || this.restore_now(&turn, &key, deployment)).await;
+    }
+
+    fn restore_now(&self, _turn: &Turn, key: &FunctionKey, deployment: Deployment) {
         // The tenant may have removed or replaced it in the meantime.
         if self.find(key).is_none_or(|function| function.model.is_ok() || function.deployment != deployment) {
             return;
@@ -158,19 +186,21 @@ impl Deployed {
     }
 
     /// Deploys a bundle under a name, replacing the tenant's function of that name. On an error the
-    /// old function stays deployed; if it was already unloaded, it is loaded again. Blocks.
+    /// old function stays deployed; if it was already unloaded, it is loaded again. Blocks, also
+    /// while the code of an untrusted bundle is compiled, of which `progress` hears.
     pub(crate) fn deploy(
         &self,
         turn: &Turn,
         limits: &TenantLimits,
         options: DeployOptions,
         content: &Sealed,
+        progress: &dyn Fn(CompileProgress),
     ) -> Result<Arc<DeployedFunction>, DeployError> {
         if let Some(name) = &options.name {
             check_name(name)?;
         }
         let held = self.store.write_bundle(content)?;
-        self.deploy_file(&turn.tenant, limits, options, &held, content.bytes())
+        self.deploy_file(&turn.tenant, limits, options, &held, content.bytes(), progress)
     }
 
     fn deploy_file(
@@ -180,6 +210,7 @@ impl Deployed {
         options: DeployOptions,
         held: &HeldBundle<'_>,
         bundle_bytes: u64,
+        progress: &dyn Fn(CompileProgress),
     ) -> Result<Arc<DeployedFunction>, DeployError> {
         let bundle = Bundle::open(&held.path()).map_err(|error| error.about("the uploaded file"))?;
         let name = options.name.unwrap_or_else(|| bundle.graph().name.clone());
@@ -195,12 +226,17 @@ impl Deployed {
             private: options.private,
             deployed_s,
             device: options.device,
+            signature: options.signature,
         };
         if let Some(old) = &old {
             let same = Deployment { deployed_s: old.deployment.deployed_s, ..deployment.clone() };
             if old.model.is_ok() && old.deployment == same {
                 return Ok(old.clone());
             }
+        }
+        // The old function serves while the code of the new one is compiled.
+        let bundle = self.admit(&key, &deployment, bundle, progress)?;
+        if old.is_some() {
             self.unload(&key)?;
         }
         let exchanged = self.load(&key, &deployment, &bundle).and_then(|function| {
@@ -240,15 +276,38 @@ impl Deployed {
         Ok(())
     }
 
+    fn would_compile(&self, key: &FunctionKey, deployment: &Deployment) -> bool {
+        let rights = self.access.limits(&key.tenant).code();
+        let may = deployment.signature.is_none() && !rights.trusted;
+        let bundle = || Bundle::open(&self.store.bundle_path(&deployment.bundle)).ok();
+        may && bundle().is_some_and(|bundle| self.gate.would_compile(rights, &bundle))
+    }
+
+    /// The bundle with the code that runs for its tenant, or why it does not run.
+    fn admit(
+        &self,
+        key: &FunctionKey,
+        deployment: &Deployment,
+        bundle: Arc<Bundle>,
+        progress: &dyn Fn(CompileProgress),
+    ) -> Result<Arc<Bundle>, DeployError> {
+        if !self.trust_tenants && !key.tenant.is_local() {
+            return Err(DeployError::NotTrusted { tenant: key.tenant.clone() });
+        }
+        let rights = self.access.limits(&key.tenant).code();
+        let admitted = self.gate.admit(&key.tenant, rights, bundle, deployment.signature.as_deref(), progress);
+        admitted.map_err(|error| match error {
+            CodeError::Bundle(error) => error.about("the uploaded file").into(),
+            other => other.into(),
+        })
+    }
+
     fn load(
         &self,
         key: &FunctionKey,
         deployment: &Deployment,
         bundle: &Arc<Bundle>,
     ) -> Result<DeployedFunction, DeployError> {
-        if !self.trust_tenants && !key.tenant.is_local() {
-            return Err(DeployError::NotTrusted { tenant: key.tenant.clone() });
-        }
         let options = FunctionOptions {
             key: key.clone(),
             class: deployment.class,
@@ -275,7 +334,8 @@ impl Deployed {
     /// Loads a function whose bundle is in the store.
     fn load_again(&self, key: &FunctionKey, deployment: Deployment) -> DeployedFunction {
         let opened = Bundle::open(&self.store.bundle_path(&deployment.bundle)).map_err(DeployError::from);
-        let loaded = opened.and_then(|bundle| self.load(key, &deployment, &bundle));
+        let admitted = opened.and_then(|bundle| self.admit(key, &deployment, bundle, &|_| ()));
+        let loaded = admitted.and_then(|bundle| self.load(key, &deployment, &bundle));
         loaded.unwrap_or_else(|error| DeployedFunction {
             key: key.clone(),
             deployment,

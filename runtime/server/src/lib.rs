@@ -25,6 +25,7 @@
 mod app;
 mod bodies;
 mod bytes;
+mod code;
 mod compiler;
 mod config;
 mod control;
@@ -42,7 +43,8 @@ mod server;
 mod shutdown;
 
 pub use bytes::parse_bytes;
-pub use compiler::{CompileFailure, CompileProgress, CompilerService};
+pub use code::{BadKey, BadSignature, TrustedKeys};
+pub use compiler::{CompileFailure, CompileLimits, CompileProgress, CompilerService};
 pub use config::ServerConfig;
 pub use control::{Access, AccessError, ControlConfig, TenantLimits};
 pub use http::{RouteDescription, RoutePort, routes};

@@ -54,6 +54,19 @@ pub const SETTINGS_DEPTH_MAX: usize = 16;
 /// Bytes of compiled models in the cache. The least recently used are deleted first.
 pub const CACHE_BYTES_MAX: u64 = 32 << 30;
 
+/// Bytes of code that was compiled for tenants' bundles in the cache: about a thousand large models.
+pub const CODE_CACHE_BYTES_MAX: u64 = 8 << 30;
+
+/// How long the kernels of a tenant's bundle may compile, unless the configuration says otherwise.
+/// The largest model seen (DenseNet-201) takes a minute on two cores.
+pub const COMPILE_TIME_DEFAULT: Duration = Duration::from_secs(600);
+
+/// Memory that compiling a tenant's bundle may take, unless the configuration says otherwise.
+pub const COMPILE_BYTES_DEFAULT: u64 = 4 << 30;
+
+/// Largest signature of a bundle. Minisign writes about 300 bytes, and comments.
+pub const SIGNATURE_BYTES_MAX: usize = 8 << 10;
+
 /// Largest configuration file of the control socket.
 pub const CONFIGURATION_BYTES_MAX: u64 = 1 << 20;
 

@@ -1,6 +1,7 @@
 //! The whole server: bind, load, serve, stop.
 
 use crate::app::App;
+use crate::code::CodeGate;
 use crate::compiler::CompilerService;
 use crate::config::ServerConfig;
 use crate::control::{Control, ControlConfig, ControlListener};
@@ -111,8 +112,11 @@ impl Server {
     ) -> Result<Server, ServeError> {
         let store = config.control.as_ref().map(open_store).transpose()?.map(Arc::new);
         let trust_tenants = config.control.as_ref().is_some_and(|control| control.trust_tenants);
-        let deployed =
-            store.as_ref().map(|store| Arc::new(Deployed::new(engine.clone(), store.clone(), trust_tenants)));
+        let access = config.control.as_ref().map(|control| control.access.clone());
+        let deployed = store.as_ref().zip(access).map(|(store, access)| {
+            let gate = CodeGate::new(compiler.clone(), access.keys.clone(), &config.cache);
+            Arc::new(Deployed::new(engine.clone(), store.clone(), trust_tenants, access, gate))
+        });
         let app = Arc::new(App::new(&config, engine, compiler, deployed.clone()));
         app.repository.scan().map_err(|source| ServeError::Repository { path: config.repository.clone(), source })?;
         let http = bind(config.host, config.http_port, "--http-port").await?;

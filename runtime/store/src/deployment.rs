@@ -30,4 +30,8 @@ pub struct Deployment {
     /// Older records have no such field.
     #[serde(default)]
     pub device: Option<String>,
+    /// The signature that vouches for the bundle, as the tenant sent it. Older records have no such
+    /// field.
+    #[serde(default)]
+    pub signature: Option<String>,
 }

@@ -44,6 +44,9 @@ pub(crate) enum Command {
     #[cfg(feature = "compiler")]
     Import(commands::import::Args),
     Inspect(commands::inspect::Args),
+    Keys(commands::keys::Args),
+    Sign(commands::sign::Args),
+    Verify(commands::sign::VerifyArgs),
     Serve(commands::serve::Args),
     Infer(commands::infer::Args),
     Generate(commands::generate::Args),
@@ -68,6 +71,9 @@ pub(crate) enum Command {
     /// Run launches for a daemon; started by `atoll serve`
     #[command(hide = true)]
     Executor,
+    #[cfg(feature = "compiler")]
+    #[command(hide = true)]
+    Recompile(commands::recompile::Args),
 }
 
 #[cfg(test)]

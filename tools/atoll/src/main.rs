@@ -15,6 +15,8 @@ mod control;
 mod expected;
 mod logging;
 
+#[cfg(feature = "compiler")]
+use atoll_bench::recompiler;
 use atoll_bench::{
     artifact, cache, client, compiler, device_name, drawing, engine, failure, invoker, npy, output, profiler, random,
     samples, symbols, tensors,

@@ -42,15 +42,15 @@ mod with {
     use super::{Arc, CompilerService, DeviceName, ModelOptions, Path, Result, SizeRanges};
     use crate::cache;
     use crate::failure::OrUserError;
-    use crate::profiler;
+    use crate::{profiler, recompiler};
     use anyhow::Context;
     use atoll_engine::{PaddingModule, PaddingService};
-    use atoll_kgraph::{Bundle, Profile};
+    use atoll_kgraph::{Bundle, Profile, TargetContents};
     use atoll_pipeline::{
         CompileError, CompileOptions, Observer, PRODUCER, PaddedKernels, Stage, Target, UnknownTarget, compile,
         pad_bundles,
     };
-    use atoll_server::{CompileFailure, CompileProgress};
+    use atoll_server::{CompileFailure, CompileLimits, CompileProgress};
     use indicatif::{ProgressBar, ProgressStyle};
 
     /// The compiler as used by the daemon; compiles for the daemon's devices only.
@@ -98,6 +98,15 @@ mod with {
             let compiled = compile(source, destination, &options, &observer);
             bars.finish();
             compiled.map(drop).map_err(|error: CompileError| CompileFailure(format!("{:#}", anyhow::Error::new(error))))
+        }
+
+        fn recompile(
+            &self,
+            bundle: &Bundle,
+            limits: CompileLimits,
+            progress: &dyn Fn(CompileProgress),
+        ) -> Result<Vec<TargetContents>, CompileFailure> {
+            recompiler::in_process(bundle, &self.options.targets, limits, progress)
         }
     }
 

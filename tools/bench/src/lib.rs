@@ -32,6 +32,8 @@ pub mod npy;
 pub mod output;
 pub mod profiler;
 pub mod random;
+#[cfg(feature = "compiler")]
+pub mod recompiler;
 pub mod samples;
 pub mod symbols;
 pub mod tensors;

@@ -17,6 +17,7 @@
 //! [`Bundle::open`] checks everything once; afterwards the types guarantee it. A bundle is
 //! immutable: no process writes to a file that may be mapped.
 
+mod code;
 mod error;
 mod json;
 mod manifest;
@@ -24,6 +25,7 @@ mod pages;
 mod read;
 mod write;
 
+pub use code::{decode_code, encode_code};
 pub use error::BundleError;
 pub use write::{BundleContents, TargetContents, write_bundle};
 
@@ -39,20 +41,20 @@ use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 /// An open, validated and mapped bundle.
 #[derive(Debug)]
 pub struct Bundle {
     path: PathBuf,
-    map: Mmap,
+    map: Arc<Mmap>,
     digest: String,
     format: u32,
     producer: String,
-    graph: KernelGraph,
+    graph: Arc<KernelGraph>,
     weights: Range<usize>,
     /// Digests of the pieces of the weights, by offset and size in the member.
-    digests: BTreeMap<(u64, u64), ConstantDigest>,
+    digests: Arc<BTreeMap<(u64, u64), ConstantDigest>>,
     /// Offset of the weights in their member: the size of the safetensors header.
     header_bytes: u64,
     constants: OnceLock<Vec<Constant>>,
@@ -62,9 +64,18 @@ pub struct Bundle {
 #[derive(Debug)]
 struct Target {
     image: TargetImage,
-    code: Range<usize>,
-    ptx: Option<Range<usize>>,
+    code: Part,
+    ptx: Option<Part>,
     source: Option<Range<usize>>,
+}
+
+/// Where bytes of a target are.
+#[derive(Debug)]
+enum Part {
+    /// In the mapped file.
+    File(Range<usize>),
+    /// In memory: the target was compiled anew ([`Bundle::with_code`]).
+    Memory(Vec<u8>),
 }
 
 impl Bundle {
@@ -131,12 +142,19 @@ impl Bundle {
 
     /// Code of a target: PTX text or a native object.
     pub fn code(&self, name: &str) -> Option<&[u8]> {
-        self.targets.get(name).map(|t| &self.map[t.code.clone()])
+        self.targets.get(name).map(|target| self.part(&target.code))
     }
 
     /// PTX of a target: the source of its native code, or the code itself.
     pub fn ptx(&self, name: &str) -> Option<&[u8]> {
-        self.targets.get(name).map(|t| &self.map[t.ptx.clone().unwrap_or(t.code.clone())])
+        self.targets.get(name).map(|target| self.part(target.ptx.as_ref().unwrap_or(&target.code)))
+    }
+
+    fn part<'a>(&'a self, part: &'a Part) -> &'a [u8] {
+        match part {
+            Part::File(range) => &self.map[range.clone()],
+            Part::Memory(bytes) => bytes,
+        }
     }
 
     /// PTX of a target's kernels before the passes; `None` if the target has none, as in bundles of
@@ -163,6 +181,12 @@ impl Bundle {
             return Err(corrupt("it differs from its digest".into()));
         }
         Ok(Some(text))
+    }
+
+    /// The text whose signature vouches for this bundle: it names the digest, and thus the content
+    /// of every member.
+    pub fn signed_text(&self) -> String {
+        format!("atoll bundle {}\n", self.digest)
     }
 
     /// Size of the file in bytes.

@@ -1,7 +1,7 @@
 //! Opening a bundle: locates the members, checks their digests, parses and validates them.
 
 use super::manifest::{self, GRAPH, MANIFEST, Manifest, WEIGHTS, WEIGHTS_TENSOR};
-use super::{Bundle, BundleError, Target, json};
+use super::{Bundle, BundleError, Part, Target, json};
 use crate::constants::ConstantDigest;
 use crate::features::{self, Feature};
 use crate::graph::{FORMAT_VERSION, FORMAT_VERSION_MIN, KernelGraph};
@@ -56,13 +56,13 @@ impl Bundle {
             digest,
             format,
             producer,
-            graph,
+            graph: Arc::new(graph),
             weights,
-            digests,
+            digests: Arc::new(digests),
             header_bytes,
             constants: OnceLock::new(),
             targets,
-            map,
+            map: Arc::new(map),
         }))
     }
 }
@@ -192,7 +192,10 @@ impl Loader<'_> {
             let ptx = members.get(&format!("targets/{target_name}/kernels.ptx")).cloned();
             let source =
                 image.source.as_ref().map(|digest| self.member(members, &manifest::source(digest))).transpose()?;
-            targets.insert(target_name.to_string(), Target { image, code, ptx, source });
+            targets.insert(
+                target_name.to_string(),
+                Target { image, code: Part::File(code), ptx: ptx.map(Part::File), source },
+            );
         }
         Ok(targets)
     }

@@ -6,7 +6,7 @@ use crate::graph::{BUFFER_ALIGN, BufferId, BufferKind, KernelGraph, Node, NodeKi
 use crate::limits::{BLOCK_THREADS_MAX, KERNEL_NAME_BYTES_MAX, NAME_BYTES_MAX, PARAMS_BYTES_MAX, VARIANTS_MAX};
 use crate::target::{
     AmdFacts, Argument, KernelFacts, LaunchSpec, LaunchVariant, PackedConstant, Relocation, SymbolRange, TargetImage,
-    preempt_params,
+    fence_params, preempt_params,
 };
 use std::collections::HashSet;
 
@@ -88,6 +88,9 @@ fn kernel(kernel: &KernelFacts) -> Result<(), Invalid> {
         .is_some_and(|at| !at.is_multiple_of(8) || at.checked_add(preempt_params::BYTES) != Some(kernel.params_bytes))
     {
         return Err(invalid(&kernel.name, "the preemption parameters must be the last parameters"));
+    }
+    if kernel.fence.is_some_and(|fence| fence.dynamic_shared_bytes > kernel.shared_bytes) {
+        return Err(invalid(&kernel.name, "its own dynamic shared memory is more than all its shared memory"));
     }
     if kernel.leaves_silently && kernel.preempt_offset.is_none() {
         return Err(invalid(&kernel.name, "`leaves_silently` is set, but it has no preemption parameters"));
@@ -281,8 +284,15 @@ fn packed(graph: &KernelGraph, target: &TargetImage, weights_bytes: u64) -> Resu
     Ok(())
 }
 
+/// Whether the kernel's own parameters have `own_bytes`, and the appended ones follow them.
 fn fits(kernel: &KernelFacts, own_bytes: u32) -> bool {
-    kernel.preempt_offset.map_or(kernel.params_bytes == own_bytes, |at| at == own_bytes.next_multiple_of(8))
+    let follows = |at: u32, end: u32| at == end.next_multiple_of(8);
+    let end = match kernel.fence {
+        Some(fence) if !follows(fence.offset, own_bytes) => return false,
+        Some(fence) => fence.offset.saturating_add(fence_params::BYTES),
+        None => own_bytes,
+    };
+    kernel.preempt_offset.map_or(kernel.params_bytes == end, |at| follows(at, end))
 }
 
 /// Byte offset of every argument in the naturally aligned parameter block, and the end of the last

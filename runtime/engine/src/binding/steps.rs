@@ -1,14 +1,14 @@
 //! Turns the nodes of a graph into steps, in order: launches, copies, fills and read-backs, with
 //! the sites of their arguments.
 
-use super::work::{BindError, LaunchTemplate, Relocation, Site, Space, Work};
+use super::work::{BindError, FenceRanges, LaunchTemplate, Relocation, Site, Space, Work};
 use crate::literal::literal;
 use atoll_core::Step;
 use atoll_device::AddressSlots;
 use atoll_kgraph::validate::params_layout;
 use atoll_kgraph::{
     Argument, BufferId, BufferKind, DType, InvocationLayout, KernelFacts, KernelGraph, LaunchLayout, NodeKind,
-    TargetImage, node_may_run_again, preempt_params,
+    TargetImage, fence_params, node_may_run_again, preempt_params,
 };
 use std::collections::HashMap;
 
@@ -18,6 +18,7 @@ pub(super) struct Builder<'a> {
     pub(super) target: &'a TargetImage,
     pub(super) layout: &'a InvocationLayout,
     pub(super) symbols: &'a [i64],
+    pub(super) ranges: FenceRanges,
     /// Indices of the constants, in the order of [`atoll_kgraph::Bundle::constants`].
     pub(super) constants: HashMap<BufferId, u32>,
     pub(super) work: Vec<Work>,
@@ -100,6 +101,16 @@ impl Builder<'_> {
                     }
                 }
             }
+        }
+        if let Some(fence) = kernel.fence {
+            let constants = Site { space: Space::Device, offset: self.ranges.constants.base.0 };
+            address(fence.offset + fence_params::BASE, &mut self.relocations, Site { space: Space::Domain, offset: 0 });
+            address(fence.offset + fence_params::CONSTANTS_BASE, &mut self.relocations, constants);
+            let FenceRanges { memory_mask, constants } = self.ranges;
+            self.write(start, fence.offset + fence_params::MASK, &memory_mask.to_le_bytes());
+            self.write(start, fence.offset + fence_params::CONSTANTS_MASK, &constants.mask().to_le_bytes());
+            let own = fence.dynamic_shared_bytes.to_le_bytes();
+            self.write(start, fence.offset + fence_params::DYNAMIC_SHARED, &own);
         }
         if let Some(base) = kernel.preempt_offset {
             let words = [

@@ -1,6 +1,7 @@
 //! The parts of a binding: the work of each step, and the memory that its launches refer to.
 
-use atoll_device::AddressSlots;
+use atoll_core::DeviceOffset;
+use atoll_device::{AddressRange, AddressSlots, DeviceInfo};
 use atoll_kgraph::expr::EvalError;
 use atoll_kgraph::{DType, LayoutError};
 use std::ops::Range;
@@ -14,6 +15,27 @@ pub(crate) enum Space {
     Constant(u32),
     /// The state buffers of the session.
     State,
+    /// The memory of the tenant's domain.
+    Domain,
+    /// The address space of the device itself.
+    Device,
+}
+
+/// The ranges of addresses that fenced kernels may access, without the place of the tenant's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FenceRanges {
+    /// Mask of the tenant's memory.
+    pub(crate) memory_mask: u64,
+    /// The constants.
+    pub(crate) constants: AddressRange,
+}
+
+impl FenceRanges {
+    /// The ranges on a device.
+    pub(crate) fn of(device: &DeviceInfo) -> FenceRanges {
+        let memory_mask = device.memory_range(DeviceOffset(0)).mask();
+        FenceRanges { memory_mask, constants: device.constants_range() }
+    }
 }
 
 /// A place in device memory, as an offset into an allocation that is made later.

@@ -1,7 +1,9 @@
 //! Access control of the control socket: maps a peer's user id to a tenant and its limits.
 
 use crate::bytes::size;
-use crate::limits::CONFIGURATION_BYTES_MAX;
+use crate::code::{CodeRights, TrustedKeys};
+use crate::compiler::CompileLimits;
+use crate::limits::{COMPILE_BYTES_DEFAULT, COMPILE_TIME_DEFAULT, CONFIGURATION_BYTES_MAX};
 use atoll_engine::{BadTenant, Class, MemoryQuotas, Tenant, TenantBytes};
 use atoll_store::{Limit, Quota};
 use serde::Deserialize;
@@ -9,6 +11,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Which users may use the control socket, as which tenant, and with which limits. Parsed from
 /// `atoll.toml`:
@@ -16,6 +19,7 @@ use std::path::{Path, PathBuf};
 /// ```toml
 /// socket_mode = 0o660        # default 0o600: only the daemon's own user and root
 /// allow_unknown = true       # users without a section become tenants named uid-UID
+/// trusted_keys = ["RWQ…"]    # public keys of minisign that vouch for bundles
 ///
 /// [default]                  # limits of tenants without a section; `local` has no limits
 /// object_bytes = "1G"
@@ -24,6 +28,9 @@ use std::path::{Path, PathBuf};
 /// uids = [1000, 1001]
 /// class = "best-effort"      # highest class of the tenant's work
 /// functions = 16
+/// trusted_code = true        # native code is taken as it was sent
+/// compile_seconds = 60       # limits of compiling a bundle of it
+/// compile_bytes = "1G"
 /// device_bytes = "2G"        # device memory at one time: constants and invocations
 /// best_effort_device_bytes = "1G"
 /// object_bytes = "8G"
@@ -39,6 +46,8 @@ pub struct Access {
     default: TenantLimits,
     /// The user id of the daemon itself.
     own_uid: u32,
+    /// The keys whose signatures of bundles are trusted.
+    pub(crate) keys: TrustedKeys,
     /// File mode of the socket.
     pub socket_mode: u32,
 }
@@ -55,6 +64,10 @@ pub struct TenantLimits {
     pub device: TenantBytes,
     /// Number and bytes of objects.
     pub objects: Quota,
+    /// Whether code in its bundles is taken as it was sent.
+    pub trusted_code: bool,
+    /// What compiling one of its bundles may take.
+    pub compile: CompileLimits,
 }
 
 /// The file cannot be read.
@@ -110,6 +123,10 @@ struct ConfigurationFile {
     /// Whether users without a tenant may connect; their tenants are called `uid-UID`.
     #[serde(default)]
     allow_unknown: bool,
+    /// Public keys of minisign (the line that begins with `RW`). Native code in a bundle that one of
+    /// them signed is taken as it was sent.
+    #[serde(default)]
+    trusted_keys: Vec<String>,
     /// Limits of tenants without a section.
     #[serde(default)]
     default: Section,
@@ -129,6 +146,14 @@ struct Section {
     class: Option<Class>,
     /// Number of functions; 64 if nothing is set.
     functions: Option<u64>,
+    /// Whether native code in the tenant's bundles is taken as it was sent, instead of compiled anew
+    /// from PTX; true for `local`, and false for others if nothing is set.
+    trusted_code: Option<bool>,
+    /// How many seconds a bundle of the tenant may compile; 600 if nothing is set.
+    compile_seconds: Option<u64>,
+    /// Memory that compiling a bundle of the tenant may take; 4 GiB if nothing is set.
+    #[serde(default, deserialize_with = "size")]
+    compile_bytes: Option<u64>,
     /// Device memory at one time, constants and invocations together; unlimited if nothing is set.
     #[serde(default, deserialize_with = "size")]
     device_bytes: Option<u64>,
@@ -149,8 +174,14 @@ struct Section {
 
 impl TenantLimits {
     /// Limits of the daemon's own tenant.
-    pub(super) const ALL: TenantLimits =
-        TenantLimits { class: Class::RealTime, functions: 4096, device: TenantBytes::UNLIMITED, objects: Quota::NONE };
+    pub(super) const ALL: TenantLimits = TenantLimits {
+        class: Class::RealTime,
+        functions: 4096,
+        device: TenantBytes::UNLIMITED,
+        objects: Quota::NONE,
+        trusted_code: true,
+        compile: CompileLimits { time: COMPILE_TIME_DEFAULT, memory_bytes: COMPILE_BYTES_DEFAULT },
+    };
 
     /// Limits of tenants that the configuration does not mention: enough to work, too little to
     /// disturb others.
@@ -159,7 +190,14 @@ impl TenantLimits {
         functions: 64,
         device: TenantBytes::UNLIMITED,
         objects: Quota { all: Limit { bytes: 4 << 30, count: 10_000 }, best_effort: Limit::NONE },
+        trusted_code: false,
+        compile: CompileLimits { time: COMPILE_TIME_DEFAULT, memory_bytes: COMPILE_BYTES_DEFAULT },
     };
+
+    /// How its code is treated.
+    pub(crate) fn code(&self) -> CodeRights {
+        CodeRights { trusted: self.trusted_code, limits: self.compile }
+    }
 }
 
 impl Section {
@@ -183,6 +221,11 @@ impl Section {
                     base.objects.best_effort,
                 ),
             },
+            trusted_code: self.trusted_code.unwrap_or(base.trusted_code),
+            compile: CompileLimits {
+                time: self.compile_seconds.map_or(base.compile.time, Duration::from_secs),
+                memory_bytes: self.compile_bytes.unwrap_or(base.compile.memory_bytes),
+            },
         }
     }
 }
@@ -196,6 +239,7 @@ impl Access {
             allow_unknown: false,
             default: TenantLimits::DEFAULT,
             own_uid,
+            keys: TrustedKeys::default(),
             socket_mode: 0o600,
         }
     }
@@ -211,6 +255,8 @@ impl Access {
     fn parse(text: &str, own_uid: u32) -> Result<Access, String> {
         let file: ConfigurationFile = toml::from_str(text).map_err(|error| error.to_string())?;
         let mut access = Access { allow_unknown: file.allow_unknown, ..Access::own(own_uid) };
+        let keys = file.trusted_keys.iter().map(String::as_str);
+        access.keys = TrustedKeys::parse(keys).map_err(|error| format!("trusted_keys: {error}"))?;
         access.default = file.default.over(&TenantLimits::DEFAULT);
         if !file.default.uids.is_empty() {
             return Err("[default] must not have uids; list users in a section [tenant.NAME]".into());
@@ -260,8 +306,13 @@ impl Access {
     }
 
     fn of(&self, tenant: Tenant, sees_all_tenants: bool) -> Principal {
+        Principal { limits: self.limits(&tenant), tenant, sees_all_tenants }
+    }
+
+    /// The limits of a tenant.
+    pub(crate) fn limits(&self, tenant: &Tenant) -> TenantLimits {
         let default = if tenant.is_local() { TenantLimits::ALL } else { self.default };
-        Principal { limits: self.tenants.get(&tenant).copied().unwrap_or(default), tenant, sees_all_tenants }
+        self.tenants.get(tenant).copied().unwrap_or(default)
     }
 }
 
@@ -329,6 +380,21 @@ mod tests {
     }
 
     #[test]
+    fn code_is_trusted_of_the_daemon_itself_and_of_whom_the_configuration_names() {
+        let text = "[default]\ncompile_seconds = 9\n[tenant.vision]\ntrusted_code = true\ncompile_bytes = \"1M\"";
+        let access = Access::parse(text, 500).unwrap();
+        let code = |tenant: &str| access.limits(&tenant.parse().unwrap()).code();
+        assert_eq!(["local", "vision", "other"].map(|tenant| code(tenant).trusted), [true, true, false]);
+        assert_eq!(
+            (code("vision").limits.time, code("other").limits.time),
+            (Duration::from_secs(9), Duration::from_secs(9))
+        );
+        assert_eq!((code("vision").limits.memory_bytes, code("other").limits.memory_bytes), (1 << 20, 4 << 30));
+        let strict = Access::parse("[tenant.local]\ntrusted_code = false", 500).unwrap();
+        assert!(!strict.limits(&Tenant::default()).code().trusted, "the operator may distrust itself");
+    }
+
+    #[test]
     fn mistakes_are_named() {
         for (text, expected) in [
             ("[tenant.\"a b\"]", "`a b` is not a tenant name"),
@@ -340,6 +406,8 @@ mod tests {
             ("[default]\nobjects = 1", "objects"),
             ("[default]\nuids = [1]", "[default] must not have uids"),
             ("[tenant.a]\nobjects = 1", "objects"),
+            ("trusted_keys = [\"RWnonsense\"]", "trusted_keys: `RWnonsense` is not a public key"),
+            ("[tenant.a]\ntrusted_code = 1", "trusted_code"),
         ] {
             let error = Access::parse(text, 0).unwrap_err();
             assert!(error.contains(expected), "{text}: {error}");

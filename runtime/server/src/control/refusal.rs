@@ -1,6 +1,7 @@
 //! Maps errors to refusals: a kind that says who has to act, and a message.
 
 use super::access::Denied;
+use crate::code::CodeError;
 use crate::deployed::DeployError;
 use atoll_control::{Answer, Attachments, Refusal, RefusalKind, WireError};
 use atoll_engine::{EngineError, InvokeError};
@@ -67,7 +68,11 @@ impl HasRefusalKind for DeployError {
     fn kind(&self) -> RefusalKind {
         match self {
             DeployError::BadName(_) | DeployError::Taken(_) => RefusalKind::BadRequest,
-            DeployError::NotTrusted { .. } => RefusalKind::Denied,
+            DeployError::NotTrusted { .. }
+            | DeployError::Code(CodeError::NoSource { .. } | CodeError::NoCompiler { .. } | CodeError::Signature(_)) => {
+                RefusalKind::Denied
+            }
+            DeployError::Code(CodeError::Compile(_) | CodeError::Bundle(_)) => RefusalKind::BadRequest,
             DeployError::TooMany { .. } | DeployError::Engine(EngineError::OverQuota { .. }) => RefusalKind::Quota,
             DeployError::Bundle(BundleError::Io { .. }) => RefusalKind::Daemon,
             DeployError::Bundle(_) => RefusalKind::BadRequest,

@@ -1,15 +1,16 @@
 //! One function per request, except for calls, which are in `invoke.rs`.
 
 use super::refusal::{OrRefuse, bad_request, panicked};
-use super::session::Session;
+use super::session::{Interim, Session};
 use super::{Control, Principal};
+use crate::compiler::CompileProgress;
 use crate::deployed::{DeployOptions, DeployedFunction};
 use crate::inference::blocking;
 use crate::limits::CONTENT_BYTES_MAX;
 use crate::model::Model;
 use atoll_control::{
-    Answer, Attachments, Blob, Content, Deploy, Form, FunctionCounts, FunctionSummary, ObjectSummary, Put, Refusal,
-    RefusalKind, Request, Statistics,
+    Answer, Attachments, Blob, CompileStage, Content, Deploy, Form, FunctionCounts, FunctionSummary, ObjectSummary,
+    Put, Refusal, RefusalKind, Request, Statistics,
 };
 use atoll_engine::{Class, DeviceId, FunctionKey};
 use atoll_sealed::Digest;
@@ -23,11 +24,18 @@ pub(super) fn plain(answer: Answer) -> Answered {
 }
 
 impl Control {
-    pub(super) async fn answer(&self, session: &mut Session, request: Request, attachments: Attachments) -> Answered {
+    /// Answers a request. Answers that precede the last one go to `interim`.
+    pub(super) async fn answer(
+        &self,
+        session: &mut Session,
+        request: Request,
+        attachments: Attachments,
+        interim: Interim,
+    ) -> Answered {
         let principal = &session.principal;
         match request {
             Request::Hello { .. } => plain(Answer::Welcome { tenant: principal.tenant.clone() }),
-            Request::Deploy(deploy) => self.deploy(principal, deploy, attachments).await,
+            Request::Deploy(deploy) => self.deploy(principal, deploy, attachments, interim).await,
             Request::Functions => self.functions(principal),
             Request::Describe { function } => self.describe(principal, &function),
             Request::Remove { function } => self.remove(principal, function).await,
@@ -44,8 +52,14 @@ impl Control {
         }
     }
 
-    async fn deploy(&self, principal: &Principal, deploy: Deploy, mut attachments: Attachments) -> Answered {
-        let Deploy { name, class, private, device, bundle } = deploy;
+    async fn deploy(
+        &self,
+        principal: &Principal,
+        deploy: Deploy,
+        mut attachments: Attachments,
+        interim: Interim,
+    ) -> Answered {
+        let Deploy { name, class, private, device, signature, progress: wants_progress, bundle } = deploy;
         let class = class.unwrap_or(Class::BestEffort);
         check_class(principal, class)?;
         let content = taken(&mut attachments, bundle)?;
@@ -53,9 +67,13 @@ impl Control {
         let (deployed, principal) = (self.deployed.clone(), principal.clone());
         let work = move || {
             let content = content.into_sealed().or_refuse()?;
-            deployed
-                .deploy(&turn, &principal.limits, DeployOptions { name, class, private, device }, &content)
-                .or_refuse()
+            let options = DeployOptions { name, class, private, device, signature };
+            let progress = |CompileProgress { stage, done, total }: CompileProgress| {
+                if wants_progress {
+                    interim.send(Answer::Compiling(CompileStage { stage, done, total }));
+                }
+            };
+            deployed.deploy(&turn, &principal.limits, options, &content, &progress).or_refuse()
         };
         let function = blocking(work).await.ok_or_else(panicked)??;
         plain(Answer::Deployed(self.summary(&function)))

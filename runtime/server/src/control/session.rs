@@ -14,8 +14,11 @@ use std::collections::HashSet;
 use std::io;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
+
+/// Answers before the last one that may wait to be sent.
+const INTERIM_MAX: usize = 16;
 
 /// State of a connection.
 pub(super) struct Session {
@@ -23,6 +26,18 @@ pub(super) struct Session {
     pub(super) plans: Plans,
     /// Numbers of the functions whose names were already sent with a trace.
     pub(super) announced: HashSet<u64>,
+}
+
+/// Sends answers that precede the last answer to a request.
+#[derive(Clone)]
+pub(super) struct Interim(mpsc::Sender<Answer>);
+
+impl Interim {
+    /// Sends an answer, unless earlier ones are still waiting: the peer reads slowly, or not at all.
+    pub(super) fn send(&self, answer: Answer) {
+        // Ignored too if the connection is closed: the request goes on without it.
+        let _ = self.0.try_send(answer);
+    }
 }
 
 /// Serves a connection until the peer closes it, the daemon stops, or an error occurs.
@@ -44,11 +59,17 @@ pub(super) async fn run(
             // After an error the start of the next frame is unknown, so the connection ends.
             Err(error) => return report_protocol_error(&stream, error).await,
         };
-        let answered = tokio::select! {
-            answered = answer(control, &mut session, uid, request, attachments) => answered,
-            // A peer that disconnects cancels its request. Sending the next request before the
-            // answer violates the protocol.
-            () = readable(&stream) => return Ok(()),
+        let (interim, mut earlier) = mpsc::channel(INTERIM_MAX);
+        let mut answering = std::pin::pin!(answer(control, &mut session, uid, request, attachments, Interim(interim)));
+        let answered = loop {
+            tokio::select! {
+                biased;
+                Some(answer) = earlier.recv() => send(&stream, Outgoing::new(&answer, Attachments::default())?).await?,
+                answered = &mut answering => break answered,
+                // A peer that disconnects cancels its request. Sending the next request before the
+                // answer violates the protocol.
+                () = readable(&stream) => return Ok(()),
+            }
         };
         let (answer, attachments) = answered.unwrap_or_else(refused);
         let frame = Outgoing::new(&answer, attachments).or_else(|error| {
@@ -65,6 +86,7 @@ async fn answer(
     uid: u32,
     request: Request,
     attachments: Attachments,
+    interim: Interim,
 ) -> Result<(Answer, Attachments), Refusal> {
     let wanted = match &request {
         Request::Hello { tenant } => tenant.clone(),
@@ -79,7 +101,7 @@ async fn answer(
             announced: HashSet::new(),
         }),
     };
-    control.answer(session, request, attachments).await
+    control.answer(session, request, attachments, interim).await
 }
 
 /// Sends the reason for a protocol error, if the peer still reads, and ends the connection.

@@ -76,6 +76,9 @@ struct Inspection {
     producer: String,
     file_bytes: u64,
     targets: Vec<String>,
+    /// The targets for which it has the PTX before the passes, from which a daemon compiles the code
+    /// of tenants.
+    sources: Vec<String>,
     symbols: Vec<Symbol>,
     batch: Option<Batch>,
     inputs: Vec<TensorMetadata>,
@@ -268,6 +271,11 @@ fn inspect(args: &Args, bundle: &Bundle) -> Result<Inspection> {
         producer: bundle.producer().into(),
         file_bytes: bundle.file_bytes(),
         targets: bundle.target_names().map(String::from).collect(),
+        sources: bundle
+            .target_names()
+            .filter(|name| bundle.target(name).is_some_and(|image| image.source.is_some()))
+            .map(String::from)
+            .collect(),
         symbols: graph.symbols.iter().zip(&symbols).map(symbol).collect(),
         batch: graph.batch.as_ref().map(|batch| Batch {
             symbol: graph.symbols[batch.symbol.0 as usize].name.clone(),

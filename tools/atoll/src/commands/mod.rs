@@ -10,6 +10,7 @@ pub(crate) mod import;
 pub(crate) mod infer;
 pub(crate) mod inspect;
 pub(crate) mod kernel;
+pub(crate) mod keys;
 pub(crate) mod man;
 pub(crate) mod models;
 pub(crate) mod object;
@@ -19,7 +20,10 @@ pub(crate) mod profile;
 pub(crate) mod ps;
 #[cfg(feature = "compiler")]
 pub(crate) mod ptx;
+#[cfg(feature = "compiler")]
+pub(crate) mod recompile;
 pub(crate) mod serve;
+pub(crate) mod sign;
 pub(crate) mod top;
 pub(crate) mod trace;
 pub(crate) mod usage;
@@ -39,6 +43,9 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Compile(args) => compile::run(&args),
         Command::Inspect(args) => inspect::run(&args),
+        Command::Keys(args) => keys::run(&args),
+        Command::Sign(args) => sign::run(&args),
+        Command::Verify(args) => sign::verify(&args),
         Command::Serve(args) => serve::run(args),
         Command::Infer(args) => infer::run(&args),
         Command::Generate(args) => generate::run(&args),
@@ -61,6 +68,8 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
         Command::Bench(args) => atoll_bench::commands::run(args),
         Command::Completion(args) => completion::run(&args),
         Command::Man(args) => man::run(&args),
+        #[cfg(feature = "compiler")]
+        Command::Recompile(args) => recompile::run(&args),
         Command::Executor => Ok(atoll_executor::serve(DEVICES)?),
     }
 }

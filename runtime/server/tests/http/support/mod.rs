@@ -8,9 +8,9 @@ pub(crate) use client::{Answer, Connection};
 pub(crate) use double::{Behaviour, Double};
 pub(crate) use model::{write_bundle, write_changed_bundle};
 
-use atoll_kgraph::ModelOptions;
+use atoll_kgraph::{Bundle, ModelOptions, TargetContents};
 use atoll_server::{
-    CompileFailure, CompileProgress, CompilerService, ConnectionLimits, ServeError, Server, ServerConfig,
+    CompileFailure, CompileLimits, CompileProgress, CompilerService, ConnectionLimits, ServeError, Server, ServerConfig,
 };
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -157,5 +157,14 @@ impl CompilerService for Compiler {
                 Ok(())
             }
         }
+    }
+
+    fn recompile(
+        &self,
+        _: &Bundle,
+        _: CompileLimits,
+        _: &dyn Fn(CompileProgress),
+    ) -> Result<Vec<TargetContents>, CompileFailure> {
+        Err(CompileFailure("the toy compiler compiles models only".into()))
     }
 }

@@ -21,6 +21,12 @@ pub(super) fn text(inspection: &Inspection) -> String {
         inspection.format,
         inspection.targets.join(", ")
     );
+    let sources = match inspection.sources.as_slice() {
+        [] => "none: a daemon compiles it for no tenant, so it runs only where its native code is trusted".into(),
+        all if all.len() == inspection.targets.len() => "PTX before the passes, for all targets".into(),
+        some => format!("PTX before the passes, for {}", some.join(", ")),
+    };
+    let _ = writeln!(text, "source   {sources}");
     for symbol in &inspection.symbols {
         let _ = writeln!(text, "symbol   {} = {} ({} to {})", symbol.name, symbol.value, symbol.min, symbol.max);
     }

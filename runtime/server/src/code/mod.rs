@@ -1,0 +1,148 @@
+//! Decides which code of a tenant's bundle runs: the code in the bundle, or code made here.
+//!
+//! Code in a bundle, and the facts about it, are taken as they were sent from tenants that the
+//! operator trusts, and with the signature of a key that the operator trusts. The kernels of every
+//! other bundle are compiled anew from their PTX, fenced, and the result is cached on disk by a
+//! digest of bundle and compiler. Nothing of an untrusted bundle's code or facts is used then: only
+//! its PTX, graph, constants and launches.
+//!
+//! Not here: the compiler, which the program supplies ([`crate::CompilerService`]).
+
+mod signature;
+#[cfg(test)]
+mod tests;
+
+pub use signature::{BadKey, BadSignature, TrustedKeys};
+
+use crate::compiler::{CompileFailure, CompileLimits, CompileProgress, CompilerService};
+use crate::limits::CODE_CACHE_BYTES_MAX;
+use atoll_engine::Tenant;
+use atoll_kgraph::{Bundle, BundleError, DiskCache, TargetContents, decode_code, digest_of, encode_code};
+use std::path::Path;
+use std::sync::Arc;
+use tokio::sync::Semaphore;
+
+/// How much the code of a tenant is trusted, and what compiling it may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CodeRights {
+    /// Code is taken as it was sent.
+    pub(crate) trusted: bool,
+    pub(crate) limits: CompileLimits,
+}
+
+/// Why the code of a bundle does not run.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CodeError {
+    #[error(
+        "the bundle has no PTX from before the passes ({missing}), from which this daemon would compile the code of \
+        tenant `{tenant}` anew; compile the bundle again with this version of `atoll compile`, `atoll pack` or `atoll \
+        import`, sign it with a key that the daemon trusts (`atoll sign`), or let the operator set `trusted_code = \
+        true` in [tenant.{tenant}]"
+    )]
+    NoSource { tenant: Tenant, missing: String },
+    #[error(
+        "this daemon was built with no compiler, so it takes code of tenant `{tenant}` only as it was sent: sign the \
+        bundle with a key that the daemon trusts (`atoll sign`), or let the operator set `trusted_code = true` in \
+        [tenant.{tenant}]"
+    )]
+    NoCompiler { tenant: Tenant },
+    #[error("{0}; deploy the bundle without a signature to have it compiled from its PTX")]
+    Signature(#[from] BadSignature),
+    #[error("the kernels of the bundle were not compiled: {0}")]
+    Compile(CompileFailure),
+    #[error(transparent)]
+    Bundle(#[from] BundleError),
+}
+
+/// Chooses the code of tenants' bundles.
+pub(crate) struct CodeGate {
+    compiler: Option<Arc<dyn CompilerService>>,
+    keys: TrustedKeys,
+    cache: DiskCache,
+    /// One compilation at a time, since each uses all cores. Waiting ones get their turn in order,
+    /// and each tenant has one at most: it deploys one function at a time.
+    turn: Semaphore,
+}
+
+impl CodeGate {
+    /// A gate whose cache is a folder in `cache`.
+    pub(crate) fn new(compiler: Option<Arc<dyn CompilerService>>, keys: TrustedKeys, cache: &Path) -> CodeGate {
+        let cache = DiskCache::new(cache.join("tenants"), "code", CODE_CACHE_BYTES_MAX);
+        CodeGate { compiler, keys, cache, turn: Semaphore::new(1) }
+    }
+
+    /// The bundle with the code that runs for a tenant. Blocks while the code is compiled, in a
+    /// thread of the runtime's pool.
+    pub(crate) fn admit(
+        &self,
+        tenant: &Tenant,
+        rights: CodeRights,
+        bundle: Arc<Bundle>,
+        signature: Option<&str>,
+        progress: &dyn Fn(CompileProgress),
+    ) -> Result<Arc<Bundle>, CodeError> {
+        if let Some(signature) = signature {
+            self.keys.check(&bundle, signature)?;
+        }
+        if signature.is_some() || rights.trusted {
+            return Ok(bundle);
+        }
+        let compiler = self.compiler.as_deref().ok_or_else(|| CodeError::NoCompiler { tenant: tenant.clone() })?;
+        check_sources(tenant, &bundle)?;
+        let digest = cache_digest(&bundle, compiler);
+        if let Some(code) = self.cached(&digest) {
+            return Ok(bundle.with_code(code)?);
+        }
+        let waiting = CompileProgress { stage: "wait for the compiler".into(), done: 0, total: 1 };
+        progress(waiting);
+        // The semaphore is never closed.
+        let _turn = tokio::runtime::Handle::current().block_on(self.turn.acquire()).ok();
+        // Another tenant may have sent the same bundle.
+        if let Some(code) = self.cached(&digest) {
+            return Ok(bundle.with_code(code)?);
+        }
+        tracing::info!(%tenant, bundle = bundle.digest(), "compiling the kernels of a bundle");
+        let code = compiler.recompile(&bundle, rights.limits, progress).map_err(CodeError::Compile)?;
+        self.keep(&digest, &code);
+        Ok(bundle.with_code(code)?)
+    }
+
+    /// Whether [`CodeGate::admit`] would compile code for a bundle that comes without a signature.
+    pub(crate) fn would_compile(&self, rights: CodeRights, bundle: &Bundle) -> bool {
+        let is_cached =
+            |compiler: &Arc<dyn CompilerService>| self.cache.path(&cache_digest(bundle, &**compiler)).exists();
+        !rights.trusted && self.compiler.as_ref().is_some_and(|compiler| !is_cached(compiler))
+    }
+
+    fn cached(&self, digest: &str) -> Option<Vec<TargetContents>> {
+        let decoded = decode_code(&self.cache.read(digest)?);
+        decoded.inspect_err(|reason| tracing::warn!(reason, "ignoring cached code")).ok()
+    }
+
+    /// A function runs without its cache file, so errors are only logged.
+    fn keep(&self, digest: &str, code: &[TargetContents]) {
+        let written = encode_code(code).and_then(|bytes| self.cache.write(digest, &bytes).map_err(|e| e.to_string()));
+        if let Err(reason) = written {
+            tracing::warn!(reason, folder = %self.cache.folder().display(), "cannot cache the code of a bundle");
+        }
+        self.cache.remove_unused();
+    }
+}
+
+/// What cached code is named by: everything that it is made from.
+fn cache_digest(bundle: &Bundle, compiler: &dyn CompilerService) -> String {
+    digest_of([bundle.digest().as_bytes(), compiler.identity().as_bytes(), b"fenced"])
+}
+
+/// Refuses a bundle of which no target can be compiled anew.
+fn check_sources(tenant: &Tenant, bundle: &Bundle) -> Result<(), CodeError> {
+    let has_source = |name: &str| bundle.target(name).is_some_and(|image| image.source.is_some());
+    if bundle.target_names().any(has_source) {
+        return Ok(());
+    }
+    let missing = match bundle.format() {
+        1 => "it is of format 1, which keeps none".into(),
+        _ => format!("for {}", bundle.target_names().collect::<Vec<_>>().join(", ")),
+    };
+    Err(CodeError::NoSource { tenant: tenant.clone(), missing })
+}

@@ -89,7 +89,7 @@ fn kernel(kernel: &KernelFacts) -> Result<(), Invalid> {
     {
         return Err(invalid(&kernel.name, "the preemption parameters must be the last parameters"));
     }
-    if kernel.leaves_silently && kernel.preempt_offset.is_none() {
+    if kernel.exits_unreported && kernel.preempt_offset.is_none() {
         return Err(invalid(&kernel.name, "`leaves_silently` is set, but it has no preemption parameters"));
     }
     if let Some(AmdFacts { vgprs, sgprs, agprs, wave_lanes, .. }) = kernel.amd

@@ -11,8 +11,8 @@
 //!
 //! # Invariants
 //!
-//! - Standard output has the result only; with `--json` it is one JSON value. Logs,
-//!   progress, notes and errors go to standard error.
+//! - Standard output has the result only; with `--json` it is one JSON value. Logs, progress, notes
+//!   and errors go to standard error.
 //! - A command that found a mistake of the user says which argument or file it is about, and exits
 //!   with 2 (`failure::users`).
 //! - A closed standard output ends the program without an error.

@@ -31,11 +31,11 @@ test-full: ## Everything that `test` samples: full models, three seeds, every ar
 mutants: ## Whether the scheduler's tests notice small changes to it (hours)
 	@export ATOLL_SETUP=test; $(SETUP) && tools/mutants.sh $(ARGS)
 
-bench: ## The figures of BENCHMARKS.md
-	@export ATOLL_SETUP=bench; $(SETUP) && cargo build --release --quiet -p atoll -p atoll-models $$ATOLL_BIN_FEATURES && tools/bench.sh
+bench: ## The figures of BENCHMARKS.md; ARGS=--save keeps them in docs/benchmarks
+	@export ATOLL_SETUP=bench; $(SETUP) && cargo build --release --quiet -p atoll -p atoll-models $$ATOLL_BIN_FEATURES && tools/bench.sh $(ARGS)
 
-docs: ## Build the guide, the reference and the internals as a book in target/book (mdBook)
-	@export ATOLL_SETUP=docs; $(SETUP) && mdbook build --dest-dir "$(CURDIR)/target/book" docs
+docs: ## Build the pages of the repository as a book in target/book (mdBook), and check its links
+	@export ATOLL_SETUP=docs; $(SETUP) && tools/book.py
 
 gpu-check: ## Pack what checks and measures Atoll on a machine with an NVIDIA GPU and its driver
 	@$(SETUP) && tools/gpu-check/pack.sh

@@ -58,9 +58,11 @@ if [ "${ATOLL_SETUP:-}" = test ] && ! command -v cargo-deny >/dev/null; then
     cargo install --quiet --debug --locked --root "$ATOLL_CACHE/tools" cargo-deny
 fi
 
-if [ "${ATOLL_SETUP:-}" = docs ] && ! command -v mdbook >/dev/null; then
-    say "building mdbook (two minutes, once)"
-    cargo install --quiet --debug --locked --root "$ATOLL_CACHE/tools" mdbook
+mdbook_version=0.5.4
+if [ "${ATOLL_SETUP:-}" = docs ] && [ "$(mdbook --version 2>/dev/null)" != "mdbook v$mdbook_version" ]; then
+    say "building mdbook $mdbook_version (two minutes, once)"
+    cargo install --quiet --debug --locked --root "$ATOLL_CACHE/tools" --no-default-features --features search \
+        mdbook@$mdbook_version
 fi
 
 # Peers of the kernel benchmark, for `make bench` alone; without them its columns stay empty.

@@ -1,9 +1,11 @@
 //! Random ONNX graphs, compiled and run on the host device, compared with ONNX Runtime.
 //!
-//! `tests/python/random_graphs.py` generates a graph and its results for each seed. A run has one
-//! batch of seeds, and further ones for `ATOLL_RANDOM_ONNX_SECONDS`; `ATOLL_SEED` is the first
-//! seed. Refused graphs are counted. A graph with a wrong result is reduced, and the smallest
-//! failing graph is kept in `ATOLL_RANDOM_ONNX_KEEP`, or in the folder for temporary files.
+//! `tests/python/random_graphs.py` makes a graph for each seed, with inputs and ONNX Runtime's
+//! results. A run tests one batch of seeds, starting at `ATOLL_SEED` (1 by default), and further
+//! batches until `ATOLL_RANDOM_ONNX_SECONDS` have passed. The importer may refuse a graph; the test
+//! prints how many it refused and why. If a graph gives a wrong result, the test removes parts of
+//! it as long as the result stays wrong, and keeps the smallest such graph in the folder
+//! `ATOLL_RANDOM_ONNX_KEEP`, or in the folder for temporary files.
 
 use anyhow::{Context, Result, ensure};
 use atoll_engine::EngineConfig;
@@ -14,7 +16,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Graphs that one process of Python makes.
+/// Number of graphs of a batch; one Python process makes them.
 const BATCH: u64 = 32;
 /// Largest difference of an element, relative to the largest element of its output.
 const TOLERANCE: f64 = 1e-3;

@@ -2,15 +2,16 @@
 
 use crate::control::Setup;
 use crate::functions::pack_grind;
+use crate::serve::atoll;
 use anyhow::{Context, Result, ensure};
 use atoll_client::{Call, Client, DataType, Deploy, Tensor};
 use atoll_core::Class;
 use atoll_tests::chaos::grind;
-use atoll_tests::{python, root};
+use atoll_tests::{python, root, skip};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -188,5 +189,29 @@ fn top_shows_activity_once_or_on_a_terminal() -> Result<()> {
     let output = setup.command(&["top"]).output()?;
     let told = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.code() == Some(2) && told.contains("not a terminal") && told.contains("--once"), "{told}");
+    Ok(())
+}
+
+#[test]
+fn progress_is_shown_in_the_foreground_of_a_terminal_only() -> Result<()> {
+    if Command::new("script").arg("--version").output().is_err() {
+        skip("`script` of util-linux, which runs a command on a terminal, is not installed");
+        return Ok(());
+    }
+    let setup = Setup::start(&[], "")?;
+    let shown = |line: &str| -> Result<String> {
+        let mut command = Command::new("script");
+        command.args(["--quiet", "--return", "--command", line, "/dev/null"]).stdin(Stdio::null());
+        let recorder = setup.command(&[]);
+        command.envs(recorder.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let output = command.env("TERM", "xterm").current_dir(setup.path("")).output()?;
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let record = format!("'{}' trace record --seconds 0.3 -o t.pftrace", atoll().display());
+    let foreground = shown(&record)?;
+    ensure!(foreground.contains("stop with Ctrl-C") && foreground.contains("requests"), "{foreground:?}");
+    let background = shown(&format!("bash -c \"set -m; {record} & wait \\$!\""))?;
+    ensure!(!background.contains("Ctrl-C") && background.contains("requests"), "{background:?}");
     Ok(())
 }

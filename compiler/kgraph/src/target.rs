@@ -141,8 +141,8 @@ pub struct KernelFacts {
     /// True if blocks that exit early do not set the evicted word and finished blocks do not set
     /// progress bytes, as in kernels that another tool made preemptible (REEF's). After an eviction
     /// it is unknown which blocks of such a launch ran.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub leaves_silently: bool,
+    #[serde(rename = "leaves_silently", default, skip_serializing_if = "std::ops::Not::not")]
+    pub exits_unreported: bool,
     /// Dynamic shared memory that the launch must request, in bytes.
     pub shared_bytes: u32,
     /// Bytes of scratch memory that a compute unit needs to run a block (host targets: values that
@@ -205,7 +205,7 @@ pub struct AmdFacts {
 impl KernelFacts {
     /// Whether its launches record which blocks ran, in an evicted word and a progress map.
     pub fn keeps_progress(&self) -> bool {
-        self.preempt_offset.is_some() && !self.leaves_silently
+        self.preempt_offset.is_some() && !self.exits_unreported
     }
 }
 

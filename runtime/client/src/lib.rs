@@ -28,6 +28,16 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # Invariants
+//!
+//! - A connection has at most one request in flight, and acts for the tenant that the daemon named
+//!   when it was opened.
+//! - Nothing is sent twice: a failed request is not repeated, and a lost connection is not opened
+//!   again.
+//! - An answer of another kind than requested is an error ([`ClientError::WrongAnswer`]).
+//! - Bytes that do not fit into a message go to the daemon in sealed memory files, which neither
+//!   side can change afterwards.
 
 mod call;
 mod client;

@@ -40,8 +40,8 @@ pub struct EngineHandle {
     shared: Arc<Shared>,
     /// Real-time submissions.
     urgent: Sender<Command>,
-    /// All other commands. The channel is unbounded, but its length is not: submissions hold a slot
-    /// in the queue of their function, and each caller has at most one other command in it.
+    /// All other commands. The channel itself has no bound. Its length has one, since a submission
+    /// holds a slot in the queue of its function, and each caller waits for its other commands.
     normal: Sender<Command>,
 }
 
@@ -106,9 +106,9 @@ impl Engine {
         self.handle.clone()
     }
 
-    /// Admits no more invocations, lets admitted ones run for [`EngineConfig::shutdown_grace`],
-    /// cancels the rest, and ends the thread. When this returns, every invocation has been
-    /// answered.
+    /// Stops the engine: rejects new invocations, lets admitted ones run for
+    /// [`EngineConfig::shutdown_grace`], cancels those that are left, and ends the thread. When
+    /// this returns, every invocation has been answered.
     pub fn shutdown(mut self) {
         self.close(self.shutdown_grace);
     }
@@ -236,7 +236,8 @@ impl EngineHandle {
         match self.admit(id, request, session, submitted) {
             Ok(submission) => {
                 let channel = if submission.class == Class::RealTime { &self.urgent } else { &self.normal };
-                // A failed send drops the reply, which answers by itself.
+                // If the engine has stopped, the send fails and drops the reply, which then answers
+                // with an error.
                 let _ = channel.send(Command::Submit(Box::new(submission), reply));
                 self.shared.doorbell.ring();
             }
@@ -245,8 +246,8 @@ impl EngineHandle {
         id
     }
 
-    /// Cancels an invocation. It is answered with [`InvokeError::Cancelled`] once nothing of it is
-    /// on the device, unless its result comes first.
+    /// Cancels an invocation. It is answered with [`InvokeError::Cancelled`] once none of its
+    /// launches is on the device, unless it finishes first.
     pub fn cancel(&self, id: InvocationId) {
         self.send(Command::Cancel(id));
     }

@@ -17,7 +17,7 @@ use crate::limits::{
 };
 use atoll_core::{LaunchId, Nanos, TaskId};
 use atoll_device::{ChunkEnd, ChunkRecord, Device};
-use atoll_trace::{ChunkOutcome, Cursor, FunctionName, Record, Ring, What};
+use atoll_trace::{ChunkOutcome, Cursor, EventKind, FunctionName, Record, Ring};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -85,17 +85,17 @@ impl Recorder {
     }
 
     /// Adds a record.
-    pub(crate) fn note(&mut self, at: Nanos, task: TaskId, function: Option<FunctionId>, what: What) {
-        if let What::Issued { launch, .. } = what {
+    pub(crate) fn note(&mut self, at: Nanos, task: TaskId, function: Option<FunctionId>, kind: EventKind) {
+        if let EventKind::Issued { launch, .. } = kind {
             let slot = self.slot(launch);
             self.issued[slot] = self.ring.end();
         }
-        self.ring.push(Record { at, task, function: function.map_or(Record::NO_FUNCTION, |id| id.0), what });
+        self.ring.push(Record { at, task, function: function.map_or(Record::NO_FUNCTION, |id| id.0), kind });
     }
 
     /// Adds a record with the current time.
-    pub(crate) fn note_now(&mut self, task: TaskId, function: Option<FunctionId>, what: What) {
-        self.note(clock::now(), task, function, what);
+    pub(crate) fn note_now(&mut self, task: TaskId, function: Option<FunctionId>, kind: EventKind) {
+        self.note(clock::now(), task, function, kind);
     }
 
     /// The records from a position on, or from now on.
@@ -136,7 +136,7 @@ impl Recorder {
             self.chunks_lost = self.chunks_lost.saturating_add(1);
             return;
         };
-        let what = What::Chunk {
+        let kind = EventKind::Chunk {
             unit: chunk.unit,
             launch: chunk.launch,
             first_block: chunk.first_block,
@@ -150,13 +150,13 @@ impl Recorder {
                 ChunkEnd::Interrupted => ChunkOutcome::Interrupted,
             },
         };
-        self.ring.push(Record { at: Nanos(chunk.began_ns), task, function, what });
+        self.ring.push(Record { at: Nanos(chunk.began_ns), task, function, kind });
     }
 
     /// The record of a recently issued launch.
     fn issued(&self, launch: LaunchId) -> Option<&Record> {
         let record = self.ring.get(self.issued[self.slot(launch)])?;
-        matches!(record.what, What::Issued { launch: found, .. } if found == launch).then_some(record)
+        matches!(record.kind, EventKind::Issued { launch: found, .. } if found == launch).then_some(record)
     }
 
     fn slot(&self, launch: LaunchId) -> usize {

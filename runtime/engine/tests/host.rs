@@ -9,7 +9,7 @@ use atoll_core::{LaunchEnd, Outcome};
 use atoll_device::Device;
 use atoll_device_host::{HostConfig, HostDevice};
 use atoll_engine::*;
-use atoll_trace::{Raise, Record, What};
+use atoll_trace::{EventKind, Raise, Record};
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -116,26 +116,31 @@ fn everything_is_recorded_once_and_agrees_with_the_counters() {
     read(&handle, &mut next, &mut records);
     let statistics = handle.statistics();
 
-    let count = |is: fn(&What) -> bool| records.iter().filter(|record| is(&record.what)).count() as u64;
-    assert_eq!(count(|what| matches!(what, What::Arrived { ready: true, .. })), 50);
-    assert_eq!(count(|what| matches!(what, What::Finished { outcome: Outcome::Complete, .. })), 50);
-    assert_eq!(count(|what| matches!(what, What::Issued { .. })), statistics.issued_launches);
-    assert_eq!(count(|what| matches!(what, What::Ended { end: LaunchEnd::Evicted, .. })), statistics.evicted_launches);
-    assert_eq!(count(|what| matches!(what, What::Raised { why: Raise::Preempted, .. })), statistics.preemptions);
+    let count = |is: fn(&EventKind) -> bool| records.iter().filter(|record| is(&record.kind)).count() as u64;
+    assert_eq!(count(|kind| matches!(kind, EventKind::Arrived { ready: true, .. })), 50);
+    assert_eq!(count(|kind| matches!(kind, EventKind::Finished { outcome: Outcome::Complete, .. })), 50);
+    assert_eq!(count(|kind| matches!(kind, EventKind::Issued { .. })), statistics.issued_launches);
+    assert_eq!(
+        count(|kind| matches!(kind, EventKind::Ended { end: LaunchEnd::Evicted, .. })),
+        statistics.evicted_launches
+    );
+    assert_eq!(count(|kind| matches!(kind, EventKind::Raised { why: Raise::Preempted, .. })), statistics.preemptions);
 
-    let decisions: Vec<_> = records.iter().filter(|record| !matches!(record.what, What::Chunk { .. })).collect();
+    let decisions: Vec<_> = records.iter().filter(|record| !matches!(record.kind, EventKind::Chunk { .. })).collect();
     assert!(decisions.windows(2).all(|pair| pair[0].at <= pair[1].at), "decisions are in order");
     let (mut ended, mut busy_ns) = (HashMap::new(), 0);
     for record in &records {
-        match record.what {
-            What::Ended { launch, started, ended: end, .. } => drop(ended.insert(launch, (record.task, started, end))),
-            What::Chunk { .. } => {}
+        match record.kind {
+            EventKind::Ended { launch, started, ended: end, .. } => {
+                drop(ended.insert(launch, (record.task, started, end)))
+            }
+            EventKind::Chunk { .. } => {}
             _ => assert!(record.function != Record::NO_FUNCTION, "{record:?}"),
         }
     }
     assert_eq!(ended.len() as u64, statistics.issued_launches, "every launch ends once");
     for record in &records {
-        if let What::Chunk { launch, ended: end, .. } = record.what {
+        if let EventKind::Chunk { launch, ended: end, .. } = record.kind {
             let (task, first, last) = ended[&launch];
             assert!(record.task == task && first <= record.at && end <= last, "a chunk lies within its launch");
             busy_ns += end.0 - record.at.0;

@@ -35,6 +35,22 @@
 //! which is the engine's.
 //!
 //! Start reading at [`ExecutorPool`], then `device` (daemon) and `serve` (executor).
+//!
+//! # Invariants
+//!
+//! - An executor runs the code of one domain, and maps the constants of that domain only. A device
+//!   with memory of its own has one executor, and one domain of executors.
+//! - Messages arrive in the order in which they were sent. Constants are sent before the modules
+//!   that read them.
+//! - An executor inherits no descriptors but its socket, and sends none to the daemon. It enters
+//!   its jail before it loads code.
+//! - Messages that wait, partial reports and printed text are bounded. An executor that exceeds a
+//!   bound is killed.
+//! - Only the supervisor's thread starts, kills and reaps executors. It ends with the process,
+//!   because the system kills an executor when the thread that started it ends.
+//! - The first reason for killing an executor is kept and is the one that is reported.
+//! - Memory of a lost domain is not used again: the domain gets new, zeroed memory under a new
+//!   number, and offsets with the old number are refused.
 
 mod channel;
 mod config;

@@ -320,10 +320,10 @@ impl SimDevice {
         self.watched.map(|(_, groups)| groups).unwrap_or_default()
     }
 
-    fn note(&mut self, launch: &SimLaunch, each: u64, group: &Group, ended: Nanos, was_cut: bool) {
+    fn note(&mut self, launch: &SimLaunch, each: u64, group: &Group, ended: Nanos, was_stopped: bool) {
         let (task, kernel, blocks) = (launch.task, Arc::clone(&launch.kernel), group.blocks);
         let parts = u64::from(blocks) * each;
-        self.keep(Occupying { task, kernel, blocks, parts, began: group.began, ended, was_cut, is_padding: false });
+        self.keep(Occupying { task, kernel, blocks, parts, began: group.began, ended, was_stopped, is_padding: false });
     }
 
     fn note_pad(&mut self, running: &RunningPad, ended: Nanos) {
@@ -337,7 +337,7 @@ impl SimDevice {
             parts,
             began: running.began,
             ended,
-            was_cut: false,
+            was_stopped: false,
             is_padding: true,
         });
     }

@@ -21,7 +21,7 @@ pub struct Occupied {
     /// When the blocks ended.
     pub ended: Nanos,
     /// Whether the blocks were stopped, to run again later.
-    pub was_cut: bool,
+    pub was_stopped: bool,
     /// Whether the blocks were padding of a real-time launch.
     pub is_padding: bool,
 }
@@ -36,7 +36,7 @@ pub(crate) struct Group {
     pub(crate) parts: u64,
     pub(crate) began: Nanos,
     pub(crate) ended: Nanos,
-    pub(crate) was_cut: bool,
+    pub(crate) was_stopped: bool,
     pub(crate) is_padding: bool,
 }
 
@@ -84,7 +84,7 @@ mod tests {
             parts,
             began: Nanos(began),
             ended: Nanos(ended),
-            was_cut: false,
+            was_stopped: false,
             is_padding: false,
         }
     }

@@ -53,8 +53,8 @@ pub struct Simulation<'a> {
     pub faults: Faults,
     /// The seed of all random numbers.
     pub seed: u64,
-    /// Measure as DISB does, which hides queueing: a client has one call at a time, only the last
-    /// of the calls that are due meanwhile is made, and latency counts from the actual start of a
+    /// Measure as DISB does, which hides queueing: a client has one call at a time; of the calls
+    /// that are due meanwhile, only the last one is made; latency counts from the actual start of a
     /// call.
     pub as_disb: bool,
 }
@@ -355,7 +355,7 @@ impl<'a> World<'a> {
 
     fn close_lane(&mut self, lane: LaneId) {
         let mut actions = Vec::new();
-        self.scheduler.close_lane(self.now, lane, &mut actions).expect("it is open until then");
+        self.scheduler.close_lane(self.now, lane, &mut actions).expect("the lane is closed once, at its time");
         self.carry_out_all(None, actions);
     }
 
@@ -369,7 +369,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Delivers all pending completions: at any wake-up the scheduler looks for all of them.
+    /// Passes all pending completions to the scheduler, which reads all of them at any wake-up.
     fn deliver_completions(&mut self) {
         self.wakeup_by = None;
         for ended in std::mem::take(&mut self.pending_completions) {
@@ -378,7 +378,7 @@ impl<'a> World<'a> {
     }
 
     fn launch_ended(&mut self, ended: &Ended) {
-        let task = self.launches.remove(&ended.launch).expect("the device ends what it was given");
+        let task = self.launches.remove(&ended.launch).expect("every launch that ends was submitted");
         self.preemptions.stopped_blocks += u64::from(ended.stopped_blocks);
         self.preemptions.wasted_ns += ended.wasted_ns;
         if let Some(began) = ended.began
@@ -391,7 +391,8 @@ impl<'a> World<'a> {
         }
         for call in self.calls.values_mut().filter(|call| !call.evicting.is_empty()) {
             if call.evicting.remove(&ended.launch) && call.evicting.is_empty() {
-                // The launch may have ended, unreported, before it was evicted.
+                // The launch may have ended before it was evicted, with its completion still
+                // pending.
                 self.preemptions.drains.push(ended.at.0.saturating_sub(call.arrived.0));
             }
         }
@@ -402,7 +403,8 @@ impl<'a> World<'a> {
         self.notify_for(None, event);
     }
 
-    /// Notifies the scheduler, possibly on behalf of a call, and carries out the resulting actions.
+    /// Passes an event to the scheduler and carries out the resulting actions. If the event is the
+    /// arrival of a call, that call is `caller`: preemptions are counted as its own.
     fn notify_for(&mut self, caller: Option<TaskId>, event: Event) {
         self.deliver_completions();
         let mut actions = Vec::new();
@@ -473,8 +475,9 @@ impl<'a> World<'a> {
         if std::mem::take(&mut caller.is_late) {
             self.late.push(call.client);
         }
-        // A client whose call was rejected does not call again at once: that would loop forever. A
-        // client that died, or whose kernel the device ended, calls again.
+        // A client whose call was rejected does not call again: it would be rejected again at the
+        // same time, without end. A client that died, or whose kernel the device ended, calls
+        // again.
         let calls_again = matches!(outcome, Outcome::Complete | Outcome::Cancelled | Outcome::Failed);
         if self.simulation.workload.clients[call.client].load == Load::Continuous && calls_again {
             self.due.push(Reverse((answered, call.client)));

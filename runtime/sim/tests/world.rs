@@ -91,7 +91,7 @@ fn what_is_watched_is_what_was_in_use() {
         assert!((share - report.utilisation).abs() < 1e-6, "{}: {share} of {}", policy, report.utilisation);
         let top = occupied.iter().flat_map(|group| &group.units).map(|piece| piece.end).fold(0.0, f64::max);
         assert!(top <= f64::from(mi50().compute_units) + 1e-9, "{}: blocks on compute unit {top}", policy);
-        let cut = occupied.iter().filter(|group| group.was_cut).map(|group| u64::from(group.blocks)).sum::<u64>();
+        let cut = occupied.iter().filter(|group| group.was_stopped).map(|group| u64::from(group.blocks)).sum::<u64>();
         assert_eq!(cut, report.preemption.reexecuted_blocks, "{}", policy);
         assert_eq!(occupied.iter().any(|group| group.is_padding), report.padded_launches > 0, "{}", policy);
 

@@ -5,7 +5,7 @@
 #![expect(clippy::print_stdout, reason = "a bench prints its figures")]
 
 use atoll_core::{Epoch, LaunchId, Nanos, QueueId, TaskId};
-use atoll_trace::{Record, Ring, What};
+use atoll_trace::{EventKind, Record, Ring};
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -13,8 +13,8 @@ const TIMES: u64 = 10_000_000;
 const ROUNDS: usize = 9;
 
 fn record(at: Nanos, number: u64) -> Record {
-    let what = What::Issued { launch: LaunchId(number), node: 1, queue: QueueId(1), epoch: Epoch(0) };
-    Record { at, task: TaskId(number / 64), function: 3, what }
+    let kind = EventKind::Issued { launch: LaunchId(number), node: 1, queue: QueueId(1), epoch: Epoch(0) };
+    Record { at, task: TaskId(number / 64), function: 3, kind }
 }
 
 /// Nanoseconds per call of `once`, in the round with the least interference.

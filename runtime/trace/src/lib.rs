@@ -22,6 +22,6 @@ mod record;
 mod ring;
 mod timeline;
 
-pub use record::{ChunkOutcome, RECORD_WORDS, Raise, Record, What};
+pub use record::{ChunkOutcome, EventKind, RECORD_WORDS, Raise, Record};
 pub use ring::{Cursor, Ring};
 pub use timeline::{FunctionName, Group, Mark, Slice, Timeline, Track, Value};

@@ -15,12 +15,12 @@ pub struct Record {
     /// The engine's number of the function, or [`Record::NO_FUNCTION`].
     pub function: u64,
     /// The kind of event and its details.
-    pub what: What,
+    pub kind: EventKind,
 }
 
 /// The kind of an event and its details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum EventKind {
     /// A task arrived.
     Arrived {
         /// Its class.
@@ -169,7 +169,7 @@ const CHUNK_OUTCOMES: [ChunkOutcome; 5] = [
     ChunkOutcome::Interrupted,
 ];
 
-/// The encoded form of [`What`]: a record without its time, task and function.
+/// The encoded form of [`EventKind`]: a record without its time, task and function.
 struct Words {
     kind: u8,
     small: u8,
@@ -216,7 +216,7 @@ impl Record {
 
     /// Encodes the record as words.
     pub fn to_words(&self) -> [u64; RECORD_WORDS] {
-        let Words { kind, small, queue, number, rest } = self.what.words();
+        let Words { kind, small, queue, number, rest } = self.kind.words();
         let head = u64::from(kind) | u64::from(small) << 8 | u64::from(queue) << 16 | u64::from(number) << 32;
         [self.at.0, self.task.0, self.function, head, rest[0], rest[1], rest[2], rest[3]]
     }
@@ -231,75 +231,77 @@ impl Record {
             number: (head >> 32) as u32,
             rest,
         };
-        Some(Record { at: Nanos(at), task: TaskId(task), function, what: What::from_words(&words)? })
+        Some(Record { at: Nanos(at), task: TaskId(task), function, kind: EventKind::from_words(&words)? })
     }
 }
 
-impl What {
+impl EventKind {
     fn words(&self) -> Words {
         match *self {
-            What::Arrived { class, ready } => {
+            EventKind::Arrived { class, ready } => {
                 Words::of(0).small(u8::from(class == Class::BestEffort) | u8::from(ready) << 1)
             }
-            What::Ready => Words::of(1),
-            What::Unready => Words::of(2),
-            What::Preparing => Words::of(3),
-            What::Prepared => Words::of(4),
-            What::Issued { launch, node, queue, epoch } => {
+            EventKind::Ready => Words::of(1),
+            EventKind::Unready => Words::of(2),
+            EventKind::Preparing => Words::of(3),
+            EventKind::Prepared => Words::of(4),
+            EventKind::Issued { launch, node, queue, epoch } => {
                 Words::of(5).queue(queue).number(node).rest([launch.0, epoch.0.into()])
             }
-            What::Ended { launch, node, queue, started, ended, end } => {
+            EventKind::Ended { launch, node, queue, started, ended, end } => {
                 Words::of(6).small(code(&ENDS, &end)).queue(queue).number(node).rest([launch.0, started.0, ended.0])
             }
-            What::Raised { epoch, why } => Words::of(7).small(u8::from(why == Raise::Over)).number(epoch.0),
-            What::Padded { step, first, blocks } => Words::of(8).number(step).rest([first.into(), blocks.into()]),
-            What::Aborting { launch, queue } => Words::of(9).queue(queue).rest([launch.0]),
-            What::Hung { launch } => Words::of(10).rest([launch.0]),
-            What::HostStep { step } => Words::of(11).number(step),
-            What::HostStepDone => Words::of(12),
-            What::Cancelled => Words::of(13),
-            What::Failed => Words::of(14),
-            What::Finished { outcome, preemptions } => {
+            EventKind::Raised { epoch, why } => Words::of(7).small(u8::from(why == Raise::Over)).number(epoch.0),
+            EventKind::Padded { step, first, blocks } => Words::of(8).number(step).rest([first.into(), blocks.into()]),
+            EventKind::Aborting { launch, queue } => Words::of(9).queue(queue).rest([launch.0]),
+            EventKind::Hung { launch } => Words::of(10).rest([launch.0]),
+            EventKind::HostStep { step } => Words::of(11).number(step),
+            EventKind::HostStepDone => Words::of(12),
+            EventKind::Cancelled => Words::of(13),
+            EventKind::Failed => Words::of(14),
+            EventKind::Finished { outcome, preemptions } => {
                 Words::of(15).small(code(&OUTCOMES, &outcome)).number(preemptions)
             }
-            What::DeviceLost => Words::of(16),
-            What::Chunk { unit, launch, first_block, blocks, ended, end } => Words::of(17)
+            EventKind::DeviceLost => Words::of(16),
+            EventKind::Chunk { unit, launch, first_block, blocks, ended, end } => Words::of(17)
                 .small(code(&CHUNK_OUTCOMES, &end))
                 .number(unit)
                 .rest([launch.0, first_block, blocks.into(), ended.0]),
         }
     }
 
-    fn from_words(words: &Words) -> Option<What> {
+    fn from_words(words: &Words) -> Option<EventKind> {
         let &Words { kind, small, queue, number, rest } = words;
         let (launch, queue) = (LaunchId(rest[0]), QueueId(queue.into()));
         Some(match kind {
-            0 => What::Arrived {
+            0 => EventKind::Arrived {
                 class: if small & 1 == 0 { Class::RealTime } else { Class::BestEffort },
                 ready: small & 2 != 0,
             },
-            1 => What::Ready,
-            2 => What::Unready,
-            3 => What::Preparing,
-            4 => What::Prepared,
-            5 => What::Issued { launch, node: number, queue, epoch: Epoch(rest[1] as u32) },
+            1 => EventKind::Ready,
+            2 => EventKind::Unready,
+            3 => EventKind::Preparing,
+            4 => EventKind::Prepared,
+            5 => EventKind::Issued { launch, node: number, queue, epoch: Epoch(rest[1] as u32) },
             6 => {
                 let end = *ENDS.get(usize::from(small))?;
-                What::Ended { launch, node: number, queue, started: Nanos(rest[1]), ended: Nanos(rest[2]), end }
+                EventKind::Ended { launch, node: number, queue, started: Nanos(rest[1]), ended: Nanos(rest[2]), end }
             }
-            7 => What::Raised { epoch: Epoch(number), why: if small == 0 { Raise::Preempted } else { Raise::Over } },
-            8 => What::Padded { step: number, first: rest[0] as u32, blocks: rest[1] as u32 },
-            9 => What::Aborting { launch, queue },
-            10 => What::Hung { launch },
-            11 => What::HostStep { step: number },
-            12 => What::HostStepDone,
-            13 => What::Cancelled,
-            14 => What::Failed,
-            15 => What::Finished { outcome: *OUTCOMES.get(usize::from(small))?, preemptions: number },
-            16 => What::DeviceLost,
+            7 => {
+                EventKind::Raised { epoch: Epoch(number), why: if small == 0 { Raise::Preempted } else { Raise::Over } }
+            }
+            8 => EventKind::Padded { step: number, first: rest[0] as u32, blocks: rest[1] as u32 },
+            9 => EventKind::Aborting { launch, queue },
+            10 => EventKind::Hung { launch },
+            11 => EventKind::HostStep { step: number },
+            12 => EventKind::HostStepDone,
+            13 => EventKind::Cancelled,
+            14 => EventKind::Failed,
+            15 => EventKind::Finished { outcome: *OUTCOMES.get(usize::from(small))?, preemptions: number },
+            16 => EventKind::DeviceLost,
             17 => {
                 let end = *CHUNK_OUTCOMES.get(usize::from(small))?;
-                What::Chunk {
+                EventKind::Chunk {
                     unit: number,
                     launch,
                     first_block: rest[1],
@@ -320,31 +322,32 @@ mod tests {
     use super::*;
 
     /// One event of each kind, with large values, so that a truncated field is noticed.
-    pub(crate) fn every_kind() -> Vec<What> {
+    pub(crate) fn every_kind() -> Vec<EventKind> {
         let (launch, queue, epoch) = (LaunchId(u64::MAX - 7), QueueId(31), Epoch(u32::MAX));
         let (node, started, ended) = (u32::MAX - 1, Nanos(u64::MAX - 2), Nanos(u64::MAX - 3));
         let mut kinds = vec![
-            What::Ready,
-            What::Unready,
-            What::Preparing,
-            What::Prepared,
-            What::Issued { launch, node, queue, epoch },
-            What::Padded { step: 9, first: u32::MAX, blocks: 8 },
-            What::Aborting { launch, queue },
-            What::Hung { launch },
-            What::HostStep { step: 1 << 20 },
-            What::HostStepDone,
-            What::Cancelled,
-            What::Failed,
-            What::DeviceLost,
+            EventKind::Ready,
+            EventKind::Unready,
+            EventKind::Preparing,
+            EventKind::Prepared,
+            EventKind::Issued { launch, node, queue, epoch },
+            EventKind::Padded { step: 9, first: u32::MAX, blocks: 8 },
+            EventKind::Aborting { launch, queue },
+            EventKind::Hung { launch },
+            EventKind::HostStep { step: 1 << 20 },
+            EventKind::HostStepDone,
+            EventKind::Cancelled,
+            EventKind::Failed,
+            EventKind::DeviceLost,
         ];
         kinds.extend(
-            [Class::RealTime, Class::BestEffort].map(|class| What::Arrived { class, ready: class == Class::RealTime }),
+            [Class::RealTime, Class::BestEffort]
+                .map(|class| EventKind::Arrived { class, ready: class == Class::RealTime }),
         );
-        kinds.extend(ENDS.map(|end| What::Ended { launch, node, queue, started, ended, end }));
-        kinds.extend([Raise::Preempted, Raise::Over].map(|why| What::Raised { epoch, why }));
-        kinds.extend(OUTCOMES.map(|outcome| What::Finished { outcome, preemptions: 3 }));
-        kinds.extend(CHUNK_OUTCOMES.map(|end| What::Chunk {
+        kinds.extend(ENDS.map(|end| EventKind::Ended { launch, node, queue, started, ended, end }));
+        kinds.extend([Raise::Preempted, Raise::Over].map(|why| EventKind::Raised { epoch, why }));
+        kinds.extend(OUTCOMES.map(|outcome| EventKind::Finished { outcome, preemptions: 3 }));
+        kinds.extend(CHUNK_OUTCOMES.map(|end| EventKind::Chunk {
             unit: 511,
             launch,
             first_block: 1 << 40,
@@ -357,8 +360,8 @@ mod tests {
 
     #[test]
     fn records_survive_as_words() {
-        for what in every_kind() {
-            let record = Record { at: Nanos(1), task: TaskId(2), function: 3, what };
+        for kind in every_kind() {
+            let record = Record { at: Nanos(1), task: TaskId(2), function: 3, kind };
             assert_eq!(Record::from_words(&record.to_words()), Some(record));
         }
     }

@@ -64,12 +64,13 @@ impl Ring {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::What;
+    use crate::record::EventKind;
     use atoll_core::{Nanos, TaskId};
 
     fn filled(count: u64) -> Ring {
         let mut ring = Ring::new(8);
-        (0..count).for_each(|at| ring.push(Record { at: Nanos(at), task: TaskId(0), function: 0, what: What::Ready }));
+        (0..count)
+            .for_each(|at| ring.push(Record { at: Nanos(at), task: TaskId(0), function: 0, kind: EventKind::Ready }));
         ring
     }
 

@@ -2,7 +2,7 @@
 //! the daemon has promised.
 
 use atoll_client::{Digest, RefusalKind};
-use atoll_tests::chaos::{Outcome, Role, What};
+use atoll_tests::chaos::{Outcome, Request, Role};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is known about an object or a function after the last request that changed it.
@@ -16,7 +16,7 @@ pub(super) enum Promise {
 
 /// One request.
 pub(super) struct Entry {
-    pub(super) what: What,
+    pub(super) request: Request,
     /// Its outcome; `None` if the client was killed before.
     pub(super) outcome: Option<Outcome>,
 }
@@ -88,7 +88,7 @@ impl Books {
                 let (tenant, role) = (&turn.tenant, turn.role);
                 self.complaints.push(format!(
                     "{tenant} ({role:?}, generations {:?}), {:?}: {complaint}",
-                    turn.generations, entry.what
+                    turn.generations, entry.request
                 ));
             }
             self.count(turn, entry);
@@ -133,7 +133,7 @@ impl Books {
 
     fn count(&mut self, turn: &Turn, entry: &Entry) {
         *self.outcomes.entry(label(entry.outcome.as_ref())).or_default() += 1;
-        let What::Run { functions, .. } = entry.what else { return };
+        let Request::Run { functions, .. } = entry.request else { return };
         let calls = self.calls.entry((turn.last_generation(), turn.tenant.clone())).or_default();
         match &entry.outcome {
             Some(Outcome::Right) if turn.is_undisturbed() => calls.right += u64::from(functions),
@@ -143,12 +143,12 @@ impl Books {
     }
 
     fn promise(&mut self, turn: &Turn, entry: &Entry) {
-        let (name, is_wanted) = match &entry.what {
-            What::Put(digest) | What::Run { keep: Some(digest), .. } => (Named::Object(*digest), true),
-            What::Drop(digest) => (Named::Object(*digest), false),
-            What::Deploy(name) => (Named::Function(name.clone()), true),
-            What::Remove(name) => (Named::Function(name.clone()), false),
-            What::Run { keep: None, .. } | What::Get(_) => return,
+        let (name, is_wanted) = match &entry.request {
+            Request::Put(digest) | Request::Run { keep: Some(digest), .. } => (Named::Object(*digest), true),
+            Request::Drop(digest) => (Named::Object(*digest), false),
+            Request::Deploy(name) => (Named::Function(name.clone()), true),
+            Request::Remove(name) => (Named::Function(name.clone()), false),
+            Request::Run { keep: None, .. } | Request::Get(_) => return,
         };
         let promise = match entry.outcome {
             Some(Outcome::Right) => is_wanted.then_some(Promise::Kept(turn.salt)),

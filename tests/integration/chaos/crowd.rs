@@ -261,9 +261,9 @@ fn listen(member: &Member, shared: &Shared, lines: &mut impl BufRead, entries: &
             return Ok(false);
         }
         match (serde_json::from_str(&text)?, open) {
-            (Line::Asks(number, what), None) => {
+            (Line::Asks(number, request), None) => {
                 open = Some((number, shared.disturbances.load(SeqCst)));
-                entries.push(Entry { what, outcome: None });
+                entries.push(Entry { request, outcome: None });
             }
             (Line::Ended(number, outcome, took_us), Some((asked, disturbances))) if number == asked => {
                 open = None;

@@ -11,6 +11,9 @@ use std::path::{Component, Path, PathBuf};
 /// Files whose texts name pages that are made when a test runs.
 const EXCEPT: [&str; 3] = ["tests/integration/tidy", "tests/integration/reference", "tests/integration/console"];
 
+/// Endings of the files that are read.
+const SOURCES: [&str; 11] = [".rs", ".py", ".sh", ".toml", ".md", ".c", ".cpp", ".cu", ".h", ".mix", "Makefile"];
+
 const REMEDY: &str = "Name a page of the repository, or say what the page says.";
 
 #[test]
@@ -44,7 +47,7 @@ fn links_of_markdown_resolve() -> Result<()> {
 fn files_name_documents_that_exist() -> Result<()> {
     let page = Regex::new(r"[A-Za-z0-9_./:-]*[A-Za-z0-9_-]\.md\b")?;
     let mut offences = Vec::new();
-    for file in text_files(&[".rs", ".py", ".sh", ".toml", ".md", "Makefile"])? {
+    for file in text_files(&SOURCES)? {
         if EXCEPT.iter().any(|path| file.path.starts_with(path)) {
             continue;
         }
@@ -67,7 +70,7 @@ fn no_file_cites_the_design_by_number() -> Result<()> {
     // A line break with the marks of a comment may stand between the two words.
     let cited = Regex::new(r"(?i)\bdesign(?:'s)?(?:\s|//[/!]?|#)+D\d+\b|\(D\d{1,2}\)|\bD\d{1,2} of the design")?;
     let mut offences = Vec::new();
-    for file in text_files(&[".rs", ".py", ".sh", ".toml", ".md", "Makefile"])? {
+    for file in text_files(&SOURCES)? {
         if EXCEPT.iter().any(|path| file.path.starts_with(path)) {
             continue;
         }

@@ -4,7 +4,7 @@
 //! a wrong answer.
 
 use super::grind::{bytes, grind, table};
-use super::{Line, Orders, Outcome, Role, What};
+use super::{Line, Orders, Outcome, Request, Role};
 use crate::http;
 use atoll_client::{Call, Class, Client, ClientError, DataType, Deploy, Digest, RefusalKind, Tensor};
 use atoll_core::rng::Rng;
@@ -99,7 +99,7 @@ impl Process {
                 self.make_request()?;
             }
             if std::mem::take(&mut self.has_extra) {
-                self.ask(What::Remove(EXTRA.into()), |this| Ok(this.client()?.remove_function(EXTRA)?))?;
+                self.ask(Request::Remove(EXTRA.into()), |this| Ok(this.client()?.remove_function(EXTRA)?))?;
             }
             // Between turns, the daemon keeps only objects of this client.
             self.client = None;
@@ -139,10 +139,10 @@ impl Process {
     }
 
     /// Reports the request, makes it, and reports its outcome.
-    fn ask(&mut self, what: What, ask: impl FnOnce(&mut Process) -> Result<(), Failure>) -> io::Result<bool> {
+    fn ask(&mut self, request: Request, ask: impl FnOnce(&mut Process) -> Result<(), Failure>) -> io::Result<bool> {
         self.requests += 1;
         let number = self.requests;
-        say(&Line::Asks(number, what))?;
+        say(&Line::Asks(number, request))?;
         let begin = Instant::now();
         let outcome = ask(self).map_or_else(Outcome::from, |()| Outcome::Right);
         let (is_right, is_lost) = (outcome == Outcome::Right, matches!(outcome, Outcome::Lost(_)));
@@ -184,7 +184,7 @@ impl Process {
         let expected = (0..functions).fold(x.clone(), |x, _| grind(&x, &self.table, times));
         let expected = Tensor { datatype: DataType::Uint32, shape: vec![count as i64], bytes: bytes(&expected) };
         let digest = keep.map(|()| Digest::of(&expected.bytes));
-        let kept = self.ask(What::Run { functions, keep: digest }, |this| {
+        let kept = self.ask(Request::Run { functions, keep: digest }, |this| {
             let mut call = Call::of("grind").input("x", vector(&x)).input("times", vector(&[times]));
             for _ in 1..functions {
                 call = call.then("grind").take("x", "y").input("times", vector(&[times]));
@@ -212,7 +212,7 @@ impl Process {
         let length = 16 + self.rng.below(30_000) as usize;
         let tensor = vector(&self.numbers(length));
         let digest = Digest::of(&tensor.bytes);
-        let is_kept = self.ask(What::Put(digest), |this| match this.client()?.put(&tensor, None)? {
+        let is_kept = self.ask(Request::Put(digest), |this| match this.client()?.put(&tensor, None)? {
             found if found == digest => Ok(()),
             found => Err(Failure::Wrong(format!("it was kept as {found}"))),
         })?;
@@ -227,22 +227,22 @@ impl Process {
         let index = self.rng.below(self.kept.len() as u64) as usize;
         if self.kept.len() >= KEPT_MAX {
             let digest = self.kept.swap_remove(index);
-            return self.ask(What::Drop(digest), |this| Ok(this.client()?.remove_object(digest)?)).map(drop);
+            return self.ask(Request::Drop(digest), |this| Ok(this.client()?.remove_object(digest)?)).map(drop);
         }
         let digest = self.kept[index];
         let look = |this: &mut Process| match Digest::of(&this.client()?.get(digest)?.bytes) {
             found if found == digest => Ok(()),
             found => Err(Failure::Wrong(format!("object {digest} holds what {found} should"))),
         };
-        self.ask(What::Get(digest), look).map(drop)
+        self.ask(Request::Get(digest), look).map(drop)
     }
 
     fn come_and_go(&mut self) -> io::Result<()> {
         let is_done = if self.has_extra {
-            self.ask(What::Remove(EXTRA.into()), |this| Ok(this.client()?.remove_function(EXTRA)?))?
+            self.ask(Request::Remove(EXTRA.into()), |this| Ok(this.client()?.remove_function(EXTRA)?))?
         } else {
             let how = Deploy { name: Some(EXTRA.into()), ..Deploy::default() };
-            self.ask(What::Deploy(EXTRA.into()), |this| {
+            self.ask(Request::Deploy(EXTRA.into()), |this| {
                 let bundle = this.orders.bundle.clone();
                 Ok(this.client()?.deploy(&bundle, &how).map(drop)?)
             })?
@@ -257,7 +257,7 @@ impl Process {
         let call = Call::of("faulty").input("mode", vector(&[mode]));
         let is_hurried = u64::from(mode) == FAULTS && !self.rng.one_in(8);
         let call = if is_hurried { call.deadline(deadline) } else { call };
-        self.ask(What::Run { functions: 1, keep: None }, |this| {
+        self.ask(Request::Run { functions: 1, keep: None }, |this| {
             let answer = this.client()?.invoke(call)?;
             let expected = bytes(&(1..=64).collect::<Vec<u32>>());
             if mode == 0 && answer.tensor("out")?.bytes == expected {
@@ -274,7 +274,7 @@ impl Process {
         let distance = if self.rng.one_in(2) { distance } else { distance.wrapping_neg() };
         let place = Tensor { datatype: DataType::Uint64, shape: vec![1], bytes: distance.to_le_bytes().into() };
         let call = Call::of("wild").input("where", place).deadline(Duration::from_secs(5));
-        self.ask(What::Run { functions: 1, keep: None }, |this| Ok(this.client()?.invoke(call).map(drop)?)).map(drop)
+        self.ask(Request::Run { functions: 1, keep: None }, |this| Ok(this.client()?.invoke(call).map(drop)?)).map(drop)
     }
 
     fn ask_the_web(&mut self) -> io::Result<()> {
@@ -295,7 +295,7 @@ impl Process {
     }
 
     fn infer(&mut self, model: &str, inputs: &str, outputs: &str) -> io::Result<()> {
-        self.ask(What::Run { functions: 1, keep: None }, |this| {
+        self.ask(Request::Run { functions: 1, keep: None }, |this| {
             let addresses = std::fs::read_to_string(&this.orders.addresses)?;
             let address = addresses
                 .lines()

@@ -60,7 +60,7 @@ pub struct Orders {
 /// A request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum What {
+pub enum Request {
     /// Run this many functions, one after the other; the last result may be stored as an object.
     Run {
         /// Number of functions.
@@ -99,7 +99,7 @@ pub enum Outcome {
 #[serde(rename_all = "kebab-case")]
 pub enum Line {
     /// It is about to make this request.
-    Asks(u64, What),
+    Asks(u64, Request),
     /// The request has ended, after this many microseconds.
     Ended(u64, Outcome, u64),
     /// All requests of the turn have ended.

@@ -416,3 +416,54 @@ fn policies_are_compared_on_a_simulated_device() {
         assert!(code == 2 && message.contains(expected), "{more:?}: {code}: {message}");
     }
 }
+
+/// `atoll bench residency zipf` with more arguments, in a folder.
+fn bench_in(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_atoll"));
+    command.args(["bench", "residency"]).args(arguments).arg("zipf").current_dir(folder).output().unwrap()
+}
+
+#[test]
+fn results_are_saved_by_day_and_commit() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let outside = bench_in(root, &["--save"]);
+    let message = String::from_utf8_lossy(&outside.stderr).into_owned();
+    assert!(outside.status.code() == Some(2) && message.contains("name a folder with --save=DIR"), "{message}");
+
+    let git = |arguments: &[&str]| {
+        let who = ["-c", "user.name=a", "-c", "user.email=a@example.com"];
+        stdout(&Command::new("git").args(who).args(arguments).current_dir(root).output().unwrap())
+    };
+    git(&["init", "--quiet"]);
+    git(&["commit", "--quiet", "--allow-empty", "--message", "first"]);
+    let commit = git(&["rev-parse", "--short=7", "HEAD"]).trim().to_owned();
+    std::fs::create_dir_all(root.join("docs/benchmarks")).unwrap();
+    std::fs::create_dir(root.join("src")).unwrap();
+    let table = stdout(&bench_in(&root.join("src"), &["--save"]));
+    std::fs::write(root.join("src/new.rs"), "").unwrap();
+    let json = stdout(&bench_in(root, &["--json", "--save", "--json-file", "zipf.json"]));
+    assert_eq!(std::fs::read_to_string(root.join("zipf.json")).unwrap(), json);
+
+    let pages: Vec<_> = std::fs::read_dir(root.join("docs/benchmarks")).unwrap().map(|e| e.unwrap().path()).collect();
+    // Two pages if midnight passed between the two commands.
+    let page: String = pages.iter().map(|page| std::fs::read_to_string(page).unwrap()).collect();
+    for path in &pages {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        assert!(name.starts_with("20") && name.ends_with(&format!("-{commit}.md")), "{name}");
+    }
+    let sections: Vec<&str> = page.split("\n## ").skip(1).collect();
+    let [first, second] = sections[..] else { panic!("{page}") };
+    assert!(first.contains("```sh\natoll bench residency --save zipf\n```"), "{first}");
+    assert!(first.contains(&format!("- commit checked out: {commit}, no changes in the working tree\n")), "{first}");
+    assert!(second.contains(&format!("- commit checked out: {commit}, and changes in the working tree\n")), "{second}");
+    for section in sections {
+        assert!(section.contains(&format!("```text\n{}\n```", table.trim_end())), "{section}");
+        assert!(section.contains(&format!("```json\n{}\n```", json.trim_end())), "{section}");
+    }
+
+    let elsewhere = root.join("a/b");
+    stdout(&bench_in(Path::new("/"), &[&format!("--save={}", elsewhere.display())]));
+    let page = std::fs::read_dir(elsewhere).unwrap().next().unwrap().unwrap().path();
+    assert!(std::fs::read_to_string(page).unwrap().contains("- commit checked out: not known"));
+}

@@ -42,6 +42,7 @@ mod with {
     use super::{Arc, CompilerService, DeviceName, ModelOptions, Path, Result, SizeRanges};
     use crate::cache;
     use crate::failure::OrUserError;
+    use crate::output::progress;
     use crate::{profiler, recompiler};
     use anyhow::Context;
     use atoll_engine::{PaddingModule, PaddingService};
@@ -160,8 +161,8 @@ mod with {
         /// The progress bar of a compilation.
         pub fn new(model: &Path) -> ProgressBars {
             let style = ProgressStyle::with_template("{prefix} [{bar:24}] {pos}/{len} {msg} {elapsed}");
-            let bar = ProgressBar::new(0)
-                .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
+            let bar =
+                progress(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
             bar.set_prefix(model.file_name().unwrap_or_default().to_string_lossy().into_owned());
             ProgressBars { bar }
         }

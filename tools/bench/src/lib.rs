@@ -3,8 +3,8 @@
 //!
 //! [`commands`] has one file per measurement. The other modules are shared helpers: starting an
 //! engine from flags ([`engine`]), opening and invoking a model ([`artifact`], [`invoker`]), inputs
-//! and outputs ([`tensors`], [`npy`]), printing and drawing ([`output`], [`drawing`]), and errors
-//! ([`failure`]).
+//! and outputs ([`tensors`], [`npy`]), printing and drawing ([`output`], [`drawing`]), errors
+//! ([`failure`]), and printing and saving the results of measurements (`report`, `record`).
 //!
 //! Not here: the command line as a whole, and commands that do not measure. Both are in
 //! `tools/atoll`, which uses this crate.
@@ -15,7 +15,8 @@
 //!
 //! - Compared variants run alternately, in the same process or on the same machine, so that
 //!   disturbances affect all of them.
-//! - Every measurement can be printed as JSON; names of JSON fields end in their units.
+//! - A measurement returns its result as text and as JSON. Only `report` prints and saves it. Names
+//!   of JSON fields end in their units.
 
 pub mod artifact;
 pub mod cache;
@@ -32,8 +33,10 @@ pub mod npy;
 pub mod output;
 pub mod profiler;
 pub mod random;
+mod record;
 #[cfg(feature = "compiler")]
 pub mod recompiler;
+mod report;
 pub mod samples;
 pub mod symbols;
 pub mod tensors;

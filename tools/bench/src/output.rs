@@ -3,11 +3,13 @@
 pub use atoll_server::parse_bytes;
 
 use crate::failure::user_error;
-use anyhow::{Context, Result};
+use anyhow::Result;
+use indicatif::{ProgressBar, ProgressDrawTarget};
+use rustix::process::getpgrp;
+use rustix::termios::tcgetpgrp;
 use serde::Serialize;
 use std::fmt::Display;
 use std::io::{self, Write};
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// Prints text to standard output.
@@ -24,27 +26,16 @@ pub fn print_json(value: &impl Serialize) -> Result<()> {
     Ok(print(&text)?)
 }
 
-/// Flags for the output of measurements.
-#[derive(Debug, clap::Args)]
-pub struct ReportArgs {
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-
-    /// Also write the JSON to a file
-    #[arg(long, value_name = "FILE.json")]
-    save: Option<PathBuf>,
+/// A progress bar on standard error; hidden if that is no terminal, or if this process does not run
+/// in the terminal's foreground, where it would write over the shell's prompt.
+pub fn progress(length: u64) -> ProgressBar {
+    let target = if is_in_foreground() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    ProgressBar::with_draw_target(Some(length), target)
 }
 
-impl ReportArgs {
-    /// Prints a report, and saves it if requested.
-    pub fn show<R: Serialize>(&self, report: &R, text: impl FnOnce(&R) -> String) -> Result<()> {
-        if let Some(path) = &self.save {
-            let text = serde_json::to_string_pretty(report)?;
-            std::fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))?;
-        }
-        if self.json { print_json(report) } else { Ok(print(&text(report))?) }
-    }
+/// Whether standard error is a terminal and this process belongs to its foreground process group.
+pub fn is_in_foreground() -> bool {
+    tcgetpgrp(io::stderr()).is_ok_and(|group| group == getpgrp())
 }
 
 /// Alignment of a column.

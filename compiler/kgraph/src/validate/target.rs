@@ -92,7 +92,7 @@ fn kernel(kernel: &KernelFacts) -> Result<(), Invalid> {
     if kernel.fence.is_some_and(|fence| fence.dynamic_shared_bytes > kernel.shared_bytes) {
         return Err(invalid(&kernel.name, "its own dynamic shared memory is more than all its shared memory"));
     }
-    if kernel.leaves_silently && kernel.preempt_offset.is_none() {
+    if kernel.exits_unreported && kernel.preempt_offset.is_none() {
         return Err(invalid(&kernel.name, "`leaves_silently` is set, but it has no preemption parameters"));
     }
     if let Some(AmdFacts { vgprs, sgprs, agprs, wave_lanes, .. }) = kernel.amd

@@ -25,7 +25,7 @@ pub(super) enum Purpose {
 pub(super) struct Ledger {
     total: u64,
     used_max: u64,
-    /// Bytes taken out of use; included in the bytes used.
+    /// Bytes that were removed from use for good; they count as used.
     withheld: u64,
     invocations: Memory,
     /// `None` if the device has no separate range for constants.
@@ -33,7 +33,7 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// All of a device's memory, or up to its limit.
+    /// The allocator of all memory of a device, up to the limit if it has one. All of it is free.
     pub(super) fn new(device: &MemorySpec) -> Ledger {
         let total = device.limit_bytes.unwrap_or(u64::MAX).min(device.memory_bytes);
         let constants = (device.constants_bytes > 0).then(|| {
@@ -93,11 +93,11 @@ impl Ledger {
     }
 
     pub(super) fn free_bytes(&self) -> u64 {
-        // Saturates: withheld memory counts as used, and may have been allocated again just before.
+        // Saturating, since withheld memory counts as used even where that exceeds the limit.
         self.total.saturating_sub(self.used())
     }
 
-    /// Takes the free parts of a range out of use for good.
+    /// Removes the free parts of a range from use for good. They count as used from then on.
     pub(super) fn withhold(&mut self, place: Place) {
         self.withheld += match &mut self.constants {
             Some(constants) if place.at.0 >= constants.base => constants.withhold(place),
@@ -105,7 +105,7 @@ impl Ledger {
         };
     }
 
-    /// Bytes that are out of use for good.
+    /// Bytes that were removed from use for good.
     pub(super) fn withheld(&self) -> u64 {
         self.withheld
     }
@@ -142,7 +142,7 @@ impl Memory {
         memory
     }
 
-    /// Allocates from the smallest free range that fits.
+    /// Allocates from the smallest free range that is large enough.
     fn allocate(&mut self, bytes: u64) -> Option<Place> {
         let bytes = granules(bytes, self.granule)?;
         let &(range, offset) = self.by_bytes.range((bytes, 0)..).next()?;

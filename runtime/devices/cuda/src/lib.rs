@@ -48,6 +48,18 @@
 //! processes (`atoll-executor`).
 //!
 //! Start reading at [`CudaDevice`], then `submit` and `completion`.
+//!
+//! # Invariants
+//!
+//! - Every launch is checked before it reaches the driver: kernel, shape, parameters, and every
+//!   offset against the reservation (`launch`). A launch that is refused, by these checks or by the
+//!   driver, completes as failed after the launches before it in its queue.
+//! - A slot is used again only after its launches have ended and their evicted words were read.
+//! - The memory is zeroed before its first use, and freed only when no launch runs.
+//! - One thread makes all submissions and transfers (the engine's, or the one that drives the
+//!   device in an executor). The completion thread only asks for events and their times.
+//! - The first cause of the loss of the device is kept. From then on no launch is accepted, and all
+//!   launches in flight complete as failed.
 
 mod bound;
 mod clock;

@@ -31,6 +31,20 @@
 //! executor processes (`atoll-executor`).
 //!
 //! Start reading at [`HostDevice`], then `device_side`, `queue` and `compute_unit`.
+//!
+//! # Invariants
+//!
+//! - The launches of a queue run in order, one at a time. A block runs on one compute unit at a
+//!   time.
+//! - A launch without a progress map is never stopped between blocks, and a block is interrupted
+//!   only if it may run again. A block whose progress byte is set does not run again.
+//! - The device's side checks every record before it runs it: module, kernel, grid, parameters and
+//!   addresses (`launch`). A record that fails the check completes as failed.
+//! - Code stays mapped as long as a launch of it is active, even if its module is unloaded.
+//! - A compute unit that panics, or finds a ring corrupt, marks the device as lost; all launches in
+//!   flight then complete as failed.
+//! - Locks are taken in this order: a queue, then the modules; never two queues. No lock is held
+//!   while a kernel runs.
 
 mod arena;
 mod bounds;

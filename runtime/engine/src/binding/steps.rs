@@ -149,7 +149,7 @@ impl Builder<'_> {
         }
         let point = self.graph.plan.restore_points[index].0 as usize;
         match self.before.get(point) {
-            Some(&from) if kernel.leaves_silently => Step::Restartable { restore_point: from as u32 },
+            Some(&from) if kernel.exits_unreported => Step::Restartable { restore_point: from as u32 },
             _ => Step::NotPreemptible,
         }
     }

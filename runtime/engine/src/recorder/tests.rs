@@ -16,8 +16,8 @@ fn recorder() -> Recorder {
 }
 
 fn issue(recorder: &mut Recorder, at: u64, launch: u64, function: u64) {
-    let what = What::Issued { launch: LaunchId(launch), node: 0, queue: QueueId(0), epoch: Epoch(0) };
-    recorder.note(Nanos(at), TaskId(launch + 50), Some(FunctionId(function)), what);
+    let kind = EventKind::Issued { launch: LaunchId(launch), node: 0, queue: QueueId(0), epoch: Epoch(0) };
+    recorder.note(Nanos(at), TaskId(launch + 50), Some(FunctionId(function)), kind);
 }
 
 fn chunk(launch: u64, began_ns: u64, ended_ns: u64) -> ChunkRecord {
@@ -42,7 +42,7 @@ fn a_chunk_is_recorded_for_the_task_of_its_launch() {
     assert_eq!((record.at, record.task, record.function), (Nanos(100), TaskId(57), 2));
     let end = ChunkOutcome::Stopped;
     let (launch, ended) = (LaunchId(7), Nanos(1000));
-    assert_eq!(record.what, What::Chunk { unit: 0, launch, first_block: 3, blocks: u32::MAX, ended, end });
+    assert_eq!(record.kind, EventKind::Chunk { unit: 0, launch, first_block: 3, blocks: u32::MAX, ended, end });
     assert!(recorded(&mut recorder, None, &chunk(7, 200, 200)).is_some(), "a device inside the daemon is trusted");
 }
 

@@ -5,49 +5,51 @@ use crate::chain::StagePlace;
 use crate::function::FunctionId;
 use atoll_core::{Action, Event, LaunchEnd, LaunchId, Nanos, TaskId};
 use atoll_device::Completion;
-use atoll_trace::{Raise, Record, What};
+use atoll_trace::{EventKind, Raise, Record};
 
 impl Worker {
     /// Records an event for the scheduler. Ends of launches are recorded in [`Worker::record_end`],
     /// with the device's times; ticks are not recorded.
     pub(super) fn record_event(&mut self, now: Nanos, event: &Event) {
-        let (task, what) = match event {
-            Event::TaskArrived(spec) => (spec.task, What::Arrived { class: spec.class, ready: spec.ready }),
-            Event::TaskReady { task } => (*task, What::Ready),
-            Event::TaskUnready { task } => (*task, What::Unready),
-            Event::TaskPrepared { task } => (*task, What::Prepared),
-            Event::TaskFailed { task } => (*task, What::Failed),
-            Event::HostStepDone { task, .. } => (*task, What::HostStepDone),
-            Event::CancelTask { task } => (*task, What::Cancelled),
-            Event::DeviceLost => (Record::NO_TASK, What::DeviceLost),
+        let (task, kind) = match event {
+            Event::TaskArrived(spec) => (spec.task, EventKind::Arrived { class: spec.class, ready: spec.ready }),
+            Event::TaskReady { task } => (*task, EventKind::Ready),
+            Event::TaskUnready { task } => (*task, EventKind::Unready),
+            Event::TaskPrepared { task } => (*task, EventKind::Prepared),
+            Event::TaskFailed { task } => (*task, EventKind::Failed),
+            Event::HostStepDone { task, .. } => (*task, EventKind::HostStepDone),
+            Event::CancelTask { task } => (*task, EventKind::Cancelled),
+            Event::DeviceLost => (Record::NO_TASK, EventKind::DeviceLost),
             Event::LaunchEnded { .. } | Event::Tick => return,
         };
         let function = self.function_of(task);
-        self.recorder.note(now, task, function, what);
+        self.recorder.note(now, task, function, kind);
     }
 
     /// Records an action before it is carried out, so that a launch is recorded before any of its
     /// blocks can start.
     pub(super) fn record_action(&mut self, action: &Action) {
-        let (task, what) = match *action {
+        let (task, kind) = match *action {
             Action::RaiseEpoch { task, epoch } => {
                 let why = if self.scheduler.is_ending(task) { Raise::Over } else { Raise::Preempted };
-                (task, What::Raised { epoch, why })
+                (task, EventKind::Raised { epoch, why })
             }
-            Action::Prepare { task } => (task, What::Preparing),
-            Action::Pad { task, step, first, shape, .. } => (task, What::Padded { step, first, blocks: shape.blocks }),
-            Action::Abort { launch, queue } => (self.task_of(launch), What::Aborting { launch, queue }),
-            Action::DeclareHung { launch, .. } => (self.task_of(launch), What::Hung { launch }),
+            Action::Prepare { task } => (task, EventKind::Preparing),
+            Action::Pad { task, step, first, shape, .. } => {
+                (task, EventKind::Padded { step, first, blocks: shape.blocks })
+            }
+            Action::Abort { launch, queue } => (self.task_of(launch), EventKind::Aborting { launch, queue }),
+            Action::DeclareHung { launch, .. } => (self.task_of(launch), EventKind::Hung { launch }),
             Action::CloseLane { .. } => return,
-            Action::RunHostStep { task, step } => (task, What::HostStep { step }),
-            Action::FinishTask { task, outcome, preemptions } => (task, What::Finished { outcome, preemptions }),
+            Action::RunHostStep { task, step } => (task, EventKind::HostStep { step }),
+            Action::FinishTask { task, outcome, preemptions } => (task, EventKind::Finished { outcome, preemptions }),
             Action::Issue { launch, task, step, queue, epoch } => {
                 let (function, node) = self.node_of(task, step);
-                return self.recorder.note_now(task, function, What::Issued { launch, node, queue, epoch });
+                return self.recorder.note_now(task, function, EventKind::Issued { launch, node, queue, epoch });
             }
         };
         let function = self.function_of(task);
-        self.recorder.note_now(task, function, what);
+        self.recorder.note_now(task, function, kind);
     }
 
     /// Records the end of a launch.
@@ -59,7 +61,7 @@ impl Worker {
             now,
             task,
             function,
-            What::Ended { launch: completion.launch, node, queue, started, ended, end },
+            EventKind::Ended { launch: completion.launch, node, queue, started, ended, end },
         );
     }
 

@@ -96,7 +96,7 @@ impl State {
             launch.params[base as usize + 24..base as usize + 28].try_into().expect("four bytes"),
         ));
         assert_eq!(issued, launch.record.epoch);
-        if launch.kernel.leaves_silently {
+        if launch.kernel.exits_unreported {
             let exits = issued.is_raised_by(Epoch(u32::from_le_bytes(*self.u32_at(epoch_word))));
             if !exits {
                 run_kernel(launch, block, &mut self.memory);

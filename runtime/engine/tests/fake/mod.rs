@@ -184,7 +184,7 @@ const HOST: u16 = u16::MAX;
 struct Kernel {
     name: String,
     preempt_offset: Option<u32>,
-    leaves_silently: bool,
+    exits_unreported: bool,
 }
 
 struct Launch {
@@ -317,7 +317,7 @@ impl Launching for FakeDevice {
             state.mapped.check_read(domain, u64_at(params, 8));
         }
         state.take_over(&kernel, params, owner);
-        assert_eq!(kernel.preempt_offset.is_some() && !kernel.leaves_silently, record.preemptible == 1);
+        assert_eq!(kernel.preempt_offset.is_some() && !kernel.exits_unreported, record.preemptible == 1);
         assert_eq!(
             matches!(kernel.name.as_str(), "move" | "judge" | "size"),
             record.may_run_again == 1,
@@ -453,7 +453,7 @@ impl Modules for FakeDevice {
         let kernel = |facts: &atoll_kgraph::KernelFacts| Kernel {
             name: facts.name.clone(),
             preempt_offset: facts.preempt_offset,
-            leaves_silently: facts.leaves_silently,
+            exits_unreported: facts.exits_unreported,
         };
         let kernels = image.kernels.iter().map(kernel).collect();
         let mut state = self.shared.state.lock().expect("no panic");

@@ -1,4 +1,4 @@
-/* The toy model's kernels as native code of the host ABI, preempted as design D5 has it: what the compiler would emit, written by hand. */
+/* The toy model's kernels as native code of the host ABI, preempted by epoch (docs/decisions/0010-preemption-by-epoch.md): what the compiler would emit, written by hand. */
 #include <stdint.h>
 
 struct context {

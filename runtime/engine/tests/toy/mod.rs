@@ -176,7 +176,7 @@ pub(crate) fn silent_bundle(target_name: &str, code: &[u8]) -> Arc<Bundle> {
     let place = |(i, &buffer): (i64, &BufferId)| TempPlacement { buffer, offset: aligned.clone() * i };
     graph.plan.temps = (0..).zip(&temps).map(place).collect();
     graph.plan.arena_bytes = Some(aligned.clone() * 3);
-    image.kernels.push(KernelFacts { name: "hop".into(), leaves_silently: true, ..image.kernels[0].clone() });
+    image.kernels.push(KernelFacts { name: "hop".into(), exits_unreported: true, ..image.kernels[0].clone() });
     let mut at = 0;
     for k in 0..FUNCTION_STEPS {
         let from = temps[at];

@@ -76,10 +76,10 @@ mod tests {
     use crate::control::access::TenantLimits;
     use atoll_core::{Nanos, TaskId};
     use atoll_engine::Class;
-    use atoll_trace::What;
+    use atoll_trace::EventKind;
 
     fn batch() -> TraceBatch {
-        let record = |function| Record { at: Nanos(1), task: TaskId(2), function, what: What::Ready };
+        let record = |function| Record { at: Nanos(1), task: TaskId(2), function, kind: EventKind::Ready };
         let name = |tenant: &str, node: &str| {
             Arc::new(FunctionName {
                 tenant: tenant.into(),

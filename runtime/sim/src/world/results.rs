@@ -1,4 +1,4 @@
-//! What a simulation returns.
+//! The results that a simulation returns.
 
 use super::{Preemptions, Simulation, World};
 use crate::device::SimDevice;
@@ -17,7 +17,7 @@ impl World<'_> {
             units: pieces.into_iter().map(|piece| piece.start as f64 / unit..piece.end as f64 / unit).collect(),
             began: group.began,
             ended: group.ended,
-            was_cut: group.was_cut,
+            was_stopped: group.was_stopped,
             is_padding: group.is_padding,
         };
         place(self.device.watched()).into_iter().map(occupied).collect()

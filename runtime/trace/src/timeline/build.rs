@@ -1,13 +1,18 @@
 //! Builds tracks from records.
 
 use super::{FunctionName, Group, Mark, Slice, Timeline, Track, Value, lanes};
-use crate::record::{ChunkOutcome, Raise, Record, What};
+use crate::record::{ChunkOutcome, EventKind, Raise, Record};
 use atoll_core::{Class, LaunchEnd, LaunchId, Nanos, Outcome, QueueId, TaskId};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-pub(super) fn timeline(records: &[Record], functions: &BTreeMap<u64, FunctionName>, separate: bool) -> Timeline {
-    let begin = records.iter().map(|record| record.at).min().unwrap_or_default();
+pub(super) fn timeline(
+    records: &[Record],
+    functions: &BTreeMap<u64, FunctionName>,
+    separate: bool,
+    from: Option<Nanos>,
+) -> Timeline {
+    let begin = from.or_else(|| records.iter().map(|record| record.at).min()).unwrap_or_default();
     let mut builder = Builder::new(begin, functions, separate);
     records.iter().for_each(|record| builder.take(record));
     builder.finish()
@@ -18,7 +23,8 @@ pub(super) fn timeline(records: &[Record], functions: &BTreeMap<u64, FunctionNam
 struct Open {
     function: u64,
     class: Class,
-    arrived: Nanos,
+    /// When it arrived; `None` if that was before the timeline begins.
+    arrived: Option<Nanos>,
     /// Whether its constants and state are resident.
     is_ready: bool,
     preparing: Option<Nanos>,
@@ -33,6 +39,7 @@ struct Open {
 struct Builder<'a> {
     functions: &'a BTreeMap<u64, FunctionName>,
     separate: bool,
+    /// Where the timeline begins.
     begin: Nanos,
     /// The latest time in the records so far.
     end: Nanos,
@@ -77,10 +84,10 @@ impl<'a> Builder<'a> {
     }
 
     fn take(&mut self, record: &Record) {
-        let Record { at, task, function, what } = *record;
+        let Record { at, task, function, kind } = *record;
         self.end = self.end.max(at);
-        match what {
-            What::Chunk { unit, launch, first_block, blocks, ended, end } => {
+        match kind {
+            EventKind::Chunk { unit, launch, first_block, blocks, ended, end } => {
                 let facts = vec![
                     ("launch", Value::Number(launch.0)),
                     ("task", Value::Number(task.0)),
@@ -99,25 +106,25 @@ impl<'a> Builder<'a> {
                 self.end = self.end.max(ended);
                 self.units.entry((self.owner(function), unit)).or_default().push(slice);
             }
-            What::Arrived { class, ready } => {
+            EventKind::Arrived { class, ready } => {
                 self.finish_task(task, at, "lost");
-                self.open.insert(task, Open::new(function, class, at));
+                self.open.insert(task, Open::new(function, class, Some(at)));
                 self.set_ready(task, ready, at);
             }
-            What::Ready => self.set_ready(task, true, at),
-            What::Unready => self.set_ready(task, false, at),
-            What::Preparing => self.open(record).preparing = Some(at),
-            What::Prepared => self.open(record).prepared = Some(at),
-            What::Issued { launch, queue, .. } => {
+            EventKind::Ready => self.set_ready(task, true, at),
+            EventKind::Unready => self.set_ready(task, false, at),
+            EventKind::Preparing => self.open(record).preparing = Some(at),
+            EventKind::Prepared => self.open(record).prepared = Some(at),
+            EventKind::Issued { launch, queue, .. } => {
                 self.issued.insert(launch, at);
                 self.open(record).launches += 1;
                 self.change_depth(queue, at, 1);
             }
-            What::Ended { launch, node, queue, started, ended, end } => {
+            EventKind::Ended { launch, node, queue, started, ended, end } => {
                 self.launch_ended(record, (launch, node, queue), (started, ended), end)
             }
-            What::HostStep { step } => self.open(record).copying = Some((at, step)),
-            What::HostStepDone => {
+            EventKind::HostStep { step } => self.open(record).copying = Some((at, step)),
+            EventKind::HostStepDone => {
                 let open = self.open(record);
                 if let Some((begin, step)) = open.copying.take() {
                     open.copies.push(Slice {
@@ -126,7 +133,7 @@ impl<'a> Builder<'a> {
                     });
                 }
             }
-            What::Finished { outcome, preemptions } => {
+            EventKind::Finished { outcome, preemptions } => {
                 self.open(record);
                 if outcome != Outcome::Complete {
                     self.mark(record, outcome_word(outcome), Vec::new());
@@ -137,19 +144,19 @@ impl<'a> Builder<'a> {
                 ];
                 self.finish_task_with(task, at, facts);
             }
-            What::Raised { epoch, why } => {
+            EventKind::Raised { epoch, why } => {
                 let name = if why == Raise::Preempted { "preempt" } else { "evict what is over" };
                 self.mark(record, name, vec![("epoch", Value::Number(epoch.0.into()))]);
             }
-            What::Padded { step, first, blocks } => {
+            EventKind::Padded { step, first, blocks } => {
                 let facts = [("step", step), ("first block", first), ("blocks", blocks)];
                 self.mark(record, "pad", facts.map(|(name, value)| (name, Value::Number(value.into()))).into());
             }
-            What::Aborting { launch, .. } => self.mark(record, "abort", vec![("launch", Value::Number(launch.0))]),
-            What::Hung { launch } => self.mark(record, "hung", vec![("launch", Value::Number(launch.0))]),
-            What::Cancelled => self.mark(record, "cancel", Vec::new()),
-            What::Failed => self.mark(record, "fail", Vec::new()),
-            What::DeviceLost => self.mark(record, "device lost", Vec::new()),
+            EventKind::Aborting { launch, .. } => self.mark(record, "abort", vec![("launch", Value::Number(launch.0))]),
+            EventKind::Hung { launch } => self.mark(record, "hung", vec![("launch", Value::Number(launch.0))]),
+            EventKind::Cancelled => self.mark(record, "cancel", Vec::new()),
+            EventKind::Failed => self.mark(record, "fail", Vec::new()),
+            EventKind::DeviceLost => self.mark(record, "device lost", Vec::new()),
         }
     }
 
@@ -185,13 +192,13 @@ impl<'a> Builder<'a> {
         self.queues.entry((queue.0, self.owner(record.function))).or_default().push(slice);
     }
 
-    /// The request that a record belongs to. A request whose arrival was not recorded is taken to
-    /// have arrived when the recording begins.
+    /// The request that a record belongs to. A request whose arrival was not recorded is drawn from
+    /// the beginning of the timeline.
     fn open(&mut self, record: &Record) -> &mut Open {
         let begin = self.begin;
         if !self.open.contains_key(&record.task) {
             let class = self.functions.get(&record.function).map_or(Class::BestEffort, |function| function.class);
-            self.open.insert(record.task, Open::new(record.function, class, begin));
+            self.open.insert(record.task, Open::new(record.function, class, None));
             self.set_ready(record.task, true, begin);
         }
         self.open.get_mut(&record.task).expect("it was just made")
@@ -225,16 +232,23 @@ impl<'a> Builder<'a> {
         facts.push(("launches", Value::Number(open.launches)));
         let title = self.title(open.function);
         let phase = |name, begin: Option<Nanos>, end: Option<Nanos>| Some(Slice::plain(begin?, end?, name));
-        let waited =
-            phase("waits", Some(open.arrived), Some(open.preparing.or(open.ran.map(|ran| ran.0)).unwrap_or(at)));
-        let prepared = phase("prepares", open.preparing, open.prepared.or(Some(at)));
+        let begin = open.arrived.unwrap_or(self.begin);
+        // A request that arrived before the timeline begins is known to have waited there only if
+        // its preparation was recorded.
+        let waited_until = match open.arrived {
+            Some(_) => Some(open.preparing.or(open.ran.map(|ran| ran.0)).unwrap_or(at)),
+            None => open.preparing,
+        };
+        let waited = phase("waits", Some(begin), waited_until);
+        let preparing = open.preparing.or(open.prepared.map(|_| begin));
+        let prepared = phase("prepares", preparing, open.prepared.or(Some(at)));
         let mut ran = open.ran.map(|(first, last)| Slice::plain(first, last, "runs"));
         match &mut ran {
             Some(ran) => ran.children = open.copies,
             None => ran = open.copies.into_iter().next(),
         }
         let children = [waited, prepared, ran].into_iter().flatten().collect();
-        let slice = Slice { begin: open.arrived, end: at, name: title.clone(), flow: Some(task.0), facts, children };
+        let slice = Slice { begin, end: at, name: title.clone(), flow: Some(task.0), facts, children };
         self.requests.entry((title.to_string(), open.function)).or_default().push(slice);
     }
 
@@ -307,7 +321,7 @@ impl<'a> Builder<'a> {
         ];
         let group = |name: &str, tracks: Vec<Track>| Group {
             name: name.into(),
-            tracks: tracks.into_iter().map(Track::settle).collect(),
+            tracks: tracks.into_iter().map(|track| track.settle(self.begin)).collect(),
         };
         let groups = [
             group("scheduler", decisions),
@@ -320,7 +334,7 @@ impl<'a> Builder<'a> {
 }
 
 impl Open {
-    fn new(function: u64, class: Class, arrived: Nanos) -> Open {
+    fn new(function: u64, class: Class, arrived: Option<Nanos>) -> Open {
         Open {
             function,
             class,

@@ -94,9 +94,16 @@ pub struct FunctionName {
 
 impl Timeline {
     /// Builds the timeline of records, given in the order in which they were written. With
-    /// `separate`, each tenant has its own tracks of compute units and device queues.
-    pub fn of(records: &[Record], functions: &BTreeMap<u64, FunctionName>, separate: bool) -> Timeline {
-        build::timeline(records, functions, separate)
+    /// `separate`, each tenant has its own tracks of compute units and device queues. The timeline
+    /// begins at `from`, or with the first record: slices are cut there, and earlier ones are left
+    /// out.
+    pub fn of(
+        records: &[Record],
+        functions: &BTreeMap<u64, FunctionName>,
+        separate: bool,
+        from: Option<Nanos>,
+    ) -> Timeline {
+        build::timeline(records, functions, separate, from)
     }
 
     /// Merges the timelines of several devices. The device's name is put before the name of each
@@ -123,7 +130,7 @@ impl Timeline {
             facts: vec![("count", Value::Number(count))],
         };
         let track = Track { marks: gaps.iter().map(mark).collect(), ..Track::new("gaps") };
-        self.groups.push(Group { name: "recording".into(), tracks: vec![track.settle()] });
+        self.groups.push(Group { name: "recording".into(), tracks: vec![track.settle(Nanos(0))] });
     }
 
     /// The track with this name in the group with this name.
@@ -137,13 +144,23 @@ impl Track {
         Track { name: name.into(), ..Track::default() }
     }
 
-    /// Sorts everything by time, and cuts slices that overlap.
-    fn settle(mut self) -> Track {
-        settle(&mut self.slices, Nanos(0), Nanos(u64::MAX));
+    /// Sorts everything by time, removes what was over before `from`, and cuts slices that begin
+    /// before it or overlap.
+    fn settle(mut self, from: Nanos) -> Track {
+        remove_before(&mut self.slices, from);
+        settle(&mut self.slices, from, Nanos(u64::MAX));
+        self.marks.retain(|mark| mark.at >= from);
         self.marks.sort_by_key(|mark| mark.at);
+        self.counter.iter_mut().for_each(|(at, _)| *at = from.max(*at));
         self.counter.sort_by_key(|(at, _)| *at);
         self
     }
+}
+
+/// Removes slices and children that were over before `from`.
+fn remove_before(slices: &mut Vec<Slice>, from: Nanos) {
+    slices.retain(|slice| slice.begin >= from || slice.end > from);
+    slices.iter_mut().for_each(|slice| remove_before(&mut slice.children, from));
 }
 
 /// Sorts slices and cuts them, so that none begins before the previous one ends and all lie within

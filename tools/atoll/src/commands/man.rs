@@ -2,7 +2,8 @@
 
 use crate::cli::Cli;
 use anyhow::{Context, Result};
-use clap::{Arg, Command, CommandFactory};
+use clap::{Arg, Command, CommandFactory, Id};
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::PathBuf;
 
@@ -41,12 +42,13 @@ fn page() -> String {
     let mut root = Cli::command().disable_help_subcommand(true);
     root.build();
     let mut text = HEAD.to_owned();
-    section(&root, &mut text);
+    section(&root, &BTreeSet::new(), &mut text);
     text
 }
 
-/// The section of a command, and those of its subcommands.
-fn section(command: &Command, text: &mut String) {
+/// The section of a command, and those of its subcommands. Flags that a command inherits from the
+/// command above it are listed there only.
+fn section(command: &Command, inherited: &BTreeSet<&Id>, text: &mut String) {
     let name = command.get_bin_name().unwrap_or(command.get_name());
     // Writing to a string cannot fail.
     let _ = writeln!(text, "\n## {name}\n");
@@ -55,10 +57,9 @@ fn section(command: &Command, text: &mut String) {
     }
     let usage = command.clone().render_usage().to_string();
     let _ = writeln!(text, "```text\n{}\n```", usage.trim_start_matches("Usage: ").trim());
-    let is_root = !name.contains(' ');
     let shown = |arg: &&Arg| {
         let is_builtin = ["help", "version"].contains(&arg.get_id().as_str());
-        !arg.is_hide_set() && !is_builtin && (is_root || !arg.is_global_set())
+        !arg.is_hide_set() && !is_builtin && !inherited.contains(arg.get_id())
     };
     let args: Vec<&Arg> = command.get_arguments().filter(shown).collect();
     if !args.is_empty() {
@@ -72,8 +73,10 @@ fn section(command: &Command, text: &mut String) {
     if let Some(examples) = command.get_after_help() {
         let _ = writeln!(text, "\n```text\n{}\n```", examples.to_string().trim());
     }
+    let mut inherited = inherited.clone();
+    inherited.extend(command.get_arguments().filter(|arg| arg.is_global_set()).map(Arg::get_id));
     for command in command.get_subcommands().filter(|command| !command.is_hide_set()) {
-        section(command, text);
+        section(command, &inherited, text);
     }
 }
 

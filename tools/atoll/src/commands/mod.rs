@@ -65,7 +65,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
         Command::Import(args) => import::run(&args),
         Command::Models(args) => models::run(&args),
         Command::Doctor(args) => doctor::run(&args),
-        Command::Bench(args) => atoll_bench::commands::run(args),
+        Command::Bench(args) => atoll_bench::commands::run(&args),
         Command::Completion(args) => completion::run(&args),
         Command::Man(args) => man::run(&args),
         #[cfg(feature = "compiler")]

@@ -2,7 +2,8 @@
 
 use crate::engine::EngineArgs;
 use crate::invoker::{invoke, load, request};
-use crate::output::{Align, Table, parse_bytes, print, print_json};
+use crate::output::{Align, Table, parse_bytes};
+use crate::report::Findings;
 use crate::samples::Distribution;
 use anyhow::{Context, Result};
 use atoll_engine::{Class, EngineHandle, FunctionKey};
@@ -57,10 +58,6 @@ pub(crate) struct Args {
     #[arg(long)]
     folder: Option<PathBuf>,
 
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-
     #[command(flatten)]
     engine: EngineArgs,
 }
@@ -75,7 +72,7 @@ struct Measured {
     copy: Distribution,
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args) -> Result<Findings> {
     let folder = match &args.folder {
         Some(folder) => tempfile::tempdir_in(folder)?,
         None => tempfile::tempdir()?,
@@ -101,19 +98,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             copy: Distribution::of(&copies),
         })
         .collect();
-    show(args, &measured)
+    findings(args, &measured)
 }
 
-fn show(args: &Args, measured: &[Measured]) -> Result<()> {
+fn findings(args: &Args, measured: &[Measured]) -> Result<Findings> {
     let multiple = |m: &Measured| m.start.p50_ms / m.copy.p50_ms;
-    if args.json {
-        let one = |m: &Measured| {
-            (m.name.replace(' ', "_"), json!({ "start": m.start, "copy": m.copy, "multiple": multiple(m) }))
-        };
-        return print_json(
-            &json!({ "bytes": args.bytes, "tiers": measured.iter().map(one).collect::<serde_json::Map<_, _>>() }),
-        );
-    }
+    let one =
+        |m: &Measured| (m.name.replace(' ', "_"), json!({ "start": m.start, "copy": m.copy, "multiple": multiple(m) }));
+    let report = json!({ "bytes": args.bytes, "tiers": measured.iter().map(one).collect::<serde_json::Map<_, _>>() });
     let mut table = Table::new([
         ("ms", Align::Left),
         ("p50", Align::Right),
@@ -127,7 +119,7 @@ fn show(args: &Args, measured: &[Measured]) -> Result<()> {
             [m.start.p50_ms, m.start.max_ms, m.copy.p50_ms, m.copy.max_ms].map(|ms| format!("{ms:.1}"));
         table.row([m.name.into(), p50, max, copy_p50, copy_max, format!("{:.2}", multiple(m))]);
     }
-    Ok(print(&table.to_string())?)
+    Findings::new(&report, table)
 }
 
 /// The first answer with the constants in a tier. For a new function it includes everything, even

@@ -5,8 +5,9 @@ use super::kernels::{KERNELS, MeasuredKernel, PTX};
 use crate::device_name::DeviceName;
 use crate::engine::bench_device;
 use crate::failure::user_error;
-use crate::output::{Align, ReportArgs, Table};
+use crate::output::{Align, Table};
 use crate::random::Random;
+use crate::report::Findings;
 use crate::samples::Distribution;
 use anyhow::{Context, Result, bail, ensure};
 use atoll_core::limits::DEVICE_QUEUE_CAPACITY_DEFAULT;
@@ -57,9 +58,6 @@ pub(crate) struct Args {
     /// Number of pairs per kernel
     #[arg(long, value_name = "COUNT", default_value_t = NonZeroU32::new(200).expect("not zero"))]
     rounds: NonZeroU32,
-
-    #[command(flatten)]
-    output: ReportArgs,
 }
 
 #[derive(Debug, Serialize)]
@@ -81,7 +79,7 @@ struct Row {
     ratio: [f64; 3],
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args) -> Result<Findings> {
     let target = match args.device {
         #[cfg(feature = "native")]
         DeviceName::Host => Target::this_host(),
@@ -110,7 +108,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
     }
     let report = Report { device: stage.device.info().name.clone(), rows, left_out };
-    args.output.show(&report, text)
+    Findings::new(&report, text(&report))
 }
 
 /// A bundle with the kernels as steps. Its graph is never run; only the compiled kernels are used.

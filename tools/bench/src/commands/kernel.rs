@@ -3,8 +3,9 @@
 use super::kernels::Given::{Bytes, Floats, Int};
 use super::kernels::{KERNELS, MeasuredKernel, PTX};
 use crate::failure::{OrUserError, user_error};
-use crate::output::{Align, Table, milliseconds, print, print_json};
+use crate::output::{Align, Table, milliseconds};
 use crate::random::Random;
+use crate::report::Findings;
 use anyhow::{Context, Result};
 use atoll_workbench::{Arg, Buffer, HostBench, HostOptions, Kernel, KernelDevice, Launch};
 use regex::Regex;
@@ -52,10 +53,6 @@ pub(crate) struct Args {
     /// Do not measure peers
     #[arg(long)]
     no_peers: bool,
-
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
 }
 
 /// One row.
@@ -93,7 +90,7 @@ struct Best {
     peers: Peers,
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args) -> Result<Findings> {
     let wanted = |bench: &&MeasuredKernel| args.only.as_ref().is_none_or(|only| only.is_match(bench.name));
     let benches: Vec<&MeasuredKernel> = KERNELS.iter().filter(wanted).collect();
     if benches.is_empty() {
@@ -117,7 +114,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     for note in best.values().flat_map(|b| &b.peers.notes).collect::<std::collections::BTreeSet<_>>() {
         writeln!(std::io::stderr(), "note: {note}")?;
     }
-    if args.json { print_json(&rows) } else { Ok(print(&table(&rows))?) }
+    Findings::new(&rows, table(&rows))
 }
 
 /// Runs each kernel for a while and keeps its best time.

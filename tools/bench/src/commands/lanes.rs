@@ -4,7 +4,8 @@ use super::load::{ClosedLoop, Workload, arrivals};
 use crate::artifact;
 use crate::device_name::DeviceName;
 use crate::failure::user_error;
-use crate::output::{Align, Table, print, print_json};
+use crate::output::{Align, Table};
+use crate::report::Findings;
 use crate::samples::Distribution;
 use anyhow::{Context, Result, ensure};
 use atoll_device::cpus;
@@ -57,10 +58,6 @@ pub(crate) struct Args {
     /// Seed of inputs
     #[arg(long, default_value_t = 0)]
     seed: u64,
-
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
 }
 
 /// Keep a model busy on one CPU until standard input closes
@@ -87,7 +84,7 @@ struct Report {
     p99_ratio: f64,
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args) -> Result<Findings> {
     if !(args.rate > 0.0 && args.rate <= 1e6 && args.duration > 0.0 && args.duration <= 86_400.0) {
         return Err(user_error(
             "--rate must be above 0 and at most 1000000 per second, --duration above 0 and at most 86400 seconds",
@@ -105,7 +102,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let ratio = |of: fn(&Distribution) -> f64| median(&lanes, of) / median(&processes, of);
     let (p50_ratio, p99_ratio) = (ratio(|d| d.p50_ms), ratio(|d| d.p99_ms));
     let report = Report { cpus: [first, second], lanes, processes, p50_ratio, p99_ratio };
-    if args.json { print_json(&report) } else { Ok(print(&text(&report))?) }
+    Findings::new(&report, text(&report))
 }
 
 /// An engine on a host device with these CPUs.

@@ -4,7 +4,8 @@ use super::load::{OpenLoop, WorkingSet, Workload, arrivals};
 use crate::artifact;
 use crate::engine::EngineArgs;
 use crate::failure::user_error;
-use crate::output::{Align, Table, print, print_json};
+use crate::output::{Align, Table};
+use crate::report::Findings;
 use crate::samples::Distribution;
 use anyhow::Result;
 use atoll_engine::{Class, EngineStatistics, Histogram};
@@ -57,10 +58,6 @@ pub(crate) struct Args {
     /// Seed of arrivals and inputs
     #[arg(long, default_value_t = 0)]
     seed: u64,
-
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
 
     #[command(flatten)]
     engine: EngineArgs,
@@ -141,7 +138,7 @@ impl From<&Histogram> for Quantiles {
     }
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args) -> Result<Findings> {
     if !(args.rate > 0.0 && args.rate <= 1e6 && args.duration > 0.0 && args.duration <= 86_400.0) {
         return Err(user_error(
             "--rate must be above 0 and at most 1000000 per second, --duration above 0 and at most 86400 seconds",
@@ -157,7 +154,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let report = measure(args, &rt, &be, &mut working_set, || handle.statistics());
     engine.shutdown();
     let report = report?;
-    if args.json { print_json(&report) } else { Ok(print(&text(&report))?) }
+    Findings::new(&report, text(&report))
 }
 
 fn measure(

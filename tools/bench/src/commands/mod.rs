@@ -36,6 +36,7 @@ pub use load::Workload;
 
 #[cfg(feature = "compiler")]
 use crate::failure::users;
+use crate::report::ReportArgs;
 use anyhow::Result;
 #[cfg(feature = "compiler")]
 use atoll_models::{BuildOptions, build_onnx};
@@ -75,6 +76,9 @@ Examples:
 pub struct Args {
     #[command(subcommand)]
     bench: Bench,
+
+    #[command(flatten)]
+    report: ReportArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -117,40 +121,42 @@ enum Bench {
 }
 
 /// Runs `atoll bench`.
-pub fn run(args: Args) -> Result<()> {
-    match args.bench {
+pub fn run(args: &Args) -> Result<()> {
+    let report = args.report.begin()?;
+    let findings = match &args.bench {
         #[cfg(feature = "compiler")]
-        Bench::Assembled(args) => assembled::run(&args),
+        Bench::Assembled(args) => assembled::run(args),
         #[cfg(feature = "native")]
-        Bench::Branches(args) => branches::run(&args),
+        Bench::Branches(args) => branches::run(args),
         #[cfg(feature = "native")]
-        Bench::Coldstart(args) => coldstart::run(&args),
-        Bench::Disb(args) => disb::run(&args),
+        Bench::Coldstart(args) => coldstart::run(args),
+        Bench::Disb(args) => disb::run(args),
         #[cfg(feature = "compiler")]
-        Bench::Dkp(args) => dkp::run(&args),
+        Bench::Dkp(args) => dkp::run(args),
         #[cfg(feature = "native")]
-        Bench::Engine(args) => engine::run(&args),
+        Bench::Engine(args) => engine::run(args),
         #[cfg(feature = "native")]
-        Bench::Functions(args) => functions::run(&args),
+        Bench::Functions(args) => functions::run(args),
         #[cfg(feature = "native")]
-        Bench::Worker(args) => functions::work(&args),
+        Bench::Worker(args) => return functions::work(args),
         #[cfg(feature = "native")]
-        Bench::Kernel(args) => kernel::run(&args),
-        Bench::Lanes(args) => lanes::run(&args),
-        Bench::Hog(args) => lanes::hog(&args),
-        Bench::Latency(args) => latency::run(&args),
+        Bench::Kernel(args) => kernel::run(args),
+        Bench::Lanes(args) => lanes::run(args),
+        Bench::Hog(args) => return lanes::hog(args),
+        Bench::Latency(args) => latency::run(args),
         #[cfg(feature = "native")]
-        Bench::Models(args) => models::run(&args),
-        Bench::Overhead(args) => overhead::run(&args),
+        Bench::Models(args) => models::run(args),
+        Bench::Overhead(args) => overhead::run(args),
         #[cfg(feature = "cuda")]
-        Bench::Parts(args) => parts::run(&args),
+        Bench::Parts(args) => parts::run(args),
         #[cfg(feature = "compiler")]
-        Bench::Preempt(args) => preempt::run(&args),
+        Bench::Preempt(args) => preempt::run(args),
         #[cfg(feature = "native")]
-        Bench::Residency(args) => residency::run(&args),
+        Bench::Residency(args) => residency::run(args),
         #[cfg(feature = "native")]
-        Bench::Transform(args) => transform::run(&args),
-    }
+        Bench::Transform(args) => transform::run(args),
+    };
+    report.finish(findings?)
 }
 
 /// An `.onnx` file, or a built model of that name.

@@ -2,8 +2,9 @@
 
 use crate::engine::EngineArgs;
 use crate::invoker::{Invoker, Remote, Terms};
-use crate::output::{Align, Table, print, print_json};
+use crate::output::{Align, Table};
 use crate::random::Random;
+use crate::report::Findings;
 use crate::samples::Distribution;
 use crate::symbols::ModelArgs;
 use crate::tensors::InputSpecs;
@@ -39,24 +40,16 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 100)]
     warm_up: u32,
 
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-
     #[command(flatten)]
     engine: EngineArgs,
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args) -> Result<Findings> {
     let measured = match &args.url {
         Some(url) => vec![("over HTTP", measure(args, &Invoker::Remote(Remote::connect(url, &args.model)?))?)],
         None => here(args)?,
     };
-    if args.json {
-        let fields: serde_json::Map<_, _> =
-            measured.iter().map(|(name, d)| (name.replace(' ', "_"), json!(d))).collect();
-        return print_json(&fields);
-    }
+    let fields: serde_json::Map<_, _> = measured.iter().map(|(name, d)| (name.replace(' ', "_"), json!(d))).collect();
     let mut table = Table::new([
         ("ms", Align::Left),
         ("count", Align::Right),
@@ -69,7 +62,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let [count, p50, p90, p99, max] = distribution.cells();
         table.row([(*name).into(), count, p50, p90, p99, max]);
     }
-    Ok(print(&table.to_string())?)
+    Findings::new(&fields, table)
 }
 
 fn measure(args: &Args, invoker: &Invoker) -> Result<Distribution> {

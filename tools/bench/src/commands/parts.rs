@@ -5,7 +5,8 @@ use crate::artifact;
 use crate::device_name::DeviceName;
 use crate::engine::part_engine;
 use crate::failure::user_error;
-use crate::output::{Align, ReportArgs, Table};
+use crate::output::{Align, Table};
+use crate::report::Findings;
 use crate::samples::Distribution;
 use anyhow::Result;
 use atoll_device_cuda::GpuPart;
@@ -57,9 +58,6 @@ pub(crate) struct Args {
     /// Duration of each measurement, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
     duration: f64,
-
-    #[command(flatten)]
-    output: ReportArgs,
 }
 
 #[derive(Debug, Serialize)]
@@ -80,7 +78,7 @@ struct Row {
     beside_per_second: Option<f64>,
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args) -> Result<Findings> {
     let DeviceName::Cuda(index) = args.device else {
         return Err(user_error("only GPUs can be partitioned; use --device cuda or cuda:N"));
     };
@@ -89,7 +87,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let (model, other) = (artifact::open(&args.model, args.device)?, artifact::open(&args.beside, args.device)?);
     let report = measure(args, index, &model, &other)?;
-    args.output.show(&report, text)
+    Findings::new(&report, text(&report))
 }
 
 /// A model on its own engine.

@@ -3,8 +3,9 @@
 use super::model_file;
 use crate::engine::EngineArgs;
 use crate::invoker::{Invoker, Local, Terms};
-use crate::output::{Align, Table, milliseconds, print, print_json};
+use crate::output::{Align, Table, milliseconds};
 use crate::random::Random;
+use crate::report::Findings;
 use crate::samples::Distribution;
 use crate::symbols::ModelArgs;
 use crate::tensors::InputSpecs;
@@ -36,10 +37,6 @@ pub(crate) struct Args {
     #[arg(long, value_name = "COUNT", default_value_t = NonZeroU32::new(40).expect("not zero"))]
     rounds: NonZeroU32,
 
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-
     #[command(flatten)]
     engine: EngineArgs,
 }
@@ -54,12 +51,9 @@ struct Row {
     ratio: [f64; 3],
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args) -> Result<Findings> {
     let names = if args.models.is_empty() { vec!["resnet18".into(), "distilbert".into()] } else { args.models.clone() };
     let rows: Vec<Row> = names.iter().map(|name| measure(args, name)).collect::<Result<_>>()?;
-    if args.json {
-        return print_json(&rows);
-    }
     let mut table = Table::new([
         ("model", Align::Left),
         ("plain p50 ms", Align::Right),
@@ -73,7 +67,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let [plain, transformed] = [row.plain.p50_ms, row.transformed.p50_ms].map(|ms| format!("{ms:.3}"));
         table.row([row.model.clone(), plain, transformed, low, middle, high]);
     }
-    Ok(print(&table.to_string())?)
+    Findings::new(&rows, table)
 }
 
 fn measure(args: &Args, name: &str) -> Result<Row> {

@@ -62,7 +62,7 @@ pub struct Ran {
     /// Text of the tooltip.
     pub label: String,
     /// Whether it was stopped before its end.
-    pub was_cut: bool,
+    pub was_stopped: bool,
 }
 
 impl Gantt {
@@ -96,7 +96,7 @@ impl Gantt {
                 height=\"{height:.2}\"><title>{}</title></rect>",
                 escaped(&ran.label)
             );
-            if ran.was_cut {
+            if ran.was_stopped {
                 let _ = writeln!(text, "<path class=\"cut\" d=\"M{:.2} {y:.2}v{height:.2}\"/>", x + width);
             }
         }
@@ -182,14 +182,14 @@ mod tests {
 
     #[test]
     fn activities_are_clipped_to_the_window() {
-        let ran = |row: f64, begin: f64, end: f64, was_cut| Ran {
+        let ran = |row: f64, begin: f64, end: f64, was_stopped| Ran {
             row,
             height: 1.0,
             begin,
             end,
             group: row as usize,
             label: "a < b".into(),
-            was_cut,
+            was_stopped,
         };
         let gantt = Gantt {
             title: "A under reset".into(),

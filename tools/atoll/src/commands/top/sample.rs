@@ -4,7 +4,7 @@ use crate::control::Classify;
 use anyhow::Result;
 use atoll_client::{Class, Client, FunctionStatus, LatencyStatus, StatusReport, Tenant, UnitStatus, WholeStatus};
 use atoll_core::{Nanos, Outcome, TaskId};
-use atoll_trace::{Record, What};
+use atoll_trace::{EventKind, Record};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::time::Instant;
@@ -177,8 +177,8 @@ impl Requests {
     }
 
     pub(super) fn take(&mut self, record: &Record) {
-        match record.what {
-            What::Arrived { class, .. } if self.open.len() < REQUESTS_MAX => {
+        match record.kind {
+            EventKind::Arrived { class, .. } if self.open.len() < REQUESTS_MAX => {
                 let is_urgent = class == Class::RealTime;
                 self.end(record.task, record.at);
                 self.open.insert(record.task, (record.at, is_urgent));
@@ -187,7 +187,7 @@ impl Requests {
                     self.urgent += 1;
                 }
             }
-            What::Finished { outcome, .. } => {
+            EventKind::Finished { outcome, .. } => {
                 if let Some(arrived) = self.end(record.task, record.at)
                     && outcome == Outcome::Complete
                 {

@@ -2,7 +2,7 @@ use super::sample::{Latency, Requests, snapshot};
 use super::*;
 use atoll_client::{Class, DeviceStatus, FunctionStatus, StatusReport, UnitStatus, WholeStatus};
 use atoll_core::{Nanos, Outcome, TaskId};
-use atoll_trace::{Record, What};
+use atoll_trace::{EventKind, Record};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
@@ -53,10 +53,14 @@ fn status(round: u64) -> StatusReport {
 /// A snapshot of two seconds, in which one of two finished requests succeeded.
 fn sampled() -> Snapshot {
     let mut requests = Requests::default();
-    let record =
-        |at: u64, task: u64, what: What| Record { at: Nanos(at * 1_000_000), task: TaskId(task), function: 7, what };
-    let arrived = What::Arrived { class: Class::RealTime, ready: true };
-    let finished = |outcome| What::Finished { outcome, preemptions: 0 };
+    let record = |at: u64, task: u64, kind: EventKind| Record {
+        at: Nanos(at * 1_000_000),
+        task: TaskId(task),
+        function: 7,
+        kind,
+    };
+    let arrived = EventKind::Arrived { class: Class::RealTime, ready: true };
+    let finished = |outcome| EventKind::Finished { outcome, preemptions: 0 };
     for record in [
         record(0, 1, arrived),
         record(100, 2, arrived),

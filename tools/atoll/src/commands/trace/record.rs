@@ -2,13 +2,13 @@
 
 use crate::control::{Classify, ControlArgs};
 use crate::failure::OrUserError;
-use crate::output::{bytes, print, print_json};
+use crate::output::{bytes, is_in_foreground, print, print_json};
 use anyhow::{Context, Result, anyhow};
 use atoll_client::{Client, Trace};
 use atoll_core::{LaunchEnd, Nanos};
 use atoll_trace::perfetto::{self, Clocks};
-use atoll_trace::{FunctionName, Raise, Record, Timeline, What};
-use indicatif::ProgressBar;
+use atoll_trace::{EventKind, FunctionName, Raise, Record, Timeline};
+use indicatif::{ProgressBar, ProgressDrawTarget};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -111,7 +111,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let file = File::create(&args.output)
         .with_context(|| format!("cannot write {}", args.output.display()))
         .or_user_error()?;
-    let mut recording = Recording { began: Instant::now(), devices: Vec::new() };
+    let mut recording = Recording { began: Instant::now(), from: (!args.past).then(monotonic), devices: Vec::new() };
     let end = recording.run(&mut client, args);
     let seconds = recording.began.elapsed().as_secs_f64();
     recording.write(file).with_context(|| format!("cannot write {}", args.output.display()))?;
@@ -127,12 +127,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 /// The recording of all devices.
 struct Recording {
     began: Instant,
+    /// The same time on the clock of the records; `None` if earlier records are kept.
+    from: Option<Nanos>,
     devices: Vec<DeviceRecording>,
 }
 
 /// The recording of one device, and the position of the next batch.
 #[derive(Default)]
 struct DeviceRecording {
+    /// Blocks and launches that ended before this time are left out: compute units keep records of
+    /// their blocks until these are read.
+    from: Option<Nanos>,
     records: Vec<Record>,
     functions: BTreeMap<u64, FunctionName>,
     /// Times of missing records, and their number.
@@ -158,13 +163,16 @@ impl Recording {
             // Reads once more after the end, up to the newest record.
             let is_last = is_over || stop.load(Relaxed) || self.is_full();
             self.look(client)?;
-            bar.set_message(format!(
-                "{:.0} s, {} records; stop with Ctrl-C",
-                self.began.elapsed().as_secs_f64(),
-                self.records()
-            ));
-            bar.tick();
+            // A shell may move the process to the background and back.
+            if is_in_foreground() {
+                let seconds = self.began.elapsed().as_secs_f64();
+                bar.set_message(format!("{seconds:.0} s, {} records; stop with Ctrl-C", self.records()));
+                bar.tick();
+            }
             if is_last {
+                if !is_in_foreground() {
+                    bar.set_draw_target(ProgressDrawTarget::hidden());
+                }
                 bar.finish_and_clear();
                 return Ok(());
             }
@@ -179,7 +187,8 @@ impl Recording {
             let piece = client.trace(self.devices.len() as u16, from).classify()?;
             devices = piece.devices.len();
             let before = piece.chunks_lost;
-            let mut recording = DeviceRecording { chunks_lost: (before, before), ..DeviceRecording::default() };
+            let mut recording =
+                DeviceRecording { from: self.from, chunks_lost: (before, before), ..DeviceRecording::default() };
             recording.take(piece);
             // Records lost before the recording began do not count.
             recording.gaps.clear();
@@ -219,7 +228,7 @@ impl Recording {
     }
 
     fn summary(&self, file: &Path, seconds: f64) -> Result<Summary> {
-        let count = |is: fn(&What) -> bool| self.devices.iter().map(|device| device.count(is)).sum();
+        let count = |is: fn(&EventKind) -> bool| self.devices.iter().map(|device| device.count(is)).sum();
         let first = self.devices.first();
         Ok(Summary {
             file: file.to_owned(),
@@ -230,9 +239,9 @@ impl Recording {
             records: self.records(),
             requests: count(is_request),
             launches: count(is_launch),
-            evicted_launches: count(|what| matches!(what, What::Ended { end: LaunchEnd::Evicted, .. })),
-            chunks: count(|what| matches!(what, What::Chunk { .. })),
-            preemptions: count(|what| matches!(what, What::Raised { why: Raise::Preempted, .. })),
+            evicted_launches: count(|kind| matches!(kind, EventKind::Ended { end: LaunchEnd::Evicted, .. })),
+            chunks: count(|kind| matches!(kind, EventKind::Chunk { .. })),
+            preemptions: count(|kind| matches!(kind, EventKind::Raised { why: Raise::Preempted, .. })),
             lost_records: self.devices.iter().flat_map(|device| &device.gaps).map(|gap| gap.1).sum(),
             lost_chunks: self
                 .devices
@@ -251,20 +260,27 @@ impl DeviceRecording {
             let at = piece.records.first().or(self.records.last()).map(|record| record.at).unwrap_or_default();
             self.gaps.push((at, piece.lost));
         }
-        self.records.extend(piece.records);
+        // An end without the device's timestamp counts from when the engine learned of it.
+        let is_earlier = |record: &Record| match (record.kind, self.from) {
+            (EventKind::Chunk { ended, .. } | EventKind::Ended { ended, .. }, Some(from)) => {
+                ended.0 > 0 && ended <= from
+            }
+            _ => false,
+        };
+        self.records.extend(piece.records.into_iter().filter(|record| !is_earlier(record)));
         self.functions.extend(piece.functions);
         (self.separate, self.device, self.compute_units) = (piece.separate, piece.device, piece.compute_units);
         (self.next, self.more, self.chunks_lost.0) = (piece.next, piece.more, piece.chunks_lost);
     }
 
     fn timeline(&self) -> Timeline {
-        let mut timeline = Timeline::of(&self.records, &self.functions, self.separate);
+        let mut timeline = Timeline::of(&self.records, &self.functions, self.separate, self.from);
         timeline.add_gaps(&self.gaps);
         timeline
     }
 
-    fn count(&self, is: fn(&What) -> bool) -> usize {
-        self.records.iter().filter(|record| is(&record.what)).count()
+    fn count(&self, is: fn(&EventKind) -> bool) -> usize {
+        self.records.iter().filter(|record| is(&record.kind)).count()
     }
 
     /// Names of the functions that the records refer to.
@@ -287,12 +303,12 @@ impl DeviceRecording {
     }
 }
 
-fn is_request(what: &What) -> bool {
-    matches!(what, What::Finished { .. })
+fn is_request(kind: &EventKind) -> bool {
+    matches!(kind, EventKind::Finished { .. })
 }
 
-fn is_launch(what: &What) -> bool {
-    matches!(what, What::Ended { .. })
+fn is_launch(kind: &EventKind) -> bool {
+    matches!(kind, EventKind::Ended { .. })
 }
 
 fn text(summary: &Summary) -> String {
@@ -335,13 +351,19 @@ fn stop_on_interrupt() -> Result<Arc<AtomicBool>> {
 }
 
 fn clocks() -> Clocks {
-    let read = |clock| {
-        let time = clock_gettime(clock);
-        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-    };
     Clocks {
-        monotonic_ns: read(ClockId::Monotonic),
-        boot_ns: read(ClockId::Boottime),
-        real_ns: read(ClockId::Realtime),
+        monotonic_ns: read_ns(ClockId::Monotonic),
+        boot_ns: read_ns(ClockId::Boottime),
+        real_ns: read_ns(ClockId::Realtime),
     }
+}
+
+/// The current time on the clock of the records.
+fn monotonic() -> Nanos {
+    Nanos(read_ns(ClockId::Monotonic))
+}
+
+fn read_ns(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

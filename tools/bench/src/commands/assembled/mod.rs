@@ -6,8 +6,9 @@ mod summary;
 
 use crate::failure::{user_error, users};
 use crate::output::parse_block;
-use crate::output::{Align, Table, print, print_json};
-use anyhow::{Result, anyhow, bail};
+use crate::output::{Align, Table};
+use crate::report::Findings;
+use anyhow::{Result, anyhow};
 use atoll_passes::{CANDIDATE_PASSES, PASSES, TransformOptions};
 use atoll_target_nvidia::{Architecture, find_ptxas};
 use measure::{Measured, Row};
@@ -65,10 +66,6 @@ pub(crate) struct Args {
     /// Show all kernels, not only those that lost something
     #[arg(long)]
     each: bool,
-
-    /// Print all kernels and the summary as JSON
-    #[arg(long)]
-    json: bool,
 }
 
 /// Passes that run together.
@@ -86,7 +83,7 @@ struct Report<'m> {
     summary: &'m [Summary],
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args) -> Result<Findings> {
     let ptxas = find_ptxas().ok_or_else(|| {
         user_error("ptxas is not installed; install CUDA, run `make setup`, or set ATOLL_PTXAS to its path")
     })?;
@@ -100,15 +97,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let sources = sources::read(&names, &blocks(&args.blocks)?)?;
     let measured = measure::measure(&sources, &args.architectures, &sets, &ptxas)?;
     let summary = summary::summarize(&measured.kernels, &sets, &args.architectures);
-    if args.json {
-        print_json(&Report { measured: &measured, summary: &summary })?;
-    } else {
-        print_text(&measured, &summary, args.each)?;
-    }
-    match measured.faults.len() {
-        0 => Ok(()),
-        faults => bail!("the assembler refuses {faults} kernels after passes; please report this bug"),
-    }
+    let findings =
+        Findings::new(&Report { measured: &measured, summary: &summary }, text(&measured, &summary, args.each))?;
+    Ok(match measured.faults.len() {
+        0 => findings,
+        faults => findings
+            .with_failure(anyhow!("the assembler refuses {faults} kernels after passes; please report this bug")),
+    })
 }
 
 /// The sets of passes used in practice.
@@ -142,7 +137,7 @@ fn blocks(texts: &[String]) -> Result<BTreeMap<String, [u32; 3]>> {
     texts.iter().map(parse).collect()
 }
 
-fn print_text(measured: &Measured, summary: &[Summary], each: bool) -> Result<()> {
+fn text(measured: &Measured, summary: &[Summary], each: bool) -> String {
     let shown: Vec<&Row> = measured.kernels.iter().filter(|row| each || row.loses()).collect();
     let mut text = String::new();
     if !shown.is_empty() {
@@ -160,7 +155,7 @@ fn print_text(measured: &Measured, summary: &[Summary], each: bool) -> Result<()
     let (refused, faults) = (measured.refused.iter(), measured.faults.iter());
     text += &refused.chain(faults).map(|refused| format!("\n{refused}")).collect::<String>();
     text.push('\n');
-    Ok(print(&text)?)
+    text
 }
 
 fn rows(rows: &[&Row]) -> Table {

@@ -4,8 +4,9 @@ use crate::artifact;
 use crate::device_name::DeviceName;
 use crate::failure::user_error;
 use crate::invoker::{invoke, load, request};
-use crate::output::{Align, Table, print, print_json};
+use crate::output::{Align, Table};
 use crate::random::Random;
+use crate::report::Findings;
 use crate::samples::quantile;
 use crate::tensors::InputSpecs;
 use anyhow::{Result, ensure};
@@ -58,10 +59,6 @@ pub(crate) struct Args {
     /// Number of compute units of the device
     #[arg(long, default_value_t = NonZeroU32::new(2).expect("not zero"))]
     compute_units: NonZeroU32,
-
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
 }
 
 /// Medians of one graph in microseconds, from the first block to the end of the last.
@@ -77,7 +74,7 @@ struct Row {
     parts: f64,
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args) -> Result<Findings> {
     if args.compute_units.get() < 2 {
         return Err(user_error("parallel branches need at least two compute units"));
     }
@@ -102,7 +99,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             }
         }
     }
-    if args.json { print_json(&rows) } else { Ok(print(&text(&rows))?) }
+    Findings::new(&rows, text(&rows))
 }
 
 /// Duration of one loop iteration of the kernel.

@@ -9,9 +9,10 @@ use crate::device_name::DeviceName;
 use crate::drawing::Gantt;
 use crate::failure::{OrUserError, users};
 use crate::invoker;
-use crate::output::{Align, ReportArgs, Table};
+use crate::output::{Align, Table};
 use crate::profiler;
 use crate::random::Random;
+use crate::report::Findings;
 use crate::tensors::InputSpecs;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use atoll_core::{Class, POLICIES, PolicyEntry, policy_by_name};
@@ -133,9 +134,6 @@ pub(crate) struct Args {
     /// meets best-effort work]
     #[arg(long, value_name = "START..END", requires = "plot", value_parser = plots::window)]
     window: Option<Range<u64>>,
-
-    #[command(flatten)]
-    output: ReportArgs,
 }
 
 /// Settings of all runs.
@@ -154,7 +152,7 @@ enum Place {
     Simulated(DeviceParameters, BTreeMap<String, Model>),
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args) -> Result<Findings> {
     let workloads: Vec<Workload> =
         args.workload.iter().map(|name| workload(name, args)).collect::<Result<_>>().or_user_error()?;
     let policies = policies(&args.policy).or_user_error()?;
@@ -184,10 +182,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if let Some(pictures) = &pictures {
         pictures.latencies(&reports)?;
     }
-    args.output.show(&reports, |reports| {
-        let struck = (!args.fault.is_empty()).then(|| struck(reports).to_string());
-        table(reports).to_string() + &struck.unwrap_or_default()
-    })
+    let struck = (!args.fault.is_empty()).then(|| struck(&reports).to_string());
+    Findings::new(&reports, table(&reports).to_string() + &struck.unwrap_or_default())
 }
 
 impl Place {

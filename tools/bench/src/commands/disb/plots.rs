@@ -154,10 +154,10 @@ pub(super) fn of_records(seen: &Seen, report: &Report) -> Gantt {
             let Some(group) = gantt.groups.iter().position(|client| **client == *slice.name) else { continue };
             let fact = |name: &str| slice.facts.iter().find(|fact| fact.0 == name).map(|fact| fact.1.clone());
             let (begin, end) = (ms(slice.begin), ms(slice.end));
-            let was_cut = matches!(fact("end"), Some(Value::Word("stopped" | "interrupted")));
+            let was_stopped = matches!(fact("end"), Some(Value::Word("stopped" | "interrupted")));
             let blocks = if let Some(Value::Number(blocks)) = fact("blocks") { blocks } else { 0 };
             let label = format!("{}: {blocks} blocks, {:.1} µs", slice.name, (end - begin) * 1e3);
-            gantt.boxes.push(Ran { row: row as f64, height: 1.0, begin, end, group, label, was_cut });
+            gantt.boxes.push(Ran { row: row as f64, height: 1.0, begin, end, group, label, was_stopped });
         }
     }
     let decisions = timeline.track("scheduler", "decisions").map_or(&[][..], |track| &track.marks);
@@ -189,7 +189,7 @@ pub(super) fn of_simulation(occupied: &[Occupied], report: &Report, compute_unit
             end: ms(group.ended),
             group: group.client,
             label: label.clone(),
-            was_cut: group.was_cut,
+            was_stopped: group.was_stopped,
         }));
     }
     gantt
@@ -221,7 +221,7 @@ mod tests {
     use super::*;
     use atoll_core::{Epoch, LaunchId, TaskId};
     use atoll_sim::{ClientReport, Distribution, PreemptionReport};
-    use atoll_trace::{ChunkOutcome, FunctionName, Raise, Record, Timeline, What};
+    use atoll_trace::{ChunkOutcome, EventKind, FunctionName, Raise, Record, Timeline};
 
     #[test]
     fn windows_are_milliseconds() {
@@ -279,28 +279,34 @@ mod tests {
             units,
             began: us(100),
             ended: us(300),
-            was_cut: true,
+            was_stopped: true,
             is_padding: false,
         };
         let simulated = of_simulation(&[occupied], &report(), 60, &window);
         assert_eq!((simulated.rows.len(), simulated.boxes.len()), (60, 2));
-        assert!(simulated.boxes.iter().all(|ran| ran.group == 1 && ran.was_cut && (ran.begin, ran.end) == (0.1, 0.3)));
+        assert!(
+            simulated.boxes.iter().all(|ran| ran.group == 1 && ran.was_stopped && (ran.begin, ran.end) == (0.1, 0.3))
+        );
 
         let function =
             FunctionName { tenant: "local".into(), name: "slow".into(), class: Class::BestEffort, nodes: vec![] };
         let (launch, end) = (LaunchId(1), ChunkOutcome::Interrupted);
-        let what = What::Chunk { unit: 1, launch, first_block: 0, blocks: 4, ended: us(1300), end };
-        let preempt = What::Raised { epoch: Epoch(1), why: Raise::Preempted };
-        let records =
-            [(1100, what), (1200, preempt)].map(|(at, what)| Record { at: us(at), task: TaskId(1), function: 7, what });
-        let timeline = Timeline::of(&records, &[(7, function)].into(), false);
+        let chunk = EventKind::Chunk { unit: 1, launch, first_block: 0, blocks: 4, ended: us(1300), end };
+        let preempt = EventKind::Raised { epoch: Epoch(1), why: Raise::Preempted };
+        let records = [(1100, chunk), (1200, preempt)].map(|(at, kind)| Record {
+            at: us(at),
+            task: TaskId(1),
+            function: 7,
+            kind,
+        });
+        let timeline = Timeline::of(&records, &[(7, function)].into(), false, None);
         let recorded = of_records(&Seen { timeline, begin_ns: 1_000_000, window }, &report());
         assert_eq!(
             (recorded.rows, recorded.marks),
             (vec!["compute unit 1".to_owned()], vec![(0.2, "preempt".to_owned())])
         );
         let [ran] = &recorded.boxes[..] else { panic!("{:?}", recorded.boxes) };
-        assert_eq!((ran.group, ran.was_cut, ran.begin, ran.end), (1, true, 0.1, 0.3));
+        assert_eq!((ran.group, ran.was_stopped, ran.begin, ran.end), (1, true, 0.1, 0.3));
     }
 
     #[test]

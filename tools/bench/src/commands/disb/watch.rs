@@ -3,7 +3,7 @@
 use super::plots::around;
 use atoll_core::{Class, TaskId};
 use atoll_engine::{EngineHandle, FunctionName};
-use atoll_trace::{Record, Timeline, What};
+use atoll_trace::{EventKind, Record, Timeline};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
@@ -72,7 +72,7 @@ fn watch(handle: &EngineHandle, begin_ns: u64, mut window: Option<Range<u64>>, i
     let margin_ns = 200_000_000;
     let shown = begin_ns + window.start.saturating_sub(margin_ns)..begin_ns + window.end + margin_ns;
     records.retain(|record| shown.contains(&record.at.0));
-    Seen { timeline: Timeline::of(&records, &functions, separate), begin_ns, window }
+    Seen { timeline: Timeline::of(&records, &functions, separate, None), begin_ns, window }
 }
 
 /// Finds the first real-time call that meets best-effort work.
@@ -83,10 +83,12 @@ struct Meeting {
 
 impl Meeting {
     fn take(&mut self, record: &Record) -> Option<u64> {
-        match record.what {
-            What::Arrived { class: Class::BestEffort, .. } => drop(self.best_effort.insert(record.task)),
-            What::Arrived { class: Class::RealTime, .. } if !self.best_effort.is_empty() => return Some(record.at.0),
-            What::Finished { .. } => drop(self.best_effort.remove(&record.task)),
+        match record.kind {
+            EventKind::Arrived { class: Class::BestEffort, .. } => drop(self.best_effort.insert(record.task)),
+            EventKind::Arrived { class: Class::RealTime, .. } if !self.best_effort.is_empty() => {
+                return Some(record.at.0);
+            }
+            EventKind::Finished { .. } => drop(self.best_effort.remove(&record.task)),
             _ => {}
         }
         None

@@ -3,7 +3,8 @@
 mod tape;
 
 use crate::invoker::{invoke, load, request};
-use crate::output::{Align, Table, counted, print, print_json};
+use crate::output::{Align, Table, counted};
+use crate::report::Findings;
 use crate::samples::Distribution;
 use anyhow::{Context, Result};
 use atoll_core::limits::DEVICE_QUEUE_CAPACITY_DEFAULT;
@@ -44,13 +45,9 @@ pub(crate) struct Args {
     /// Number of invocations to measure
     #[arg(long, default_value_t = NonZeroU32::new(50).expect("not zero"))]
     count: NonZeroU32,
-
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args) -> Result<Findings> {
     let bundle = empty_kernels(args.kernels.get())?;
     let mut measured = Vec::new();
     for units in &args.compute_units {
@@ -58,9 +55,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             measured.push(measure(args, &bundle, units.get(), place)?);
         }
     }
-    if args.json {
-        return print_json(&measured.iter().map(|m| m.json(args)).collect::<Vec<_>>());
-    }
+    Findings::new(&measured.iter().map(|m| m.json(args)).collect::<Vec<_>>(), text(&measured))
+}
+
+fn text(measured: &[Measured]) -> String {
     let mut table = Table::new([
         ("µs per kernel", Align::Left),
         ("compute units", Align::Left),
@@ -69,7 +67,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         ("p99", Align::Right),
         ("max", Align::Right),
     ]);
-    for measured in &measured {
+    for measured in measured {
         for (name, distribution) in measured.rows() {
             let us = |ms: f64| format!("{:.2}", ms * 1000.0);
             let Distribution { p50_ms, p90_ms, p99_ms, max_ms, .. } = distribution;
@@ -77,18 +75,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             table.row([name.into(), device, us(*p50_ms), us(*p90_ms), us(*p99_ms), us(*max_ms)]);
         }
     }
-    print(&format!("{table}\n"))?;
-    for measured in &measured {
-        print(&format!(
+    let added = measured.iter().map(|measured| {
+        format!(
             "{} {}: the engine adds {:.2} µs per kernel, and its thread uses {:.2} µs, including submission \
             (medians)\n",
             counted(measured.units, "compute unit"),
             measured.place(),
             measured.added_us(),
             measured.engine_thread.p50_ms * 1000.0
-        ))?;
-    }
-    Ok(())
+        )
+    });
+    format!("{table}\n{}", added.collect::<String>())
 }
 
 /// Times per kernel, one sample per invocation.

@@ -9,7 +9,8 @@ use super::load::{ClosedLoop, Workload};
 use crate::drawing::{Axis, AxisScale, Line, plot};
 use crate::engine::EngineArgs;
 use crate::failure::OrUserError;
-use crate::output::{Align, Table, parse_bytes, parse_seconds, print, print_json};
+use crate::output::{Align, Table, parse_bytes, parse_seconds};
+use crate::report::Findings;
 use crate::samples::Distribution;
 use anyhow::{Context, Result};
 use atoll_engine::Class;
@@ -69,10 +70,6 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
 
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-
     #[command(flatten)]
     engine: EngineArgs,
 }
@@ -95,7 +92,7 @@ struct Series<'a> {
     points: Vec<Point>,
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args) -> Result<Findings> {
     let folder = tempfile::tempdir()?;
     let scale = Scale { size: args.size, width: args.width, image: args.image };
     let measure = |function| measure(args, function, Variants::new(function, scale, folder.path())?);
@@ -105,11 +102,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             .with_context(|| format!("cannot write {}", path.display()))
             .or_user_error()?;
     }
-    if args.json {
-        print_json(&series.iter().map(Series::json).collect::<Vec<_>>())
-    } else {
-        Ok(print(&table(&series).to_string())?)
-    }
+    Findings::new(&series.iter().map(Series::json).collect::<Vec<_>>(), table(&series))
 }
 
 fn measure<'a>(args: &Args, function: &'a str, mut variants: Variants<'_>) -> Result<Series<'a>> {

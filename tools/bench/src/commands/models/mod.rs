@@ -6,8 +6,9 @@ mod peer;
 mod report;
 
 use crate::failure::user_error;
-use crate::output::ReportArgs;
+use crate::output::progress;
 use crate::random::Random;
+use crate::report::Findings;
 use crate::tensors::InputSpecs;
 use anyhow::{Result, anyhow};
 use atoll_device::cpus;
@@ -77,9 +78,6 @@ pub(crate) struct Args {
     /// Python with onnxruntime and numpy [default: that of $ATOLL_VENV, else python3]
     #[arg(long, value_name = "FILE")]
     python: Option<PathBuf>,
-
-    #[command(flatten)]
-    report: ReportArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -93,7 +91,7 @@ fn size(text: &str) -> Result<(String, i64), String> {
     Ok((name.to_owned(), size))
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args) -> Result<Findings> {
     let names: Vec<&str> =
         if args.models.is_empty() { DEFAULTS.to_vec() } else { args.models.iter().map(String::as_str).collect() };
     let sources = names.iter().map(|name| Source::find(name)).collect::<Result<Vec<_>>>()?;
@@ -103,7 +101,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         peer::check(&peer::python(args.python.as_deref()))?;
     }
     let variants = args.variant.map_or(vec![Variant::Static, Variant::Symbolic], |variant| vec![variant]);
-    let bar = ProgressBar::new((names.len() * variants.len() * threads.len()) as u64);
+    let bar = progress((names.len() * variants.len() * threads.len()) as u64);
     bar.set_style(ProgressStyle::with_template("[{bar:24}] {pos}/{len} {msg} {elapsed}")?.progress_chars("=> "));
     let mut report = Report::default();
     for (name, source) in names.iter().zip(&sources) {
@@ -120,13 +118,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     bar.finish_and_clear();
     report.sum_up();
-    args.report.show(&report, Report::text)?;
-    match &report.failed[..] {
-        [] => Ok(()),
+    let findings = Findings::new(&report, report.text())?;
+    Ok(match &report.failed[..] {
+        [] => findings,
         [Failed { model, variant, reason }, ..] => {
-            Err(anyhow!("{} models failed; the first is {model} ({variant:?}): {reason}", report.failed.len()))
+            let failed = report.failed.len();
+            findings.with_failure(anyhow!("{failed} models failed; the first is {model} ({variant:?}): {reason}"))
         }
-    }
+    })
 }
 
 /// The requested numbers of threads that this machine has CPUs for.

@@ -5,13 +5,13 @@ mod stage;
 use crate::device_name::DeviceName;
 use crate::engine::{Isolation, policy_names};
 use crate::failure::user_error;
-use crate::output::{Align, ReportArgs, Table, counted};
+use crate::output::{Align, Table, counted, progress};
+use crate::report::Findings;
 use crate::samples::quantile;
 use anyhow::Result;
 use atoll_core::limits::DEVICE_QUEUE_CAPACITY_DEFAULT;
 use atoll_device_host::HostConfig;
 use atoll_engine::Histogram;
-use indicatif::ProgressBar;
 use serde::Serialize;
 use stage::{Bundles, Sample, Setting, measure};
 use std::num::NonZeroU32;
@@ -80,9 +80,6 @@ pub(crate) struct Args {
     /// Seed of the times between requests
     #[arg(long, default_value_t = 0)]
     seed: u64,
-
-    #[command(flatten)]
-    output: ReportArgs,
 }
 
 #[derive(Debug, Serialize)]
@@ -158,14 +155,13 @@ impl Args {
     }
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args) -> Result<Findings> {
     if args.device != DeviceName::Host && (args.compute_units.is_some() || args.isolation != Isolation::None) {
         return Err(user_error("--compute-units and --isolation apply to the host device only"));
     }
     let mut bundles = Bundles::calibrated(args)?;
     let settings = args.settings();
-    // Hidden if standard error is not a terminal.
-    let bar = ProgressBar::new(settings.len() as u64);
+    let bar = progress(settings.len() as u64);
     let mut rows = Vec::new();
     for setting in settings {
         let (samples, statistics) = measure(args, setting, &mut bundles, args.seed)?;
@@ -175,7 +171,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     bar.finish_and_clear();
     let report =
         Report { device: args.device.to_string(), compute_units: bundles.units(), isolation: args.isolation, rows };
-    args.output.show(&report, text)
+    Findings::new(&report, text(&report))
 }
 
 fn row(setting: Setting<'_>, samples: &[Sample], statistics: &atoll_engine::EngineStatistics) -> Row {

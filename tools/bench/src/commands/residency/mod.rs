@@ -4,7 +4,8 @@ mod offline;
 mod simulation;
 
 use crate::failure::OrUserError;
-use crate::output::{Align, Table, print, print_json};
+use crate::output::{Align, Table};
+use crate::report::Findings;
 use anyhow::{Context, Result};
 use atoll_core::residency::RESIDENCY_POLICIES;
 use atoll_models::mixes::{MIXES, Mix};
@@ -34,23 +35,15 @@ pub(crate) struct Args {
     /// Mixes of the repository, or files [default: all mixes of the repository]
     #[arg(value_name = "MIX")]
     mixes: Vec<String>,
-
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args) -> Result<Findings> {
     let mixes: Vec<Mix> = match args.mixes.is_empty() {
         true => MIXES.iter().map(|(name, _)| mix(name)).collect::<Result<_>>()?,
         false => args.mixes.iter().map(|name| mix(name)).collect::<Result<_>>().or_user_error()?,
     };
     let comparisons: Vec<Comparison> = mixes.iter().map(compare).collect();
-    if args.json {
-        print_json(&comparisons.iter().map(Comparison::json).collect::<Vec<_>>())
-    } else {
-        Ok(print(&table(&comparisons).to_string())?)
-    }
+    Findings::new(&comparisons.iter().map(Comparison::json).collect::<Vec<_>>(), table(&comparisons))
 }
 
 fn mix(name: &str) -> Result<Mix> {

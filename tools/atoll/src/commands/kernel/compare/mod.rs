@@ -6,10 +6,9 @@ mod trial;
 
 use super::place::Place;
 use crate::failure::{OrUserError, user_error};
-use crate::output::{parse_seconds, print};
+use crate::output::{parse_seconds, print, progress};
 use anyhow::{Context, Result, ensure};
 use atoll_workbench::corpus::Corpus;
-use indicatif::ProgressBar;
 use pair::Pair;
 use report::Report;
 use std::ops::Range;
@@ -73,7 +72,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut report = Report::new(args.device, args.against, args.corpus.as_deref());
     let began = Instant::now();
     let deadline = args.duration_max.map(|seconds| began + Duration::from_secs_f64(seconds));
-    let bar = ProgressBar::new(tasks.len() as u64);
+    let bar = progress(tasks.len() as u64);
     for task in &tasks {
         bar.inc(1);
         if pair.is_lost() || deadline.is_some_and(|deadline| Instant::now() > deadline) {

@@ -1,0 +1,190 @@
+//! Fields of JSON outputs, collected from commands on small inputs.
+
+use super::samples::{INVOKE, daemon};
+use crate::control::Setup;
+use crate::functions::manifest;
+use anyhow::{Context, Result, ensure};
+use atoll_models::{BuildOptions, build_onnx};
+use atoll_tests::{python, root};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::process::Command;
+
+/// Ends of the paths of maps whose keys are data: their fields are shown as `*`.
+const MAPS: [&str; 2] = [".opcodes", ".live_registers"];
+
+/// Fields that a command prints on some machines or in some runs only: command, field, type.
+const OPTIONAL: [(&str, &str, &str); 5] = [
+    ("atoll doctor", "[].remedy", "text"),
+    ("atoll bench preempt", "rows[].flag_us.p50", "number"),
+    ("atoll bench preempt", "rows[].flag_us.p99", "number"),
+    ("atoll bench preempt", "rows[].interrupt_us.p50", "number"),
+    ("atoll bench preempt", "rows[].interrupt_us.p99", "number"),
+];
+
+/// PTX with an undeclared register.
+const FAULTY: &str =
+    ".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry f()\n{\nmov.u32 %r1, 1;\nret;\n}\n";
+
+/// A command line, and the title of its fields.
+struct Sample {
+    title: &'static str,
+    arguments: Vec<String>,
+}
+
+fn sample(title: &'static str, arguments: &[&str]) -> Sample {
+    Sample { title, arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect() }
+}
+
+/// The fields of what every command with `--json` prints, by command. Commands that need a GPU or
+/// two CPUs are left out.
+pub(super) fn page() -> Result<String> {
+    let setup = daemon()?;
+    write_inputs(&setup)?;
+    let object = setup.json(&["object", "put", "object.bin"])?;
+    let digest = object[0]["digest"].as_str().context("the digest of an object")?.to_owned();
+    let mut page = String::new();
+    for sample in commands(&setup.daemon.http, &digest).into_iter().chain(benches()) {
+        let mut fields = BTreeMap::new();
+        collect("", &value(&setup, &sample)?, &mut fields);
+        for (_, field, kind) in OPTIONAL.iter().filter(|(title, ..)| *title == sample.title) {
+            // Where the field is absent, what contains it is null.
+            fields.retain(|path: &String, kinds| !(kinds.is_empty() && field.starts_with(&format!("{path}."))));
+            fields.entry((*field).to_owned()).or_default().insert(*kind);
+        }
+        writeln!(page, "## {}\n\n| field | type |\n| --- | --- |", sample.title)?;
+        for (field, kinds) in fields {
+            let kinds: Vec<&str> = kinds.into_iter().collect();
+            writeln!(page, "| `{field}` | {} |", kinds.join(" or "))?;
+        }
+        page.push('\n');
+    }
+    Ok(page)
+}
+
+/// What a command prints. `ptx check` and `doctor` may print it and fail.
+fn value(setup: &Setup, sample: &Sample) -> Result<Value> {
+    let Sample { title, arguments } = sample;
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).chain(["--json"]).collect();
+    let output = setup.command(&arguments).output()?;
+    serde_json::from_slice(&output.stdout)
+        .with_context(|| format!("{title}: {}", String::from_utf8_lossy(&output.stderr)))
+}
+
+/// The files that the commands read.
+fn write_inputs(setup: &Setup) -> Result<()> {
+    std::fs::write(setup.path("null.onnx"), build_onnx("null", &BuildOptions::default())?)?;
+    std::fs::write(setup.path("object.bin"), [1, 2, 3, 4])?;
+    std::fs::write(setup.path("faulty.ptx"), FAULTY)?;
+    for extension in ["toml", "ptx"] {
+        std::fs::copy(manifest("affine").with_extension(extension), setup.path(&format!("affine.{extension}")))?;
+    }
+    let decoders = root().join("tests/python/decoders.py");
+    let made = Command::new(python()).arg("-B").arg(decoders).arg(setup.path("")).output()?;
+    ensure!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    // Profiles of the models of DISB's workload A, in REEF's format.
+    for name in ["vgg", "resnet"] {
+        let kernel = json!({ "name": "k", "launch_params": [70, 1, 1, 64, 1, 1], "args": [] });
+        let graph = json!({ "storage": [], "kernels": [kernel.clone(), kernel], "args": [] });
+        let times = json!({ "total_latency": 120, "latency": [100, 120] });
+        let profile = json!({ "model_latency": 100_000, "kernel_latency": { "k": times } });
+        std::fs::write(setup.path(&format!("{name}.graph.json")), graph.to_string())?;
+        std::fs::write(setup.path(&format!("{name}.profile.json")), profile.to_string())?;
+    }
+    Ok(())
+}
+
+/// The commands but `bench`, in the order in which they can run.
+fn commands(http: &str, digest: &str) -> Vec<Sample> {
+    let import = root().join("tests/imports/triton_add").display().to_string();
+    let kernel = ["kernel", "run", "affine.ptx", "--grid", "1", "--block", "128", "--arg", "in:f32:128:arange"];
+    let kernel = [&kernel[..], &["--arg", "in:f32:128:arange", "--arg", "out:f32:128", "--arg", "u32:128"]].concat();
+    let decoder = ["--state", "auto", "--symbol", "past_sequence_length=0..48", "--compute-units", "1"];
+    let generate = [&["generate", "--model", "gpt2.onnx", "--tokens", "3,1", "--max-new", "3"][..], &decoder].concat();
+    vec![
+        sample("atoll compile", &["compile", "null.onnx", "--target", "host"]),
+        sample("atoll pack", &["pack", "affine.toml", "--target", "host"]),
+        sample("atoll import", &["import", &import, "--target", "host", "-o", "imported.kg"]),
+        sample("atoll inspect", &["inspect", "affine.kg"]),
+        sample("atoll infer", &["infer", "--model", "null.kg", "--compute-units", "1"]),
+        sample("atoll generate", &generate),
+        sample("atoll profile", &["profile", "null.kg", "--runs", "2", "--compute-units", "1"]),
+        sample("atoll models", &["models", "--url", http]),
+        sample("atoll fn deploy", &["fn", "deploy", "affine.kg"]),
+        sample("atoll fn ls", &["fn", "ls"]),
+        sample("atoll fn invoke", &INVOKE),
+        sample("atoll object put", &["object", "put", "object.bin"]),
+        sample("atoll object ls", &["object", "ls"]),
+        sample("atoll ps", &["ps"]),
+        sample("atoll usage", &["usage"]),
+        sample("atoll top --once", &["top", "--once", "--interval", "0.1"]),
+        sample("atoll trace record", &["trace", "record", "--seconds", "0.1", "-o", "t.pftrace"]),
+        sample("atoll object rm", &["object", "rm", digest]),
+        sample("atoll fn rm", &["fn", "rm", "affine"]),
+        sample("atoll kernel run", &kernel),
+        sample("atoll ptx check", &["ptx", "check", "faulty.ptx"]),
+        sample("atoll ptx stats", &["ptx", "stats", "affine.ptx"]),
+        sample("atoll ptx transform --list", &["ptx", "transform", "--list"]),
+        sample("atoll ptx transform", &["ptx", "transform", "--pass", "inject_preempt_flag", "affine.ptx"]),
+        sample("atoll doctor", &["doctor", "--quick"]),
+    ]
+}
+
+/// The measurements, as short as they can be.
+fn benches() -> Vec<Sample> {
+    let bench = |title: &'static str, arguments: &[&str]| {
+        let name = title.trim_start_matches("atoll bench ");
+        sample(title, &[&["bench", name][..], arguments].concat())
+    };
+    let full = ["--queued", "10", "--kernel-us", "20", "--clients", "1", "--capacity", "4", "--policy", "reset"];
+    let disb = ["--workload", "A", "--duration", "0.5", "--policy", "reset", "--device", "sim:mi50", "--profiles", "."];
+    let many = ["--functions", "jacobi", "--clients", "1", "--size", "64", "--duration", "0.1", "--no-exclusive"];
+    vec![
+        bench("atoll bench branches", &["--kernel-us", "20", "--kernels", "1", "--count", "2"]),
+        bench("atoll bench coldstart", &["--bytes", "1M", "--count", "1"]),
+        bench("atoll bench disb", &disb),
+        bench("atoll bench dkp", &["--only", "vector_add", "--rounds", "1"]),
+        bench("atoll bench engine", &["--kernels", "10", "--compute-units", "1", "--count", "1"]),
+        bench("atoll bench functions", &many),
+        bench("atoll bench kernel", &["--only", "vector_add", "--rounds", "1", "--no-peers"]),
+        bench("atoll bench latency", &["--rt", "null.kg", "--be", "null.kg", "--duration", "0.2"]),
+        bench("atoll bench models", &["null", "--threads", "1", "--pairs", "1"]),
+        bench("atoll bench overhead", &["--count", "5", "--warm-up", "0"]),
+        bench("atoll bench preempt", &[&full[..], &["--count", "2"]].concat()),
+        bench("atoll bench residency", &["zipf"]),
+        bench("atoll bench transform", &["null", "--rounds", "1"]),
+    ]
+}
+
+/// The paths of all leaves of a value with their types. A list of scalars is a leaf; a field that
+/// is null has no type.
+fn collect(path: &str, value: &Value, fields: &mut BTreeMap<String, BTreeSet<&'static str>>) {
+    let is_nested = |item: &Value| item.is_object() || item.is_array();
+    let kind = match value {
+        Value::Object(map) if !map.is_empty() => {
+            for (name, value) in map {
+                let name = if MAPS.iter().any(|map| path.ends_with(map)) { "*" } else { name };
+                let path = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+                collect(&path, value, fields);
+            }
+            return;
+        }
+        Value::Array(items) if items.iter().any(is_nested) => {
+            for item in items {
+                collect(&format!("{path}[]"), item, fields);
+            }
+            return;
+        }
+        Value::Null => {
+            fields.entry(path.to_owned()).or_default();
+            return;
+        }
+        Value::Object(_) => "object",
+        Value::Array(_) => "list",
+        Value::Bool(_) => "true or false",
+        Value::Number(_) => "number",
+        Value::String(_) => "text",
+    };
+    fields.entry(path.to_owned()).or_default().insert(kind);
+}

@@ -1,7 +1,7 @@
 //! Functions deployed over the control socket: loads them onto the device, keeps them in the store,
 //! and finds them by name.
 
-use crate::control::TenantLimits;
+use crate::identity::TenantLimits;
 use crate::inference::blocking;
 use crate::limits::FUNCTION_NAME_BYTES_MAX;
 use crate::model::Model;

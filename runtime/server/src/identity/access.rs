@@ -1,0 +1,350 @@
+//! The configuration of tenants: who is which tenant, with which limits and rights.
+
+use super::certificate::CertificateName;
+use super::configuration::{ConfigurationFile, Grant, Section};
+use super::principal::Principal;
+use crate::limits::CONFIGURATION_BYTES_MAX;
+use atoll_engine::{BadTenant, MemoryQuotas, Tenant};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+/// Which users and certificates act for which tenant, with which limits and rights. Parsed from
+/// `atoll.toml`:
+///
+/// ```toml
+/// socket_mode = 0o660        # default 0o600: only the daemon's own user and root
+/// allow_unknown = true       # users without a section become tenants named uid-UID
+/// auth_keys = "keys.json"    # tokens for HTTP
+/// allow_anonymous = "guest"  # tenant of HTTP requests without a token or certificate
+///
+/// [default]                  # limits of tenants without a section; `local` has no limits
+/// object_bytes = "1G"
+///
+/// [tenant.vision]
+/// uids = [1000, 1001]
+/// certificates = ["cn:vision", "dns:vision.example"]
+/// models = ["resnet*"]       # what it may call over HTTP, besides its own functions
+/// model_control = true       # may load and unload models
+/// class = "best-effort"      # highest class of the tenant's work
+/// functions = 16
+/// device_bytes = "2G"        # device memory at one time: constants and invocations
+/// best_effort_device_bytes = "1G"
+/// object_bytes = "8G"
+/// object_count = 1000
+/// best_effort_object_bytes = "4G"
+/// best_effort_object_count = 500
+/// ```
+#[derive(Clone, Debug)]
+pub struct Access {
+    tenants: BTreeMap<Tenant, Grant>,
+    uids: BTreeMap<u32, Tenant>,
+    certificates: BTreeMap<CertificateName, Tenant>,
+    allow_unknown: bool,
+    default: Grant,
+    anonymous: Option<Tenant>,
+    auth_keys: Option<PathBuf>,
+    /// The user id of the daemon itself.
+    own_uid: u32,
+    /// File mode of the socket.
+    pub socket_mode: u32,
+}
+
+/// The file cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum AccessError {
+    /// It cannot be read.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// The file is not valid.
+    #[error("{path}: {reason}")]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        reason: String,
+    },
+}
+
+/// Why a peer may not act.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Denied {
+    #[error(
+        "user {uid} is not assigned to a tenant; add uids = [{uid}] to a section [tenant.NAME] of the daemon's \
+        configuration"
+    )]
+    Unknown { uid: u32 },
+    #[error("user {uid} may act for tenant `{own}` only")]
+    NotYours { uid: u32, own: Tenant },
+}
+
+impl Access {
+    /// Access for the daemon's own user and root only.
+    pub fn own(own_uid: u32) -> Access {
+        Access {
+            tenants: BTreeMap::new(),
+            uids: BTreeMap::new(),
+            certificates: BTreeMap::new(),
+            allow_unknown: false,
+            default: Grant::other(),
+            anonymous: None,
+            auth_keys: None,
+            own_uid,
+            socket_mode: 0o600,
+        }
+    }
+
+    /// Reads a configuration file.
+    pub fn read(path: &Path, own_uid: u32) -> Result<Access, AccessError> {
+        let mut text = String::new();
+        let read = File::open(path).and_then(|file| file.take(CONFIGURATION_BYTES_MAX).read_to_string(&mut text));
+        read.map_err(|source| AccessError::Io { path: path.into(), source })?;
+        let mut access =
+            Access::parse(&text, own_uid).map_err(|reason| AccessError::Format { path: path.into(), reason })?;
+        let folder = path.parent().unwrap_or(Path::new(""));
+        access.auth_keys = access.auth_keys.map(|keys| folder.join(keys));
+        Ok(access)
+    }
+
+    fn parse(text: &str, own_uid: u32) -> Result<Access, String> {
+        let file: ConfigurationFile = toml::from_str(text).map_err(|error| error.to_string())?;
+        let mut access = Access { allow_unknown: file.allow_unknown, ..Access::own(own_uid) };
+        access.default = file.default.over(&Grant::other()).map_err(|reason| format!("[default]: {reason}"))?;
+        if !file.default.uids.is_empty() || !file.default.certificates.is_empty() {
+            return Err("[default] must not have uids or certificates; list them in a section [tenant.NAME]".into());
+        }
+        access.auth_keys = file.auth_keys.map(PathBuf::from);
+        let anonymous = file.allow_anonymous.map(|name| name.parse()).transpose();
+        access.anonymous = anonymous.map_err(|error: BadTenant| format!("allow_anonymous: {error}"))?;
+        if let Some(mode) = file.socket_mode {
+            if mode & !0o666 != 0 {
+                return Err(format!(
+                    "socket_mode is {mode:#o}, but may only grant read and write permissions, as in 0o660"
+                ));
+            }
+            access.socket_mode = mode;
+        }
+        for (name, section) in file.tenant {
+            let tenant: Tenant = name.parse().map_err(|error: BadTenant| error.to_string())?;
+            access.add(tenant, section)?;
+        }
+        Ok(access)
+    }
+
+    fn add(&mut self, tenant: Tenant, section: Section) -> Result<(), String> {
+        let base = if tenant.is_local() { Grant::local() } else { self.default.clone() };
+        let grant = section.over(&base).map_err(|reason| format!("[tenant.{tenant}]: {reason}"))?;
+        self.tenants.insert(tenant.clone(), grant);
+        for uid in section.uids {
+            if let Some(other) = self.uids.insert(uid, tenant.clone()) {
+                return Err(format!("user {uid} is listed in both [tenant.{other}] and [tenant.{tenant}]"));
+            }
+        }
+        for name in section.certificates {
+            let parsed = name.parse().map_err(|reason| format!("[tenant.{tenant}]: {reason}"))?;
+            if let Some(other) = self.certificates.insert(parsed, tenant.clone()) {
+                return Err(format!("certificate {name} is listed in both [tenant.{other}] and [tenant.{tenant}]"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The device memory quotas of all tenants, for the engine.
+    pub fn memory_quotas(&self) -> MemoryQuotas {
+        let tenants = self.tenants.iter().map(|(tenant, grant)| (tenant.clone(), grant.limits.device));
+        MemoryQuotas { default: self.default.limits.device, tenants: tenants.collect() }
+    }
+
+    /// The keys file of the configuration.
+    pub fn auth_keys(&self) -> Option<&Path> {
+        self.auth_keys.as_deref()
+    }
+
+    /// The tenant that the configuration gives to anonymous requests.
+    pub fn anonymous(&self) -> Option<&Tenant> {
+        self.anonymous.as_ref()
+    }
+
+    /// The tenant that a peer acts for: the tenant of its user id, or the requested one if the peer
+    /// may choose.
+    pub(crate) fn principal(&self, uid: u32, wanted: Option<Tenant>) -> Result<Principal, Denied> {
+        let may_choose = uid == self.own_uid || uid == 0;
+        let own = match self.uids.get(&uid) {
+            Some(tenant) => tenant.clone(),
+            None if may_choose => Tenant::default(),
+            None if self.allow_unknown => format!("uid-{uid}").parse().map_err(|_| Denied::Unknown { uid })?,
+            None => return Err(Denied::Unknown { uid }),
+        };
+        match wanted {
+            Some(wanted) if may_choose || wanted == own => Ok(self.of(wanted)),
+            Some(_) => Err(Denied::NotYours { uid, own }),
+            None => Ok(Principal { sees_all_tenants: may_choose, ..self.of(own) }),
+        }
+    }
+
+    /// The principal of the one tenant that the names of a certificate are assigned to; `None` if
+    /// they are assigned to none, or to several.
+    pub(super) fn of_certificate(&self, names: &[CertificateName]) -> Option<Principal> {
+        let mut tenants = names.iter().filter_map(|name| self.certificates.get(name));
+        let tenant = tenants.next()?;
+        tenants.all(|other| other == tenant).then(|| self.of(tenant.clone()))
+    }
+
+    /// The principal of a tenant.
+    pub(super) fn of(&self, tenant: Tenant) -> Principal {
+        let default = if tenant.is_local() { Grant::local() } else { self.default.clone() };
+        let Grant { limits, models, model_control } = self.tenants.get(&tenant).cloned().unwrap_or(default);
+        Principal { tenant, limits, models, model_control, sees_all_tenants: false }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::TenantLimits;
+    use atoll_engine::{Class, TenantBytes};
+    use atoll_store::Limit;
+
+    const TEXT: &str = r#"
+        socket_mode = 0o660
+        [default]
+        object_bytes = "1K"
+        [tenant.vision]
+        uids = [1000, 1001]
+        class = "best-effort"
+        functions = 2
+        device_bytes = "2G"
+        best_effort_device_bytes = "1M"
+        object_count = 7
+        [tenant.speech]
+        uids = [1002]
+        object_bytes = 5
+    "#;
+
+    #[test]
+    fn users_are_their_tenants() {
+        let access = Access::parse(TEXT, 500).unwrap();
+        let who = |uid, wanted: Option<&str>| {
+            access.principal(uid, wanted.map(|name| name.parse().unwrap())).map(|p| p.tenant.to_string())
+        };
+        assert_eq!(who(1001, None).as_deref(), Ok("vision"));
+        assert_eq!(who(1001, Some("vision")).as_deref(), Ok("vision"));
+        let denied = Denied::NotYours { uid: 1001, own: "vision".parse().unwrap() };
+        for other in ["speech", "local", "unknown"] {
+            assert_eq!(
+                who(1001, Some(other)),
+                Err(denied.clone()),
+                "the answer does not reveal whether the tenant exists"
+            );
+        }
+        for own in [0, 500] {
+            assert_eq!((who(own, None).as_deref(), who(own, Some("speech")).as_deref()), (Ok("local"), Ok("speech")));
+        }
+        assert_eq!(who(1003, None), Err(Denied::Unknown { uid: 1003 }));
+        assert_eq!(who(1003, Some("vision")), Err(Denied::Unknown { uid: 1003 }));
+        let open = Access::parse("allow_unknown = true", 500).unwrap();
+        assert_eq!(open.principal(1003, None).unwrap().tenant.as_str(), "uid-1003");
+        assert!(open.principal(1003, Some("uid-1004".parse().unwrap())).is_err());
+    }
+
+    #[test]
+    fn limits_are_the_tenants_then_the_defaults() {
+        let access = Access::parse(TEXT, 500).unwrap();
+        let limits = |uid| access.principal(uid, None).unwrap().limits;
+        let vision = limits(1000);
+        assert_eq!((vision.class, vision.functions), (Class::BestEffort, 2));
+        assert_eq!(vision.device, TenantBytes { all: 2 << 30, best_effort: 1 << 20 });
+        let quotas = access.memory_quotas();
+        assert_eq!(
+            (quotas.tenants[&"vision".parse().unwrap()], quotas.default),
+            (vision.device, TenantBytes::UNLIMITED)
+        );
+        assert_eq!(vision.objects.all, Limit { bytes: 1024, count: 7 });
+        assert_eq!((limits(1002).objects.all.bytes, limits(500)), (5, TenantLimits::ALL));
+        assert_eq!(access.socket_mode, 0o660);
+    }
+
+    #[test]
+    fn rights_are_the_tenants_then_the_defaults() {
+        let access = Access::parse(
+            r#"
+            allow_anonymous = "guest"
+            auth_keys = "keys.json"
+            [default]
+            models = ["null"]
+            [tenant.vision]
+            models = ["resnet*", "speech:*"]
+            certificates = ["cn:vision", "dns:vision.example"]
+            [tenant.speech]
+            model_control = true
+            certificates = ["cn:speech"]
+            "#,
+            500,
+        )
+        .unwrap();
+        let may = |tenant: &str, name: &str| access.of(tenant.parse().unwrap()).may_call_name(name).is_ok();
+        for (tenant, name, expected) in [
+            ("vision", "resnet50", true),
+            ("vision", "null", false),
+            ("vision", "speech:asr", true),
+            ("vision", "vision:own", true),
+            ("vision", "other:f", false),
+            ("speech", "null", true),
+            ("speech", "resnet50", false),
+            ("speech", "speech:asr", true),
+            ("guest", "null", true),
+            ("guest", "vision:own", false),
+            ("local", "resnet50", true),
+            ("local", "vision:own", true),
+        ] {
+            assert_eq!(may(tenant, name), expected, "{tenant} {name}");
+        }
+        let controls = |tenant: &str| access.of(tenant.parse().unwrap()).may_control_models().is_ok();
+        assert_eq!(["vision", "speech", "guest", "local"].map(controls), [false, true, false, true]);
+        assert_eq!(access.anonymous().map(Tenant::as_str), Some("guest"));
+        assert_eq!(access.auth_keys(), Some(Path::new("keys.json")));
+        let of = |names: &[&str]| {
+            let names: Vec<CertificateName> = names.iter().map(|name| name.parse().unwrap()).collect();
+            access.of_certificate(&names).map(|principal| principal.tenant.to_string())
+        };
+        assert_eq!(of(&["cn:unknown", "dns:vision.example"]).as_deref(), Some("vision"));
+        assert_eq!(of(&["cn:vision", "dns:vision.example"]).as_deref(), Some("vision"));
+        assert_eq!(of(&["cn:vision", "cn:speech"]), None, "names of two tenants name none");
+        assert_eq!((of(&["dns:vision"]), of(&[])), (None, None), "the kind of a name counts");
+        let local = Access::parse("[tenant.local]\nmodels = [\"null\"]", 500).unwrap();
+        let local = local.of(Tenant::default());
+        assert!(local.may_call_name("null").is_ok() && local.may_call_name("resnet50").is_err());
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (text, expected) in [
+            ("[tenant.\"a b\"]", "`a b` is not a tenant name"),
+            ("[tenant.a]\nuids = [1]\n[tenant.b]\nuids = [1]", "user 1 is listed in both [tenant.a] and [tenant.b]"),
+            ("[tenant.a]\nobject_bytes = \"2X\"", "unknown unit `X`"),
+            ("[tenant.a]\nclass = \"urgent\"", "urgent"),
+            ("socket_mode = 0o777", "0o777"),
+            ("what = 1", "what"),
+            ("[default]\nobjects = 1", "objects"),
+            ("[default]\nuids = [1]", "[default] must not have uids"),
+            ("[default]\ncertificates = [\"cn:a\"]", "[default] must not have uids or certificates"),
+            ("[tenant.a]\ncertificates = [\"a\"]", "[tenant.a]: `a` is not the name of a certificate"),
+            (
+                "[tenant.a]\ncertificates = [\"cn:x\"]\n[tenant.b]\ncertificates = [\"cn:x\"]",
+                "certificate cn:x is listed in both [tenant.a] and [tenant.b]",
+            ),
+            ("[tenant.a]\nmodels = [\"\"]", "[tenant.a]: models has an entry of 0 bytes"),
+            ("allow_anonymous = \"a b\"", "allow_anonymous: `a b` is not a tenant name"),
+            ("[tenant.a]\nobjects = 1", "objects"),
+        ] {
+            let error = Access::parse(text, 0).unwrap_err();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+}

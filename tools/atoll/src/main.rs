@@ -16,8 +16,8 @@ mod expected;
 mod logging;
 
 use atoll_bench::{
-    artifact, cache, client, compiler, device_name, drawing, engine, failure, invoker, npy, output, profiler, random,
-    samples, symbols, tensors,
+    artifact, cache, client, compiler, credentials, device_name, drawing, engine, failure, invoker, npy, output,
+    profiler, random, samples, symbols, tensors,
 };
 use clap::Parser;
 use std::process::ExitCode;

@@ -104,6 +104,8 @@ pub(super) fn json() -> Result<String> {
         ("atoll infer", vec!["infer", "--model", "null.kg", "--compute-units", "1"]),
         ("atoll profile", vec!["profile", "null.kg", "--runs", "2", "--compute-units", "1"]),
         ("atoll models", vec!["models", "--url", &http]),
+        ("atoll auth create", vec!["auth", "create", "--auth-keys", "keys.json", "--tenant", "vision"]),
+        ("atoll auth list", vec!["auth", "list", "--auth-keys", "keys.json"]),
         ("atoll fn deploy", vec!["fn", "deploy", "affine.kg"]),
         ("atoll fn ls", vec!["fn", "ls"]),
         ("atoll fn invoke", INVOKE.to_vec()),

@@ -24,6 +24,7 @@ mod functions;
 mod gpu_check;
 mod gpu_probe;
 mod idempotence;
+mod identity;
 mod imports;
 mod interruptions;
 mod isolation;

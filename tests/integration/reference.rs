@@ -77,7 +77,8 @@ fn manual_pages_exist_for_all_commands() -> Result<()> {
 #[test]
 fn settings() -> Result<()> {
     let model = Types::read(&["runtime/server/src/repository/settings.rs"])?.page(&["Settings"])?;
-    let daemon = Types::read(&["runtime/server/src/control/access.rs"])?.page(&["ConfigurationFile", "Section"])?;
+    let daemon =
+        Types::read(&["runtime/server/src/identity/configuration.rs"])?.page(&["ConfigurationFile", "Section"])?;
     hold("settings.md", "Settings files", &format!("{model}\n{daemon}"))?;
     let source = std::fs::read_to_string(root().join("runtime/server/src/repository/config_pbtxt.rs"))?;
     let (code, _) = source.split_once("struct Reader").context("the reader")?;

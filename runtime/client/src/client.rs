@@ -38,6 +38,15 @@ pub struct Deploy {
     pub signature: Option<String>,
 }
 
+/// What a daemon has after its keys and certificates were read again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reloaded {
+    /// Number of keys that can be used; `None` without a keys file.
+    pub keys: Option<usize>,
+    /// Whether there are certificates.
+    pub tls: bool,
+}
+
 /// A function with its inputs and outputs.
 #[derive(Clone, Debug)]
 pub struct Description {
@@ -122,6 +131,12 @@ impl Client {
     /// The current state of the daemon, for the tenants that [`Client::usage`] covers.
     pub fn status(&mut self) -> Result<StatusReport, ClientError> {
         expect!(self.ask(&Request::Status)?.0, wire::Answer::Status(report) => report.complete())
+    }
+
+    /// Has the daemon read its keys and certificates again. For root and the daemon's own user, if
+    /// they chose no tenant.
+    pub fn reload(&mut self) -> Result<Reloaded, ClientError> {
+        expect!(self.ask(&Request::Reload)?.0, wire::Answer::Reloaded { keys, tls } => Reloaded { keys, tls })
     }
 
     /// Recorded events of a device (an index into [`Trace::devices`]; device 0 always exists), for

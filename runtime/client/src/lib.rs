@@ -53,6 +53,6 @@ pub use atoll_core::{Class, Tenant};
 pub use atoll_protocol::{DataType, TensorMetadata};
 pub use atoll_sealed::{Digest, Sealed};
 pub use call::{Answer, Call, Content, Plan, Tensor, Value};
-pub use client::{Client, Deploy, Description};
+pub use client::{Client, Deploy, Description, Reloaded};
 pub use error::ClientError;
 pub use trace::Trace;

@@ -72,6 +72,9 @@ pub enum Request {
         /// record, `None` for records from now on.
         from: Option<u64>,
     },
+    /// Has the daemon read its keys and certificates again. For root and the daemon's own user,
+    /// unless they chose a tenant. Answered with [`Answer::Reloaded`].
+    Reload,
 }
 
 /// A function to deploy.
@@ -267,6 +270,13 @@ pub enum Answer {
     Status(StatusReport),
     /// Recorded events.
     Trace(TracePiece),
+    /// The keys and certificates were read again.
+    Reloaded {
+        /// Number of keys that can be used; `None` without a keys file.
+        keys: Option<usize>,
+        /// Whether there are certificates.
+        tls: bool,
+    },
     /// Success, without further data.
     Done,
     /// The request was refused.

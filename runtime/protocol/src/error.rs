@@ -64,4 +64,7 @@ impl ProtocolError {
 pub struct ErrorBody {
     /// The error message.
     pub error: String,
+    /// For requests that were refused for lack of credentials or rights: which is missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }

@@ -2,23 +2,28 @@
 
 use crate::bodies::{Bodies, ROOM_BYTES_MAX};
 use crate::compiler::CompilerService;
-use crate::config::ServerConfig;
+use crate::config::{ModelControl, ServerConfig};
 use crate::deployed::Deployed;
+use crate::identity::{Denial, Gate, Principal, Reason, Reloaded};
+use crate::inference::blocking;
 use crate::metrics::Recorder;
 use crate::model::Model;
 use crate::repository::{FindError, Repository};
 use crate::sequences::Sequences;
+use atoll_engine::{Class, EngineStatistics, Tenant};
 use atoll_fleet::Inference;
 use atoll_protocol::{IndexEntry, MODEL_VERSION, ModelState};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio::time::MissedTickBehavior;
 
 /// The state of a server.
 pub(crate) struct App {
     pub(crate) engine: Arc<dyn Inference>,
     pub(crate) repository: Repository,
+    pub(crate) gate: Arc<Gate>,
     /// Functions deployed over the control socket; `None` if the daemon has no control socket.
     pub(crate) deployed: Option<Arc<Deployed>>,
     pub(crate) recorder: Recorder,
@@ -28,6 +33,7 @@ pub(crate) struct App {
     /// Longest pause between two parts of a request body.
     pub(crate) body_pause: Duration,
     pub(crate) bodies: Bodies,
+    pub(crate) model_control: ModelControl,
     strict_readiness: bool,
     loaded: AtomicBool,
     draining: AtomicBool,
@@ -39,8 +45,10 @@ impl App {
         engine: Arc<dyn Inference>,
         compiler: Option<Arc<dyn CompilerService>>,
         deployed: Option<Arc<Deployed>>,
+        gate: Arc<Gate>,
     ) -> App {
         App {
+            gate,
             repository: Repository::new(config.repository.clone(), config.cache.clone(), engine.clone(), compiler),
             recorder: Recorder::new(engine.devices().len()),
             sequences: Arc::default(),
@@ -50,15 +58,34 @@ impl App {
             body_bytes_max: config.body_bytes_max.min(ROOM_BYTES_MAX),
             body_pause: config.connections.body_pause,
             bodies: Bodies::new(),
+            model_control: config.model_control.clone(),
             strict_readiness: config.strict_readiness,
             loaded: AtomicBool::new(false),
             draining: AtomicBool::new(false),
         }
     }
 
-    /// The model that serves requests to `name`: a model of the repository, or else a public
-    /// deployed function.
-    pub(crate) fn find(&self, name: &str, version: Option<&str>) -> Result<Arc<Model>, FindError> {
+    /// The model that serves requests of `principal` to `name`: a model of the repository, or else
+    /// a public deployed function. The answer for a model that it may not call is the one for a
+    /// model that does not exist.
+    pub(crate) fn find(
+        &self,
+        principal: &Principal,
+        name: &str,
+        version: Option<&str>,
+    ) -> Result<Arc<Model>, FindError> {
+        let unknown = |denial: Denial| {
+            self.refuse(&denial, principal, Class::BestEffort);
+            FindError::Unknown(name.into())
+        };
+        principal.may_call_name(name).map_err(unknown)?;
+        let model = self.find_any(name, version)?;
+        // A model of the repository may have a name like that of a tenant's function.
+        principal.may_call(model.key.tenant.as_str(), &model.name).map_err(unknown)?;
+        Ok(model)
+    }
+
+    fn find_any(&self, name: &str, version: Option<&str>) -> Result<Arc<Model>, FindError> {
         let found = self.repository.find(name, version);
         let Err(FindError::Unknown(_)) = &found else { return found };
         let Some(function) = self.deployed.as_ref().and_then(|deployed| deployed.public(name)) else { return found };
@@ -68,21 +95,88 @@ impl App {
         function.model.clone().map_err(|reason| FindError::NotReady { name: name.into(), reason })
     }
 
-    /// All models that every client may use.
+    /// Loads the models that the mode of model control wants at start.
+    pub(crate) async fn load_at_start(&self) {
+        match &self.model_control {
+            ModelControl::Explicit { load: Some(names) } => self.repository.load_named(names).await,
+            ModelControl::Explicit { load: None } | ModelControl::None => self.repository.load_all().await,
+            ModelControl::Poll { .. } => self.repository.poll().await,
+        }
+    }
+
+    /// Follows changes of the repository, if the mode of model control says so.
+    pub(crate) async fn follow_repository(&self) {
+        let ModelControl::Poll { every } = self.model_control else { return };
+        let mut ticks = tokio::time::interval(every);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // The first tick is at once, and the folder was read at start.
+        ticks.tick().await;
+        loop {
+            ticks.tick().await;
+            self.repository.poll().await;
+        }
+    }
+
+    /// Counts a request that was refused for lack of a right, and charges it to its tenant.
+    pub(crate) fn refuse(&self, denial: &Denial, principal: &Principal, class: Class) {
+        self.recorder.refusals.charge(denial.reason(), principal, class);
+    }
+
+    /// Counts a request that was refused before its tenant was known.
+    pub(crate) fn refuse_unknown(&self, reason: Reason) {
+        self.recorder.refusals.note(reason);
+    }
+
+    /// Reads keys and certificates again, and logs the result.
+    pub(crate) async fn reload(&self) -> Result<Reloaded, String> {
+        let gate = self.gate.clone();
+        let reloaded = blocking(move || gate.reload().map_err(|error| error.to_string())).await;
+        let reloaded =
+            reloaded.unwrap_or_else(|| Err("internal error: reading panicked; please report this bug".into()));
+        match &reloaded {
+            Ok(Reloaded { keys, tls }) => tracing::info!(keys, tls, "keys and certificates were read again"),
+            Err(error) => {
+                tracing::error!(error, "the keys and certificates in force stay, since the new ones are broken")
+            }
+        }
+        reloaded
+    }
+
+    /// The state of all engines, with refused requests in the accounts of their tenants. Blocks.
+    pub(crate) fn statistics(&self) -> Vec<EngineStatistics> {
+        let mut statistics = self.engine.statistics();
+        self.recorder.refusals.bill(&mut statistics);
+        statistics
+    }
+
+    /// All models, of whichever tenant.
     pub(crate) fn models(&self) -> Vec<Arc<Model>> {
         let deployed = self.deployed.iter().flat_map(|deployed| deployed.all_public());
         self.repository.ready().into_iter().chain(deployed.filter_map(|function| function.model.clone().ok())).collect()
     }
 
-    /// All models of the repository and all public functions, ready or not, sorted by name.
-    pub(crate) fn index(&self) -> io::Result<Vec<IndexEntry>> {
+    /// All models that a principal may use.
+    pub(crate) fn models_of(&self, principal: &Principal) -> Vec<Arc<Model>> {
+        let mut models = self.models();
+        models.retain(|model| principal.may_call(model.key.tenant.as_str(), &model.name).is_ok());
+        models
+    }
+
+    /// The models of the repository and the public functions that a principal may use, ready or
+    /// not, sorted by name.
+    pub(crate) fn index(&self, principal: &Principal) -> io::Result<Vec<IndexEntry>> {
+        let local = Tenant::default();
         let mut entries = self.repository.index()?;
+        entries.retain(|entry| principal.may_call(local.as_str(), &entry.name).is_ok());
         for function in self.deployed.iter().flat_map(|deployed| deployed.all_public()) {
+            let name = function.key.to_string();
+            if principal.may_call(function.key.tenant.as_str(), &name).is_err() {
+                continue;
+            }
             let (state, reason) = match &function.model {
                 Ok(_) => (ModelState::Ready, String::new()),
                 Err(reason) => (ModelState::Unavailable, reason.clone()),
             };
-            let name = function.key.to_string();
             if !entries.iter().any(|entry| entry.name == name) {
                 entries.push(IndexEntry { name, version: MODEL_VERSION.into(), state, reason });
             }

@@ -1,23 +1,48 @@
 //! Configuration of a server.
 
 use crate::control::ControlConfig;
+use crate::identity::IdentityConfig;
 use crate::limits;
 use crate::places::ConnectionLimits;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// Who loads and unloads the models of the repository, as Triton's `--model-control-mode`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ModelControl {
+    /// Models are loaded at start, and later by requests of clients that may.
+    Explicit {
+        /// The models to load at start; `None` for all.
+        load: Option<Vec<String>>,
+    },
+    /// All models are loaded at start. Requests that load or unload one are refused.
+    None,
+    /// The folder is scanned at this interval: models are loaded when their files appear or change,
+    /// and unloaded when they are gone. Requests that load or unload one are refused.
+    Poll {
+        /// The interval.
+        every: Duration,
+    },
+}
+
 /// Settings of a server.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
-    /// Address to listen on. Loopback by default, because HTTP has no authentication.
+    /// Address to listen on. Loopback by default. Beyond loopback the server starts only with
+    /// authentication, or if anonymous requests are allowed explicitly.
     pub host: IpAddr,
     /// Port of the inference protocol; 0 for any free port.
     pub http_port: u16,
     /// Port of the metrics; 0 for any free port.
     pub metrics_port: u16,
+    /// Who may use the server.
+    pub identity: IdentityConfig,
     /// Folder with the models.
     pub repository: PathBuf,
+    /// Who loads and unloads models. By default as in Triton with `--model-control-mode explicit
+    /// --load-model "*"`.
+    pub model_control: ModelControl,
     /// Folder for compiled models.
     pub cache: PathBuf,
     /// Largest body of a request in bytes.
@@ -50,7 +75,9 @@ impl ServerConfig {
             host: Ipv4Addr::LOCALHOST.into(),
             http_port: 8000,
             metrics_port: 8002,
+            identity: IdentityConfig::own(),
             repository,
+            model_control: ModelControl::Explicit { load: None },
             cache,
             body_bytes_max: limits::BODY_BYTES_MAX_DEFAULT,
             connections: ConnectionLimits::default(),

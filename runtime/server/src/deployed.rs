@@ -3,7 +3,7 @@
 
 use crate::code::{CodeError, CodeGate};
 use crate::compiler::CompileProgress;
-use crate::control::{Access, TenantLimits};
+use crate::identity::{Access, TenantLimits};
 use crate::inference::blocking;
 use crate::limits::FUNCTION_NAME_BYTES_MAX;
 use crate::model::Model;

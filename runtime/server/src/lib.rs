@@ -1,9 +1,10 @@
 //! The daemon: KServe v2 over HTTP, a model repository, a control socket, and metrics.
 //!
-//! The server decodes requests with [`atoll_protocol`], checks them against the model, hands them
-//! to the engine, and encodes the results. Models come from a folder. An ONNX file is compiled when
-//! it is first loaded, by the [`CompilerService`] that the program supplies, and the result is kept
-//! in a cache.
+//! A request acts for a tenant, which follows from a token, a client certificate or the peer's user
+//! (`identity/`). The server decodes requests with [`atoll_protocol`], checks them against the
+//! model, hands them to the engine, and encodes the results. Models come from a folder. An ONNX
+//! file is compiled when it is first loaded, by the [`CompilerService`] that the program supplies,
+//! and the result is kept in a cache.
 //!
 //! Not here: scheduling, devices, compilers, and the command line. The server knows devices only as
 //! [`atoll_fleet::Inference`], so tests run without any.
@@ -31,6 +32,7 @@ mod config;
 mod control;
 mod deployed;
 mod http;
+mod identity;
 mod inference;
 pub mod limits;
 mod listen;
@@ -41,14 +43,20 @@ mod repository;
 mod sequences;
 mod server;
 mod shutdown;
+mod tls;
 
 pub use bytes::parse_bytes;
 pub use code::{BadKey, BadSignature, TrustedKeys};
 pub use compiler::{CompileFailure, CompileLimits, CompileProgress, CompilerService};
-pub use config::ServerConfig;
-pub use control::{Access, AccessError, ControlConfig, TenantLimits};
+pub use config::{ModelControl, ServerConfig};
+pub use control::ControlConfig;
 pub use http::{RouteDescription, RoutePort, routes};
+pub use identity::{
+    Access, AccessError, GateError, IdentityConfig, KeyError, KeyFile, KeyRecord, KeyState, Keys, TOKEN_PREFIX,
+    TenantLimits, Token,
+};
 pub use model::{dtype_of, tensor_metadata};
 pub use places::ConnectionLimits;
-pub use server::{ServeError, Server};
+pub use server::{Reloader, ServeError, Server};
 pub use shutdown::terminated;
+pub use tls::{TlsError, TlsFiles};

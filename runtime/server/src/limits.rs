@@ -70,6 +70,24 @@ pub const SIGNATURE_BYTES_MAX: usize = 8 << 10;
 /// Largest configuration file of the control socket.
 pub const CONFIGURATION_BYTES_MAX: u64 = 1 << 20;
 
+/// Largest keys file: [`KEYS_MAX`] entries with notes of full length.
+pub const KEY_FILE_BYTES_MAX: u64 = 8 << 20;
+
+/// Keys in a keys file. A tenant needs one or two, and a list of more helps nobody.
+pub const KEYS_MAX: usize = 8192;
+
+/// Longest note of a key in bytes: a line of a table.
+pub const KEY_NOTE_BYTES_MAX: usize = 256;
+
+/// Largest PEM file: a bundle of all public authorities has 250 KiB.
+pub const PEM_BYTES_MAX: u64 = 4 << 20;
+
+/// Patterns of models that one tenant may have.
+pub const PATTERNS_MAX: usize = 1024;
+
+/// Longest pattern of models in bytes: no name of a model is longer.
+pub const PATTERN_BYTES_MAX: usize = 256;
+
 /// Longest name of a deployed function in bytes, so that it fits a metric label and a table column.
 pub const FUNCTION_NAME_BYTES_MAX: usize = 128;
 

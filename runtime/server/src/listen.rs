@@ -1,9 +1,12 @@
 //! Connections of one port: accept, serve, drain.
 
-use crate::places::{ClosedCounts, ConnectionLimits, Places, RequestGuard, Seat, Watched};
+use crate::app::App;
+use crate::identity::{Peer, Reason};
+use crate::places::{Closed, ConnectionLimits, Places, RequestGuard, Seat, Watched};
+use crate::tls::Tls;
 use axum::Router;
 use axum::body::Body;
-use hyper::body::{Frame, SizeHint};
+use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::Service as _;
 use hyper_util::rt::TokioIo;
@@ -13,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -28,17 +32,21 @@ const REAP_INTERVAL: Duration = Duration::from_millis(500);
 /// How long a connection that was asked to close may stay open without a request.
 const CLOSE_GRACE: Duration = Duration::from_secs(1);
 
+/// A port and what is served on it.
+pub(crate) struct Port {
+    pub(crate) listener: TcpListener,
+    pub(crate) router: Router,
+    /// `None` for connections without TLS.
+    pub(crate) tls: Option<Arc<Tls>>,
+    pub(crate) app: Arc<App>,
+    pub(crate) limits: ConnectionLimits,
+}
+
 /// Serves a port until `stop` turns true, then lets running requests continue for `drain`. Counts
 /// the open connections, and those that were closed for inactivity or to make room.
-pub(crate) async fn serve(
-    listener: TcpListener,
-    router: Router,
-    limits: ConnectionLimits,
-    mut stop: watch::Receiver<bool>,
-    drain: Duration,
-    (open, closed): (Arc<AtomicUsize>, Arc<ClosedCounts>),
-) {
-    let places = Places::new(limits, closed);
+pub(crate) async fn serve(port: Port, mut stop: watch::Receiver<bool>, drain: Duration) {
+    let Port { listener, router, tls, app, limits } = port;
+    let places = Places::new(limits, app.recorder.closed.clone());
     let mut reap = tokio::time::interval(REAP_INTERVAL);
     reap.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut connections = JoinSet::new();
@@ -58,9 +66,18 @@ pub(crate) async fn serve(
                 Ok(seat) => {
                     number += 1;
                     let Some(stream) = waiting.take() else { continue };
-                    let (router, stop, guard) = (router.clone(), stop.clone(), Counted::new(&open));
+                    let (router, stop, guard) = (router.clone(), stop.clone(), Counted::new(&app.recorder.connections));
+                    let (tls, app) = (tls.clone(), app.clone());
                     connections.spawn(async move {
-                        connection(stream, router, stop, &seat).await;
+                        // Without TCP_NODELAY an answer may wait 40 ms for the acknowledgement of
+                        // the previous one. The call fails only on a closed connection.
+                        let _ = stream.set_nodelay(true);
+                        match tls {
+                            None => connection(stream, router, None, stop, &seat).await,
+                            Some(tls) => {
+                                encrypted(stream, &tls, &app, limits.head_timeout, router, stop, &seat).await;
+                            }
+                        }
                         drop((seat, guard));
                     });
                 }
@@ -87,16 +104,50 @@ pub(crate) async fn serve(
     }
 }
 
+/// Serves one connection with TLS, after its handshake.
+async fn encrypted(
+    stream: TcpStream,
+    tls: &Tls,
+    app: &App,
+    most: Duration,
+    router: Router,
+    mut stop: watch::Receiver<bool>,
+    seat: &Seat,
+) {
+    let shaken = tokio::select! {
+        shaken = tokio::time::timeout(most, tls.acceptor().accept(stream)) => shaken,
+        () = stopped(&mut stop) => return,
+        () = seat.place.closing() => return,
+    };
+    let stream = match shaken {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => {
+            app.refuse_unknown(Reason::Handshake);
+            return tracing::debug!(%error, "a TLS handshake failed");
+        }
+        Err(_) => return app.recorder.closed.note(Closed::SlowHandshake),
+    };
+    let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+    let peer = certificate.map(|certificate| app.gate.peer(certificate));
+    connection(stream, router, peer, stop, seat).await;
+}
+
 /// Serves one connection. If the client disconnects, the running request is dropped, which cancels
 /// its invocation.
-async fn connection(stream: TcpStream, router: Router, mut stop: watch::Receiver<bool>, seat: &Seat) {
-    // Without TCP_NODELAY an answer may wait 40 ms for the acknowledgement of the previous one. The
-    // call fails only on a closed connection.
-    let _ = stream.set_nodelay(true);
+async fn connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
+    stream: S,
+    router: Router,
+    peer: Option<Peer>,
+    mut stop: watch::Receiver<bool>,
+    seat: &Seat,
+) {
     let (place, router) = (seat.place.clone(), TowerToHyperService::new(router));
     let service = hyper::service::service_fn({
         let place = place.clone();
-        move |request| {
+        move |mut request: hyper::Request<Incoming>| {
+            if let Some(peer) = &peer {
+                request.extensions_mut().insert(peer.clone());
+            }
             let (guard, answer) = (place.request(), router.call(request));
             async move { answer.await.map(|response| response.map(|body| GuardedBody { body, _guard: guard })) }
         }

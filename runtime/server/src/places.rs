@@ -26,7 +26,8 @@ pub struct ConnectionLimits {
     /// Open connections at one time. If all places are taken, the connection that has been idle
     /// longest is closed for a new one.
     pub most: usize,
-    /// How long the head of a request may take, from its first byte.
+    /// How long the head of a request may take, from its first byte, and a TLS handshake, from the
+    /// acceptance of the connection.
     pub head_timeout: Duration,
     /// How long a connection without traffic stays open.
     pub idle_timeout: Duration,
@@ -62,16 +63,19 @@ pub(crate) enum Closed {
     Idle,
     /// Another connection needed the place.
     MadeRoom,
+    /// The TLS handshake took too long.
+    SlowHandshake,
 }
 
 impl Closed {
-    pub(crate) const ALL: [Closed; 3] = [Closed::SlowHead, Closed::Idle, Closed::MadeRoom];
+    pub(crate) const ALL: [Closed; 4] = [Closed::SlowHead, Closed::Idle, Closed::MadeRoom, Closed::SlowHandshake];
 
     pub(crate) fn label(self) -> &'static str {
         match self {
             Closed::SlowHead => "slow_head",
             Closed::Idle => "idle",
             Closed::MadeRoom => "made_room",
+            Closed::SlowHandshake => "slow_handshake",
         }
     }
 }
@@ -81,7 +85,7 @@ impl Closed {
 pub(crate) struct ClosedCounts([AtomicU64; Closed::ALL.len()]);
 
 impl ClosedCounts {
-    fn note(&self, why: Closed) {
+    pub(crate) fn note(&self, why: Closed) {
         self.0[why as usize].fetch_add(1, Ordering::Relaxed);
     }
 

@@ -8,7 +8,7 @@
 
 use crate::inference::invoke_by;
 use crate::model::Model;
-use atoll_engine::{ChainRequest, FunctionKey, InvocationResult, InvokeError, SessionId};
+use atoll_engine::{ChainRequest, FunctionKey, InvocationResult, InvokeError, SessionId, Tenant};
 use atoll_fleet::Inference;
 use atoll_protocol::{Parameters, ProtocolError};
 use std::collections::HashMap;
@@ -62,7 +62,9 @@ impl std::fmt::Display for Id {
     }
 }
 
-type Key = (FunctionKey, Id);
+/// The caller, the function, and the caller's name for the sequence: tenants that choose the same
+/// id have different sequences.
+type Key = (Tenant, FunctionKey, Id);
 
 /// The open sequences.
 #[derive(Default)]
@@ -91,9 +93,10 @@ impl Sequences {
         self: &Arc<Sequences>,
         engine: &'e Arc<dyn Inference>,
         model: &Model,
+        tenant: &Tenant,
         place: Place,
     ) -> Result<Turn<'e>, InvokeError> {
-        let key = (model.key.clone(), place.id);
+        let key = (tenant.clone(), model.key.clone(), place.id);
         if place.starts {
             self.start(engine, model, &key)?;
         }
@@ -106,7 +109,7 @@ impl Sequences {
                 "model `{}` has no open sequence {}; begin one with sequence_start (a sequence ends with sequence_end, \
                 or after {} ms without a request)",
                 model.name,
-                key.1,
+                key.2,
                 model.session_idle().as_millis()
             ))
         })?;

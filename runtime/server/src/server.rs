@@ -6,6 +6,8 @@ use crate::compiler::CompilerService;
 use crate::config::ServerConfig;
 use crate::control::{Control, ControlConfig, ControlListener};
 use crate::deployed::Deployed;
+use crate::identity::{Gate, GateError};
+use crate::listen::Port;
 use crate::{http, listen, metrics};
 use atoll_fleet::Inference;
 use atoll_store::{Store, StoreConfig, StoreError};
@@ -74,6 +76,9 @@ pub enum ServeError {
         /// The error of the system.
         source: io::Error,
     },
+    /// The keys or certificates cannot be used, or nobody would have to show any.
+    #[error(transparent)]
+    Identity(#[from] GateError),
     /// The store of objects and deployed functions cannot be opened.
     #[error("cannot open the store of objects and deployed functions: {0}")]
     Store(#[from] StoreError),
@@ -103,6 +108,17 @@ pub struct Server {
     config: ServerConfig,
 }
 
+/// Has a running server read its keys and certificates again.
+#[derive(Clone)]
+pub struct Reloader(Arc<Gate>);
+
+impl Reloader {
+    /// Reads the files. What cannot be read stays as it was. Blocks.
+    pub fn reload(&self) -> Result<(), GateError> {
+        self.0.reload().map(drop)
+    }
+}
+
 impl Server {
     /// Binds the ports and scans the repository.
     pub async fn bind(
@@ -110,21 +126,22 @@ impl Server {
         engine: Arc<dyn Inference>,
         compiler: Option<Arc<dyn CompilerService>>,
     ) -> Result<Server, ServeError> {
+        let gate = Arc::new(Gate::open(&config.identity, config.host)?);
         let store = config.control.as_ref().map(open_store).transpose()?.map(Arc::new);
         let trust_tenants = config.control.as_ref().is_some_and(|control| control.trust_tenants);
-        let access = config.control.as_ref().map(|control| control.access.clone());
-        let deployed = store.as_ref().zip(access).map(|(store, access)| {
-            let gate = CodeGate::new(compiler.clone(), access.keys.clone(), &config.cache);
-            Arc::new(Deployed::new(engine.clone(), store.clone(), trust_tenants, access, gate))
+        let deployed = store.as_ref().map(|store| {
+            let access = config.identity.access.clone();
+            let code = CodeGate::new(compiler.clone(), access.keys.clone(), &config.cache);
+            Arc::new(Deployed::new(engine.clone(), store.clone(), trust_tenants, access, code))
         });
-        let app = Arc::new(App::new(&config, engine, compiler, deployed.clone()));
+        let app = Arc::new(App::new(&config, engine, compiler, deployed.clone(), gate));
         app.repository.scan().map_err(|source| ServeError::Repository { path: config.repository.clone(), source })?;
         let http = bind(config.host, config.http_port, "--http-port").await?;
         let metrics = bind(config.host, config.metrics_port, "--metrics-port").await?;
         let control = match (&config.control, store, deployed) {
             (Some(settings), Some(store), Some(deployed)) => {
-                let listener = listen_control(settings)?;
-                Some((Arc::new(Control::new(app.clone(), store, deployed, settings.access.clone())), listener))
+                let listener = listen_control(settings, config.identity.access.socket_mode)?;
+                Some((Arc::new(Control::new(app.clone(), store, deployed)), listener))
             }
             _ => None,
         };
@@ -141,6 +158,11 @@ impl Server {
         self.metrics.local_addr()
     }
 
+    /// Reads keys and certificates again, at any time.
+    pub fn reloader(&self) -> Reloader {
+        Reloader(self.app.gate.clone())
+    }
+
     /// Serves until `stop` completes, then drains. Requests are served while models are still
     /// loading.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
@@ -152,11 +174,24 @@ impl Server {
         let (stopping, stopped) = watch::channel(false);
         let limits = config.connections;
         let callers = Arc::new(http::Callers::new(config.host, &config.hosts, &config.origins));
-        let counts = || (app.recorder.connections.clone(), app.recorder.closed.clone());
         let protocol = http::router(app.clone(), callers.clone());
         let beside = http::beside_metrics(metrics::router(app.clone()), app.clone(), callers);
-        let serve_http = listen::serve(http, protocol, limits, stopped.clone(), config.drain, counts());
-        let serve_metrics = listen::serve(metrics, beside, limits, stopped.clone(), config.drain, counts());
+        let tls = app.gate.tls().cloned();
+        let metrics_tls = tls.clone().filter(|tls| tls.covers_metrics());
+        let port = |listener, router, tls| Port { listener, router, tls, app: app.clone(), limits };
+        let serve_http = listen::serve(port(http, protocol, tls), stopped.clone(), config.drain);
+        let serve_metrics = listen::serve(port(metrics, beside, metrics_tls), stopped.clone(), config.drain);
+        let reloading = reload_on_hangup(app.clone(), stopped.clone());
+        let following = {
+            let mut stopped = stopped.clone();
+            let app = &app;
+            async move {
+                tokio::select! {
+                    () = app.follow_repository() => {}
+                    () = listen::stopped(&mut stopped) => {}
+                }
+            }
+        };
         let serve_control = async {
             if let Some((control, listener)) = control {
                 control.serve(listener, stopped, config.drain).await;
@@ -165,7 +200,7 @@ impl Server {
         let loading = {
             let app = app.clone();
             async move {
-                app.repository.load_all().await;
+                app.load_at_start().await;
                 let failed = app.repository.failed();
                 if config.exit_on_error && !failed.is_empty() {
                     return Err(ServeError::Models(failed));
@@ -183,7 +218,8 @@ impl Server {
             app.set_draining();
             let _ = stopping.send(true);
         };
-        let serving = async { tokio::join!(serve_http, serve_metrics, serve_control, stopping_on_request) };
+        let serving =
+            async { tokio::join!(serve_http, serve_metrics, serve_control, reloading, following, stopping_on_request) };
         let mut serving = std::pin::pin!(serving);
         tokio::select! {
             loaded = loading => loaded?,
@@ -194,13 +230,31 @@ impl Server {
     }
 }
 
+/// Reads keys and certificates again whenever SIGHUP arrives. Without any, SIGHUP ends the process
+/// as usual.
+async fn reload_on_hangup(app: Arc<App>, mut stop: watch::Receiver<bool>) {
+    if !app.gate.can_reload() {
+        return;
+    }
+    let mut hangup = match signal(SignalKind::hangup()) {
+        Ok(hangup) => hangup,
+        Err(error) => return tracing::error!(%error, "cannot receive SIGHUP; use `atoll auth reload`"),
+    };
+    loop {
+        tokio::select! {
+            _ = hangup.recv() => drop(app.reload().await),
+            () = listen::stopped(&mut stop) => return,
+        }
+    }
+}
+
 fn open_store(config: &ControlConfig) -> Result<Store, StoreError> {
     Store::open(&StoreConfig { folder: config.state.clone(), memory_bytes: config.object_memory_bytes })
 }
 
-fn listen_control(config: &ControlConfig) -> Result<ControlListener, ServeError> {
+fn listen_control(config: &ControlConfig, mode: u32) -> Result<ControlListener, ServeError> {
     let path = config.socket.clone();
-    ControlListener::bind(config).map_err(|source| match source.kind() {
+    ControlListener::bind(config, mode).map_err(|source| match source.kind() {
         io::ErrorKind::AddrInUse => ServeError::ControlInUse { path },
         _ => ServeError::Control { path, source },
     })

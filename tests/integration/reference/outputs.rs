@@ -112,6 +112,8 @@ fn commands(http: &str, digest: &str) -> Vec<Sample> {
         sample("atoll profile", &["profile", "null.kg", "--runs", "2", "--compute-units", "1"]),
         sample("atoll models", &["models", "--url", http]),
         sample("atoll fn deploy", &["fn", "deploy", "affine.kg"]),
+        sample("atoll auth create", &["auth", "create", "--auth-keys", "keys.json", "--tenant", "vision"]),
+        sample("atoll auth list", &["auth", "list", "--auth-keys", "keys.json"]),
         sample("atoll fn ls", &["fn", "ls"]),
         sample("atoll fn invoke", &INVOKE),
         sample("atoll object put", &["object", "put", "object.bin"]),

@@ -28,8 +28,8 @@ mod logging;
 #[cfg(feature = "compiler")]
 use atoll_bench::recompiler;
 use atoll_bench::{
-    artifact, cache, client, compiler, device_name, drawing, engine, failure, invoker, npy, output, profiler, random,
-    samples, symbols, tensors,
+    artifact, cache, client, compiler, credentials, device_name, drawing, engine, failure, invoker, npy, output,
+    profiler, random, samples, symbols, tensors,
 };
 use clap::Parser;
 use std::process::ExitCode;

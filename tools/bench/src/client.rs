@@ -1,5 +1,6 @@
 //! An HTTP client for the daemon.
 
+use crate::credentials::CredentialArgs;
 use crate::failure::user_error;
 use anyhow::{Context, Result, anyhow};
 use atoll_protocol::{ErrorBody, IndexEntry, InferRequest, InferResponse, JSON_LENGTH_HEADER, ModelMetadata};
@@ -8,7 +9,7 @@ use serde::de::DeserializeOwned;
 use std::fmt::Display;
 use std::time::Duration;
 use ureq::http::{Response, StatusCode};
-use ureq::{Agent, Body};
+use ureq::{Agent, Body, RequestBuilder};
 
 /// Default address of a daemon.
 pub const URL_DEFAULT: &str = "127.0.0.1:8000";
@@ -29,41 +30,58 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'
 pub struct Client {
     agent: Agent,
     base: String,
+    /// Value of the header `Authorization`.
+    authorization: Option<String>,
 }
 
 impl Client {
-    /// `url` is `HOST:PORT`, with or without `http://`.
-    pub fn new(url: &str) -> Result<Client> {
-        if url.starts_with("https://") {
-            return Err(user_error("HTTPS is not supported; use --url http://HOST:PORT"));
-        }
-        let authority = url.trim_start_matches("http://").trim_end_matches('/');
+    /// `url` is `HOST:PORT`, which stands for HTTP, or begins with `http://` or `https://`.
+    pub fn new(url: &str, credentials: &CredentialArgs) -> Result<Client> {
+        let (scheme, authority) = url.split_once("://").unwrap_or(("http", url));
+        let authority = authority.trim_end_matches('/');
+        let tls = match scheme {
+            "http" => None,
+            "https" => Some(credentials.tls()?),
+            other => return Err(user_error(format!("unknown scheme {other}:// in --url; use http:// or https://"))),
+        };
+        let authorization = credentials.token()?.map(|token| format!("Bearer {token}"));
         let config = Agent::config_builder()
             .http_status_as_error(false)
             .timeout_global(Some(TIMEOUT))
             .timeout_connect(Some(CONNECT_TIMEOUT))
             // Daemons are contacted directly, ignoring proxies in the environment.
             .proxy(None)
-            .build();
-        Ok(Client { agent: Agent::new_with_config(config), base: format!("http://{authority}") })
+            .max_redirects(0);
+        let config = match tls {
+            Some(tls) => config.tls_config(tls).build(),
+            None => config.build(),
+        };
+        Ok(Client { agent: Agent::new_with_config(config), base: format!("{scheme}://{authority}"), authorization })
+    }
+
+    fn authorized<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {
+        match &self.authorization {
+            Some(value) => request.header("Authorization", value),
+            None => request,
+        }
     }
 
     /// The inputs and outputs of a model.
     pub fn metadata(&self, model: &str) -> Result<ModelMetadata> {
-        let response = self.agent.get(self.model(model, "")).call();
+        let response = self.authorized(self.agent.get(self.model(model, ""))).call();
         self.json(response)
     }
 
     /// The models of the repository.
     pub fn index(&self) -> Result<Vec<IndexEntry>> {
-        let response = self.agent.post(format!("{}/v2/repository/index", self.base)).send(&b"{}"[..]);
+        let response = self.authorized(self.agent.post(format!("{}/v2/repository/index", self.base))).send(&b"{}"[..]);
         self.json(response)
     }
 
     /// Invokes a model.
     pub fn infer(&self, model: &str, request: &InferRequest) -> Result<InferResponse> {
         let encoded = request.encode();
-        let mut call = self.agent.post(self.model(model, "/infer"));
+        let mut call = self.authorized(self.agent.post(self.model(model, "/infer")));
         if let Some(json_bytes) = encoded.json_bytes {
             call = call.header(JSON_LENGTH_HEADER, json_bytes.to_string());
         }
@@ -92,7 +110,19 @@ impl Client {
         }
         let message =
             serde_json::from_slice(&body).map_or_else(|_| response.status().to_string(), |body: ErrorBody| body.error);
-        let faults = [StatusCode::BAD_REQUEST, StatusCode::NOT_FOUND, StatusCode::PAYLOAD_TOO_LARGE];
+        let faults = [
+            StatusCode::BAD_REQUEST,
+            StatusCode::UNAUTHORIZED,
+            StatusCode::FORBIDDEN,
+            StatusCode::NOT_FOUND,
+            StatusCode::PAYLOAD_TOO_LARGE,
+        ];
+        let message = match response.status() {
+            StatusCode::UNAUTHORIZED => {
+                format!("{message} (this client takes a token from --token-file or the variable ATOLL_TOKEN)")
+            }
+            _ => message,
+        };
         Err(if faults.contains(&response.status()) { user_error(message) } else { anyhow!(message) })
     }
 }

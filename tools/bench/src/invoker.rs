@@ -2,6 +2,7 @@
 
 use crate::artifact;
 use crate::client::Client;
+use crate::credentials::CredentialArgs;
 use crate::engine::EngineArgs;
 use crate::failure::user_error;
 use crate::symbols::ModelArgs;
@@ -238,8 +239,8 @@ pub struct Remote {
 
 impl Remote {
     /// Finds the model in the daemon.
-    pub fn connect(url: &str, model: &str) -> Result<Remote> {
-        let client = Client::new(url)?;
+    pub fn connect(url: &str, model: &str, credentials: &CredentialArgs) -> Result<Remote> {
+        let client = Client::new(url, credentials)?;
         let metadata = client.metadata(model)?;
         Ok(Remote { client, model: model.into(), inputs: metadata.inputs })
     }

@@ -23,6 +23,7 @@ pub mod cache;
 pub mod client;
 pub mod commands;
 pub mod compiler;
+pub mod credentials;
 pub mod device_name;
 mod devices;
 pub mod drawing;

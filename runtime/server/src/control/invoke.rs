@@ -1,11 +1,12 @@
 //! Calls: resolves names to the engine's indices, and encodes results as the client asked.
 
+use super::Control;
 use super::refusal::{OrRefuse, bad_request, panicked};
-use super::requests::{Answered, check_class, ready, stored_form, taken, wire_form};
+use super::requests::{Answered, ready, stored_form, taken, wire_form};
 use super::session::Session;
-use super::{Control, Principal};
 use crate::app::App;
 use crate::bodies::{BodyRoom, ROOM_BYTES_MAX};
+use crate::identity::Principal;
 use crate::inference::{blocking, invoke};
 use crate::model::{Model, dtype_of};
 use atoll_control::limits::{PLANS_MAX, STAGES_MAX};
@@ -90,7 +91,7 @@ impl Control {
         let principal = &session.principal;
         let stages = self.bind(principal, plan.stages)?;
         let class = plan.class.unwrap_or_else(|| stages[0].model.class());
-        check_class(principal, class)?;
+        self.check_class(principal, class)?;
         let (store, tenant) = (self.store.clone(), principal.tenant.clone());
         let app = self.app.clone();
         let read = move || {

@@ -1,10 +1,10 @@
 //! The control socket: tenants deploy and call functions and keep objects.
 //!
-//! The kernel reports a peer's user id ([`access`]). What the peer may access follows from the
-//! tenant of its connection only, never from the contents of a request. One task serves each
-//! connection, one request at a time. If a peer disconnects, its call is cancelled.
+//! The kernel reports a peer's user id, and the configuration maps it to a tenant
+//! (`identity/access.rs`). What the peer may access follows from the tenant of its connection only,
+//! never from the contents of a request. One task serves each connection, one request at a time. If
+//! a peer disconnects, its call is cancelled.
 
-mod access;
 mod invoke;
 mod refusal;
 mod requests;
@@ -12,9 +12,6 @@ mod session;
 mod status;
 mod trace;
 mod usage;
-
-pub(crate) use access::Principal;
-pub use access::{Access, AccessError, TenantLimits};
 
 use crate::app::App;
 use crate::deployed::Deployed;
@@ -44,8 +41,6 @@ pub struct ControlConfig {
     pub state: PathBuf,
     /// Bytes of objects kept in memory.
     pub object_memory_bytes: u64,
-    /// Which users may connect, and their limits.
-    pub access: Access,
     /// Whether to run kernels of tenants even if the device does not isolate the memory of tenants.
     /// The daemon's own tenant always runs.
     pub trust_tenants: bool,
@@ -56,7 +51,6 @@ pub(crate) struct Control {
     pub(crate) app: Arc<App>,
     pub(crate) store: Arc<Store>,
     pub(crate) deployed: Arc<Deployed>,
-    access: Access,
     /// Number of open connections by user id.
     open: Mutex<HashMap<u32, usize>>,
 }
@@ -68,9 +62,9 @@ pub(crate) struct ControlListener {
 }
 
 impl ControlListener {
-    /// Binds the socket. A stale socket of an exited daemon is replaced; a socket that still
-    /// accepts connections is an error.
-    pub(crate) fn bind(config: &ControlConfig) -> io::Result<ControlListener> {
+    /// Binds the socket with these permissions. A stale socket of an exited daemon is replaced; a
+    /// socket that still accepts connections is an error.
+    pub(crate) fn bind(config: &ControlConfig, mode: u32) -> io::Result<ControlListener> {
         let path = config.socket.clone();
         if fs::symlink_metadata(&path).is_ok() && std::os::unix::net::UnixStream::connect(&path).is_ok() {
             return Err(io::ErrorKind::AddrInUse.into());
@@ -80,7 +74,7 @@ impl ControlListener {
         let staging = path.with_extension(format!("{}.partial", std::process::id()));
         let _ = fs::remove_file(&staging);
         let listener = UnixListener::bind(&staging)?;
-        let named = fs::set_permissions(&staging, Permissions::from_mode(config.access.socket_mode))
+        let named = fs::set_permissions(&staging, Permissions::from_mode(mode))
             .and_then(|()| check_replaceable(&path))
             .and_then(|()| fs::rename(&staging, &path));
         named.inspect_err(|_| drop(fs::remove_file(&staging)))?;
@@ -106,8 +100,8 @@ impl Drop for ControlListener {
 }
 
 impl Control {
-    pub(crate) fn new(app: Arc<App>, store: Arc<Store>, deployed: Arc<Deployed>, access: Access) -> Control {
-        Control { app, store, deployed, access, open: Mutex::default() }
+    pub(crate) fn new(app: Arc<App>, store: Arc<Store>, deployed: Arc<Deployed>) -> Control {
+        Control { app, store, deployed, open: Mutex::default() }
     }
 
     /// Serves the socket until `stop` turns true, then lets running requests continue for `drain`.

@@ -1,8 +1,8 @@
 //! Maps errors to refusals: a kind that says who has to act, and a message.
 
-use super::access::Denied;
 use crate::code::CodeError;
 use crate::deployed::DeployError;
+use crate::identity::{Denial, Denied};
 use atoll_control::{Answer, Attachments, Refusal, RefusalKind, WireError};
 use atoll_engine::{EngineError, InvokeError};
 use atoll_kgraph::BundleError;
@@ -47,6 +47,15 @@ impl<T, E: HasRefusalKind> OrRefuse<T> for Result<T, E> {
 impl HasRefusalKind for Denied {
     fn kind(&self) -> RefusalKind {
         RefusalKind::Denied
+    }
+}
+
+impl HasRefusalKind for Denial {
+    fn kind(&self) -> RefusalKind {
+        match self {
+            Denial::Model => RefusalKind::NotFound,
+            Denial::Class { .. } | Denial::ModelControl { .. } | Denial::Operator => RefusalKind::Denied,
+        }
     }
 }
 

@@ -1,10 +1,11 @@
 //! One function per request, except for calls, which are in `invoke.rs`.
 
+use super::Control;
 use super::refusal::{OrRefuse, bad_request, panicked};
 use super::session::{Interim, Session};
-use super::{Control, Principal};
 use crate::compiler::CompileProgress;
 use crate::deployed::{DeployOptions, DeployedFunction};
+use crate::identity::{Principal, Reloaded};
 use crate::inference::blocking;
 use crate::limits::CONTENT_BYTES_MAX;
 use crate::model::Model;
@@ -49,6 +50,7 @@ impl Control {
             Request::Processes => self.processes(principal).await,
             Request::Status => self.status(principal).await,
             Request::Trace { device, from } => self.trace(session, DeviceId(device), from).await,
+            Request::Reload => self.reload(principal).await,
         }
     }
 
@@ -61,7 +63,7 @@ impl Control {
     ) -> Answered {
         let Deploy { name, class, private, device, signature, progress: wants_progress, bundle } = deploy;
         let class = class.unwrap_or(Class::BestEffort);
-        check_class(principal, class)?;
+        self.check_class(principal, class)?;
         let content = taken(&mut attachments, bundle)?;
         let turn = self.deployed.turn(&principal.tenant).await;
         let (deployed, principal) = (self.deployed.clone(), principal.clone());
@@ -105,7 +107,7 @@ impl Control {
 
     async fn put(&self, principal: &Principal, put: Put, mut attachments: Attachments) -> Answered {
         let class = put.class.unwrap_or(Class::BestEffort);
-        check_class(principal, class)?;
+        self.check_class(principal, class)?;
         let content = taken(&mut attachments, put.blob)?;
         if let Some(form) = &put.form {
             check_form(form, content.bytes())?;
@@ -175,6 +177,20 @@ impl Control {
         }))
     }
 
+    async fn reload(&self, principal: &Principal) -> Answered {
+        let refuse = |denial: &_| self.app.refuse(denial, principal, Class::BestEffort);
+        principal.may_operate().inspect_err(refuse).or_refuse()?;
+        if !self.app.gate.can_reload() {
+            return Err(bad_request(
+                "this daemon has no keys and no certificates; start it with --auth-keys FILE or --tls-cert FILE",
+            ));
+        }
+        let Reloaded { keys, tls } = self.app.reload().await.map_err(|error| {
+            bad_request(format!("the keys and certificates in force stay, since the new ones are broken: {error}"))
+        })?;
+        plain(Answer::Reloaded { keys, tls })
+    }
+
     fn summary(&self, function: &DeployedFunction) -> FunctionSummary {
         let deployment = &function.deployment;
         let device =
@@ -190,6 +206,11 @@ impl Control {
             device: device.cloned(),
             failure: function.model.as_ref().err().cloned(),
         }
+    }
+
+    /// Refuses a class above the highest one of the tenant.
+    pub(super) fn check_class(&self, principal: &Principal, class: Class) -> Result<(), Refusal> {
+        principal.may_run(class).inspect_err(|denial| self.app.refuse(denial, principal, class)).or_refuse()
     }
 
     /// A function of the connection's tenant.
@@ -210,15 +231,6 @@ pub(super) fn ready(function: &DeployedFunction) -> Result<&Arc<Model>, Refusal>
 
 fn no_function(name: &str) -> Refusal {
     Refusal { kind: RefusalKind::NotFound, message: format!("there is no function `{name}`") }
-}
-
-/// Refuses a class above the highest one of the tenant.
-pub(super) fn check_class(principal: &Principal, class: Class) -> Result<(), Refusal> {
-    if class == Class::RealTime && principal.limits.class == Class::BestEffort {
-        let message = format!("tenant `{}` may run best-effort work only", principal.tenant);
-        return Err(Refusal { kind: RefusalKind::Denied, message });
-    }
-    Ok(())
 }
 
 /// The content that a message refers to, unless it exceeds the limit.

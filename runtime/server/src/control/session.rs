@@ -1,14 +1,15 @@
 //! One connection: reads a request, sends its answer, and repeats.
 
 use super::Control;
-use super::access::Principal;
 use super::invoke::Plans;
 use super::refusal::{OrRefuse, refused};
+use crate::identity::{Denied, Principal, Reason};
 use crate::limits::FRAME_TIMEOUT;
 use crate::listen::stopped;
 use atoll_control::{
     Answer, Attachments, Frame, Incoming, Outgoing, Progress, Refusal, RefusalKind, Request, WireError,
 };
+use atoll_engine::Tenant;
 use rustix::net::{RecvFlags, recv};
 use std::collections::HashSet;
 use std::io;
@@ -80,6 +81,13 @@ pub(super) async fn run(
     }
 }
 
+impl Control {
+    fn principal(&self, uid: u32, wanted: Option<Tenant>) -> Result<Principal, Denied> {
+        let found = self.app.gate.access().principal(uid, wanted);
+        found.inspect_err(|_| self.app.refuse_unknown(Reason::User))
+    }
+}
+
 async fn answer(
     control: &Control,
     session: &mut Option<Session>,
@@ -96,7 +104,7 @@ async fn answer(
     let session = match session {
         Some(session) if !begins => session,
         _ => session.insert(Session {
-            principal: control.access.principal(uid, wanted).or_refuse()?,
+            principal: control.principal(uid, wanted).or_refuse()?,
             plans: Plans::default(),
             announced: HashSet::new(),
         }),

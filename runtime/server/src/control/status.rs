@@ -2,8 +2,8 @@
 //! peer may see.
 
 use super::Control;
-use super::access::Principal;
 use super::requests::{Answered, plain};
+use crate::identity::Principal;
 use atoll_control::{Answer, DeviceStatus, FunctionStatus, LatencyStatus, StatusReport, UnitStatus, WholeStatus};
 use atoll_engine::{Class, ComputeUnitUse, EngineStatistics, FunctionStatistics, Histogram};
 
@@ -97,7 +97,6 @@ fn function(device: &str, function: FunctionStatistics) -> FunctionStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::access::TenantLimits;
     use atoll_engine::{DeviceStatistics, FunctionKey};
 
     #[test]
@@ -113,8 +112,7 @@ mod tests {
             ..EngineStatistics::default()
         };
         let statistics = || vec![engine("host:0", 7), engine("host:1", 9)];
-        let mut principal =
-            Principal { tenant: "b".parse().unwrap(), limits: TenantLimits::ALL, sees_all_tenants: false };
+        let mut principal = Principal::of_test("b");
         let report = status(statistics(), &principal);
         assert_eq!((report.functions.len(), &report.functions[0].tenant, report.whole), (2, &principal.tenant, None));
         assert!(report.devices.iter().all(|device| device.whole.is_none()));

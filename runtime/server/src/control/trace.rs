@@ -1,9 +1,10 @@
 //! The request `Trace` (`atoll trace`): recorded events, restricted to what the peer may see.
 
+use super::Control;
 use super::requests::Answered;
 use super::session::Session;
-use super::{Control, Principal};
 use crate::control::refusal::{OrRefuse, bad_request, panicked};
+use crate::identity::Principal;
 use crate::inference::blocking;
 use crate::limits::TRACE_NODES_BYTES_MAX;
 use atoll_control::{Answer, Attachments, Refusal, RefusalKind, TraceFunction, TracePiece};
@@ -73,7 +74,6 @@ fn unannounced(functions: Vec<(u64, Arc<FunctionName>)>, announced: &mut HashSet
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::access::TenantLimits;
     use atoll_core::{Nanos, TaskId};
     use atoll_engine::Class;
     use atoll_trace::EventKind;
@@ -103,8 +103,7 @@ mod tests {
 
     #[test]
     fn a_tenant_sees_its_own_work_and_no_name_of_others() {
-        let mut principal =
-            Principal { tenant: "b".parse().unwrap(), limits: TenantLimits::ALL, sees_all_tenants: false };
+        let mut principal = Principal::of_test("b");
         let seen = |principal: &Principal| {
             let batch = shown(batch(), principal);
             let functions = batch.records.iter().map(|record| record.function).collect::<Vec<_>>();

@@ -2,9 +2,9 @@
 //! wire types, restricted to what the peer may see.
 
 use super::Control;
-use super::access::Principal;
 use super::refusal::panicked;
 use super::requests::{Answered, plain};
+use crate::identity::Principal;
 use crate::inference::blocking;
 use atoll_control::{
     Answer, DeviceEntry, DeviceUsage, ExecutorEntry, MemoryEntry, ProcessEntry, ProcessReport, Refusal, Residency,
@@ -12,7 +12,7 @@ use atoll_control::{
 };
 use atoll_engine::{
     ConstantState, DeviceStatistics, EngineStatistics, ExecutorProcess, FunctionStatistics, InvocationOutcome,
-    MemoryKind, MemoryUse, Tenant, UsageRow,
+    MemoryKind, MemoryUse, UsageRow,
 };
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -26,14 +26,8 @@ impl Control {
     }
 
     pub(super) async fn engine_statistics(&self) -> Result<Vec<EngineStatistics>, Refusal> {
-        let engine = self.app.engine.clone();
-        blocking(move || engine.statistics()).await.ok_or_else(panicked)
-    }
-}
-
-impl Principal {
-    pub(super) fn sees(&self, tenant: &Tenant) -> bool {
-        self.sees_all_tenants || *tenant == self.tenant
+        let app = self.app.clone();
+        blocking(move || app.statistics()).await.ok_or_else(panicked)
     }
 }
 
@@ -173,8 +167,7 @@ fn process(device: &str, function: FunctionStatistics) -> ProcessEntry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::access::TenantLimits;
-    use atoll_engine::{Class, ExecutorStatistics, FunctionKey, Usage};
+    use atoll_engine::{Class, ExecutorStatistics, FunctionKey, Tenant, Usage};
 
     /// Two devices, each with functions of two tenants.
     fn statistics() -> Vec<EngineStatistics> {
@@ -214,8 +207,7 @@ mod tests {
 
     #[test]
     fn a_tenant_sees_only_its_own_usage() {
-        let mut principal =
-            Principal { tenant: "b".parse().unwrap(), limits: TenantLimits::ALL, sees_all_tenants: false };
+        let mut principal = Principal::of_test("b");
         let report = usage(statistics(), &principal);
         let owners = |report: &UsageReport| report.rows.iter().map(|row| row.tenant.to_string()).collect::<Vec<_>>();
         assert_eq!((owners(&report), report.device_s, report.rows[0].device_s), (vec!["b".to_owned(); 2], None, 1.5));

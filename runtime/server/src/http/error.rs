@@ -1,6 +1,7 @@
 //! Maps errors to HTTP answers: a status that says whether client or server has to act, and a
 //! message.
 
+use crate::identity::{Denial, Reason};
 use crate::model::FitError;
 use crate::repository::{FindError, LoadError};
 use atoll_engine::{EngineError, InvokeError};
@@ -14,11 +15,34 @@ use axum::response::{IntoResponse, Response};
 pub(super) struct ApiError {
     pub(super) status: StatusCode,
     message: String,
+    /// The credential or right that is missing.
+    reason: Option<Reason>,
 }
 
 impl ApiError {
     pub(super) fn new(status: StatusCode, message: impl Into<String>) -> ApiError {
-        ApiError { status, message: message.into() }
+        ApiError { status, message: message.into(), reason: None }
+    }
+
+    /// The answer for missing or bad credentials. It does not tell which part of a token is wrong.
+    pub(super) fn unidentified(reason: Reason) -> ApiError {
+        let (status, message) = match reason {
+            Reason::BadToken => (StatusCode::UNAUTHORIZED, "the token is not valid"),
+            Reason::UnknownCertificate => {
+                (StatusCode::FORBIDDEN, "the client certificate is assigned to no tenant of this daemon")
+            }
+            _ => (
+                StatusCode::UNAUTHORIZED,
+                "this daemon wants to know who asks: send the header `Authorization: Bearer TOKEN`, or a client \
+                certificate if it has TLS",
+            ),
+        };
+        ApiError { reason: Some(reason), ..ApiError::new(status, message) }
+    }
+
+    /// The answer for a missing right.
+    pub(super) fn denied(reason: Reason, message: impl Into<String>) -> ApiError {
+        ApiError { reason: Some(reason), ..ApiError::new(StatusCode::FORBIDDEN, message) }
     }
 
     pub(super) fn bad_request(message: impl Into<String>) -> ApiError {
@@ -39,11 +63,23 @@ impl IntoResponse for ApiError {
         {
             tracing::error!(status = self.status.as_u16(), error = self.message, "a request failed");
         }
-        let mut response = (self.status, Json(ErrorBody { error: self.message })).into_response();
+        let reason = self.reason.map(|reason| reason.label().to_owned());
+        let mut response = (self.status, Json(ErrorBody { error: self.message, reason })).into_response();
         if self.status == StatusCode::SERVICE_UNAVAILABLE {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
+        if self.status == StatusCode::UNAUTHORIZED {
+            // How to authenticate (RFC 6750 §3).
+            let challenge = HeaderValue::from_static("Bearer realm=\"atoll\"");
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+        }
         response
+    }
+}
+
+impl From<Denial> for ApiError {
+    fn from(denial: Denial) -> ApiError {
+        ApiError::denied(denial.reason(), denial.to_string())
     }
 }
 

@@ -2,13 +2,14 @@
 //! status.
 
 use super::error::ApiError;
+use super::identify::Caller;
 use super::model_path::ModelPath;
 use crate::app::App;
 use crate::repository::FindError;
 use atoll_engine::EngineStatistics;
 use atoll_protocol::{Live, ModelReady, Ready};
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::{Extension, Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
@@ -29,9 +30,10 @@ pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
 
 pub(super) async fn model_ready(
     State(app): State<Arc<App>>,
+    Extension(caller): Caller,
     Path(path): Path<ModelPath>,
 ) -> Result<Response, ApiError> {
-    let ready = match app.find(&path.name, path.version.as_deref()) {
+    let ready = match app.find(&caller, &path.name, path.version.as_deref()) {
         Ok(model) => {
             let engine = app.engine.clone();
             let is_available = move || engine.statistics().get(usize::from(model.device.0)).is_some_and(is_available);

@@ -2,6 +2,7 @@
 
 use super::body::{self, Received};
 use super::error::ApiError;
+use super::identify::Caller;
 use super::model_path::ModelPath;
 use crate::app::App;
 use crate::inference::{blocking, invoke};
@@ -15,7 +16,7 @@ use atoll_protocol::{
     top_classes,
 };
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::{Extension, Path, State};
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
@@ -32,12 +33,13 @@ struct Terms {
 
 pub(super) async fn infer(
     State(app): State<Arc<App>>,
+    Extension(caller): Caller,
     Path(path): Path<ModelPath>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, ApiError> {
     let arrived = Instant::now();
-    let model = app.find(&path.name, path.version.as_deref())?;
+    let model = app.find(&caller, &path.name, path.version.as_deref())?;
     model.note_request();
     let json_bytes = json_bytes(&headers)?;
     let Received { bytes, room: _room } = body::receive(&app, &headers, body).await?;
@@ -50,11 +52,13 @@ pub(super) async fn infer(
     let Fitted { inputs, outputs } = fitted;
     let Terms { id, class: asked, priority, deadline, sequence } = terms;
     let invocation = InvocationRequest { function: model.key.clone(), inputs, class: asked, priority, deadline };
-    let mut record = Record { app: app.clone(), device: model.device, class, arrived, outcome: Outcome::Cancelled };
+    let mut record = Record { app: app.clone(), device: model.device, class, arrived, outcome: Outcome::Refused };
+    caller.may_run(class).inspect_err(|denial| app.refuse(denial, &caller, class))?;
+    record.outcome = Outcome::Cancelled;
     let result = match sequence.filter(|_| model.keeps_state()) {
         None => invoke(&app.engine, invocation.into()).await,
         Some(place) => {
-            let turn = app.sequences.turn(&app.engine, &model, place).await?;
+            let turn = app.sequences.turn(&app.engine, &model, &caller.tenant, place).await?;
             turn.step(invocation.into()).await
         }
     };

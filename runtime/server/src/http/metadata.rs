@@ -1,11 +1,12 @@
 //! Metadata of the server and of models.
 
 use super::error::ApiError;
+use super::identify::Caller;
 use super::model_path::ModelPath;
 use crate::app::App;
 use atoll_protocol::{ModelConfig, ModelMetadata, ServerMetadata};
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::{Extension, Path, State};
 use std::sync::Arc;
 
 /// The implemented extensions of the protocol; clients rely on this list.
@@ -28,14 +29,16 @@ pub(super) async fn server() -> Json<ServerMetadata> {
 
 pub(super) async fn model(
     State(app): State<Arc<App>>,
+    Extension(caller): Caller,
     Path(path): Path<ModelPath>,
 ) -> Result<Json<ModelMetadata>, ApiError> {
-    Ok(Json(app.find(&path.name, path.version.as_deref())?.metadata()))
+    Ok(Json(app.find(&caller, &path.name, path.version.as_deref())?.metadata()))
 }
 
 pub(super) async fn config(
     State(app): State<Arc<App>>,
+    Extension(caller): Caller,
     Path(path): Path<ModelPath>,
 ) -> Result<Json<ModelConfig>, ApiError> {
-    Ok(Json(app.find(&path.name, path.version.as_deref())?.config()))
+    Ok(Json(app.find(&caller, &path.name, path.version.as_deref())?.config()))
 }

@@ -4,6 +4,7 @@ mod body;
 mod callers;
 mod error;
 mod health;
+mod identify;
 mod infer;
 mod metadata;
 mod model_path;
@@ -22,6 +23,7 @@ use axum::response::Response;
 pub(crate) use callers::Callers;
 use callers::check_caller;
 use error::ApiError;
+use identify::identify;
 pub use routes::{RouteDescription, RoutePort, routes};
 use routes::{health_routes, inference_routes};
 use std::sync::Arc;
@@ -32,12 +34,13 @@ pub(crate) fn beside_metrics(metrics: Router, app: Arc<App>, callers: Arc<Caller
     metrics.merge(health_routes().with_state(app)).layer(from_fn_with_state(callers, check_caller))
 }
 
-/// All routes of the inference port.
+/// All routes of the inference port. Every request is identified before it is routed.
 pub(crate) fn router(app: Arc<App>, callers: Arc<Callers>) -> Router {
     health_routes()
         .merge(inference_routes())
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
+        .layer(from_fn_with_state(app.clone(), identify))
         .layer(from_fn_with_state(callers, check_caller))
         .layer(from_fn_with_state(app.clone(), count))
         .with_state(app)

@@ -3,12 +3,13 @@
 
 use super::body::small_json;
 use super::error::ApiError;
+use super::identify::Caller;
 use super::model_path::ModelPath;
 use crate::app::App;
 use atoll_protocol::{LogSettings, TraceSettings};
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::{Extension, Path, State};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::sync::Arc;
@@ -44,18 +45,20 @@ pub(super) async fn set_trace(State(app): State<Arc<App>>, body: Body) -> Result
 
 pub(super) async fn model_trace(
     State(app): State<Arc<App>>,
+    Extension(caller): Caller,
     Path(path): Path<ModelPath>,
 ) -> Result<Json<TraceSettings>, ApiError> {
-    app.find(&path.name, path.version.as_deref())?;
+    app.find(&caller, &path.name, path.version.as_deref())?;
     Ok(trace().await)
 }
 
 pub(super) async fn set_model_trace(
     State(app): State<Arc<App>>,
+    Extension(caller): Caller,
     Path(path): Path<ModelPath>,
     body: Body,
 ) -> Result<Json<TraceSettings>, ApiError> {
-    app.find(&path.name, path.version.as_deref())?;
+    app.find(&caller, &path.name, path.version.as_deref())?;
     set_trace(State(app), body).await
 }
 

@@ -1,6 +1,7 @@
 //! Statistics of each model: counts, and durations by phase.
 
 use super::error::ApiError;
+use super::identify::Caller;
 use super::model_path::ModelPath;
 use crate::app::App;
 use crate::inference::blocking;
@@ -8,18 +9,22 @@ use crate::model::Model;
 use atoll_engine::FunctionStatistics;
 use atoll_protocol::{DurationStatistics, InferenceStatistics, ModelStatistics, ModelStatisticsList};
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::{Extension, Path, State};
 use std::sync::Arc;
 
-pub(super) async fn all(State(app): State<Arc<App>>) -> Result<Json<ModelStatisticsList>, ApiError> {
-    statistics(&app, app.models()).await
+pub(super) async fn all(
+    State(app): State<Arc<App>>,
+    Extension(caller): Caller,
+) -> Result<Json<ModelStatisticsList>, ApiError> {
+    statistics(&app, app.models_of(&caller)).await
 }
 
 pub(super) async fn model(
     State(app): State<Arc<App>>,
+    Extension(caller): Caller,
     Path(path): Path<ModelPath>,
 ) -> Result<Json<ModelStatisticsList>, ApiError> {
-    statistics(&app, vec![app.find(&path.name, path.version.as_deref())?]).await
+    statistics(&app, vec![app.find(&caller, &path.name, path.version.as_deref())?]).await
 }
 
 async fn statistics(app: &App, models: Vec<Arc<Model>>) -> Result<Json<ModelStatisticsList>, ApiError> {

@@ -50,7 +50,7 @@ fn render(app: &App) -> String {
     };
     let names = app.engine.devices().iter().map(String::as_str);
     let snapshot = Snapshot {
-        devices: names.zip(app.engine.statistics()).enumerate().map(device).collect(),
+        devices: names.zip(app.statistics()).enumerate().map(device).collect(),
         states: app.repository.state_counts(),
         copies_bytes: app.repository.copies_bytes(),
         recorder: &app.recorder,

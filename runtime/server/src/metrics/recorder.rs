@@ -1,5 +1,6 @@
 //! Metrics that the server counts itself; all others come from the engines.
 
+use crate::identity::Refusals;
 use crate::places::ClosedCounts;
 use atoll_engine::{Class, DeviceId, InvocationResult, InvokeError};
 use axum::http::StatusCode;
@@ -85,6 +86,8 @@ pub(crate) struct Recorder {
     pub(crate) connections: Arc<AtomicUsize>,
     /// Connections on both ports that were closed for inactivity or to make room, by reason.
     pub(crate) closed: Arc<ClosedCounts>,
+    /// Requests that were refused for lack of credentials or rights.
+    pub(crate) refusals: Refusals,
 }
 
 /// Request counters of the models on one device.
@@ -107,6 +110,7 @@ impl Recorder {
             responses: Default::default(),
             connections: Arc::default(),
             closed: Arc::default(),
+            refusals: Refusals::default(),
         }
     }
 

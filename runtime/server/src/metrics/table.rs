@@ -10,6 +10,7 @@ use super::metric::{DeviceSnapshot, Kind, Metric, counter, gauge, histogram, of_
 use super::recorder::{BUCKETS_NS, CLASSES, Outcome, class_label};
 use super::text::{Labels, Samples};
 use super::usage::{per_row, per_row_and};
+use crate::identity::Reason;
 use crate::model::Model;
 use crate::places::Closed;
 use atoll_engine::{
@@ -385,6 +386,16 @@ pub(super) const METRICS: &[Metric] = &[
         |s, out| {
             for why in Closed::ALL {
                 out.integer(&[("reason", why.label())], s.recorder.closed.of(why));
+            }
+        },
+    ),
+    of_daemon(
+        Kind::Counter,
+        "atoll_denied_requests_total",
+        "Requests and handshakes refused for lack of credentials or rights, by reason",
+        |s, out| {
+            for reason in Reason::ALL {
+                out.integer(&[("reason", reason.label())], s.recorder.refusals.of(reason));
             }
         },
     ),

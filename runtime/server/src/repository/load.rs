@@ -61,6 +61,25 @@ impl Repository {
         }
     }
 
+    /// Loads these models, bundles first. A model that is not in the folder counts as one that
+    /// failed to load.
+    pub(crate) async fn load_named(&self, names: &[String]) {
+        let mut sources = self.scan().unwrap_or_default();
+        for name in names.iter().filter(|name| !sources.iter().any(|source| source.name == **name)) {
+            let error = LoadError::Unknown(name.clone());
+            tracing::error!(model = name, %error, "not loaded");
+            if let Ok(slot) = self.slot_of(name) {
+                slot.set(State::Failed(error.to_string()));
+            }
+        }
+        sources.retain(|source| names.contains(&source.name));
+        sources.sort_by_key(|source| source.form);
+        for source in sources {
+            // The failure has already been logged.
+            let _ = self.load_source(source).await;
+        }
+    }
+
     /// Loads a model, or reloads it if its file or its settings changed. During a reload the old
     /// model answers requests, except for a moment during the exchange.
     pub(crate) async fn load(&self, name: &str) -> Result<(), LoadError> {
@@ -91,8 +110,8 @@ impl Repository {
         unloaded
     }
 
-    async fn load_source(&self, source: Source) -> Result<(), LoadError> {
-        let slot = self.slot_of(&source)?;
+    pub(super) async fn load_source(&self, source: Source) -> Result<(), LoadError> {
+        let slot = self.slot_of(&source.name)?;
         let _turn = slot.changing.lock().await;
         let start = Instant::now();
         let loaded = self.exchange(&slot, &source).await;

@@ -7,6 +7,7 @@ mod cache;
 mod config_pbtxt;
 mod copies;
 mod load;
+mod poll;
 mod scan;
 mod settings;
 
@@ -20,6 +21,7 @@ use atoll_fleet::Inference;
 use atoll_protocol::{IndexEntry, ModelState};
 use cache::CompileCache;
 use copies::BundleCopies;
+use poll::Seen;
 use scan::Source;
 use std::collections::BTreeMap;
 use std::io;
@@ -37,6 +39,8 @@ pub(crate) struct Repository {
     slots: RwLock<BTreeMap<String, Arc<Slot>>>,
     /// One compilation at a time: each uses all cores and much memory.
     compiling: tokio::sync::Semaphore,
+    /// Held by a scan that follows changes of the folder.
+    seen: tokio::sync::Mutex<Seen>,
 }
 
 /// The entry of one model.
@@ -121,6 +125,7 @@ impl Repository {
             cache: Arc::new(CompileCache::new(cache, compiler)),
             slots: RwLock::default(),
             compiling: tokio::sync::Semaphore::new(1),
+            seen: tokio::sync::Mutex::default(),
         }
     }
 
@@ -207,12 +212,12 @@ impl Repository {
             .collect()
     }
 
-    /// The slot of a model of the folder, created if necessary.
-    fn slot_of(&self, source: &Source) -> Result<Arc<Slot>, LoadError> {
+    /// The slot of a model, created if necessary.
+    fn slot_of(&self, name: &str) -> Result<Arc<Slot>, LoadError> {
         let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
-        if slots.len() >= MODELS_MAX && !slots.contains_key(&source.name) {
+        if slots.len() >= MODELS_MAX && !slots.contains_key(name) {
             return Err(LoadError::TooManyModels);
         }
-        Ok(slots.entry(source.name.clone()).or_default().clone())
+        Ok(slots.entry(name.to_owned()).or_default().clone())
     }
 }

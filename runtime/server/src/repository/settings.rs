@@ -88,12 +88,22 @@ fn class<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Class, D::
     }
 }
 
-/// Reads the settings of a model from the first settings file that exists.
-pub(super) fn read(source: &Source) -> Result<Settings, SettingsError> {
-    let own = match &source.folder {
+/// The file of our own with the settings of a model.
+fn own(source: &Source) -> PathBuf {
+    match &source.folder {
         Some(folder) => folder.join("atoll.toml"),
         None => source.path.with_extension("toml"),
-    };
+    }
+}
+
+/// All files that may have the settings of a model.
+pub(super) fn files(source: &Source) -> Vec<PathBuf> {
+    [own(source)].into_iter().chain(source.folder.as_ref().map(|folder| folder.join("config.pbtxt"))).collect()
+}
+
+/// Reads the settings of a model from the first settings file that exists.
+pub(super) fn read(source: &Source) -> Result<Settings, SettingsError> {
+    let own = own(source);
     if let Some(settings) = read_file(&own, |text| toml::from_str(text).map_err(|e| e.to_string()))? {
         return Ok(settings);
     }

@@ -1,8 +1,11 @@
 //! The daemon over real sockets, with a scripted engine.
 
 mod connections;
+mod identity;
 mod inference;
+mod model_control;
 mod repository;
 mod routes;
 mod stop;
 mod support;
+mod tls;

@@ -128,12 +128,13 @@ fn every_metric_has_samples_before_anything_happened() {
 }
 
 /// Metrics of the daemon as a whole.
-const WITHOUT_DEVICE: [&str; 6] = [
+const WITHOUT_DEVICE: [&str; 7] = [
     "atoll_models",
     "atoll_bundle_copies_bytes",
     "atoll_http_responses_total",
     "atoll_connections",
     "atoll_connections_closed_total",
+    "atoll_denied_requests_total",
     "atoll_build_info",
 ];
 

@@ -1,6 +1,7 @@
 //! `atoll generate`
 
 use crate::client::URL_DEFAULT;
+use crate::credentials::CredentialArgs;
 use crate::engine::EngineArgs;
 use crate::failure::{OrUserError, user_error};
 use crate::invoker::{Invoker, Local, Remote, Sequence, Terms};
@@ -36,6 +37,9 @@ pub(crate) struct Args {
     /// Address of the daemon, for a model given by name [default: 127.0.0.1:8000]
     #[arg(long)]
     url: Option<String>,
+
+    #[command(flatten)]
+    credentials: CredentialArgs,
 
     /// Prompt, as token ids
     #[arg(long, value_name = "TOKENS", value_delimiter = ',', required = true)]
@@ -101,7 +105,10 @@ fn invoker(args: &Args) -> Result<Invoker> {
         (_, false) if !args.symbols.is_empty() => {
             Err(user_error("--symbol, --fix and --state apply to .onnx files only, not to a model in a daemon"))
         }
-        (url, false) => Ok(Invoker::Remote(Remote::connect(url.as_deref().unwrap_or(URL_DEFAULT), &args.model)?)),
+        (url, false) => {
+            let url = url.as_deref().unwrap_or(URL_DEFAULT);
+            Ok(Invoker::Remote(Remote::connect(url, &args.model, &args.credentials)?))
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! `atoll infer`
 
 use crate::client::URL_DEFAULT;
+use crate::credentials::CredentialArgs;
 use crate::engine::EngineArgs;
 use crate::expected::compare;
 use crate::failure::user_error;
@@ -36,6 +37,9 @@ pub(crate) struct Args {
     /// Address of the daemon, for a model given by name [default: 127.0.0.1:8000]
     #[arg(long)]
     url: Option<String>,
+
+    #[command(flatten)]
+    credentials: CredentialArgs,
 
     #[command(flatten)]
     symbols: ModelArgs,
@@ -120,7 +124,10 @@ fn invoker(args: &Args) -> Result<Invoker> {
         (Some(_), true) if path.exists() => {
             Err(user_error("--model is a file, but --url needs the name of a model in the daemon"))
         }
-        (url, _) => Ok(Invoker::Remote(Remote::connect(url.as_deref().unwrap_or(URL_DEFAULT), &args.model)?)),
+        (url, _) => {
+            let url = url.as_deref().unwrap_or(URL_DEFAULT);
+            Ok(Invoker::Remote(Remote::connect(url, &args.model, &args.credentials)?))
+        }
     }
 }
 

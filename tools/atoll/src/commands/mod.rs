@@ -1,10 +1,12 @@
 //! One file per command.
 
+pub(crate) mod auth;
 pub(crate) mod compile;
 pub(crate) mod completion;
 pub(crate) mod doctor;
 pub(crate) mod functions;
 pub(crate) mod generate;
+mod identity;
 #[cfg(feature = "compiler")]
 pub(crate) mod import;
 pub(crate) mod infer;
@@ -51,6 +53,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
         Command::Generate(args) => generate::run(&args),
         Command::Functions(args) => functions::run(args),
         Command::Object(args) => object::run(args),
+        Command::Auth(args) => auth::run(args),
         Command::Profile(args) => profile::run(&args),
         Command::Ps(args) => ps::run(&args),
         Command::Usage(args) => usage::run(&args),

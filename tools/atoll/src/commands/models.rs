@@ -1,13 +1,15 @@
 //! `atoll models`
 
 use crate::client::{Client, URL_DEFAULT};
+use crate::credentials::CredentialArgs;
 use crate::output::{Align, Table, print, print_json};
 use atoll_protocol::ModelState;
 
 const EXAMPLES: &str = "\
 Examples:
   atoll models
-  atoll models --url gpu-box:8000 --json";
+  atoll models --url gpu-box:8000 --json
+  atoll models --url https://gpu-box:8000 --tls-ca ca.pem --token-file token";
 
 /// List the models of a daemon and their states
 #[derive(Debug, clap::Args)]
@@ -17,13 +19,16 @@ pub(crate) struct Args {
     #[arg(long, default_value = URL_DEFAULT)]
     url: String,
 
+    #[command(flatten)]
+    credentials: CredentialArgs,
+
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let index = Client::new(&args.url)?.index()?;
+    let index = Client::new(&args.url, &args.credentials)?.index()?;
     if args.json {
         return print_json(&index);
     }

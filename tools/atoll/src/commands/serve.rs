@@ -1,16 +1,19 @@
 //! `atoll serve`
 
+use super::identity::IdentityArgs;
 use crate::cache;
 use crate::compiler;
 use crate::control::CONTROL_SOCKET_VARIABLE;
 use crate::engine::FleetArgs;
-use crate::failure::{OrUserError, users};
+use crate::failure::{OrUserError, user_error, users};
 use crate::output::{parse_bytes, print};
 use crate::symbols::SymbolArgs;
 use anyhow::{Context, Result};
 use atoll_client::default_socket;
-use atoll_server::{Access, ConnectionLimits, ControlConfig, ServeError, Server, ServerConfig, limits, terminated};
-use clap::ArgAction;
+use atoll_server::{
+    ConnectionLimits, ControlConfig, ModelControl, ServeError, Server, ServerConfig, limits, terminated,
+};
+use clap::{ArgAction, ValueEnum};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -23,7 +26,8 @@ Examples:
   atoll serve --model-repository models/ --http-port 0 --metrics-port 0 --compute-units 4
   atoll serve --model-repository models/ --config atoll.toml --control-socket /run/atoll/control.sock
   atoll serve --model-repository models/ --device host:0@0-3 --device host:1@4-7
-  atoll serve --model-repository models/ --host 0.0.0.0 --policy sequential --log-format json
+  atoll serve --model-repository models/ --host 0.0.0.0 --auth-keys keys.json --tls-cert cert.pem --tls-key key.pem
+  atoll serve --model-repository models/ --model-control-mode poll --repository-poll-secs 5
 
 A repository contains NAME.kg, NAME.onnx (compiled at the first load, then cached) or NAME/1/model.onnx.
 NAME.toml has the settings of a model:  class = \"real-time\",  queue_capacity = 64 (per class),  device = \"host:1\"
@@ -40,8 +44,24 @@ pub(crate) struct Args {
     #[command(flatten)]
     symbols: SymbolArgs,
 
-    /// Address to listen on. There is no authentication: every client that can reach the address
-    /// may use the daemon
+    /// Who loads and unloads models, as in Triton. explicit: --load-model and requests of tenants
+    /// with model_control; none: all at start, requests are refused; poll: all at start, then as
+    /// their files appear, change and vanish, requests are refused [default: as Triton's explicit
+    /// with --load-model "*"]
+    #[arg(long, value_name = "MODE")]
+    model_control_mode: Option<ModelControlMode>,
+
+    /// Model to load at start, with mode explicit; "*" for all. May be given several times
+    /// [default: none with --model-control-mode explicit]
+    #[arg(long, value_name = "NAME")]
+    load_model: Vec<String>,
+
+    /// Seconds between two scans of the repository, with mode poll
+    #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..))]
+    repository_poll_secs: u64,
+
+    /// Address to listen on. Beyond loopback the daemon starts only with --auth-keys,
+    /// --tls-client-ca or --allow-anonymous
     #[arg(long, default_value_t = IpAddr::from(Ipv4Addr::LOCALHOST))]
     host: IpAddr,
 
@@ -52,6 +72,9 @@ pub(crate) struct Args {
     /// Port for metrics; 0 for any free port
     #[arg(long, default_value_t = 8002)]
     metrics_port: u16,
+
+    #[command(flatten)]
+    identity: IdentityArgs,
 
     /// Folder for compiled models and for copies of served bundles (reflinks where the file system
     /// supports them) [default: $XDG_CACHE_HOME/atoll/compiled]
@@ -112,7 +135,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
 
-    /// Tenants, their users and their limits (atoll.toml)
+    /// Tenants, their users, limits and rights (atoll.toml)
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
@@ -138,9 +161,32 @@ pub(crate) struct Args {
     devices: FleetArgs,
 }
 
+/// A value of `--model-control-mode`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ModelControlMode {
+    None,
+    Poll,
+    Explicit,
+}
+
 impl Args {
+    fn model_control(&self) -> Result<ModelControl> {
+        let is_all = self.load_model.iter().any(|name| name == "*");
+        let named = || if is_all { None } else { Some(self.load_model.clone()) };
+        match self.model_control_mode {
+            Some(ModelControlMode::None | ModelControlMode::Poll) if !self.load_model.is_empty() => {
+                Err(user_error("--load-model needs --model-control-mode explicit; other modes load all models"))
+            }
+            Some(ModelControlMode::None) => Ok(ModelControl::None),
+            Some(ModelControlMode::Poll) => {
+                Ok(ModelControl::Poll { every: Duration::from_secs(self.repository_poll_secs) })
+            }
+            None if self.load_model.is_empty() => Ok(ModelControl::Explicit { load: None }),
+            None | Some(ModelControlMode::Explicit) => Ok(ModelControl::Explicit { load: named() }),
+        }
+    }
+
     fn control(&self) -> Result<ControlConfig> {
-        let own_uid = rustix::process::getuid().as_raw();
         let state = match &self.state {
             Some(state) => state.clone(),
             None => cache::state_folder()
@@ -154,15 +200,11 @@ impl Args {
             state,
             object_memory_bytes: self.object_memory,
             trust_tenants: self.trust_tenants || self.devices.keeps_tenants_apart(),
-            access: self
-                .config
-                .as_deref()
-                .map_or_else(|| Ok(Access::own(own_uid)), |path| Access::read(path, own_uid))
-                .or_user_error()?,
         })
     }
 
     fn config(self) -> Result<(ServerConfig, FleetArgs)> {
+        let model_control = self.model_control()?;
         let control = if self.no_control { None } else { Some(self.control()?) };
         let cache = match self.cache {
             Some(cache) => cache,
@@ -172,6 +214,8 @@ impl Args {
         };
         let config = ServerConfig {
             control,
+            model_control,
+            identity: self.identity.identity(self.config.as_deref())?,
             host: self.host,
             http_port: self.http_port,
             metrics_port: self.metrics_port,
@@ -202,13 +246,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let symbols = args.symbols.ranges()?;
     let (config, devices) = args.config()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("atoll-http").build()?;
-    if !config.host.is_loopback() {
-        tracing::warn!(host = %config.host, "no authentication: every client that can reach this address may use, load \
-            and unload models");
-    }
     let compiler = compiler::service(&devices.device_names(), symbols);
-    let fleet =
-        devices.start(config.control.as_ref().map(|control| control.access.memory_quotas()).unwrap_or_default())?;
+    let fleet = devices.start(config.identity.access.memory_quotas())?;
     let served = runtime.block_on(async {
         let control = config
             .control
@@ -238,7 +277,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
 /// is not.
 fn classify(error: ServeError) -> anyhow::Error {
     match error {
-        ServeError::Repository { .. } | ServeError::Models(_) => users(error),
+        ServeError::Repository { .. } | ServeError::Models(_) | ServeError::Identity(_) => users(error),
         other => other.into(),
     }
 }

@@ -1,16 +1,19 @@
 //! A daemon inside the test process, and a client that exposes the bytes on the wire.
 
+mod authority;
 mod client;
 mod double;
 mod model;
 
+pub(crate) use authority::{Authority, Leaf};
 pub(crate) use client::{Answer, Connection};
 pub(crate) use double::{Behaviour, Double};
 pub(crate) use model::{write_bundle, write_changed_bundle};
 
 use atoll_kgraph::{Bundle, ModelOptions, TargetContents};
 use atoll_server::{
-    CompileFailure, CompileLimits, CompileProgress, CompilerService, ConnectionLimits, ServeError, Server, ServerConfig,
+    CompileFailure, CompileLimits, CompileProgress, CompilerService, ConnectionLimits, IdentityConfig, ModelControl,
+    Reloader, ServeError, Server, ServerConfig,
 };
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -31,6 +34,7 @@ pub(crate) struct Daemon {
     pub(crate) engine: Arc<Double>,
     pub(crate) http: SocketAddr,
     pub(crate) metrics: SocketAddr,
+    reloader: Reloader,
     runtime: Runtime,
     stop: Option<oneshot::Sender<()>>,
     serving: Option<JoinHandle<Result<(), ServeError>>>,
@@ -45,6 +49,8 @@ pub(crate) struct Options {
     pub(crate) connections: Option<ConnectionLimits>,
     /// Turns strict readiness off.
     pub(crate) lax_readiness: bool,
+    pub(crate) identity: Option<IdentityConfig>,
+    pub(crate) model_control: Option<ModelControl>,
 }
 
 impl Daemon {
@@ -72,17 +78,26 @@ impl Daemon {
         config.body_bytes_max = options.body_bytes_max.unwrap_or(config.body_bytes_max);
         config.connections = options.connections.unwrap_or(config.connections);
         config.strict_readiness = !options.lax_readiness;
+        config.identity = options.identity.unwrap_or(config.identity);
+        config.model_control = options.model_control.unwrap_or(config.model_control);
         config.drain = options.drain.unwrap_or(config.drain);
         let _ = std::fs::remove_file(folder.path().join("ready"));
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let compiler = options.compiler.map(|compiler| compiler as Arc<dyn CompilerService>);
         let server = runtime.block_on(Server::bind(config, engine.clone(), compiler)).unwrap();
         let (http, metrics) = (server.http_address().unwrap(), server.metrics_address().unwrap());
+        let reloader = server.reloader();
         let (stop, stopped) = oneshot::channel::<()>();
         let serving = runtime.spawn(server.run(async { drop(stopped.await) }));
-        let daemon = Daemon { folder, engine, http, metrics, runtime, stop: Some(stop), serving: Some(serving) };
+        let daemon =
+            Daemon { folder, engine, http, metrics, reloader, runtime, stop: Some(stop), serving: Some(serving) };
         eventually(|| daemon.folder.path().join("ready").exists());
         daemon
+    }
+
+    /// Has the daemon read its keys and certificates again.
+    pub(crate) fn reload(&self) -> Result<(), String> {
+        self.reloader.reload().map_err(|error| error.to_string())
     }
 
     pub(crate) fn repository(&self) -> PathBuf {
@@ -95,6 +110,13 @@ impl Daemon {
 
     pub(crate) fn post(&self, path: &str, body: &str) -> Answer {
         Connection::open(self.http).request("POST", path, &[], body.as_bytes())
+    }
+
+    /// Like [`Daemon::get`] or, with a body, [`Daemon::post`], with a token.
+    pub(crate) fn ask_as(&self, token: &str, path: &str, body: Option<&str>) -> Answer {
+        let headers = [("Authorization", &*format!("Bearer {token}"))];
+        let method = if body.is_some() { "POST" } else { "GET" };
+        Connection::open(self.http).request(method, path, &headers, body.unwrap_or_default().as_bytes())
     }
 
     pub(crate) fn metrics(&self) -> String {

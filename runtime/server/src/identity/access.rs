@@ -1,31 +1,34 @@
-//! Access control of the control socket: maps a peer's user id to a tenant and its limits.
+//! The configuration of tenants: who is which tenant, with which limits and rights.
 
-use crate::bytes::size;
-use crate::code::{CodeRights, TrustedKeys};
-use crate::compiler::CompileLimits;
-use crate::limits::{COMPILE_BYTES_DEFAULT, COMPILE_TIME_DEFAULT, CONFIGURATION_BYTES_MAX};
-use atoll_engine::{BadTenant, Class, MemoryQuotas, Tenant, TenantBytes};
-use atoll_store::{Limit, Quota};
-use serde::Deserialize;
+use super::certificate::CertificateName;
+use super::configuration::{ConfigurationFile, Grant, Section};
+use super::principal::{Principal, TenantLimits};
+use crate::code::TrustedKeys;
+use crate::limits::CONFIGURATION_BYTES_MAX;
+use atoll_engine::{BadTenant, MemoryQuotas, Tenant};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-/// Which users may use the control socket, as which tenant, and with which limits. Parsed from
+/// Which users and certificates act for which tenant, with which limits and rights. Parsed from
 /// `atoll.toml`:
 ///
 /// ```toml
 /// socket_mode = 0o660        # default 0o600: only the daemon's own user and root
 /// allow_unknown = true       # users without a section become tenants named uid-UID
 /// trusted_keys = ["RWQ…"]    # public keys of minisign that vouch for bundles
+/// auth_keys = "keys.json"    # tokens for HTTP
+/// allow_anonymous = "guest"  # tenant of HTTP requests without a token or certificate
 ///
 /// [default]                  # limits of tenants without a section; `local` has no limits
 /// object_bytes = "1G"
 ///
 /// [tenant.vision]
 /// uids = [1000, 1001]
+/// certificates = ["cn:vision", "dns:vision.example"]
+/// models = ["resnet*"]       # what it may call over HTTP, besides its own functions
+/// model_control = true       # may load and unload models
 /// class = "best-effort"      # highest class of the tenant's work
 /// functions = 16
 /// trusted_code = true        # native code is taken as it was sent
@@ -40,34 +43,19 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Access {
-    tenants: BTreeMap<Tenant, TenantLimits>,
+    tenants: BTreeMap<Tenant, Grant>,
     uids: BTreeMap<u32, Tenant>,
+    certificates: BTreeMap<CertificateName, Tenant>,
     allow_unknown: bool,
-    default: TenantLimits,
+    default: Grant,
+    anonymous: Option<Tenant>,
+    auth_keys: Option<PathBuf>,
     /// The user id of the daemon itself.
     own_uid: u32,
     /// The keys whose signatures of bundles are trusted.
     pub(crate) keys: TrustedKeys,
     /// File mode of the socket.
     pub socket_mode: u32,
-}
-
-/// Limits of a tenant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TenantLimits {
-    /// Highest class of its work.
-    pub class: Class,
-    /// Number of functions.
-    pub functions: u64,
-    /// Device memory at one time. Enforced by the engine ([`Access::memory_quotas`]), so it also
-    /// holds for work that did not come over this socket.
-    pub device: TenantBytes,
-    /// Number and bytes of objects.
-    pub objects: Quota,
-    /// Whether code in its bundles is taken as it was sent.
-    pub trusted_code: bool,
-    /// What compiling one of its bundles may take.
-    pub compile: CompileLimits,
 }
 
 /// The file cannot be read.
@@ -91,16 +79,6 @@ pub enum AccessError {
     },
 }
 
-/// The tenant that a connection acts for, with its limits.
-#[derive(Clone, Debug)]
-pub(crate) struct Principal {
-    pub(crate) tenant: Tenant,
-    pub(crate) limits: TenantLimits,
-    /// Whether reports cover all tenants: for root and the daemon's own user, unless they chose a
-    /// tenant.
-    pub(crate) sees_all_tenants: bool,
-}
-
 /// Why a peer may not act.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Denied {
@@ -113,131 +91,17 @@ pub(crate) enum Denied {
     NotYours { uid: u32, own: Tenant },
 }
 
-/// The daemon's settings.
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ConfigurationFile {
-    /// Permissions of the control socket, as in `0o660`; `0o600` (the daemon's own user and root)
-    /// if absent.
-    socket_mode: Option<u32>,
-    /// Whether users without a tenant may connect; their tenants are called `uid-UID`.
-    #[serde(default)]
-    allow_unknown: bool,
-    /// Public keys of minisign (the line that begins with `RW`). Native code in a bundle that one of
-    /// them signed is taken as it was sent.
-    #[serde(default)]
-    trusted_keys: Vec<String>,
-    /// Limits of tenants without a section.
-    #[serde(default)]
-    default: Section,
-    /// Tenants by name.
-    #[serde(default)]
-    tenant: BTreeMap<String, Section>,
-}
-
-/// The users and limits of a tenant. An absent limit is that of `[default]`.
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Section {
-    /// Users that act for the tenant. Not allowed in `[default]`.
-    #[serde(default)]
-    uids: Vec<u32>,
-    /// The highest class of the tenant's work.
-    class: Option<Class>,
-    /// Number of functions; 64 if nothing is set.
-    functions: Option<u64>,
-    /// Whether native code in the tenant's bundles is taken as it was sent, instead of compiled anew
-    /// from PTX; true for `local`, and false for others if nothing is set.
-    trusted_code: Option<bool>,
-    /// How many seconds a bundle of the tenant may compile; 600 if nothing is set.
-    compile_seconds: Option<u64>,
-    /// Memory that compiling a bundle of the tenant may take; 4 GiB if nothing is set.
-    #[serde(default, deserialize_with = "size")]
-    compile_bytes: Option<u64>,
-    /// Device memory at one time, constants and invocations together; unlimited if nothing is set.
-    #[serde(default, deserialize_with = "size")]
-    device_bytes: Option<u64>,
-    /// Device memory at one time of best-effort work; unlimited if nothing is set.
-    #[serde(default, deserialize_with = "size")]
-    best_effort_device_bytes: Option<u64>,
-    /// Bytes of all objects; 4 GiB if nothing is set.
-    #[serde(default, deserialize_with = "size")]
-    object_bytes: Option<u64>,
-    /// Number of objects; 10,000 if nothing is set.
-    object_count: Option<u64>,
-    /// Bytes of objects that are kept for best-effort work; unlimited if nothing is set.
-    #[serde(default, deserialize_with = "size")]
-    best_effort_object_bytes: Option<u64>,
-    /// Number of objects that are kept for best-effort work; unlimited if nothing is set.
-    best_effort_object_count: Option<u64>,
-}
-
-impl TenantLimits {
-    /// Limits of the daemon's own tenant.
-    pub(super) const ALL: TenantLimits = TenantLimits {
-        class: Class::RealTime,
-        functions: 4096,
-        device: TenantBytes::UNLIMITED,
-        objects: Quota::NONE,
-        trusted_code: true,
-        compile: CompileLimits { time: COMPILE_TIME_DEFAULT, memory_bytes: COMPILE_BYTES_DEFAULT },
-    };
-
-    /// Limits of tenants that the configuration does not mention: enough to work, too little to
-    /// disturb others.
-    const DEFAULT: TenantLimits = TenantLimits {
-        class: Class::RealTime,
-        functions: 64,
-        device: TenantBytes::UNLIMITED,
-        objects: Quota { all: Limit { bytes: 4 << 30, count: 10_000 }, best_effort: Limit::NONE },
-        trusted_code: false,
-        compile: CompileLimits { time: COMPILE_TIME_DEFAULT, memory_bytes: COMPILE_BYTES_DEFAULT },
-    };
-
-    /// How its code is treated.
-    pub(crate) fn code(&self) -> CodeRights {
-        CodeRights { trusted: self.trusted_code, limits: self.compile }
-    }
-}
-
-impl Section {
-    fn over(&self, base: &TenantLimits) -> TenantLimits {
-        let limit = |bytes: Option<u64>, count: Option<u64>, base: Limit| Limit {
-            bytes: bytes.unwrap_or(base.bytes),
-            count: count.unwrap_or(base.count),
-        };
-        TenantLimits {
-            class: self.class.unwrap_or(base.class),
-            functions: self.functions.unwrap_or(base.functions),
-            device: TenantBytes {
-                all: self.device_bytes.unwrap_or(base.device.all),
-                best_effort: self.best_effort_device_bytes.unwrap_or(base.device.best_effort),
-            },
-            objects: Quota {
-                all: limit(self.object_bytes, self.object_count, base.objects.all),
-                best_effort: limit(
-                    self.best_effort_object_bytes,
-                    self.best_effort_object_count,
-                    base.objects.best_effort,
-                ),
-            },
-            trusted_code: self.trusted_code.unwrap_or(base.trusted_code),
-            compile: CompileLimits {
-                time: self.compile_seconds.map_or(base.compile.time, Duration::from_secs),
-                memory_bytes: self.compile_bytes.unwrap_or(base.compile.memory_bytes),
-            },
-        }
-    }
-}
-
 impl Access {
     /// Access for the daemon's own user and root only.
     pub fn own(own_uid: u32) -> Access {
         Access {
             tenants: BTreeMap::new(),
             uids: BTreeMap::new(),
+            certificates: BTreeMap::new(),
             allow_unknown: false,
-            default: TenantLimits::DEFAULT,
+            default: Grant::other(),
+            anonymous: None,
+            auth_keys: None,
             own_uid,
             keys: TrustedKeys::default(),
             socket_mode: 0o600,
@@ -249,7 +113,11 @@ impl Access {
         let mut text = String::new();
         let read = File::open(path).and_then(|file| file.take(CONFIGURATION_BYTES_MAX).read_to_string(&mut text));
         read.map_err(|source| AccessError::Io { path: path.into(), source })?;
-        Access::parse(&text, own_uid).map_err(|reason| AccessError::Format { path: path.into(), reason })
+        let mut access =
+            Access::parse(&text, own_uid).map_err(|reason| AccessError::Format { path: path.into(), reason })?;
+        let folder = path.parent().unwrap_or(Path::new(""));
+        access.auth_keys = access.auth_keys.map(|keys| folder.join(keys));
+        Ok(access)
     }
 
     fn parse(text: &str, own_uid: u32) -> Result<Access, String> {
@@ -257,10 +125,13 @@ impl Access {
         let mut access = Access { allow_unknown: file.allow_unknown, ..Access::own(own_uid) };
         let keys = file.trusted_keys.iter().map(String::as_str);
         access.keys = TrustedKeys::parse(keys).map_err(|error| format!("trusted_keys: {error}"))?;
-        access.default = file.default.over(&TenantLimits::DEFAULT);
-        if !file.default.uids.is_empty() {
-            return Err("[default] must not have uids; list users in a section [tenant.NAME]".into());
+        access.default = file.default.over(&Grant::other()).map_err(|reason| format!("[default]: {reason}"))?;
+        if !file.default.uids.is_empty() || !file.default.certificates.is_empty() {
+            return Err("[default] must not have uids or certificates; list them in a section [tenant.NAME]".into());
         }
+        access.auth_keys = file.auth_keys.map(PathBuf::from);
+        let anonymous = file.allow_anonymous.map(|name| name.parse()).transpose();
+        access.anonymous = anonymous.map_err(|error: BadTenant| format!("allow_anonymous: {error}"))?;
         if let Some(mode) = file.socket_mode {
             if mode & !0o666 != 0 {
                 return Err(format!(
@@ -271,21 +142,43 @@ impl Access {
         }
         for (name, section) in file.tenant {
             let tenant: Tenant = name.parse().map_err(|error: BadTenant| error.to_string())?;
-            let base = if tenant.is_local() { TenantLimits::ALL } else { access.default };
-            access.tenants.insert(tenant.clone(), section.over(&base));
-            for uid in section.uids {
-                if let Some(other) = access.uids.insert(uid, tenant.clone()) {
-                    return Err(format!("user {uid} is listed in both [tenant.{other}] and [tenant.{tenant}]"));
-                }
-            }
+            access.add(tenant, section)?;
         }
         Ok(access)
     }
 
+    fn add(&mut self, tenant: Tenant, section: Section) -> Result<(), String> {
+        let base = if tenant.is_local() { Grant::local() } else { self.default.clone() };
+        let grant = section.over(&base).map_err(|reason| format!("[tenant.{tenant}]: {reason}"))?;
+        self.tenants.insert(tenant.clone(), grant);
+        for uid in section.uids {
+            if let Some(other) = self.uids.insert(uid, tenant.clone()) {
+                return Err(format!("user {uid} is listed in both [tenant.{other}] and [tenant.{tenant}]"));
+            }
+        }
+        for name in section.certificates {
+            let parsed = name.parse().map_err(|reason| format!("[tenant.{tenant}]: {reason}"))?;
+            if let Some(other) = self.certificates.insert(parsed, tenant.clone()) {
+                return Err(format!("certificate {name} is listed in both [tenant.{other}] and [tenant.{tenant}]"));
+            }
+        }
+        Ok(())
+    }
+
     /// The device memory quotas of all tenants, for the engine.
     pub fn memory_quotas(&self) -> MemoryQuotas {
-        let tenants = self.tenants.iter().map(|(tenant, limits)| (tenant.clone(), limits.device));
-        MemoryQuotas { default: self.default.device, tenants: tenants.collect() }
+        let tenants = self.tenants.iter().map(|(tenant, grant)| (tenant.clone(), grant.limits.device));
+        MemoryQuotas { default: self.default.limits.device, tenants: tenants.collect() }
+    }
+
+    /// The keys file of the configuration.
+    pub fn auth_keys(&self) -> Option<&Path> {
+        self.auth_keys.as_deref()
+    }
+
+    /// The tenant that the configuration gives to anonymous requests.
+    pub fn anonymous(&self) -> Option<&Tenant> {
+        self.anonymous.as_ref()
     }
 
     /// The tenant that a peer acts for: the tenant of its user id, or the requested one if the peer
@@ -299,26 +192,39 @@ impl Access {
             None => return Err(Denied::Unknown { uid }),
         };
         match wanted {
-            Some(wanted) if may_choose || wanted == own => Ok(self.of(wanted, false)),
+            Some(wanted) if may_choose || wanted == own => Ok(self.of(wanted)),
             Some(_) => Err(Denied::NotYours { uid, own }),
-            None => Ok(self.of(own, may_choose)),
+            None => Ok(Principal { sees_all_tenants: may_choose, ..self.of(own) }),
         }
     }
 
-    fn of(&self, tenant: Tenant, sees_all_tenants: bool) -> Principal {
-        Principal { limits: self.limits(&tenant), tenant, sees_all_tenants }
+    /// The principal of the one tenant that the names of a certificate are assigned to; `None` if
+    /// they are assigned to none, or to several.
+    pub(super) fn of_certificate(&self, names: &[CertificateName]) -> Option<Principal> {
+        let mut tenants = names.iter().filter_map(|name| self.certificates.get(name));
+        let tenant = tenants.next()?;
+        tenants.all(|other| other == tenant).then(|| self.of(tenant.clone()))
     }
 
     /// The limits of a tenant.
     pub(crate) fn limits(&self, tenant: &Tenant) -> TenantLimits {
-        let default = if tenant.is_local() { TenantLimits::ALL } else { self.default };
-        self.tenants.get(tenant).copied().unwrap_or(default)
+        self.of(tenant.clone()).limits
+    }
+
+    /// The principal of a tenant.
+    pub(super) fn of(&self, tenant: Tenant) -> Principal {
+        let default = if tenant.is_local() { Grant::local() } else { self.default.clone() };
+        let Grant { limits, models, model_control } = self.tenants.get(&tenant).cloned().unwrap_or(default);
+        Principal { tenant, limits, models, model_control, sees_all_tenants: false }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use atoll_engine::{Class, TenantBytes};
+    use atoll_store::Limit;
+    use std::time::Duration;
 
     const TEXT: &str = r#"
         socket_mode = 0o660
@@ -395,6 +301,58 @@ mod tests {
     }
 
     #[test]
+    fn rights_are_the_tenants_then_the_defaults() {
+        let access = Access::parse(
+            r#"
+            allow_anonymous = "guest"
+            auth_keys = "keys.json"
+            [default]
+            models = ["null"]
+            [tenant.vision]
+            models = ["resnet*", "speech:*"]
+            certificates = ["cn:vision", "dns:vision.example"]
+            [tenant.speech]
+            model_control = true
+            certificates = ["cn:speech"]
+            "#,
+            500,
+        )
+        .unwrap();
+        let may = |tenant: &str, name: &str| access.of(tenant.parse().unwrap()).may_call_name(name).is_ok();
+        for (tenant, name, expected) in [
+            ("vision", "resnet50", true),
+            ("vision", "null", false),
+            ("vision", "speech:asr", true),
+            ("vision", "vision:own", true),
+            ("vision", "other:f", false),
+            ("speech", "null", true),
+            ("speech", "resnet50", false),
+            ("speech", "speech:asr", true),
+            ("guest", "null", true),
+            ("guest", "vision:own", false),
+            ("local", "resnet50", true),
+            ("local", "vision:own", true),
+        ] {
+            assert_eq!(may(tenant, name), expected, "{tenant} {name}");
+        }
+        let controls = |tenant: &str| access.of(tenant.parse().unwrap()).may_control_models().is_ok();
+        assert_eq!(["vision", "speech", "guest", "local"].map(controls), [false, true, false, true]);
+        assert_eq!(access.anonymous().map(Tenant::as_str), Some("guest"));
+        assert_eq!(access.auth_keys(), Some(Path::new("keys.json")));
+        let of = |names: &[&str]| {
+            let names: Vec<CertificateName> = names.iter().map(|name| name.parse().unwrap()).collect();
+            access.of_certificate(&names).map(|principal| principal.tenant.to_string())
+        };
+        assert_eq!(of(&["cn:unknown", "dns:vision.example"]).as_deref(), Some("vision"));
+        assert_eq!(of(&["cn:vision", "dns:vision.example"]).as_deref(), Some("vision"));
+        assert_eq!(of(&["cn:vision", "cn:speech"]), None, "names of two tenants name none");
+        assert_eq!((of(&["dns:vision"]), of(&[])), (None, None), "the kind of a name counts");
+        let local = Access::parse("[tenant.local]\nmodels = [\"null\"]", 500).unwrap();
+        let local = local.of(Tenant::default());
+        assert!(local.may_call_name("null").is_ok() && local.may_call_name("resnet50").is_err());
+    }
+
+    #[test]
     fn mistakes_are_named() {
         for (text, expected) in [
             ("[tenant.\"a b\"]", "`a b` is not a tenant name"),
@@ -405,6 +363,14 @@ mod tests {
             ("what = 1", "what"),
             ("[default]\nobjects = 1", "objects"),
             ("[default]\nuids = [1]", "[default] must not have uids"),
+            ("[default]\ncertificates = [\"cn:a\"]", "[default] must not have uids or certificates"),
+            ("[tenant.a]\ncertificates = [\"a\"]", "[tenant.a]: `a` is not the name of a certificate"),
+            (
+                "[tenant.a]\ncertificates = [\"cn:x\"]\n[tenant.b]\ncertificates = [\"cn:x\"]",
+                "certificate cn:x is listed in both [tenant.a] and [tenant.b]",
+            ),
+            ("[tenant.a]\nmodels = [\"\"]", "[tenant.a]: models has an entry of 0 bytes"),
+            ("allow_anonymous = \"a b\"", "allow_anonymous: `a b` is not a tenant name"),
             ("[tenant.a]\nobjects = 1", "objects"),
             ("trusted_keys = [\"RWnonsense\"]", "trusted_keys: `RWnonsense` is not a public key"),
             ("[tenant.a]\ntrusted_code = 1", "trusted_code"),

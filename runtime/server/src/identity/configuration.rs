@@ -1,0 +1,148 @@
+//! The file with the daemon's settings, `atoll.toml`.
+
+use super::patterns::Patterns;
+use super::principal::TenantLimits;
+use crate::bytes::size;
+use crate::compiler::CompileLimits;
+use atoll_engine::{Class, TenantBytes};
+use atoll_store::{Limit, Quota};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Limits and rights of a tenant.
+#[derive(Clone, Debug)]
+pub(super) struct Grant {
+    pub(super) limits: TenantLimits,
+    pub(super) models: Arc<Patterns>,
+    pub(super) model_control: bool,
+}
+
+/// The daemon's settings.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ConfigurationFile {
+    /// Permissions of the control socket, as in `0o660`; `0o600` (the daemon's own user and root)
+    /// if absent.
+    pub(super) socket_mode: Option<u32>,
+    /// Whether users without a tenant may connect; their tenants are called `uid-UID`.
+    #[serde(default)]
+    pub(super) allow_unknown: bool,
+    /// The file with the tokens of HTTP clients, as `--auth-keys`; relative to the folder of this
+    /// file.
+    pub(super) auth_keys: Option<String>,
+    /// The tenant of HTTP requests without a token and a client certificate. If absent, it is
+    /// `local` on loopback while there are no keys and no client certificates, and otherwise such
+    /// requests are refused.
+    pub(super) allow_anonymous: Option<String>,
+    /// Public keys of minisign (the line that begins with `RW`). Native code in a bundle that one of
+    /// them signed is taken as it was sent.
+    #[serde(default)]
+    pub(super) trusted_keys: Vec<String>,
+    /// Limits and rights of tenants without a section.
+    #[serde(default)]
+    pub(super) default: Section,
+    /// Tenants by name.
+    #[serde(default)]
+    pub(super) tenant: BTreeMap<String, Section>,
+}
+
+/// The users, limits and rights of a tenant. An absent limit or right is that of `[default]`.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Section {
+    /// Users that act for the tenant. Not allowed in `[default]`.
+    #[serde(default)]
+    pub(super) uids: Vec<u32>,
+    /// Client certificates that act for the tenant, by a name in them: `cn:NAME` (the subject's
+    /// common name), `dns:NAME` or `uri:URI` (alternative names). Not allowed in `[default]`.
+    #[serde(default)]
+    pub(super) certificates: Vec<String>,
+    /// Names or patterns of what the tenant may call over HTTP, besides its own functions: models
+    /// of the repository as in `resnet*`, functions of other tenants as in `team:*`. All models of
+    /// the repository if nothing is set; for `local` also all public functions.
+    pub(super) models: Option<Vec<String>>,
+    /// Whether the tenant may load and unload models of the repository; false if nothing is set,
+    /// but true for `local`.
+    pub(super) model_control: Option<bool>,
+    /// The highest class of the tenant's work.
+    pub(super) class: Option<Class>,
+    /// Number of functions; 64 if nothing is set.
+    pub(super) functions: Option<u64>,
+    /// Whether native code in the tenant's bundles is taken as it was sent, instead of compiled anew
+    /// from PTX; true for `local`, and false for others if nothing is set.
+    pub(super) trusted_code: Option<bool>,
+    /// How many seconds a bundle of the tenant may compile; 600 if nothing is set.
+    pub(super) compile_seconds: Option<u64>,
+    /// Memory that compiling a bundle of the tenant may take; 4 GiB if nothing is set.
+    #[serde(default, deserialize_with = "size")]
+    pub(super) compile_bytes: Option<u64>,
+    /// Device memory at one time, constants and invocations together; unlimited if nothing is set.
+    #[serde(default, deserialize_with = "size")]
+    pub(super) device_bytes: Option<u64>,
+    /// Device memory at one time of best-effort work; unlimited if nothing is set.
+    #[serde(default, deserialize_with = "size")]
+    pub(super) best_effort_device_bytes: Option<u64>,
+    /// Bytes of all objects; 4 GiB if nothing is set.
+    #[serde(default, deserialize_with = "size")]
+    pub(super) object_bytes: Option<u64>,
+    /// Number of objects; 10,000 if nothing is set.
+    pub(super) object_count: Option<u64>,
+    /// Bytes of objects that are kept for best-effort work; unlimited if nothing is set.
+    #[serde(default, deserialize_with = "size")]
+    pub(super) best_effort_object_bytes: Option<u64>,
+    /// Number of objects that are kept for best-effort work; unlimited if nothing is set.
+    pub(super) best_effort_object_count: Option<u64>,
+}
+
+impl Grant {
+    /// Limits and rights of the daemon's own tenant.
+    pub(super) fn local() -> Grant {
+        Grant { limits: TenantLimits::ALL, models: Arc::new(Patterns::all()), model_control: true }
+    }
+
+    pub(super) fn other() -> Grant {
+        Grant { limits: TenantLimits::DEFAULT, models: Arc::new(Patterns::repository()), model_control: false }
+    }
+}
+
+impl Section {
+    /// The grant that this section makes of another one.
+    pub(super) fn over(&self, base: &Grant) -> Result<Grant, String> {
+        let models = match &self.models {
+            Some(models) => Arc::new(Patterns::new(models.clone())?),
+            None => base.models.clone(),
+        };
+        let model_control = self.model_control.unwrap_or(base.model_control);
+        Ok(Grant { limits: self.limits(&base.limits), models, model_control })
+    }
+
+    fn limits(&self, base: &TenantLimits) -> TenantLimits {
+        let limit = |bytes: Option<u64>, count: Option<u64>, base: Limit| Limit {
+            bytes: bytes.unwrap_or(base.bytes),
+            count: count.unwrap_or(base.count),
+        };
+        TenantLimits {
+            class: self.class.unwrap_or(base.class),
+            functions: self.functions.unwrap_or(base.functions),
+            device: TenantBytes {
+                all: self.device_bytes.unwrap_or(base.device.all),
+                best_effort: self.best_effort_device_bytes.unwrap_or(base.device.best_effort),
+            },
+            objects: Quota {
+                all: limit(self.object_bytes, self.object_count, base.objects.all),
+                best_effort: limit(
+                    self.best_effort_object_bytes,
+                    self.best_effort_object_count,
+                    base.objects.best_effort,
+                ),
+            },
+            trusted_code: self.trusted_code.unwrap_or(base.trusted_code),
+            compile: CompileLimits {
+                time: self.compile_seconds.map_or(base.compile.time, Duration::from_secs),
+                memory_bytes: self.compile_bytes.unwrap_or(base.compile.memory_bytes),
+            },
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Finds out who sent an HTTP request, and lets operators change the keys of a running daemon.
+
+use super::access::Access;
+use super::certificate;
+use super::keys::{KeyError, KeyFile, Keys, now_s};
+use super::principal::Principal;
+use super::reason::Reason;
+use crate::tls::{Tls, TlsError, TlsFiles};
+use atoll_engine::Tenant;
+use axum::http::{HeaderMap, header};
+use rustls_pki_types::CertificateDer;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// Who may use the daemon.
+#[derive(Clone, Debug)]
+pub struct IdentityConfig {
+    /// Tenants, their users, limits and rights.
+    pub access: Access,
+    /// The file with the tokens of HTTP clients; `None` for no tokens.
+    pub keys: Option<PathBuf>,
+    /// Certificates; `None` for HTTP without TLS.
+    pub tls: Option<TlsFiles>,
+    /// The tenant of HTTP requests without a token and a client certificate. With `None`, such
+    /// requests act for `local` if the daemon listens on loopback and has neither keys nor a CA of
+    /// clients, and are refused otherwise.
+    pub anonymous: Option<Tenant>,
+}
+
+impl IdentityConfig {
+    /// No tokens, no TLS, and no tenant but `local`.
+    pub fn own() -> IdentityConfig {
+        let access = Access::own(rustix::process::getuid().as_raw());
+        IdentityConfig { access, keys: None, tls: None, anonymous: None }
+    }
+}
+
+/// Why nobody could be identified.
+#[derive(Debug, thiserror::Error)]
+pub enum GateError {
+    /// The keys file cannot be used.
+    #[error(transparent)]
+    Keys(#[from] KeyError),
+    /// The certificates cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The daemon would listen beyond loopback and ask nobody who they are.
+    #[error(
+        "cannot listen on {host} without authentication: everybody who reaches it could use this daemon. Create a key \
+        with `atoll auth create --auth-keys FILE --tenant NAME` and start with --auth-keys FILE, or ask clients for \
+        certificates with --tls-client-ca, or let everybody in with --allow-anonymous"
+    )]
+    Open {
+        /// The address.
+        host: IpAddr,
+    },
+}
+
+/// What the client certificate of a connection says.
+#[derive(Clone, Debug)]
+pub(crate) enum Peer {
+    /// It is assigned to a tenant.
+    Tenant(Arc<Principal>),
+    /// It is assigned to none, or to several.
+    Unknown,
+}
+
+/// What a daemon has after its keys and certificates were read again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reloaded {
+    /// Number of keys that can be used; `None` without a keys file.
+    pub(crate) keys: Option<usize>,
+    /// Whether there are certificates.
+    pub(crate) tls: bool,
+}
+
+/// Identifies HTTP requests.
+pub(crate) struct Gate {
+    access: Access,
+    keys: Option<(PathBuf, RwLock<Arc<Keys>>)>,
+    tls: Option<Arc<Tls>>,
+    anonymous: Option<Arc<Principal>>,
+}
+
+impl Gate {
+    /// Reads keys and certificates for a daemon that listens on `host`.
+    pub(crate) fn open(config: &IdentityConfig, host: IpAddr) -> Result<Gate, GateError> {
+        let access = config.access.clone();
+        let asks_for_certificates = config.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+        let anonymous = match &config.anonymous {
+            Some(tenant) => Some(tenant.clone()),
+            None if config.keys.is_some() || asks_for_certificates => None,
+            None if host.is_loopback() => Some(Tenant::default()),
+            None => return Err(GateError::Open { host }),
+        };
+        let keys = match &config.keys {
+            Some(path) => Some((path.clone(), RwLock::new(Arc::new(Keys::new(KeyFile::read(path)?, &access))))),
+            None => None,
+        };
+        // A client needs a certificate unless there is another way in.
+        let needs_certificate = keys.is_none() && anonymous.is_none();
+        let tls = config.tls.as_ref().map(|files| Tls::open(files.clone(), needs_certificate)).transpose()?;
+        let anonymous = anonymous.map(|tenant| Arc::new(access.of(tenant)));
+        Ok(Gate { access, keys, tls: tls.map(Arc::new), anonymous })
+    }
+
+    pub(crate) fn access(&self) -> &Access {
+        &self.access
+    }
+
+    /// The certificates of the inference port.
+    pub(crate) fn tls(&self) -> Option<&Arc<Tls>> {
+        self.tls.as_ref()
+    }
+
+    /// Whether there is something that can be read again.
+    pub(crate) fn can_reload(&self) -> bool {
+        self.keys.is_some() || self.tls.is_some()
+    }
+
+    /// Reads keys and certificates again. What cannot be read stays as it was.
+    pub(crate) fn reload(&self) -> Result<Reloaded, GateError> {
+        // The certificates are read even if the keys are broken.
+        let keys = self.keys.as_ref().map(|(path, keys)| {
+            let read = Arc::new(Keys::new(KeyFile::read(path)?, &self.access));
+            let active = read.active(now_s());
+            *keys.write().unwrap_or_else(PoisonError::into_inner) = read;
+            Ok::<_, KeyError>(active)
+        });
+        self.tls.as_ref().map(|tls| tls.reload()).transpose()?;
+        Ok(Reloaded { keys: keys.transpose()?, tls: self.tls.is_some() })
+    }
+
+    /// The tenant of a client's certificate, which TLS has verified.
+    pub(crate) fn peer(&self, certificate: &CertificateDer<'_>) -> Peer {
+        match self.access.of_certificate(&certificate::names(certificate)) {
+            Some(principal) => Peer::Tenant(Arc::new(principal)),
+            None => Peer::Unknown,
+        }
+    }
+
+    /// Who sent a request. A token decides if there is one, then the certificate of the connection,
+    /// then the rule for anonymous requests. A token or certificate that is not valid is never
+    /// taken for an anonymous request.
+    pub(crate) fn identify(&self, headers: &HeaderMap, peer: Option<&Peer>) -> Result<Arc<Principal>, Reason> {
+        if let Some((_, keys)) = &self.keys {
+            let mut given = headers.get_all(header::AUTHORIZATION).iter();
+            if let Some(value) = given.next() {
+                let token = value.to_str().ok().filter(|_| given.next().is_none()).and_then(bearer);
+                let keys = keys.read().unwrap_or_else(PoisonError::into_inner).clone();
+                return token.and_then(|token| keys.find(token, now_s())).cloned().ok_or(Reason::BadToken);
+            }
+        }
+        match (peer, &self.anonymous) {
+            (Some(Peer::Tenant(principal)), _) => Ok(principal.clone()),
+            (Some(Peer::Unknown), _) => Err(Reason::UnknownCertificate),
+            (None, Some(principal)) => Ok(principal.clone()),
+            (None, None) => Err(Reason::NoCredentials),
+        }
+    }
+}
+
+/// The token in a value of the header `Authorization` (RFC 6750 §2.1).
+fn bearer(value: &str) -> Option<&str> {
+    let (scheme, token) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim_matches(' '))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{Ipv4Addr, Ipv6Addr};
+    use std::path::Path;
+
+    fn config(keys: Option<&Path>, anonymous: Option<&str>) -> IdentityConfig {
+        IdentityConfig {
+            keys: keys.map(Path::to_path_buf),
+            anonymous: anonymous.map(|name| name.parse().unwrap()),
+            ..IdentityConfig::own()
+        }
+    }
+
+    fn who(gate: &Gate, values: &[&str], peer: Option<&Peer>) -> Result<String, Reason> {
+        let mut headers = HeaderMap::new();
+        for value in values {
+            headers.append(header::AUTHORIZATION, value.parse().unwrap());
+        }
+        gate.identify(&headers, peer).map(|principal| principal.tenant.to_string())
+    }
+
+    #[test]
+    fn without_keys_loopback_is_local_and_other_addresses_are_refused() {
+        for host in [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into(), [127, 1, 2, 3].into()] {
+            let gate = Gate::open(&config(None, None), host).unwrap();
+            assert_eq!(who(&gate, &[], None).as_deref(), Ok("local"));
+            assert_eq!(who(&gate, &["Bearer x"], None).as_deref(), Ok("local"), "there are no tokens");
+            assert!(!gate.can_reload());
+        }
+        let everywhere = IpAddr::from(Ipv4Addr::UNSPECIFIED);
+        let error = Gate::open(&config(None, None), everywhere).err().unwrap().to_string();
+        for says in ["0.0.0.0", "--auth-keys", "--tls-client-ca", "--allow-anonymous"] {
+            assert!(error.contains(says), "{error}");
+        }
+        let gate = Gate::open(&config(None, Some("guest")), everywhere).unwrap();
+        assert_eq!(who(&gate, &[], None).as_deref(), Ok("guest"));
+    }
+
+    #[test]
+    fn a_token_decides_then_the_certificate_then_the_rule() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("keys.json");
+        let token = KeyFile::create(&path, "vision".parse().unwrap(), None, "").unwrap();
+        let gate = Gate::open(&config(Some(&path), None), Ipv4Addr::UNSPECIFIED.into()).unwrap();
+        let good = format!("Bearer {token}");
+        let certificate = Peer::Tenant(Arc::new(gate.access.of("speech".parse().unwrap())));
+        assert_eq!(who(&gate, &[&good], None).as_deref(), Ok("vision"));
+        assert_eq!(who(&gate, &[&good.replace("Bearer ", "bEARER  ")], None).as_deref(), Ok("vision"));
+        assert_eq!(who(&gate, &[&good], Some(&certificate)).as_deref(), Ok("vision"));
+        assert_eq!(who(&gate, &[&good], Some(&Peer::Unknown)).as_deref(), Ok("vision"));
+        assert_eq!(who(&gate, &[], Some(&certificate)).as_deref(), Ok("speech"));
+        assert_eq!(who(&gate, &[], Some(&Peer::Unknown)), Err(Reason::UnknownCertificate));
+        assert_eq!(who(&gate, &[], None), Err(Reason::NoCredentials));
+        let last = good.len() - 1;
+        for wrong in ["", "Bearer", "Bearer ", "Basic YTpi", &good[..last], &good[7..], &format!("{good} x")] {
+            assert_eq!(who(&gate, &[wrong], Some(&certificate)), Err(Reason::BadToken), "{wrong}");
+        }
+        assert_eq!(who(&gate, &[&good, &good], None), Err(Reason::BadToken), "two tokens are none");
+        let open = Gate::open(&config(Some(&path), Some("guest")), Ipv4Addr::LOCALHOST.into()).unwrap();
+        assert_eq!(who(&open, &[], None).as_deref(), Ok("guest"));
+        assert_eq!(who(&open, &["Bearer x"], None), Err(Reason::BadToken), "a bad token is not anonymous");
+    }
+
+    #[test]
+    fn a_file_that_is_broken_leaves_the_keys_in_force() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("keys.json");
+        let token = KeyFile::create(&path, "vision".parse().unwrap(), None, "").unwrap();
+        let gate = Gate::open(&config(Some(&path), None), Ipv4Addr::LOCALHOST.into()).unwrap();
+        let is_known = || who(&gate, &[&format!("Bearer {token}")], None).is_ok();
+        let good = std::fs::read(&path).unwrap();
+        std::fs::write(&path, "{").unwrap();
+        let error = gate.reload().unwrap_err().to_string();
+        assert!(error.contains("keys.json is not a valid keys file") && is_known(), "{error}");
+        std::fs::remove_file(&path).unwrap();
+        assert!(gate.reload().is_err() && is_known());
+        std::fs::write(&path, good).unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        assert_eq!(gate.reload().unwrap(), Reloaded { keys: Some(1), tls: false });
+        KeyFile::revoke(&path, &token.id).unwrap();
+        assert!(is_known(), "until the file is read again");
+        assert_eq!(gate.reload().unwrap(), Reloaded { keys: Some(0), tls: false });
+        assert!(!is_known());
+    }
+}

@@ -1,0 +1,150 @@
+//! A tenant with its rights, and all checks of rights.
+
+use super::patterns::Patterns;
+use super::reason::Reason;
+use crate::code::CodeRights;
+use crate::compiler::CompileLimits;
+use crate::limits::{COMPILE_BYTES_DEFAULT, COMPILE_TIME_DEFAULT};
+use atoll_engine::{Class, Tenant, TenantBytes};
+use atoll_store::{Limit, Quota};
+use std::sync::Arc;
+
+/// The tenant that a request or a connection acts for, with its limits and rights.
+#[derive(Clone, Debug)]
+pub(crate) struct Principal {
+    pub(crate) tenant: Tenant,
+    pub(crate) limits: TenantLimits,
+    /// The names that it may call over HTTP, besides its own functions.
+    pub(super) models: Arc<Patterns>,
+    pub(super) model_control: bool,
+    /// Whether reports cover all tenants: for root and the daemon's own user, unless they chose a
+    /// tenant.
+    pub(crate) sees_all_tenants: bool,
+}
+
+/// Limits of a tenant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TenantLimits {
+    /// Highest class of its work.
+    pub class: Class,
+    /// Number of functions.
+    pub functions: u64,
+    /// Device memory at one time. Enforced by the engine (`Access::memory_quotas`), so it also
+    /// holds for work that did not come over this socket.
+    pub device: TenantBytes,
+    /// Number and bytes of objects.
+    pub objects: Quota,
+    /// Whether code in its bundles is taken as it was sent.
+    pub trusted_code: bool,
+    /// What compiling one of its bundles may take.
+    pub compile: CompileLimits,
+}
+
+impl TenantLimits {
+    /// Limits of the daemon's own tenant.
+    pub(crate) const ALL: TenantLimits = TenantLimits {
+        class: Class::RealTime,
+        functions: 4096,
+        device: TenantBytes::UNLIMITED,
+        objects: Quota::NONE,
+        trusted_code: true,
+        compile: CompileLimits { time: COMPILE_TIME_DEFAULT, memory_bytes: COMPILE_BYTES_DEFAULT },
+    };
+
+    /// Limits of tenants that the configuration does not mention: enough to work, too little to
+    /// disturb others.
+    pub(super) const DEFAULT: TenantLimits = TenantLimits {
+        class: Class::RealTime,
+        functions: 64,
+        device: TenantBytes::UNLIMITED,
+        objects: Quota { all: Limit { bytes: 4 << 30, count: 10_000 }, best_effort: Limit::NONE },
+        trusted_code: false,
+        compile: CompileLimits { time: COMPILE_TIME_DEFAULT, memory_bytes: COMPILE_BYTES_DEFAULT },
+    };
+
+    /// How its code is treated.
+    pub(crate) fn code(&self) -> CodeRights {
+        CodeRights { trusted: self.trusted_code, limits: self.compile }
+    }
+}
+
+/// A right that a principal does not have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Denial {
+    #[error(
+        "tenant `{tenant}` may run best-effort work only; ask for it with priority 2 over HTTP, or with class \
+        best-effort"
+    )]
+    Class { tenant: Tenant },
+    /// The answer must not differ from the one for a model that does not exist.
+    #[error("there is no such model")]
+    Model,
+    #[error("tenant `{tenant}` may not load or unload models; its section of the configuration has no model_control")]
+    ModelControl { tenant: Tenant },
+    #[error("only root and the daemon's own user may do this, and only for no other tenant")]
+    Operator,
+}
+
+impl Denial {
+    pub(crate) fn reason(&self) -> Reason {
+        match self {
+            Denial::Class { .. } => Reason::Class,
+            Denial::Model => Reason::Model,
+            Denial::ModelControl { .. } => Reason::ModelControl,
+            Denial::Operator => Reason::Operator,
+        }
+    }
+}
+
+impl Principal {
+    /// Whether it may call the function with this owner and HTTP name: its own functions, and what
+    /// its patterns allow. Models of the repository belong to `local` and follow the patterns, even
+    /// for `local` itself. The decision does not depend on whether the function exists.
+    pub(crate) fn may_call(&self, owner: &str, name: &str) -> Result<(), Denial> {
+        let is_own = owner == self.tenant.as_str() && !self.tenant.is_local();
+        if is_own || self.models.allow(name) { Ok(()) } else { Err(Denial::Model) }
+    }
+
+    /// Like [`Principal::may_call`], for a name that was not looked up yet.
+    pub(crate) fn may_call_name(&self, name: &str) -> Result<(), Denial> {
+        let local = Tenant::default();
+        self.may_call(name.split_once(':').map_or(local.as_str(), |(owner, _)| owner), name)
+    }
+
+    /// Whether it may ask for this class.
+    pub(crate) fn may_run(&self, class: Class) -> Result<(), Denial> {
+        match (class, self.limits.class) {
+            (Class::RealTime, Class::BestEffort) => Err(Denial::Class { tenant: self.tenant.clone() }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether it may load and unload models of the repository.
+    pub(crate) fn may_control_models(&self) -> Result<(), Denial> {
+        if self.model_control { Ok(()) } else { Err(Denial::ModelControl { tenant: self.tenant.clone() }) }
+    }
+
+    /// Whether it may operate the daemon, for example have it read its keys again.
+    pub(crate) fn may_operate(&self) -> Result<(), Denial> {
+        if self.sees_all_tenants { Ok(()) } else { Err(Denial::Operator) }
+    }
+
+    /// Whether reports show it the work of this tenant.
+    pub(crate) fn sees(&self, tenant: &Tenant) -> bool {
+        self.sees_all_tenants || *tenant == self.tenant
+    }
+}
+
+#[cfg(test)]
+impl Principal {
+    /// A tenant with all rights that sees only itself.
+    pub(crate) fn of_test(tenant: &str) -> Principal {
+        Principal {
+            tenant: tenant.parse().unwrap(),
+            limits: TenantLimits::ALL,
+            models: Arc::new(Patterns::all()),
+            model_control: true,
+            sees_all_tenants: false,
+        }
+    }
+}

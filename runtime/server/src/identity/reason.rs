@@ -1,0 +1,58 @@
+//! Why requests are refused for lack of credentials or rights.
+
+/// Why a request was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// No token and no client certificate, where one is needed.
+    NoCredentials,
+    /// A token that is malformed, unknown, revoked or expired. Not told apart, so that the metrics
+    /// help nobody to guess tokens.
+    BadToken,
+    /// A valid client certificate that is assigned to no tenant.
+    UnknownCertificate,
+    /// A TLS handshake that failed: for example no client certificate, or one that is not valid.
+    Handshake,
+    /// A user of the control socket without a tenant, or one who asked for another one.
+    User,
+    /// The class is above the tenant's.
+    Class,
+    /// A model that the tenant may not call, whether it exists or not.
+    Model,
+    /// Loading and unloading of models by a tenant without `model_control`.
+    ModelControl,
+    /// Loading and unloading of models in a mode that excludes it.
+    ModelControlMode,
+    /// Operation of the daemon by a tenant.
+    Operator,
+}
+
+impl Reason {
+    pub(crate) const ALL: [Reason; 10] = [
+        Reason::NoCredentials,
+        Reason::BadToken,
+        Reason::UnknownCertificate,
+        Reason::Handshake,
+        Reason::User,
+        Reason::Class,
+        Reason::Model,
+        Reason::ModelControl,
+        Reason::ModelControlMode,
+        Reason::Operator,
+    ];
+
+    /// Its name in metrics and error answers.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Reason::NoCredentials => "no_credentials",
+            Reason::BadToken => "bad_token",
+            Reason::UnknownCertificate => "unknown_certificate",
+            Reason::Handshake => "handshake",
+            Reason::User => "user",
+            Reason::Class => "class",
+            Reason::Model => "model",
+            Reason::ModelControl => "model_control",
+            Reason::ModelControlMode => "model_control_mode",
+            Reason::Operator => "operator",
+        }
+    }
+}

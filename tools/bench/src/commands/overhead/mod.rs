@@ -1,0 +1,156 @@
+//! `atoll bench overhead`
+
+use crate::credentials::CredentialArgs;
+use crate::engine::EngineArgs;
+use crate::invoker::{Invoker, Remote, Terms};
+use crate::output::{Align, Table};
+use crate::random::Random;
+use crate::report::Findings;
+use crate::samples::Distribution;
+use crate::symbols::ModelArgs;
+use crate::tensors::InputSpecs;
+use anyhow::Result;
+use atoll_kgraph::ModelOptions;
+use atoll_protocol::Tensor;
+use serde_json::json;
+use std::num::NonZeroU32;
+use std::time::{Duration, Instant};
+
+#[cfg(feature = "compiler")]
+mod served;
+
+const EXAMPLES: &str = "\
+Examples:
+  atoll bench overhead
+  atoll bench overhead --tls
+  atoll bench overhead --model null --url localhost:8000 --count 10000 --json";
+
+/// Measure the round trip of a model that computes almost nothing, over HTTP and in process
+#[derive(Debug, clap::Args)]
+#[command(about, after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Address of a daemon [default: one in this process, on a free port]
+    #[arg(long)]
+    url: Option<String>,
+
+    #[command(flatten)]
+    credentials: CredentialArgs,
+
+    /// Also measure over TLS with a token, in turn with HTTP, and the check of a token
+    #[arg(long, conflicts_with = "url")]
+    tls: bool,
+
+    /// Name of the daemon's model
+    #[arg(long, default_value = "null", requires = "url")]
+    model: String,
+
+    /// Number of requests, one after the other on one connection
+    #[arg(long, default_value_t = NonZeroU32::new(2000).expect("not zero"))]
+    count: NonZeroU32,
+
+    /// Number of warm-up requests
+    #[arg(long, default_value_t = 100)]
+    warm_up: u32,
+
+    #[command(flatten)]
+    engine: EngineArgs,
+}
+
+/// What was measured.
+struct Measured {
+    ways: Vec<(&'static str, Distribution)>,
+    /// Time of the check of a token.
+    token_check: Option<Duration>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<Findings> {
+    let measured = match &args.url {
+        Some(url) => {
+            let remote = Invoker::Remote(Remote::connect(url, &args.model, &args.credentials)?);
+            let name = if url.starts_with("https://") { "over TLS" } else { "over HTTP" };
+            Measured { ways: vec![(name, measure(args, &[&remote])?.remove(0))], token_check: None }
+        }
+        None => here(args)?,
+    };
+    let token_check_us = measured.token_check.map(|time| time.as_secs_f64() * 1e6);
+    let mut fields: serde_json::Map<_, _> =
+        measured.ways.iter().map(|(name, d)| (name.replace(' ', "_"), json!(d))).collect();
+    fields.extend(token_check_us.map(|us| ("token_check_us".into(), json!(us))));
+    let mut table = Table::new([
+        ("ms", Align::Left),
+        ("count", Align::Right),
+        ("p50", Align::Right),
+        ("p90", Align::Right),
+        ("p99", Align::Right),
+        ("max", Align::Right),
+    ]);
+    for (name, distribution) in &measured.ways {
+        let [count, p50, p90, p99, max] = distribution.cells();
+        table.row([(*name).into(), count, p50, p90, p99, max]);
+    }
+    let token = token_check_us.map_or_else(String::new, |us| format!("\ncheck of a token: {us:.2} µs\n"));
+    Findings::new(&fields, table.to_string() + &token)
+}
+
+/// Sends each request by every way in turn, so that disturbances affect all of them.
+fn measure(args: &Args, invokers: &[&Invoker]) -> Result<Vec<Distribution>> {
+    let mut ways = Vec::new();
+    for invoker in invokers {
+        let inputs: Vec<Tensor> = InputSpecs::default().tensors(invoker.inputs(), &mut Random::new(0))?;
+        ways.push((inputs, Vec::with_capacity(args.count.get() as usize)));
+    }
+    for index in 0..args.warm_up.saturating_add(args.count.get()) {
+        for (invoker, (inputs, times)) in invokers.iter().zip(&mut ways) {
+            let start = Instant::now();
+            invoker.invoke(inputs, Terms { priority: 1, deadline: None })?;
+            if index >= args.warm_up {
+                times.push(start.elapsed());
+            }
+        }
+    }
+    Ok(ways.iter().map(|(_, times)| Distribution::of(times)).collect())
+}
+
+#[cfg(not(feature = "compiler"))]
+fn here(_: &Args) -> Result<Measured> {
+    Err(crate::failure::user_error(
+        "this program was built without the compiler and cannot build the null model; use --url with a daemon that \
+        serves one",
+    ))
+}
+
+/// Serves the null model in this process, and measures it in all ways.
+#[cfg(feature = "compiler")]
+fn here(args: &Args) -> Result<Measured> {
+    use crate::invoker::Local;
+    use anyhow::Context;
+    use atoll_models::{BuildOptions, build_onnx};
+    use served::Served;
+
+    let folder = tempfile::tempdir()?;
+    let repository = folder.path().join("repository");
+    std::fs::create_dir(&repository)?;
+    let model = folder.path().join("null.onnx");
+    std::fs::write(&model, build_onnx("null", &BuildOptions::default()).context("cannot build the null model")?)?;
+    let bundle = repository.join("null.kg");
+    crate::compiler::compile_for(args.engine.device_name(), &model, &ModelOptions::default(), &bundle)?;
+
+    let local = Invoker::Local(Local::start(&bundle, &ModelArgs::default(), &args.engine)?);
+    let in_process = measure(args, &[&local])?.remove(0);
+    local.stop();
+
+    let mut names = vec!["over HTTP"];
+    let mut daemons = vec![Served::start(args, &repository, folder.path(), None)?];
+    let mut token_check = None;
+    if args.tls {
+        names.push("over TLS, with a token");
+        daemons.push(Served::start(args, &repository, folder.path(), Some(served::certificate(folder.path())?))?);
+        token_check = Some(served::token_check(folder.path())?);
+    }
+    let measured = measure(args, &daemons.iter().map(|daemon| &daemon.invoker).collect::<Vec<_>>());
+    for daemon in daemons {
+        daemon.stop()?;
+    }
+    let ways = std::iter::once(("in process", in_process)).chain(names.into_iter().zip(measured?)).collect();
+    Ok(Measured { ways, token_check })
+}

@@ -1,0 +1,105 @@
+//! Daemons of this process that serve the null model, with and without TLS.
+
+use super::Args;
+use crate::credentials::CredentialArgs;
+use crate::invoker::{Invoker, Remote};
+use anyhow::{Context, Result};
+use atoll_engine::Engine;
+use atoll_fleet::FleetHandle;
+use atoll_server::{Access, IdentityConfig, KeyFile, Keys, ServeError, Server, ServerConfig, TlsFiles};
+use rcgen::{CertificateParams, KeyPair};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+/// Checks of a token that are timed together.
+const TOKEN_CHECKS: u32 = 100_000;
+
+/// A running daemon with a client.
+pub(super) struct Served {
+    pub(super) invoker: Invoker,
+    engine: Engine,
+    runtime: Runtime,
+    stop: oneshot::Sender<()>,
+    serving: JoinHandle<Result<(), ServeError>>,
+}
+
+impl Served {
+    /// Starts an engine and a daemon on free ports; with `tls`, the daemon asks for a token.
+    pub(super) fn start(args: &Args, repository: &Path, folder: &Path, tls: Option<TlsFiles>) -> Result<Served> {
+        let engine = args.engine.start()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        let mut config = ServerConfig {
+            http_port: 0,
+            metrics_port: 0,
+            ..ServerConfig::new(repository.into(), folder.join("cache"))
+        };
+        let (mut credentials, mut scheme) = (CredentialArgs::default(), "http");
+        if let Some(tls) = tls {
+            let (keys, token_file) = (folder.join("keys.json"), folder.join("token"));
+            let token = KeyFile::create(&keys, Default::default(), None, "")?;
+            std::fs::write(&token_file, token.to_string())?;
+            credentials =
+                CredentialArgs { token_file: Some(token_file), tls_ca: Some(tls.certificate.clone()), ..credentials };
+            config.identity = IdentityConfig { keys: Some(keys), tls: Some(tls), ..IdentityConfig::own() };
+            scheme = "https";
+        }
+        let fleet = Arc::new(FleetHandle::new(vec![Box::new(engine.handle())]));
+        let server = runtime.block_on(Server::bind(config, fleet, None))?;
+        let url = format!("{scheme}://{}", server.http_address()?);
+        let (stop, stopped) = oneshot::channel::<()>();
+        let serving = runtime.spawn(server.run(async { drop(stopped.await) }));
+        let invoker = Invoker::Remote(wait_until_ready(&url, &credentials)?);
+        Ok(Served { invoker, engine, runtime, stop, serving })
+    }
+
+    pub(super) fn stop(self) -> Result<()> {
+        drop(self.stop);
+        self.runtime.block_on(self.serving)??;
+        self.engine.shutdown();
+        Ok(())
+    }
+}
+
+/// Connects as soon as the daemon has loaded the model.
+fn wait_until_ready(url: &str, credentials: &CredentialArgs) -> Result<Remote> {
+    let mut tries = 0;
+    loop {
+        match Remote::connect(url, "null", credentials) {
+            Err(error) if tries == 100 => return Err(error),
+            Err(_) => std::thread::sleep(Duration::from_millis(20)),
+            remote => return remote,
+        }
+        tries += 1;
+    }
+}
+
+/// A certificate for loopback, signed by itself.
+pub(super) fn certificate(folder: &Path) -> Result<TlsFiles> {
+    let key = KeyPair::generate()?;
+    let certificate = CertificateParams::new(vec!["127.0.0.1".into()])?.self_signed(&key)?;
+    let files =
+        TlsFiles { certificate: folder.join("cert.pem"), key: folder.join("key.pem"), client_ca: None, metrics: false };
+    std::fs::write(&files.certificate, certificate.pem())?;
+    std::fs::write(&files.key, key.serialize_pem())?;
+    Ok(files)
+}
+
+/// The mean time of the check of a token among 64.
+pub(super) fn token_check(folder: &Path) -> Result<Duration> {
+    let path = folder.join("checked.json");
+    let mut token = None;
+    for _ in 0..64 {
+        token = Some(KeyFile::create(&path, Default::default(), None, "")?.to_string());
+    }
+    let token = token.context("there is a token")?;
+    let keys = Keys::new(KeyFile::read(&path)?, &Access::own(0));
+    let start = Instant::now();
+    for _ in 0..TOKEN_CHECKS {
+        std::hint::black_box(keys.tenant_of(std::hint::black_box(&token)).context("the token is valid")?);
+    }
+    Ok(start.elapsed() / TOKEN_CHECKS)
+}

@@ -154,18 +154,18 @@ fn stores_outside_of_a_tenants_memory_trap_and_cost_no_executor() -> Result<()> 
     packed(&manifest("wild"), &setup.path("wild.kg"))?;
     let mut stranger = setup.client_of("stranger")?;
     stranger.deploy(&setup.path("wild.kg"), &Deploy::default())?;
-    let mut store_at = |distance: u64| {
+    let store_at = |stranger: &mut Client, distance: u64| {
         let bytes = distance.to_le_bytes().to_vec();
         stranger.invoke(Call::of("wild").input("where", Tensor { datatype: DataType::Uint64, shape: vec![1], bytes }))
     };
-    store_at(0)?;
+    store_at(&mut stranger, 0)?;
     for distance in [1 << 40, 1 << 46, u64::MAX << 40, 1 << 63] {
-        let (kind, message) = refusal(store_at(distance))?;
+        let (kind, message) = refusal(store_at(&mut stranger, distance))?;
         ensure!(kind == RefusalKind::Function && message.contains("trap"), "{distance:#x}: {message}");
     }
     let executors = stranger.processes()?.executors;
     ensure!(executors.iter().all(|executor| executor.restarts == 0), "{executors:?}");
-    store_at(0)?;
+    store_at(&mut stranger, 0)?;
     Ok(())
 }
 

@@ -132,7 +132,7 @@ fn everything_is_recorded_once_and_agrees_with_the_counters() {
     for record in &records {
         match record.kind {
             EventKind::Ended { launch, started, ended: end, .. } => {
-                drop(ended.insert(launch, (record.task, started, end)))
+                ended.insert(launch, (record.task, started, end));
             }
             EventKind::Chunk { .. } => {}
             _ => assert!(record.function != Record::NO_FUNCTION, "{record:?}"),

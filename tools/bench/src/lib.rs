@@ -34,9 +34,9 @@ pub mod npy;
 pub mod output;
 pub mod profiler;
 pub mod random;
-mod record;
 #[cfg(feature = "compiler")]
 pub mod recompiler;
+mod record;
 mod report;
 pub mod samples;
 pub mod symbols;

@@ -149,7 +149,7 @@ fn ended(status: ExitStatus, memory_bytes: u64) -> String {
 pub fn serve(targets: &[String], memory_bytes: u64) -> Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let limit = Rlimit { current: Some(memory_bytes), maximum: Some(memory_bytes) };
-    setrlimit(Resource::Data, limit.clone())?;
+    setrlimit(Resource::Data, limit)?;
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
     setrlimit(Resource::Fsize, Rlimit { current: Some(0), maximum: Some(0) })?;
     nice(NICE)?;

@@ -130,8 +130,8 @@ fn git(folder: &Path, arguments: &[&str]) -> Result<String> {
 /// CPU model, cores that this process may use, and kernel.
 fn machine() -> String {
     let cpus = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let field = |line: &str| line.split_once(':').filter(|(name, _)| name.trim() == "model name");
-    let model = cpus.lines().find_map(|line| field(line).map(|(_, model)| model.trim().to_owned()));
+    let mut fields = cpus.lines().filter_map(|line| line.split_once(':'));
+    let model = fields.find(|(name, _)| name.trim() == "model name").map(|(_, model)| model.trim().to_owned());
     let all = cpus.lines().filter(|line| line.starts_with("processor")).count();
     let usable = std::thread::available_parallelism().map_or(1, |count| count.get());
     let cores = if usable < all { format!("{usable} of {all} cores") } else { format!("{usable} cores") };

@@ -109,10 +109,7 @@ fn refusals_say_what_to_do() {
     let (with, without) = (case.bundle("a.kg", Some("good")), case.bundle("b.kg", None));
     let refused = |gate: CodeGate, bundle: &Arc<Bundle>| case.admit(&gate, GUEST, bundle, None).unwrap_err();
     let text = refused(case.gate(false, &[]), &with).to_string();
-    assert!(
-        text.contains("no compiler") && text.contains("`atoll sign`") && text.contains("[tenant.guest]"),
-        "{text}"
-    );
+    assert!(text.contains("no compiler") && text.contains("`atoll sign`") && text.contains("[tenant.guest]"), "{text}");
     let text = refused(case.gate(true, &[]), &without).to_string();
     assert!(text.contains("no PTX from before the passes (for host-x86-64-v3)"), "{text}");
     let text = refused(case.gate(true, &[]), &case.bundle("c.kg", Some("bad"))).to_string();

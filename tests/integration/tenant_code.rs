@@ -71,10 +71,10 @@ fn compilations(setup: &Setup) -> Result<usize> {
 fn native_code_of_an_untrusted_tenant_does_not_run() -> Result<()> {
     let setup = Setup::start(&[], FRIEND)?;
     let bundle = hostile(&setup)?;
-    let (mut stranger, mut friend) = (setup.client_of("stranger")?, setup.client_of("friend")?);
+    let (mut guest, mut friend) = (setup.client_of("guest")?, setup.client_of("friend")?);
     let mut stages = Vec::new();
-    stranger.deploy_observed(&bundle, &named("f"), &mut |stage| stages.push(stage.stage))?;
-    ensure!(affine_of(&mut stranger, "f")? == 7.0, "the code was made from the PTX");
+    guest.deploy_observed(&bundle, &named("f"), &mut |stage| stages.push(stage.stage))?;
+    ensure!(affine_of(&mut guest, "f")? == 7.0, "the code was made from the PTX");
     ensure!(stages.iter().any(|stage| stage.starts_with("lower host")), "{stages:?}");
     friend.deploy(&bundle, &named("f"))?;
     ensure!(affine_of(&mut friend, "f")? == -83.0, "a trusted tenant's code is taken as it was sent");
@@ -114,6 +114,17 @@ fn call_grind(client: &mut Client, x: &[u32], times: u32) -> Result<Answer> {
     Ok(client.invoke(Call::of("grind").input("x", vector(x)).input("times", vector(&[times])))?)
 }
 
+/// Calls `urgent` until `slow` is done.
+fn beside(urgent: &mut Client, slow: impl FnOnce() -> Result<Answer> + Send) -> Result<Answer> {
+    std::thread::scope(|scope| {
+        let slow = scope.spawn(slow);
+        while !slow.is_finished() {
+            affine_of(urgent, "urgent")?;
+        }
+        slow.join().expect("no panic")
+    })
+}
+
 #[test]
 fn forged_facts_have_no_effect() -> Result<()> {
     let setup = Setup::start(&[], "")?;
@@ -128,18 +139,12 @@ fn forged_facts_have_no_effect() -> Result<()> {
             kernel.scratch_bytes = 0;
         }
     })?;
-    let (mut urgent, mut stranger) = (setup.client()?, setup.client_of("stranger")?);
+    let (mut urgent, mut guest) = (setup.client()?, setup.client_of("guest")?);
     urgent.deploy(&setup.path("affine.kg"), &Deploy { class: Some(Class::RealTime), ..named("urgent") })?;
-    stranger.deploy(&forged, &Deploy::default())?;
+    guest.deploy(&forged, &Deploy::default())?;
     let (x, start) = ([7; 4096], Instant::now());
     loop {
-        let done = std::thread::scope(|scope| {
-            let slow = scope.spawn(|| call_grind(&mut stranger, &x, 300_000));
-            while !slow.is_finished() {
-                affine_of(&mut urgent, "urgent")?;
-            }
-            slow.join().expect("no panic")
-        })?;
+        let done = beside(&mut urgent, || call_grind(&mut guest, &x, 300_000))?;
         ensure!(done.tensor("y")?.bytes == grind::bytes(&grind::grind(&x, &grind::table(1), 300_000)));
         if done.preemptions > 0 {
             return Ok(());
@@ -152,20 +157,20 @@ fn forged_facts_have_no_effect() -> Result<()> {
 fn stores_outside_of_a_tenants_memory_trap_and_cost_no_executor() -> Result<()> {
     let setup = Setup::start(&[], FRIEND)?;
     packed(&manifest("wild"), &setup.path("wild.kg"))?;
-    let mut stranger = setup.client_of("stranger")?;
-    stranger.deploy(&setup.path("wild.kg"), &Deploy::default())?;
-    let store_at = |stranger: &mut Client, distance: u64| {
+    let mut guest = setup.client_of("guest")?;
+    guest.deploy(&setup.path("wild.kg"), &Deploy::default())?;
+    let mut store_at = |distance: u64| {
         let bytes = distance.to_le_bytes().to_vec();
-        stranger.invoke(Call::of("wild").input("where", Tensor { datatype: DataType::Uint64, shape: vec![1], bytes }))
+        guest.invoke(Call::of("wild").input("where", Tensor { datatype: DataType::Uint64, shape: vec![1], bytes }))
     };
-    store_at(&mut stranger, 0)?;
+    store_at(0)?;
     for distance in [1 << 40, 1 << 46, u64::MAX << 40, 1 << 63] {
-        let (kind, message) = refusal(store_at(&mut stranger, distance))?;
+        let (kind, message) = refusal(store_at(distance))?;
         ensure!(kind == RefusalKind::Function && message.contains("trap"), "{distance:#x}: {message}");
     }
-    let executors = stranger.processes()?.executors;
+    store_at(0)?;
+    let executors = guest.processes()?.executors;
     ensure!(executors.iter().all(|executor| executor.restarts == 0), "{executors:?}");
-    store_at(&mut stranger, 0)?;
     Ok(())
 }
 
@@ -179,7 +184,7 @@ fn kernels_that_cannot_be_fenced_are_refused_with_the_reason() -> Result<()> {
     }
     std::fs::write(folder.join("own.bin"), [0; 4096])?;
     packed(&folder.join("reach.toml"), &folder.join("reach.kg"))?;
-    let (kind, message) = refusal(setup.client_of("stranger")?.deploy(&folder.join("reach.kg"), &named("f")))?;
+    let (kind, message) = refusal(setup.client_of("guest")?.deploy(&folder.join("reach.kg"), &named("f")))?;
     ensure!(
         kind == RefusalKind::BadRequest && message.contains("`reach` cannot be fenced") && message.contains("discard"),
         "{message}"
@@ -207,8 +212,8 @@ fn bundles_without_sources_are_refused_unless_the_tenant_is_trusted() -> Result<
     forge(&setup.path("affine.kg"), &without, |target| (target.source, target.image.source) = (None, None))?;
     let of_format_1 = root().join("tests/fixtures/f95a0d3/chain.kg");
     for (bundle, reason) in [(&without, "for host-"), (&of_format_1, "format 1")] {
-        let (kind, message) = refusal(setup.client_of("stranger")?.deploy(bundle, &named("f")))?;
-        let says = ["no PTX from before the passes", reason, "`atoll sign`", "[tenant.stranger]"];
+        let (kind, message) = refusal(setup.client_of("guest")?.deploy(bundle, &named("f")))?;
+        let says = ["no PTX from before the passes", reason, "`atoll sign`", "[tenant.guest]"];
         ensure!(kind == RefusalKind::Denied && says.iter().all(|part| message.contains(part)), "{message}");
         setup.client_of("friend")?.deploy(bundle, &named("f"))?;
         setup.client()?.deploy(bundle, &named("f"))?;
@@ -219,15 +224,15 @@ fn bundles_without_sources_are_refused_unless_the_tenant_is_trusted() -> Result<
 #[test]
 fn without_isolation_functions_of_tenants_need_trust() -> Result<()> {
     let setup = Setup::start(&["--isolation", "none"], FRIEND)?;
-    for tenant in ["stranger", "friend"] {
+    for tenant in ["guest", "friend"] {
         let (kind, message) = refusal(setup.client_of(tenant)?.deploy(&setup.path("affine.kg"), &named("f")))?;
         ensure!(kind == RefusalKind::Denied && message.contains("--trust-tenants"), "{message}");
     }
     setup.client()?.deploy(&setup.path("affine.kg"), &named("f"))?;
     let setup = Setup::start(&["--isolation", "none", "--trust-tenants"], "")?;
-    let mut stranger = setup.client_of("stranger")?;
-    stranger.deploy(&hostile(&setup)?, &named("f"))?;
-    ensure!(affine_of(&mut stranger, "f")? == 7.0, "--trust-tenants is about isolation, not about code");
+    let mut guest = setup.client_of("guest")?;
+    guest.deploy(&hostile(&setup)?, &named("f"))?;
+    ensure!(affine_of(&mut guest, "f")? == 7.0, "--trust-tenants is about isolation, not about code");
     Ok(())
 }
 
@@ -255,7 +260,7 @@ fn a_signature_of_a_trusted_key_vouches_for_native_code() -> Result<()> {
     let mut setup = Setup::start(&[], &format!("trusted_keys = [\"{public}\"]"))?;
     let without = setup.path("without.kg");
     forge(&hostile(&setup)?, &without, |target| (target.source, target.image.source) = (None, None))?;
-    let mut stranger = setup.client_of("stranger")?;
+    let mut guest = setup.client_of("guest")?;
     let good = signature(&setup, &without, &own)?;
     let of_another_bundle = signature(&setup, &setup.path("affine.kg"), &own)?;
     let of_another_key = signature(&setup, &without, &unknown)?;
@@ -267,18 +272,18 @@ fn a_signature_of_a_trusted_key_vouches_for_native_code() -> Result<()> {
         (&"nonsense".to_owned(), "not a signature of minisign"),
     ] {
         let how = Deploy { signature: Some(signature.clone()), ..named("f") };
-        let (kind, message) = refusal(stranger.deploy(&without, &how))?;
+        let (kind, message) = refusal(guest.deploy(&without, &how))?;
         ensure!(kind == RefusalKind::Denied && message.contains(reason), "{message}");
     }
-    ensure!(refusal(stranger.deploy(&without, &named("f")))?.0 == RefusalKind::Denied, "unsigned");
-    stranger.deploy(&without, &Deploy { signature: Some(good.clone()), ..named("f") })?;
-    ensure!(affine_of(&mut stranger, "f")? == -83.0, "signed code is taken as it is");
+    ensure!(refusal(guest.deploy(&without, &named("f")))?.0 == RefusalKind::Denied, "unsigned");
+    guest.deploy(&without, &Deploy { signature: Some(good.clone()), ..named("f") })?;
+    ensure!(affine_of(&mut guest, "f")? == -83.0, "signed code is taken as it is");
     setup.kill_and_restart()?;
-    ensure!(affine_of(&mut setup.client_of("stranger")?, "f")? == -83.0, "the signature is kept");
+    ensure!(affine_of(&mut setup.client_of("guest")?, "f")? == -83.0, "the signature is kept");
     // The command line sends the signature beside a bundle, and checks it.
     std::fs::write(setup.path("without.kg.minisig"), &good)?;
     let run = |arguments: &[&str]| setup.command(arguments).output();
-    let deploy = ["fn", "deploy", "without.kg", "--name", "g", "--tenant", "stranger"];
+    let deploy = ["fn", "deploy", "without.kg", "--name", "g", "--tenant", "guest"];
     ensure!(run(&deploy)?.status.success());
     ensure!(run(&[deploy.as_slice(), &["--no-signature"]].concat())?.status.code() == Some(2));
     ensure!(run(&["verify", "without.kg", "--key", &public])?.status.success());
@@ -286,7 +291,7 @@ fn a_signature_of_a_trusted_key_vouches_for_native_code() -> Result<()> {
     // A key that is no longer trusted.
     std::fs::write(setup.path("atoll.toml"), format!("trusted_keys = [\"{other}\"]"))?;
     setup.kill_and_restart()?;
-    let functions = setup.client_of("stranger")?.functions()?;
+    let functions = setup.client_of("guest")?.functions()?;
     let failures = functions.iter().map(|function| function.failure.clone().unwrap_or_default());
     ensure!(functions.len() == 2 && failures.clone().all(|text| text.contains("not trusted here")), "{functions:?}");
     Ok(())

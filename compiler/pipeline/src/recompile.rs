@@ -1,4 +1,4 @@
-//! Compiles the kernels of a bundle anew, for whoever does not trust its author.
+//! Compiles the kernels of a bundle anew, for daemons that do not trust its author.
 //!
 //! Taken from the bundle are the PTX before the passes, and what the graph's nodes launch: kernels,
 //! block shapes, dynamic shared memory, grids and arguments. Everything else about the kernels comes

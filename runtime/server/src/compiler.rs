@@ -24,8 +24,8 @@ pub trait CompilerService: Send + Sync + 'static {
 
     /// Compiles the kernels of a bundle anew, for an author who is not trusted: from their PTX
     /// before the passes ([`Bundle::source`]), with every access bounded to the tenant's memory on
-    /// devices that isolate it. A kernel for which that is impossible is an error. Blocks, for at most the time of `limits`;
-    /// calls `progress` at the beginning of each stage.
+    /// devices that isolate it. A kernel for which that is impossible is an error. Blocks, for at
+    /// most the time of `limits`; calls `progress` at the beginning of each stage.
     fn recompile(
         &self,
         bundle: &Bundle,

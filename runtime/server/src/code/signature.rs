@@ -55,7 +55,7 @@ impl TrustedKeys {
     /// Checks that one of the keys signed the bundle.
     ///
     /// # Errors
-    /// [`BadSignature`]: nobody trusted vouches for this content.
+    /// [`BadSignature`]: no trusted key vouches for this content.
     pub fn check(&self, bundle: &Bundle, signature: &str) -> Result<(), BadSignature> {
         if signature.len() > SIGNATURE_BYTES_MAX {
             return Err(BadSignature::Format(format!("it has {} bytes", signature.len())));

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 const LIMITS: CompileLimits = CompileLimits { time: Duration::from_secs(1), memory_bytes: 1 << 20 };
-const STRANGER: CodeRights = CodeRights { trusted: false, limits: LIMITS };
+const GUEST: CodeRights = CodeRights { trusted: false, limits: LIMITS };
 const FRIEND: CodeRights = CodeRights { trusted: true, limits: LIMITS };
 
 /// A bundle with the code `sent`, in a folder.
@@ -82,7 +82,7 @@ impl Case {
         signature: Option<&str>,
     ) -> Result<String, CodeError> {
         let _context = self.runtime.enter();
-        let tenant = "stranger".parse().unwrap();
+        let tenant = "guest".parse().unwrap();
         let admitted = gate.admit(&tenant, rights, bundle.clone(), signature, &|_| ())?;
         assert_eq!(admitted.digest(), bundle.digest());
         Ok(String::from_utf8(admitted.code("host-x86-64-v3").unwrap().to_vec()).unwrap())
@@ -90,16 +90,16 @@ impl Case {
 }
 
 #[test]
-fn code_is_made_once_for_strangers_and_taken_from_friends() {
+fn code_is_made_once_for_guests_and_taken_from_friends() {
     let case = Case::new();
     let bundle = case.bundle("a.kg", Some("good"));
     let gate = case.gate(true, &[]);
-    assert_eq!(case.admit(&gate, STRANGER, &bundle, None).unwrap(), "made");
-    assert_eq!(case.admit(&gate, STRANGER, &bundle, None).unwrap(), "made");
-    assert_eq!(case.admit(&case.gate(true, &[]), STRANGER, &bundle, None).unwrap(), "made");
+    assert_eq!(case.admit(&gate, GUEST, &bundle, None).unwrap(), "made");
+    assert_eq!(case.admit(&gate, GUEST, &bundle, None).unwrap(), "made");
+    assert_eq!(case.admit(&case.gate(true, &[]), GUEST, &bundle, None).unwrap(), "made");
     assert_eq!(case.admit(&gate, FRIEND, &bundle, None).unwrap(), "sent");
     assert_eq!(case.compiler.0.load(Ordering::Relaxed), 1);
-    assert_eq!(case.admit(&gate, STRANGER, &case.bundle("b.kg", Some("good")), None).unwrap(), "made");
+    assert_eq!(case.admit(&gate, GUEST, &case.bundle("b.kg", Some("good")), None).unwrap(), "made");
     assert_eq!(case.compiler.0.load(Ordering::Relaxed), 2, "another bundle has other code");
 }
 
@@ -107,12 +107,9 @@ fn code_is_made_once_for_strangers_and_taken_from_friends() {
 fn refusals_say_what_to_do() {
     let case = Case::new();
     let (with, without) = (case.bundle("a.kg", Some("good")), case.bundle("b.kg", None));
-    let refused = |gate: CodeGate, bundle: &Arc<Bundle>| case.admit(&gate, STRANGER, bundle, None).unwrap_err();
+    let refused = |gate: CodeGate, bundle: &Arc<Bundle>| case.admit(&gate, GUEST, bundle, None).unwrap_err();
     let text = refused(case.gate(false, &[]), &with).to_string();
-    assert!(
-        text.contains("no compiler") && text.contains("`atoll sign`") && text.contains("[tenant.stranger]"),
-        "{text}"
-    );
+    assert!(text.contains("no compiler") && text.contains("`atoll sign`") && text.contains("[tenant.guest]"), "{text}");
     let text = refused(case.gate(true, &[]), &without).to_string();
     assert!(text.contains("no PTX from before the passes (for host-x86-64-v3)"), "{text}");
     let text = refused(case.gate(true, &[]), &case.bundle("c.kg", Some("bad"))).to_string();
@@ -132,15 +129,15 @@ fn signatures_vouch_for_one_content_and_come_from_known_keys() {
     // Also without a compiler.
     for has_compiler in [true, false] {
         let gate = case.gate(has_compiler, &[&other.pk.to_base64(), &public]);
-        assert_eq!(case.admit(&gate, STRANGER, &bundle, Some(&sign(&own, &bundle))).unwrap(), "sent");
+        assert_eq!(case.admit(&gate, GUEST, &bundle, Some(&sign(&own, &bundle))).unwrap(), "sent");
         let wrong = sign(&own, &case.bundle("b.kg", None));
         let error = case.admit(&gate, FRIEND, &bundle, Some(&wrong)).unwrap_err();
         assert!(matches!(error, CodeError::Signature(BadSignature::Wrong { .. })), "{error}");
         let gate = case.gate(has_compiler, &[&public]);
-        let error = case.admit(&gate, STRANGER, &bundle, Some(&sign(&other, &bundle))).unwrap_err();
+        let error = case.admit(&gate, GUEST, &bundle, Some(&sign(&other, &bundle))).unwrap_err();
         assert!(matches!(error, CodeError::Signature(BadSignature::UnknownKey)), "{error}");
         for garbage in ["", "untrusted comment: x\nRW\n", &"x".repeat(1 << 20)] {
-            let error = case.admit(&gate, STRANGER, &bundle, Some(garbage)).unwrap_err();
+            let error = case.admit(&gate, GUEST, &bundle, Some(garbage)).unwrap_err();
             assert!(matches!(error, CodeError::Signature(BadSignature::Format(_))), "{error}");
         }
     }

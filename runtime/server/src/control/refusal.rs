@@ -77,8 +77,8 @@ impl HasRefusalKind for DeployError {
     fn kind(&self) -> RefusalKind {
         match self {
             DeployError::BadName(_) | DeployError::Taken(_) => RefusalKind::BadRequest,
-            DeployError::NotTrusted { .. }
-            | DeployError::Code(CodeError::NoSource { .. } | CodeError::NoCompiler { .. } | CodeError::Signature(_)) => {
+            DeployError::NotTrusted { .. } => RefusalKind::Denied,
+            DeployError::Code(CodeError::NoSource { .. } | CodeError::NoCompiler { .. } | CodeError::Signature(_)) => {
                 RefusalKind::Denied
             }
             DeployError::Code(CodeError::Compile(_) | CodeError::Bundle(_)) => RefusalKind::BadRequest,

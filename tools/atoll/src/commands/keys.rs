@@ -37,8 +37,8 @@ struct Generate {
     #[arg(short, long, value_name = "FILE", default_value = "atoll.key")]
     output: PathBuf,
 
-    /// Encrypt the secret key with a password that is asked for. Without it, whoever can read the
-    /// file can sign
+    /// Encrypt the secret key with a password that is asked for. Without it, everyone who can read
+    /// the file can sign
     #[arg(long)]
     encrypt: bool,
 }

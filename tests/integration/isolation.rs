@@ -3,6 +3,7 @@
 
 use crate::cancel::{TIMEOUT, metric};
 use crate::control::Setup;
+use crate::executors::wait_until;
 use crate::functions::{manifest, packed};
 use anyhow::{Context, Result, ensure};
 use atoll_client::{Call, Client, DataType, Deploy, ExecutorEntry, Tensor};
@@ -229,6 +230,28 @@ fn wild_stores_traps_and_endless_kernels_do_not_delay_others_for_long() -> Resul
         }
         Ok(())
     })?;
+    let after = executor(&mut victim)?;
+    ensure!((after.pid, after.restarts) == (before.pid, before.restarts), "{after:?}");
+    Ok(())
+}
+
+/// The jail bounds what an executor maps, but its device memory is one sparse range.
+#[test]
+fn memory_that_nobody_granted_costs_the_executor_that_touches_it() -> Result<()> {
+    let setup = Setup::start(&[], "")?;
+    let (mut victim, mut intruder) = (setup.client_of("victim")?, setup.client_of("intruder")?);
+    victim.deploy(&pack(&setup, "vault", "vault", "secret.bin", &[SECRET; SECRET_WORDS])?, &named("vault"))?;
+    packed(&manifest("sprawl"), &setup.path("sprawl.kg"))?;
+    intruder.deploy(&setup.path("sprawl.kg"), &named("sprawl"))?;
+    let before = executor(&mut victim)?;
+    beside(&setup, |_| {
+        // It may end before the executor is checked.
+        drop(intruder.invoke(Call::of("sprawl")));
+        let violations = "atoll_executor_losses_total{device=\"host:0\",cause=\"protocol_violation\"}";
+        wait_until("the executor is killed", || Ok(metric(&setup.daemon, violations)? >= 1.0))
+    })?;
+    let log = std::fs::read_to_string(setup.path("daemon.log"))?;
+    ensure!(log.contains("MiB of device memory, and its work holds at most"), "{log}");
     let after = executor(&mut victim)?;
     ensure!((after.pid, after.restarts) == (before.pid, before.restarts), "{after:?}");
     Ok(())

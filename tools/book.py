@@ -21,6 +21,9 @@ BOOK = ROOT / "target/book"
 # Pages of mdBook's own: one has the chapters in a row, the others no content.
 GENERATED = {"print.html", "toc.html", "404.html"}
 
+# What mdBook calls the first page of a folder.
+FIRST = "index" + ".md"
+
 
 def copy_pages():
     """Copies the pages to where mdBook reads them."""
@@ -39,9 +42,9 @@ def copy_pages():
         # The book shows its table of contents beside every page.
         text = page.read_text().replace("](docs/SUMMARY.md)", "](docs/README.md)")
         # mdBook calls the first page of a folder index, but does not change links to it.
-        page.write_text(re.sub(r"(\]\([^)#\s]*)\bREADME\.md", r"\1index.md", text))
+        page.write_text(re.sub(r"(\]\([^)#\s]*)\bREADME\.md", rf"\1{FIRST}", text))
     for page in pages.rglob("README.md"):
-        page.rename(page.with_name("index.md"))
+        page.rename(page.with_name(FIRST))
 
 
 class Links(html.parser.HTMLParser):

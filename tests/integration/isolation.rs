@@ -237,7 +237,7 @@ fn wild_stores_traps_and_endless_kernels_do_not_delay_others_for_long() -> Resul
 
 /// The jail bounds what an executor maps, but its device memory is one sparse range.
 #[test]
-fn memory_that_nobody_granted_costs_the_executor_that_touches_it() -> Result<()> {
+fn memory_that_was_not_granted_costs_the_executor_that_touches_it() -> Result<()> {
     let setup = Setup::start(&[], "")?;
     let (mut victim, mut intruder) = (setup.client_of("victim")?, setup.client_of("intruder")?);
     victim.deploy(&pack(&setup, "vault", "vault", "secret.bin", &[SECRET; SECRET_WORDS])?, &named("vault"))?;
@@ -247,7 +247,7 @@ fn memory_that_nobody_granted_costs_the_executor_that_touches_it() -> Result<()>
     beside(&setup, |_| {
         // It may end before the executor is checked.
         drop(intruder.invoke(Call::of("sprawl")));
-        let violations = "atoll_executor_losses_total{device=\"host:0\",cause=\"protocol_violation\"}";
+        let violations = "atoll_executor_losses_total{cause=\"protocol_violation\",device=\"host:0\"}";
         wait_until("the executor is killed", || Ok(metric(&setup.daemon, violations)? >= 1.0))
     })?;
     let log = std::fs::read_to_string(setup.path("daemon.log"))?;

@@ -12,9 +12,9 @@
 //!   [`ring`], [`doorbell`]: a command ring, and how one side wakes the other.
 //! - [`link`]: the rings, control words and chunk records between an engine and compute units.
 //! - [`process`]: the interface of a device that runs in an executor process.
-//! - [`refusal`]: the checks of a launch that all devices share. [`cpus`]: CPU affinity of threads. [`cpu_time`]: CPU time of processes.
-//!   [`priority`]: their scheduling priority. [`word_table`]: epoch words that exist in device
-//!   memory and in host memory.
+//! - [`refusal`]: the checks of a launch that all devices share. [`cpus`]: CPU affinity of threads.
+//!   [`priority`]: their scheduling priority. [`cpu_time`]: CPU time of processes. [`word_table`]:
+//!   epoch words that exist in device memory and in host memory.
 //!
 //! Not here: vendor code. The host device is `atoll-device-host`, NVIDIA GPUs are
 //! `atoll-device-cuda`, and `atoll-executor` runs either in a process of its own.

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn touching_memory_that_nobody_granted_is_a_violation() {
+    fn touching_memory_that_was_not_granted_is_a_violation() {
         let touched =
             |used: u64, allowed: u64| violation(move |_| Observed { memory: (used << 20, allowed << 20), ..quiet() });
         assert_eq!(touched(116, 100), None);

@@ -168,7 +168,7 @@ impl Region {
     }
 
     /// Bytes of memory that the system has assigned to the region: pages that any process touched
-    /// and nobody gave back.
+    /// and that were not given back since.
     pub fn resident_bytes(&self) -> std::io::Result<u64> {
         Ok(u64::try_from(rustix::fs::fstat(&self.fd)?.st_blocks).unwrap_or_default() * STAT_BLOCK_BYTES)
     }

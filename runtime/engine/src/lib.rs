@@ -22,6 +22,7 @@
 //! - A function that failed to load, or was unloaded, holds no resources.
 
 mod accounts;
+mod allowance;
 mod binding;
 mod branches;
 mod chain;

@@ -73,7 +73,7 @@ pub const CONFIGURATION_BYTES_MAX: u64 = 1 << 20;
 /// Largest keys file: [`KEYS_MAX`] entries with notes of full length.
 pub const KEY_FILE_BYTES_MAX: u64 = 8 << 20;
 
-/// Keys in a keys file. A tenant needs one or two, and a list of more helps nobody.
+/// Keys in a keys file. A tenant needs one or two, and a longer list is hard to manage.
 pub const KEYS_MAX: usize = 8192;
 
 /// Longest note of a key in bytes: a line of a table.

@@ -76,7 +76,7 @@ pub enum ServeError {
         /// The error of the system.
         source: io::Error,
     },
-    /// The keys or certificates cannot be used, or nobody would have to show any.
+    /// The keys or certificates cannot be used, or the daemon would listen beyond loopback without any.
     #[error(transparent)]
     Identity(#[from] GateError),
     /// The store of objects and deployed functions cannot be opened.

@@ -144,7 +144,6 @@ fn benches() -> Vec<Sample> {
     let many = ["--functions", "jacobi", "--clients", "1", "--size", "64", "--duration", "0.1", "--no-exclusive"];
     vec![
         bench("atoll bench branches", &["--kernel-us", "20", "--kernels", "1", "--count", "2"]),
-        bench("atoll bench coldstart", &["--bytes", "1M", "--count", "1"]),
         bench("atoll bench disb", &disb),
         bench("atoll bench dkp", &["--only", "vector_add", "--rounds", "1"]),
         bench("atoll bench engine", &["--kernels", "10", "--compute-units", "1", "--count", "1"]),

@@ -1,12 +1,10 @@
-//! Code that was compiled anew for a bundle: its bytes in caches and between processes, and the
-//! bundle that has it in place of the code in the file.
+//! Code that was compiled anew for a bundle, as bytes in caches and between processes.
 
-use super::{Bundle, BundleError, Part, Target, TargetContents, json};
+use super::contents::TargetContents;
+use super::json;
 use crate::limits::CODE_BYTES_MAX;
 use crate::target::TargetImage;
-use crate::validate;
 use serde::{Deserialize, Serialize};
-use std::sync::{Arc, OnceLock};
 
 /// First bytes of encoded code, with the version of the encoding.
 const MAGIC: &[u8; 8] = b"ATLCODE1";
@@ -45,7 +43,7 @@ pub fn encode_code(targets: &[TargetContents]) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// Decodes what [`encode_code`] made. Facts are checked by [`Bundle::with_code`].
+/// Decodes what [`encode_code`] made. Facts are checked by [`crate::Bundle::with_code`].
 ///
 /// # Errors
 /// The bytes are not encoded code; the text says why.
@@ -67,36 +65,4 @@ pub fn decode_code(bytes: &[u8]) -> Result<Vec<TargetContents>, String> {
         targets.push(TargetContents { image, code, ptx, source: None });
     }
     if rest.is_empty() { Ok(targets) } else { Err(format!("{} bytes follow its end", rest.len())) }
-}
-
-impl Bundle {
-    /// This bundle with other code: graph and constants are those of the file, and the targets,
-    /// their facts included, are the given ones alone. Its digest stays that of the file.
-    ///
-    /// # Errors
-    /// A target does not fit the graph.
-    pub fn with_code(&self, targets: Vec<TargetContents>) -> Result<Arc<Bundle>, BundleError> {
-        let invalid = |source| BundleError::Invalid { path: self.path.clone(), source };
-        for target in &targets {
-            validate::target(&self.graph, &target.image, self.weights.len() as u64).map_err(invalid)?;
-        }
-        let target = |TargetContents { image, code, ptx, .. }: TargetContents| {
-            let image = TargetImage { source: None, ..image };
-            let ptx = ptx.map(|ptx| Part::Memory(ptx.into_bytes()));
-            (image.name.clone(), Target { image, code: Part::Memory(code), ptx, source: None })
-        };
-        Ok(Arc::new(Bundle {
-            path: self.path.clone(),
-            map: Arc::clone(&self.map),
-            digest: self.digest.clone(),
-            format: self.format,
-            producer: self.producer.clone(),
-            graph: Arc::clone(&self.graph),
-            weights: self.weights.clone(),
-            digests: Arc::clone(&self.digests),
-            header_bytes: self.header_bytes,
-            constants: OnceLock::new(),
-            targets: targets.into_iter().map(target).collect(),
-        }))
-    }
 }

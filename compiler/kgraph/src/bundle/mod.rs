@@ -18,16 +18,19 @@
 //! immutable: no process writes to a file that may be mapped.
 
 mod code;
+mod contents;
 mod error;
 mod json;
 mod manifest;
 mod pages;
 mod read;
+mod recompiled;
 mod write;
 
 pub use code::{decode_code, encode_code};
+pub use contents::TargetContents;
 pub use error::BundleError;
-pub use write::{BundleContents, TargetContents, write_bundle};
+pub use write::{BundleContents, write_bundle};
 
 use crate::constants::{Constant, ConstantDigest};
 use crate::graph::KernelGraph;

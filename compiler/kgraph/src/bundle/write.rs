@@ -1,6 +1,7 @@
 //! Writing a bundle.
 
 use super::BundleError;
+use super::contents::TargetContents;
 use super::manifest::{self, GRAPH, MANIFEST, Manifest, Member, WEIGHTS, WEIGHTS_TENSOR};
 use crate::graph::{FORMAT_VERSION, KernelGraph};
 use crate::hexadecimal;
@@ -32,19 +33,6 @@ pub struct BundleContents<'a> {
     pub weights: Vec<(u64, &'a [u8])>,
     /// Targets with their code.
     pub targets: Vec<TargetContents>,
-}
-
-/// One target of a bundle to be written.
-#[derive(Debug)]
-pub struct TargetContents {
-    /// Launches and kernel facts.
-    pub image: TargetImage,
-    /// PTX text or a native object.
-    pub code: Vec<u8>,
-    /// Native targets only: the PTX that the code was compiled from.
-    pub ptx: Option<String>,
-    /// PTX of the kernels before the passes. Targets with the same text share one member.
-    pub source: Option<String>,
 }
 
 /// Writes a bundle to a temporary file in the folder of `path` and renames it when complete.

@@ -118,7 +118,8 @@ impl Link {
         order.version = version;
         let mut queues: Vec<u32> =
             (0..self.shape.all_queues()).filter(|&queue| self.is_open(queue) && self.serves(unit, queue)).collect();
-        queues.sort_by_key(|&queue| self.place(queue));
+        // Each place is read once: it may change meanwhile, and then there is a new version.
+        queues.sort_by_cached_key(|&queue| self.place(queue));
         order.queues = queues;
     }
 

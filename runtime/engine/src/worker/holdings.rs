@@ -1,7 +1,7 @@
 //! The data behind the ids of memory decisions.
 
-use super::allowance::Allowance;
 use crate::accounts::Holder;
+use crate::allowance::Allowance;
 use crate::event::Submission;
 use crate::function::FunctionId;
 use crate::instance::Instance;

@@ -6,7 +6,7 @@
 //! second while there are executors.
 //!
 //! Only this thread reads from executors. The engine's thread takes what has been received and
-//! waits for the bell otherwise, so an executor that floods its channel delays nobody else. It is
+//! waits for the bell otherwise, so an executor that floods its channel delays no other one. It is
 //! killed soon, since every message answers an order or belongs to a launch ([`inbox`]).
 
 mod inbox;

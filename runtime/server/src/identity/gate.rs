@@ -36,7 +36,7 @@ impl IdentityConfig {
     }
 }
 
-/// Why nobody could be identified.
+/// Why clients cannot be identified.
 #[derive(Debug, thiserror::Error)]
 pub enum GateError {
     /// The keys file cannot be used.
@@ -45,7 +45,7 @@ pub enum GateError {
     /// The certificates cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The daemon would listen beyond loopback and ask nobody who they are.
+    /// The daemon would listen beyond loopback and let everybody in.
     #[error(
         "cannot listen on {host} without authentication: everybody who reaches it could use this daemon. Create a key \
         with `atoll auth create --auth-keys FILE --tenant NAME` and start with --auth-keys FILE, or ask clients for \

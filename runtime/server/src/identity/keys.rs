@@ -2,7 +2,7 @@
 //!
 //! A token is `atoll_ID_SECRET`: 8 random bytes that name it in lists, and 32 random bytes that
 //! prove it, both in hexadecimal. The file has the SHA-256 of the secret. A secret of 256 random
-//! bits needs no slow hash: nobody can try enough of them.
+//! bits needs no slow hash: there are too many to try.
 
 use super::access::Access;
 use super::principal::Principal;

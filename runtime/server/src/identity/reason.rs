@@ -6,7 +6,7 @@ pub(crate) enum Reason {
     /// No token and no client certificate, where one is needed.
     NoCredentials,
     /// A token that is malformed, unknown, revoked or expired. Not told apart, so that the metrics
-    /// help nobody to guess tokens.
+    /// do not help to guess tokens.
     BadToken,
     /// A valid client certificate that is assigned to no tenant.
     UnknownCertificate,

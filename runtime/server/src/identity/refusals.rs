@@ -18,7 +18,7 @@ pub(crate) struct Refusals {
 }
 
 impl Refusals {
-    /// Counts a request of nobody in particular.
+    /// Counts a request without a known sender.
     pub(crate) fn note(&self, reason: Reason) {
         self.reasons[reason as usize].fetch_add(1, Ordering::Relaxed);
     }

@@ -9,6 +9,7 @@ mod copies;
 mod load;
 mod poll;
 mod scan;
+mod seen;
 mod settings;
 
 pub(crate) use load::LoadError;
@@ -21,8 +22,8 @@ use atoll_fleet::Inference;
 use atoll_protocol::{IndexEntry, ModelState};
 use cache::CompileCache;
 use copies::BundleCopies;
-use poll::Seen;
 use scan::Source;
+use seen::Seen;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;

@@ -33,7 +33,7 @@ impl Setup {
     fn start(tenants: &str) -> Setup {
         let folder = tempfile::tempdir().unwrap();
         let keys = folder.path().join("keys.json");
-        KeyFile::create(&keys, "nobody".parse().unwrap(), None, "").unwrap();
+        KeyFile::create(&keys, "stranger".parse().unwrap(), None, "").unwrap();
         let identity = IdentityConfig { keys: Some(keys.clone()), ..identity(folder.path(), tenants) };
         let daemon = Daemon::with(Options { identity: Some(identity), ..Options::default() }, |repository| {
             write_bundle(&repository.join("toy.kg"));
@@ -159,7 +159,7 @@ fn a_tenant_may_what_its_section_says() {
         let (hidden, missing) = (ask("toy"), ask("speechless"));
         assert_eq!((hidden.status, hidden.text()), (missing.status, missing.text().replace("speechless", "toy")));
     }
-    assert_eq!(daemon.ask_as(&vision, "/v2/models/toy/ready", None).status, 200, "nobody has unloaded it yet");
+    assert_eq!(daemon.ask_as(&vision, "/v2/models/toy/ready", None).status, 200, "it is still loaded");
     assert_eq!(unload(&operator, "toy").status, 200);
     assert_eq!(daemon.ask_as(&vision, "/v2/models/toy/ready", None).status, 503);
 }

@@ -33,7 +33,7 @@ impl Setup {
     fn start(tenants: &str) -> Setup {
         let folder = tempfile::tempdir().unwrap();
         let keys = folder.path().join("keys.json");
-        KeyFile::create(&keys, "stranger".parse().unwrap(), None, "").unwrap();
+        KeyFile::create(&keys, "unknown".parse().unwrap(), None, "").unwrap();
         let identity = IdentityConfig { keys: Some(keys.clone()), ..identity(folder.path(), tenants) };
         let daemon = Daemon::with(Options { identity: Some(identity), ..Options::default() }, |repository| {
             write_bundle(&repository.join("toy.kg"));

@@ -95,7 +95,8 @@ impl Domain {
             losses: VecDeque::new(),
             losses_ever: 0,
             cpu_before_ns: 0,
-            allowed_bytes: 0,
+            // Unlimited until the engine says what the domain holds: before that, nothing of it runs.
+            allowed_bytes: u64::MAX,
         }
     }
 

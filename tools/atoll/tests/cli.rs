@@ -104,7 +104,8 @@ fn exit_codes_distinguish_mistakes_of_the_user() {
             vec!["kernel", "compare", "--device", "interp", "--corpus", "x", "--case", "saxpy,+"],
             "repetition operator missing expression",
         ),
-        (vec!["models", "--url", "https://x"], "HTTPS is not supported"),
+        (vec!["models", "--url", "ftp://x"], "unknown scheme ftp://"),
+        (vec!["models", "--url", "https://x", "--tls-ca", "/nowhere/ca.pem"], "/nowhere/ca.pem"),
         (vec!["--log", "a=b=c", "doctor"], "--log"),
     ] {
         let (code, message) = refused(&arguments);

@@ -289,7 +289,12 @@ pub(super) const METRICS: &[Metric] = &[
         "atoll_executor_cpu_seconds_total",
         "CPU time of the executor processes of each tenant, as the system accounts for it",
         |s, out| {
-            for process in &s.engine.device.executors.processes {
+            let processes = &s.engine.device.executors.processes;
+            let local = atoll_engine::Tenant::default();
+            if !processes.iter().any(|process| process.domain == local.as_str()) {
+                out.integer(&[("tenant", local.as_str())], 0);
+            }
+            for process in processes {
                 out.number(&[("tenant", &process.domain)], process.cpu_ns as f64 / 1e9);
             }
         },

@@ -57,6 +57,8 @@ if [ "${ATOLL_SETUP:-}" = test ] && ! command -v cargo-deny >/dev/null; then
     say "building cargo-deny (two minutes, once)"
     cargo install --quiet --debug --locked --root "$ATOLL_CACHE/tools" cargo-deny
 fi
+# The page of the guide on certificates makes some.
+if [ "${ATOLL_SETUP:-}" = test ] && ! command -v openssl >/dev/null; then apt_install openssl; fi
 
 mdbook_version=0.5.4
 if [ "${ATOLL_SETUP:-}" = docs ] && [ "$(mdbook --version 2>/dev/null)" != "mdbook v$mdbook_version" ]; then

@@ -5,37 +5,52 @@ use atoll_core::memory::{SessionId, SlotId};
 use atoll_device::PAGE_BYTES_MAX;
 use std::collections::BTreeMap;
 
+/// A part of device memory that is handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Part {
+    /// Memory of an invocation, in use or kept.
+    Slot(SlotId),
+    /// State of a session.
+    Session(SessionId),
+}
+
 /// The memory that was handed out to tenants, in bytes that they may touch.
 #[derive(Debug, Default)]
 pub(crate) struct Allowance {
+    parts: BTreeMap<Part, (Tenant, u64)>,
     tenants: BTreeMap<Tenant, u64>,
-    pub(crate) slots: BTreeMap<SlotId, (Tenant, u64)>,
-    pub(crate) sessions: BTreeMap<SessionId, (Tenant, u64)>,
 }
 
 /// Bytes that the system may assign to a part of memory of this size, whose ends may lie anywhere in
 /// large pages.
-pub(crate) fn touchable(bytes: u64) -> u64 {
+fn touchable(bytes: u64) -> u64 {
     bytes.saturating_add(2 * PAGE_BYTES_MAX)
 }
 
 impl Allowance {
-    /// The tenant's bytes after a part was added.
-    pub(crate) fn add(&mut self, tenant: &Tenant, bytes: u64) -> u64 {
+    /// Adds a part. Returns the bytes that its tenant may touch now; `None` if it was added before.
+    pub(crate) fn add(&mut self, part: Part, tenant: &Tenant, bytes: u64) -> Option<u64> {
+        let bytes = touchable(bytes);
+        if self.parts.contains_key(&part) {
+            return None;
+        }
+        self.parts.insert(part, (tenant.clone(), bytes));
         let held = self.tenants.entry(tenant.clone()).or_default();
         *held = held.saturating_add(bytes);
-        *held
+        Some(*held)
     }
 
-    /// The tenant's bytes after a part was removed.
-    pub(crate) fn remove(&mut self, tenant: &Tenant, bytes: u64) -> u64 {
-        let Some(held) = self.tenants.get_mut(tenant) else { return 0 };
+    /// Removes a part. Returns its tenant, and the bytes that it may touch now; `None` if there is
+    /// no such part.
+    pub(crate) fn remove(&mut self, part: Part) -> Option<(Tenant, u64)> {
+        let (tenant, bytes) = self.parts.remove(&part)?;
+        let held = self.tenants.get_mut(&tenant)?;
         *held = held.saturating_sub(bytes);
         let left = *held;
         if left == 0 {
-            self.tenants.remove(tenant);
+            self.tenants.remove(&tenant);
         }
-        left
+        Some((tenant, left))
     }
 }
 
@@ -46,14 +61,16 @@ mod tests {
     #[test]
     fn what_is_handed_out_and_given_back_adds_up_to_nothing() {
         let (a, b): (Tenant, Tenant) = ("a".parse().unwrap(), "b".parse().unwrap());
+        let (slot, other, session) = (Part::Slot(SlotId(1)), Part::Slot(SlotId(2)), Part::Session(SessionId(1)));
         let mut allowance = Allowance::default();
-        assert_eq!(allowance.add(&a, 5), 5);
-        assert_eq!(allowance.add(&a, 7), 12);
-        assert_eq!(allowance.add(&b, 1), 1);
-        assert_eq!(allowance.remove(&a, 5), 7);
-        assert_eq!(allowance.remove(&a, 7), 0);
-        assert_eq!(allowance.remove(&b, 1), 0);
-        assert!(allowance.tenants.is_empty());
-        assert_eq!(allowance.remove(&b, 1), 0);
+        assert_eq!(allowance.add(slot, &a, 5), Some(touchable(5)));
+        assert_eq!(allowance.add(slot, &a, 5), None, "a part counts once");
+        assert_eq!(allowance.add(session, &a, 7), Some(touchable(5) + touchable(7)), "the ids of slots are others");
+        assert_eq!(allowance.add(other, &b, 1), Some(touchable(1)));
+        assert_eq!(allowance.remove(slot), Some((a.clone(), touchable(7))));
+        assert_eq!(allowance.remove(slot), None);
+        assert_eq!(allowance.remove(session), Some((a, 0)));
+        assert_eq!(allowance.remove(other), Some((b, 0)));
+        assert!(allowance.tenants.is_empty() && allowance.parts.is_empty());
     }
 }

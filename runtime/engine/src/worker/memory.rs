@@ -2,6 +2,7 @@
 
 use super::Worker;
 use crate::accounts::{AccountId, Holder, MemoryKind};
+use crate::allowance::Part;
 use crate::clock;
 use crate::error::InvokeError;
 use crate::event::Submission;
@@ -180,7 +181,7 @@ impl Worker {
                 }
             }
         }
-        self.withdraw_slot(slot);
+        self.withdraw(Part::Slot(slot));
     }
 
     /// Changes the account that is charged for an instance.

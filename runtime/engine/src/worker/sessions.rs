@@ -4,6 +4,7 @@
 use super::Worker;
 use super::holdings::SessionMemory;
 use crate::accounts::MemoryKind;
+use crate::allowance::Part;
 use crate::clock;
 use crate::error::InvokeError;
 use crate::instance::Instance;
@@ -33,7 +34,7 @@ impl Worker {
             Some(memory) if memory.at != at => return Ok(Some(InvokeError::SessionLost)),
             Some(_) => {}
             None => {
-                self.allow_session(tenant, session.id, place);
+                self.allow(Part::Session(session.id), tenant, place.bytes);
                 self.device.fill(at, 0, place.bytes)?;
             }
         }
@@ -83,6 +84,6 @@ impl Worker {
                 }
             }
         }
-        self.withdraw_session(session);
+        self.withdraw(Part::Session(session));
     }
 }

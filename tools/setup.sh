@@ -31,14 +31,13 @@ else
     atoll_llvm=19
 fi
 export LLVM_SYS_221_PREFIX=/usr/lib/llvm-22 LLVM_SYS_191_PREFIX=/usr/lib/llvm-19
-# Features that choose the LLVM, for cargo calls over the whole workspace, over the program alone, and over the stand-in driver of the tests.
-ATOLL_FEATURES= ATOLL_BIN_FEATURES= ATOLL_STAND_IN_FEATURES=
+# Features that choose the LLVM, for cargo calls over the whole workspace, and over the program alone.
+ATOLL_FEATURES= ATOLL_BIN_FEATURES=
 if [ "$atoll_llvm" = 19 ]; then
     ATOLL_FEATURES="--no-default-features --features llvm19,compiler,cuda"
     ATOLL_BIN_FEATURES="--no-default-features --features atoll/llvm19,atoll/compiler,atoll/cuda"
-    ATOLL_STAND_IN_FEATURES="--no-default-features --features atoll-stand-in-cuda/llvm19"
 fi
-export ATOLL_FEATURES ATOLL_BIN_FEATURES ATOLL_STAND_IN_FEATURES
+export ATOLL_FEATURES ATOLL_BIN_FEATURES
 
 command -v curl >/dev/null || apt_install curl ca-certificates
 command -v cc >/dev/null || apt_install build-essential

@@ -19,8 +19,8 @@ step "tests"
 export INSTA_UPDATE=no INSTA_SNAPSHOT_REFERENCES_FILE="$ATOLL_CACHE/snapshots"
 rm -f "$INSTA_SNAPSHOT_REFERENCES_FILE"
 # The integration tests run the real programs, and what drives a GPU runs on the stand-in driver.
-cargo build --quiet -p atoll $ATOLL_BIN_FEATURES
-cargo build --quiet -p gpu-probe -p atoll-stand-in-cuda $ATOLL_STAND_IN_FEATURES
+# The whole workspace at once, because each choice of packages has its own features of shared libraries.
+cargo build --quiet --workspace $ATOLL_FEATURES
 cargo test --workspace --no-fail-fast --quiet $ATOLL_FEATURES -- --nocapture --test-threads=2 2>&1 | tee "$ATOLL_CACHE/test.log"
 
 step "snapshots that belong to no test"

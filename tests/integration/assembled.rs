@@ -19,8 +19,9 @@ const ARCHITECTURES: [&str; 4] = ["sm_75", "sm_80", "sm_90", "sm_120"];
 const KEEP_WARPS: [&str; 2] = ["flag", "models"];
 const SPILL_NOTHING: [&str; 3] = ["flag", "models", "loops"];
 
-/// Minimum share of inner-loop work that must remain with checks.
-const KEPT_MIN: f64 = 0.9;
+/// Minimum share of inner-loop work that must remain with checks. Not all of it: `ptxas` unrolls a
+/// loop of 65,536 iterations by up to 51, and strips of 1,024 iterations of the same loop by 38.
+const KEPT_MIN: f64 = 0.75;
 
 /// Kernels that lose warps with the flag, because they would spill with the same number of
 /// registers.

@@ -62,6 +62,8 @@ const LONG_ROUND: u64 = 96;
 const EVERY_MAX: u32 = 1024;
 /// Least iterations of a strip: an assembler unrolls by four or eight.
 const STRIP_MIN: u32 = 16;
+/// Iterations that assemblers unroll at least.
+const UNROLLED: u32 = 4;
 
 /// Inserts checks. Returns the outcome for each kernel's loops, kernels in order.
 pub(crate) fn check_in_loops(module: &mut Module, options: &PassOptions) -> Result<Vec<KernelLoops>, PassError> {
@@ -103,6 +105,9 @@ struct Plan {
 #[derive(Debug)]
 struct Check {
     every: u32,
+    /// Whether the loop's iterations are a known multiple of `every`, so that all strips are equally
+    /// long.
+    is_even: bool,
     form: Form,
 }
 
@@ -216,7 +221,7 @@ impl Planner<'_> {
             }
             return inner.into_iter().for_each(|inner| self.consider(inner, plan));
         }
-        match self.decide(id, counted, round, inner.is_empty()) {
+        match self.decide(id, counted, rounds, round, inner.is_empty()) {
             Ok(check) => {
                 let strips = matches!(check.form, Form::Strips { .. });
                 plan.outcomes.push(LoopOutcome {
@@ -233,6 +238,7 @@ impl Planner<'_> {
         &self,
         id: LoopId,
         counted: Option<CountedLoop>,
+        rounds: Option<u64>,
         round: u64,
         is_innermost: bool,
     ) -> Result<Check, LoopSkipped> {
@@ -246,7 +252,9 @@ impl Planner<'_> {
         }
         let every = self.every.unwrap_or_else(|| rounds_between(round));
         if let Some(form) = counted.and_then(|counted| self.strips(id, counted)) {
-            return Ok(Check { every: self.every.unwrap_or(every.max(STRIP_MIN)), form });
+            let every = self.every.unwrap_or(every.max(STRIP_MIN));
+            let even = rounds.and_then(|rounds| even_strip(rounds, every));
+            return Ok(Check { every: even.unwrap_or(every), is_even: even.is_some(), form });
         }
         if is_innermost && round < LONG_ROUND {
             return Err(LoopSkipped::Short { instructions: round });
@@ -255,7 +263,7 @@ impl Planner<'_> {
         // A header without an instruction falls through to the next block; compilers do not emit
         // one.
         first
-            .map(|first| Check { every, form: Form::Count { first } })
+            .map(|first| Check { every, is_even: false, form: Form::Count { first } })
             .ok_or(LoopSkipped::Short { instructions: round })
     }
 
@@ -310,6 +318,14 @@ impl Planner<'_> {
 fn rounds_between(round: u64) -> u32 {
     let rounds = (INSTRUCTIONS_BETWEEN / round.max(1)).next_power_of_two();
     u32::try_from(rounds).unwrap_or(EVERY_MAX).clamp(1, EVERY_MAX)
+}
+
+/// The longest strip of at least half of `every` iterations that divides a loop of `rounds`
+/// iterations evenly. The assembler then knows the length of every strip, as it knew that of the
+/// loop, and unrolls as far.
+fn even_strip(rounds: u64, every: u32) -> Option<u32> {
+    let divides = |strip: &u32| rounds.is_multiple_of(u64::from(*strip));
+    (every.div_ceil(2)..=every).rev().filter(|strip| *strip >= UNROLLED).find(divides)
 }
 
 // Registers used by the checks.
@@ -376,7 +392,12 @@ impl Checks<'_> {
                 Form::Count { first } if *first == id => self.count_round(index, check.every, code),
                 Form::Strips { counted, header, .. } if *header == id => {
                     code.label(&strip_label(index));
-                    counted.begin_strip(code, check.every, &rounds_left(index), &STRIP);
+                    let left = rounds_left(index);
+                    if check.is_even {
+                        code.emit("mov.b32", [left.as_str().into(), i64::from(check.every).into()]);
+                    } else {
+                        counted.begin_strip(code, check.every, &left, &STRIP);
+                    }
                 }
                 Form::Strips { counted, .. } if counted.compare == id => {
                     return counted.count_down(code, &rounds_left(index));

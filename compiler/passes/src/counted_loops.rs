@@ -90,17 +90,28 @@ impl CountedLoop {
         })
     }
 
-    /// The number of iterations, if start and bound are constants. Only the usual form is
-    /// recognised: one `mov` of a constant outside the loop.
+    /// The number of iterations, if start and bound are constants of 0 to 2^31 - 1. Only the usual
+    /// form is recognised: one `mov` of a constant, in the only block that leads into the loop.
     pub(crate) fn constant_rounds(&self, code: &Code<'_>, cfg: &Cfg, loops: &Loops, id: LoopId) -> Option<u64> {
         let Operand::Immediate(Immediate::Int(bound)) = self.bound else { return None };
         let counter = code.register_at(self.compare, &self.counter)?;
         let outside = |statement: StatementId| !loops.contains(id, cfg.block_of(statement));
-        let start =
-            code.instruction(only_def(code, counter, &outside)?).filter(|i| i.opcode == "mov" && i.guard.is_none())?;
+        let start = only_def(code, counter, &outside)?;
+        let header = cfg.block(loops.get(id).header);
+        let mut ways_in = header.predecessors.iter().filter(|&&block| !loops.contains(id, block));
+        if ways_in.next() != Some(&cfg.block_of(start)) || ways_in.next().is_some() {
+            return None;
+        }
+        let start = code.instruction(start).filter(|i| i.opcode == "mov" && i.guard.is_none())?;
         let Some(Operand::Immediate(Immediate::Int(start))) = start.operands.get(1) else { return None };
-        let distance = (bound - start).checked_mul(i128::from(self.step.signum()))?;
-        u64::try_from(distance).ok().map(|distance| distance.div_ceil(self.step.unsigned_abs()).max(1))
+        // Signed and unsigned types of all widths order these constants alike.
+        if [start, &bound].into_iter().any(|constant| !(0..=i128::from(i32::MAX)).contains(constant)) {
+            return None;
+        }
+        let distance = u64::try_from((bound - start) * i128::from(self.step.signum())).ok()?;
+        let step = self.step.unsigned_abs();
+        let is_reached = self.relation != Relation::Differs || (distance > 0 && distance.is_multiple_of(step));
+        is_reached.then(|| distance.div_ceil(step).max(1))
     }
 
     /// Writes the number of iterations of the next strip, at most `rounds`, to `left`. Iterations

@@ -17,7 +17,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Smallest acceptable share of inner-loop work that stays in inner loops.
-const KEPT_MIN: f64 = 0.9;
+const KEPT_MIN: f64 = 0.75;
 
 /// Results of the measurement.
 #[derive(Debug, Default, Serialize)]

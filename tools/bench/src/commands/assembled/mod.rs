@@ -145,7 +145,7 @@ fn text(measured: &Measured, summary: &[Summary], each: bool) -> String {
             if each {
                 "every kernel"
             } else {
-                "kernels that lost warps, spill more or keep less than 90 % of their inner loops"
+                "kernels that lost warps, spill more or keep less than 75 % of their inner loops"
             },
             rows(&shown),
         );

@@ -1,49 +1,34 @@
-//! Placement: chooses the device that a function is loaded onto.
+//! Placement: chooses the device that runs each request, and which functions each device keeps.
 //!
-//! A function may name its device. Otherwise it goes to the emptiest device that can serve it.
+//! A [`Pool`] holds all devices of a daemon or a cluster and one queue for all of them (late
+//! binding): a request is bound to a device only when the device has a free slot. Real-time
+//! requests are the exception. They preempt best-effort work, so they never wait in the pool but go
+//! at once to the device where they finish first.
+//!
+//! The pool is pure, as the rest of this crate: the caller passes events and the time in and
+//! executes the actions that come out. The daemon's fleet and the cluster simulation drive the same
+//! code. Start reading at [`PoolEvent`] and [`PoolAction`], then [`Pool`].
+//!
+//! # Invariants
+//!
+//! They are asserted in release builds too, whatever the policy decides.
+//!
+//! - Every request that arrived ends exactly once: it finishes, is rejected, or is cancelled.
+//! - A request is in flight on at most one device. A device that is lost gives its requests back
+//!   before any of them is dispatched again.
+//! - A device never has more best-effort requests in flight than slots.
+//! - A device that is draining or lost gets no requests and no loads.
+//! - A function runs only on devices that suit it; a pinned function only on its device.
 
-use crate::DeviceId;
+mod config;
+mod emptiest;
+mod event;
+mod pool;
 
-/// A device at the time a function is placed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Candidate {
-    /// The device.
-    pub device: DeviceId,
-    /// Bytes of the functions on it: their constants, shared ones counted once, and their code.
-    pub bytes: u64,
-    /// Whether it can serve the function: it runs the function's code and is not lost.
-    pub suits: bool,
-}
-
-/// The suitable device with the fewest bytes on it; ties go to the lowest id. `None` if no device
-/// is suitable.
-pub fn emptiest(candidates: &[Candidate]) -> Option<DeviceId> {
-    candidates
-        .iter()
-        .filter(|candidate| candidate.suits)
-        .min_by_key(|candidate| (candidate.bytes, candidate.device))
-        .map(|found| found.device)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn candidate(device: u16, bytes: u64, suits: bool) -> Candidate {
-        Candidate { device: DeviceId(device), bytes, suits }
-    }
-
-    #[test]
-    fn the_emptiest_suitable_device_is_chosen_and_ties_go_to_the_lowest_id() {
-        let cases: [(&[Candidate], Option<u16>); 5] = [
-            (&[], None),
-            (&[candidate(0, 0, false)], None),
-            (&[candidate(0, 5, true), candidate(1, 4, true), candidate(2, 9, true)], Some(1)),
-            (&[candidate(2, 4, true), candidate(1, 4, true)], Some(1)),
-            (&[candidate(0, 0, false), candidate(1, u64::MAX, true)], Some(1)),
-        ];
-        for (candidates, expected) in cases {
-            assert_eq!(emptiest(candidates), expected.map(DeviceId), "{candidates:?}");
-        }
-    }
-}
+pub use config::{Ageing, BucketWeights, PoolConfig, PoolOptions, Steal, StealMeasure, Visibility};
+pub use emptiest::{Candidate, emptiest};
+pub use event::{
+    DeviceKind, DeviceSpec, Expected, FunctionId, FunctionSpec, GroupId, PoolAction, PoolEvent, RejectReason,
+    RequestEnd, RequestId, RequestSpec, Suits,
+};
+pub use pool::Pool;

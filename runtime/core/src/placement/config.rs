@@ -1,0 +1,105 @@
+//! Options of a pool.
+
+use crate::ids::Nanos;
+
+/// Configuration of a [`Pool`](super::Pool).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolConfig {
+    /// The policy, by its name in the policy table.
+    pub policy: &'static str,
+    /// Requests that may wait at a time; more are rejected.
+    pub waiting_max: usize,
+    /// How often a request is dispatched before a failure of its device is final.
+    pub attempts_max: u32,
+    /// Options of the policies.
+    pub options: PoolOptions,
+}
+
+impl Default for PoolConfig {
+    fn default() -> PoolConfig {
+        PoolConfig { policy: "cost", waiting_max: 1 << 20, attempts_max: 3, options: PoolOptions::default() }
+    }
+}
+
+/// Options of the policies. Each policy reads those that it has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolOptions {
+    /// Seed of random decisions (`mlfqs`).
+    pub seed: u64,
+    /// Which future requests take part in decisions (`srtf`, `mlfqs`).
+    pub visibility: Visibility,
+    /// How `mlfqs` draws its bucket.
+    pub buckets: BucketWeights,
+    /// When a group takes a device from another (`exclusive`).
+    pub steal: Steal,
+    /// How much waiting counts (`cost`).
+    pub ageing: Ageing,
+}
+
+/// Which requests a policy sees. Only simulations know more than what has arrived. The caller
+/// announces requests accordingly, with arrivals in the future.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Visibility {
+    /// Requests that have arrived.
+    #[default]
+    Online,
+    /// Also requests that arrive within this time.
+    LookAhead(Nanos),
+    /// All requests from the start.
+    Preloaded,
+}
+
+/// How often `mlfqs` serves each bucket of requests of equal expected duration.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BucketWeights {
+    /// All equally often.
+    #[default]
+    Uniform,
+    /// In proportion to the inverse of the duration.
+    InverseDuration,
+}
+
+/// When `exclusive` moves an idle device from one group to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Steal {
+    /// What is compared.
+    pub measure: StealMeasure,
+    /// A device moves if the taker's measure is more than this percentage of the donor's.
+    pub percent: u32,
+    /// A device that was moved stays for at least this time.
+    pub hysteresis: Nanos,
+}
+
+impl Default for Steal {
+    /// The rule of the thesis (§6.1), without hysteresis.
+    fn default() -> Steal {
+        Steal { measure: StealMeasure::Depth, percent: 150, hysteresis: Nanos(0) }
+    }
+}
+
+/// The measure of a group's need that [`Steal`] compares.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StealMeasure {
+    /// Devices are never moved.
+    Never,
+    /// Requests waiting.
+    #[default]
+    Depth,
+    /// Arrival rate × expected service time, per device of the group.
+    Rate,
+}
+
+/// How `cost` weighs waiting: in every `1/share` of time that a request waits, it becomes more urgent
+/// by one unit of expected cost. A request is overtaken only by requests that arrive within the
+/// difference of their costs times `per_mille⁻¹ × 1000`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ageing {
+    /// Thousandths of a nanosecond of cost per nanosecond of waiting. At least 1.
+    pub per_mille: u32,
+}
+
+impl Default for Ageing {
+    fn default() -> Ageing {
+        Ageing { per_mille: 20 }
+    }
+}

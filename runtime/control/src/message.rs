@@ -311,9 +311,12 @@ pub struct FunctionSummary {
     pub class: Class,
     /// Time of deployment, in seconds since 1970.
     pub deployed_s: u64,
-    /// Its device; `None` if it cannot be called.
+    /// Its first device; `None` if it cannot be called.
     #[serde(default)]
     pub device: Option<String>,
+    /// All its devices.
+    #[serde(default)]
+    pub devices: Vec<String>,
     /// The reason why it cannot be called.
     pub failure: Option<String>,
 }

@@ -31,6 +31,8 @@ pub(crate) struct Invocation {
     pub(crate) may_have_run: bool,
     /// Why it fails; set as soon as the reason is known.
     pub(crate) failure: Option<InvokeError>,
+    /// Whether it waited for constants to be loaded.
+    pub(crate) cold_start: bool,
     /// Whether its arrival evicted launches of others.
     pub(crate) preempted_others: bool,
     /// The epoch raised when another invocation's arrival last evicted it, and when.
@@ -93,6 +95,7 @@ impl Invocation {
             lost_executor: false,
             epoch: Epoch(0),
             may_have_run: false,
+            cold_start: false,
             preempted_others: false,
             evicted_for_others: None,
             times: Times { entered: clock::now(), ..Times::default() },

@@ -3,7 +3,7 @@
 use crate::config::FunctionKey;
 use crate::error::InvokeError;
 use crate::session::Step;
-use atoll_core::Class;
+use atoll_core::{Class, DeviceId};
 use atoll_kgraph::{DType, InputForm};
 use std::time::Duration;
 
@@ -118,6 +118,10 @@ pub struct InvocationResult {
     pub entered_ns: u64,
     /// How often its launches were evicted in favour of others.
     pub preemptions: u32,
+    /// The device that ran it.
+    pub device: DeviceId,
+    /// Whether it waited for constants of a function to be loaded.
+    pub cold_start: bool,
     /// The time of each launch, evicted ones included, in the order in which launches ended. Empty
     /// unless [`ChainRequest::times_launches`] is set.
     pub launches: Vec<LaunchTime>,

@@ -322,7 +322,7 @@ impl Deployed {
                 other => other.into(),
             })?;
         let settings = Settings { class: deployment.class, device: deployment.device.clone(), ..Settings::default() };
-        let model = Model::new(key.clone(), MODEL_VERSION.into(), bundle, settings, placed.device);
+        let model = Model::new(key.clone(), MODEL_VERSION.into(), bundle, settings, placed.devices);
         Ok(DeployedFunction {
             key: key.clone(),
             deployment: deployment.clone(),

@@ -20,8 +20,8 @@ pub(crate) struct Model {
     /// The key as text: the model name in the protocol.
     pub(crate) name: String,
     pub(crate) version: String,
-    /// The device that holds the model.
-    pub(crate) device: DeviceId,
+    /// The devices that hold the model; at least one. The first keeps the state of its sequences.
+    pub(crate) devices: Vec<DeviceId>,
     settings: Settings,
     digest: String,
     pub(crate) inputs: Vec<TensorMetadata>,
@@ -67,14 +67,14 @@ impl Model {
         version: String,
         bundle: &Bundle,
         settings: Settings,
-        device: DeviceId,
+        devices: Vec<DeviceId>,
     ) -> Model {
         let graph = bundle.graph();
         Model {
             name: key.to_string(),
             key,
             version,
-            device,
+            devices,
             settings,
             digest: bundle.digest().into(),
             inputs: tensor_metadata(graph, BufferKind::Input),
@@ -82,6 +82,16 @@ impl Model {
             states: states(graph),
             last_inference_ms: AtomicU64::new(0),
         }
+    }
+
+    /// The first device that holds the model.
+    pub(crate) fn first_device(&self) -> DeviceId {
+        self.devices.first().copied().unwrap_or_default()
+    }
+
+    /// The statistics of a model's devices among those of all devices.
+    pub(crate) fn on_its_devices<'s, T>(&self, all: &'s [T]) -> impl Iterator<Item = &'s T> {
+        self.devices.iter().filter_map(|device| all.get(usize::from(device.0)))
     }
 
     /// The class of requests that name none.

@@ -279,6 +279,9 @@ impl Worker {
 
     fn note_cold_start(&mut self, task: TaskId, set: ItemId) {
         self.holdings.count(set, |counters| counters.cold_starts += 1);
+        if let Some(invocation) = self.invocations.get_mut(&task) {
+            invocation.cold_start = true;
+        }
         if let Some(account) = self.account_for(task, set) {
             self.accounts.of(account).cold_starts += 1;
         }

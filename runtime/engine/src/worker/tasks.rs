@@ -13,7 +13,7 @@ use crate::instance::Instance;
 use crate::invocation::Invocation;
 use crate::request::{InvocationResult, OutputTensor, PendingReply};
 use atoll_core::memory::Event as MemoryEvent;
-use atoll_core::{DeviceOffset, Epoch, Event, LaunchId, Outcome, QueueId, TaskId, TaskSpec};
+use atoll_core::{DeviceId, DeviceOffset, Epoch, Event, LaunchId, Outcome, QueueId, TaskId, TaskSpec};
 use atoll_device::{DeviceError, Fault, FaultKind, LaunchRecord, LaunchReport, SubmitError};
 use std::sync::Arc;
 
@@ -351,8 +351,15 @@ impl Worker {
             }
         }
         let timing = invocation.times.timing(invocation.submission.submitted, clock::now());
-        let launches = std::mem::take(&mut invocation.launches);
-        Ok(InvocationResult { outputs, timing, entered_ns: invocation.times.entered.0, preemptions, launches })
+        Ok(InvocationResult {
+            outputs,
+            timing,
+            entered_ns: invocation.times.entered.0,
+            preemptions,
+            device: DeviceId::of_id(invocation.submission.id.0),
+            cold_start: invocation.cold_start,
+            launches: std::mem::take(&mut invocation.launches),
+        })
     }
 
     /// Cancels all invocations.

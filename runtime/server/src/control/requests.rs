@@ -193,8 +193,8 @@ impl Control {
 
     fn summary(&self, function: &DeployedFunction) -> FunctionSummary {
         let deployment = &function.deployment;
-        let device =
-            function.model.as_ref().ok().and_then(|model| self.app.engine.devices().get(usize::from(model.device.0)));
+        let devices = function.model.iter().flat_map(|model| model.on_its_devices(self.app.engine.devices()));
+        let devices: Vec<String> = devices.cloned().collect();
         FunctionSummary {
             name: function.key.name.clone(),
             model: (!deployment.private).then(|| function.key.to_string()),
@@ -203,7 +203,8 @@ impl Control {
             weights_bytes: function.weights_bytes,
             class: deployment.class,
             deployed_s: deployment.deployed_s,
-            device: device.cloned(),
+            device: devices.first().cloned(),
+            devices,
             failure: function.model.as_ref().err().cloned(),
         }
     }

@@ -20,7 +20,7 @@ pub(super) async fn live() -> Json<Live> {
 
 /// Ready if all models are loaded (or have failed, if readiness is not strict) and at least one
 /// device is available, that is, neither lost nor being replaced. If one of several devices fails,
-/// only its own models become unready ([`model_ready`]).
+/// only models that no other device has become unready ([`model_ready`]).
 pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
     let engine = app.engine.clone();
     let is_available = move || engine.statistics().iter().any(is_available);
@@ -36,7 +36,7 @@ pub(super) async fn model_ready(
     let ready = match app.find(&caller, &path.name, path.version.as_deref()) {
         Ok(model) => {
             let engine = app.engine.clone();
-            let is_available = move || engine.statistics().get(usize::from(model.device.0)).is_some_and(is_available);
+            let is_available = move || model.on_its_devices(&engine.statistics()).any(is_available);
             crate::inference::blocking(is_available).await.unwrap_or(false)
         }
         Err(FindError::NotReady { .. }) => false,

@@ -52,7 +52,7 @@ pub(super) async fn infer(
     let Fitted { inputs, outputs } = fitted;
     let Terms { id, class: asked, priority, deadline, sequence } = terms;
     let invocation = InvocationRequest { function: model.key.clone(), inputs, class: asked, priority, deadline };
-    let mut record = Record { app: app.clone(), device: model.device, class, arrived, outcome: Outcome::Refused };
+    let mut record = Record { app: app.clone(), device: model.first_device(), class, arrived, outcome: Outcome::Refused };
     caller.may_run(class).inspect_err(|denial| app.refuse(denial, &caller, class))?;
     record.outcome = Outcome::Cancelled;
     let result = match sequence.filter(|_| model.keeps_state()) {
@@ -64,6 +64,7 @@ pub(super) async fn infer(
     };
     record.outcome = Outcome::of(&result);
     let result = result?;
+    record.device = result.device;
     let output_bytes = result.outputs.iter().map(|output| output.bytes.len()).sum();
     let encoded = offload(output_bytes, move || encode(&model, id, result, &outputs)).await??;
     Ok(response(encoded))

@@ -31,29 +31,31 @@ async fn statistics(app: &App, models: Vec<Arc<Model>>) -> Result<Json<ModelStat
     let engine = app.engine.clone();
     let devices = blocking(move || engine.statistics()).await.ok_or_else(ApiError::panicked)?;
     let of = |model: &Arc<Model>| {
-        let functions = devices.get(usize::from(model.device.0)).map_or(&[][..], |engine| &engine.functions);
-        let function = functions.iter().find(|f| f.key == model.key).cloned().unwrap_or_default();
-        entry(model, &function)
+        let functions = model.on_its_devices(&devices).flat_map(|engine| &engine.functions);
+        let counts: Vec<&FunctionStatistics> = functions.filter(|function| function.key == model.key).collect();
+        entry(model, &counts)
     };
     Ok(Json(ModelStatisticsList { model_stats: models.iter().map(of).collect() }))
 }
 
-fn entry(model: &Model, function: &FunctionStatistics) -> ModelStatistics {
-    let part = |ns| DurationStatistics { count: function.success, ns };
-    let total_ns = function.queue_ns + function.input_ns + function.compute_ns + function.output_ns;
+/// The statistics of a model: the sums over its devices.
+fn entry(model: &Model, counts: &[&FunctionStatistics]) -> ModelStatistics {
+    let sum = |of: fn(&FunctionStatistics) -> u64| counts.iter().map(|function| of(function)).sum::<u64>();
+    let success = sum(|f| f.success);
+    let part = |of: fn(&FunctionStatistics) -> u64| DurationStatistics { count: success, ns: sum(of) };
     ModelStatistics {
         name: model.name.clone(),
         version: model.version.clone(),
         last_inference: model.last_inference_ms(),
-        inference_count: function.success,
-        execution_count: function.success,
+        inference_count: success,
+        execution_count: success,
         inference_stats: InferenceStatistics {
-            success: part(total_ns),
-            fail: DurationStatistics { count: function.failure + function.rejected, ns: 0 },
-            queue: part(function.queue_ns),
-            compute_input: part(function.input_ns),
-            compute_infer: part(function.compute_ns),
-            compute_output: part(function.output_ns),
+            success: part(|f| f.queue_ns + f.input_ns + f.compute_ns + f.output_ns),
+            fail: DurationStatistics { count: sum(|f| f.failure + f.rejected), ns: 0 },
+            queue: part(|f| f.queue_ns),
+            compute_input: part(|f| f.input_ns),
+            compute_infer: part(|f| f.compute_ns),
+            compute_output: part(|f| f.output_ns),
             ..InferenceStatistics::default()
         },
         batch_stats: Vec::new(),

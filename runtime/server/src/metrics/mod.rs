@@ -44,7 +44,7 @@ fn render(app: &App) -> String {
             name,
             usage: usage::bounded(std::mem::take(&mut engine.usage)),
             engine,
-            models: models.iter().filter(|model| model.device == id).cloned().collect(),
+            models: models.iter().filter(|model| model.devices.contains(&id)).cloned().collect(),
             recorder: app.recorder.device(id),
         }
     };

@@ -194,12 +194,12 @@ impl Repository {
             let placed = engine.load(bundle.clone(), options, settings.device.as_deref())?;
             tracing::debug!(
                 model = source.name,
-                device = engine.devices().get(usize::from(placed.device.0)),
+                devices = ?placed.devices,
                 target = placed.info.target,
                 weights_bytes = placed.info.weights_bytes,
                 "on the device"
             );
-            Ok(Model::new(FunctionKey::local(source.name), source.version, &bundle, settings, placed.device))
+            Ok(Model::new(FunctionKey::local(source.name), source.version, &bundle, settings, placed.devices))
         };
         blocking(load).await.ok_or(LoadError::Panicked)?
     }

@@ -82,6 +82,8 @@ fn echo(request: InvocationRequest) -> InvocationResult {
         timing: InvocationTiming::default(),
         entered_ns: 0,
         preemptions: 0,
+        device: DeviceId(0),
+        cold_start: false,
         launches: Vec::new(),
     }
 }
@@ -132,7 +134,7 @@ impl Inference for Double {
             weights_resident: true,
             occupancy: Vec::new(),
         };
-        Ok(Placed { device: DeviceId(device as u16), info })
+        Ok(Placed { devices: vec![DeviceId(device as u16)], info })
     }
 
     fn unload(&self, key: &FunctionKey) -> Result<(), EngineError> {

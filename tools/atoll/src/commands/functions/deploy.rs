@@ -96,7 +96,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
     if args.json {
         return print_json(&as_json(client.tenant(), &function));
     }
-    let device = function.device.map_or_else(String::new, |device| format!(", on {device}"));
+    let devices = function.devices.join(", ");
+    let device = if devices.is_empty() { String::new() } else { format!(", on {devices}") };
     let over_http = function.model.map_or_else(String::new, |model| format!(", over HTTP as `{model}`"));
     Ok(print(&format!(
         "`{}` of {}: {} of constants{device}{over_http}\n",

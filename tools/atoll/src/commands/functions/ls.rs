@@ -42,7 +42,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         table.row([
             function.name,
             class_name(function.class).into(),
-            function.device.unwrap_or_else(|| "-".into()),
+            if function.devices.is_empty() { "-".into() } else { function.devices.join(", ") },
             bytes(function.weights_bytes),
             bytes(function.bundle_bytes),
             function.model.unwrap_or_else(|| "private".into()),
@@ -71,6 +71,7 @@ pub(super) fn as_json(tenant: &Tenant, function: &FunctionSummary) -> Value {
         "weights_bytes": function.weights_bytes,
         "deployed_s": function.deployed_s,
         "device": function.device,
+        "devices": function.devices,
         "failure": function.failure,
     })
 }

@@ -1,0 +1,319 @@
+//! Passes requests through the pool: one queue for all devices.
+//!
+//! The pool ([`atoll_core::placement`]) is pure. The dispatcher tells it what happens, submits
+//! requests to the engines that it chooses, and keeps each request until it is answered. A request
+//! whose device is lost is submitted to another one.
+//!
+//! # Invariants
+//!
+//! - Every reply is called exactly once, with no lock held.
+//! - The answer of an attempt counts only while the request is in its attempt: a late answer of a
+//!   lost device is ignored.
+
+mod requests;
+mod steps;
+mod timer;
+
+use self::requests::{Attempt, Requests, Waiting};
+use self::steps::{Step, Steps};
+use self::timer::Timer;
+use crate::member::Member;
+use atoll_core::placement::{
+    DeviceKind, DeviceSpec, FunctionId, FunctionSpec, GroupId, Pool, PoolAction, PoolConfig, PoolEvent, RejectReason,
+    RequestEnd, RequestId, RequestSpec, Suits,
+};
+use atoll_core::{Class, DeviceId, Nanos};
+use atoll_engine::{ChainRequest, FunctionKey, InvocationId, InvocationResult, InvokeError, Reply};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// The device of ids that the dispatcher assigns: none of the fleet's.
+pub(crate) const POOLED: DeviceId = DeviceId(u16::MAX - 1);
+
+/// Best-effort requests in flight on a device: with two, the next one is there when one ends.
+const SLOTS: u32 = 2;
+
+/// The answer of an engine.
+type Answer = Result<InvocationResult, InvokeError>;
+
+/// The pool with the requests in it. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Dispatcher(Arc<Inner>);
+
+struct Inner {
+    members: Arc<[Box<dyn Member>]>,
+    started: Instant,
+    state: Mutex<State>,
+    timer: Timer,
+}
+
+struct State {
+    pool: Pool,
+    requests: Requests,
+    functions: HashMap<FunctionId, Function>,
+    groups: HashMap<String, GroupId>,
+    devices: Vec<DeviceState>,
+}
+
+/// What the dispatcher knows of a function.
+struct Function {
+    key: FunctionKey,
+    class: Class,
+    queue_capacity: usize,
+}
+
+/// The state of a device in the pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceState {
+    /// It gets no new requests.
+    pub is_drained: bool,
+    /// It failed for good.
+    pub is_lost: bool,
+    /// Requests that the pool has given it and that are not answered.
+    pub in_flight: u64,
+    /// Requests that the pool has given it so far.
+    pub dispatched: u64,
+    /// Requests that were given to another device because this one was lost.
+    pub moved: u64,
+}
+
+/// A function as the pool takes it.
+pub(crate) struct Admitted<'a> {
+    pub(crate) key: &'a FunctionKey,
+    pub(crate) class: Class,
+    pub(crate) queue_capacity: usize,
+    pub(crate) constant_bytes: u64,
+    /// The devices that hold it, and whether its constants are in their memory.
+    pub(crate) devices: &'a [(DeviceId, bool)],
+}
+
+impl Dispatcher {
+    /// A pool of these devices.
+    ///
+    /// # Errors
+    /// If there is no such policy; the text names the known ones.
+    pub(crate) fn new(members: Arc<[Box<dyn Member>]>, config: PoolConfig) -> Result<Dispatcher, String> {
+        let mut pool = Pool::new(config)?;
+        let mut kinds = Vec::new();
+        for (device, member) in ids().zip(&*members) {
+            let kind = member.kind();
+            let at = kinds.iter().position(|known| *known == kind).unwrap_or_else(|| {
+                kinds.push(kind);
+                kinds.len() - 1
+            });
+            let spec = DeviceSpec {
+                kind: DeviceKind(at as u16),
+                slots: SLOTS,
+                memory_bytes: member.memory_bytes(),
+            };
+            pool.handle(Nanos(0), PoolEvent::DeviceAdded { device, spec }, &mut Vec::new());
+        }
+        let state = State {
+            pool,
+            requests: Requests::default(),
+            functions: HashMap::new(),
+            groups: HashMap::new(),
+            devices: vec![DeviceState::default(); members.len()],
+        };
+        let inner = Inner { members, started: Instant::now(), state: Mutex::new(state), timer: Timer::default() };
+        let dispatcher = Dispatcher(Arc::new(inner));
+        dispatcher.0.timer.start(Arc::downgrade(&dispatcher.0));
+        Ok(dispatcher)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock()
+    }
+
+    /// Adds a function.
+    pub(crate) fn add(&self, function: FunctionId, admitted: &Admitted<'_>) {
+        let Admitted { key, class, queue_capacity, constant_bytes, devices } = *admitted;
+        self.with(|state, now, steps| {
+            let groups = state.groups.len() as u32;
+            let group = *state.groups.entry(key.tenant.to_string()).or_insert(GroupId(groups));
+            state.functions.insert(function, Function { key: key.clone(), class, queue_capacity });
+            let suits = Suits::Only(devices.iter().map(|(device, _)| *device).collect());
+            let spec = FunctionSpec { group, constant_bytes, suits, expected: Vec::new() };
+            state.handle(now, PoolEvent::FunctionAdded { function, spec }, steps);
+            for &(device, _) in devices.iter().filter(|(_, is_resident)| *is_resident) {
+                state.handle(now, PoolEvent::Resident { device, function }, steps);
+            }
+        });
+    }
+
+    /// Removes a function: its waiting requests are answered with [`InvokeError::Unloaded`].
+    pub(crate) fn remove(&self, function: FunctionId) {
+        self.with(|state, now, steps| {
+            state.handle(now, PoolEvent::FunctionRemoved { function }, steps);
+            state.functions.remove(&function);
+        });
+    }
+
+    /// Submits a request. The reply is called exactly once.
+    pub(crate) fn submit(&self, function: FunctionId, request: ChainRequest, reply: Reply) -> InvocationId {
+        let id = self.with(|state, now, steps| state.arrive(now, function, request, reply, steps));
+        InvocationId(POOLED.first_id() + id.0)
+    }
+
+    /// Cancels a request.
+    pub(crate) fn cancel(&self, id: InvocationId) {
+        let request = RequestId(id.0 - POOLED.first_id());
+        self.with(|state, now, steps| state.cancel(now, request, steps));
+    }
+
+    /// Stops giving requests to a device, or starts again. Requests that it has finish there.
+    pub(crate) fn set_drained(&self, device: DeviceId, is_drained: bool) {
+        self.with(|state, now, steps| {
+            state.devices[usize::from(device.0)].is_drained = is_drained;
+            let event = match is_drained {
+                true => PoolEvent::DeviceDraining { device },
+                false => PoolEvent::DeviceResumed { device },
+            };
+            state.handle(now, event, steps);
+        });
+    }
+
+    /// The state of each device, and the number of requests that wait for one.
+    pub(crate) fn status(&self) -> (Vec<DeviceState>, u64) {
+        let state = self.lock();
+        (state.devices.clone(), state.requests.waiting())
+    }
+
+    /// Runs a change of the state, and then, without the lock, the steps that follow from it.
+    fn with<T>(&self, change: impl FnOnce(&mut State, Nanos, &mut Vec<Step>) -> T) -> T {
+        let mut steps = Vec::new();
+        let answer = {
+            let mut state = self.lock();
+            let now = self.0.now();
+            self.0.note_losses(&mut state, now, &mut steps);
+            let answer = change(&mut state, now, &mut steps);
+            self.0.timer.set(state.pool.wakeup());
+            answer
+        };
+        Steps::run(self, steps);
+        answer
+    }
+
+    /// The answer of an attempt.
+    fn answered(&self, attempt: Attempt, answer: Answer) {
+        self.with(|state, now, steps| state.answered(now, attempt, answer, steps));
+    }
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Nanos {
+        Nanos(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    fn member(&self, device: DeviceId) -> &dyn Member {
+        &*self.members[usize::from(device.0)]
+    }
+
+    /// Tells the pool of devices that were lost since the last call.
+    fn note_losses(&self, state: &mut State, now: Nanos, steps: &mut Vec<Step>) {
+        for (device, member) in ids().zip(&*self.members) {
+            if member.is_lost() && !state.devices[usize::from(device.0)].is_lost {
+                state.lose(now, device, steps);
+            }
+        }
+    }
+}
+
+impl State {
+    fn handle(&mut self, now: Nanos, event: PoolEvent, steps: &mut Vec<Step>) {
+        let mut actions = Vec::new();
+        self.pool.handle(now, event, &mut actions);
+        for action in actions {
+            self.act(now, action, steps);
+        }
+    }
+
+    fn arrive(
+        &mut self,
+        now: Nanos,
+        function: FunctionId,
+        request: ChainRequest,
+        reply: Reply,
+        steps: &mut Vec<Step>,
+    ) -> RequestId {
+        let id = self.requests.next_id();
+        let Some(known) = self.functions.get(&function) else {
+            steps.push(Step::Reply { reply, answer: Err(InvokeError::UnknownFunction) });
+            return id;
+        };
+        let class = request.class.unwrap_or(known.class);
+        let capacity = known.queue_capacity;
+        if class == Class::BestEffort && self.requests.waiting_for(function) >= capacity {
+            steps.push(Step::Reply { reply, answer: Err(InvokeError::QueueFull { capacity }) });
+            return id;
+        }
+        let deadline = request.deadline.map(|after| Nanos(now.0.saturating_add(after.as_nanos() as u64)));
+        self.requests.insert(id, Waiting { function, request, reply, deadline });
+        let spec = RequestSpec { function, class, arrival: now, deadline, may_retry: true };
+        self.handle(now, PoolEvent::Arrived { request: id, spec }, steps);
+        id
+    }
+
+    fn cancel(&mut self, now: Nanos, id: RequestId, steps: &mut Vec<Step>) {
+        // A request in flight is answered by its engine, once none of its launches is on the device.
+        match self.requests.cancel(id) {
+            requests::Cancelled::Waiting(reply) => {
+                steps.push(Step::Reply { reply, answer: Err(InvokeError::Cancelled) });
+            }
+            requests::Cancelled::InFlight { device, invocation } => steps.push(Step::Cancel { device, invocation }),
+            requests::Cancelled::Handing => {}
+            requests::Cancelled::Unknown => return,
+        }
+        self.handle(now, PoolEvent::Cancelled { request: id }, steps);
+    }
+
+    fn answered(&mut self, now: Nanos, attempt: Attempt, answer: Answer, steps: &mut Vec<Step>) {
+        let Attempt { request, device, began, .. } = attempt;
+        let Some(reply) = self.requests.finish(&attempt) else { return };
+        self.devices[usize::from(device.0)].in_flight -= 1;
+        let end = match &answer {
+            Ok(result) => {
+                let timing = result.timing;
+                let service = Nanos(timing.input_ns + timing.compute_ns + timing.output_ns);
+                let waited = now.0.saturating_sub(began.0 + service.0);
+                RequestEnd::Done { service, loaded: result.cold_start.then_some(Nanos(waited)) }
+            }
+            Err(_) => RequestEnd::Failed { retryable: false },
+        };
+        steps.push(Step::Reply { reply, answer });
+        self.handle(now, PoolEvent::Finished { request, device, end }, steps);
+    }
+
+    fn lose(&mut self, now: Nanos, device: DeviceId, steps: &mut Vec<Step>) {
+        let state = &mut self.devices[usize::from(device.0)];
+        (state.is_lost, state.in_flight) = (true, 0);
+        state.moved += self.requests.take_back(device);
+        self.handle(now, PoolEvent::DeviceLost { device }, steps);
+    }
+
+    fn act(&mut self, now: Nanos, action: PoolAction, steps: &mut Vec<Step>) {
+        match action {
+            PoolAction::Dispatch { request, device } => {
+                let state = &mut self.devices[usize::from(device.0)];
+                state.in_flight += 1;
+                state.dispatched += 1;
+                let (attempt, request) = self.requests.begin(request, device, now);
+                steps.push(Step::Submit { attempt, request });
+            }
+            PoolAction::Reject { request, reason } => {
+                if let Some(waiting) = self.requests.remove(request) {
+                    let function = self.functions.get(&waiting.function).map(|function| &function.key);
+                    steps.push(Step::Reply { reply: waiting.reply, answer: Err(refusal(reason, function)) });
+                }
+            }
+            // Engines load and evict constants by their own policy (`atoll_core::memory`).
+            PoolAction::Load { .. } | PoolAction::Unload { .. } => {}
+            PoolAction::Move { device, from, to } => tracing::debug!(?device, ?from, ?to, "moved"),
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! The requests of the pool, from their arrival to their answer.
+
+use atoll_core::placement::{FunctionId, RequestId};
+use atoll_core::{DeviceId, Nanos};
+use atoll_engine::{ChainRequest, InvocationId, Reply, StageInput};
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// Limit on the input bytes of a request that is kept for another attempt. Larger requests are not
+/// retried, because a second copy of their inputs would cost more than the client's retry.
+const RETRY_BYTES_MAX: usize = 16 << 20;
+
+/// A request that is not on a device.
+pub(super) struct Waiting {
+    pub(super) function: FunctionId,
+    pub(super) request: ChainRequest,
+    pub(super) reply: Reply,
+    /// When it is rejected if it has not been answered.
+    pub(super) deadline: Option<Nanos>,
+}
+
+/// One submission of a request to a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Attempt {
+    pub(super) request: RequestId,
+    pub(super) device: DeviceId,
+    /// When it was given to the device.
+    pub(super) began: Nanos,
+    /// Distinguishes the attempts of a request.
+    number: u32,
+}
+
+/// What became of a request that its client cancels.
+pub(super) enum Cancelled {
+    /// It was waiting; it is gone, and its client gets an answer.
+    Waiting(Reply),
+    /// Its engine has to cancel it.
+    InFlight {
+        device: DeviceId,
+        invocation: InvocationId,
+    },
+    /// It is being handed to its engine, which cancels it next.
+    Handing,
+    /// It has ended.
+    Unknown,
+}
+
+struct Entry {
+    function: FunctionId,
+    /// `None` while a request that is not retried is on a device.
+    request: Option<ChainRequest>,
+    reply: Reply,
+    deadline: Option<Nanos>,
+    attempts: u32,
+    place: Place,
+    is_cancelled: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Waiting,
+    OnDevice { attempt: Attempt, invocation: Option<InvocationId> },
+}
+
+/// All unanswered requests.
+#[derive(Default)]
+pub(super) struct Requests {
+    entries: HashMap<RequestId, Entry>,
+    waiting_for: HashMap<FunctionId, usize>,
+    waiting: u64,
+    next: u64,
+}
+
+impl Requests {
+    pub(super) fn next_id(&mut self) -> RequestId {
+        self.next += 1;
+        RequestId(self.next)
+    }
+
+    /// Requests that wait for a device.
+    pub(super) fn waiting(&self) -> u64 {
+        self.waiting
+    }
+
+    /// Requests of a function that wait for a device.
+    pub(super) fn waiting_for(&self, function: FunctionId) -> usize {
+        self.waiting_for.get(&function).copied().unwrap_or(0)
+    }
+
+    pub(super) fn insert(&mut self, id: RequestId, waiting: Waiting) {
+        let Waiting { function, request, reply, deadline } = waiting;
+        self.count(function, 1);
+        let (request, place) = (Some(request), Place::Waiting);
+        let entry = Entry { function, request, reply, deadline, attempts: 0, place, is_cancelled: false };
+        self.entries.insert(id, entry);
+    }
+
+    /// Removes a waiting request.
+    pub(super) fn remove(&mut self, id: RequestId) -> Option<(FunctionId, Reply)> {
+        let entry = self.entries.remove(&id)?;
+        if matches!(entry.place, Place::Waiting) {
+            self.count(entry.function, -1);
+        }
+        Some((entry.function, entry.reply))
+    }
+
+    /// A waiting request goes to a device. Returns what its engine is to be given, with the time
+    /// that is left until its deadline.
+    pub(super) fn begin(&mut self, id: RequestId, device: DeviceId, now: Nanos) -> (Attempt, ChainRequest) {
+        let entry = self.entries.get_mut(&id).expect("the pool dispatches only requests that wait");
+        entry.attempts += 1;
+        let attempt = Attempt { request: id, device, began: now, number: entry.attempts };
+        entry.place = Place::OnDevice { attempt, invocation: None };
+        let kept = entry.request.take().expect("a waiting request has its inputs");
+        entry.request = may_retry(&kept).then(|| kept.clone());
+        let left = |deadline: Nanos| Duration::from_nanos(deadline.0.saturating_sub(now.0));
+        let request = ChainRequest { deadline: entry.deadline.map(left), ..kept };
+        let function = entry.function;
+        self.count(function, -1);
+        (attempt, request)
+    }
+
+    /// The engine has the request of an attempt. Returns whether it is to be cancelled there.
+    pub(super) fn submitted(&mut self, attempt: &Attempt, id: InvocationId) -> bool {
+        let Some(entry) = self.entries.get_mut(&attempt.request) else { return false };
+        match &mut entry.place {
+            Place::OnDevice { attempt: current, invocation } if current == attempt => {
+                *invocation = Some(id);
+                entry.is_cancelled
+            }
+            _ => false,
+        }
+    }
+
+    /// Ends a request with the answer of an attempt. `None` if the request is not in this attempt
+    /// any more.
+    pub(super) fn finish(&mut self, attempt: &Attempt) -> Option<Reply> {
+        let place = self.entries.get(&attempt.request)?.place;
+        let is_current = matches!(place, Place::OnDevice { attempt: current, .. } if current == *attempt);
+        is_current.then(|| self.entries.remove(&attempt.request)).flatten().map(|entry| entry.reply)
+    }
+
+    pub(super) fn cancel(&mut self, id: RequestId) -> Cancelled {
+        let Some(entry) = self.entries.get_mut(&id) else { return Cancelled::Unknown };
+        entry.is_cancelled = true;
+        match entry.place {
+            Place::Waiting => self.remove(id).map_or(Cancelled::Unknown, |(_, reply)| Cancelled::Waiting(reply)),
+            Place::OnDevice { invocation: None, .. } => Cancelled::Handing,
+            Place::OnDevice { attempt, invocation: Some(invocation) } => {
+                Cancelled::InFlight { device: attempt.device, invocation }
+            }
+        }
+    }
+
+    /// The requests on a lost device wait again. Returns how many there were. The pool says what
+    /// becomes of each.
+    pub(super) fn take_back(&mut self, device: DeviceId) -> u64 {
+        let mut functions = Vec::new();
+        for entry in self.entries.values_mut() {
+            if matches!(entry.place, Place::OnDevice { attempt, .. } if attempt.device == device) {
+                entry.place = Place::Waiting;
+                functions.push(entry.function);
+            }
+        }
+        functions.iter().for_each(|function| self.count(*function, 1));
+        functions.len() as u64
+    }
+
+    fn count(&mut self, function: FunctionId, change: i64) {
+        let waiting = self.waiting_for.entry(function).or_default();
+        *waiting = waiting.saturating_add_signed(change as isize);
+        self.waiting = self.waiting.saturating_add_signed(change);
+        if *waiting == 0 {
+            self.waiting_for.remove(&function);
+        }
+    }
+}
+
+/// Whether a request is kept, so that it can be submitted again if its device is lost.
+pub(super) fn may_retry(request: &ChainRequest) -> bool {
+    let bytes = |input: &StageInput| match input {
+        StageInput::Tensor(tensor) => tensor.bytes.len(),
+        StageInput::Output { .. } => 0,
+    };
+    request.stages.iter().flat_map(|stage| &stage.inputs).map(bytes).sum::<usize>() <= RETRY_BYTES_MAX
+}

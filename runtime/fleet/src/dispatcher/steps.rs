@@ -1,0 +1,73 @@
+//! What the dispatcher does outside its lock.
+
+use super::requests::Attempt;
+use super::{Answer, Dispatcher};
+use atoll_engine::{ChainRequest, InvocationId, Reply};
+use atoll_core::DeviceId;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+
+/// A call to an engine or a client that follows from a change of the state.
+pub(super) enum Step {
+    /// Submit a request to the engine of its device.
+    Submit { attempt: Attempt, request: ChainRequest },
+    /// Cancel an invocation.
+    Cancel { device: DeviceId, invocation: InvocationId },
+    /// Answer a client.
+    Reply { reply: Reply, answer: Answer },
+}
+
+/// Steps of this thread that are still to be done.
+///
+/// An engine may answer while a request is being submitted to it, and the answer may bring further
+/// steps. They are queued behind the current step: done inside it, they would nest as deep as there
+/// are requests that fail.
+pub(super) struct Steps;
+
+thread_local! {
+    static QUEUE: RefCell<Option<VecDeque<(Dispatcher, Step)>>> = const { RefCell::new(None) };
+}
+
+impl Steps {
+    /// Does the steps in order, or queues them if this thread is in the middle of a step.
+    pub(super) fn run(dispatcher: &Dispatcher, steps: Vec<Step>) {
+        let is_outermost = QUEUE.with_borrow_mut(|queue| {
+            let is_outermost = queue.is_none();
+            queue.get_or_insert_default().extend(steps.into_iter().map(|step| (dispatcher.clone(), step)));
+            is_outermost
+        });
+        if !is_outermost {
+            return;
+        }
+        let _end = End;
+        while let Some((dispatcher, step)) = QUEUE.with_borrow_mut(|queue| queue.as_mut()?.pop_front()) {
+            dispatcher.step(step);
+        }
+    }
+}
+
+/// Ends the run of a thread, also if a step panics.
+struct End;
+
+impl Drop for End {
+    fn drop(&mut self) {
+        QUEUE.take();
+    }
+}
+
+impl Dispatcher {
+    fn step(&self, step: Step) {
+        match step {
+            Step::Reply { reply, answer } => reply(answer),
+            Step::Cancel { device, invocation } => self.0.member(device).cancel(invocation),
+            Step::Submit { attempt, request } => {
+                let dispatcher = self.clone();
+                let reply: Reply = Box::new(move |answer| dispatcher.answered(attempt, answer));
+                let invocation = self.0.member(attempt.device).submit(request, reply);
+                if self.lock().requests.submitted(&attempt, invocation) {
+                    self.0.member(attempt.device).cancel(invocation);
+                }
+            }
+        }
+    }
+}

@@ -3,6 +3,7 @@
 use crate::error::FleetError;
 use crate::handle::FleetHandle;
 use crate::member::Member;
+use crate::placing::Placing;
 use atoll_core::DeviceId;
 use atoll_core::limits::DEVICES_MAX;
 use atoll_device::{Device, DeviceInfo};
@@ -23,9 +24,10 @@ impl Fleet {
     ///
     /// # Errors
     ///
-    /// If there are no devices, too many, or two with the same name, or if an engine cannot start.
+    /// If there are no devices, too many, or two with the same name, if there is no such placement
+    /// policy, or if an engine cannot start.
     /// In the last case, the engines that have already started are shut down.
-    pub fn start(devices: Vec<Box<dyn Device>>, config: &EngineConfig) -> Result<Fleet, FleetError> {
+    pub fn start(devices: Vec<Box<dyn Device>>, config: &EngineConfig, placing: &Placing) -> Result<Fleet, FleetError> {
         check(&devices.iter().map(|device| device.info()).collect::<Vec<_>>())?;
         let uses: Vec<CoreUse> = devices.iter().map(|device| device.info().into()).collect();
         let mut engines = Vec::with_capacity(devices.len());
@@ -35,7 +37,8 @@ impl Fleet {
             engines.push(Engine::start(device, config).map_err(|source| FleetError::Engine { device: name, source })?);
         }
         let members = engines.iter().map(|engine| Box::new(engine.handle()) as Box<dyn Member>).collect();
-        Ok(Fleet { engines, handle: FleetHandle::new(members) })
+        let handle = FleetHandle::new(members, placing)?;
+        Ok(Fleet { engines, handle })
     }
 
     /// A handle through which other threads use the fleet.

@@ -1,16 +1,21 @@
 //! The handle of a fleet, usable from any thread.
 
-use crate::inference::{Inference, Placed};
+use crate::dispatcher::{Admitted, DeviceState, Dispatcher, POOLED};
+use crate::error::FleetError;
+use crate::inference::{FleetStatus, Inference, Placed};
 use crate::member::Member;
-use crate::placements::{Placements, Weight};
+use crate::placements::{Placement, Placements, Weight};
+use crate::placing::Placing;
 use atoll_core::DeviceId;
-use atoll_core::placement::{Candidate, emptiest};
+use atoll_core::limits::DEVICES_MAX;
+use atoll_core::placement::{Candidate, FunctionId, emptiest};
 use atoll_engine::{
-    ChainRequest, EngineError, EngineStatistics, FunctionKey, FunctionOptions, InvocationId, InvokeError, Reply,
-    SessionId, TraceBatch,
+    ChainRequest, EngineError, EngineStatistics, FunctionInfo, FunctionKey, FunctionOptions, InvocationId, InvokeError,
+    Reply, SessionId, StageRequest, TraceBatch,
 };
-use atoll_kgraph::Bundle;
+use atoll_kgraph::{BufferKind, Bundle};
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
@@ -23,10 +28,27 @@ pub struct FleetHandle(Arc<Shared>);
 
 struct Shared {
     /// Indexed by [`DeviceId`].
-    members: Vec<Box<dyn Member>>,
+    members: Arc<[Box<dyn Member>]>,
     names: Vec<String>,
     /// No other lock is taken while it is held.
     placements: RwLock<Placements>,
+    /// The pool and its policy, if it chooses the device of each request.
+    pool: Option<(&'static str, Dispatcher)>,
+    /// A bit for each device that gets no new requests.
+    drained: AtomicU64,
+}
+
+/// The devices that were chosen for a function.
+struct Chosen {
+    id: FunctionId,
+    devices: Vec<DeviceId>,
+}
+
+/// Where a request goes.
+#[derive(Debug)]
+enum Route {
+    Device(DeviceId),
+    Pool(FunctionId),
 }
 
 impl fmt::Debug for FleetHandle {
@@ -38,9 +60,20 @@ impl fmt::Debug for FleetHandle {
 impl FleetHandle {
     /// A fleet of these members. The index of a member is its [`DeviceId`], which must be in the
     /// upper bits of its invocation ids.
-    pub fn new(members: Vec<Box<dyn Member>>) -> FleetHandle {
+    ///
+    /// # Errors
+    /// If there is no such placement policy, or a thread cannot be started.
+    pub fn new(members: Vec<Box<dyn Member>>, placing: &Placing) -> Result<FleetHandle, FleetError> {
         let names = members.iter().map(|member| member.name().to_owned()).collect();
-        FleetHandle(Arc::new(Shared { members, names, placements: RwLock::default() }))
+        let members: Arc<[Box<dyn Member>]> = members.into();
+        let pool = match placing {
+            Placing::Pool(config) if members.len() > 1 => {
+                Some((config.policy, Dispatcher::new(members.clone(), config.clone())?))
+            }
+            _ => None,
+        };
+        let (placements, drained) = (RwLock::default(), AtomicU64::new(0));
+        Ok(FleetHandle(Arc::new(Shared { members, names, placements, pool, drained })))
     }
 
     fn member(&self, device: DeviceId) -> Option<&dyn Member> {
@@ -59,19 +92,53 @@ impl FleetHandle {
         self.0.placements.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Chooses a device for a function and records the placement.
-    fn place(&self, bundle: &Bundle, function: &FunctionKey, named: Option<&str>) -> Result<DeviceId, EngineError> {
+    /// Chooses the devices of a function and records them. The emptiest one is first.
+    fn place(&self, bundle: &Bundle, function: &FunctionKey, named: Option<&str>) -> Result<Chosen, EngineError> {
         let mut placements = self.placements_mut();
-        if placements.device_of(function).is_some() {
+        if placements.get(function).is_some() {
             return Err(EngineError::AlreadyLoaded(function.clone()));
         }
-        let device = match named {
-            Some(name) => self.named(name)?,
-            None => self.emptiest(bundle, &placements),
+        let mut devices = match named {
+            Some(name) => vec![self.named(name)?],
+            None => vec![self.emptiest(bundle, &placements)],
         };
-        let weight = self.target(device, bundle).map(|target| Weight::of(bundle, target)).unwrap_or_default();
-        placements.insert(function.clone(), device, weight);
-        Ok(device)
+        // The state of a session is on one device.
+        let keeps_state = bundle.graph().buffers_of(BufferKind::State).next().is_some();
+        if named.is_none() && self.0.pool.is_some() && !keeps_state {
+            let first = devices[0];
+            devices.extend(self.ids().filter(|&device| device != first && self.suits(device, bundle)));
+        }
+        let weight = |&device: &DeviceId| {
+            let weight = self.target(device, bundle).map(|target| Weight::of(bundle, target)).unwrap_or_default();
+            (device, weight)
+        };
+        let id = placements.insert(function.clone(), devices.iter().map(weight).collect());
+        Ok(Chosen { id, devices })
+    }
+
+    /// Loads a function onto the chosen devices. It is enough if the first one, or any other, takes
+    /// it; returns those that did, with what they said.
+    fn load_onto(
+        &self,
+        devices: &[DeviceId],
+        bundle: &Arc<Bundle>,
+        options: &FunctionOptions,
+    ) -> Result<Vec<(DeviceId, FunctionInfo)>, EngineError> {
+        let (mut loaded, mut failure) = (Vec::new(), None);
+        for &device in devices {
+            let member = self.member(device).ok_or(EngineError::ShuttingDown);
+            match member.and_then(|member| member.load(bundle.clone(), options.clone())) {
+                Ok(info) => loaded.push((device, info)),
+                Err(error) => {
+                    let name = self.0.names.get(usize::from(device.0)).map_or("", String::as_str);
+                    if devices.len() > 1 {
+                        tracing::warn!(device = name, function = %options.key, %error, "not loaded on this device");
+                    }
+                    failure.get_or_insert(error);
+                }
+            }
+        }
+        if loaded.is_empty() { Err(failure.unwrap_or(EngineError::ShuttingDown)) } else { Ok(loaded) }
     }
 
     /// The device with this name. A kind without a number, such as `host`, means `host:0`.
@@ -88,10 +155,19 @@ impl FleetHandle {
         let candidate = |device| Candidate {
             device,
             bytes: placements.bytes_on(device),
-            suits: self.target(device, bundle).is_some() && self.member(device).is_some_and(|member| !member.is_lost()),
+            suits: self.suits(device, bundle) && !self.is_drained(device),
         };
         let candidates: Vec<Candidate> = self.ids().map(candidate).collect();
         emptiest(&candidates).unwrap_or_default()
+    }
+
+    /// Whether a device can run a bundle: it has code for it, and the device is not lost.
+    fn suits(&self, device: DeviceId, bundle: &Bundle) -> bool {
+        self.target(device, bundle).is_some() && self.member(device).is_some_and(|member| !member.is_lost())
+    }
+
+    fn is_drained(&self, device: DeviceId) -> bool {
+        self.0.drained.load(Ordering::Relaxed) & bit(device) != 0
     }
 
     /// The bundle target that a device would run: the best one for which the bundle has code.
@@ -100,38 +176,55 @@ impl FleetHandle {
         targets.iter().map(String::as_str).find(|target| bundle.target(target).is_some())
     }
 
-    /// The device that has all functions of a request.
-    fn route(&self, request: &ChainRequest) -> Result<DeviceId, InvokeError> {
+    /// Where a request goes: to the pool, or to a device that has all its functions.
+    fn route(&self, request: &ChainRequest) -> Result<Route, InvokeError> {
         // A single engine checks the functions itself.
         if self.0.members.len() == 1 {
-            return Ok(DeviceId(0));
+            return self.usable(&[DeviceId(0)]).map(Route::Device);
         }
         let placements = self.placements();
-        let mut devices = request
-            .stages
-            .iter()
-            .map(|stage| placements.device_of(&stage.function).ok_or(InvokeError::UnknownFunction));
+        let places = request.stages.iter().map(|stage| placements.get(&stage.function));
+        let places: Vec<&Placement> = places.collect::<Option<_>>().ok_or(InvokeError::UnknownFunction)?;
         // The first engine rejects an empty chain.
-        let Some(first) = devices.next().transpose()? else { return Ok(DeviceId(0)) };
-        for device in devices {
-            if device? != first {
-                return Err(InvokeError::BadInput(self.scattered(request, &placements)));
-            }
+        let Some((first, rest)) = places.split_first() else { return Ok(Route::Device(DeviceId(0))) };
+        let is_everywhere = |device: &DeviceId| rest.iter().all(|place| place.devices.contains(device));
+        let common: Vec<DeviceId> = first.devices.iter().copied().filter(is_everywhere).collect();
+        if common.is_empty() {
+            return Err(InvokeError::BadInput(self.scattered(request, &places)));
         }
-        Ok(first)
+        let device = self.usable(&common)?;
+        Ok(if first.is_pooled && rest.is_empty() { Route::Pool(first.id) } else { Route::Device(device) })
     }
 
-    fn scattered(&self, request: &ChainRequest, placements: &Placements) -> String {
-        let place = |function: &FunctionKey| {
-            let device = placements.device_of(function).and_then(|device| self.0.names.get(usize::from(device.0)));
-            format!("`{function}` is on {}", device.map_or("none", String::as_str))
+    /// The first of these devices that takes requests; a lost one if there is no other, since its
+    /// engine says why it is lost.
+    fn usable(&self, devices: &[DeviceId]) -> Result<DeviceId, InvokeError> {
+        let open = || devices.iter().copied().filter(|device| !self.is_drained(*device));
+        let alive = open().find(|device| self.member(*device).is_some_and(|member| !member.is_lost()));
+        alive.or_else(|| open().next()).ok_or_else(|| {
+            let names = devices.iter().filter_map(|device| self.0.names.get(usize::from(device.0)));
+            let names = names.map(String::as_str).collect::<Vec<_>>().join(", ");
+            InvokeError::Unavailable(format!(
+                "it is on no device but {names}, which is drained; `atoll device resume` ends that"
+            ))
+        })
+    }
+
+    fn scattered(&self, request: &ChainRequest, places: &[&Placement]) -> String {
+        let place = |(stage, place): (&StageRequest, &&Placement)| {
+            let names = place.devices.iter().filter_map(|device| self.0.names.get(usize::from(device.0)));
+            format!("`{}` is on {}", stage.function, names.map(String::as_str).collect::<Vec<_>>().join(" and "))
         };
-        let places: Vec<String> = request.stages.iter().map(|stage| place(&stage.function)).collect();
+        let places: Vec<String> = request.stages.iter().zip(places).map(place).collect();
         format!(
             "the functions of a chain have to be on one device: {}; deploy them on one with `--device`",
             places.join(", ")
         )
     }
+}
+
+fn bit(device: DeviceId) -> u64 {
+    1 << (u64::from(device.0) % DEVICES_MAX as u64)
 }
 
 impl Inference for FleetHandle {
@@ -143,31 +236,59 @@ impl Inference for FleetHandle {
         // Computes the digests of the constants before the lock is taken.
         bundle.constants();
         let function = options.key.clone();
-        let device = self.place(&bundle, &function, device)?;
-        let loaded =
-            self.member(device).ok_or(EngineError::ShuttingDown).and_then(|member| member.load(bundle, options));
-        if loaded.is_err() {
+        let Chosen { id, devices } = self.place(&bundle, &function, device)?;
+        let loaded = self.load_onto(&devices, &bundle, &options).inspect_err(|_| {
             self.placements_mut().remove(&function);
+        })?;
+        let devices: Vec<DeviceId> = loaded.iter().map(|(device, _)| *device).collect();
+        if let Some((_, pool)) = &self.0.pool {
+            pool.add(
+                id,
+                &Admitted {
+                    tenant: &function.tenant,
+                    class: options.class,
+                    queue_capacity: loaded[0].1.queue_capacity,
+                    constant_bytes: loaded[0].1.weights_bytes,
+                    devices: &loaded.iter().map(|(device, info)| (*device, info.weights_resident)).collect::<Vec<_>>(),
+                },
+            );
         }
-        Ok(Placed { device, info: loaded? })
+        self.placements_mut().loaded(&function, &devices, self.0.pool.is_some());
+        let info = loaded.into_iter().next().map(|(_, info)| info).ok_or(EngineError::ShuttingDown)?;
+        Ok(Placed { devices, info })
     }
 
     fn unload(&self, function: &FunctionKey) -> Result<(), EngineError> {
-        let device = self.placements().device_of(function);
-        let member =
-            device.and_then(|device| self.member(device)).ok_or_else(|| EngineError::NotLoaded(function.clone()))?;
-        match member.unload(function) {
-            // A lost device has no functions left; only the placement must be removed.
-            Err(EngineError::ShuttingDown) if member.is_lost() => {}
-            other => other?,
+        let placement =
+            self.placements().get(function).cloned().ok_or_else(|| EngineError::NotLoaded(function.clone()))?;
+        if let Some((_, pool)) = &self.0.pool {
+            pool.remove(placement.id);
         }
+        let unload = |device: &DeviceId| {
+            let Some(member) = self.member(*device) else { return Ok(()) };
+            match member.unload(function) {
+                // A lost device has no functions left; only the placement must be removed.
+                Err(EngineError::ShuttingDown) if member.is_lost() => Ok(()),
+                other => other,
+            }
+        };
+        // All of them, also if one fails.
+        let outcomes: Vec<_> = placement.devices.iter().map(unload).collect();
+        outcomes.into_iter().collect::<Result<(), EngineError>>()?;
         self.placements_mut().remove(function);
         Ok(())
     }
 
     fn submit(&self, request: ChainRequest, reply: Reply) -> InvocationId {
-        let routed = self.route(&request).and_then(|device| self.member(device).ok_or(InvokeError::UnknownFunction));
-        match routed {
+        let device = match self.route(&request) {
+            Ok(Route::Pool(function)) => {
+                let pool = self.0.pool.as_ref().map(|(_, pool)| pool);
+                return pool.map_or(REFUSED, |pool| pool.submit(function, request, reply));
+            }
+            Ok(Route::Device(device)) => self.member(device).ok_or(InvokeError::UnknownFunction),
+            Err(error) => Err(error),
+        };
+        match device {
             Ok(member) => member.submit(request, reply),
             Err(error) => {
                 reply(Err(error));
@@ -176,14 +297,50 @@ impl Inference for FleetHandle {
         }
     }
 
+    fn set_drained(&self, device: &str, is_drained: bool) -> Result<(), EngineError> {
+        let device = self.named(device)?;
+        match is_drained {
+            true => self.0.drained.fetch_or(bit(device), Ordering::Relaxed),
+            false => self.0.drained.fetch_and(!bit(device), Ordering::Relaxed),
+        };
+        if let Some((_, pool)) = &self.0.pool {
+            pool.set_drained(device, is_drained);
+        }
+        Ok(())
+    }
+
+    fn devices_state(&self) -> FleetStatus {
+        match &self.0.pool {
+            Some((policy, pool)) => {
+                let (devices, waiting) = pool.status();
+                FleetStatus { policy: Some(policy), waiting, devices }
+            }
+            None => {
+                let state = |device| DeviceState {
+                    is_drained: self.is_drained(device),
+                    is_lost: self.member(device).is_some_and(Member::is_lost),
+                    ..DeviceState::default()
+                };
+                FleetStatus { policy: None, waiting: 0, devices: self.ids().map(state).collect() }
+            }
+        }
+    }
+
     fn cancel(&self, id: InvocationId) {
-        if let Some(member) = self.member(DeviceId::of_id(id.0)) {
-            member.cancel(id);
+        match (DeviceId::of_id(id.0), &self.0.pool) {
+            (POOLED, Some((_, pool))) => pool.cancel(id),
+            (device, _) => {
+                if let Some(member) = self.member(device) {
+                    member.cancel(id);
+                }
+            }
         }
     }
 
     fn open_session(&self, function: &FunctionKey, idle: Duration) -> Result<SessionId, InvokeError> {
-        let device = if self.0.members.len() == 1 { Some(DeviceId(0)) } else { self.placements().device_of(function) };
+        let first = || self.placements().get(function).and_then(|placement| placement.devices.first().copied());
+        let device = if self.0.members.len() == 1 { Some(DeviceId(0)) } else { first() };
+        let device = device.map(|device| self.usable(&[device])).transpose()?;
         let member = device.and_then(|device| self.member(device)).ok_or(InvokeError::UnknownFunction)?;
         member.open_session(function, idle)
     }

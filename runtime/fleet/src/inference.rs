@@ -1,5 +1,6 @@
 //! The interface through which the server uses the devices.
 
+use crate::dispatcher::DeviceState;
 use atoll_core::DeviceId;
 use atoll_engine::{
     ChainRequest, EngineError, EngineStatistics, FunctionInfo, FunctionKey, FunctionOptions, InvocationId, InvokeError,
@@ -9,13 +10,24 @@ use atoll_kgraph::Bundle;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A loaded function and its device.
+/// A loaded function and its devices.
 #[derive(Clone, Debug)]
 pub struct Placed {
-    /// The device that it is on.
-    pub device: DeviceId,
-    /// Its properties, as reported by the engine.
+    /// The devices that hold it; at least one. The first holds the state of its sessions.
+    pub devices: Vec<DeviceId>,
+    /// Its properties, as reported by the engine of the first device.
     pub info: FunctionInfo,
+}
+
+/// The state of the devices and of the queue in front of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FleetStatus {
+    /// The placement policy; `None` if each function has one device.
+    pub policy: Option<&'static str>,
+    /// Requests that wait for a device.
+    pub waiting: u64,
+    /// Each device, in the order of [`Inference::devices`].
+    pub devices: Vec<DeviceState>,
 }
 
 /// The devices of a daemon, or a test double.
@@ -23,7 +35,7 @@ pub trait Inference: Send + Sync + 'static {
     /// The names of the devices, indexed by [`DeviceId`].
     fn devices(&self) -> &[String];
 
-    /// Loads a function on the named device, or on the emptiest one. Blocks.
+    /// Loads a function on the named device, or where the placement policy wants it. Blocks.
     ///
     /// # Errors
     ///
@@ -38,9 +50,24 @@ pub trait Inference: Send + Sync + 'static {
     /// [`EngineError::NotLoaded`] if no device has it.
     fn unload(&self, function: &FunctionKey) -> Result<(), EngineError>;
 
-    /// Invokes a chain of functions, one after the other. All of them must be on one device. The
-    /// reply is called exactly once.
+    /// Invokes a chain of functions, one after the other. There must be a device that holds all of
+    /// them. The reply is called exactly once.
     fn submit(&self, request: ChainRequest, reply: Reply) -> InvocationId;
+
+    /// Stops giving requests to a device, or starts again. Requests that it has finish there;
+    /// functions that are on no other device cannot be called meanwhile.
+    ///
+    /// # Errors
+    /// [`EngineError::UnknownDevice`] if there is no such device. A test double without devices
+    /// always fails.
+    fn set_drained(&self, device: &str, _is_drained: bool) -> Result<(), EngineError> {
+        Err(EngineError::UnknownDevice { name: device.into(), known: self.devices().join(", ") })
+    }
+
+    /// The state of the devices and of the queue in front of them.
+    fn devices_state(&self) -> FleetStatus {
+        FleetStatus::default()
+    }
 
     /// Cancels an invocation.
     fn cancel(&self, id: InvocationId);

@@ -1,32 +1,38 @@
 //! The fleet: the devices of one daemon, each with an engine of its own, behind one interface.
 //!
 //! [`Fleet::start`] starts an engine for each device and divides the CPUs among their threads. A
-//! [`FleetHandle`] implements [`Inference`]: it places functions on devices, sends each request to
-//! the device that has its function, and reports the statistics of all devices. Invocation ids
-//! carry the device in their upper bits, so cancelling needs no map.
+//! [`FleetHandle`] implements [`Inference`]: it loads functions onto devices, sends each request to
+//! a device that has its function, and reports the statistics of all devices. With several devices,
+//! requests go through one queue for all of them, and a pure policy ([`atoll_core::placement`])
+//! chooses the device when it is free. Invocation ids carry the device in their upper bits, so
+//! cancelling needs no map.
 //!
 //! Not here: scheduling and memory management, which each engine does for its own device, and
-//! parsing of the command line. The placement rule is a pure function in
-//! [`atoll_core::placement`].
+//! parsing of the command line.
 //!
 //! # Invariants
 //!
-//! - A function is on at most one device. Its name is unique in the fleet.
+//! - The name of a function is unique in the fleet.
 //! - The devices share nothing: a lost or slow device does not affect functions on other
-//!   devices.
+//!   devices. Requests that a lost device had go to another one, unless their function is on no
+//!   other.
 //! - With one device the fleet takes no lock for a request.
 //!
 //! Start with `handle.rs`.
 
+mod dispatcher;
 mod error;
 mod fleet;
 mod handle;
 mod inference;
 mod member;
 mod placements;
+mod placing;
 
+pub use dispatcher::DeviceState;
 pub use error::FleetError;
 pub use fleet::Fleet;
 pub use handle::FleetHandle;
-pub use inference::{Inference, Placed};
+pub use inference::{FleetStatus, Inference, Placed};
 pub use member::Member;
+pub use placing::Placing;

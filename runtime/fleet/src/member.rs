@@ -17,6 +17,16 @@ pub trait Member: Send + Sync + 'static {
     /// Bundle targets that the device runs, best first.
     fn targets(&self) -> &[String];
 
+    /// Devices of the same kind run a function in the same time.
+    fn kind(&self) -> String {
+        String::new()
+    }
+
+    /// Device memory in bytes.
+    fn memory_bytes(&self) -> u64 {
+        u64::MAX
+    }
+
     fn is_lost(&self) -> bool;
     fn load(&self, bundle: Arc<Bundle>, options: FunctionOptions) -> Result<FunctionInfo, EngineError>;
     fn unload(&self, function: &FunctionKey) -> Result<(), EngineError>;
@@ -44,6 +54,16 @@ impl Member for EngineHandle {
 
     fn targets(&self) -> &[String] {
         &self.device_info().targets
+    }
+
+    fn kind(&self) -> String {
+        let info = self.device_info();
+        let kind = info.name.split(':').next().unwrap_or_default();
+        format!("{kind} {} {}", info.compute_units, info.targets.join(" "))
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.device_info().memory_bytes
     }
 
     fn is_lost(&self) -> bool {

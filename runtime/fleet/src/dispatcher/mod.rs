@@ -17,13 +17,14 @@ mod timer;
 use self::requests::{Attempt, Requests, Waiting};
 use self::steps::{Step, Steps};
 use self::timer::Timer;
+use crate::error::FleetError;
 use crate::member::Member;
 use atoll_core::placement::{
     DeviceKind, DeviceSpec, FunctionId, FunctionSpec, GroupId, Pool, PoolAction, PoolConfig, PoolEvent, RejectReason,
     RequestEnd, RequestId, RequestSpec, Suits,
 };
-use atoll_core::{Class, DeviceId, Nanos};
-use atoll_engine::{ChainRequest, FunctionKey, InvocationId, InvocationResult, InvokeError, Reply};
+use atoll_core::{Class, DeviceId, Nanos, Tenant};
+use atoll_engine::{ChainRequest, InvocationId, InvocationResult, InvokeError, Reply};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -33,6 +34,11 @@ pub(crate) const POOLED: DeviceId = DeviceId(u16::MAX - 1);
 
 /// Best-effort requests in flight on a device: with two, the next one is there when one ends.
 const SLOTS: u32 = 2;
+
+/// Requests that may wait for a device in all.
+const WAITING_MAX: usize = 1 << 16;
+/// How often a request is given to a device, if devices are lost.
+const ATTEMPTS_MAX: u32 = 2;
 
 /// The answer of an engine.
 type Answer = Result<InvocationResult, InvokeError>;
@@ -58,7 +64,6 @@ struct State {
 
 /// What the dispatcher knows of a function.
 struct Function {
-    key: FunctionKey,
     class: Class,
     queue_capacity: usize,
 }
@@ -80,7 +85,7 @@ pub struct DeviceState {
 
 /// A function as the pool takes it.
 pub(crate) struct Admitted<'a> {
-    pub(crate) key: &'a FunctionKey,
+    pub(crate) tenant: &'a Tenant,
     pub(crate) class: Class,
     pub(crate) queue_capacity: usize,
     pub(crate) constant_bytes: u64,
@@ -92,9 +97,10 @@ impl Dispatcher {
     /// A pool of these devices.
     ///
     /// # Errors
-    /// If there is no such policy; the text names the known ones.
-    pub(crate) fn new(members: Arc<[Box<dyn Member>]>, config: PoolConfig) -> Result<Dispatcher, String> {
-        let mut pool = Pool::new(config)?;
+    /// If there is no such policy, or no thread can be started.
+    pub(crate) fn new(members: Arc<[Box<dyn Member>]>, config: PoolConfig) -> Result<Dispatcher, FleetError> {
+        let config = PoolConfig { waiting_max: WAITING_MAX, attempts_max: ATTEMPTS_MAX, ..config };
+        let mut pool = Pool::new(config).map_err(FleetError::Policy)?;
         let mut kinds = Vec::new();
         for (device, member) in ids().zip(&*members) {
             let kind = member.kind();
@@ -102,11 +108,7 @@ impl Dispatcher {
                 kinds.push(kind);
                 kinds.len() - 1
             });
-            let spec = DeviceSpec {
-                kind: DeviceKind(at as u16),
-                slots: SLOTS,
-                memory_bytes: member.memory_bytes(),
-            };
+            let spec = DeviceSpec { kind: DeviceKind(at as u16), slots: SLOTS, memory_bytes: member.memory_bytes() };
             pool.handle(Nanos(0), PoolEvent::DeviceAdded { device, spec }, &mut Vec::new());
         }
         let state = State {
@@ -118,7 +120,7 @@ impl Dispatcher {
         };
         let inner = Inner { members, started: Instant::now(), state: Mutex::new(state), timer: Timer::default() };
         let dispatcher = Dispatcher(Arc::new(inner));
-        dispatcher.0.timer.start(Arc::downgrade(&dispatcher.0));
+        dispatcher.0.timer.start(Arc::downgrade(&dispatcher.0), dispatcher.0.started)?;
         Ok(dispatcher)
     }
 
@@ -128,11 +130,11 @@ impl Dispatcher {
 
     /// Adds a function.
     pub(crate) fn add(&self, function: FunctionId, admitted: &Admitted<'_>) {
-        let Admitted { key, class, queue_capacity, constant_bytes, devices } = *admitted;
+        let Admitted { tenant, class, queue_capacity, constant_bytes, devices } = *admitted;
         self.with(|state, now, steps| {
             let groups = state.groups.len() as u32;
-            let group = *state.groups.entry(key.tenant.to_string()).or_insert(GroupId(groups));
-            state.functions.insert(function, Function { key: key.clone(), class, queue_capacity });
+            let group = *state.groups.entry(tenant.to_string()).or_insert(GroupId(groups));
+            state.functions.insert(function, Function { class, queue_capacity });
             let suits = Suits::Only(devices.iter().map(|(device, _)| *device).collect());
             let spec = FunctionSpec { group, constant_bytes, suits, expected: Vec::new() };
             state.handle(now, PoolEvent::FunctionAdded { function, spec }, steps);
@@ -201,6 +203,12 @@ impl Dispatcher {
     }
 }
 
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.timer.close();
+    }
+}
+
 impl Inner {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -253,8 +261,9 @@ impl State {
             return id;
         }
         let deadline = request.deadline.map(|after| Nanos(now.0.saturating_add(after.as_nanos() as u64)));
+        let may_retry = requests::may_retry(&request);
         self.requests.insert(id, Waiting { function, request, reply, deadline });
-        let spec = RequestSpec { function, class, arrival: now, deadline, may_retry: true };
+        let spec = RequestSpec { function, class, arrival: now, deadline, may_retry };
         self.handle(now, PoolEvent::Arrived { request: id, spec }, steps);
         id
     }
@@ -306,14 +315,32 @@ impl State {
                 steps.push(Step::Submit { attempt, request });
             }
             PoolAction::Reject { request, reason } => {
-                if let Some(waiting) = self.requests.remove(request) {
-                    let function = self.functions.get(&waiting.function).map(|function| &function.key);
-                    steps.push(Step::Reply { reply: waiting.reply, answer: Err(refusal(reason, function)) });
+                if let Some(reply) = self.requests.remove(request) {
+                    steps.push(Step::Reply { reply, answer: Err(refusal(reason)) });
                 }
             }
             // Engines load and evict constants by their own policy (`atoll_core::memory`).
             PoolAction::Load { .. } | PoolAction::Unload { .. } => {}
             PoolAction::Move { device, from, to } => tracing::debug!(?device, ?from, ?to, "moved"),
+        }
+    }
+}
+
+/// The ids of devices in order.
+fn ids() -> impl Iterator<Item = DeviceId> {
+    (0..POOLED.0).map(DeviceId)
+}
+
+/// The answer to a request that the pool rejects.
+fn refusal(reason: RejectReason) -> InvokeError {
+    match reason {
+        RejectReason::UnknownFunction => InvokeError::UnknownFunction,
+        RejectReason::FunctionRemoved => InvokeError::Unloaded,
+        RejectReason::DeadlinePassed => InvokeError::DeadlineExceeded,
+        RejectReason::QueueFull => InvokeError::QueueFull { capacity: WAITING_MAX },
+        RejectReason::NoDevice | RejectReason::TooLarge { .. } => InvokeError::Unavailable(reason.to_string()),
+        RejectReason::DeviceLost { .. } | RejectReason::TooManyAttempts { .. } => {
+            InvokeError::Device(reason.to_string())
         }
     }
 }

@@ -35,10 +35,7 @@ pub(super) enum Cancelled {
     /// It was waiting; it is gone, and its client gets an answer.
     Waiting(Reply),
     /// Its engine has to cancel it.
-    InFlight {
-        device: DeviceId,
-        invocation: InvocationId,
-    },
+    InFlight { device: DeviceId, invocation: InvocationId },
     /// It is being handed to its engine, which cancels it next.
     Handing,
     /// It has ended.
@@ -96,12 +93,12 @@ impl Requests {
     }
 
     /// Removes a waiting request.
-    pub(super) fn remove(&mut self, id: RequestId) -> Option<(FunctionId, Reply)> {
+    pub(super) fn remove(&mut self, id: RequestId) -> Option<Reply> {
         let entry = self.entries.remove(&id)?;
         if matches!(entry.place, Place::Waiting) {
             self.count(entry.function, -1);
         }
-        Some((entry.function, entry.reply))
+        Some(entry.reply)
     }
 
     /// A waiting request goes to a device. Returns what its engine is to be given, with the time
@@ -144,7 +141,7 @@ impl Requests {
         let Some(entry) = self.entries.get_mut(&id) else { return Cancelled::Unknown };
         entry.is_cancelled = true;
         match entry.place {
-            Place::Waiting => self.remove(id).map_or(Cancelled::Unknown, |(_, reply)| Cancelled::Waiting(reply)),
+            Place::Waiting => self.remove(id).map_or(Cancelled::Unknown, Cancelled::Waiting),
             Place::OnDevice { invocation: None, .. } => Cancelled::Handing,
             Place::OnDevice { attempt, invocation: Some(invocation) } => {
                 Cancelled::InFlight { device: attempt.device, invocation }

@@ -2,8 +2,8 @@
 
 use super::requests::Attempt;
 use super::{Answer, Dispatcher};
-use atoll_engine::{ChainRequest, InvocationId, Reply};
 use atoll_core::DeviceId;
+use atoll_engine::{ChainRequest, InvocationId, Reply};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 

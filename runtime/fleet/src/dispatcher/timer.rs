@@ -4,8 +4,7 @@ use super::{Dispatcher, Inner};
 use atoll_core::Nanos;
 use atoll_core::placement::PoolEvent;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The next time at which the pool wants to be woken.
 #[derive(Clone, Default)]
@@ -19,13 +18,15 @@ struct Next {
 
 impl Timer {
     /// Starts the thread. It ends when the dispatcher is dropped.
-    pub(super) fn start(&self, inner: Weak<Inner>) -> std::io::Result<JoinHandle<()>> {
+    pub(super) fn start(&self, inner: Weak<Inner>, started: Instant) -> std::io::Result<()> {
         let timer = self.clone();
-        std::thread::Builder::new().name("atoll-pool".into()).spawn(move || {
-            while let Some(dispatcher) = timer.wait(&inner) {
-                dispatcher.with(|state, now, steps| state.handle(now, PoolEvent::Tick, steps));
+        let run = move || {
+            while timer.wait(started) {
+                let Some(inner) = inner.upgrade() else { return };
+                Dispatcher(inner).with(|state, now, steps| state.handle(now, PoolEvent::Tick, steps));
             }
-        })
+        };
+        std::thread::Builder::new().name("atoll-pool".into()).spawn(run).map(drop)
     }
 
     /// Sets the time of the next wake-up.
@@ -47,29 +48,20 @@ impl Timer {
         }
     }
 
-    /// Waits for the next wake-up. `None` if the dispatcher is gone.
-    fn wait(&self, inner: &Weak<Inner>) -> Option<Dispatcher> {
+    /// Waits for the next wake-up. Returns false if there will be none.
+    fn wait(&self, started: Instant) -> bool {
         let mut next = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            if next.is_closed {
-                return None;
-            }
-            let left = match next.at {
-                None => None,
-                Some(at) => {
-                    let dispatcher = Dispatcher(inner.upgrade()?);
-                    let now = dispatcher.0.now();
-                    if now >= at {
-                        next.at = None;
-                        return Some(dispatcher);
-                    }
-                    Some(Duration::from_nanos(at.0 - now.0))
-                }
-            };
+        while !next.is_closed {
+            let left = next.at.map(|at| Duration::from_nanos(at.0).saturating_sub(started.elapsed()));
             next = match left {
-                None => self.0.1.wait(next).unwrap_or_else(PoisonError::into_inner),
+                Some(Duration::ZERO) => {
+                    next.at = None;
+                    return true;
+                }
                 Some(left) => self.0.1.wait_timeout(next, left).unwrap_or_else(PoisonError::into_inner).0,
+                None => self.0.1.wait(next).unwrap_or_else(PoisonError::into_inner),
             };
         }
+        false
     }
 }

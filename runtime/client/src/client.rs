@@ -5,7 +5,7 @@ use crate::error::ClientError;
 use crate::trace::Trace;
 use atoll_control as wire;
 use atoll_control::{
-    Attachments, CompileStage, FunctionSummary, Incoming, Invoke, Invoked, ObjectSummary, Outgoing, ProcessReport,
+    Attachments, CompileStage, DevicesReport, FunctionSummary, Incoming, Invoke, Invoked, ObjectSummary, Outgoing, ProcessReport,
     Progress, Put, Rename, Request, Statistics, StatusReport, UsageReport, WireError,
 };
 use atoll_core::{Class, Tenant};
@@ -137,6 +137,18 @@ impl Client {
     /// they chose no tenant.
     pub fn reload(&mut self) -> Result<Reloaded, ClientError> {
         expect!(self.ask(&Request::Reload)?.0, wire::Answer::Reloaded { keys, tls } => Reloaded { keys, tls })
+    }
+
+    /// The devices, and the queue in front of them.
+    pub fn devices(&mut self) -> Result<DevicesReport, ClientError> {
+        expect!(self.ask(&Request::Devices)?.0, wire::Answer::Devices(report) => report)
+    }
+
+    /// Drains a device: it gets no new requests, and requests that it has finish there. Or, with
+    /// `drained` false, resumes it. For root and the daemon's own user, if they chose no tenant.
+    pub fn drain(&mut self, device: &str, drained: bool) -> Result<(), ClientError> {
+        let request = Request::Drain { device: device.into(), drained };
+        expect!(self.ask(&request)?.0, wire::Answer::Done => ())
     }
 
     /// Recorded events of a device (an index into [`Trace::devices`]; device 0 always exists), for

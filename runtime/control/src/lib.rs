@@ -27,6 +27,7 @@
 //! - Files that no message refers to are closed.
 
 mod blob;
+mod devices;
 mod frame;
 pub mod limits;
 mod message;
@@ -36,6 +37,7 @@ mod trace;
 mod usage;
 
 pub use blob::{Attachments, Blob, Content};
+pub use devices::*;
 pub use frame::{Frame, Incoming, Outgoing, Progress, VERSION, WireError};
 pub use message::*;
 pub use socket::default_socket;

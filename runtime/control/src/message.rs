@@ -1,6 +1,7 @@
 //! The messages of the protocol: requests and answers.
 
 use crate::blob::Blob;
+use crate::devices::DevicesReport;
 use crate::status::StatusReport;
 use crate::trace::TracePiece;
 use crate::usage::{ProcessReport, UsageReport};
@@ -75,6 +76,16 @@ pub enum Request {
     /// Has the daemon read its keys and certificates again. For root and the daemon's own user,
     /// unless they chose a tenant. Answered with [`Answer::Reloaded`].
     Reload,
+    /// Lists the devices. Answered with [`Answer::Devices`].
+    Devices,
+    /// Drains a device, that is, gives it no new requests, or resumes it. For root and the daemon's
+    /// own user, unless they chose a tenant. Answered with [`Answer::Done`].
+    Drain {
+        /// The device.
+        device: String,
+        /// False to resume it.
+        drained: bool,
+    },
 }
 
 /// A function to deploy.
@@ -86,7 +97,7 @@ pub struct Deploy {
     pub class: Option<Class>,
     /// Whether only its tenant may call it; other functions can also be called over HTTP.
     pub private: bool,
-    /// The device to load it on; `None` for the device that holds the fewest bytes of functions.
+    /// The device to load it on; `None` for the placement policy's choice.
     #[serde(default)]
     pub device: Option<String>,
     /// A signature of the bundle in the format of minisign (`atoll sign`). If it is of a key that
@@ -270,6 +281,8 @@ pub enum Answer {
     Status(StatusReport),
     /// Recorded events.
     Trace(TracePiece),
+    /// The devices.
+    Devices(DevicesReport),
     /// The keys and certificates were read again.
     Reloaded {
         /// Number of keys that can be used; `None` without a keys file.

@@ -56,6 +56,8 @@ pub(crate) enum Command {
     Auth(commands::auth::Args),
     Profile(commands::profile::Args),
     Ps(commands::ps::Args),
+    #[command(visible_alias = "devices")]
+    Device(commands::device::Args),
     Usage(commands::usage::Args),
     Top(commands::top::Args),
     Trace(commands::trace::Args),

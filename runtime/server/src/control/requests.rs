@@ -51,6 +51,8 @@ impl Control {
             Request::Status => self.status(principal).await,
             Request::Trace { device, from } => self.trace(session, DeviceId(device), from).await,
             Request::Reload => self.reload(principal).await,
+            Request::Devices => self.devices(principal).await,
+            Request::Drain { device, drained } => self.drain(principal, &device, drained),
         }
     }
 

@@ -19,6 +19,7 @@ pub(crate) mod object;
 #[cfg(feature = "compiler")]
 pub(crate) mod pack;
 pub(crate) mod profile;
+pub(crate) mod device;
 pub(crate) mod ps;
 #[cfg(feature = "compiler")]
 pub(crate) mod ptx;
@@ -56,6 +57,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
         Command::Auth(args) => auth::run(args),
         Command::Profile(args) => profile::run(&args),
         Command::Ps(args) => ps::run(&args),
+        Command::Device(args) => device::run(&args),
         Command::Usage(args) => usage::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Trace(args) => trace::run(args),

@@ -5,8 +5,8 @@ use crate::error::ClientError;
 use crate::trace::Trace;
 use atoll_control as wire;
 use atoll_control::{
-    Attachments, CompileStage, DevicesReport, FunctionSummary, Incoming, Invoke, Invoked, ObjectSummary, Outgoing, ProcessReport,
-    Progress, Put, Rename, Request, Statistics, StatusReport, UsageReport, WireError,
+    Attachments, CompileStage, DevicesReport, FunctionSummary, Incoming, Invoke, Invoked, ObjectSummary, Outgoing,
+    ProcessReport, Progress, Put, Rename, Request, Statistics, StatusReport, UsageReport, WireError,
 };
 use atoll_core::{Class, Tenant};
 use atoll_protocol::TensorMetadata;

@@ -44,7 +44,12 @@ mod client;
 mod error;
 mod trace;
 
-pub use atoll_control::{CompileStage, DeviceCondition, DeviceEntry, DeviceReport, DeviceStatus, DeviceUsage, DeviceWork, DevicesReport, ExecutorEntry, FunctionCounts, FunctionStatus, FunctionSummary, LatencyStatus, MemoryEntry, ObjectSummary, ProcessEntry, ProcessReport, Refusal, RefusalKind, Residency, Statistics, StatusReport, Timing, UnitStatus, UsageEntry, UsageReport, WholeStatus, default_socket};
+pub use atoll_control::{
+    CompileStage, DeviceCondition, DeviceEntry, DeviceReport, DeviceStatus, DeviceUsage, DeviceWork, DevicesReport,
+    ExecutorEntry, FunctionCounts, FunctionStatus, FunctionSummary, LatencyStatus, MemoryEntry, ObjectSummary,
+    ProcessEntry, ProcessReport, Refusal, RefusalKind, Residency, Statistics, StatusReport, Timing, UnitStatus,
+    UsageEntry, UsageReport, WholeStatus, default_socket,
+};
 pub use atoll_core::{Class, Tenant};
 pub use atoll_protocol::{DataType, TensorMetadata};
 pub use atoll_sealed::{Digest, Sealed};

@@ -15,9 +15,6 @@ pub enum FleetError {
     /// Two devices have the same name.
     #[error("device {0} is listed twice; list each device once")]
     Twice(String),
-    /// There is no such placement policy; the text names the known ones.
-    #[error("{0}")]
-    Policy(String),
     /// A thread of the fleet cannot be started.
     #[error("cannot start a thread: {0}")]
     Thread(#[from] std::io::Error),

@@ -1,7 +1,6 @@
 //! The handle of a fleet, usable from any thread.
 
 use crate::dispatcher::{Admitted, DeviceState, Dispatcher, POOLED};
-use crate::error::FleetError;
 use crate::inference::{FleetStatus, Inference, Placed};
 use crate::member::Member;
 use crate::placements::{Placement, Placements, Weight};
@@ -15,6 +14,7 @@ use atoll_engine::{
 };
 use atoll_kgraph::{BufferKind, Bundle};
 use std::fmt;
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
@@ -62,13 +62,13 @@ impl FleetHandle {
     /// upper bits of its invocation ids.
     ///
     /// # Errors
-    /// If there is no such placement policy, or a thread cannot be started.
-    pub fn new(members: Vec<Box<dyn Member>>, placing: &Placing) -> Result<FleetHandle, FleetError> {
+    /// If a thread cannot be started.
+    pub fn new(members: Vec<Box<dyn Member>>, placing: Placing) -> io::Result<FleetHandle> {
         let names = members.iter().map(|member| member.name().to_owned()).collect();
         let members: Arc<[Box<dyn Member>]> = members.into();
         let pool = match placing {
             Placing::Pool(config) if members.len() > 1 => {
-                Some((config.policy, Dispatcher::new(members.clone(), config.clone())?))
+                Some((config.policy.name, Dispatcher::new(members.clone(), config)?))
             }
             _ => None,
         };

@@ -7,6 +7,7 @@ use crate::failure::{user_error, users};
 use crate::output::{counted, parse_bytes, parse_seconds};
 use anyhow::Context;
 use atoll_core::limits::DEVICE_QUEUE_CAPACITY_DEFAULT;
+use atoll_core::placement::{PLACEMENT_DEFAULT, PLACEMENTS, PoolConfig, placement_by_name};
 use atoll_core::residency::{RESIDENCY_POLICIES, RESIDENCY_POLICY_DEFAULT};
 use atoll_core::{POLICIES, POLICY_DEFAULT};
 use atoll_device::{Device, cpus};
@@ -15,7 +16,7 @@ use atoll_device_cuda::{CudaConfig, CudaDevice, GpuPart, MpsShare};
 use atoll_device_host::{HostConfig, HostDevice};
 use atoll_engine::{Engine, EngineConfig, MemoryQuotas, Tenant, TenantBytes};
 use atoll_executor::{ExecutorConfig, ExecutorPool};
-use atoll_fleet::Fleet;
+use atoll_fleet::{Fleet, Placing};
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -46,6 +47,11 @@ pub struct FleetArgs {
     /// each of them
     #[arg(long = "device", value_name = "DEVICE", default_values_t = [DeviceSpec::HOST])]
     devices: Vec<DeviceSpec>,
+
+    /// With several devices: the policy that chooses the device of each request. Functions are
+    /// loaded onto all devices, unless they name one; with `home`, each onto one device
+    #[arg(long, value_name = "POLICY", default_value = PLACEMENT_DEFAULT, value_parser = placement_names())]
+    placement: String,
 
     #[command(flatten)]
     flags: DeviceFlags,
@@ -187,6 +193,15 @@ pub fn policy_names() -> clap::builder::PossibleValuesParser {
     POLICIES.iter().map(|policy| PossibleValue::new(policy.name).help(policy.about)).into()
 }
 
+/// The value of `--placement` that is no policy of the pool.
+const HOME: &str = "home";
+
+fn placement_names() -> clap::builder::PossibleValuesParser {
+    let home = PossibleValue::new(HOME).help("Each function on the device that is emptiest when it is loaded");
+    let policies = PLACEMENTS.iter().map(|policy| PossibleValue::new(policy.name).help(policy.about));
+    policies.chain([home]).collect::<Vec<_>>().into()
+}
+
 fn residency_policy_names() -> clap::builder::PossibleValuesParser {
     RESIDENCY_POLICIES.iter().map(|policy| PossibleValue::new(policy.name).help(policy.about)).into()
 }
@@ -305,7 +320,11 @@ impl FleetArgs {
     /// Starts the devices for kernels of other users, with one engine each.
     pub fn start(&self, memory_quotas: MemoryQuotas) -> anyhow::Result<Fleet> {
         let devices = self.flags.devices(&self.devices, Isolation::Process)?;
-        Ok(Fleet::start(devices, &self.flags.config(memory_quotas))?)
+        Ok(Fleet::start(devices, &self.flags.config(memory_quotas), self.placing())?)
+    }
+
+    fn placing(&self) -> Placing {
+        placement_by_name(&self.placement).map_or(Placing::Home, |policy| Placing::Pool(PoolConfig::new(policy)))
     }
 }
 

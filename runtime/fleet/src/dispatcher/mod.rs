@@ -17,7 +17,6 @@ mod timer;
 use self::requests::{Attempt, Requests, Waiting};
 use self::steps::{Step, Steps};
 use self::timer::Timer;
-use crate::error::FleetError;
 use crate::member::Member;
 use atoll_core::placement::{
     DeviceKind, DeviceSpec, FunctionId, FunctionSpec, GroupId, Pool, PoolAction, PoolConfig, PoolEvent, RejectReason,
@@ -26,6 +25,7 @@ use atoll_core::placement::{
 use atoll_core::{Class, DeviceId, Nanos, Tenant};
 use atoll_engine::{ChainRequest, InvocationId, InvocationResult, InvokeError, Reply};
 use std::collections::HashMap;
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -97,10 +97,10 @@ impl Dispatcher {
     /// A pool of these devices.
     ///
     /// # Errors
-    /// If there is no such policy, or no thread can be started.
-    pub(crate) fn new(members: Arc<[Box<dyn Member>]>, config: PoolConfig) -> Result<Dispatcher, FleetError> {
+    /// If no thread can be started.
+    pub(crate) fn new(members: Arc<[Box<dyn Member>]>, config: PoolConfig) -> io::Result<Dispatcher> {
         let config = PoolConfig { waiting_max: WAITING_MAX, attempts_max: ATTEMPTS_MAX, ..config };
-        let mut pool = Pool::new(config).map_err(FleetError::Policy)?;
+        let mut pool = Pool::new(config);
         let mut kinds = Vec::new();
         for (device, member) in ids().zip(&*members) {
             let kind = member.kind();

@@ -52,7 +52,8 @@ pub(super) async fn infer(
     let Fitted { inputs, outputs } = fitted;
     let Terms { id, class: asked, priority, deadline, sequence } = terms;
     let invocation = InvocationRequest { function: model.key.clone(), inputs, class: asked, priority, deadline };
-    let mut record = Record { app: app.clone(), device: model.first_device(), class, arrived, outcome: Outcome::Refused };
+    let mut record =
+        Record { app: app.clone(), device: model.first_device(), class, arrived, outcome: Outcome::Refused };
     caller.may_run(class).inspect_err(|denial| app.refuse(denial, &caller, class))?;
     record.outcome = Outcome::Cancelled;
     let result = match sequence.filter(|_| model.keeps_state()) {

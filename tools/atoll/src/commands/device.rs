@@ -123,13 +123,8 @@ mod tests {
 
     #[test]
     fn every_device_has_a_line_with_its_state() {
-        let device = |name: &str, state| DeviceReport {
-            device: name.into(),
-            state,
-            lost: None,
-            compute_units: 2,
-            work: None,
-        };
+        let device =
+            |name: &str, state| DeviceReport { device: name.into(), state, lost: None, compute_units: 2, work: None };
         let devices = vec![device("host:0", DeviceCondition::Ready), device("host:1", DeviceCondition::Drained)];
         let text = render(&DevicesReport { policy: Some("cost".into()), waiting: None, devices });
         assert!(text.starts_with("placement policy cost\n"), "{text}");

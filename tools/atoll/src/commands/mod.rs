@@ -3,6 +3,7 @@
 pub(crate) mod auth;
 pub(crate) mod compile;
 pub(crate) mod completion;
+pub(crate) mod device;
 pub(crate) mod doctor;
 pub(crate) mod functions;
 pub(crate) mod generate;
@@ -19,7 +20,6 @@ pub(crate) mod object;
 #[cfg(feature = "compiler")]
 pub(crate) mod pack;
 pub(crate) mod profile;
-pub(crate) mod device;
 pub(crate) mod ps;
 #[cfg(feature = "compiler")]
 pub(crate) mod ptx;

@@ -1,0 +1,5 @@
+//! Fleets of fake engines.
+
+mod home;
+mod pool;
+mod support;

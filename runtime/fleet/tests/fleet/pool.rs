@@ -1,0 +1,165 @@
+//! A fleet of fake engines with one queue for all of them: late binding, lost and drained devices,
+//! cancellations, deadlines and full queues. Every request is answered exactly once.
+
+use crate::support::{Notes, bundle, chain, fleet, ignore, load, options};
+use atoll_core::placement::{PoolConfig, placement_by_name};
+use atoll_engine::{ChainRequest, Class, FunctionKey, FunctionOptions, InvokeError};
+use atoll_fleet::{FleetHandle, Inference, Placing};
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+type Answered = mpsc::Receiver<Option<InvokeError>>;
+
+fn pool(devices: usize, policy: &'static str) -> (FleetHandle, Vec<Arc<Notes>>) {
+    let policy = placement_by_name(policy).unwrap();
+    fleet(&vec!["t"; devices], Placing::Pool(PoolConfig::new(policy)))
+}
+
+fn submit(fleet: &FleetHandle, request: ChainRequest) -> (atoll_engine::InvocationId, Answered) {
+    let (answer, answered) = mpsc::channel();
+    let id = fleet.submit(request, Box::new(move |result| answer.send(result.err()).unwrap()));
+    (id, answered)
+}
+
+fn held(notes: &[Arc<Notes>]) -> Vec<usize> {
+    notes.iter().map(|notes| notes.held.lock().unwrap().len()).collect()
+}
+
+/// The answer, which must have come, and no second one.
+fn answer(answered: &Answered) -> Option<InvokeError> {
+    let answer = answered.try_recv().expect("it is answered");
+    assert!(answered.try_recv().is_err(), "and only once");
+    answer
+}
+
+#[test]
+fn requests_wait_for_the_device_that_is_free_first() {
+    for policy in ["cost", "balance", "srtf"] {
+        let (fleet, notes) = pool(2, policy);
+        let placed = fleet.load(bundle("t", 10, 0), options("f"), None).unwrap();
+        assert_eq!(placed.devices.len(), 2, "{policy}");
+        let answers: Vec<Answered> = (0..6).map(|_| submit(&fleet, chain(&["f"])).1).collect();
+        assert_eq!(held(&notes), [2, 2], "{policy}: two for each device, and two wait");
+        assert_eq!(fleet.devices_state().waiting, 2, "{policy}");
+        notes[1].answer(Ok(()));
+        notes[1].answer(Ok(()));
+        assert_eq!((held(&notes), fleet.devices_state().waiting), (vec![2, 2], 0), "{policy}");
+        (0..2).for_each(|_| notes.iter().for_each(|notes| notes.answer(Ok(()))));
+        assert!(answers.iter().all(|answered| answer(answered).is_none()), "{policy}");
+    }
+}
+
+#[test]
+fn real_time_requests_do_not_wait_in_the_pool() {
+    let (fleet, notes) = pool(2, "cost");
+    load(&fleet, "f", &bundle("t", 10, 0), None).unwrap();
+    (0..5).for_each(|_| drop(submit(&fleet, ChainRequest { class: Some(Class::RealTime), ..chain(&["f"]) })));
+    assert_eq!((held(&notes).iter().sum::<usize>(), fleet.devices_state().waiting), (5, 0));
+}
+
+#[test]
+fn the_requests_of_a_lost_device_go_to_another_one() {
+    let (fleet, notes) = pool(2, "cost");
+    load(&fleet, "f", &bundle("t", 10, 0), None).unwrap();
+    load(&fleet, "only", &bundle("t", 10, 0), Some("host:0")).unwrap();
+    let answers: Vec<Answered> = (0..4).map(|_| submit(&fleet, chain(&["f"])).1).collect();
+    assert_eq!(held(&notes), [2, 2]);
+    notes[0].lose();
+    let alone = submit(&fleet, chain(&["only"])).1;
+    assert!(answer(&alone).is_some(), "its only device is lost");
+    let state = fleet.devices_state();
+    assert_eq!((state.devices[0].is_lost, state.devices[0].moved, state.devices[1].in_flight), (true, 2, 2));
+    (0..4).for_each(|_| notes[1].answer(Ok(())));
+    assert!(answers.iter().all(|answered| answer(answered).is_none()));
+    // With all devices lost, requests are answered, and none is submitted.
+    let last = submit(&fleet, chain(&["f"])).1;
+    notes[1].lose();
+    assert!(answer(&last).is_some());
+    assert!(answer(&submit(&fleet, chain(&["f"])).1).is_some());
+}
+
+#[test]
+fn a_drained_device_gets_nothing_new_until_it_is_resumed() {
+    let (fleet, notes) = pool(2, "cost");
+    load(&fleet, "f", &bundle("t", 10, 0), None).unwrap();
+    load(&fleet, "only", &bundle("t", 10, 0), Some("host:0")).unwrap();
+    fleet.set_drained("host:0", true).unwrap();
+    (0..4).for_each(|_| drop(submit(&fleet, chain(&["f"]))));
+    assert_eq!((held(&notes), fleet.devices_state().waiting), (vec![0, 2], 2));
+    let refused = answer(&submit(&fleet, chain(&["only"])).1).unwrap().to_string();
+    assert!(refused.contains("no device but host:0, which is drained"), "{refused}");
+    fleet.set_drained("host:0", false).unwrap();
+    assert_eq!((held(&notes), fleet.devices_state().waiting), (vec![2, 2], 0));
+    assert!(fleet.set_drained("host:7", true).is_err());
+}
+
+#[test]
+fn waiting_requests_end_by_cancellation_deadline_unloading_and_a_full_queue() {
+    let (fleet, notes) = pool(2, "balance");
+    load(&fleet, "busy", &bundle("t", 10, 0), None).unwrap();
+    fleet.load(bundle("t", 10, 0), FunctionOptions { queue_capacity: Some(1), ..options("f") }, None).unwrap();
+    (0..4).for_each(|_| drop(submit(&fleet, chain(&["busy"]))));
+    let (id, waiting) = submit(&fleet, chain(&["f"]));
+    let full = submit(&fleet, chain(&["f"])).1;
+    assert_eq!(answer(&full), Some(InvokeError::QueueFull { capacity: 1 }));
+    fleet.cancel(id);
+    assert_eq!(answer(&waiting), Some(InvokeError::Cancelled));
+    let late = submit(&fleet, ChainRequest { deadline: Some(Duration::from_millis(1)), ..chain(&["f"]) }).1;
+    let error = late.recv_timeout(Duration::from_secs(60)).expect("the pool's thread answers");
+    assert_eq!(error, Some(InvokeError::DeadlineExceeded));
+    let waiting = submit(&fleet, chain(&["f"])).1;
+    fleet.unload(&FunctionKey::local("f")).unwrap();
+    assert_eq!(answer(&waiting), Some(InvokeError::Unloaded));
+    assert_eq!(held(&notes), [2, 2], "the devices were busy all the time");
+}
+
+#[test]
+fn a_request_in_flight_is_cancelled_on_its_device() {
+    let (fleet, notes) = pool(2, "cost");
+    load(&fleet, "f", &bundle("t", 10, 0), None).unwrap();
+    let (id, answered) = submit(&fleet, chain(&["f"]));
+    fleet.cancel(id);
+    let at = held(&notes).iter().position(|held| *held == 1).unwrap();
+    assert_eq!(*notes[at].cancelled.lock().unwrap(), *notes[at].submitted.lock().unwrap());
+    notes[at].answer(Err(InvokeError::Cancelled));
+    assert_eq!(answer(&answered), Some(InvokeError::Cancelled));
+    fleet.cancel(id);
+}
+
+#[test]
+fn many_requests_that_fail_at_once_do_not_nest() {
+    let (fleet, notes) = pool(2, "balance");
+    // A queue long enough that nested calls would exhaust the stack.
+    for function in 0..3_000 {
+        load(&fleet, &format!("f{function}"), &bundle("t", 1, 0), None).unwrap();
+    }
+    let answers: Vec<Answered> =
+        (0..3_000).map(|function| submit(&fleet, chain(&[&format!("f{function}")])).1).collect();
+    notes.iter().for_each(|notes| notes.refuses.store(true, SeqCst));
+    (0..2).for_each(|_| notes.iter().for_each(|notes| notes.answer(Ok(()))));
+    let failed = answers.iter().filter(|answered| answer(answered).is_some()).count();
+    assert_eq!(failed, 2_996, "all but those in flight");
+}
+
+#[test]
+fn a_device_that_cannot_take_a_function_is_left_out() {
+    let (fleet, notes) = pool(2, "cost");
+    notes[1].is_full.store(true, SeqCst);
+    let placed = fleet.load(bundle("t", 10, 0), options("f"), None).unwrap();
+    assert_eq!(placed.devices.iter().map(|device| device.0).collect::<Vec<_>>(), [0]);
+    notes[0].is_full.store(true, SeqCst);
+    load(&fleet, "g", &bundle("t", 10, 0), None).unwrap_err();
+    assert!(matches!(fleet.unload(&FunctionKey::local("g")), Err(atoll_engine::EngineError::NotLoaded(_))));
+    fleet.submit(chain(&["f"]), ignore());
+    assert_eq!(held(&notes), [1, 0]);
+}
+
+#[test]
+fn chains_go_to_a_device_that_has_all_their_functions() {
+    let (fleet, notes) = pool(2, "cost");
+    load(&fleet, "everywhere", &bundle("t", 10, 0), None).unwrap();
+    load(&fleet, "pinned", &bundle("t", 10, 0), Some("host:1")).unwrap();
+    fleet.submit(chain(&["everywhere", "pinned"]), ignore());
+    assert_eq!(held(&notes), [0, 1]);
+}

@@ -1,0 +1,223 @@
+//! Fake engines, bundles and requests.
+
+use atoll_core::DeviceId;
+use atoll_engine::{
+    ChainRequest, EngineError, EngineStatistics, FunctionInfo, FunctionKey, FunctionOptions, InvocationId,
+    InvocationResult, InvocationTiming, InvokeError, Reply, StageRequest, TraceBatch,
+};
+use atoll_fleet::{FleetHandle, Inference, Member, Placing};
+use atoll_kgraph::{
+    BufferId, BufferKind, BufferSpec, Bundle, BundleContents, DType, Expr, FORMAT_VERSION, KernelGraph, MemoryPlan,
+    Node, NodeId, NodeKind, TargetContents, TargetImage, write_bundle,
+};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+
+/// The calls that a fake engine received.
+#[derive(Default)]
+pub(crate) struct Notes {
+    pub(crate) loaded: Mutex<Vec<FunctionKey>>,
+    pub(crate) submitted: Mutex<Vec<InvocationId>>,
+    pub(crate) cancelled: Mutex<Vec<InvocationId>>,
+    pub(crate) lost: AtomicBool,
+    /// Whether loads fail.
+    pub(crate) is_full: AtomicBool,
+    /// Whether requests are answered with an error while they are being submitted.
+    pub(crate) refuses: AtomicBool,
+    /// Requests that wait for an answer.
+    pub(crate) held: Mutex<VecDeque<(ChainRequest, Reply)>>,
+    ids: AtomicU64,
+}
+
+impl Notes {
+    /// Answers the request that it was given first.
+    pub(crate) fn answer(&self, answer: Result<(), InvokeError>) {
+        let (_, reply) = self.held.lock().unwrap().pop_front().expect("a request is held");
+        reply(answer.map(|()| InvocationResult {
+            outputs: Vec::new(),
+            timing: InvocationTiming { compute_ns: 1_000, ..InvocationTiming::default() },
+            entered_ns: 0,
+            preemptions: 0,
+            device: DeviceId(0),
+            cold_start: false,
+            launches: Vec::new(),
+        }));
+    }
+
+    /// Loses the device: its requests fail.
+    pub(crate) fn lose(&self) {
+        self.lost.store(true, SeqCst);
+        while !self.held.lock().unwrap().is_empty() {
+            self.answer(Err(InvokeError::Device("lost".into())));
+        }
+    }
+}
+
+/// A fake engine that holds requests until the test answers them.
+struct FakeEngine {
+    name: String,
+    targets: Vec<String>,
+    notes: Arc<Notes>,
+}
+
+impl Member for FakeEngine {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn targets(&self) -> &[String] {
+        &self.targets
+    }
+
+    fn is_lost(&self) -> bool {
+        self.notes.lost.load(SeqCst)
+    }
+
+    fn load(&self, bundle: Arc<Bundle>, options: FunctionOptions) -> Result<FunctionInfo, EngineError> {
+        let Some(target) = self.targets.iter().find(|name| bundle.target(name).is_some()) else {
+            let has = bundle.target_names().collect::<Vec<_>>().join(", ");
+            return Err(EngineError::NoTarget { device: self.name.clone(), wants: self.targets.join(", "), has });
+        };
+        if self.notes.is_full.load(SeqCst) {
+            return Err(EngineError::ShuttingDown);
+        }
+        self.notes.loaded.lock().unwrap().push(options.key.clone());
+        Ok(FunctionInfo {
+            key: options.key,
+            target: target.clone(),
+            class: options.class,
+            queue_capacity: options.queue_capacity.unwrap_or(8),
+            weights_bytes: bundle.weights().len() as u64,
+            weights_shared: false,
+            weights_resident: true,
+            occupancy: Vec::new(),
+        })
+    }
+
+    fn unload(&self, function: &FunctionKey) -> Result<(), EngineError> {
+        self.notes.loaded.lock().unwrap().retain(|key| key != function);
+        Ok(())
+    }
+
+    fn submit(&self, request: ChainRequest, reply: Reply) -> InvocationId {
+        let id = InvocationId(self.notes.ids.fetch_add(1, SeqCst));
+        self.notes.submitted.lock().unwrap().push(id);
+        if self.notes.refuses.load(SeqCst) {
+            reply(Err(InvokeError::BadInput("refused".into())));
+        } else {
+            self.notes.held.lock().unwrap().push_back((request, reply));
+        }
+        id
+    }
+
+    fn cancel(&self, id: InvocationId) {
+        self.notes.cancelled.lock().unwrap().push(id);
+    }
+
+    fn statistics(&self) -> EngineStatistics {
+        EngineStatistics { preemptions: self.notes.loaded.lock().unwrap().len() as u64, ..EngineStatistics::default() }
+    }
+
+    fn trace(&self, from: Option<u64>) -> Option<TraceBatch> {
+        Some(TraceBatch {
+            records: Vec::new(),
+            next: from.unwrap_or_default(),
+            more: false,
+            lost: 0,
+            chunks_lost: 0,
+            functions: Vec::new(),
+            separate: false,
+            device: self.name.clone(),
+            compute_units: 1,
+        })
+    }
+}
+
+/// A fleet of fake engines with these targets, `host:0` and so on.
+pub(crate) fn fleet(targets: &[&str], placing: Placing) -> (FleetHandle, Vec<Arc<Notes>>) {
+    let notes: Vec<Arc<Notes>> = (0..targets.len()).map(|_| Arc::default()).collect();
+    let member = |(at, target): (usize, &&str)| -> Box<dyn Member> {
+        notes[at].ids.store(DeviceId(at as u16).first_id(), SeqCst);
+        Box::new(FakeEngine {
+            name: format!("host:{at}"),
+            targets: vec![(*target).to_owned()],
+            notes: notes[at].clone(),
+        })
+    };
+    let handle = FleetHandle::new(targets.iter().enumerate().map(member).collect(), placing).unwrap();
+    (handle, notes)
+}
+
+/// A bundle with `bytes` of constants, all of the same value, and one byte of code for a target.
+pub(crate) fn bundle(target: &str, bytes: usize, value: u8) -> Arc<Bundle> {
+    let buffer = |name: &str, kind, elements: usize| BufferSpec {
+        name: name.into(),
+        kind,
+        dtype: DType::U8,
+        shape: vec![Expr::Const(elements as i64)],
+        weights_offset: (kind == BufferKind::Const).then_some(0),
+    };
+    let mut buffers = vec![buffer("in", BufferKind::Input, 16), buffer("out", BufferKind::Output, 16)];
+    let contents = vec![value; bytes];
+    let mut weights = Vec::new();
+    if bytes > 0 {
+        buffers.push(buffer("c", BufferKind::Const, bytes));
+        weights.push((0, &contents[..]));
+    }
+    let copy = Node {
+        name: "copy".into(),
+        kind: NodeKind::copy(BufferId(0), BufferId(1), Expr::Const(16)),
+        reads: vec![BufferId(0)],
+        writes: vec![BufferId(1)],
+        after: vec![],
+    };
+    let plan = MemoryPlan { restore_points: vec![NodeId(0)], ..MemoryPlan::default() };
+    let graph = KernelGraph {
+        format: FORMAT_VERSION,
+        name: "f".into(),
+        buffers,
+        nodes: vec![copy],
+        plan,
+        ..KernelGraph::default()
+    };
+    let image = TargetImage { name: target.into(), launches: vec![None], ..TargetImage::default() };
+    let targets = vec![TargetContents { image, code: vec![0], ptx: None, source: None }];
+    let file = tempfile::NamedTempFile::new().unwrap();
+    write_bundle(file.path(), &BundleContents { producer: "test".into(), graph: &graph, weights, targets }).unwrap();
+    Bundle::open(file.path()).unwrap()
+}
+
+pub(crate) fn options(name: &str) -> FunctionOptions {
+    FunctionOptions {
+        key: FunctionKey::local(name),
+        class: Default::default(),
+        queue_capacity: None,
+        lane: Default::default(),
+    }
+}
+
+/// Loads a function and returns its first device.
+pub(crate) fn load(
+    fleet: &FleetHandle,
+    name: &str,
+    bundle: &Arc<Bundle>,
+    device: Option<&str>,
+) -> Result<u16, EngineError> {
+    fleet.load(bundle.clone(), options(name), device).map(|placed| placed.devices[0].0)
+}
+
+pub(crate) fn chain(functions: &[&str]) -> ChainRequest {
+    let stage = |name: &&str| StageRequest { function: FunctionKey::local(*name), inputs: vec![], outputs: None };
+    ChainRequest {
+        stages: functions.iter().map(stage).collect(),
+        class: None,
+        priority: 0,
+        deadline: None,
+        times_launches: false,
+    }
+}
+
+pub(crate) fn ignore() -> Reply {
+    Box::new(|_| {})
+}

@@ -285,3 +285,103 @@ fn a_permanently_lost_gpu_does_not_affect_the_other() -> Result<()> {
     ensure!(metric(&daemon, "atoll_device_lost{device=\"cuda:0\"}")? == 0.0);
     Ok(())
 }
+
+/// Calls a model from several threads until `harm` is done. Returns the number of calls; all have to
+/// succeed.
+fn call_during(daemon: &Daemon, model: &str, harm: impl FnOnce() -> Result<()>) -> Result<u32> {
+    let over = AtomicBool::new(false);
+    let load = || -> Result<u32> {
+        let mut calls = 0;
+        while !over.load(Relaxed) {
+            let (status, body) = ask_faulty(daemon, model, HARMLESS)?;
+            ensure!(status == 200, "call {calls}: {status}: {body}");
+            calls += 1;
+        }
+        Ok(calls)
+    };
+    std::thread::scope(|scope| {
+        let loads: Vec<_> = (0..6).map(|_| scope.spawn(load)).collect();
+        let harmed = harm();
+        over.store(true, Relaxed);
+        let calls = loads.into_iter().map(|load| load.join().expect("no panic")).sum::<Result<u32>>();
+        harmed.and(calls)
+    })
+}
+
+#[test]
+fn requests_of_a_lost_gpu_go_to_the_other() -> Result<()> {
+    const TRAP: u32 = 4;
+    let folder = tempfile::tempdir()?;
+    let repository = two_gpus(folder.path())?;
+    let devices = ["--device", "cuda:0", "--device", "cuda:1", "--isolation", "none"];
+    let daemon = Daemon::start_in(&repository, folder.path(), &devices, &stand_in_options(folder.path(), "devices=2"))?;
+    let placed = |device: &str| metric(&daemon, &format!("atoll_device_placed_total{{device=\"{device}\"}}"));
+    let mut before = 0.0;
+    // `first` is on both devices, `second` on one.
+    let calls = call_during(&daemon, "first", || {
+        wait_until("both are used", || Ok(placed("cuda:0")? > 20.0 && placed("cuda:1")? > 20.0))?;
+        let (status, body) = ask_faulty(&daemon, "second", TRAP)?;
+        ensure!(status == 500, "{status}: {body}");
+        before = placed("cuda:0")?;
+        wait_until("the other goes on", || Ok(placed("cuda:0")? > before + 20.0))
+    })?;
+    ensure!(calls > 60, "only {calls} calls");
+    ensure!(metric(&daemon, "atoll_device_lost{device=\"cuda:1\"}")? == 1.0);
+    ensure!(metric(&daemon, "atoll_pool_waiting")? == 0.0, "nothing is left in the queue");
+    let succeeded = |device: &str| {
+        metric(&daemon, &format!("nv_inference_request_success{{model=\"first\",version=\"1\",device=\"{device}\"}}"))
+    };
+    let answered = succeeded("cuda:0")? + succeeded("cuda:1")?;
+    ensure!(answered >= f64::from(calls), "{calls} calls, {answered} invocations");
+    Ok(())
+}
+
+/// `atoll device COMMAND` for a daemon.
+fn device(setup: &Setup, arguments: &[&str]) -> Result<String> {
+    let output = Command::new(atoll())
+        .arg("device")
+        .args(arguments)
+        .arg("--control-socket")
+        .arg(setup.path("atoll.sock"))
+        .output()?;
+    ensure!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+#[test]
+fn a_function_without_a_device_is_on_all_and_a_drained_device_gets_nothing() -> Result<()> {
+    let options = two_hosts()?;
+    let setup = Setup::start(&options.each_ref().map(String::as_str), "")?;
+    let mut client = setup.client()?;
+    let how = Deploy { name: Some("everywhere".into()), ..Deploy::default() };
+    let deployed = client.deploy(&setup.path("affine.kg"), &how)?;
+    ensure!(deployed.devices.len() == 2, "{deployed:?}");
+    let placed = || -> Result<[f64; 2]> {
+        let of = |device: &str| metric(&setup.daemon, &format!("atoll_device_placed_total{{device=\"{device}\"}}"));
+        Ok([of("host:0")?, of("host:1")?])
+    };
+    let calls = |count: u32| -> Result<()> {
+        std::thread::scope(|scope| {
+            let call = |seed| call(&mut setup.client()?, "everywhere", seed as f32)?.map_err(anyhow::Error::from);
+            let calls: Vec<_> = (0..4).map(|_| scope.spawn(move || (0..count).try_for_each(call))).collect();
+            calls.into_iter().try_for_each(|calls| calls.join().expect("no panic"))
+        })
+    };
+    calls(20)?;
+    let used = placed()?;
+    ensure!(used[0] + used[1] == 80.0 && used.iter().all(|&placed| placed > 0.0), "{used:?}");
+    device(&setup, &["drain", "host:1"])?;
+    let listed = device(&setup, &["ls"])?;
+    ensure!(listed.contains("placement policy cost") && listed.contains("drained"), "{listed}");
+    calls(5)?;
+    ensure!(placed()? == [used[0] + 20.0, used[1]], "{used:?}, then {:?}", placed()?);
+    device(&setup, &["resume", "host:1"])?;
+    let listed: serde_json::Value = serde_json::from_str(&device(&setup, &["ls", "--json"])?)?;
+    let states: Vec<_> = listed["devices"].as_array().into_iter().flatten().map(|device| &device["state"]).collect();
+    ensure!(states == ["ready", "ready"], "{listed}");
+    calls(20)?;
+    ensure!(placed()?[1] > used[1], "it gets requests again");
+    let unknown = client.drain("host:7", true).expect_err("there is no such device").to_string();
+    ensure!(unknown.contains("host:0, host:1"), "{unknown}");
+    Ok(())
+}

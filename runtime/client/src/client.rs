@@ -31,8 +31,8 @@ pub struct Deploy {
     pub class: Option<Class>,
     /// Whether only its tenant may call it.
     pub private: bool,
-    /// The device to load it on, as in `host:1`; `None` for the device that holds the fewest bytes
-    /// of functions.
+    /// The device to load it on, as in `host:1`; `None` if the daemon's placement policy
+    /// decides.
     pub device: Option<String>,
     /// The bundle's signature in the format of minisign, as `atoll sign` writes it.
     pub signature: Option<String>,

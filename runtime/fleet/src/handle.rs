@@ -193,7 +193,9 @@ impl FleetHandle {
             return Err(InvokeError::BadInput(self.scattered(request, &places)));
         }
         let device = self.usable(&common)?;
-        Ok(if first.is_pooled && rest.is_empty() { Route::Pool(first.id) } else { Route::Device(device) })
+        // The engine of a lost device says why it is lost.
+        let is_pooled = first.is_pooled && rest.is_empty() && self.member(device).is_some_and(|m| !m.is_lost());
+        Ok(if is_pooled { Route::Pool(first.id) } else { Route::Device(device) })
     }
 
     /// The first of these devices that takes requests; a lost one if there is no other, since its

@@ -4,6 +4,7 @@ use super::recorder::{DeviceRecorder, Recorder};
 use super::text::Samples;
 use crate::model::Model;
 use atoll_engine::{EngineStatistics, UsageRow};
+use atoll_fleet::{DeviceState, FleetStatus};
 use atoll_protocol::ModelState;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -17,6 +18,8 @@ pub(super) struct DeviceSnapshot<'a> {
     /// The models on it that accept requests.
     pub(super) models: Vec<Arc<Model>>,
     pub(super) recorder: &'a DeviceRecorder,
+    /// Its state in the pool.
+    pub(super) place: DeviceState,
 }
 
 /// State of the daemon at one moment.
@@ -26,6 +29,8 @@ pub(super) struct Snapshot<'a> {
     /// Total size of the daemon's copies of bundles.
     pub(super) copies_bytes: u64,
     pub(super) recorder: &'a Recorder,
+    /// The queue in front of the devices.
+    pub(super) fleet: &'a FleetStatus,
 }
 
 /// One row of the table.

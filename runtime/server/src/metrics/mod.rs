@@ -2,6 +2,7 @@
 //! format.
 
 mod metric;
+mod pool;
 mod recorder;
 mod table;
 mod text;
@@ -18,6 +19,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use metric::{DeviceSnapshot, Snapshot};
+use pool::POOL_METRICS;
 use std::sync::Arc;
 use table::METRICS;
 
@@ -38,6 +40,7 @@ async fn metrics(State(app): State<Arc<App>>) -> Response {
 
 fn render(app: &App) -> String {
     let models = app.models();
+    let fleet = app.engine.devices_state();
     let device = |(at, (name, mut engine)): (usize, (_, EngineStatistics))| {
         let id = DeviceId(at as u16);
         DeviceSnapshot {
@@ -46,6 +49,7 @@ fn render(app: &App) -> String {
             engine,
             models: models.iter().filter(|model| model.devices.contains(&id)).cloned().collect(),
             recorder: app.recorder.device(id),
+            place: fleet.devices.get(at).copied().unwrap_or_default(),
         }
     };
     let names = app.engine.devices().iter().map(String::as_str);
@@ -54,9 +58,10 @@ fn render(app: &App) -> String {
         states: app.repository.state_counts(),
         copies_bytes: app.repository.copies_bytes(),
         recorder: &app.recorder,
+        fleet: &fleet,
     };
     let mut text = String::new();
-    for metric in METRICS {
+    for metric in METRICS.iter().chain(POOL_METRICS) {
         metric.write(&snapshot, &mut text);
     }
     text

@@ -4,7 +4,7 @@
 //! ```toml
 //! class = "real-time"      # default "best-effort"
 //! queue_capacity = 64      # limit of queued requests
-//! device = "host:1"        # default: the device that holds the fewest bytes of functions
+//! device = "host:1"        # default: the placement policy decides
 //! state = "auto"           # pairs of state inputs and outputs, found by name, or as in "h=hn,c=cn"
 //! session_idle_ms = 60000  # how long an idle session is kept
 //!
@@ -34,7 +34,7 @@ pub(crate) struct Settings {
     pub(crate) class: Class,
     /// Limit of queued requests; `None` for the engine's default.
     pub(crate) queue_capacity: Option<NonZeroUsize>,
-    /// The device to load it on; `None` for the device that holds the fewest bytes of functions.
+    /// The device to load it on; `None` if the placement policy decides.
     pub(crate) device: Option<String>,
     /// Ranges of the model's symbolic sizes, for the compiler.
     #[serde(default)]

@@ -31,7 +31,7 @@ Examples:
 
 A repository contains NAME.kg, NAME.onnx (compiled at the first load, then cached) or NAME/1/model.onnx.
 NAME.toml has the settings of a model:  class = \"real-time\",  queue_capacity = 64 (per class),  device = \"host:1\"
-(default: the device that holds the fewest bytes of functions).";
+(default: --placement decides).";
 
 /// Serve the models of a folder over HTTP (KServe v2), with metrics for Prometheus
 #[derive(Debug, clap::Args)]

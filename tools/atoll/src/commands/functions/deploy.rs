@@ -41,8 +41,8 @@ pub(super) struct Args {
     #[arg(long)]
     private: bool,
 
-    /// Device to load it on, for example host:1 [default: the device that holds the fewest bytes of
-    /// functions]
+    /// Device to load it on, for example host:1 [default: the daemon's placement policy
+    /// decides]
     #[arg(long, value_name = "DEVICE")]
     device: Option<String>,
 

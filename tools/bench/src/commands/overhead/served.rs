@@ -5,7 +5,7 @@ use crate::credentials::CredentialArgs;
 use crate::invoker::{Invoker, Remote};
 use anyhow::{Context, Result};
 use atoll_engine::Engine;
-use atoll_fleet::FleetHandle;
+use atoll_fleet::{FleetHandle, Placing};
 use atoll_server::{Access, IdentityConfig, KeyFile, Keys, ServeError, Server, ServerConfig, TlsFiles};
 use rcgen::{CertificateParams, KeyPair};
 use std::path::Path;
@@ -47,7 +47,7 @@ impl Served {
             config.identity = IdentityConfig { keys: Some(keys), tls: Some(tls), ..IdentityConfig::own() };
             scheme = "https";
         }
-        let fleet = Arc::new(FleetHandle::new(vec![Box::new(engine.handle())]));
+        let fleet = Arc::new(FleetHandle::new(vec![Box::new(engine.handle())], Placing::Home)?);
         let server = runtime.block_on(Server::bind(config, fleet, None))?;
         let url = format!("{scheme}://{}", server.http_address()?);
         let (stop, stopped) = oneshot::channel::<()>();

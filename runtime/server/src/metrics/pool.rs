@@ -1,0 +1,22 @@
+//! Metrics of the pool of devices: which device each request was given to.
+
+use super::metric::{Kind, Metric, counter, gauge, of_daemon};
+
+/// The metrics of the pool. All are 0 if each function has one device.
+pub(super) const POOL_METRICS: &[Metric] = &[
+    of_daemon(Kind::Gauge, "atoll_pool_waiting", "Requests that wait for a device", |s, out| {
+        out.integer(&[], s.fleet.waiting);
+    }),
+    gauge("atoll_device_drained", "1 while the device gets no new requests", |s, out| {
+        out.integer(&[], u64::from(s.place.is_drained));
+    }),
+    gauge("atoll_device_in_flight", "Requests that the placement policy gave the device, unanswered", |s, out| {
+        out.integer(&[], s.place.in_flight);
+    }),
+    counter("atoll_device_placed_total", "Requests that the placement policy gave the device", |s, out| {
+        out.integer(&[], s.place.dispatched);
+    }),
+    counter("atoll_device_moved_total", "Requests that went to another device because this one was lost", |s, out| {
+        out.integer(&[], s.place.moved)
+    }),
+];

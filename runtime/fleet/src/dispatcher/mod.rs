@@ -184,13 +184,21 @@ impl Dispatcher {
 
     /// Runs a change of the state, and then, without the lock, the steps that follow from it.
     fn with<T>(&self, change: impl FnOnce(&mut State, Nanos, &mut Vec<Step>) -> T) -> T {
+        self.with_state(self.lock(), change)
+    }
+
+    fn with_state<T>(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        change: impl FnOnce(&mut State, Nanos, &mut Vec<Step>) -> T,
+    ) -> T {
         let mut steps = Vec::new();
         let answer = {
-            let mut state = self.lock();
             let now = self.0.now();
             self.0.note_losses(&mut state, now, &mut steps);
             let answer = change(&mut state, now, &mut steps);
             self.0.timer.set(state.pool.wakeup());
+            drop(state);
             answer
         };
         Steps::run(self, steps);
@@ -199,7 +207,12 @@ impl Dispatcher {
 
     /// The answer of an attempt.
     fn answered(&self, attempt: Attempt, answer: Answer) {
-        self.with(|state, now, steps| state.answered(now, attempt, answer, steps));
+        let mut state = self.lock();
+        // If the device is lost, this says why, unless the request can go to another one.
+        if let Err(error) = &answer {
+            state.requests.note_error(&attempt, error);
+        }
+        self.with_state(state, |state, now, steps| state.answered(now, attempt, answer, steps));
     }
 }
 
@@ -315,8 +328,8 @@ impl State {
                 steps.push(Step::Submit { attempt, request });
             }
             PoolAction::Reject { request, reason } => {
-                if let Some(reply) = self.requests.remove(request) {
-                    steps.push(Step::Reply { reply, answer: Err(refusal(reason)) });
+                if let Some((reply, error)) = self.requests.remove(request) {
+                    steps.push(Step::Reply { reply, answer: Err(error.unwrap_or_else(|| refusal(reason))) });
                 }
             }
             // Engines load and evict constants by their own policy (`atoll_core::memory`).
@@ -338,9 +351,9 @@ fn refusal(reason: RejectReason) -> InvokeError {
         RejectReason::FunctionRemoved => InvokeError::Unloaded,
         RejectReason::DeadlinePassed => InvokeError::DeadlineExceeded,
         RejectReason::QueueFull => InvokeError::QueueFull { capacity: WAITING_MAX },
-        RejectReason::NoDevice | RejectReason::TooLarge { .. } => InvokeError::Unavailable(reason.to_string()),
-        RejectReason::DeviceLost { .. } | RejectReason::TooManyAttempts { .. } => {
-            InvokeError::Device(reason.to_string())
-        }
+        RejectReason::NoDevice
+        | RejectReason::TooLarge { .. }
+        | RejectReason::DeviceLost { .. }
+        | RejectReason::TooManyAttempts { .. } => InvokeError::Device(reason.to_string()),
     }
 }

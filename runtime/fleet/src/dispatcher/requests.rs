@@ -2,7 +2,7 @@
 
 use atoll_core::placement::{FunctionId, RequestId};
 use atoll_core::{DeviceId, Nanos};
-use atoll_engine::{ChainRequest, InvocationId, Reply, StageInput};
+use atoll_engine::{ChainRequest, InvocationId, InvokeError, Reply, StageInput};
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -51,12 +51,20 @@ struct Entry {
     attempts: u32,
     place: Place,
     is_cancelled: bool,
+    /// What its last device said.
+    error: Option<InvokeError>,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Place {
     Waiting,
     OnDevice { attempt: Attempt, invocation: Option<InvocationId> },
+}
+
+impl Entry {
+    fn is_in(&self, attempt: &Attempt) -> bool {
+        matches!(self.place, Place::OnDevice { attempt: current, .. } if current == *attempt)
+    }
 }
 
 /// All unanswered requests.
@@ -88,17 +96,24 @@ impl Requests {
         let Waiting { function, request, reply, deadline } = waiting;
         self.count(function, 1);
         let (request, place) = (Some(request), Place::Waiting);
-        let entry = Entry { function, request, reply, deadline, attempts: 0, place, is_cancelled: false };
+        let entry = Entry { function, request, reply, deadline, attempts: 0, place, is_cancelled: false, error: None };
         self.entries.insert(id, entry);
     }
 
-    /// Removes a waiting request.
-    pub(super) fn remove(&mut self, id: RequestId) -> Option<Reply> {
+    /// Keeps the error of an attempt, in case the request gets no other.
+    pub(super) fn note_error(&mut self, attempt: &Attempt, error: &InvokeError) {
+        if let Some(entry) = self.entries.get_mut(&attempt.request).filter(|entry| entry.is_in(attempt)) {
+            entry.error = Some(error.clone());
+        }
+    }
+
+    /// Removes a waiting request. Returns its reply, and what its last device said.
+    pub(super) fn remove(&mut self, id: RequestId) -> Option<(Reply, Option<InvokeError>)> {
         let entry = self.entries.remove(&id)?;
         if matches!(entry.place, Place::Waiting) {
             self.count(entry.function, -1);
         }
-        Some(entry.reply)
+        Some((entry.reply, entry.error))
     }
 
     /// A waiting request goes to a device. Returns what its engine is to be given, with the time
@@ -132,8 +147,7 @@ impl Requests {
     /// Ends a request with the answer of an attempt. `None` if the request is not in this attempt
     /// any more.
     pub(super) fn finish(&mut self, attempt: &Attempt) -> Option<Reply> {
-        let place = self.entries.get(&attempt.request)?.place;
-        let is_current = matches!(place, Place::OnDevice { attempt: current, .. } if current == *attempt);
+        let is_current = self.entries.get(&attempt.request)?.is_in(attempt);
         is_current.then(|| self.entries.remove(&attempt.request)).flatten().map(|entry| entry.reply)
     }
 
@@ -141,7 +155,7 @@ impl Requests {
         let Some(entry) = self.entries.get_mut(&id) else { return Cancelled::Unknown };
         entry.is_cancelled = true;
         match entry.place {
-            Place::Waiting => self.remove(id).map_or(Cancelled::Unknown, Cancelled::Waiting),
+            Place::Waiting => self.remove(id).map_or(Cancelled::Unknown, |(reply, _)| Cancelled::Waiting(reply)),
             Place::OnDevice { invocation: None, .. } => Cancelled::Handing,
             Place::OnDevice { attempt, invocation: Some(invocation) } => {
                 Cancelled::InFlight { device: attempt.device, invocation }

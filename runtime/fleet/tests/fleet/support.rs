@@ -103,7 +103,9 @@ impl Member for FakeEngine {
     fn submit(&self, request: ChainRequest, reply: Reply) -> InvocationId {
         let id = InvocationId(self.notes.ids.fetch_add(1, SeqCst));
         self.notes.submitted.lock().unwrap().push(id);
-        if self.notes.refuses.load(SeqCst) {
+        if self.is_lost() {
+            reply(Err(InvokeError::Device("lost".into())));
+        } else if self.notes.refuses.load(SeqCst) {
             reply(Err(InvokeError::BadInput("refused".into())));
         } else {
             self.notes.held.lock().unwrap().push_back((request, reply));

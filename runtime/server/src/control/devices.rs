@@ -19,7 +19,7 @@ impl Control {
         let refuse = |denial: &_| self.app.refuse(denial, principal, Class::BestEffort);
         principal.may_operate().inspect_err(refuse).or_refuse()?;
         self.app.engine.set_drained(device, drained).map_err(|error| bad_request(error.to_string()))?;
-        tracing::info!(device, drained, "the device was {}", if drained { "drained" } else { "resumed" });
+        tracing::info!(device, "{}", if drained { "drained" } else { "resumed" });
         plain(Answer::Done)
     }
 }

@@ -24,22 +24,14 @@ impl Pool {
             self.policy.dispatched(now, &self.state, function, device);
             self.dispatch(request, device, actions);
         }
-        let first = actions.len();
-        self.policy.after(now, &self.state, actions);
-        for action in actions.split_off(first) {
-            match action {
-                PoolAction::Load { function, device } => self.load(function, device, actions),
-                other => actions.push(other),
+        while let Some(action) = self.policy.after(now, &self.state) {
+            if let PoolAction::Load { function, device } = action {
+                let known = self.state.function(function);
+                let active = self.state.classes.get(known.class).active.contains(device);
+                assert!(active && !known.resident.contains(device), "a policy loads onto active devices, once");
+                self.set_resident(device, function, true);
             }
-        }
-    }
-
-    fn load(&mut self, function: FunctionId, device: DeviceId, actions: &mut Vec<PoolAction>) {
-        let known = self.state.function(function);
-        let active = self.state.classes.get(known.class).active.contains(device);
-        if active && !known.resident.contains(device) {
-            self.set_resident(device, function, true);
-            actions.push(PoolAction::Load { function, device });
+            actions.push(action);
         }
     }
 

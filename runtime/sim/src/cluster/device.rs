@@ -16,9 +16,7 @@ pub(super) struct Device {
     real_time_free_at: u64,
     pub(super) running: Vec<Running>,
     /// Requests for whose constants there is no room until another one ends.
-    blocked: VecDeque<(usize, u64)>,
-    /// Grows when the ends of running requests change, so that old events are recognized.
-    pub(super) version: u64,
+    blocked: VecDeque<usize>,
 }
 
 /// A request on a device.
@@ -55,7 +53,6 @@ impl Device {
             real_time_free_at: 0,
             running: Vec::new(),
             blocked: VecDeque::new(),
-            version: 0,
         }
     }
 
@@ -114,7 +111,7 @@ impl Device {
         let cold = !self.residency.contains(item(index));
         let accepted = if cold { self.load(now, index, function) } else { Some(Accepted::default()) };
         let Some(accepted) = accepted else {
-            self.blocked.push_back((request, now));
+            self.blocked.push_front(request);
             return None;
         };
         self.residency.used(Nanos(now), item(index));
@@ -137,15 +134,10 @@ impl Device {
 
     /// Best-effort requests lose the time that a real-time request takes.
     fn preempt(&mut self, service: u64) {
-        let mut preempted = false;
         for running in self.running.iter_mut().filter(|running| !running.real_time) {
             running.end_ns += service;
-            preempted = true;
         }
-        if preempted {
-            self.best_effort_free_at += service;
-            self.version += 1;
-        }
+        self.best_effort_free_at += service;
     }
 
     /// A request ended.
@@ -159,6 +151,6 @@ impl Device {
 
     /// A request that waited for memory.
     pub(super) fn unblock(&mut self) -> Option<usize> {
-        self.blocked.pop_front().map(|(request, _)| request)
+        self.blocked.pop_front()
     }
 }

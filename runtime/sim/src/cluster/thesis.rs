@@ -5,7 +5,7 @@
 //! one 2, a cold BERT 18. The text of the chapter says otherwise (5 + 5 and 10 + 20); those times
 //! are the preset `prose`.
 
-use super::{Arrival, Cluster, ClusterDevice, ClusterFunction};
+use super::{Arrival, Cluster, ClusterDevice, ClusterFunction, ClusterReport};
 use atoll_core::placement::{DeviceKind, GroupId, PlacementEntry, PoolConfig, Steal, StealMeasure, Suits, Visibility};
 use atoll_core::residency::{RESIDENCY_POLICY_DEFAULT, residency_policy_by_name};
 use atoll_core::rng::Rng;
@@ -81,6 +81,32 @@ pub fn example(policy: &'static PlacementEntry, costs: Costs) -> Cluster {
     cluster.pool.options.visibility = Visibility::Preloaded;
     cluster.pool.options.seed = MLFQS_SEED;
     cluster
+}
+
+/// A run as the thesis prints it, with times in steps.
+pub fn printed(cluster: &Cluster, report: &ClusterReport) -> String {
+    let steps = |ns: f64| ns / STEP_NS as f64;
+    let model = |function: usize| format!("ModelType.{}", cluster.functions[function].name);
+    let mut text = String::new();
+    for scheduled in &report.schedule {
+        text += &format!(
+            "Request(arrival_time={}, model_type={}) is being scheduled at timestep {} on resource GPU{}\n",
+            scheduled.arrival.at_ns / STEP_NS,
+            model(scheduled.arrival.function),
+            scheduled.start_ns / STEP_NS,
+            scheduled.device + 1
+        );
+    }
+    let hits = report.schedule.len() - report.cold;
+    text += &format!("Total time taken is: {}\n", report.total_ns / STEP_NS);
+    text += &format!("Total cold starts is: {}\nTotal cache hits is: {hits}\n", report.cold);
+    text += &format!("Cache hit percentage is: {:?}\n", hits as f64 / report.schedule.len() as f64);
+    text += &format!("Average time waiting is: {:?}\n", steps(report.waits.mean_wait_ns));
+    for (index, function) in report.functions.iter().enumerate() {
+        text += &format!("Client(name=Client{}, model_type={}):\n", index + 1, model(index));
+        text += &format!("Average time on queue is {:?}\n", steps(function.waits.mean_wait_ns));
+    }
+    text
 }
 
 /// Poisson arrivals in steps: client `i` has the seed `seed + i` and `rate` requests per step, until

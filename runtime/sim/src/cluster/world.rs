@@ -6,7 +6,7 @@ use super::{Cluster, ClusterFault, FaultKind};
 use atoll_core::placement::{
     DeviceSpec, Expected, FunctionId, FunctionSpec, Pool, PoolAction, PoolEvent, RequestEnd, RequestId, RequestSpec,
 };
-use atoll_core::{DeviceId, Nanos};
+use atoll_core::{Class, DeviceId, Nanos};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -26,10 +26,9 @@ pub fn simulate_cluster(cluster: &Cluster) -> ClusterReport {
 /// Events of devices. Of events at one time, ends come before loads.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum DeviceEvent {
-    /// The end of a request, if nothing changed since that version of the device.
+    /// The end of a request, unless it was put off.
     End {
         request: usize,
-        version: u64,
     },
     Loaded {
         function: usize,
@@ -53,6 +52,8 @@ struct World<'a> {
     /// Requests that are neither answered nor rejected.
     open: usize,
     actions: Vec<PoolAction>,
+    /// Whether the pool was told something since its last decision.
+    noted: bool,
     report: ClusterReport,
 }
 
@@ -73,6 +74,7 @@ impl<'a> World<'a> {
             attempts: vec![0; cluster.arrivals.len()],
             open: cluster.arrivals.len(),
             actions: Vec::new(),
+            noted: false,
             report: ClusterReport {
                 waits: Waits::default(),
                 functions: Vec::new(),
@@ -115,6 +117,7 @@ impl<'a> World<'a> {
     }
 
     fn note(&mut self, now: u64, event: PoolEvent) {
+        self.noted = true;
         self.pool.note(Nanos(now), event, &mut self.actions);
     }
 
@@ -172,8 +175,12 @@ impl<'a> World<'a> {
             self.note(now, PoolEvent::Arrived { request: RequestId(request as u64), spec });
         }
         self.note(now, PoolEvent::Tick);
-        self.pool.decide(Nanos(now), &mut self.actions);
-        self.act(now);
+        // What devices report at once may lead to more decisions.
+        self.noted = true;
+        while std::mem::take(&mut self.noted) {
+            self.pool.decide(Nanos(now), &mut self.actions);
+            self.act(now);
+        }
     }
 
     /// Executes the pool's actions, and what follows from them at once.
@@ -214,12 +221,12 @@ impl<'a> World<'a> {
         let function = self.cluster.arrivals[request].function;
         let spec = &self.cluster.functions[function];
         let state = self.devices[device].as_mut().expect("the pool dispatches to devices that are there");
-        let version = state.version;
-        let Some(accepted) = state.accept(now, request, function, spec) else { return false };
         let life = self.lives[device];
-        let first = if state.version == version { state.running.len() - 1 } else { 0 };
+        let Some(accepted) = state.accept(now, request, function, spec) else { return false };
+        // A real-time request puts off the ends of all others.
+        let first = if spec.class == Class::RealTime { 0 } else { state.running.len() - 1 };
         for running in &state.running[first..] {
-            let event = DeviceEvent::End { request: running.request, version: state.version };
+            let event = DeviceEvent::End { request: running.request };
             self.events.push(Reverse((running.end_ns, event, device, life)));
         }
         if state.running.last().is_some_and(|running| running.cold) {
@@ -260,13 +267,11 @@ impl<'a> World<'a> {
                 state.loaded(function);
                 let (device, function) = (DeviceId(device as u16), FunctionId(function as u32));
                 self.note(now, PoolEvent::Resident { device, function });
+                self.unblock(now, usize::from(device.0));
             }
-            DeviceEvent::End { request, version } => {
-                let due = |running: &super::device::Running| running.request == request && running.end_ns == now;
-                if version != state.version && !state.running.iter().any(due) {
-                    return;
-                }
-                if state.running.iter().any(due) {
+            DeviceEvent::End { request } => {
+                // An end that was put off by a preemption is ignored.
+                if state.running.iter().any(|running| running.request == request && running.end_ns == now) {
                     self.end(now, request, device);
                 }
             }
@@ -279,15 +284,21 @@ impl<'a> World<'a> {
         let state = self.devices[device].as_mut().expect("it ran there");
         let running = state.end(now, request);
         let service = Nanos(state.service_ns(function));
-        let unblocked = state.unblock();
         self.open -= 1;
         let start_ns = self.starts[request];
         self.report.schedule.push(Scheduled { start_ns, arrival, device, cold: running.cold, end_ns: now });
         let end = RequestEnd::Done { service, loaded: running.cold.then_some(Nanos(function.reload_ns)) };
         let (request, id) = (RequestId(request as u64), DeviceId(device as u16));
         self.note(now, PoolEvent::Finished { request, device: id, end });
-        if let Some(request) = unblocked {
-            self.run(now, request, device);
+        self.unblock(now, device);
+    }
+
+    /// Starts the requests that wait on a device for memory, as far as there is room.
+    fn unblock(&mut self, now: u64, device: usize) {
+        while let Some(request) = self.devices[device].as_mut().and_then(Device::unblock) {
+            if !self.run(now, request, device) {
+                break;
+            }
         }
     }
 

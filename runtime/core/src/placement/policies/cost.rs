@@ -16,7 +16,7 @@ use crate::ids::{DeviceId, Nanos};
 use crate::placement::classes::ClassId;
 use crate::placement::config::PoolOptions;
 use crate::placement::device_set::DeviceSet;
-use crate::placement::state::{Function, State};
+use crate::placement::state::{Device, Function, State};
 use crate::placement::{FunctionId, PoolAction, RequestId};
 
 /// Devices or functions that one decision looks at. Beyond it, the best of the first ones is taken,
@@ -36,6 +36,8 @@ pub(super) struct Cost {
     grown: Vec<FunctionId>,
     /// Functions that were dispatched to a device that did not hold them.
     cold: Vec<(FunctionId, DeviceId)>,
+    /// Functions to unload for them.
+    unloads: Vec<PoolAction>,
 }
 
 impl Cost {
@@ -46,6 +48,7 @@ impl Cost {
             free: DeviceSet::default(),
             grown: Vec::new(),
             cold: Vec::new(),
+            unloads: Vec::new(),
         }
     }
 
@@ -128,33 +131,36 @@ impl Cost {
         Cost::is_worth_loading(now, state, function, device).then_some(device)
     }
 
-    /// Loads a function that keeps its devices busy for longer than a load takes onto one more
-    /// device with room, while that device still runs something else.
+    /// Loads a function with waiting requests onto one more device with room, while that device may
+    /// still run something else. The last half of a device's memory is for functions that keep their
+    /// devices busy for longer than a load takes.
     fn replicate(now: Nanos, state: &State, id: FunctionId) -> Option<PoolAction> {
         let function = state.functions.get(&id)?;
         let class = state.classes.get(function.class);
         let holders = function.resident.both(&class.active).count() as u64;
-        if holders == 0 || holders == class.active.len() as u64 {
+        if function.waiting.is_empty() || holders == 0 || holders == class.active.len() as u64 {
             return None;
         }
         let work = function.waiting.len() as u64 * shortest_service(state, id);
+        let reload = function.times.shortest_reload().unwrap_or_default().0;
+        let limit = |member: &Device| match work / holders > reload {
+            true => member.spec.memory_bytes,
+            false => member.spec.memory_bytes / 2,
+        };
         let fits = |device: &DeviceId| {
             let member = state.member(*device);
             !function.resident.contains(*device)
-                && member.resident_bytes.saturating_add(function.constant_bytes) <= member.spec.memory_bytes
+                && member.resident_bytes.saturating_add(function.constant_bytes) <= limit(member)
         };
-        let reload = function.times.shortest_reload().unwrap_or_default().0;
-        if work / holders <= reload {
-            return None;
-        }
         let devices = class.active.iter().take(LOOKED_AT).filter(fits);
         let device = devices.min_by_key(|device| (state.member(*device).busy_until.max(now), *device))?;
         Some(PoolAction::Load { function: id, device })
     }
 
     /// Unloads functions that other devices hold too from a device that has too much.
-    fn make_room(state: &State, device: DeviceId, keep: FunctionId, actions: &mut Vec<PoolAction>) {
-        let Some(member) = state.device(device) else { return };
+    fn make_room(state: &State, device: DeviceId, keep: FunctionId) -> Vec<PoolAction> {
+        let mut actions = Vec::new();
+        let Some(member) = state.device(device) else { return actions };
         let mut excess = member.resident_bytes.saturating_sub(member.spec.memory_bytes);
         let replicated = |id: &FunctionId| {
             let function = state.function(*id);
@@ -167,6 +173,7 @@ impl Cost {
             excess = excess.saturating_sub(state.function(id).constant_bytes);
             actions.push(PoolAction::Unload { function: id, device });
         }
+        actions
     }
 }
 
@@ -207,12 +214,18 @@ impl Policy for Cost {
         }
     }
 
-    fn after(&mut self, now: Nanos, state: &State, actions: &mut Vec<PoolAction>) {
-        for (function, device) in std::mem::take(&mut self.cold) {
-            Cost::make_room(state, device, function, actions);
+    fn after(&mut self, now: Nanos, state: &State) -> Option<PoolAction> {
+        while let Some((function, device)) = self.cold.pop() {
+            self.unloads.extend(Cost::make_room(state, device, function));
         }
-        for function in std::mem::take(&mut self.grown) {
-            actions.extend(Cost::replicate(now, state, function));
+        if let Some(action) = self.unloads.pop() {
+            return Some(action);
         }
+        while let Some(function) = self.grown.pop() {
+            if let Some(action) = Cost::replicate(now, state, function) {
+                return Some(action);
+            }
+        }
+        None
     }
 }

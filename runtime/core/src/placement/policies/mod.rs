@@ -45,9 +45,11 @@ pub(super) trait Policy: Send {
     /// Its decision was carried out.
     fn dispatched(&mut self, _now: Nanos, _state: &State, _function: FunctionId, _device: DeviceId) {}
 
-    /// Called once after the dispatches of a moment: functions to load or unload. The pool checks
-    /// them and drops what is not possible.
-    fn after(&mut self, _now: Nanos, _state: &State, _actions: &mut Vec<PoolAction>) {}
+    /// Called after the dispatches of a moment until it returns `None`: a function to load onto a
+    /// device with room for it, or to unload. The pool carries out each before it asks for the next.
+    fn after(&mut self, _now: Nanos, _state: &State) -> Option<PoolAction> {
+        None
+    }
 }
 
 /// One row of the policy table.

@@ -1,6 +1,6 @@
 //! The printed traces of §6.1, and Poisson runs.
 
-use super::super::{ClusterReport, simulate_cluster};
+use super::super::simulate_cluster;
 use super::*;
 use atoll_core::placement::placement_by_name;
 
@@ -37,6 +37,27 @@ fn the_printed_traces_come_out_line_by_line() {
         let waits: Vec<f64> = report.functions.iter().map(|f| steps(f.waits.mean_wait_ns)).collect();
         assert_eq!(waits, [resnet, bert], "{policy}");
     }
+}
+
+#[test]
+fn a_run_is_printed_as_the_thesis_prints_it() {
+    let cluster = example(placement_by_name("round-robin").unwrap(), COSTS[0]);
+    let expected = "\
+Request(arrival_time=0, model_type=ModelType.RESNET) is being scheduled at timestep 0 on resource GPU1
+Request(arrival_time=1, model_type=ModelType.BERT) is being scheduled at timestep 1 on resource GPU2
+Request(arrival_time=2, model_type=ModelType.RESNET) is being scheduled at timestep 6 on resource GPU1
+Request(arrival_time=3, model_type=ModelType.RESNET) is being scheduled at timestep 19 on resource GPU2
+Total time taken is: 25
+Total cold starts is: 3
+Total cache hits is: 1
+Cache hit percentage is: 0.25
+Average time waiting is: 5.0
+Client(name=Client1, model_type=ModelType.RESNET):
+Average time on queue is 6.666666666666667
+Client(name=Client2, model_type=ModelType.BERT):
+Average time on queue is 0.0
+";
+    assert_eq!(printed(&cluster, &simulate_cluster(&cluster)), expected);
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //!   profile, all other times from named [`Costs`].
 //! - [`simulate`] runs the clients of a [`Workload`] against the scheduler and returns a
 //!   [`Report`]; [`watch`] returns which compute units were in use when.
+//! - [`cluster`] simulates a pool of many devices, request by request.
 //! - [`Model`] reads kernel profiles, among them REEF's published ones.
 //!
 //! Not here: a simulation of memory, of the engine's threads, or of what kernels compute. Policies
@@ -19,6 +20,7 @@
 //! Start with `world.rs` (the main loop), then `device.rs`.
 
 mod arrivals;
+pub mod cluster;
 mod device;
 mod disb;
 mod error;

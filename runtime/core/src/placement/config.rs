@@ -1,12 +1,13 @@
 //! Options of a pool.
 
+use super::PlacementEntry;
 use crate::ids::Nanos;
 
 /// Configuration of a [`Pool`](super::Pool).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct PoolConfig {
-    /// The policy, by its name in the policy table.
-    pub policy: &'static str,
+    /// The policy.
+    pub policy: &'static PlacementEntry,
     /// Requests that may wait at a time; more are rejected.
     pub waiting_max: usize,
     /// How often a request is dispatched before a failure of its device is final.
@@ -15,9 +16,10 @@ pub struct PoolConfig {
     pub options: PoolOptions,
 }
 
-impl Default for PoolConfig {
-    fn default() -> PoolConfig {
-        PoolConfig { policy: "cost", waiting_max: 1 << 20, attempts_max: 3, options: PoolOptions::default() }
+impl PoolConfig {
+    /// A policy with the default options.
+    pub fn new(policy: &'static PlacementEntry) -> PoolConfig {
+        PoolConfig { policy, waiting_max: 1 << 20, attempts_max: 3, options: PoolOptions::default() }
     }
 }
 
@@ -89,12 +91,12 @@ pub enum StealMeasure {
     Rate,
 }
 
-/// How `cost` weighs waiting: in every `1/share` of time that a request waits, it becomes more urgent
-/// by one unit of expected cost. A request is overtaken only by requests that arrive within the
-/// difference of their costs times `per_mille⁻¹ × 1000`.
+/// How much waiting counts for `cost`: a request becomes more urgent while it waits. A request with a
+/// cost of `c` is overtaken by cheaper ones only if they arrive within `c × 1000 / per_mille` after
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ageing {
-    /// Thousandths of a nanosecond of cost per nanosecond of waiting. At least 1.
+    /// Thousandths of a nanosecond of cost for each nanosecond of waiting. 0 counts as 1.
     pub per_mille: u32,
 }
 

@@ -42,6 +42,16 @@ pub enum Suits {
     Only(Vec<DeviceId>),
 }
 
+impl Suits {
+    /// Whether a device can run the function, as far as this tells.
+    pub fn contains(&self, device: DeviceId) -> bool {
+        match self {
+            Suits::All => true,
+            Suits::Only(devices) => devices.contains(&device),
+        }
+    }
+}
+
 /// Times of a function on one kind of device, as far as they are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Expected {
@@ -129,7 +139,7 @@ pub enum PoolEvent {
         /// The device.
         device: DeviceId,
     },
-    /// A function is deployed. Its id must not be in the pool.
+    /// A function is deployed. Its id must never have been in the pool.
     FunctionAdded {
         /// The function.
         function: FunctionId,

@@ -20,10 +20,18 @@
 //! - A device that is draining or lost gets no requests and no loads.
 //! - A function runs only on devices that suit it; a pinned function only on its device.
 
+mod classes;
 mod config;
+mod decide;
+mod device_set;
 mod emptiest;
+mod estimate;
 mod event;
+mod policies;
 mod pool;
+mod state;
+#[cfg(test)]
+mod tests;
 
 pub use config::{Ageing, BucketWeights, PoolConfig, PoolOptions, Steal, StealMeasure, Visibility};
 pub use emptiest::{Candidate, emptiest};
@@ -31,4 +39,5 @@ pub use event::{
     DeviceKind, DeviceSpec, Expected, FunctionId, FunctionSpec, GroupId, PoolAction, PoolEvent, RejectReason,
     RequestEnd, RequestId, RequestSpec, Suits,
 };
+pub use policies::{PLACEMENT_DEFAULT, PLACEMENTS, PlacementEntry, placement_by_name};
 pub use pool::Pool;

@@ -4,6 +4,7 @@
 mod assembled;
 #[cfg(feature = "native")]
 mod branches;
+mod cluster;
 #[cfg(feature = "native")]
 mod coldstart;
 mod disb;
@@ -61,7 +62,8 @@ Examples:
   atoll bench coldstart
   atoll bench parts --model densenet201.kg --beside resnet152.kg --device cuda:0
   atoll bench dkp --device cuda:0
-  atoll bench disb --device sim:mi50 --profiles reef-mi50";
+  atoll bench disb --device sim:mi50 --profiles reef-mi50
+  atoll bench cluster --thesis";
 
 /// Run benchmarks
 ///
@@ -70,7 +72,7 @@ Examples:
 /// of daemon and engine (overhead, engine), cold starts (coldstart). Speed: kernels and models
 /// beside their peers (kernel, models), cost of passes and dkp modules (transform, assembled, dkp).
 /// Policies: residency on recorded mixes (residency), many functions on one device (functions),
-/// scheduling on real and simulated devices (disb).
+/// scheduling on real and simulated devices (disb), placement on simulated clusters (cluster).
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub struct Args {
@@ -87,6 +89,7 @@ enum Bench {
     Assembled(assembled::Args),
     #[cfg(feature = "native")]
     Branches(branches::Args),
+    Cluster(cluster::Args),
     #[cfg(feature = "native")]
     Coldstart(coldstart::Args),
     Disb(disb::Args),
@@ -128,6 +131,7 @@ pub fn run(args: &Args) -> Result<()> {
         Bench::Assembled(args) => assembled::run(args),
         #[cfg(feature = "native")]
         Bench::Branches(args) => branches::run(args),
+        Bench::Cluster(args) => cluster::run(args),
         #[cfg(feature = "native")]
         Bench::Coldstart(args) => coldstart::run(args),
         Bench::Disb(args) => disb::run(args),

@@ -1,0 +1,92 @@
+//! Dispatches: real-time requests at once, the others as the policy says.
+
+use super::pool::Pool;
+use super::state::{Place, State};
+use super::{FunctionId, PoolAction, RequestId};
+use crate::ids::{Class, DeviceId, Nanos};
+
+/// Devices that are compared for a real-time request, of those that hold its function and of those
+/// that do not. Pools of this size are searched exhaustively.
+const COMPARED: usize = 64;
+
+impl Pool {
+    /// Places waiting requests, and asks for loads.
+    pub fn decide(&mut self, now: Nanos, actions: &mut Vec<PoolAction>) {
+        assert!(now >= self.now, "time does not go back: {} ns after {} ns", now.0, self.now.0);
+        self.now = now;
+        self.dispatch_urgent(actions);
+        self.policy.before(now, &self.state, actions);
+        while let Some((request, device)) = self.policy.next(now, &self.state) {
+            let request_state = &self.state.requests[&request];
+            assert!(request_state.order.0 <= now, "a policy dispatches nothing before its arrival");
+            let function = request_state.spec.function;
+            assert!(self.state.free(function).contains(device), "a policy picks a suitable device with a free slot");
+            self.policy.dispatched(now, &self.state, function, device);
+            self.dispatch(request, device, actions);
+        }
+        while let Some(action) = self.policy.after(now, &self.state) {
+            if let PoolAction::Load { function, device } = action {
+                let known = self.state.function(function);
+                let active = self.state.classes.get(known.class).active.contains(device);
+                assert!(active && !known.resident.contains(device), "a policy loads onto active devices, once");
+                self.set_resident(device, function, true);
+            }
+            actions.push(action);
+        }
+    }
+
+    fn dispatch_urgent(&mut self, actions: &mut Vec<PoolAction>) {
+        for request in std::mem::take(&mut self.urgent) {
+            let state = self.state.requests.get(&request).filter(|request| request.place == Place::Waiting);
+            let Some(function) = state.map(|state| state.spec.function) else { continue };
+            match fastest(self.now, &self.state, function) {
+                Some(device) => self.dispatch(request, device, actions),
+                None => self.parked.push(request),
+            }
+        }
+    }
+
+    fn dispatch(&mut self, id: RequestId, device_id: DeviceId, actions: &mut Vec<PoolAction>) {
+        self.withdraw(id);
+        let request = self.state.requests.get_mut(&id).expect("only requests of the pool are dispatched");
+        assert_eq!(request.place, Place::Waiting, "a request is on one device at a time");
+        request.place = Place::InFlight(device_id);
+        request.attempts += 1;
+        let spec = request.spec;
+        let function = self.state.function(spec.function);
+        let expected =
+            self.state.service(function, self.state.member(device_id)) + self.state.reload(function, device_id);
+        let now = self.now;
+        let device = self.state.device_mut(device_id).expect("a device of the class is in the pool");
+        device.in_flight.push(id);
+        let until = if spec.class == Class::RealTime { &mut device.urgent_until } else { &mut device.busy_until };
+        *until = Nanos((*until).max(now).0.saturating_add(expected));
+        if spec.class == Class::BestEffort {
+            device.taken += 1;
+            let function = self.state.functions.get_mut(&spec.function).expect("looked up above");
+            function.in_flight += 1;
+            self.state.groups.get_mut(&function.group).expect("a function has a group").in_flight += 1;
+            self.state.cursor = u32::from(device_id.0) + 1;
+        }
+        self.set_resident(device_id, spec.function, true);
+        self.refresh(device_id);
+        actions.push(PoolAction::Dispatch { request: id, device: device_id });
+    }
+}
+
+/// Where a real-time request finishes first, as far as its device's other real-time requests, its
+/// reload and service times tell; best-effort requests are preempted. Of equal devices, the one with
+/// the fewest requests.
+fn fastest(now: Nanos, state: &State, id: FunctionId) -> Option<DeviceId> {
+    let function = state.function(id);
+    let active = &state.classes.get(function.class).active;
+    let rotating =
+        std::iter::successors(active.first_from(state.cursor), |device| active.first_from(u32::from(device.0) + 1));
+    let candidates = function.resident.both(active).take(COMPARED).chain(rotating.take(COMPARED.min(active.len())));
+    candidates.min_by_key(|device| {
+        let member = state.member(*device);
+        let wait = member.urgent_until.0.saturating_sub(now.0);
+        let time = wait.saturating_add(state.reload(function, *device)).saturating_add(state.service(function, member));
+        (time, member.in_flight.len(), *device)
+    })
+}

@@ -1,0 +1,231 @@
+//! Placement by expected cost.
+//!
+//! The cost of a request on a device is its expected service time there, plus its share of the time
+//! to load its function if the device does not hold it. Requests with a low cost come first, as in
+//! SRTF; waiting counts against the cost ([`Ageing`](super::super::Ageing)), so that nothing starves:
+//! the key `service + arrival × ageing` of a request does not change while it waits.
+//!
+//! A function that is loaded somewhere waits for that device unless a load elsewhere is expected to
+//! finish earlier, the requests of the function would keep its devices busy for longer than a load
+//! takes, or its first request has already waited as long as a load takes (the ski-rental rule).
+
+use super::Policy;
+use super::heads::{Heads, head_of};
+use super::srtf::shortest_service;
+use crate::ids::{DeviceId, Nanos};
+use crate::placement::classes::ClassId;
+use crate::placement::config::PoolOptions;
+use crate::placement::device_set::DeviceSet;
+use crate::placement::state::{Device, Function, State};
+use crate::placement::{FunctionId, PoolAction, RequestId};
+
+/// Devices or functions that one decision looks at. Beyond it, the best of the first ones is taken,
+/// so that a decision takes bounded time.
+const LOOKED_AT: usize = 64;
+/// Functions that are unloaded for one that does not fit.
+const UNLOADS_MAX: usize = 4;
+
+/// The policy `cost`; see the module's description.
+pub(super) struct Cost {
+    ageing: u64,
+    /// Functions by class and key.
+    heads: Heads<ClassId, u64>,
+    /// Devices with a free slot.
+    free: DeviceSet,
+    /// Functions whose queue has grown since the last look at replication.
+    grown: Vec<FunctionId>,
+    /// Functions that were dispatched to a device that did not hold them.
+    cold: Vec<(FunctionId, DeviceId)>,
+    /// Functions to unload for them.
+    unloads: Vec<PoolAction>,
+}
+
+impl Cost {
+    pub(super) fn new(options: &PoolOptions) -> Cost {
+        Cost {
+            ageing: u64::from(options.ageing.per_mille.max(1)),
+            heads: Heads::default(),
+            free: DeviceSet::default(),
+            grown: Vec::new(),
+            cold: Vec::new(),
+            unloads: Vec::new(),
+        }
+    }
+
+    fn key(&self, service: u64, arrival: Nanos) -> u64 {
+        // Divided first: the product of a long uptime would not fit.
+        service.saturating_add(arrival.0 / 1000 * self.ageing)
+    }
+
+    /// The share of a load in the cost of the function's first request: the load serves all that
+    /// wait. A load that evicts others is likely to cause another one.
+    fn load_share(state: &State, function: &Function, device: DeviceId) -> u64 {
+        let reload = state.reload(function, device);
+        let member = state.member(device);
+        let evicts = member.resident_bytes.saturating_add(function.constant_bytes) > member.spec.memory_bytes;
+        (if evicts { 2 * reload } else { reload }) / (function.waiting.len() as u64).max(1)
+    }
+
+    /// Whether the function should be loaded onto this device now rather than wait for one that
+    /// holds it.
+    fn is_worth_loading(now: Nanos, state: &State, function: &Function, device: DeviceId) -> bool {
+        let active = &state.classes.get(function.class).active;
+        let mut holders = 0;
+        let mut soonest = u64::MAX;
+        for holder in function.resident.both(active).take(LOOKED_AT) {
+            holders += 1;
+            soonest = soonest.min(state.member(holder).busy_until.0);
+        }
+        if holders == 0 {
+            return true;
+        }
+        let reload = state.reload(function, device);
+        let waited = function.waiting.first_key_value().map_or(0, |((arrival, _), _)| now.0.saturating_sub(arrival.0));
+        let backlog = function.waiting.len() as u64 * state.service(function, state.member(device)) / holders;
+        reload < soonest.saturating_sub(now.0) || waited >= reload || backlog > reload
+    }
+
+    /// The best function for a free device: walks functions in the order of their keys. The first
+    /// one that the device holds is the best of those; the others pay for a load.
+    fn for_device(&self, now: Nanos, state: &State, device: DeviceId) -> Option<(u64, FunctionId)> {
+        let mut best: Option<(u64, FunctionId)> = None;
+        for &class in &state.member(device).classes {
+            for (key, id) in self.heads.part(class).take(LOOKED_AT) {
+                if best.is_some_and(|best| best.0 <= key) {
+                    break;
+                }
+                let function = state.function(id);
+                if function.resident.contains(device) {
+                    best = Some((key, id));
+                    break;
+                }
+                let key = key.saturating_add(Cost::load_share(state, function, device));
+                if best.is_none_or(|best| key < best.0) && Cost::is_worth_loading(now, state, function, device) {
+                    best = Some((key, id));
+                }
+            }
+        }
+        best
+    }
+
+    /// The best free device for a function.
+    fn for_function(now: Nanos, state: &State, id: FunctionId) -> Option<DeviceId> {
+        let function = state.function(id);
+        let free = state.free(id);
+        let finish = |device: &DeviceId| {
+            let member = state.member(*device);
+            let wait = if member.taken == 0 { 0 } else { member.busy_until.0.saturating_sub(now.0) };
+            wait.saturating_add(state.service(function, member))
+        };
+        let warm = function.resident.both(free).take(LOOKED_AT).map(|device| (finish(&device), device)).min();
+        if let Some((_, device)) = warm {
+            return Some(device);
+        }
+        let from_cursor =
+            std::iter::successors(free.first_from(state.cursor), |device| free.first_from(u32::from(device.0) + 1));
+        let cold = from_cursor.take(LOOKED_AT.min(free.len())).map(|device| {
+            let cost = finish(&device).saturating_add(Cost::load_share(state, function, device));
+            (cost, state.member(device).resident_bytes, device)
+        });
+        let (.., device) = cold.min()?;
+        Cost::is_worth_loading(now, state, function, device).then_some(device)
+    }
+
+    /// Loads a function with waiting requests onto one more device with room, while that device may
+    /// still run something else. The last half of a device's memory is for functions that keep their
+    /// devices busy for longer than a load takes.
+    fn replicate(now: Nanos, state: &State, id: FunctionId) -> Option<PoolAction> {
+        let function = state.functions.get(&id)?;
+        let class = state.classes.get(function.class);
+        let holders = function.resident.both(&class.active).count() as u64;
+        if function.waiting.is_empty() || holders == 0 || holders == class.active.len() as u64 {
+            return None;
+        }
+        let work = function.waiting.len() as u64 * shortest_service(state, id);
+        let reload = function.times.shortest_reload().unwrap_or_default().0;
+        let limit = |member: &Device| match work / holders > reload {
+            true => member.spec.memory_bytes,
+            false => member.spec.memory_bytes / 2,
+        };
+        let fits = |device: &DeviceId| {
+            let member = state.member(*device);
+            !function.resident.contains(*device)
+                && member.resident_bytes.saturating_add(function.constant_bytes) <= limit(member)
+        };
+        let devices = class.active.iter().take(LOOKED_AT).filter(fits);
+        let device = devices.min_by_key(|device| (state.member(*device).busy_until.max(now), *device))?;
+        Some(PoolAction::Load { function: id, device })
+    }
+
+    /// Unloads functions that other devices hold too from a device that has too much.
+    fn make_room(state: &State, device: DeviceId, keep: FunctionId) -> Vec<PoolAction> {
+        let mut actions = Vec::new();
+        let Some(member) = state.device(device) else { return actions };
+        let mut excess = member.resident_bytes.saturating_sub(member.spec.memory_bytes);
+        let replicated = |id: &FunctionId| {
+            let function = state.function(*id);
+            *id != keep && function.resident.len() > 1 && function.waiting.is_empty() && function.in_flight == 0
+        };
+        for id in member.resident.iter().copied().take(LOOKED_AT).filter(replicated).take(UNLOADS_MAX) {
+            if excess == 0 {
+                break;
+            }
+            excess = excess.saturating_sub(state.function(id).constant_bytes);
+            actions.push(PoolAction::Unload { function: id, device });
+        }
+        actions
+    }
+}
+
+impl Policy for Cost {
+    fn function_changed(&mut self, state: &State, function: FunctionId) {
+        let entry = state.head(function).map(|((arrival, _), _)| {
+            (state.function(function).class, self.key(shortest_service(state, function), arrival))
+        });
+        self.heads.set(function, entry);
+    }
+
+    fn device_changed(&mut self, state: &State, device: DeviceId) {
+        self.free.set(device, state.device(device).is_some_and(|device| device.has_slot()));
+    }
+
+    fn arrived(&mut self, _state: &State, function: FunctionId) {
+        self.grown.push(function);
+    }
+
+    fn next(&mut self, now: Nanos, state: &State) -> Option<(RequestId, DeviceId)> {
+        if self.free.is_empty() || self.heads.len() == 0 {
+            return None;
+        }
+        if self.heads.len() > self.free.len() {
+            let choice = |device| Some((self.for_device(now, state, device)?, device));
+            let ((_, function), device) = self.free.iter().filter_map(choice).next()?;
+            return Some((head_of(state, function), device));
+        }
+        let parts = self.heads.firsts().map(|(class, ..)| class);
+        let with_free = parts.filter(|class| !state.classes.get(*class).free.is_empty());
+        let mut functions = with_free.flat_map(|class| self.heads.part(class).take(LOOKED_AT));
+        functions.find_map(|(_, id)| Some((head_of(state, id), Cost::for_function(now, state, id)?)))
+    }
+
+    fn dispatched(&mut self, _now: Nanos, state: &State, function: FunctionId, device: DeviceId) {
+        if !state.function(function).resident.contains(device) {
+            self.cold.push((function, device));
+        }
+    }
+
+    fn after(&mut self, now: Nanos, state: &State) -> Option<PoolAction> {
+        while let Some((function, device)) = self.cold.pop() {
+            self.unloads.extend(Cost::make_room(state, device, function));
+        }
+        if let Some(action) = self.unloads.pop() {
+            return Some(action);
+        }
+        while let Some(function) = self.grown.pop() {
+            if let Some(action) = Cost::replicate(now, state, function) {
+                return Some(action);
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,263 @@
+//! Exclusive devices for each group (thesis §6.1), with three rules of when a device changes hands.
+
+use super::Policy;
+use super::heads::{Heads, head_of};
+use crate::ids::{DeviceId, Nanos};
+use crate::placement::classes::ClassId;
+use crate::placement::config::{PoolOptions, Steal, StealMeasure};
+use crate::placement::state::{Order, State};
+use crate::placement::{FunctionId, GroupId, PoolAction, RequestId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Weight of the newest arrival in the load of a group, for [`StealMeasure::Rate`].
+const LOAD_GAIN: f64 = 1.0 / 256.0;
+
+/// Every group has a list of devices and a queue. Until the first dispatch the devices are divided
+/// evenly, in order; later ones go to the group with the fewest.
+///
+/// An idle device moves by the rule in [`Steal`], at most one per moment, and never the last one of
+/// a group. If there are more groups than devices, a group without one takes an idle device from the
+/// group with the most, or from a group that has nothing older waiting.
+///
+/// A request that none of its group's devices suits runs on any free device that does.
+pub(super) struct Exclusive {
+    steal: Steal,
+    heads: Heads<(GroupId, ClassId), Order>,
+    groups: BTreeMap<GroupId, Own>,
+    owners: BTreeMap<DeviceId, Owned>,
+    /// Whether devices or groups came or went.
+    changed: bool,
+    /// Whether a request was dispatched.
+    started: bool,
+    /// Arrivals so far, for loads.
+    arrivals: u64,
+}
+
+/// What belongs to a group.
+#[derive(Default)]
+struct Own {
+    /// Devices by their position in the list.
+    devices: BTreeMap<u64, DeviceId>,
+    /// Those with a free slot.
+    free: BTreeSet<u64>,
+    /// Decaying mean of expected service time per arrival of any group, and when it was updated.
+    load: f64,
+    load_at: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Owned {
+    group: GroupId,
+    position: u64,
+    since: Nanos,
+}
+
+impl Exclusive {
+    pub(super) fn new(options: &PoolOptions) -> Exclusive {
+        Exclusive {
+            steal: options.steal,
+            heads: Heads::default(),
+            groups: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            changed: false,
+            started: false,
+            arrivals: 0,
+        }
+    }
+
+    fn give(&mut self, now: Nanos, state: &State, device: DeviceId, to: GroupId, actions: &mut Vec<PoolAction>) {
+        let from = self.owners.get(&device).map(|owned| owned.group);
+        if from == Some(to) {
+            return;
+        }
+        self.release(device);
+        let own = self.groups.entry(to).or_default();
+        let position = own.devices.last_key_value().map_or(0, |(last, _)| last + 1);
+        own.devices.insert(position, device);
+        self.owners.insert(device, Owned { group: to, position, since: now });
+        self.device_changed(state, device);
+        actions.push(PoolAction::Move { device, from, to });
+    }
+
+    fn release(&mut self, device: DeviceId) {
+        let Some(owned) = self.owners.remove(&device) else { return };
+        let own = self.groups.get_mut(&owned.group).expect("the owner of a device is a group");
+        own.devices.remove(&owned.position);
+        own.free.remove(&owned.position);
+    }
+
+    /// Follows changes of the devices and groups.
+    fn redistribute(&mut self, now: Nanos, state: &State, actions: &mut Vec<PoolAction>) {
+        let gone: Vec<DeviceId> = self.owners.keys().copied().filter(|id| state.device(*id).is_none()).collect();
+        gone.into_iter().for_each(|device| self.release(device));
+        let is_group = |group: &GroupId| state.groups.get(group).is_some_and(|group| group.functions > 0);
+        let orphans = self.owners.iter().filter(|(_, owned)| !is_group(&owned.group)).map(|(id, _)| *id);
+        let orphans: Vec<DeviceId> = orphans.collect();
+        orphans.into_iter().for_each(|device| self.release(device));
+        self.groups.retain(|group, _| is_group(group));
+        for group in state.groups.keys().filter(|group| is_group(group)) {
+            self.groups.entry(*group).or_default();
+        }
+        let groups: Vec<GroupId> = self.groups.keys().copied().collect();
+        if groups.is_empty() {
+            return;
+        }
+        let devices = (0..state.devices.len()).map(|id| DeviceId(id as u16)).filter(|id| state.device(*id).is_some());
+        let devices: Vec<DeviceId> = devices.collect();
+        for (index, &device) in devices.iter().enumerate() {
+            if !self.started {
+                self.give(now, state, device, groups[index * groups.len() / devices.len()], actions);
+            } else if !self.owners.contains_key(&device) {
+                let fewest = groups.iter().copied().min_by_key(|group| self.groups[group].devices.len());
+                self.give(now, state, device, fewest.expect("there are groups"), actions);
+            }
+        }
+    }
+
+    /// The first idle device of a group that was not moved a short time ago.
+    fn idle(&self, now: Nanos, state: &State, group: GroupId) -> Option<DeviceId> {
+        let own = &self.groups[&group];
+        let settled = |device: &DeviceId| {
+            let owned = self.owners[device];
+            owned.since == Nanos(0) || now.0.saturating_sub(owned.since.0) >= self.steal.hysteresis.0
+        };
+        let free = own.free.iter().map(|position| own.devices[position]);
+        free.filter(|device| state.member(*device).in_flight.is_empty()).find(settled)
+    }
+
+    fn depth(state: &State, group: GroupId) -> usize {
+        state.groups.get(&group).map_or(0, |group| group.waiting)
+    }
+
+    fn oldest(&self, group: GroupId) -> Option<Order> {
+        let firsts = self.heads.firsts().filter(|((owner, _), ..)| *owner == group);
+        firsts.map(|(_, order, _)| order).min()
+    }
+
+    /// A group that waits and has no device takes one.
+    fn rescue(&self, now: Nanos, state: &State) -> Option<(DeviceId, GroupId)> {
+        let poor = self.groups.iter().filter(|(group, own)| own.devices.is_empty() && Self::depth(state, **group) > 0);
+        let (order, taker) = poor.filter_map(|(group, _)| Some((self.oldest(*group)?, *group))).min()?;
+        let may_give = |group: &GroupId| {
+            self.groups[group].devices.len() > 1 || self.oldest(*group).is_none_or(|oldest| oldest > order)
+        };
+        let donors = self.groups.keys().copied().filter(may_give);
+        let idle = donors.filter_map(|group| Some((group, self.idle(now, state, group)?)));
+        let (_, device) = idle.min_by_key(|(group, device)| {
+            let since = self.owners[device].since;
+            (std::cmp::Reverse(self.groups[group].devices.len()), Self::depth(state, *group), since)
+        })?;
+        Some((device, taker))
+    }
+
+    /// The thesis's rule: queues are compared by length.
+    fn by_depth(&self, now: Nanos, state: &State) -> Option<(DeviceId, GroupId)> {
+        let taker = *self.groups.keys().rev().max_by_key(|group| Self::depth(state, **group))?;
+        let depth = Self::depth(state, taker);
+        let can_give = self.groups.iter().filter(|(group, own)| **group != taker && own.devices.len() > 1);
+        let donors = can_give.filter_map(|(group, _)| Some((*group, self.idle(now, state, *group)?)));
+        let (donor, device) = donors.min_by_key(|(group, _)| Self::depth(state, *group))?;
+        let least = Self::depth(state, donor).max(1);
+        (depth * 100 > least * self.steal.percent as usize).then_some((device, taker))
+    }
+
+    /// Groups are compared by load per device. A move that would have to be undone is not made.
+    fn by_rate(&self, now: Nanos, state: &State) -> Option<(DeviceId, GroupId)> {
+        let load = |group: GroupId, devices: usize| {
+            let own = &self.groups[&group];
+            let age = (self.arrivals - own.load_at).min(1 << 20) as i32;
+            own.load * (1.0 - LOAD_GAIN).powi(age) / devices as f64
+        };
+        let devices = |group: GroupId| self.groups[&group].devices.len();
+        let needs = self.groups.keys().copied().filter(|group| devices(*group) > 0);
+        let taker = needs.max_by(|a, b| load(*a, devices(*a)).total_cmp(&load(*b, devices(*b))))?;
+        let can_give = self.groups.keys().copied().filter(|group| *group != taker && devices(*group) > 1);
+        let donors = can_give.filter_map(|group| Some((group, self.idle(now, state, group)?)));
+        let (donor, device) = donors.min_by(|a, b| load(a.0, devices(a.0)).total_cmp(&load(b.0, devices(b.0))))?;
+        let factor = f64::from(self.steal.percent) / 100.0;
+        let is_needed = load(taker, devices(taker)) > factor * load(donor, devices(donor));
+        let is_kept = load(taker, devices(taker) + 1) >= load(donor, devices(donor) - 1);
+        (is_needed && is_kept).then_some((device, taker))
+    }
+}
+
+impl Policy for Exclusive {
+    fn function_changed(&mut self, state: &State, function: FunctionId) {
+        let known = state.functions.get(&function);
+        self.changed |= known.is_none_or(|known| !self.groups.contains_key(&known.group));
+        let entry = state.head(function).map(|(order, _)| {
+            let function = state.function(function);
+            ((function.group, function.class), order)
+        });
+        self.heads.set(function, entry);
+    }
+
+    fn device_changed(&mut self, state: &State, device: DeviceId) {
+        let known = state.device(device);
+        let Some(owned) = self.owners.get(&device).filter(|_| known.is_some()) else {
+            self.changed = true;
+            return;
+        };
+        let free = &mut self.groups.get_mut(&owned.group).expect("the owner of a device is a group").free;
+        if known.is_some_and(|known| known.has_slot()) {
+            free.insert(owned.position);
+        } else {
+            free.remove(&owned.position);
+        }
+    }
+
+    fn arrived(&mut self, state: &State, function: FunctionId) {
+        self.arrivals += 1;
+        let (arrivals, function) = (self.arrivals, state.function(function));
+        let service = function.times.shortest_service().unwrap_or_default().0;
+        let own = self.groups.entry(function.group).or_default();
+        let age = (arrivals - own.load_at).min(1 << 20) as i32;
+        own.load = own.load * (1.0 - LOAD_GAIN).powi(age) + LOAD_GAIN * service as f64;
+        own.load_at = arrivals;
+    }
+
+    fn before(&mut self, now: Nanos, state: &State, actions: &mut Vec<PoolAction>) {
+        if std::mem::take(&mut self.changed) {
+            self.redistribute(now, state, actions);
+        }
+        if state.waiting == 0 {
+            return;
+        }
+        let stolen = self.rescue(now, state).or_else(|| match self.steal.measure {
+            StealMeasure::Never => None,
+            StealMeasure::Depth => self.by_depth(now, state),
+            StealMeasure::Rate => self.by_rate(now, state),
+        });
+        if let Some((device, taker)) = stolen {
+            self.give(now, state, device, taker, actions);
+        }
+    }
+
+    fn next(&mut self, _now: Nanos, state: &State) -> Option<(RequestId, DeviceId)> {
+        let mut group_before = None;
+        let mut found: Option<(Order, FunctionId, DeviceId)> = None;
+        for ((group, class), order, function) in self.heads.firsts() {
+            if group_before.replace(group) != Some(group) && found.is_some() {
+                break;
+            }
+            let class = state.classes.get(class);
+            let Some(own) = self.groups.get(&group).filter(|_| !class.free.is_empty()) else { continue };
+            let mut free = own.free.iter().map(|position| own.devices[position]);
+            let device = free.find(|device| class.free.contains(*device)).or_else(|| {
+                let suits = own.devices.values().any(|device| class.members.contains(*device));
+                let any = if suits || own.devices.is_empty() { None } else { class.free.first_from(state.cursor) };
+                any
+            });
+            let Some(device) = device else { continue };
+            if found.is_none_or(|found| order < found.0) {
+                found = Some((order, function, device));
+            }
+        }
+        let (_, function, device) = found?;
+        Some((head_of(state, function), device))
+    }
+
+    fn dispatched(&mut self, _now: Nanos, _state: &State, _function: FunctionId, _device: DeviceId) {
+        self.started = true;
+    }
+}

@@ -1,0 +1,28 @@
+//! Round robin (thesis §6.1).
+
+use super::Policy;
+use super::heads::{Fifo, head_of};
+use crate::ids::{DeviceId, Nanos};
+use crate::placement::state::State;
+use crate::placement::{FunctionId, RequestId};
+
+/// The oldest request runs on the device after that of the last dispatch, and waits for it: nothing
+/// passes it. Devices that are draining or do not suit it are skipped.
+#[derive(Default)]
+pub(super) struct RoundRobin {
+    heads: Fifo,
+}
+
+impl Policy for RoundRobin {
+    fn function_changed(&mut self, state: &State, function: FunctionId) {
+        self.heads.update(state, function);
+    }
+
+    fn next(&mut self, _now: Nanos, state: &State) -> Option<(RequestId, DeviceId)> {
+        let active = self.heads.firsts().filter(|(class, ..)| !state.classes.get(*class).active.is_empty());
+        let (class, _, function) = active.min_by_key(|(_, order, _)| *order)?;
+        let class = state.classes.get(class);
+        let device = class.active.first_from(state.cursor)?;
+        class.free.contains(device).then(|| (head_of(state, function), device))
+    }
+}

@@ -1,0 +1,54 @@
+//! Shortest time remaining first (thesis §6.1). Requests are not preempted here, so the time
+//! remaining is the service time.
+
+use super::Policy;
+use super::heads::{Heads, head_of};
+use crate::ids::{DeviceId, Nanos};
+use crate::placement::classes::ClassId;
+use crate::placement::config::{PoolOptions, Visibility};
+use crate::placement::state::{Order, State};
+use crate::placement::{FunctionId, RequestId};
+
+/// The request with the shortest expected service time runs on the next free device after that of
+/// the last dispatch. Service times are learned; a function that never ran counts as the shortest.
+///
+/// If it sees the future, it waits for a shorter request that has not arrived yet, with devices
+/// idle, as the thesis's simulator does.
+pub(super) struct Srtf {
+    heads: Heads<ClassId, (u64, Order)>,
+    visibility: Visibility,
+}
+
+impl Srtf {
+    pub(super) fn new(options: &PoolOptions) -> Srtf {
+        Srtf { heads: Heads::default(), visibility: options.visibility }
+    }
+}
+
+/// Expected service time of a function wherever it is shortest; 0 if nothing is known.
+pub(super) fn shortest_service(state: &State, function: FunctionId) -> u64 {
+    state.function(function).times.shortest_service().unwrap_or_default().0
+}
+
+impl Policy for Srtf {
+    fn sees_future(&self) -> bool {
+        self.visibility != Visibility::Online
+    }
+
+    fn function_changed(&mut self, state: &State, function: FunctionId) {
+        let entry = state
+            .head(function)
+            .map(|(order, _)| (state.function(function).class, (shortest_service(state, function), order)));
+        self.heads.set(function, entry);
+    }
+
+    fn next(&mut self, now: Nanos, state: &State) -> Option<(RequestId, DeviceId)> {
+        let free = self.heads.firsts().filter(|(class, ..)| !state.classes.get(*class).free.is_empty());
+        let (class, (_, (arrival, _)), function) = free.min_by_key(|(_, key, _)| *key)?;
+        if arrival > now {
+            return None;
+        }
+        let device = state.classes.get(class).free.first_from(state.cursor)?;
+        Some((head_of(state, function), device))
+    }
+}

@@ -1,0 +1,185 @@
+//! The state of a pool, as policies see it: devices, functions, requests and groups.
+
+use super::classes::{ClassId, Classes};
+use super::device_set::DeviceSet;
+use super::estimate::Times;
+use super::{DeviceSpec, FunctionId, GroupId, RequestId, RequestSpec, Suits};
+use crate::ids::{DeviceId, Nanos};
+use foldhash::fast::FixedState;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// The order of requests: by arrival, then by the order in which the pool was told. A request keeps
+/// its place when it is queued again.
+pub(super) type Order = (Nanos, u64);
+
+/// State of a pool. Policies read it; only the pool changes it.
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) devices: Vec<Option<Device>>,
+    pub(super) functions: HashMap<FunctionId, Function, FixedState>,
+    pub(super) requests: HashMap<RequestId, Request, FixedState>,
+    pub(super) groups: BTreeMap<GroupId, Group>,
+    pub(super) classes: Classes,
+    /// Best-effort requests in function queues.
+    pub(super) waiting: usize,
+    /// The id after the device of the last best-effort dispatch.
+    pub(super) cursor: u32,
+}
+
+pub(super) struct Device {
+    pub(super) spec: DeviceSpec,
+    pub(super) draining: bool,
+    /// Best-effort requests in flight; at most `spec.slots`.
+    pub(super) taken: u32,
+    /// All requests in flight.
+    pub(super) in_flight: Vec<RequestId>,
+    /// Functions whose constants are there or being loaded.
+    pub(super) resident: BTreeSet<FunctionId>,
+    /// Their constants.
+    pub(super) resident_bytes: u64,
+    /// When the best-effort requests in flight are expected to be done.
+    pub(super) busy_until: Nanos,
+    /// When the real-time requests in flight are expected to be done.
+    pub(super) urgent_until: Nanos,
+    /// The classes that it is a member of.
+    pub(super) classes: Vec<ClassId>,
+}
+
+impl Device {
+    pub(super) fn new(spec: DeviceSpec, classes: Vec<ClassId>) -> Device {
+        Device {
+            spec,
+            draining: false,
+            taken: 0,
+            in_flight: Vec::new(),
+            resident: BTreeSet::new(),
+            resident_bytes: 0,
+            busy_until: Nanos(0),
+            urgent_until: Nanos(0),
+            classes,
+        }
+    }
+
+    pub(super) fn has_slot(&self) -> bool {
+        !self.draining && self.taken < self.spec.slots
+    }
+}
+
+pub(super) struct Function {
+    pub(super) group: GroupId,
+    pub(super) constant_bytes: u64,
+    pub(super) suits: Suits,
+    pub(super) class: ClassId,
+    pub(super) times: Times,
+    /// Waiting best-effort requests.
+    pub(super) waiting: BTreeMap<Order, RequestId>,
+    /// Devices that have its constants or are loading them.
+    pub(super) resident: DeviceSet,
+    /// Best-effort requests in flight.
+    pub(super) in_flight: u32,
+}
+
+impl Function {
+    pub(super) fn new(group: GroupId, constant_bytes: u64, suits: Suits, times: Times) -> Function {
+        Function {
+            group,
+            constant_bytes,
+            suits,
+            class: 0,
+            times,
+            waiting: BTreeMap::new(),
+            resident: DeviceSet::default(),
+            in_flight: 0,
+        }
+    }
+}
+
+pub(super) struct Request {
+    pub(super) spec: RequestSpec,
+    pub(super) order: Order,
+    pub(super) place: Place,
+    pub(super) attempts: u32,
+    pub(super) cancelled: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Known before its arrival, and not yet in a queue.
+    Announced,
+    /// In the queue of its function, or among the urgent ones.
+    Waiting,
+    InFlight(DeviceId),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Group {
+    pub(super) weight: u32,
+    /// Functions of the group in the pool.
+    pub(super) functions: u32,
+    /// Its waiting best-effort requests.
+    pub(super) waiting: usize,
+    /// Its best-effort requests in flight.
+    pub(super) in_flight: u32,
+}
+
+impl Default for Group {
+    fn default() -> Group {
+        Group { weight: 1, functions: 0, waiting: 0, in_flight: 0 }
+    }
+}
+
+impl State {
+    pub(super) fn device(&self, device: DeviceId) -> Option<&Device> {
+        self.devices.get(usize::from(device.0))?.as_ref()
+    }
+
+    pub(super) fn device_mut(&mut self, device: DeviceId) -> Option<&mut Device> {
+        self.devices.get_mut(usize::from(device.0))?.as_mut()
+    }
+
+    /// A device that a set of the pool names.
+    pub(super) fn member(&self, device: DeviceId) -> &Device {
+        self.device(device).expect("sets of the pool name devices of the pool")
+    }
+
+    /// A function that a policy or a request in a queue names.
+    pub(super) fn function(&self, function: FunctionId) -> &Function {
+        self.functions.get(&function).expect("a function with requests in a queue is in the pool")
+    }
+
+    /// The first waiting request of a function.
+    pub(super) fn head(&self, function: FunctionId) -> Option<(Order, RequestId)> {
+        let function = self.functions.get(&function)?;
+        function.waiting.first_key_value().map(|(&order, &request)| (order, request))
+    }
+
+    /// The devices of a function that have a free slot.
+    pub(super) fn free(&self, function: FunctionId) -> &DeviceSet {
+        &self.classes.get(self.function(function).class).free
+    }
+
+    /// Expected service time of a function on a device; 0 if nothing is known.
+    pub(super) fn service(&self, function: &Function, device: &Device) -> u64 {
+        function.times.service(device.spec.kind).unwrap_or_default().0
+    }
+
+    /// Expected time to load a function onto a device; 0 if it is there, or if nothing is known.
+    pub(super) fn reload(&self, function: &Function, device: DeviceId) -> u64 {
+        if function.resident.contains(device) {
+            return 0;
+        }
+        function.times.reload(self.member(device).spec.kind).unwrap_or_default().0
+    }
+
+    /// Updates in which sets of free devices a device is. Returns whether it has a free slot.
+    pub(super) fn refresh(&mut self, device: DeviceId) -> bool {
+        let Some(state) = self.devices.get(usize::from(device.0)).and_then(Option::as_ref) else { return false };
+        let free = state.has_slot();
+        for &class in &state.classes {
+            let class = self.classes.get_mut(class);
+            class.free.set(device, free);
+            class.active.set(device, !state.draining);
+        }
+        free
+    }
+}

@@ -1,0 +1,6 @@
+//! Tests of the pool with all policies.
+
+mod policies;
+
+mod random;
+mod world;

@@ -1,0 +1,122 @@
+//! Request-level simulation of a pool of devices. The daemon's own [`Pool`] places the requests; a
+//! device is a number of slots, a memory with the daemon's residency, and times: no kernels, queues
+//! or preemption inside a device. One run takes 1 to 10,000 devices.
+//!
+//! - [`simulate_cluster`] runs a [`Cluster`] and returns a [`ClusterReport`].
+//! - [`arrivals`] generates arrivals: Poisson, bursts, MMPP, recorded times, and functions in the
+//!   shape of Azure's published workload.
+//! - [`thesis`] has the workloads of the KaaS scheduling thesis (chapter 6).
+//!
+//! Time is virtual and every random choice has a seed, as in the rest of the crate.
+
+pub mod arrivals;
+mod device;
+mod report;
+pub mod thesis;
+mod world;
+
+pub use report::{ClusterReport, FunctionReport, Scheduled, Waits};
+pub use world::simulate_cluster;
+
+use atoll_core::placement::{DeviceKind, GroupId, PoolConfig, Suits, Visibility};
+use atoll_core::residency::ResidencyPolicyEntry;
+use atoll_core::{Class, Nanos};
+
+/// A function of a simulated cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClusterFunction {
+    /// Its name in reports.
+    pub name: String,
+    /// The group it is charged to.
+    pub group: GroupId,
+    /// Class of its requests.
+    pub class: Class,
+    /// Device time of a request on a device of speed 1.
+    pub service_ns: u64,
+    /// Time to load its constants.
+    pub reload_ns: u64,
+    /// Bytes of its constants.
+    pub constant_bytes: u64,
+    /// Where it can run.
+    pub suits: Suits,
+}
+
+/// A device of a simulated cluster.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ClusterDevice {
+    /// Devices of a kind share measured times.
+    pub kind: DeviceKind,
+    /// Best-effort requests that the pool may hand to it at a time. It runs one after the other and
+    /// loads constants meanwhile.
+    pub slots: u32,
+    /// Bytes of memory for constants.
+    pub memory_bytes: u64,
+    /// Service times are divided by this.
+    pub speed: f64,
+}
+
+/// A request of a simulated cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Arrival {
+    /// When it arrives, in nanoseconds from the start.
+    pub at_ns: u64,
+    /// Index of its function.
+    pub function: usize,
+}
+
+/// Something that happens to a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClusterFault {
+    /// When, in nanoseconds from the start.
+    pub at_ns: u64,
+    /// Index of the device.
+    pub device: usize,
+    /// What.
+    pub kind: FaultKind,
+}
+
+/// What happens to a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultKind {
+    /// It dies with all that is on it.
+    Lost,
+    /// It is back, empty, after it was lost.
+    Back,
+    /// It gets no new requests.
+    Drained,
+    /// It gets requests again.
+    Resumed,
+}
+
+/// A simulated cluster and its workload.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    /// The pool's configuration. Its visibility tells when requests are announced.
+    pub pool: PoolConfig,
+    /// Which constants a device evicts when it has no room.
+    pub residency: &'static ResidencyPolicyEntry,
+    /// The devices; at most 65,536.
+    pub devices: Vec<ClusterDevice>,
+    /// The functions.
+    pub functions: Vec<ClusterFunction>,
+    /// The requests, by ascending time.
+    pub arrivals: Vec<Arrival>,
+    /// What happens to devices, by ascending time.
+    pub faults: Vec<ClusterFault>,
+    /// Whether the pool knows service and reload times from the start; else it learns them.
+    pub times_known: bool,
+    /// If set, the pool decides once in each such step even if nothing happens, as simulators with
+    /// time steps do.
+    pub step: Option<Nanos>,
+}
+
+impl Cluster {
+    /// When a request is announced to the pool.
+    fn announced_at(&self, arrival: &Arrival) -> u64 {
+        match self.pool.options.visibility {
+            Visibility::Online => arrival.at_ns,
+            Visibility::LookAhead(ahead) => arrival.at_ns.saturating_sub(ahead.0),
+            Visibility::Preloaded => 0,
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Results of a cluster simulation.
+
+use super::Arrival;
+
+/// One dispatch that led to an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scheduled {
+    /// When it was handed to the device, in nanoseconds.
+    pub start_ns: u64,
+    /// The request.
+    pub arrival: Arrival,
+    /// Index of the device.
+    pub device: usize,
+    /// Whether its constants had to be loaded.
+    pub cold: bool,
+    /// When it was answered.
+    pub end_ns: u64,
+}
+
+/// Times of some requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Waits {
+    /// Requests that were answered.
+    pub jobs: usize,
+    /// Mean time from arrival to dispatch, in nanoseconds.
+    pub mean_wait_ns: f64,
+    /// The time that 99 % of them waited at most.
+    pub p99_wait_ns: u64,
+    /// Mean time from arrival to answer.
+    pub mean_completion_ns: f64,
+    /// The time that 99 % of them took at most.
+    pub p99_completion_ns: u64,
+}
+
+impl Waits {
+    fn of<'a>(schedule: impl Iterator<Item = &'a Scheduled>) -> Waits {
+        let times: Vec<(u64, u64)> =
+            schedule.map(|s| (s.start_ns - s.arrival.at_ns, s.end_ns - s.arrival.at_ns)).collect();
+        let (mut waits, mut completions): (Vec<u64>, Vec<u64>) = times.into_iter().unzip();
+        let mean = |times: &[u64]| {
+            let sum: u128 = times.iter().map(|time| u128::from(*time)).sum();
+            if times.is_empty() { 0.0 } else { sum as f64 / times.len() as f64 }
+        };
+        Waits {
+            jobs: waits.len(),
+            mean_wait_ns: mean(&waits),
+            p99_wait_ns: percentile(&mut waits, 99),
+            mean_completion_ns: mean(&completions),
+            p99_completion_ns: percentile(&mut completions, 99),
+        }
+    }
+}
+
+/// By nearest rank; 0 if there are no times.
+fn percentile(times: &mut [u64], percent: usize) -> u64 {
+    if times.is_empty() {
+        return 0;
+    }
+    let rank = (times.len() * percent).div_ceil(100).max(1) - 1;
+    *times.select_nth_unstable(rank).1
+}
+
+/// Results of a function.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FunctionReport {
+    /// Its name.
+    pub name: String,
+    /// Its requests' times.
+    pub waits: Waits,
+}
+
+/// Results of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClusterReport {
+    /// All answered requests' times.
+    pub waits: Waits,
+    /// By function, in the order of the cluster.
+    pub functions: Vec<FunctionReport>,
+    /// When the last request was answered, in nanoseconds.
+    pub total_ns: u64,
+    /// Dispatches to devices that did not hold the function.
+    pub cold: usize,
+    /// Loads that the pool asked for ahead of requests.
+    pub loads: usize,
+    /// Functions evicted from devices.
+    pub evictions: usize,
+    /// Devices that changed their group.
+    pub moves: usize,
+    /// Requests dispatched again after their device was lost.
+    pub retries: usize,
+    /// Requests that the pool rejected.
+    pub rejected: usize,
+    /// Dispatches, retries included.
+    pub dispatches: usize,
+    /// The schedule, in the order of dispatch.
+    pub schedule: Vec<Scheduled>,
+}
+
+impl ClusterReport {
+    pub(super) fn finish(&mut self, names: impl Iterator<Item = String>) {
+        self.schedule.sort_by_key(|scheduled| (scheduled.start_ns, scheduled.arrival));
+        self.waits = Waits::of(self.schedule.iter());
+        let mut by_function: Vec<Vec<Scheduled>> = names
+            .map(|name| (name, Vec::new()))
+            .map(|(name, schedule)| {
+                self.functions.push(FunctionReport { name, waits: Waits::default() });
+                schedule
+            })
+            .collect();
+        for scheduled in &self.schedule {
+            by_function[scheduled.arrival.function].push(*scheduled);
+        }
+        for (function, schedule) in self.functions.iter_mut().zip(&by_function) {
+            function.waits = Waits::of(schedule.iter());
+        }
+        self.total_ns = self.schedule.iter().map(|scheduled| scheduled.end_ns).max().unwrap_or(0);
+    }
+}

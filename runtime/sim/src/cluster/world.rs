@@ -1,0 +1,319 @@
+//! The main loop: events by time, the pool in between.
+
+use super::device::Device;
+use super::report::{ClusterReport, Scheduled, Waits};
+use super::{Cluster, ClusterFault, FaultKind};
+use atoll_core::placement::{
+    DeviceSpec, Expected, FunctionId, FunctionSpec, Pool, PoolAction, PoolEvent, RequestEnd, RequestId, RequestSpec,
+};
+use atoll_core::{Class, DeviceId, Nanos};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// Runs a cluster until all requests are answered or rejected. Requests that wait for a device that
+/// never comes back are counted as neither.
+pub fn simulate_cluster(cluster: &Cluster) -> ClusterReport {
+    let mut world = World::new(cluster);
+    world.start();
+    while let Some(now) = world.next_time() {
+        world.step(now);
+    }
+    let mut report = world.report;
+    report.finish(cluster.functions.iter().map(|function| function.name.clone()));
+    report
+}
+
+/// Events of devices. Of events at one time, ends come before loads.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum DeviceEvent {
+    /// The end of a request, unless it was put off.
+    End {
+        request: usize,
+    },
+    Loaded {
+        function: usize,
+    },
+}
+
+struct World<'a> {
+    cluster: &'a Cluster,
+    pool: Pool,
+    devices: Vec<Option<Device>>,
+    /// How often each device was lost: events of earlier lives are ignored.
+    lives: Vec<u32>,
+    events: BinaryHeap<Reverse<(u64, DeviceEvent, usize, u32)>>,
+    /// Requests by the time of their announcement; the next one.
+    announced: Vec<usize>,
+    next_announced: usize,
+    next_fault: usize,
+    /// Start of each request in flight.
+    starts: Vec<u64>,
+    attempts: Vec<u32>,
+    /// Requests that are neither answered nor rejected.
+    open: usize,
+    actions: Vec<PoolAction>,
+    /// Whether the pool was told something since its last decision.
+    noted: bool,
+    report: ClusterReport,
+}
+
+impl<'a> World<'a> {
+    fn new(cluster: &'a Cluster) -> World<'a> {
+        let mut announced: Vec<usize> = (0..cluster.arrivals.len()).collect();
+        announced.sort_by_key(|request| cluster.announced_at(&cluster.arrivals[*request]));
+        World {
+            cluster,
+            pool: Pool::new(cluster.pool),
+            devices: cluster.devices.iter().map(|_| None).collect(),
+            lives: vec![0; cluster.devices.len()],
+            events: BinaryHeap::new(),
+            announced,
+            next_announced: 0,
+            next_fault: 0,
+            starts: vec![0; cluster.arrivals.len()],
+            attempts: vec![0; cluster.arrivals.len()],
+            open: cluster.arrivals.len(),
+            actions: Vec::new(),
+            noted: false,
+            report: ClusterReport {
+                waits: Waits::default(),
+                functions: Vec::new(),
+                total_ns: 0,
+                cold: 0,
+                loads: 0,
+                evictions: 0,
+                moves: 0,
+                retries: 0,
+                rejected: 0,
+                dispatches: 0,
+                schedule: Vec::new(),
+            },
+        }
+    }
+
+    fn start(&mut self) {
+        for device in 0..self.devices.len() {
+            self.add_device(0, device);
+        }
+        for (index, function) in self.cluster.functions.iter().enumerate() {
+            let times = |device: &super::ClusterDevice| Expected {
+                service: Some(Nanos((function.service_ns as f64 / device.speed).round() as u64)),
+                reload: Some(Nanos(function.reload_ns)),
+            };
+            let mut expected: Vec<_> = match self.cluster.times_known {
+                true => self.cluster.devices.iter().map(|device| (device.kind, times(device))).collect(),
+                false => Vec::new(),
+            };
+            expected.sort_by_key(|(kind, _)| *kind);
+            expected.dedup_by_key(|(kind, _)| *kind);
+            let spec = FunctionSpec {
+                group: function.group,
+                constant_bytes: function.constant_bytes,
+                suits: function.suits.clone(),
+                expected,
+            };
+            self.note(0, PoolEvent::FunctionAdded { function: FunctionId(index as u32), spec });
+        }
+    }
+
+    fn note(&mut self, now: u64, event: PoolEvent) {
+        self.noted = true;
+        self.pool.note(Nanos(now), event, &mut self.actions);
+    }
+
+    fn add_device(&mut self, now: u64, index: usize) {
+        let device = self.cluster.devices[index];
+        self.devices[index] = Some(Device::new(device, self.cluster.residency));
+        let spec = DeviceSpec { kind: device.kind, slots: device.slots, memory_bytes: device.memory_bytes };
+        self.note(now, PoolEvent::DeviceAdded { device: DeviceId(index as u16), spec });
+    }
+
+    /// The time of the next event; `None` if nothing is left to do.
+    fn next_time(&self) -> Option<u64> {
+        if self.open == 0 {
+            return None;
+        }
+        let device = self.events.peek().map(|Reverse(first)| first.0);
+        let request = self.announced.get(self.next_announced);
+        let request = request.map(|request| self.cluster.announced_at(&self.cluster.arrivals[*request]));
+        let fault = self.cluster.faults.get(self.next_fault).map(|fault| fault.at_ns);
+        let wakeup = self.pool.wakeup().map(|at| at.0);
+        let next = [device, request, fault, wakeup].into_iter().flatten().min()?;
+        let step = self.cluster.step.map(|step| self.pool_now() + step.0);
+        Some(step.map_or(next, |step| step.min(next)))
+    }
+
+    fn pool_now(&self) -> u64 {
+        self.pool.now().0
+    }
+
+    /// Everything that happens at one time, then the pool's decisions.
+    fn step(&mut self, now: u64) {
+        while self.events.peek().is_some_and(|Reverse(first)| first.0 == now) {
+            let Some(Reverse((_, event, device, life))) = self.events.pop() else { break };
+            if self.lives[device] == life {
+                self.device_event(now, event, device);
+            }
+        }
+        while let Some(&fault) = self.cluster.faults.get(self.next_fault).filter(|fault| fault.at_ns <= now) {
+            self.next_fault += 1;
+            self.fault(now, fault);
+        }
+        while let Some(&request) = self.announced.get(self.next_announced) {
+            let arrival = self.cluster.arrivals[request];
+            if self.cluster.announced_at(&arrival) > now {
+                break;
+            }
+            self.next_announced += 1;
+            let spec = RequestSpec {
+                function: FunctionId(arrival.function as u32),
+                class: self.cluster.functions[arrival.function].class,
+                arrival: Nanos(arrival.at_ns),
+                deadline: None,
+                may_retry: true,
+            };
+            self.note(now, PoolEvent::Arrived { request: RequestId(request as u64), spec });
+        }
+        self.note(now, PoolEvent::Tick);
+        // What devices report at once may lead to more decisions.
+        self.noted = true;
+        while std::mem::take(&mut self.noted) {
+            self.pool.decide(Nanos(now), &mut self.actions);
+            self.act(now);
+        }
+    }
+
+    /// Executes the pool's actions, and what follows from them at once.
+    fn act(&mut self, now: u64) {
+        while !self.actions.is_empty() {
+            for action in std::mem::take(&mut self.actions) {
+                match action {
+                    PoolAction::Dispatch { request, device } => self.dispatch(now, request, device),
+                    PoolAction::Reject { .. } => {
+                        self.report.rejected += 1;
+                        self.open -= 1;
+                    }
+                    PoolAction::Load { function, device } => self.load(now, function, device),
+                    PoolAction::Unload { function, device } => {
+                        let state = self.devices[usize::from(device.0)].as_mut();
+                        if state.is_some_and(|state| state.unload(function.0 as usize)) {
+                            self.report.evictions += 1;
+                            self.note(now, PoolEvent::Evicted { device, function });
+                        }
+                    }
+                    PoolAction::Move { from, .. } => self.report.moves += usize::from(from.is_some()),
+                }
+            }
+        }
+    }
+
+    fn dispatch(&mut self, now: u64, request: RequestId, device: DeviceId) {
+        let index = request.0 as usize;
+        self.report.dispatches += 1;
+        self.report.retries += usize::from(self.attempts[index] > 0);
+        self.attempts[index] += 1;
+        self.starts[index] = now;
+        self.run(now, index, usize::from(device.0));
+    }
+
+    /// Starts a request on a device, or leaves it there until there is room for its constants.
+    fn run(&mut self, now: u64, request: usize, device: usize) -> bool {
+        let function = self.cluster.arrivals[request].function;
+        let spec = &self.cluster.functions[function];
+        let state = self.devices[device].as_mut().expect("the pool dispatches to devices that are there");
+        let life = self.lives[device];
+        let Some(accepted) = state.accept(now, request, function, spec) else { return false };
+        // A real-time request puts off the ends of all others.
+        let first = if spec.class == Class::RealTime { 0 } else { state.running.len() - 1 };
+        for running in &state.running[first..] {
+            let event = DeviceEvent::End { request: running.request };
+            self.events.push(Reverse((running.end_ns, event, device, life)));
+        }
+        if state.running.last().is_some_and(|running| running.cold) {
+            self.report.cold += 1;
+        }
+        self.follow(now, function, device, accepted);
+        true
+    }
+
+    /// Reports evictions and the end of the load.
+    fn follow(&mut self, now: u64, function: usize, device: usize, accepted: super::device::Accepted) {
+        for evicted in accepted.evicted {
+            self.report.evictions += 1;
+            let event = PoolEvent::Evicted { device: DeviceId(device as u16), function: FunctionId(evicted as u32) };
+            self.note(now, event);
+        }
+        if let Some(at) = accepted.loaded_at {
+            self.events.push(Reverse((at, DeviceEvent::Loaded { function }, device, self.lives[device])));
+        }
+    }
+
+    fn load(&mut self, now: u64, function: FunctionId, device: DeviceId) {
+        let (index, at) = (function.0 as usize, usize::from(device.0));
+        let state = self.devices[at].as_mut().expect("the pool loads onto devices that are there");
+        match state.preload(now, index, &self.cluster.functions[index]) {
+            Some(accepted) => {
+                self.report.loads += 1;
+                self.follow(now, index, at, accepted);
+            }
+            None => self.note(now, PoolEvent::Evicted { device, function }),
+        }
+    }
+
+    fn device_event(&mut self, now: u64, event: DeviceEvent, device: usize) {
+        let state = self.devices[device].as_mut().expect("events of lost devices are ignored");
+        match event {
+            DeviceEvent::Loaded { function } => {
+                state.loaded(function);
+                let (device, function) = (DeviceId(device as u16), FunctionId(function as u32));
+                self.note(now, PoolEvent::Resident { device, function });
+                self.unblock(now, usize::from(device.0));
+            }
+            DeviceEvent::End { request } => {
+                // An end that was put off by a preemption is ignored.
+                if state.running.iter().any(|running| running.request == request && running.end_ns == now) {
+                    self.end(now, request, device);
+                }
+            }
+        }
+    }
+
+    fn end(&mut self, now: u64, request: usize, device: usize) {
+        let arrival = self.cluster.arrivals[request];
+        let function = &self.cluster.functions[arrival.function];
+        let state = self.devices[device].as_mut().expect("it ran there");
+        let running = state.end(now, request);
+        let service = Nanos(state.service_ns(function));
+        self.open -= 1;
+        let start_ns = self.starts[request];
+        self.report.schedule.push(Scheduled { start_ns, arrival, device, cold: running.cold, end_ns: now });
+        let end = RequestEnd::Done { service, loaded: running.cold.then_some(Nanos(function.reload_ns)) };
+        let (request, id) = (RequestId(request as u64), DeviceId(device as u16));
+        self.note(now, PoolEvent::Finished { request, device: id, end });
+        self.unblock(now, device);
+    }
+
+    /// Starts the requests that wait on a device for memory, as far as there is room.
+    fn unblock(&mut self, now: u64, device: usize) {
+        while let Some(request) = self.devices[device].as_mut().and_then(Device::unblock) {
+            if !self.run(now, request, device) {
+                break;
+            }
+        }
+    }
+
+    fn fault(&mut self, now: u64, fault: ClusterFault) {
+        let (index, device) = (fault.device, DeviceId(fault.device as u16));
+        match fault.kind {
+            FaultKind::Lost if self.devices[index].is_some() => {
+                self.devices[index] = None;
+                self.lives[index] += 1;
+                self.note(now, PoolEvent::DeviceLost { device });
+            }
+            FaultKind::Back if self.devices[index].is_none() => self.add_device(now, index),
+            FaultKind::Drained => self.note(now, PoolEvent::DeviceDraining { device }),
+            FaultKind::Resumed => self.note(now, PoolEvent::DeviceResumed { device }),
+            FaultKind::Lost | FaultKind::Back => {}
+        }
+    }
+}

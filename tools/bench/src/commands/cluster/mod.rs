@@ -1,0 +1,273 @@
+//! `atoll bench cluster`
+
+#[cfg(feature = "compiler")]
+mod mixes;
+mod thesis;
+mod workload;
+
+use crate::drawing::{Axis, AxisScale, Line, plot};
+use crate::failure::OrUserError;
+use crate::output::{Align, Table};
+use crate::report::Findings;
+use anyhow::{Context, Result};
+use atoll_core::placement::PLACEMENTS;
+use atoll_sim::cluster::thesis::STEP_NS;
+use atoll_sim::cluster::{Cluster, ClusterReport, simulate_cluster};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Instant;
+use workload::{ArrivalKind, Fault, Point};
+
+const EXAMPLES: &str = "\
+Examples:
+  atoll bench cluster --thesis
+  atoll bench cluster --policy balance,srtf,cost --rate 0.32 --devices 4 --seeds 1,42
+  atoll bench cluster --policy cost --devices 1,2,4,8 --rate 0.3 --cold 4,10 --run 2,8
+  atoll bench cluster --policy cost,balance --clients 64 --fit 8 --devices 4 --arrivals bursts
+  atoll bench cluster --policy cost --devices 4 --fail 100:2:300
+  atoll bench cluster --arrivals azure --clients 200 --devices 1000 --rate 0.7
+  atoll bench cluster --mixes";
+
+/// Compare placement policies on simulated clusters, request by request
+///
+/// Times are in steps of 1 ms. Each client calls one function. Service and reload times are known to
+/// the policies unless --learn is given.
+#[derive(Debug, clap::Args)]
+#[command(about, after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Print the five traces, the Poisson runs and the sweeps of the KaaS scheduling thesis
+    /// (chapter 6)
+    #[arg(long)]
+    thesis: bool,
+
+    /// Replay the recorded mixes on four devices, each with memory for a fifth of all constants
+    #[cfg(feature = "compiler")]
+    #[arg(long, conflicts_with = "thesis")]
+    mixes: bool,
+
+    /// Policies [default: all]
+    #[arg(long, value_name = "POLICY", value_delimiter = ',')]
+    policy: Vec<String>,
+
+    /// Requests per step of each client; for azure, the offered load of each device. Several values
+    /// are swept
+    #[arg(long, value_delimiter = ',', default_value = "0.32")]
+    rate: Vec<f64>,
+
+    /// Devices, 1 to 10000. Several values are swept
+    #[arg(long, value_delimiter = ',', default_value = "4", value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    devices: Vec<u16>,
+
+    /// Steps to load a function, for the clients in turn
+    #[arg(long, value_name = "STEPS", value_delimiter = ',', default_value = "4,10")]
+    cold: Vec<u64>,
+
+    /// Steps to run a function, for the clients in turn
+    #[arg(long, value_name = "STEPS", value_delimiter = ',', default_value = "2,8")]
+    run: Vec<u64>,
+
+    /// Clients
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    clients: u32,
+
+    /// Steps in which requests arrive
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    steps: u64,
+
+    /// Seeds of arrivals and random policies, one run each
+    #[arg(long, value_delimiter = ',', default_value = "1")]
+    seeds: Vec<u64>,
+
+    /// How requests arrive
+    #[arg(long, value_enum, default_value_t = ArrivalKind::Poisson)]
+    arrivals: ArrivalKind,
+
+    /// File with a recorded trace: lines of a step and the index of a client, ascending
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["arrivals", "rate"])]
+    trace: Option<PathBuf>,
+
+    /// Functions that fit the memory of a device [default: all]
+    #[arg(long, value_name = "FUNCTIONS")]
+    fit: Option<u32>,
+
+    /// Best-effort requests in flight on a device
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    slots: u32,
+
+    /// Lose a device at a step; with a second step, it comes back then
+    #[arg(long, value_name = "STEP:DEVICE[:STEP]")]
+    fail: Vec<Fault>,
+
+    /// Policies learn service and reload times
+    #[arg(long)]
+    learn: bool,
+
+    /// `exclusive` never moves a device from one client to another
+    #[arg(long)]
+    no_steal: bool,
+
+    /// Draw the mean waits of a sweep over rates or devices
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
+}
+
+impl Args {
+    fn policies(&self) -> Result<Vec<&'static atoll_core::placement::PlacementEntry>> {
+        if self.policy.is_empty() {
+            return Ok(PLACEMENTS.iter().collect());
+        }
+        let find = |name: &String| {
+            PLACEMENTS.iter().find(|entry| entry.name == name).with_context(|| {
+                let known: Vec<&str> = PLACEMENTS.iter().map(|entry| entry.name).collect();
+                format!("there is no placement policy `{name}`; the policies are {}", known.join(", "))
+            })
+        };
+        self.policy.iter().map(find).collect()
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<Findings> {
+    if args.thesis {
+        return thesis::run();
+    }
+    let policies = args.policies().or_user_error()?;
+    #[cfg(feature = "compiler")]
+    if args.mixes {
+        return mixes::run(&policies);
+    }
+    let mut rows = Vec::new();
+    for &devices in &args.devices {
+        for &rate in &args.rate {
+            for &seed in &args.seeds {
+                let point = Point { devices, rate, seed };
+                let workload = workload::of(args, point).or_user_error()?;
+                for policy in &policies {
+                    rows.push(Row::run(point, &workload::cluster(args, point, policy, &workload)));
+                }
+            }
+        }
+    }
+    if let Some(path) = &args.plot {
+        std::fs::write(path, picture(args, &rows)).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Findings::new(&rows.iter().map(Row::json).collect::<Vec<_>>(), table(&rows))
+}
+
+/// A run.
+struct Row {
+    point: Point,
+    policy: &'static str,
+    report: ClusterReport,
+    /// Wall-clock time of the simulation, pool included.
+    wall_s: f64,
+}
+
+fn steps(ns: f64) -> f64 {
+    ns / STEP_NS as f64
+}
+
+impl Row {
+    fn run(point: Point, cluster: &Cluster) -> Row {
+        let begin = Instant::now();
+        let report = simulate_cluster(cluster);
+        Row { point, policy: cluster.pool.policy.name, report, wall_s: begin.elapsed().as_secs_f64() }
+    }
+
+    fn dispatches_per_s(&self) -> f64 {
+        self.report.dispatches as f64 / self.wall_s
+    }
+
+    fn json(&self) -> Value {
+        let report = &self.report;
+        let class = |function: &atoll_sim::cluster::FunctionReport| {
+            json!({
+                "name": function.name,
+                "jobs": function.waits.jobs,
+                "mean_wait": steps(function.waits.mean_wait_ns),
+                "p99_wait": steps(function.waits.p99_wait_ns as f64),
+                "mean_completion": steps(function.waits.mean_completion_ns),
+            })
+        };
+        json!({
+            "policy": self.policy,
+            "devices": self.point.devices,
+            "rate": self.point.rate,
+            "seed": self.point.seed,
+            "jobs": report.waits.jobs,
+            "total": steps(report.total_ns as f64),
+            "cold": report.cold,
+            "mean_wait": steps(report.waits.mean_wait_ns),
+            "p99_wait": steps(report.waits.p99_wait_ns as f64),
+            "mean_completion": steps(report.waits.mean_completion_ns),
+            "p99_completion": steps(report.waits.p99_completion_ns as f64),
+            "loads": report.loads,
+            "evictions": report.evictions,
+            "moves": report.moves,
+            "retries": report.retries,
+            "rejected": report.rejected,
+            "dispatches_per_s": self.dispatches_per_s(),
+            "per_class": report.functions.iter().map(class).collect::<Vec<_>>(),
+        })
+    }
+}
+
+fn table(rows: &[Row]) -> Table {
+    let mut table = Table::new([
+        ("devices", Align::Right),
+        ("rate", Align::Right),
+        ("seed", Align::Right),
+        ("policy", Align::Left),
+        ("jobs", Align::Right),
+        ("total", Align::Right),
+        ("cold", Align::Right),
+        ("mean wait", Align::Right),
+        ("p99 wait", Align::Right),
+        ("completion", Align::Right),
+        ("moves", Align::Right),
+        ("retries", Align::Right),
+    ]);
+    for row in rows {
+        let report = &row.report;
+        table.row([
+            row.point.devices.to_string(),
+            row.point.rate.to_string(),
+            row.point.seed.to_string(),
+            row.policy.into(),
+            report.waits.jobs.to_string(),
+            format!("{:.0}", steps(report.total_ns as f64)),
+            report.cold.to_string(),
+            format!("{:.4}", steps(report.waits.mean_wait_ns)),
+            format!("{:.2}", steps(report.waits.p99_wait_ns as f64)),
+            format!("{:.4}", steps(report.waits.mean_completion_ns)),
+            report.moves.to_string(),
+            report.retries.to_string(),
+        ]);
+    }
+    table
+}
+
+/// Mean waits by rate, or by devices if these are swept.
+fn picture(args: &Args, rows: &[Row]) -> String {
+    let by_devices = args.devices.len() > 1;
+    let mut lines: BTreeMap<&str, BTreeMap<u64, Vec<f64>>> = BTreeMap::new();
+    for row in rows {
+        let x = if by_devices { f64::from(row.point.devices) } else { row.point.rate };
+        let waits = lines.entry(row.policy).or_default().entry(x.to_bits()).or_default();
+        waits.push(steps(row.report.waits.mean_wait_ns));
+    }
+    let line = |(group, (name, points)): (usize, (&str, BTreeMap<u64, Vec<f64>>))| Line {
+        name: name.into(),
+        group,
+        dashed: false,
+        // A logarithmic axis has no 0.
+        points: points
+            .into_iter()
+            .map(|(x, waits)| (f64::from_bits(x), (waits.iter().sum::<f64>() / waits.len() as f64).max(0.01)))
+            .collect(),
+    };
+    let x = if by_devices { "devices" } else { "requests per step and client" };
+    let axes =
+        [Axis { title: x, scale: AxisScale::Fine }, Axis { title: "mean wait in steps", scale: AxisScale::Decimal }];
+    plot("Mean wait by placement policy", axes, &lines.into_iter().enumerate().map(line).collect::<Vec<_>>())
+}

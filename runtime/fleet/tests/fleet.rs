@@ -158,6 +158,7 @@ fn options(name: &str) -> FunctionOptions {
         class: Default::default(),
         queue_capacity: None,
         lane: Default::default(),
+        batching: None,
     }
 }
 

@@ -7,7 +7,7 @@ use crate::app::App;
 use crate::inference::blocking;
 use crate::model::Model;
 use atoll_engine::FunctionStatistics;
-use atoll_protocol::{DurationStatistics, InferenceStatistics, ModelStatistics, ModelStatisticsList};
+use atoll_protocol::{BatchStatistics, DurationStatistics, InferenceStatistics, ModelStatistics, ModelStatisticsList};
 use axum::Json;
 use axum::extract::{Extension, Path, State};
 use std::sync::Arc;
@@ -45,8 +45,8 @@ fn entry(model: &Model, function: &FunctionStatistics) -> ModelStatistics {
         name: model.name.clone(),
         version: model.version.clone(),
         last_inference: model.last_inference_ms(),
-        inference_count: function.success,
-        execution_count: function.success,
+        inference_count: function.rows(),
+        execution_count: function.executions(),
         inference_stats: InferenceStatistics {
             success: part(total_ns),
             fail: DurationStatistics { count: function.failure + function.rejected, ns: 0 },
@@ -56,6 +56,16 @@ fn entry(model: &Model, function: &FunctionStatistics) -> ModelStatistics {
             compute_output: part(function.output_ns),
             ..InferenceStatistics::default()
         },
-        batch_stats: Vec::new(),
+        batch_stats: function.batches.iter().map(batch).collect(),
+    }
+}
+
+fn batch(batch: &atoll_engine::BatchStatistics) -> BatchStatistics {
+    let part = |ns| DurationStatistics { count: batch.count, ns };
+    BatchStatistics {
+        batch_size: batch.rows,
+        compute_input: part(batch.input_ns),
+        compute_infer: part(batch.compute_ns),
+        compute_output: part(batch.output_ns),
     }
 }

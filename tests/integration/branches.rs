@@ -107,8 +107,13 @@ fn branches_are_evicted_for_real_time_work_and_resumed() -> Result<()> {
     let (bundle, case) = model("inception_v3", folder.path(), Target::this_host())?;
     let expected = in_line(&bundle, &case, on_the_host)?;
     let best_effort = Loaded::start_in(on_the_host(parallel())?, &bundle)?;
-    let options =
-        |name: &str, class, lane| FunctionOptions { key: FunctionKey::local(name), class, queue_capacity: None, lane };
+    let options = |name: &str, class, lane| FunctionOptions {
+        key: FunctionKey::local(name),
+        class,
+        queue_capacity: None,
+        lane,
+        batching: None,
+    };
     let real_time = best_effort.beside(&bundle, options("urgent", Class::RealTime, Default::default()))?;
     // Branches also run in parallel in a lane of two compute units.
     let lane = best_effort.handle.open_lane(LaneSpec { units: vec![0, 1], queues: 2 })?;

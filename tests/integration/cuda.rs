@@ -70,6 +70,7 @@ fn a_busy_lane_of_a_gpu_that_is_closed_goes_on_in_the_default_lane() -> Result<(
             class: Class::BestEffort,
             queue_capacity: None,
             lane: lane.id,
+            batching: None,
         };
         let apart = loaded.beside(&bundle, options)?;
         apart.check(&model, &case)?;
@@ -131,6 +132,7 @@ fn real_time_work_goes_in_segments() -> Result<()> {
             class: Class::RealTime,
             queue_capacity: None,
             lane: Default::default(),
+            batching: None,
         };
         let urgent = loaded.beside(&bundle, urgent)?;
         // Launches of a segment share their start time. The first request is launched one by one;
@@ -160,6 +162,7 @@ fn best_effort_work_makes_way(engine: impl Fn(EngineConfig) -> Result<Engine>) -
             class: Class::RealTime,
             queue_capacity: None,
             lane: Default::default(),
+            batching: None,
         },
     )?;
     let begun = Instant::now();

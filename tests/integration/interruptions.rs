@@ -389,7 +389,13 @@ impl Asked {
         let handle = engine.handle();
         handle.load(
             bundle.clone(),
-            FunctionOptions { key: FunctionKey::local(name), class, queue_capacity: None, lane: Default::default() },
+            FunctionOptions {
+                key: FunctionKey::local(name),
+                class,
+                queue_capacity: None,
+                lane: Default::default(),
+                batching: None,
+            },
         )?;
         let input = |(_, spec): (_, &atoll_kgraph::BufferSpec)| {
             let shape: Vec<i64> = spec.shape.iter().map(|extent| extent.eval(&[])).collect::<Result<_, _>>()?;

@@ -61,6 +61,7 @@ fn check_sharing(model: &Model, loaded: &Loaded, bundle: &Bundle) -> Result<()> 
                 class: Class::BestEffort,
                 queue_capacity: None,
                 lane: Default::default(),
+                batching: None,
             },
         )?;
         ensure!(info.weights_shared || info.weights_bytes == 0, "{}: {key} holds constants of its own", model.name);

@@ -224,6 +224,7 @@ impl Caller {
                 class,
                 queue_capacity: None,
                 lane: Default::default(),
+                batching: None,
             },
         )?;
         Ok(Caller { handle, bundle: bundle.clone(), class })

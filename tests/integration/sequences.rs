@@ -70,6 +70,7 @@ fn start(bundle: &Arc<Bundle>, config: EngineConfig) -> Result<Engine> {
         class: Class::BestEffort,
         queue_capacity: None,
         lane: Default::default(),
+        batching: None,
     };
     engine.handle().load(bundle.clone(), options)?;
     Ok(engine)

@@ -251,6 +251,7 @@ impl Loaded {
                 class: Class::BestEffort,
                 queue_capacity: None,
                 lane: Default::default(),
+                batching: None,
             },
         )?;
         Ok(Loaded { engine: Some(engine), handle, key, bundle: bundle.clone() })

@@ -69,6 +69,7 @@ impl Driver {
             priority,
             steps,
             deadline: None,
+            due: None,
             profiles,
             forks: None,
             ready: true,

@@ -403,6 +403,7 @@ mod tests {
                     priority: 0,
                     steps,
                     deadline: None,
+                    due: None,
                     profiles: None,
                     forks: None,
                     ready: true,

@@ -45,6 +45,10 @@ pub struct TaskSpec {
     pub steps: Arc<[Step]>,
     /// When it is cancelled if it has not finished.
     pub deadline: Option<Nanos>,
+    /// When it should have finished, for policies that order tasks by deadline: the earliest
+    /// deadline of a batch of requests, which is not cancelled with the first of them. `deadline`
+    /// if `None`.
+    pub due: Option<Nanos>,
     /// A profile for each step, for policies that pad; `None` for steps that can neither be padded
     /// nor pad others.
     pub profiles: Option<Arc<[Option<LaunchProfile>]>>,

@@ -3,7 +3,8 @@
 //!
 //! Not here: threads, clocks, locks, logs and device access. The crate depends on no other crate of
 //! the workspace. Start reading at [`Event`] and [`Action`], then [`DeviceScheduler`],
-//! `scheduler.rs` and `dispatch.rs`; for memory, start at [`memory`].
+//! `scheduler.rs` and `dispatch.rs`; for memory, start at [`memory`]; for batches of requests, at
+//! [`batching`].
 //!
 //! A task that arrives enters the *host queue* of its class. When a *device queue* has room, the
 //! task is bound to that queue and prepared: memory is bound and inputs are written. Then its
@@ -37,6 +38,7 @@
 //! - Only preemptible launches are issued behind a preemptible launch in flight.
 //! - No device queue is overfilled, and nothing grows without a bound from [`limits`].
 
+pub mod batching;
 mod counters;
 mod device_queue;
 mod device_scheduler;

@@ -189,6 +189,7 @@ fn task(id: u64, lane: u32, class: Class, steps: &[Step]) -> Event {
         priority: 0,
         steps: Arc::from(steps),
         deadline: None,
+        due: None,
         profiles: None,
         forks: None,
         ready: true,

@@ -88,6 +88,7 @@ mod measure {
             class: Class::BestEffort,
             queue_capacity: None,
             lane: Default::default(),
+            batching: None,
         };
         handle.load(toy::bundle(&target, &toy::compile()), options).expect("a function");
         Ok((engine, handle))

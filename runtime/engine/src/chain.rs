@@ -12,7 +12,7 @@ use crate::limits::CHAIN_STAGES_MAX;
 use crate::request::{ChainRequest, StageInput};
 use crate::session::Session;
 use atoll_core::limits::TASK_STEPS_MAX;
-use atoll_core::{Fork, Step, Tenant};
+use atoll_core::{Class, Fork, Step, Tenant};
 use atoll_kgraph::{BufferKind, InputForm};
 use std::sync::Arc;
 
@@ -39,6 +39,8 @@ pub(crate) enum Source {
     Bytes(Vec<u8>),
     /// An earlier stage, by index, and the index of its output.
     Output { stage: usize, output: usize },
+    /// The requests of the batch that this is: each has a part of it.
+    Rows,
 }
 
 /// A step of the task, as a step of a stage.
@@ -134,6 +136,20 @@ impl Chain {
             )));
         }
         Ok(Chain::flatten(stages))
+    }
+
+    /// A single call for a batch of requests of a function; they have the inputs.
+    pub(crate) fn of_batch(function: &Arc<Function>, binding: Arc<Binding>) -> Chain {
+        let inputs = binding.inputs.iter().map(|_| Source::Rows).collect();
+        let outputs = (0..binding.outputs.len()).collect();
+        let stage = Stage { function: Arc::clone(function), binding, slot: None, inputs, outputs, first_step: 0 };
+        Chain::flatten(vec![stage])
+    }
+
+    /// Whether it is a single call that may run in a batch.
+    pub(crate) fn gathers(&self, class: Class) -> bool {
+        let [Stage { function, binding, .. }] = self.stages.as_slice() else { return false };
+        function.batching.as_ref().is_some_and(|batching| batching.gathers(class) && batching.rows(binding) > 0)
     }
 
     fn flatten(mut stages: Vec<Stage>) -> Chain {

@@ -1,5 +1,6 @@
 //! Configuration of an engine and of functions.
 
+use crate::batching::BatchingOptions;
 use crate::cores::CoreShare;
 use crate::limits;
 use crate::padding::PaddingService;
@@ -110,6 +111,8 @@ pub struct FunctionOptions {
     /// The lane of its invocations and of the chains that begin with it. If the lane is closed,
     /// they run in the default lane.
     pub lane: LaneId,
+    /// How its requests are gathered into batches; `None` if each runs alone.
+    pub batching: Option<BatchingOptions>,
 }
 
 /// Facts about a function that was loaded.

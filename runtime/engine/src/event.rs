@@ -14,7 +14,7 @@ use crate::recorder::TraceBatch;
 use crate::request::{InvocationId, PendingReply};
 use crate::session::{Session, SessionId};
 use crate::statistics::EngineStatistics;
-use atoll_core::{Class, LaneId, Nanos};
+use atoll_core::{Class, LaneId, Nanos, TaskId};
 use atoll_device::{Lane, LaneSpec};
 use crossbeam_channel::Sender;
 use std::sync::Arc;
@@ -60,4 +60,16 @@ pub(crate) struct Submission {
     pub(crate) session: Option<Arc<Session>>,
     /// Times it was retried because its executor was lost.
     pub(crate) retries: u32,
+    /// Whether it may run in a batch with others.
+    pub(crate) gathers: bool,
+    /// When it should be finished, for policies that order by deadlines: for a batch the earliest
+    /// deadline of its requests. `deadline` if `None`.
+    pub(crate) due: Option<Nanos>,
+}
+
+impl Submission {
+    /// Its task in the scheduler.
+    pub(crate) fn task(&self) -> TaskId {
+        TaskId(self.id.0)
+    }
 }

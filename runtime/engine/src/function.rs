@@ -1,11 +1,12 @@
 //! A function as all threads see it: its bundle and target, the queue slots left, and the shapes it
 //! was bound to.
 
+use crate::batching::Batching;
 use crate::binding::{BindError, Binding, FenceRanges};
 use crate::branches::Capacity;
 use crate::config::{FunctionKey, FunctionOptions};
 use crate::error::{EngineError, InvokeError};
-use crate::limits::BINDINGS_PER_FUNCTION_MAX;
+use crate::limits::{BINDINGS_OF_BATCHES_MAX, BINDINGS_PER_FUNCTION_MAX};
 pub(crate) use atoll_core::memory::FunctionId;
 use atoll_core::{Class, Fork, LaneId};
 use atoll_device::DeviceInfo;
@@ -22,6 +23,8 @@ pub(crate) struct Function {
     pub(crate) class: Class,
     pub(crate) lane: LaneId,
     pub(crate) queue_capacity: usize,
+    /// How its requests are gathered, if its rows are.
+    pub(crate) batching: Option<Batching>,
     /// What its kernels may access if they are fenced.
     ranges: FenceRanges,
     /// The device's capacity for it; set once it is loaded.
@@ -68,12 +71,17 @@ impl Function {
                 device.name
             )));
         }
+        let batching = options.batching.map(|options| Batching::new(bundle.graph(), options));
+        let batching = batching.transpose().map_err(unservable)?;
+        // A batch that runs and the next one are both waiting for a moment.
+        let least = batching.as_ref().map_or(1, |batching| 2 * batching.max_rows());
         Ok(Function {
             id,
             key: options.key,
             class: options.class,
             lane: options.lane,
-            queue_capacity: options.queue_capacity.unwrap_or(queue_capacity).max(1),
+            queue_capacity: options.queue_capacity.unwrap_or(queue_capacity.max(least)).max(1),
+            batching,
             target,
             bundle,
             ranges: FenceRanges::of(device),
@@ -107,13 +115,27 @@ impl Function {
     pub(crate) fn bind(&self, inputs: &[InputForm<'_>], values: &[i64]) -> Result<Arc<Binding>, InvokeError> {
         let symbols =
             bind_step(self.graph(), inputs, values).map_err(|error| InvokeError::BadInput(error.to_string()))?;
+        self.batching.as_ref().map_or(Ok(()), |batching| batching.check(&symbols))?;
+        self.bind_to(symbols)
+    }
+
+    /// The binding for a batch of requests like this one that have `rows` rows together.
+    pub(crate) fn with_rows(&self, binding: &Arc<Binding>, rows: u64) -> Result<Arc<Binding>, InvokeError> {
+        match &self.batching {
+            Some(batching) => self.bind_to(batching.with_rows(binding, rows)),
+            None => Ok(Arc::clone(binding)),
+        }
+    }
+
+    /// The binding for these sizes, cached or new.
+    fn bind_to(&self, symbols: Vec<i64>) -> Result<Arc<Binding>, InvokeError> {
         if let Some(binding) = find(&self.bindings, |binding| binding.symbols == symbols) {
             return Ok(binding);
         }
         let binding = Binding::new(self.graph(), self.image(), self.ranges, symbols);
         let binding =
             binding.map_err(|e| InvokeError::BadInput(format!("inputs of these shapes cannot be run: {e}")))?;
-        Ok(keep(&self.bindings, binding))
+        Ok(self.keep(&self.bindings, binding))
     }
 
     /// The binding after the next size was read back as `value`, cached or new.
@@ -127,7 +149,7 @@ impl Function {
         };
         match find(&self.sized, is_it) {
             Some(known) => Ok(known),
-            None => Ok(keep(&self.sized, binding.with_size(self.graph(), self.image(), value)?)),
+            None => Ok(self.keep(&self.sized, binding.with_size(self.graph(), self.image(), value)?)),
         }
     }
 
@@ -144,6 +166,18 @@ impl Function {
             binding.branches.disable();
         }
         binding.forks(self.graph(), capacity)
+    }
+
+    /// Caches a binding; evicts the least recently used one if the cache is full.
+    fn keep(&self, bindings: &Mutex<Vec<Arc<Binding>>>, binding: Binding) -> Arc<Binding> {
+        let binding = Arc::new(binding);
+        let most = BINDINGS_PER_FUNCTION_MAX + self.batching.as_ref().map_or(0, |batching| batching.max_rows());
+        let mut bindings = bindings.lock().unwrap_or_else(PoisonError::into_inner);
+        if bindings.len() >= most.min(BINDINGS_OF_BATCHES_MAX) {
+            bindings.remove(0);
+        }
+        bindings.push(Arc::clone(&binding));
+        binding
     }
 
     pub(crate) fn waiting(&self) -> usize {
@@ -166,17 +200,6 @@ fn find(bindings: &Mutex<Vec<Arc<Binding>>>, is_it: impl Fn(&Binding) -> bool) -
     let binding = bindings.remove(at);
     bindings.push(Arc::clone(&binding));
     Some(binding)
-}
-
-/// Caches a binding; evicts the least recently used one if the cache is full.
-fn keep(bindings: &Mutex<Vec<Arc<Binding>>>, binding: Binding) -> Arc<Binding> {
-    let binding = Arc::new(binding);
-    let mut bindings = bindings.lock().unwrap_or_else(PoisonError::into_inner);
-    if bindings.len() >= BINDINGS_PER_FUNCTION_MAX {
-        bindings.remove(0);
-    }
-    bindings.push(Arc::clone(&binding));
-    binding
 }
 
 /// A feature of the bundle that the engine does not support, as a reason to refuse the function.

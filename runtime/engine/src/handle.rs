@@ -247,7 +247,8 @@ impl EngineHandle {
     }
 
     /// Cancels an invocation. It is answered with [`InvokeError::Cancelled`] once none of its
-    /// launches is on the device, unless it finishes first.
+    /// launches is on the device, unless it finishes first. One that shares a batch with others is
+    /// answered at once; the batch continues for the others.
     pub fn cancel(&self, id: InvocationId) {
         self.send(Command::Cancel(id));
     }
@@ -291,7 +292,21 @@ impl EngineHandle {
         let ChainRequest { class, priority, times_launches, .. } = request;
         let chain = Chain::new(request, session.as_deref(), |key| self.shared.find(key))?;
         let class = class.unwrap_or(chain.stages[0].function.class);
-        Ok(Submission { id, chain, class, priority, submitted, deadline, times_launches, session, retries: 0 })
+        let gathers = session.is_none() && !times_launches && chain.gathers(class);
+        let (retries, due) = (0, None);
+        Ok(Submission {
+            id,
+            chain,
+            class,
+            priority,
+            submitted,
+            deadline,
+            times_launches,
+            session,
+            retries,
+            gathers,
+            due,
+        })
     }
 
     fn send(&self, command: Command) -> bool {

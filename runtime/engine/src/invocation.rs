@@ -1,6 +1,7 @@
 //! An invocation on the engine's thread, from admission to answer.
 
 use crate::accounts::Usage;
+use crate::batch::Batch;
 use crate::binding::Work;
 use crate::chain::StagePlace;
 use crate::clock;
@@ -17,6 +18,8 @@ use std::sync::Arc;
 pub(crate) struct Invocation {
     pub(crate) submission: Submission,
     pub(crate) reply: PendingReply,
+    /// The requests whose rows it computes, if it is a batch; they have their own replies.
+    pub(crate) batch: Option<Batch>,
     /// Its inputs are in place: it keeps its memory until it ends.
     pub(crate) prepared: bool,
     /// Its memory, one instance per stage, from preparation on; empty before.
@@ -88,6 +91,7 @@ impl Invocation {
             stages,
             submission,
             reply,
+            batch: None,
             prepared: false,
             instances: Vec::new(),
             slots: Vec::new(),
@@ -107,6 +111,17 @@ impl Invocation {
 
     pub(crate) fn is_real_time(&self) -> bool {
         self.submission.class == Class::RealTime
+    }
+
+    /// Whether it, or its requests, still have queue slots.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.submission.chain.is_waiting() || self.batch.as_ref().is_some_and(Batch::is_waiting)
+    }
+
+    /// Releases its queue slots.
+    pub(crate) fn release_slots(&mut self) {
+        self.submission.chain.release_slots();
+        self.batch.iter_mut().for_each(Batch::release_slots);
     }
 
     /// Records whether a launch failed because its executor was lost.
@@ -198,6 +213,12 @@ impl Span {
 }
 
 impl Times {
+    /// The time for writing inputs and computing.
+    pub(crate) fn ran_ns(&self) -> u64 {
+        let timing = self.timing(Nanos(0), clock::now());
+        timing.input_ns + timing.compute_ns
+    }
+
     /// The timing from submission to `now`; phases that did not happen take no time.
     pub(crate) fn timing(&self, submitted: Nanos, now: Nanos) -> InvocationTiming {
         let between = |from: Nanos, to: Nanos| to.0.saturating_sub(from.0);

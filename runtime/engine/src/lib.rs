@@ -20,9 +20,13 @@
 //! - Outputs of an invocation are read, and its memory is given to other invocations, only when
 //!   none of its launches is on the device.
 //! - A function that failed to load, or was unloaded, holds no resources.
+//! - A batch holds requests of one function, class, priority and shape. Its failure is no answer to
+//!   a request: each then runs alone.
 
 mod accounts;
 mod allowance;
+mod batch;
+mod batching;
 mod binding;
 mod branches;
 mod chain;
@@ -54,6 +58,7 @@ pub use atoll_core::memory::{MemoryQuotas, TenantBytes};
 pub use atoll_core::{BadTenant, Class, DeviceId, LaneError, LaneId, Tenant};
 pub use atoll_device::{ComputeUnitUse, ExecutorProcess, ExecutorStatistics, Lane, LaneSpec};
 pub use atoll_trace::FunctionName;
+pub use batching::BatchingOptions;
 pub use config::{EngineConfig, FunctionInfo, FunctionKey, FunctionOptions};
 pub use cores::{CoreShare, CoreUse};
 pub use error::{EngineError, InvokeError};
@@ -67,6 +72,6 @@ pub use request::{
 };
 pub use session::SessionId;
 pub use statistics::{
-    ClassStatistics, ConstantState, ConstantStatistics, DeviceStatistics, EngineStatistics, FunctionMemory,
-    FunctionStatistics, LaneStatistics, TenantMemory,
+    BatchStatistics, ClassStatistics, ConstantState, ConstantStatistics, DeviceStatistics, EngineStatistics,
+    FunctionMemory, FunctionStatistics, LaneStatistics, TenantMemory,
 };

@@ -11,6 +11,13 @@ pub const FUNCTION_QUEUE_CAPACITY_DEFAULT: usize = 64;
 /// least recently used one is dropped.
 pub const BINDINGS_PER_FUNCTION_MAX: usize = 32;
 
+/// The same for a function that gathers batches: one for each number of rows, as far as this.
+pub const BINDINGS_OF_BATCHES_MAX: usize = 256;
+
+/// The part of the device's memory that a batch may take: one batch runs and one is prepared, and
+/// other functions need memory as well. A single request may take more.
+pub const BATCH_MEMORY_DIVISOR: u64 = 8;
+
 /// Sessions that one tenant may have open on a device. This limits the table; their bytes are
 /// limited by [`atoll_core::memory::limits::SESSIONS_SHARE`] and the tenant's quota.
 pub const SESSIONS_PER_TENANT_MAX: usize = 4096;

@@ -3,6 +3,7 @@
 use crate::accounts::UsageRow;
 use crate::config::FunctionKey;
 use crate::histogram::Histogram;
+use crate::request::InvocationTiming;
 use atoll_core::memory::TenantBytes;
 use atoll_core::{Class, LaneId, Tenant};
 use atoll_device::{ComputeUnitUse, ExecutorStatistics};
@@ -103,10 +104,61 @@ pub struct FunctionStatistics {
     pub preemptions: u64,
     /// Launches of its invocations that exited early.
     pub evicted_launches: u64,
+    /// Finished runs by their number of rows, in ascending order. Empty for a function without
+    /// [`crate::BatchingOptions`].
+    pub batches: Vec<BatchStatistics>,
+    /// Sum of the time that its requests waited for others before their batch was closed. It is
+    /// part of `queue_ns`.
+    pub gather_ns: u64,
     /// Its memory.
     pub memory: FunctionMemory,
     /// Loads and reclaims of its constants, which functions with equal constants share.
     pub constants: ConstantStatistics,
+}
+
+/// Finished runs of a function with the same number of rows, and their total times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BatchStatistics {
+    /// Rows of a run.
+    pub rows: u64,
+    /// The runs.
+    pub count: u64,
+    /// Time writing inputs, in nanoseconds.
+    pub input_ns: u64,
+    /// Time computing.
+    pub compute_ns: u64,
+    /// Time reading outputs.
+    pub output_ns: u64,
+}
+
+impl FunctionStatistics {
+    /// Counts a finished run.
+    pub(crate) fn note_run(&mut self, rows: u64, timing: InvocationTiming) {
+        let at = match self.batches.binary_search_by_key(&rows, |batch| batch.rows) {
+            Ok(at) => at,
+            Err(at) => {
+                self.batches.insert(at, BatchStatistics { rows, ..BatchStatistics::default() });
+                at
+            }
+        };
+        let batch = &mut self.batches[at];
+        batch.count += 1;
+        batch.input_ns += timing.input_ns;
+        batch.compute_ns += timing.compute_ns;
+        batch.output_ns += timing.output_ns;
+    }
+
+    /// Successful runs: fewer than requests if they were gathered into batches.
+    pub fn executions(&self) -> u64 {
+        if self.batches.is_empty() { self.success } else { self.batches.iter().map(|batch| batch.count).sum() }
+    }
+
+    /// Rows of all successful requests. As many as requests for a function without
+    /// [`crate::BatchingOptions`].
+    pub fn rows(&self) -> u64 {
+        let rows = |batch: &BatchStatistics| batch.rows * batch.count;
+        if self.batches.is_empty() { self.success } else { self.batches.iter().map(rows).sum() }
+    }
 }
 
 /// A tenant's use of its quota of device memory. Constants that several tenants use count in full

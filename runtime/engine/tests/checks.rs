@@ -23,6 +23,7 @@ fn start(device: Box<dyn Device>, target: &str, code: &[u8], evict_at_random: Op
             class: Class::BestEffort,
             queue_capacity: None,
             lane: Default::default(),
+            batching: None,
         };
         engine.handle().load(bundle, options).expect("a function");
     }

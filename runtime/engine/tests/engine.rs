@@ -37,6 +37,7 @@ fn options(name: &str) -> FunctionOptions {
         class: Class::BestEffort,
         queue_capacity: None,
         lane: Default::default(),
+        batching: None,
     }
 }
 

@@ -70,6 +70,7 @@ impl Setup {
                 class: Class::BestEffort,
                 queue_capacity: None,
                 lane: Default::default(),
+                batching: None,
             },
         )
     }

@@ -34,6 +34,7 @@ fn start_with(config: EngineConfig, time_limit: Duration) -> (Engine, EngineHand
         class: Class::BestEffort,
         queue_capacity: Some(1000),
         lane: Default::default(),
+        batching: None,
     };
     handle.load(toy::bundle(&target, &toy::compile()), options).expect("a function");
     (engine, handle)
@@ -219,8 +220,13 @@ fn endless_kernels_of_cancelled_invocations_are_ended() {
 /// Loads the toy model into a lane.
 fn load_into(handle: &EngineHandle, name: &str, lane: LaneId) -> Result<FunctionInfo, EngineError> {
     let target = handle.device_info().targets.last().cloned().expect("a target");
-    let options =
-        FunctionOptions { key: FunctionKey::local(name), class: Class::BestEffort, queue_capacity: Some(1000), lane };
+    let options = FunctionOptions {
+        key: FunctionKey::local(name),
+        class: Class::BestEffort,
+        queue_capacity: Some(1000),
+        lane,
+        batching: None,
+    };
     handle.load(toy::bundle(&target, &toy::compile()), options)
 }
 

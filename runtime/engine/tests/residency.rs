@@ -59,7 +59,7 @@ fn load_for(
     constants: &Constants,
     class: Class,
 ) -> Result<FunctionInfo, EngineError> {
-    let options = FunctionOptions { key, class, queue_capacity: Some(1000), lane: Default::default() };
+    let options = FunctionOptions { key, class, queue_capacity: Some(1000), lane: Default::default(), batching: None };
     handle.load(toy::bundle_of(constants, fake::TARGET, b"fake"), options)
 }
 

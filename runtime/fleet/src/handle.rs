@@ -249,6 +249,7 @@ impl Inference for FleetHandle {
                 &Admitted {
                     tenant: &function.tenant,
                     class: options.class,
+                    is_batched: options.batching.is_some(),
                     queue_capacity: loaded[0].1.queue_capacity,
                     constant_bytes: loaded[0].1.weights_bytes,
                     devices: &loaded.iter().map(|(device, info)| (*device, info.weights_resident)).collect::<Vec<_>>(),

@@ -34,8 +34,9 @@ pub use elements::to_f64;
 pub use error::{ErrorBody, ProtocolError};
 pub use infer::{Encoded, InferRequest, InferResponse, OutputTensor, RequestedOutput};
 pub use model::{
-    ConfigState, ConfigTensor, DurationStatistics, InferenceStatistics, Live, ModelConfig, ModelMetadata, ModelReady,
-    ModelStatistics, ModelStatisticsList, Ready, SequenceBatching, ServerMetadata, TensorMetadata,
+    BatchStatistics, ConfigState, ConfigTensor, DurationStatistics, DynamicBatching, InferenceStatistics, Live,
+    ModelConfig, ModelMetadata, ModelReady, ModelStatistics, ModelStatisticsList, Ready, SequenceBatching,
+    ServerMetadata, TensorMetadata,
 };
 pub use parameters::Parameters;
 pub use repository::{IndexEntry, IndexRequest, LoadRequest, ModelState};

@@ -77,8 +77,12 @@ pub struct ModelConfig {
     pub platform: String,
     /// The same, under the name that newer clients read.
     pub backend: String,
-    /// Always 0: shapes include the batch dimension.
+    /// Most rows of a batch; the tensors' dimensions here are then without the batch dimension. 0
+    /// for a model without batching: its dimensions are complete.
     pub max_batch_size: u32,
+    /// How requests are gathered into batches; `None` if each runs alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dynamic_batching: Option<DynamicBatching>,
     /// Its inputs.
     pub input: Vec<ConfigTensor>,
     /// Its outputs.
@@ -86,6 +90,16 @@ pub struct ModelConfig {
     /// The state of a sequence; `None` for a model without state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sequence_batching: Option<SequenceBatching>,
+}
+
+/// Gathering of requests into batches.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DynamicBatching {
+    /// Sizes of batches to prefer.
+    pub preferred_batch_size: Vec<u32>,
+    /// How long a request waits for others although the model is free; 0 if the delay is chosen
+    /// from measurements.
+    pub max_queue_delay_microseconds: u64,
 }
 
 /// Serving of sequences of requests.
@@ -143,14 +157,27 @@ pub struct ModelStatistics {
     pub version: String,
     /// Time of the last request, in milliseconds since 1970; 0 before the first.
     pub last_inference: u64,
-    /// Requests answered with a result.
+    /// Requests answered with a result; for a model with `max_batch_size` their rows.
     pub inference_count: u64,
-    /// The same, since requests are not batched.
+    /// Runs of the model: fewer than requests if they are gathered into batches.
     pub execution_count: u64,
     /// Durations by phase.
     pub inference_stats: InferenceStatistics,
-    /// Always empty: requests are not batched.
-    pub batch_stats: Vec<()>,
+    /// Runs by their number of rows; empty for a model without `max_batch_size`.
+    pub batch_stats: Vec<BatchStatistics>,
+}
+
+/// Runs of a model with the same number of rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BatchStatistics {
+    /// Rows of a run.
+    pub batch_size: u64,
+    /// Time writing inputs.
+    pub compute_input: DurationStatistics,
+    /// Time computing.
+    pub compute_infer: DurationStatistics,
+    /// Time reading outputs.
+    pub compute_output: DurationStatistics,
 }
 
 /// Counts and total durations.

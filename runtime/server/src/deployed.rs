@@ -313,6 +313,7 @@ impl Deployed {
             class: deployment.class,
             queue_capacity: None,
             lane: Default::default(),
+            batching: None,
         };
         let placed =
             self.engine.load(bundle.clone(), options, deployment.device.as_deref()).map_err(|error| match error {

@@ -5,8 +5,8 @@ use atoll_engine::limits::SESSION_IDLE_DEFAULT;
 use atoll_engine::{Class, DeviceId, FunctionKey, InputTensor};
 use atoll_kgraph::{BufferKind, BufferSpec, Bundle, DType, Expr, KernelGraph, StateSpec};
 use atoll_protocol::{
-    ConfigState, ConfigTensor, DataType, InferRequest, ModelConfig, ModelMetadata, RequestedOutput, SequenceBatching,
-    Tensor, TensorMetadata,
+    ConfigState, ConfigTensor, DataType, DynamicBatching, InferRequest, ModelConfig, ModelMetadata, RequestedOutput,
+    SequenceBatching, Tensor, TensorMetadata,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -26,6 +26,9 @@ pub(crate) struct Model {
     digest: String,
     pub(crate) inputs: Vec<TensorMetadata>,
     pub(crate) outputs: Vec<TensorMetadata>,
+    /// Whether the rows of a batch are the first dimension of every input and output, where clients
+    /// of Triton expect them.
+    rows_first: bool,
     /// Inputs and outputs that are state buffers of a session.
     states: Vec<ConfigState>,
     /// Time of the last request, in milliseconds since 1970.
@@ -79,6 +82,7 @@ impl Model {
             digest: bundle.digest().into(),
             inputs: tensor_metadata(graph, BufferKind::Input),
             outputs: tensor_metadata(graph, BufferKind::Output),
+            rows_first: rows_first(graph),
             states: states(graph),
             last_inference_ms: AtomicU64::new(0),
         }
@@ -128,14 +132,40 @@ impl Model {
             name: self.name.clone(),
             platform: PLATFORM.into(),
             backend: "atoll".into(),
-            max_batch_size: 0,
-            input: self.inputs.iter().map(ConfigTensor::from).collect(),
-            output: self.outputs.iter().map(ConfigTensor::from).collect(),
+            max_batch_size: self.max_batch_size(),
+            dynamic_batching: self.dynamic_batching(),
+            input: self.inputs.iter().map(|tensor| self.config_tensor(tensor)).collect(),
+            output: self.outputs.iter().map(|tensor| self.config_tensor(tensor)).collect(),
             sequence_batching: self.keeps_state().then(|| SequenceBatching {
                 max_sequence_idle_microseconds: self.session_idle().as_micros().try_into().unwrap_or(u64::MAX),
                 state: self.states.clone(),
             }),
         }
+    }
+
+    /// Triton's `max_batch_size`: 0 if shapes in the configuration include the rows.
+    fn max_batch_size(&self) -> u32 {
+        let rows = self.settings.max_batch_size.filter(|_| self.rows_first);
+        rows.map_or(0, std::num::NonZeroU32::get)
+    }
+
+    fn dynamic_batching(&self) -> Option<DynamicBatching> {
+        let options = self.settings.batching().filter(|options| options.gathers)?;
+        Some(DynamicBatching {
+            preferred_batch_size: options.preferred,
+            max_queue_delay_microseconds: options
+                .max_queue_delay
+                .map_or(0, |delay| u64::try_from(delay.as_micros()).unwrap_or(u64::MAX)),
+        })
+    }
+
+    /// A tensor as in Triton's configuration: without the rows if the model has a `max_batch_size`.
+    fn config_tensor(&self, tensor: &TensorMetadata) -> ConfigTensor {
+        let mut config = ConfigTensor::from(tensor);
+        if self.max_batch_size() > 0 {
+            config.dims.remove(0);
+        }
+        config
     }
 
     /// Whether the model keeps state, so that its requests belong to sequences.
@@ -214,6 +244,13 @@ pub fn tensor_metadata(graph: &KernelGraph, kind: BufferKind) -> Vec<TensorMetad
         symbols: symbol_names(graph, &buffer.shape),
     };
     graph.buffers_of(kind).map(|(_, buffer)| metadata(buffer)).collect()
+}
+
+/// Whether rows are counted by the first dimension of every input and output.
+fn rows_first(graph: &KernelGraph) -> bool {
+    let Some(batch) = &graph.batch else { return false };
+    let mut tensors = graph.buffers_of(BufferKind::Input).chain(graph.buffers_of(BufferKind::Output));
+    tensors.all(|(id, _)| batch.axes[id.0 as usize] == Some(0))
 }
 
 /// Metadata of a graph's state buffers.

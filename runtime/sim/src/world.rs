@@ -339,6 +339,7 @@ impl<'a> World<'a> {
             priority: 0,
             steps,
             deadline: None,
+            due: None,
             profiles,
             forks: None,
             ready: true,

@@ -125,6 +125,15 @@ pub enum EventKind {
         /// How it ended.
         end: ChunkOutcome,
     },
+    /// A request became part of a batch, which runs as one task.
+    Batched {
+        /// The task of the batch: that of its first request.
+        batch: TaskId,
+        /// The number of requests in the batch.
+        requests: u32,
+        /// Their rows.
+        rows: u64,
+    },
 }
 
 /// Why an epoch was raised.
@@ -267,6 +276,7 @@ impl EventKind {
                 .small(code(&CHUNK_OUTCOMES, &end))
                 .number(unit)
                 .rest([launch.0, first_block, blocks.into(), ended.0]),
+            EventKind::Batched { batch, requests, rows } => Words::of(18).number(requests).rest([batch.0, rows]),
         }
     }
 
@@ -310,6 +320,7 @@ impl EventKind {
                     end,
                 }
             }
+            18 => EventKind::Batched { batch: TaskId(rest[0]), requests: number, rows: rest[1] },
             _ => return None,
         })
     }
@@ -339,6 +350,7 @@ mod tests {
             EventKind::Cancelled,
             EventKind::Failed,
             EventKind::DeviceLost,
+            EventKind::Batched { batch: TaskId(u64::MAX - 9), requests: u32::MAX - 4, rows: u64::MAX - 5 },
         ];
         kinds.extend(
             [Class::RealTime, Class::BestEffort]
@@ -368,7 +380,7 @@ mod tests {
 
     #[test]
     fn words_that_are_no_record_are_refused() {
-        for head in [18, 255, 6 | 4 << 8, 15 | 7 << 8, 17 | 255 << 8] {
+        for head in [19, 255, 6 | 4 << 8, 15 | 7 << 8, 17 | 255 << 8] {
             assert_eq!(Record::from_words(&[0, 0, 0, head, 0, 0, 0, 0]), None, "{head:#x}");
         }
     }

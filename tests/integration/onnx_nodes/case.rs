@@ -154,6 +154,7 @@ impl Runner {
             class: Class::BestEffort,
             queue_capacity: None,
             lane: Default::default(),
+            batching: None,
         };
         handle.load(bundle.clone(), options)?;
         let inputs = inputs.iter().map(|tensor| InputTensor {

@@ -208,7 +208,7 @@ pub(crate) fn load_into(
     class: Class,
     lane: LaneId,
 ) -> Result<FunctionInfo> {
-    let options = FunctionOptions { key: FunctionKey::local(name), class, queue_capacity: None, lane };
+    let options = FunctionOptions { key: FunctionKey::local(name), class, queue_capacity: None, lane, batching: None };
     handle.load(bundle.clone(), options).with_context(|| format!("cannot load {name}"))
 }
 

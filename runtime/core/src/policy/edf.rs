@@ -28,6 +28,6 @@ impl Policy for Edf {
     }
 
     fn rank(&self, task: &TaskSpec) -> u64 {
-        task.deadline.map_or(u64::MAX, |at| at.0)
+        task.due.or(task.deadline).map_or(u64::MAX, |at| at.0)
     }
 }

@@ -10,6 +10,7 @@ fn running(steps: &[Step]) -> Task {
         priority: 0,
         steps: Arc::from(steps),
         deadline: None,
+        due: None,
         profiles: None,
         forks: None,
         ready: true,

@@ -143,6 +143,7 @@ impl Driver {
             priority,
             steps,
             deadline,
+            due: None,
             profiles: Some(profiles),
             forks: None,
             ready: !unready,

@@ -241,6 +241,7 @@ impl World {
             priority,
             steps: steps[..known].into(),
             deadline,
+            due: None,
             profiles: Some(profiles),
             forks: Some(forks),
             ready: !unready,

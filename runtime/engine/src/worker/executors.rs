@@ -27,6 +27,7 @@ impl Worker {
     /// Handles an invocation that arrives, for the first time or as a retry.
     pub(super) fn arrive(&mut self, submission: Submission, reply: PendingReply) {
         match self.state_of(&submission) {
+            DomainState::Ready if submission.gathers => self.gather(submission, reply),
             DomainState::Ready => self.submit(submission, reply),
             DomainState::Restarting => self.parked.push(Parked { submission, reply }),
             DomainState::Unavailable(cause) => reply.send(Err(InvokeError::Unavailable(cause))),

@@ -114,6 +114,7 @@ impl Worker {
             module,
             set,
             invocations: 0,
+            batches: 0,
             accounts,
             totals: FunctionStatistics::default(),
             unloading: None,
@@ -123,6 +124,7 @@ impl Worker {
         let (compute_units, occupancy) = (self.units_of(function.lane), self.occupancy(function, module));
         function.set_capacity(Capacity { compute_units, occupancy, gain_ns_min: self.branch_gain_ns_min });
         self.recorder.add_function(function);
+        self.gather_for(function.id);
         self.shared.publish(function);
         self.request_padding(&function.key.tenant);
     }
@@ -250,22 +252,26 @@ impl Worker {
         self.shared.withdraw(key);
         self.shared.sessions.remove_of(&self.functions[&id].function);
         let waits = |invocation: &&crate::invocation::Invocation| {
-            let chain = &invocation.submission.chain;
-            chain.calls(id) && chain.is_waiting()
+            invocation.submission.chain.calls(id) && invocation.is_waiting()
         };
         let waiting: Vec<TaskId> =
             self.invocations.values().filter(waits).map(|invocation| TaskId(invocation.submission.id.0)).collect();
         waiting.into_iter().for_each(|task| self.cancel(task, InvokeError::Unloaded));
+        self.answer_waiting(Some(id), &InvokeError::Unloaded);
         self.act();
         self.finish_unload(id);
     }
 
     /// Frees a function that is being unloaded, if it has no invocations left.
     pub(super) fn finish_unload(&mut self, id: FunctionId) {
-        if !self.functions.get(&id).is_some_and(|loaded| loaded.is_unloading() && loaded.invocations == 0) {
+        let is_unused = |loaded: &Loaded| loaded.is_unloading() && loaded.invocations + loaded.batches == 0;
+        if !self.functions.get(&id).is_some_and(is_unused) {
             return;
         }
         let Some(loaded) = self.functions.remove(&id) else { return };
+        if loaded.function.batching.is_some() {
+            self.gather_no_more(id);
+        }
         self.recorder.remove_function(id);
         self.accounts.set(loaded.own_account(), MemoryKind::Constants, 0, clock::now());
         self.notify_memory(MemoryEvent::Unloaded { function: id });

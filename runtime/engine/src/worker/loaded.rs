@@ -19,8 +19,10 @@ pub(super) struct Loaded {
     pub(super) function: Arc<Function>,
     pub(super) module: ModuleId,
     pub(super) set: ItemId,
-    /// Invocations that are not finished.
+    /// Invocations that are not finished; the requests of a batch, but not the batch itself.
     pub(super) invocations: u64,
+    /// Batches of several requests that are not finished.
+    pub(super) batches: u64,
     /// By [`Class`].
     pub(super) accounts: [AccountId; 2],
     pub(super) totals: FunctionStatistics,
@@ -50,11 +52,15 @@ impl Loaded {
         self.account(self.function.class)
     }
 
-    /// Counts a finished invocation: its usage, and its timing if it succeeded.
-    pub(super) fn count(&mut self, timing: Option<InvocationTiming>, usage: &Usage) {
+    /// Counts the usage of a finished invocation.
+    pub(super) fn count_usage(&mut self, usage: &Usage) {
+        self.totals.preemptions += usage.preemptions;
+        self.totals.evicted_launches += usage.evicted_launches;
+    }
+
+    /// Counts a finished request, and its timing if it succeeded.
+    pub(super) fn count(&mut self, timing: Option<InvocationTiming>) {
         let totals = &mut self.totals;
-        totals.preemptions += usage.preemptions;
-        totals.evicted_launches += usage.evicted_launches;
         match timing {
             Some(timing) => {
                 totals.success += 1;

@@ -6,8 +6,11 @@
 //! appended to the queue.
 
 mod allowance;
+mod batches;
 mod checks;
+mod closing;
 mod drains;
+mod endings;
 mod executors;
 mod functions;
 mod holdings;
@@ -50,6 +53,8 @@ use atoll_core::{
 };
 use atoll_device::priority::WakePriority;
 use atoll_device::{Device, cpus, priority};
+use batches::Batches;
+use closing::Closing;
 use holdings::Holdings;
 use lane_state::Lanes;
 use loaded::{LoadJob, Loaded};
@@ -57,7 +62,6 @@ use pads::PaddingState;
 use parked::Parked;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
 
 pub(crate) struct Worker {
     started: Nanos,
@@ -84,6 +88,7 @@ pub(crate) struct Worker {
     /// By task id, which is the invocation's id.
     invocations: BTreeMap<TaskId, Invocation>,
     launches: HashMap<LaunchId, InFlight>,
+    batches: Batches,
     memory: Memory,
     holdings: Holdings,
     padding: PaddingState,
@@ -127,15 +132,6 @@ pub(crate) struct Parts {
     pub(crate) residency_policy: &'static ResidencyPolicyEntry,
     pub(crate) stager: Stager,
     pub(crate) padding: Option<PaddingThread>,
-}
-
-/// A shutdown in progress.
-#[derive(Clone, Copy)]
-struct Closing {
-    /// When the remaining invocations are cancelled; `None` once they are.
-    cancel_at: Option<Nanos>,
-    /// When the thread ends even if launches are in flight.
-    give_up_at: Nanos,
 }
 
 impl Worker {
@@ -184,6 +180,7 @@ impl Worker {
             loads: VecDeque::new(),
             invocations: BTreeMap::new(),
             launches: HashMap::new(),
+            batches: Batches::default(),
             memory: Memory::new(&memory, Residency::new((residency_policy.make)()), config.memory_quotas.clone()),
             holdings: Holdings::new(stager),
             padding: PaddingState::new(padding),
@@ -297,7 +294,10 @@ impl Worker {
                 // The invocation to cancel may still be in the other channel.
                 self.take_urgent();
                 self.cancel_parked(Some(id), &InvokeError::Cancelled);
-                self.notify_scheduler(Event::CancelTask { task: TaskId(id.0) });
+                match self.batches.knows(TaskId(id.0)) {
+                    true => self.answer_early(TaskId(id.0), InvokeError::Cancelled),
+                    false => self.notify_scheduler(Event::CancelTask { task: TaskId(id.0) }),
+                }
             }
             Command::CloseSession(session) => {
                 // A step of the session may still be in the other channel.
@@ -319,7 +319,8 @@ impl Worker {
     /// Sleeps until there is something to do.
     fn wait(&mut self) {
         let closing = self.closing.map(|closing| closing.cancel_at.unwrap_or(closing.give_up_at));
-        let deadlines = [self.scheduler.next_wakeup(), closing, self.parked_deadline(), self.memory.next_wakeup()];
+        let (parked, batches) = (self.parked_deadline(), self.batches.next_wakeup());
+        let deadlines = [self.scheduler.next_wakeup(), closing, parked, self.memory.next_wakeup(), batches];
         let timeout_ns = deadlines.into_iter().flatten().min().map(|at| at.0.saturating_sub(clock::now().0));
         // The completions of a lost device are not read, so they must not wake the thread.
         let completions = self.lost.is_none().then(|| self.device.completion_fd());
@@ -337,34 +338,8 @@ impl Worker {
             self.notify_scheduler(Event::Tick);
             self.act();
         }
-        if let Some(closing) = &mut self.closing
-            && closing.cancel_at.is_some_and(|at| at <= now)
-        {
-            closing.cancel_at = None;
-            self.cancel_parked(None, &InvokeError::ShuttingDown);
-            self.cancel_all(&InvokeError::ShuttingDown);
-        }
-    }
-
-    fn close(&mut self, grace: Duration) {
-        let at = |after: Duration| Nanos(clock::now().0.saturating_add(saturating_nanos(after)));
-        self.closing = Some(Closing {
-            cancel_at: Some(at(grace)),
-            give_up_at: at(grace.saturating_add(limits::SHUTDOWN_CANCEL_GRACE)),
-        });
-        self.loads.clear();
-    }
-
-    fn is_done(&self) -> bool {
-        let Some(closing) = self.closing else { return false };
-        let gives_up = clock::now() >= closing.give_up_at;
-        if gives_up && !self.launches.is_empty() {
-            tracing::error!(
-                launches = self.launches.len(),
-                "launches are stuck on the device; shutting down without them"
-            );
-        }
-        gives_up || self.invocations.is_empty() && self.parked.is_empty()
+        self.tick_batches(now);
+        self.tick_closing(now);
     }
 
     // The scheduler.
@@ -377,7 +352,15 @@ impl Worker {
         self.actions.extend(self.pending_actions.drain(..));
     }
 
+    /// Carries out all actions of the scheduler and of batching.
     fn act(&mut self) {
+        self.act_on_tasks();
+        while self.act_on_batches() {
+            self.act_on_tasks();
+        }
+    }
+
+    fn act_on_tasks(&mut self) {
         while let Some(action) = self.actions.pop_front() {
             self.record_action(&action);
             match action {

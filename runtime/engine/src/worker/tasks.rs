@@ -2,50 +2,53 @@
 
 use super::holdings::spec_of;
 use super::{InFlight, Worker};
-use crate::accounts::InvocationOutcome;
-use crate::binding::Output;
 use crate::chain::{Source, Stage, StagePlace};
 use crate::clock;
 use crate::error::InvokeError;
 use crate::event::Submission;
-use crate::function::FunctionId;
 use crate::instance::Instance;
 use crate::invocation::Invocation;
-use crate::request::{InvocationResult, OutputTensor, PendingReply};
+use crate::request::PendingReply;
 use atoll_core::memory::Event as MemoryEvent;
-use atoll_core::{DeviceId, DeviceOffset, Epoch, Event, LaunchId, Outcome, QueueId, TaskId, TaskSpec};
+use atoll_core::memory::InvocationSpec;
+use atoll_core::{DeviceOffset, Epoch, Event, LaunchId, QueueId, TaskId, TaskSpec};
 use atoll_device::{DeviceError, Fault, FaultKind, LaunchRecord, LaunchReport, SubmitError};
 use std::sync::Arc;
-
-/// The reason if a task failed without a reported fault: the scheduler saw an end that is
-/// impossible.
-const IMPOSSIBLE_END: &str = "a launch ended in an impossible way: a kernel of the tenant may have overwritten control \
-                          data of the device";
 
 impl Worker {
     /// Admits an invocation to memory decisions, or refuses it.
     pub(super) fn submit(&mut self, submission: Submission, reply: PendingReply) {
-        let task = TaskId(submission.id.0);
-        let functions: Vec<FunctionId> = submission.chain.stages.iter().map(|stage| stage.function.id).collect();
-        if !functions.iter().all(|id| self.functions.get(id).is_some_and(|loaded| !loaded.is_unloading())) {
-            // The function was withdrawn after the client's thread had found it.
-            return reply.send(Err(InvokeError::Unloaded));
+        let spec = match self.check_submission(&submission) {
+            Ok(spec) => spec,
+            Err(error) => {
+                if !matches!(error, InvokeError::Unloaded) {
+                    submission.chain.stages[0].function.note_rejected();
+                }
+                return reply.send(Err(error));
+            }
+        };
+        for stage in &submission.chain.stages {
+            self.functions.get_mut(&stage.function.id).expect("present: checked above").invocations += 1;
         }
-        let spec = spec_of(&submission);
-        if let Err(refusal) = self.memory.check(&spec) {
-            submission.chain.stages[0].function.note_rejected();
-            return reply.send(Err(InvokeError::refused(refusal, &spec.tenant)));
-        }
-        for id in &functions {
-            self.functions.get_mut(id).expect("present: checked above").invocations += 1;
-        }
-        self.invocations.insert(task, Invocation::new(submission, reply));
+        self.invocations.insert(submission.task(), Invocation::new(submission, reply));
         self.notify_memory(MemoryEvent::Arrived(spec));
+    }
+
+    /// Checks that the functions of a submission are loaded and that its memory can ever be granted.
+    pub(super) fn check_submission(&self, submission: &Submission) -> Result<InvocationSpec, InvokeError> {
+        let is_loaded = |id| self.functions.get(id).is_some_and(|loaded| !loaded.is_unloading());
+        if !submission.chain.stages.iter().all(|stage| is_loaded(&stage.function.id)) {
+            // The function was withdrawn after the client's thread had found it.
+            return Err(InvokeError::Unloaded);
+        }
+        let spec = spec_of(submission);
+        let checked = self.memory.check(&spec);
+        checked.map_err(|refusal| InvokeError::refused(refusal, &spec.tenant)).map(|()| spec)
     }
 
     /// Passes an invocation to the scheduler.
     pub(super) fn admit(&mut self, task: TaskId, ready: bool) {
-        let Submission { class, priority, deadline, ref chain, .. } = self.invocation(task).submission;
+        let Submission { class, priority, deadline, due, ref chain, .. } = self.invocation(task).submission;
         let (steps, forks) = (Arc::clone(&chain.steps), chain.forks.clone());
         let first = Arc::clone(&chain.stages[0].function);
         let (lane, client) = (first.lane, self.lanes.client(&first.key.tenant));
@@ -59,6 +62,7 @@ impl Worker {
             priority,
             steps,
             deadline,
+            due,
             profiles,
             forks,
             ready,
@@ -81,7 +85,7 @@ impl Worker {
         let mut instances = std::mem::take(&mut self.invocation(task).instances);
         let invocation = self.invocation(task);
         invocation.times.prepare_begin = Some(begin);
-        invocation.submission.chain.release_slots();
+        invocation.release_slots();
         self.interrupt_evicted(task, &instances);
         let moved = self.move_instances(task, &mut instances).and_then(|()| self.enter_session(task, &mut instances));
         let answer = moved.and_then(|lost| match lost {
@@ -103,6 +107,11 @@ impl Worker {
     }
 
     fn write_inputs(&mut self, task: TaskId, instances: &mut [Instance]) -> Result<(), DeviceError> {
+        let invocation = self.invocations.get_mut(&task).expect("the scheduler names only unfinished invocations");
+        if let Some(batch) = &invocation.batch {
+            let written = batch.write_inputs(&instances[0], &mut *self.device)?;
+            invocation.stages[0].usage.written_bytes += written;
+        }
         for (stage, instance) in instances.iter_mut().enumerate() {
             for input in 0..instance.binding.inputs.len() {
                 let source = &mut self.invocation(task).submission.chain.stages[stage].inputs[input];
@@ -245,139 +254,6 @@ impl Worker {
         // The first failure is the cause of later ones.
         invocation.failure.get_or_insert(InvokeError::Device(reason));
     }
-
-    /// Answers an invocation and releases its resources.
-    pub(super) fn finish(&mut self, task: TaskId, outcome: Outcome, preemptions: u32) {
-        let mut invocation = self.invocations.remove(&task).expect("a task finishes once");
-        let mut answer = match outcome {
-            Outcome::Complete => self.read_outputs(&mut invocation, preemptions),
-            Outcome::Failed => {
-                Err(invocation.failure.take().unwrap_or_else(|| InvokeError::Device(IMPOSSIBLE_END.into())))
-            }
-            Outcome::Cancelled => Err(invocation.failure.take().unwrap_or(InvokeError::Cancelled)),
-            Outcome::DeadlineExceeded => Err(InvokeError::DeadlineExceeded),
-            Outcome::Refused => Err(InvokeError::ClassRefused(invocation.submission.class)),
-            Outcome::QueueFull => Err(InvokeError::QueueFull { capacity: atoll_core::limits::HOST_QUEUE_TASKS_MAX }),
-            Outcome::DeviceLost => {
-                Err(InvokeError::Device(format!("the device is lost: {}", self.lost.as_deref().unwrap_or_default())))
-            }
-        };
-        if answer.is_ok() && invocation.epoch == Epoch::default() {
-            invocation.submission.chain.stages.iter().for_each(|stage| stage.binding.branches.note_run());
-        }
-        let session = invocation.submission.session.clone();
-        if answer.is_err() && self.has_lost_session(session.as_ref(), invocation.lost_executor) {
-            answer = Err(InvokeError::SessionLost);
-        }
-        let is_lost = matches!(answer, Err(InvokeError::SessionLost));
-        let went_wrong = answer.is_err() && session.is_none() && matches!(outcome, Outcome::Complete | Outcome::Failed);
-        if went_wrong && self.should_retry(&invocation) {
-            self.bill(&mut invocation, None, preemptions);
-            let may_have_run = invocation.may_have_run;
-            let (mut submission, reply) = self.put_away(invocation);
-            submission.retries += u32::from(may_have_run);
-            return self.retry(submission, reply);
-        }
-        self.bill(&mut invocation, Some(&answer), preemptions);
-        // The client continues while the engine cleans up.
-        std::mem::replace(&mut invocation.reply, PendingReply::answered()).send(answer);
-        invocation.submission.chain.release_slots();
-        drop(self.put_away(invocation));
-        if let Some(session) = session.filter(|_| is_lost) {
-            self.close_session(session.id);
-        }
-    }
-
-    /// Adds the usage of an invocation to the accounts; without an answer it will be retried.
-    fn bill(
-        &mut self,
-        invocation: &mut Invocation,
-        answer: Option<&Result<InvocationResult, InvokeError>>,
-        preemptions: u32,
-    ) {
-        let timing = answer.and_then(|answer| answer.as_ref().ok()).map(|result| result.timing);
-        for stage in 0..invocation.stages.len() {
-            let function = invocation.submission.chain.stages[stage].function.id;
-            let loaded = self.functions.get_mut(&function).expect("a function outlives its invocations");
-            loaded.invocations -= 1;
-            let timing = timing.map(|timing| invocation.stage_timing(stage, timing));
-            let usage = &mut invocation.stages[stage].usage;
-            // Preemptions are counted for the first stage.
-            usage.preemptions += if stage == 0 { u64::from(preemptions) } else { 0 };
-            match answer {
-                Some(answer) => {
-                    usage.invocations[InvocationOutcome::of(answer) as usize] += 1;
-                    loaded.count(timing, usage);
-                }
-                None => usage.retries += 1,
-            }
-            *self.accounts.of(loaded.account(invocation.submission.class)) += usage;
-        }
-    }
-
-    /// Releases the device resources of an invocation.
-    fn put_away(&mut self, invocation: Invocation) -> (Submission, PendingReply) {
-        let Invocation { submission, reply, instances, slots, .. } = invocation;
-        let functions: Vec<FunctionId> = submission.chain.stages.iter().map(|stage| stage.function.id).collect();
-        self.keep(functions.clone(), slots, instances);
-        self.notify_memory(MemoryEvent::Ended { task: TaskId(submission.id.0) });
-        functions.into_iter().for_each(|function| self.finish_unload(function));
-        self.notify_memory(MemoryEvent::Resume);
-        (submission, reply)
-    }
-
-    fn read_outputs(&mut self, invocation: &mut Invocation, preemptions: u32) -> Result<InvocationResult, InvokeError> {
-        let mut outputs = Vec::new();
-        let Invocation { submission, instances, stages, lost_executor, may_have_run, .. } = invocation;
-        for ((stage, instance), record) in submission.chain.stages.iter().zip(&*instances).zip(stages) {
-            let answer = self.read_checks(stage, instance);
-            if matches!(answer, Err(DeviceError::DomainLost(_))) {
-                (*lost_executor, *may_have_run) = (true, true);
-            }
-            if let Some(violation) = self.check(answer).map_err(|error| unreadable(&error))? {
-                return Err(violation);
-            }
-            for &output in &stage.outputs {
-                let Output { shape, place } = &instance.binding.outputs[output];
-                let mut bytes = vec![0; place.bytes as usize];
-                let answer = self.device.read(instance.at(place.offset), &mut bytes);
-                if matches!(answer, Err(DeviceError::DomainLost(_))) {
-                    // The outputs were lost with a process that died after the last launch.
-                    (*lost_executor, *may_have_run) = (true, true);
-                }
-                self.check(answer).map_err(|error| unreadable(&error))?;
-                record.usage.read_bytes += bytes.len() as u64;
-                outputs.push(OutputTensor { shape: shape.clone(), bytes });
-            }
-        }
-        let timing = invocation.times.timing(invocation.submission.submitted, clock::now());
-        Ok(InvocationResult {
-            outputs,
-            timing,
-            entered_ns: invocation.times.entered.0,
-            preemptions,
-            device: DeviceId::of_id(invocation.submission.id.0),
-            cold_start: invocation.cold_start,
-            launches: std::mem::take(&mut invocation.launches),
-        })
-    }
-
-    /// Cancels all invocations.
-    pub(super) fn cancel_all(&mut self, reason: &InvokeError) {
-        let tasks: Vec<TaskId> = self.invocations.keys().copied().collect();
-        tasks.into_iter().for_each(|task| self.cancel(task, reason.clone()));
-        self.act();
-    }
-
-    pub(super) fn cancel(&mut self, task: TaskId, reason: InvokeError) {
-        self.invocation(task).failure.get_or_insert(reason);
-        self.note_memory(MemoryEvent::Ending { task });
-        self.notify_scheduler(Event::CancelTask { task });
-    }
-}
-
-fn unreadable(error: &DeviceError) -> InvokeError {
-    InvokeError::Device(format!("the outputs cannot be read: {error}"))
 }
 
 /// The reason why the device is lost if it refuses a launch for which it has room.

@@ -65,6 +65,8 @@ struct State {
 /// What the dispatcher knows of a function.
 struct Function {
     class: Class,
+    /// Its engine gathers requests into batches.
+    is_batched: bool,
     queue_capacity: usize,
 }
 
@@ -87,6 +89,7 @@ pub struct DeviceState {
 pub(crate) struct Admitted<'a> {
     pub(crate) tenant: &'a Tenant,
     pub(crate) class: Class,
+    pub(crate) is_batched: bool,
     pub(crate) queue_capacity: usize,
     pub(crate) constant_bytes: u64,
     /// The devices that hold it, and whether its constants are in their memory.
@@ -130,11 +133,11 @@ impl Dispatcher {
 
     /// Adds a function.
     pub(crate) fn add(&self, function: FunctionId, admitted: &Admitted<'_>) {
-        let Admitted { tenant, class, queue_capacity, constant_bytes, devices } = *admitted;
+        let Admitted { tenant, class, is_batched, queue_capacity, constant_bytes, devices } = *admitted;
         self.with(|state, now, steps| {
             let groups = state.groups.len() as u32;
             let group = *state.groups.entry(tenant.to_string()).or_insert(GroupId(groups));
-            state.functions.insert(function, Function { class, queue_capacity });
+            state.functions.insert(function, Function { class, is_batched, queue_capacity });
             let suits = Suits::Only(devices.iter().map(|(device, _)| *device).collect());
             let spec = FunctionSpec { group, constant_bytes, suits, expected: Vec::new() };
             state.handle(now, PoolEvent::FunctionAdded { function, spec }, steps);
@@ -267,7 +270,9 @@ impl State {
             steps.push(Step::Reply { reply, answer: Err(InvokeError::UnknownFunction) });
             return id;
         };
-        let class = request.class.unwrap_or(known.class);
+        // A batch is gathered by an engine, so its requests do not wait here; like real-time requests,
+        // they take no slot.
+        let class = if known.is_batched { Class::RealTime } else { request.class.unwrap_or(known.class) };
         let capacity = known.queue_capacity;
         if class == Class::BestEffort && self.requests.waiting_for(function) >= capacity {
             steps.push(Step::Reply { reply, answer: Err(InvokeError::QueueFull { capacity }) });

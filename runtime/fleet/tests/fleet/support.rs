@@ -196,6 +196,7 @@ pub(crate) fn options(name: &str) -> FunctionOptions {
         class: Default::default(),
         queue_capacity: None,
         lane: Default::default(),
+        batching: None,
     }
 }
 

@@ -7,9 +7,10 @@ use crate::app::App;
 use crate::inference::blocking;
 use crate::model::Model;
 use atoll_engine::FunctionStatistics;
-use atoll_protocol::{DurationStatistics, InferenceStatistics, ModelStatistics, ModelStatisticsList};
+use atoll_protocol::{BatchStatistics, DurationStatistics, InferenceStatistics, ModelStatistics, ModelStatisticsList};
 use axum::Json;
 use axum::extract::{Extension, Path, State};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub(super) async fn all(
@@ -47,8 +48,8 @@ fn entry(model: &Model, counts: &[&FunctionStatistics]) -> ModelStatistics {
         name: model.name.clone(),
         version: model.version.clone(),
         last_inference: model.last_inference_ms(),
-        inference_count: success,
-        execution_count: success,
+        inference_count: sum(FunctionStatistics::rows),
+        execution_count: sum(FunctionStatistics::executions),
         inference_stats: InferenceStatistics {
             success: part(|f| f.queue_ns + f.input_ns + f.compute_ns + f.output_ns),
             fail: DurationStatistics { count: sum(|f| f.failure + f.rejected), ns: 0 },
@@ -58,6 +59,26 @@ fn entry(model: &Model, counts: &[&FunctionStatistics]) -> ModelStatistics {
             compute_output: part(|f| f.output_ns),
             ..InferenceStatistics::default()
         },
-        batch_stats: Vec::new(),
+        batch_stats: batches(counts),
     }
+}
+
+/// The batches by their size, over all devices.
+fn batches(counts: &[&FunctionStatistics]) -> Vec<BatchStatistics> {
+    let mut sizes: BTreeMap<u64, BatchStatistics> = BTreeMap::new();
+    for batch in counts.iter().flat_map(|function| &function.batches) {
+        let sum = sizes
+            .entry(batch.rows)
+            .or_insert_with(|| BatchStatistics { batch_size: batch.rows, ..BatchStatistics::default() });
+        let parts = [
+            (&mut sum.compute_input, batch.input_ns),
+            (&mut sum.compute_infer, batch.compute_ns),
+            (&mut sum.compute_output, batch.output_ns),
+        ];
+        for (part, ns) in parts {
+            part.count += batch.count;
+            part.ns += ns;
+        }
+    }
+    sizes.into_values().collect()
 }

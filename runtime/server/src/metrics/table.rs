@@ -25,10 +25,12 @@ pub(super) const METRICS: &[Metric] = &[
     counter("nv_inference_request_failure", "Requests without a result", |s, out| {
         per_model(s, out, |f| f.failure + f.rejected)
     }),
-    counter("nv_inference_count", "Inferences; as many as requests, because requests are not batched", |s, out| {
-        per_model(s, out, |f| f.success)
+    counter("nv_inference_count", "Inferences: requests, or their rows for models with max_batch_size", |s, out| {
+        per_model(s, out, FunctionStatistics::rows)
     }),
-    counter("nv_inference_exec_count", "Executions; as many as inferences", |s, out| per_model(s, out, |f| f.success)),
+    counter("nv_inference_exec_count", "Executions; fewer than requests if they are batched", |s, out| {
+        per_model(s, out, FunctionStatistics::executions)
+    }),
     counter(
         "nv_inference_request_duration_us",
         "Sum of the time from submission to answer, in microseconds",
@@ -56,6 +58,18 @@ pub(super) const METRICS: &[Metric] = &[
         "Part of the request duration spent reading outputs, in microseconds",
         |s, out| per_model(s, out, |f| f.output_ns / 1000),
     ),
+    histogram("atoll_batch_rows", "Rows of the runs of models with max_batch_size", |s, out| {
+        for model in &s.models {
+            let labels: Labels<'_> = &[("model", &model.name), ("version", &model.version)];
+            out.rows(labels, function_of(s, model).map_or(&[], |f| &f.batches));
+        }
+    }),
+    counter("atoll_batch_gather_seconds_total", "Time that requests waited for others of their batch", |s, out| {
+        for model in &s.models {
+            let ns = function_of(s, model).map_or(0, |f| f.gather_ns);
+            out.number(&[("model", &model.name), ("version", &model.version)], ns as f64 / 1e9);
+        }
+    }),
     gauge("nv_inference_pending_request_count", "Queued requests", |s, out| per_model(s, out, |f| f.in_queue)),
     gauge("nv_gpu_memory_total_bytes", "Usable device memory", |s, out| {
         out.integer(&[("gpu_uuid", s.name)], s.engine.device.memory_total_bytes);

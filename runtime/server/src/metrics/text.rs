@@ -1,6 +1,7 @@
 //! Prometheus' text format.
 
 use super::recorder::BUCKETS_NS;
+use atoll_engine::BatchStatistics;
 use std::fmt::Write;
 
 /// Writes the samples of one metric.
@@ -11,6 +12,9 @@ pub(super) struct Samples<'a> {
     pub(super) device: Option<&'a str>,
     pub(super) text: &'a mut String,
 }
+
+/// Upper bounds of the buckets for rows of a run.
+const BUCKETS_ROWS: [u64; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 
 /// Names and values of labels.
 pub(super) type Labels<'a> = &'a [(&'a str, &'a str)];
@@ -36,6 +40,23 @@ impl Samples<'_> {
         self.line("_count", labels, None, &count.to_string());
     }
 
+    /// Writes a histogram of the rows of runs.
+    pub(super) fn rows(&mut self, labels: Labels<'_>, batches: &[BatchStatistics]) {
+        let (mut count, mut sum, mut batches) = (0, 0, batches.iter().peekable());
+        for bound in BUCKETS_ROWS {
+            while let Some(batch) = batches.next_if(|batch| batch.rows <= bound) {
+                (count, sum) = (count + batch.count, sum + batch.rows * batch.count);
+            }
+            self.line("_bucket", labels, Some(&bound.to_string()), &count.to_string());
+        }
+        for batch in batches {
+            (count, sum) = (count + batch.count, sum + batch.rows * batch.count);
+        }
+        self.line("_bucket", labels, Some("+Inf"), &count.to_string());
+        self.line("_sum", labels, None, &sum.to_string());
+        self.line("_count", labels, None, &count.to_string());
+    }
+
     fn line(&mut self, suffix: &str, labels: Labels<'_>, bound: Option<&str>, value: &str) {
         let last = self.device.map(|device| ("device", device)).into_iter().chain(bound.map(|bound| ("le", bound)));
         let labels: Vec<String> =
@@ -57,6 +78,17 @@ fn escaped(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rows_are_counted_up_to_each_bound() {
+        let mut text = String::new();
+        let batch = |rows, count| BatchStatistics { rows, count, ..BatchStatistics::default() };
+        let mut samples = Samples { name: "m", device: None, text: &mut text };
+        samples.rows(&[], &[batch(1, 3), batch(3, 2), batch(4, 1), batch(300, 1)]);
+        let expected = "m_bucket{le=\"1\"} 3\nm_bucket{le=\"2\"} 3\nm_bucket{le=\"4\"} 6\n";
+        assert!(text.starts_with(expected), "{text}");
+        assert!(text.ends_with("m_bucket{le=\"256\"} 6\nm_bucket{le=\"+Inf\"} 7\nm_sum 313\nm_count 7\n"), "{text}");
+    }
 
     #[test]
     fn labels_are_escaped_and_bounds_are_seconds() {

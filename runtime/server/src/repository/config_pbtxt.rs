@@ -3,31 +3,51 @@
 //!
 //! Supported fields:
 //!
+//! - `max_batch_size`: most rows of a batch; 0 for a model whose requests each run alone;
+//! - `dynamic_batching`: its presence means that requests are gathered, if `max_batch_size` is not 0;
+//! - `dynamic_batching.preferred_batch_size` and `dynamic_batching.max_queue_delay_microseconds`;
 //! - `dynamic_batching.default_priority_level`: 1 means real-time;
 //! - `dynamic_batching.default_queue_policy.max_queue_size`;
 //! - `sequence_batching`: the `state` pairs and `max_sequence_idle_microseconds`;
 //! - `parameters`: `device`, the device to load the model on, as in
-//!   `parameters { key: "device" value { string_value: "host:1" } }`, and `symbols`, the ranges of
-//!   symbolic sizes, as in `seq=1..512,batch=8`.
+//!   `parameters { key: "device" value { string_value: "host:1" } }`, `symbols`, the ranges of
+//!   symbolic sizes, as in `seq=1..512,batch=8`, and `batch_real_time`: `true` to gather real-time
+//!   requests as well.
 //!
 //! All other fields are skipped, as long as the text is well-formed. Tensor names, types and shapes
 //! come from the model itself.
 
-use super::settings::Settings;
+use super::settings::{DynamicBatching, Settings};
 use crate::limits::SETTINGS_DEPTH_MAX;
 use atoll_engine::Class;
 use atoll_kgraph::{StatePair, States, size_ranges};
-use std::num::{NonZeroU64, NonZeroUsize};
+use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 
 /// Reads the settings from a configuration in protobuf's text format.
 pub(super) fn settings(text: &str) -> Result<Settings, String> {
     let mut settings = Settings::default();
     let mut symbols = String::new();
+    // Triton gathers requests only if the configuration has the message.
+    let mut batching = DynamicBatching { enabled: false, ..DynamicBatching::default() };
+    let mut wrong: Option<String> = None;
     let (mut pairs, mut input, mut output): (Vec<StatePair>, _, _) = (Vec::new(), None, None);
     // A parameter has a key and a value, in any order.
     let (mut key, mut text_value) = (None, None);
     let mut reader = Reader { rest: text, path: Vec::new() };
     reader.fields(&mut |path, value| match path {
+        ["max_batch_size"] => match value.parse() {
+            Ok(rows) => settings.max_batch_size = NonZeroU32::new(rows),
+            Err(_) => wrong = Some(format!("max_batch_size is `{value}`, which is no number of rows")),
+        },
+        ["dynamic_batching"] => batching.enabled = true,
+        ["dynamic_batching", "preferred_batch_size"] => match value.parse() {
+            Ok(rows) => batching.preferred_batch_size.push(rows),
+            Err(_) => wrong = Some(format!("preferred_batch_size has `{value}`, which is no number of rows")),
+        },
+        ["dynamic_batching", "max_queue_delay_microseconds"] => match value.parse() {
+            Ok(us) => batching.max_queue_delay_microseconds = Some(us),
+            Err(_) => wrong = Some(format!("max_queue_delay_microseconds is `{value}`, which is no number")),
+        },
         ["dynamic_batching", "default_priority_level"] if value == "1" => settings.class = Class::RealTime,
         ["dynamic_batching", "default_queue_policy", "max_queue_size"] => {
             settings.queue_capacity = value.parse().ok().and_then(NonZeroUsize::new)
@@ -47,10 +67,15 @@ pub(super) fn settings(text: &str) -> Result<Settings, String> {
         ["parameters"] => match (key.take().as_deref(), text_value.take()) {
             (Some("device"), device @ Some(_)) => settings.device = device,
             (Some("symbols"), Some(ranges)) => symbols = ranges,
+            (Some("batch_real_time"), Some(value)) => batching.real_time = value == "true",
             _ => {}
         },
         _ => {}
     })?;
+    if let Some(wrong) = wrong {
+        return Err(wrong);
+    }
+    settings.dynamic_batching = settings.max_batch_size.map(|_| batching);
     if !pairs.is_empty() {
         settings.state = States::Pairs(pairs);
     }
@@ -189,6 +214,7 @@ impl<'a> Reader<'a> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::time::Duration;
 
     #[test]
     fn a_real_configuration_is_read() {
@@ -225,9 +251,29 @@ mod tests {
                 symbols: size_ranges("seq=1..9").unwrap(),
                 state: "h=hn,c=cn".parse().unwrap(),
                 session_idle_ms: NonZeroU64::new(5000),
+                ..Settings::default()
             })
         );
         assert_eq!(settings(""), Ok(Settings::default()));
+    }
+
+    #[test]
+    fn batching_is_read() {
+        let options = |text: &str| settings(text).unwrap().batching();
+        let gathered = options(
+            "max_batch_size: 16 dynamic_batching { preferred_batch_size: [ 4, 8 ] max_queue_delay_microseconds: 100 }",
+        );
+        let gathered = gathered.unwrap();
+        assert_eq!((gathered.max_batch_size.get(), gathered.gathers), (16, true));
+        assert_eq!((gathered.preferred, gathered.max_queue_delay), (vec![4, 8], Some(Duration::from_micros(100))));
+        assert!(options("dynamic_batching {} max_batch_size: 2").unwrap().gathers);
+        assert!(!options("max_batch_size: 2").unwrap().gathers, "as with Triton");
+        let real_time = "max_batch_size: 2 parameters { key: 'batch_real_time' value { string_value: 'true' } }";
+        assert!(options(real_time).unwrap().real_time);
+        assert_eq!(options("max_batch_size: 0 dynamic_batching { }"), None);
+        for text in ["max_batch_size: -1", "max_batch_size: 8 dynamic_batching { preferred_batch_size: x }"] {
+            assert!(settings(text).is_err(), "{text}");
+        }
     }
 
     #[test]

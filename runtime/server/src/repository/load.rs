@@ -190,6 +190,7 @@ impl Repository {
                 class: settings.class,
                 queue_capacity: settings.queue_capacity.map(std::num::NonZeroUsize::get),
                 lane: LaneId::DEFAULT,
+                batching: settings.batching(),
             };
             let placed = engine.load(bundle.clone(), options, settings.device.as_deref())?;
             tracing::debug!(

@@ -7,6 +7,11 @@
 //! device = "host:1"        # default: the placement policy decides
 //! state = "auto"           # pairs of state inputs and outputs, found by name, or as in "h=hn,c=cn"
 //! session_idle_ms = 60000  # how long an idle session is kept
+//! max_batch_size = 32      # requests are gathered into batches of up to 32 rows
+//!
+//! [dynamic_batching]       # all of it optional
+//! preferred_batch_size = [8, 16]
+//! max_queue_delay_microseconds = 500
 //!
 //! [symbols]                # sizes that the model leaves open
 //! seq = "1..512"
@@ -18,12 +23,13 @@
 use super::config_pbtxt;
 use super::scan::Source;
 use crate::limits::SETTINGS_BYTES_MAX;
-use atoll_engine::Class;
+use atoll_engine::{BatchingOptions, Class};
 use atoll_kgraph::{ModelOptions, SizeRanges, States};
 use serde::Deserialize;
 use std::io::{self, Read};
-use std::num::{NonZeroU64, NonZeroUsize};
+use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Settings of one model.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -44,9 +50,64 @@ pub(crate) struct Settings {
     pub(crate) state: States,
     /// How long an idle session is kept; `None` for the default.
     pub(crate) session_idle_ms: Option<NonZeroU64>,
+    /// Most rows of a batch. Requests of a model that has it are gathered into batches; its rows
+    /// have to be proven independent.
+    pub(crate) max_batch_size: Option<NonZeroU32>,
+    /// How requests are gathered; needs `max_batch_size`.
+    pub(crate) dynamic_batching: Option<DynamicBatching>,
+}
+
+/// How requests of a model are gathered into batches.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DynamicBatching {
+    /// Whether requests are gathered; true if absent. If false, `max_batch_size` only limits the
+    /// rows of a request.
+    #[serde(default = "yes")]
+    pub(crate) enabled: bool,
+    /// Sizes of batches to prefer, in rows.
+    #[serde(default)]
+    pub(crate) preferred_batch_size: Vec<u32>,
+    /// How long a request waits for others although the model is free. If absent, the delay is
+    /// chosen from measurements.
+    pub(crate) max_queue_delay_microseconds: Option<u64>,
+    /// Whether real-time requests are gathered as well; false if absent.
+    #[serde(default)]
+    pub(crate) real_time: bool,
+}
+
+impl Default for DynamicBatching {
+    fn default() -> DynamicBatching {
+        DynamicBatching {
+            enabled: true,
+            preferred_batch_size: Vec::new(),
+            max_queue_delay_microseconds: None,
+            real_time: false,
+        }
+    }
 }
 
 impl Settings {
+    /// The options of the engine for batches; `None` if the model has no `max_batch_size`.
+    pub(crate) fn batching(&self) -> Option<BatchingOptions> {
+        let max_batch_size = self.max_batch_size?;
+        let dynamic = self.dynamic_batching.clone().unwrap_or_default();
+        Some(BatchingOptions {
+            max_batch_size,
+            gathers: dynamic.enabled,
+            preferred: dynamic.preferred_batch_size,
+            max_queue_delay: dynamic.max_queue_delay_microseconds.map(Duration::from_micros),
+            real_time: dynamic.real_time,
+        })
+    }
+
+    fn check(self) -> Result<Settings, String> {
+        match self.dynamic_batching.is_some() && self.max_batch_size.is_none() {
+            true => Err("dynamic_batching needs max_batch_size".into()),
+            false => Ok(self),
+        }
+    }
+
     /// The options of the compiler.
     pub(crate) fn of_model(&self) -> ModelOptions {
         ModelOptions { symbols: self.symbols.clone(), states: self.state.clone() }
@@ -62,6 +123,8 @@ impl Default for Settings {
             symbols: SizeRanges::new(),
             state: States::None,
             session_idle_ms: None,
+            max_batch_size: None,
+            dynamic_batching: None,
         }
     }
 }
@@ -76,6 +139,10 @@ pub(crate) struct SettingsError {
 
 fn best_effort() -> Class {
     Class::BestEffort
+}
+
+fn yes() -> bool {
+    true
 }
 
 fn class<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Class, D::Error> {
@@ -104,7 +171,9 @@ pub(super) fn files(source: &Source) -> Vec<PathBuf> {
 /// Reads the settings of a model from the first settings file that exists.
 pub(super) fn read(source: &Source) -> Result<Settings, SettingsError> {
     let own = own(source);
-    if let Some(settings) = read_file(&own, |text| toml::from_str(text).map_err(|e| e.to_string()))? {
+    if let Some(settings) =
+        read_file(&own, |text| toml::from_str(text).map_err(|e| e.to_string()).and_then(Settings::check))?
+    {
         return Ok(settings);
     }
     let triton = source.folder.as_ref().map(|folder| read_file(&folder.join("config.pbtxt"), config_pbtxt::settings));
@@ -154,14 +223,22 @@ mod tests {
             symbols,
             state: "h=hn".parse().unwrap(),
             session_idle_ms: NonZeroU64::new(5),
+            ..Settings::default()
         };
-        assert_eq!(read(&flat).unwrap(), settings);
+        assert_eq!((read(&flat).unwrap(), settings.batching()), (settings, None));
+        write("m.toml", "max_batch_size = 8\n[dynamic_batching]\nmax_queue_delay_microseconds = 50");
+        let options = read(&flat).unwrap().batching().unwrap();
+        assert_eq!((options.max_batch_size.get(), options.gathers, options.real_time), (8, true, false));
+        assert_eq!(options.max_queue_delay, Some(Duration::from_micros(50)));
         for (text, expected) in [
             ("class = \"urgent\"", "unknown class \"urgent\""),
             ("clas = 1", "clas"),
             ("queue_capacity = 0", "queue_capacity"),
             ("symbols = { n = -1 }", "not a range of sizes"),
             ("state = \"h\"", "names no states"),
+            ("max_batch_size = 0", "max_batch_size"),
+            ("[dynamic_batching]\nreal_time = true", "dynamic_batching needs max_batch_size"),
+            ("max_batch_size = 2\n[dynamic_batching]\nwindow = 1", "window"),
         ] {
             write("m.toml", text);
             let message = read(&flat).unwrap_err().to_string();

@@ -154,6 +154,10 @@ impl<'a> Builder<'a> {
             }
             EventKind::Aborting { launch, .. } => self.mark(record, "abort", vec![("launch", Value::Number(launch.0))]),
             EventKind::Hung { launch } => self.mark(record, "hung", vec![("launch", Value::Number(launch.0))]),
+            EventKind::Batched { batch, requests, rows } => {
+                let facts = [("batch", batch.0), ("requests", requests.into()), ("rows", rows)];
+                self.mark(record, "batched", facts.map(|(name, value)| (name, Value::Number(value))).into());
+            }
             EventKind::Cancelled => self.mark(record, "cancel", Vec::new()),
             EventKind::Failed => self.mark(record, "fail", Vec::new()),
             EventKind::DeviceLost => self.mark(record, "device lost", Vec::new()),

@@ -87,6 +87,7 @@ pub(super) fn load(engine: &Engine, blocks: u32) -> Result<()> {
         class: Class::BestEffort,
         queue_capacity: None,
         lane: Default::default(),
+        batching: None,
     };
     engine.handle().load(Bundle::open(&path)?, options)?;
     Ok(())

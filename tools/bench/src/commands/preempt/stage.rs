@@ -237,8 +237,13 @@ fn start(args: &Args, policy: &str, capacity: u32) -> Result<Engine> {
 }
 
 fn load(handle: &EngineHandle, name: &str, bundle: &Arc<Bundle>, class: Class) -> Result<()> {
-    let options =
-        FunctionOptions { key: FunctionKey::local(name), class, queue_capacity: None, lane: Default::default() };
+    let options = FunctionOptions {
+        key: FunctionKey::local(name),
+        class,
+        queue_capacity: None,
+        lane: Default::default(),
+        batching: None,
+    };
     handle.load(bundle.clone(), options).with_context(|| format!("cannot load {name}"))?;
     Ok(())
 }

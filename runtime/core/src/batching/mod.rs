@@ -1,0 +1,318 @@
+//! Dynamic batching: decides which requests of a function run as one task, and when.
+//!
+//! Requests that may share a task form a *group*: the same function, class, priority and sizes in
+//! all dimensions but that of the rows. A function and class run one batch at a time. Requests that
+//! arrive meanwhile wait, and form the next batch. A second batch is closed early only if it is
+//! full, so that the device has it at hand.
+//!
+//! When no batch runs, a request starts at once, with one exception: the *window* after the end of
+//! a batch. Clients that wait for each answer send their next requests shortly after it. Without a
+//! window the first of them would run alone, and the others would wait for it. The window lasts at
+//! most as long as one run less would save ([`cost::Cost::fixed_ns`]), and ends early once as many
+//! rows are there as the last batch and the queue had together. If the rows do not come back, the
+//! next windows are skipped. A function may have a fixed delay instead ([`BatchSpec::max_delay_ns`],
+//! which is Triton's `max_queue_delay_microseconds`).
+//!
+//! A request with a deadline is not delayed past the time at which its batch has to start.
+//!
+//! The caller names each request and each batch by a [`TaskId`]; a batch has the id of its first
+//! request.
+
+mod cost;
+mod queue;
+
+use crate::ids::{Class, Nanos, TaskId};
+use crate::memory::FunctionId;
+pub use cost::Cost;
+pub use queue::Group;
+use queue::{Queue, Waiting};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Longest window, in nanoseconds, however much a saved run is worth: a client that does not come
+/// back delays the others by at most this.
+pub const WINDOW_NS_MAX: u64 = 20_000_000;
+
+/// Longest delay that a function may ask for, in nanoseconds.
+pub const DELAY_NS_MAX: u64 = 10_000_000_000;
+
+/// Most rows of a batch that a function may ask for.
+pub const ROWS_MAX: u32 = 65_536;
+
+/// Most preferred sizes of a function.
+pub const PREFERRED_MAX: usize = 32;
+
+/// Batches of a function and class that are closed and not ended: one that runs, and a full one
+/// that runs next.
+pub const BATCHES_MAX: u32 = 2;
+
+/// Most windows that are skipped in a row after windows in which the rows did not come back.
+const SKIPPED_MAX: u32 = 64;
+
+/// How a function gathers requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BatchSpec {
+    /// Most rows of a batch, at least 1. A request with more rows runs alone.
+    pub max_rows: u32,
+    /// Most bytes of a batch: the sum of [`Request::bytes`]. A request with more runs alone.
+    pub max_bytes: u64,
+    /// Sizes of batches to prefer, in rows; in any order.
+    pub preferred: Vec<u32>,
+    /// How long a request waits for others although no batch runs, in nanoseconds. `None` chooses
+    /// the delay from measurements, as described in the module.
+    pub max_delay_ns: Option<u64>,
+}
+
+/// A request that may run in a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Its id, unique among requests that have not ended.
+    pub task: TaskId,
+    /// The function.
+    pub function: FunctionId,
+    /// The class.
+    pub class: Class,
+    /// What else all requests of a batch have in common.
+    pub group: Group,
+    /// Its rows, at least 1.
+    pub rows: u64,
+    /// The memory that it would need alone, in bytes.
+    pub bytes: u64,
+    /// When it fails unless it is answered.
+    pub deadline: Option<Nanos>,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A function was loaded that gathers requests.
+    Loaded {
+        /// The function.
+        function: FunctionId,
+        /// How it gathers them.
+        spec: BatchSpec,
+    },
+    /// A function was unloaded. None of its requests is left.
+    Unloaded(FunctionId),
+    /// A request arrived for a loaded function.
+    Arrived(Request),
+    /// A request was answered before its batch ended, for example because it was cancelled. Ignored
+    /// if it has ended.
+    Left(TaskId),
+    /// A batch ended, and with it all its requests.
+    Ended {
+        /// Its first request.
+        batch: TaskId,
+        /// How long it ran, in nanoseconds; `None` if that says nothing about other batches, for
+        /// example because it was preempted or failed.
+        ran_ns: Option<u64>,
+    },
+    /// Time passed; see [`Batching::next_wakeup`].
+    Tick,
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Run these requests as one task with the id of the first one.
+    Close {
+        /// The requests, in the order of their arrival.
+        requests: Vec<TaskId>,
+        /// Rows of all of them.
+        rows: u64,
+    },
+    /// Answer a request whose deadline has passed.
+    Expire(TaskId),
+    /// Cancel a batch: none of its requests is left.
+    Cancel(TaskId),
+}
+
+/// A function and a class, whose batches run one after the other.
+type Key = (FunctionId, Class);
+
+/// A batch that was closed and has not ended.
+#[derive(Debug)]
+struct Batch {
+    key: Key,
+    group: Group,
+    /// Requests that have not left.
+    left: usize,
+    /// Their rows.
+    rows: u64,
+    /// Rows when it was closed.
+    closed_rows: u64,
+    requests: Vec<TaskId>,
+}
+
+/// A request that has not ended.
+#[derive(Debug)]
+struct Known {
+    key: Key,
+    group: Group,
+    rows: u64,
+    deadline: Option<Nanos>,
+    /// The batch it is in.
+    batch: Option<TaskId>,
+}
+
+/// The requests of all functions of a device that gather requests.
+#[derive(Debug, Default)]
+pub struct Batching {
+    functions: BTreeMap<FunctionId, BatchSpec>,
+    queues: BTreeMap<Key, Queue>,
+    requests: BTreeMap<TaskId, Known>,
+    batches: BTreeMap<TaskId, Batch>,
+    deadlines: BTreeSet<(Nanos, TaskId)>,
+    /// When queues have to be looked at again.
+    wakeups: BTreeSet<(Nanos, Key)>,
+    /// Number of the next arrival.
+    arrivals: u64,
+}
+
+impl Batching {
+    /// Handles an event at the time `now`, which never decreases. Actions are appended.
+    pub fn handle(&mut self, now: Nanos, event: Event, actions: &mut Vec<Action>) {
+        match event {
+            Event::Loaded { function, spec } => self.load(function, spec),
+            Event::Unloaded(function) => self.unload(function),
+            Event::Arrived(request) => self.arrive(now, request, actions),
+            Event::Left(task) => self.leave(now, task, actions),
+            Event::Ended { batch, ran_ns } => self.end(now, batch, ran_ns, actions),
+            Event::Tick => self.tick(now, actions),
+        }
+    }
+
+    /// When the next [`Event::Tick`] is due.
+    pub fn next_wakeup(&self) -> Option<Nanos> {
+        let deadline = self.deadlines.first().map(|&(at, _)| at);
+        let wakeup = self.wakeups.first().map(|&(at, _)| at);
+        [deadline, wakeup].into_iter().flatten().min()
+    }
+
+    /// Whether a request has arrived and not ended.
+    pub fn knows(&self, task: TaskId) -> bool {
+        self.requests.contains_key(&task)
+    }
+
+    /// The batch that a request is in, if it is in one.
+    pub fn batch_of(&self, task: TaskId) -> Option<TaskId> {
+        self.requests.get(&task)?.batch
+    }
+
+    /// The requests of a function that wait for a batch, by id.
+    pub fn waiting_of(&self, function: FunctionId) -> Vec<TaskId> {
+        let waits = |known: &Known| known.key.0 == function && known.batch.is_none();
+        self.requests.iter().filter(|(_, known)| waits(known)).map(|(task, _)| *task).collect()
+    }
+
+    /// All requests that wait for a batch, by id.
+    pub fn waiting(&self) -> Vec<TaskId> {
+        self.requests.iter().filter(|(_, known)| known.batch.is_none()).map(|(task, _)| *task).collect()
+    }
+
+    fn load(&mut self, function: FunctionId, mut spec: BatchSpec) {
+        assert!((1..=ROWS_MAX).contains(&spec.max_rows), "a batch has 1 to {ROWS_MAX} rows");
+        spec.preferred.retain(|rows| (1..=spec.max_rows).contains(rows));
+        spec.preferred.sort_unstable();
+        spec.max_delay_ns = spec.max_delay_ns.map(|delay| delay.min(DELAY_NS_MAX));
+        assert!(self.functions.insert(function, spec).is_none(), "a function is loaded once");
+    }
+
+    fn unload(&mut self, function: FunctionId) {
+        self.functions.remove(&function);
+        for class in [Class::RealTime, Class::BestEffort] {
+            let Some(queue) = self.queues.remove(&(function, class)) else { continue };
+            assert!(queue.is_idle(), "a function is unloaded when its requests have ended");
+            self.wakeups.retain(|(_, key)| *key != (function, class));
+        }
+    }
+
+    fn arrive(&mut self, now: Nanos, request: Request, actions: &mut Vec<Action>) {
+        let Request { task, function, class, group, rows, bytes, deadline } = request;
+        assert!(self.functions.contains_key(&function), "requests arrive for loaded functions");
+        let key = (function, class);
+        let waiting = Waiting { task, rows, bytes, deadline, arrived: now, number: self.arrivals };
+        self.arrivals += 1;
+        self.deadlines.extend(deadline.map(|at| (at, task)));
+        let known = Known { key, group: group.clone(), rows, deadline, batch: None };
+        assert!(self.requests.insert(task, known).is_none(), "a request arrives once");
+        self.queues.entry(key).or_default().push(group, waiting);
+        self.decide(now, key, actions);
+    }
+
+    fn leave(&mut self, now: Nanos, task: TaskId, actions: &mut Vec<Action>) {
+        let Some(known) = self.requests.remove(&task) else { return };
+        self.forget_deadline(task, known.deadline);
+        let Some(id) = known.batch else {
+            let queue = self.queues.get_mut(&known.key).expect("a waiting request has a queue");
+            queue.remove(&known.group, task);
+            return self.decide(now, known.key, actions);
+        };
+        let batch = self.batches.get_mut(&id).expect("a batch outlives its requests");
+        batch.left -= 1;
+        batch.rows -= known.rows;
+        if batch.left == 0 {
+            actions.push(Action::Cancel(id));
+        }
+    }
+
+    fn end(&mut self, now: Nanos, id: TaskId, ran_ns: Option<u64>, actions: &mut Vec<Action>) {
+        let batch = self.batches.remove(&id).expect("a batch ends once");
+        for task in batch.requests {
+            // A request that left may have arrived again, alone or in another batch.
+            if self.requests.get(&task).is_some_and(|known| known.batch == Some(id)) {
+                let known = self.requests.remove(&task).expect("present: found above");
+                self.forget_deadline(task, known.deadline);
+            }
+        }
+        let spec = &self.functions[&batch.key.0];
+        let queue = self.queues.get_mut(&batch.key).expect("a batch has a queue");
+        queue.end(now, spec, &batch.group, batch.rows, ran_ns.map(|ns| (batch.closed_rows, ns)));
+        self.decide(now, batch.key, actions);
+    }
+
+    fn tick(&mut self, now: Nanos, actions: &mut Vec<Action>) {
+        while let Some(&(at, task)) = self.deadlines.first()
+            && at <= now
+        {
+            actions.push(Action::Expire(task));
+            self.leave(now, task, actions);
+        }
+        while let Some(&(at, key)) = self.wakeups.first()
+            && at <= now
+        {
+            self.decide(now, key, actions);
+        }
+    }
+
+    fn forget_deadline(&mut self, task: TaskId, deadline: Option<Nanos>) {
+        if let Some(at) = deadline {
+            self.deadlines.remove(&(at, task));
+        }
+    }
+
+    /// Closes all batches of a queue that are due, and notes when to look again.
+    fn decide(&mut self, now: Nanos, key: Key, actions: &mut Vec<Action>) {
+        let spec = &self.functions[&key.0];
+        let queue = self.queues.get_mut(&key).expect("a queue that is decided about exists");
+        if let Some(at) = queue.wakeup.take() {
+            self.wakeups.remove(&(at, key));
+        }
+        while let Some((group, count)) = queue.due(now, spec) {
+            let members = queue.close(&group, count);
+            let (id, rows) = (members[0].task, members.iter().map(|member| member.rows).sum());
+            for member in &members {
+                let known = self.requests.get_mut(&member.task).expect("a waiting request is known");
+                known.batch = Some(id);
+                if members.len() == 1 {
+                    // Its task has the same deadline.
+                    known.deadline.take().map(|at| self.deadlines.remove(&(at, member.task)));
+                }
+            }
+            let requests: Vec<TaskId> = members.iter().map(|member| member.task).collect();
+            let batch = Batch { key, group, left: requests.len(), rows, closed_rows: rows, requests: requests.clone() };
+            assert!(self.batches.insert(id, batch).is_none(), "a batch has the id of its first request");
+            actions.push(Action::Close { requests, rows });
+        }
+        self.wakeups.extend(queue.wakeup.map(|at| (at, key)));
+    }
+}

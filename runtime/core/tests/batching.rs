@@ -1,0 +1,463 @@
+//! Dynamic batching with simulated clients and devices, in virtual time.
+
+use atoll_core::batching::{Action, BATCHES_MAX, BatchSpec, Batching, Event, Group, Request, WINDOW_NS_MAX};
+use atoll_core::memory::FunctionId;
+use atoll_core::rng::Rng;
+use atoll_core::{Class, Nanos, TaskId};
+use std::collections::{BTreeMap, BTreeSet};
+
+const MS: u64 = 1_000_000;
+
+fn spec(max_rows: u32) -> BatchSpec {
+    BatchSpec { max_rows, max_bytes: u64::MAX, preferred: Vec::new(), max_delay_ns: None }
+}
+
+fn request(task: u64, rows: u64) -> Request {
+    Request {
+        task: TaskId(task),
+        function: FunctionId(0),
+        class: Class::BestEffort,
+        group: Group::default(),
+        rows,
+        bytes: rows,
+        deadline: None,
+    }
+}
+
+/// One function, driven by hand.
+struct One {
+    batching: Batching,
+    next: u64,
+}
+
+impl One {
+    fn new(spec: BatchSpec) -> One {
+        let mut batching = Batching::default();
+        batching.handle(Nanos(0), Event::Loaded { function: FunctionId(0), spec }, &mut Vec::new());
+        One { batching, next: 0 }
+    }
+
+    fn send(&mut self, at: u64, event: Event) -> Vec<Action> {
+        let mut actions = Vec::new();
+        self.batching.handle(Nanos(at), event, &mut actions);
+        actions
+    }
+
+    /// Requests of so many rows each arrive; returns the rows of the batches that were closed.
+    fn arrive(&mut self, at: u64, rows: &[u64]) -> Vec<u64> {
+        let mut closed = Vec::new();
+        for &rows in rows {
+            self.next += 1;
+            let actions = self.send(at, Event::Arrived(request(self.next, rows)));
+            closed.extend(actions.iter().map(rows_of));
+        }
+        closed
+    }
+
+    fn end(&mut self, at: u64, batch: u64, ran_ns: u64) -> Vec<u64> {
+        self.send(at, Event::Ended { batch: TaskId(batch), ran_ns: Some(ran_ns) }).iter().map(rows_of).collect()
+    }
+
+    fn tick(&mut self, at: u64) -> Vec<u64> {
+        self.send(at, Event::Tick).iter().map(rows_of).collect()
+    }
+
+    fn wakeup(&self) -> Option<u64> {
+        self.batching.next_wakeup().map(|at| at.0)
+    }
+}
+
+fn rows_of(action: &Action) -> u64 {
+    match action {
+        Action::Close { rows, .. } => *rows,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_free_function_delays_nobody() {
+    let mut one = One::new(spec(32));
+    for turn in 0..20 {
+        assert_eq!(one.arrive(turn * 10 * MS, &[1]), [1]);
+        assert_eq!(one.wakeup(), None);
+        assert_eq!(one.end(turn * 10 * MS + MS, turn + 1, MS), [0; 0]);
+    }
+}
+
+#[test]
+fn requests_that_arrive_while_it_runs_form_the_next_batch() {
+    let mut one = One::new(spec(8));
+    assert_eq!(one.arrive(0, &[1, 1, 2, 1]), [1]);
+    assert_eq!(one.wakeup(), None, "it waits for the batch, not for a time");
+    // The next batch waits for the answered client: one more row, at most for the time of a run.
+    assert_eq!(one.end(5 * MS, 1, 5 * MS), [0; 0]);
+    assert_eq!(one.wakeup(), Some(10 * MS));
+    assert_eq!(one.arrive(6 * MS, &[1]), [5]);
+    assert_eq!(one.wakeup(), None);
+}
+
+#[test]
+fn a_window_ends_although_clients_stay_away_and_is_then_skipped() {
+    let mut one = One::new(spec(8));
+    one.arrive(0, &[1, 1, 1]);
+    assert_eq!(one.end(5 * MS, 1, 5 * MS), [0; 0]);
+    assert_eq!(one.tick(one.wakeup().unwrap()), [2]);
+    // Two more arrive while the batch runs. Nobody had come back, so the next window is skipped.
+    assert_eq!(one.arrive(11 * MS, &[1, 1]), [0; 0]);
+    assert_eq!(one.end(15 * MS, 2, 5 * MS), [2]);
+}
+
+#[test]
+fn one_full_batch_is_closed_early_and_no_second_one() {
+    let mut one = One::new(spec(4));
+    assert_eq!(one.arrive(0, &[1, 1, 1, 1]), [1]);
+    assert_eq!(one.arrive(MS, &[1]), [4]);
+    assert_eq!(one.arrive(MS, &[1, 1, 1, 1, 1]), [0; 0]);
+    assert_eq!(one.end(2 * MS, 1, MS), [4], "the next full batch");
+    // A request that does not fit makes a batch full as well.
+    let mut one = One::new(spec(4));
+    assert_eq!(one.arrive(0, &[1, 3, 2]), [1, 3]);
+}
+
+#[test]
+fn requests_with_too_many_rows_or_bytes_run_alone() {
+    let mut one = One::new(BatchSpec { max_bytes: 5, ..spec(8) });
+    assert_eq!(one.arrive(0, &[9]), [9]);
+    assert_eq!(one.arrive(0, &[3, 2, 4]), [5], "full by bytes, which are as many as rows here");
+    assert_eq!(one.end(MS, 1, MS), [0; 0]);
+}
+
+#[test]
+fn a_fixed_delay_holds_on_a_free_function() {
+    let mut one = One::new(BatchSpec { max_delay_ns: Some(3 * MS), ..spec(4) });
+    assert_eq!(one.arrive(0, &[1, 1]), [0; 0]);
+    assert_eq!(one.wakeup(), Some(3 * MS));
+    assert_eq!(one.tick(3 * MS), [2]);
+    assert_eq!(one.arrive(4 * MS, &[1]), [0; 0]);
+    assert_eq!(one.end(9 * MS, 1, MS), [1], "its delay passed while the other batch ran");
+    assert_eq!(one.end(10 * MS, 3, MS), [0; 0]);
+    assert_eq!(one.arrive(11 * MS, &[1, 1, 1, 1]), [4], "nothing waits for more than fits");
+    let mut none = One::new(BatchSpec { max_delay_ns: Some(0), ..spec(4) });
+    assert_eq!(none.arrive(0, &[1]), [1]);
+}
+
+#[test]
+fn preferred_sizes_are_formed_first() {
+    let mut one = One::new(BatchSpec { max_delay_ns: Some(3 * MS), preferred: vec![4, 2, 900], ..spec(8) });
+    assert_eq!(one.arrive(0, &[1]), [0; 0]);
+    assert_eq!(one.arrive(1, &[1]), [2], "a preferred size does not wait");
+    assert_eq!(one.arrive(2, &[1, 1, 1, 1, 1]), [4], "the largest preferred size is a full batch");
+    assert_eq!(one.end(MS, 1, MS), [0; 0]);
+    assert_eq!(one.end(2 * MS, 3, MS), [0; 0]);
+    assert_eq!(one.tick(one.wakeup().unwrap()), [1], "other sizes go when their delay is over");
+}
+
+#[test]
+fn a_deadline_shortens_the_delay_and_expires() {
+    let mut one = One::new(BatchSpec { max_delay_ns: Some(50 * MS), ..spec(4) });
+    one.arrive(0, &[1]);
+    assert_eq!(one.tick(50 * MS), [1]);
+    assert_eq!(one.end(58 * MS, 1, 8 * MS), [0; 0]);
+    let urgent = Request { deadline: Some(Nanos(80 * MS)), ..request(7, 1) };
+    assert_eq!(one.send(60 * MS, Event::Arrived(urgent)), []);
+    assert_eq!(one.wakeup(), Some(70 * MS), "8 ms to run, and a quarter of that as a margin");
+    assert_eq!(one.tick(70 * MS), [1]);
+    // While a batch runs, a request can expire before it is in one; and in one.
+    for (task, deadline) in [(8, 75), (9, 90), (10, 200)] {
+        one.send(71 * MS, Event::Arrived(Request { deadline: Some(Nanos(deadline * MS)), ..request(task, 1) }));
+    }
+    assert_eq!(one.wakeup(), Some(75 * MS));
+    assert_eq!(one.send(75 * MS, Event::Tick), [Action::Expire(TaskId(8))]);
+    let actions = one.send(79 * MS, Event::Ended { batch: TaskId(7), ran_ns: Some(8 * MS) });
+    assert_eq!(actions, [Action::Close { requests: vec![TaskId(9), TaskId(10)], rows: 2 }]);
+    assert_eq!(one.send(90 * MS, Event::Tick), [Action::Expire(TaskId(9))]);
+    assert_eq!(one.send(91 * MS, Event::Left(TaskId(10))), [Action::Cancel(TaskId(9))]);
+    assert_eq!(one.send(92 * MS, Event::Ended { batch: TaskId(9), ran_ns: None }), []);
+    assert!(!one.batching.knows(TaskId(9)) && !one.batching.knows(TaskId(10)) && one.wakeup().is_none());
+}
+
+#[test]
+fn classes_priorities_and_shapes_do_not_mix() {
+    let mut one = One::new(spec(8));
+    assert_eq!(one.arrive(0, &[1]), [1]);
+    let with =
+        |task, priority, size: i64| Request { group: Group { priority, shape: [size].into() }, ..request(task, 1) };
+    for (task, priority, size) in [(10, 1, 7), (11, 0, 8), (12, 0, 7), (13, 1, 7), (14, 0, 8)] {
+        assert_eq!(one.send(0, Event::Arrived(with(task, priority, size))), []);
+    }
+    let real_time = Request { class: Class::RealTime, ..request(20, 1) };
+    assert_eq!(one.send(0, Event::Arrived(real_time)), [Action::Close { requests: vec![TaskId(20)], rows: 1 }]);
+    let mut order = Vec::new();
+    let mut running = TaskId(1);
+    for turn in 1..=3 {
+        let actions = one.send(turn * MS, Event::Ended { batch: running, ran_ns: Some(MS) });
+        let [Action::Close { requests, .. }] = actions.as_slice() else { panic!("{actions:?}") };
+        running = requests[0];
+        order.push(requests.iter().map(|task| task.0).collect::<Vec<_>>());
+    }
+    assert_eq!(order, [vec![11, 14], vec![12], vec![10, 13]]);
+}
+
+/// A device that runs batches of a function one after the other, and clients that wait for each
+/// answer.
+struct Closed {
+    fixed_ns: u64,
+    row_ns: u64,
+    clients: u64,
+    /// Time from an answer to the next request of its client, at most.
+    think_ns: u64,
+}
+
+/// Mean rows of a batch, and requests per second.
+fn run_closed(closed: &Closed, max_rows: u32, seed: u64) -> (f64, f64) {
+    let mut one = One::new(spec(max_rows));
+    let mut rng = Rng::new(seed);
+    // Times at which clients send.
+    let mut sends: BTreeSet<(u64, u64)> = (0..closed.clients).map(|client| (rng.below(MS), client)).collect();
+    let mut queue: Vec<(TaskId, Vec<TaskId>)> = Vec::new();
+    let (mut ends_at, mut now) = (None::<(u64, u64)>, 0);
+    let (mut batches, mut answered) = (0, 0);
+    while answered < 20_000 {
+        let send = sends.first().map(|&(at, _)| at);
+        let at =
+            [send, ends_at.map(|(at, _)| at), one.wakeup()].into_iter().flatten().min().expect("something happens");
+        now = at.max(now);
+        let actions = if ends_at.is_some_and(|(end, _)| end <= now) {
+            let (_, ran) = ends_at.take().unwrap();
+            let (batch, requests) = queue.remove(0);
+            batches += 1;
+            answered += requests.len();
+            sends.extend(requests.iter().map(|task| (now + rng.below(closed.think_ns) + 1, task.0 % closed.clients)));
+            one.send(now, Event::Ended { batch, ran_ns: Some(ran) })
+        } else if send.is_some_and(|at| at <= now) {
+            let (_, client) = sends.pop_first().unwrap();
+            one.next += 1;
+            one.send(now, Event::Arrived(request(one.next * closed.clients + client, 1)))
+        } else {
+            one.send(now, Event::Tick)
+        };
+        for action in actions {
+            let Action::Close { requests, .. } = action else { panic!("{action:?}") };
+            queue.push((requests[0], requests));
+        }
+        if ends_at.is_none()
+            && let Some((_, requests)) = queue.first()
+        {
+            let ns = closed.fixed_ns + closed.row_ns * requests.len() as u64;
+            ends_at = Some((now + ns, ns));
+        }
+    }
+    (answered as f64 / batches as f64, answered as f64 / (now as f64 / 1e9))
+}
+
+#[test]
+fn clients_that_wait_for_answers_are_gathered_if_that_pays() {
+    for seed in 0..5 {
+        // A run reads the weights, whatever the rows: nearly all clients share each run.
+        let (rows, per_s) =
+            run_closed(&Closed { fixed_ns: 5 * MS, row_ns: MS / 10, clients: 32, think_ns: MS }, 32, seed);
+        assert!(rows > 28.0 && per_s > 32.0 / 0.0105, "seed {seed}: {rows} rows, {per_s} per second");
+        // One client is as fast as without batching.
+        let (rows, per_s) = run_closed(&Closed { fixed_ns: 5 * MS, row_ns: 0, clients: 1, think_ns: 2 }, 32, seed);
+        assert!(rows == 1.0 && per_s > 199.0, "seed {seed}: {rows} rows, {per_s} per second");
+        // A run costs per row: merging saves nothing, so nobody waits.
+        let (_, per_s) = run_closed(&Closed { fixed_ns: 0, row_ns: 10 * MS, clients: 8, think_ns: MS }, 8, seed);
+        assert!(per_s > 98.0, "seed {seed}: {per_s} per second");
+        // More clients than rows: full batches.
+        let (rows, _) = run_closed(&Closed { fixed_ns: 5 * MS, row_ns: MS / 10, clients: 64, think_ns: MS }, 16, seed);
+        assert!(rows > 15.0, "seed {seed}: {rows} rows");
+    }
+}
+
+/// Requests of several functions, classes, shapes and sizes at random, on a device that ends
+/// batches in any order, with cancelled requests and deadlines.
+#[test]
+fn random_requests_end_once_and_wait_for_a_reason() {
+    for seed in 0..200 {
+        World::new(seed).run();
+    }
+}
+
+struct World {
+    seed: u64,
+    rng: Rng,
+    batching: Batching,
+    specs: Vec<BatchSpec>,
+    now: u64,
+    /// Requests that have not ended, and when they arrived.
+    open: BTreeMap<TaskId, (Request, u64)>,
+    running: BTreeMap<TaskId, Vec<TaskId>>,
+    last_closed: BTreeMap<(FunctionId, Class, Group), TaskId>,
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        let mut rng = Rng::new(seed);
+        let specs: Vec<BatchSpec> = (0..1 + rng.below(3))
+            .map(|_| BatchSpec {
+                max_rows: 1 + rng.below(8) as u32,
+                max_bytes: 1 + rng.below(20),
+                preferred: (0..rng.below(3)).map(|_| rng.below(10) as u32).collect(),
+                max_delay_ns: rng.one_in(2).then(|| rng.below(5 * MS)),
+            })
+            .collect();
+        let mut world = World {
+            seed,
+            rng,
+            batching: Batching::default(),
+            specs,
+            now: 0,
+            open: BTreeMap::new(),
+            running: BTreeMap::new(),
+            last_closed: BTreeMap::new(),
+        };
+        for (number, spec) in world.specs.clone().into_iter().enumerate() {
+            world.send(Event::Loaded { function: FunctionId(number as u64), spec });
+        }
+        world
+    }
+
+    fn run(&mut self) {
+        for task in 0..300 {
+            self.advance_by(self.rng.clone().below(MS));
+            let request = self.request(task);
+            self.open.insert(request.task, (request.clone(), self.now));
+            self.send(Event::Arrived(request));
+            while self.rng.one_in(2) {
+                self.disturb();
+            }
+        }
+        // Without new requests everything ends.
+        for _ in 0..10_000 {
+            if self.open.is_empty() && self.running.is_empty() {
+                break;
+            }
+            self.advance_by(MS);
+            self.end_one();
+        }
+        assert!(self.open.is_empty() && self.running.is_empty(), "seed {}: {:?}", self.seed, self.open);
+        assert_eq!(self.batching.next_wakeup(), None, "seed {}", self.seed);
+        (0..self.specs.len() as u64).for_each(|function| self.send(Event::Unloaded(FunctionId(function))));
+    }
+
+    fn request(&mut self, task: u64) -> Request {
+        let rng = &mut self.rng;
+        Request {
+            task: TaskId(task),
+            function: FunctionId(rng.below(self.specs.len() as u64)),
+            class: if rng.one_in(3) { Class::RealTime } else { Class::BestEffort },
+            group: Group { priority: rng.below(2) as u32, shape: [rng.below(2) as i64].into() },
+            rows: 1 + rng.below(4),
+            bytes: 1 + rng.below(6),
+            deadline: rng.one_in(4).then(|| Nanos(self.now + rng.below(10 * MS))),
+        }
+    }
+
+    fn disturb(&mut self) {
+        match self.rng.below(4) {
+            0 if !self.open.is_empty() => {
+                let at = self.rng.below(self.open.len() as u64) as usize;
+                let task = *self.open.keys().nth(at).expect("below the length");
+                self.open.remove(&task);
+                self.send(Event::Left(task));
+                // A client may cancel twice, or too late.
+                self.send(Event::Left(task));
+            }
+            1 => self.advance_by(MS),
+            _ => self.end_one(),
+        }
+    }
+
+    fn end_one(&mut self) {
+        let at = self.rng.below(self.running.len().max(1) as u64) as usize;
+        let Some(batch) = self.running.keys().nth(at).copied() else { return };
+        for task in self.running.remove(&batch).expect("present: found above") {
+            self.open.remove(&task);
+        }
+        let ran_ns = self.rng.one_in(2).then(|| self.rng.clone().below(4 * MS));
+        self.send(Event::Ended { batch, ran_ns });
+    }
+
+    /// Lets time pass, with a tick at each wakeup.
+    fn advance_by(&mut self, ns: u64) {
+        let until = self.now + ns;
+        while let Some(at) = self.batching.next_wakeup()
+            && at.0 <= until
+        {
+            self.now = self.now.max(at.0);
+            self.send(Event::Tick);
+            assert!(
+                self.batching.next_wakeup().is_none_or(|at| at.0 > self.now),
+                "seed {}: a tick is final",
+                self.seed
+            );
+        }
+        self.now = until;
+    }
+
+    fn send(&mut self, event: Event) {
+        let mut actions = Vec::new();
+        self.batching.handle(Nanos(self.now), event, &mut actions);
+        for action in actions {
+            match action {
+                Action::Close { requests, rows } => self.close(requests, rows),
+                Action::Expire(task) => {
+                    let (request, _) = self.open.remove(&task).expect("a request expires before it ends");
+                    assert!(request.deadline.is_some_and(|at| at.0 <= self.now), "seed {}", self.seed);
+                }
+                Action::Cancel(batch) => {
+                    let requests = &self.running[&batch];
+                    assert!(requests.iter().all(|task| !self.open.contains_key(task)), "seed {}", self.seed);
+                }
+            }
+        }
+        self.check_waiting();
+    }
+
+    fn close(&mut self, requests: Vec<TaskId>, rows: u64) {
+        let seed = self.seed;
+        let members: Vec<Request> = requests.iter().map(|task| self.open[task].0.clone()).collect();
+        let spec = &self.specs[members[0].function.0 as usize];
+        let kind = |request: &Request| (request.function, request.class, request.group.clone());
+        assert!(members.iter().all(|member| kind(member) == kind(&members[0])), "seed {seed}: a batch of one kind");
+        assert_eq!(rows, members.iter().map(|member| member.rows).sum::<u64>(), "seed {seed}");
+        let bytes: u64 = members.iter().map(|member| member.bytes).sum();
+        let fits = rows <= spec.max_rows.into() && bytes <= spec.max_bytes;
+        assert!(fits || members.len() == 1, "seed {seed}: {rows} rows, {bytes} bytes of {spec:?}");
+        // Within a group the order is that of arrival, which is that of the ids here.
+        let last = self.last_closed.insert(kind(&members[0]), *requests.last().expect("no batch is empty"));
+        assert!(last.is_none_or(|last| last < requests[0]) && requests.is_sorted(), "seed {seed}: first come");
+        let queue = (members[0].function, members[0].class);
+        self.running.insert(requests[0], requests);
+        assert!(self.running_of(queue) <= BATCHES_MAX as usize, "seed {seed}");
+    }
+
+    /// Batches of a function and class that have not ended. A batch all of whose requests left
+    /// counts until it ends, but its function is not known here any more.
+    fn running_of(&self, queue: (FunctionId, Class)) -> usize {
+        let of = |requests: &&Vec<TaskId>| {
+            requests.iter().find_map(|task| self.open.get(task)).is_some_and(|(r, _)| (r.function, r.class) == queue)
+        };
+        self.running.values().filter(of).count()
+    }
+
+    /// Whoever waits, waits for a batch of its function or for a time that is near.
+    fn check_waiting(&self) {
+        let in_batch: BTreeSet<TaskId> = self.running.values().flatten().copied().collect();
+        for (task, (request, arrived)) in self.open.iter().filter(|(task, _)| !in_batch.contains(task)) {
+            assert!(self.batching.knows(*task) && self.batching.batch_of(*task).is_none(), "seed {}", self.seed);
+            let delay = self.specs[request.function.0 as usize].max_delay_ns.unwrap_or(WINDOW_NS_MAX);
+            let is_busy = self.running_of((request.function, request.class)) > 0 || self.has_orphans();
+            assert!(
+                is_busy || self.batching.next_wakeup().is_some_and(|at| at.0 <= self.now.max(*arrived) + delay),
+                "seed {}: {request:?} waits for nothing",
+                self.seed
+            );
+        }
+    }
+
+    /// Whether all requests of some running batch have left.
+    fn has_orphans(&self) -> bool {
+        self.running.values().any(|requests| requests.iter().all(|task| !self.open.contains_key(task)))
+    }
+}

@@ -1,0 +1,192 @@
+//! Requests that run as one invocation: their rows are concatenated in its inputs and outputs.
+//!
+//! A batch keeps its requests as they were submitted, so that each can still run alone, and so that
+//! their inputs are copied only once, into device memory.
+
+use crate::batching::{Rows, extract, interleave};
+use crate::binding::{Binding, Output};
+use crate::chain::{Chain, Source, Stage};
+use crate::error::InvokeError;
+use crate::event::Submission;
+use crate::instance::Instance;
+use crate::request::{OutputTensor, PendingReply};
+use atoll_core::TaskId;
+use atoll_device::{Device, DeviceError};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The requests of an invocation, in the order of their rows; two or more.
+pub(crate) struct Batch {
+    pub(crate) members: Vec<Member>,
+    /// Rows of all members.
+    pub(crate) rows: u64,
+}
+
+/// A request in a batch.
+pub(crate) struct Member {
+    pub(crate) submission: Submission,
+    pub(crate) reply: PendingReply,
+    /// Whether it was answered before the batch ended. Its rows are computed nevertheless.
+    pub(crate) has_left: bool,
+}
+
+impl Member {
+    pub(crate) fn stage(&self) -> &Stage {
+        &self.submission.chain.stages[0]
+    }
+
+    /// Its bytes of an input.
+    fn input(&self, input: usize) -> &[u8] {
+        match &self.stage().inputs[input] {
+            Source::Bytes(bytes) => bytes,
+            // A call that gathers is single, so no stage is before it.
+            Source::Output { .. } | Source::Rows => &[],
+        }
+    }
+
+    fn output(&self, output: usize) -> &Output {
+        &self.stage().binding.outputs[output]
+    }
+}
+
+impl Batch {
+    /// The batch of these requests, and the submission that runs it with the id of `batch`. On an
+    /// error the requests are returned.
+    #[expect(clippy::type_complexity, reason = "requests and their replies")]
+    pub(crate) fn merge(
+        batch: TaskId,
+        requests: Vec<(Submission, PendingReply)>,
+        rows: u64,
+    ) -> Result<(Submission, Batch), (Vec<(Submission, PendingReply)>, InvokeError)> {
+        let first = &requests[0].0;
+        let function = Arc::clone(&first.chain.stages[0].function);
+        let binding = match function.with_rows(&first.chain.stages[0].binding, rows) {
+            Ok(binding) => binding,
+            Err(error) => return Err((requests, error)),
+        };
+        let submissions = || requests.iter().map(|(submission, _)| submission);
+        let submission = Submission {
+            id: crate::request::InvocationId(batch.0),
+            chain: Chain::of_batch(&function, binding),
+            class: first.class,
+            priority: first.priority,
+            submitted: submissions().map(|submission| submission.submitted).min().unwrap_or_default(),
+            // Requests whose deadlines pass leave it one by one.
+            deadline: None,
+            due: submissions().filter_map(|submission| submission.deadline).min(),
+            times_launches: false,
+            session: None,
+            retries: 0,
+            gathers: true,
+        };
+        let member = |(submission, reply)| Member { submission, reply, has_left: false };
+        Ok((submission, Batch { members: requests.into_iter().map(member).collect(), rows }))
+    }
+
+    /// The members that are not answered yet.
+    pub(crate) fn present(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(|member| !member.has_left)
+    }
+
+    /// Whether members still have queue slots.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.members.iter().any(|member| member.submission.chain.is_waiting())
+    }
+
+    /// Releases the queue slots of its members.
+    pub(crate) fn release_slots(&mut self) {
+        self.members.iter_mut().for_each(|member| member.submission.chain.release_slots());
+    }
+
+    /// Writes the inputs of all members, also of those that have left, so that no row has undefined
+    /// contents. Returns the number of bytes.
+    pub(crate) fn write_inputs(&self, instance: &Instance, device: &mut dyn Device) -> Result<u64, DeviceError> {
+        let mut written = 0;
+        for (input, rows) in axes(&self.members[0].stage().function, |batching| &batching.inputs) {
+            let place = instance.binding.inputs[input];
+            let tensors: Vec<&[u8]> = self.members.iter().map(|member| member.input(input)).collect();
+            let pieces = rows.pieces(&input_shape(&self.members[0], input, &instance.binding));
+            let bytes: u64 = tensors.iter().map(|tensor| tensor.len() as u64).sum();
+            assert!(bytes <= place.bytes, "the rows of all members fit the input");
+            if pieces == 1 {
+                let mut offset = place.offset;
+                for tensor in tensors {
+                    device.write(instance.at(offset), tensor)?;
+                    offset += tensor.len() as u64;
+                }
+            } else {
+                device.write(instance.at(place.offset), &interleave(&tensors, pieces))?;
+            }
+            written += bytes;
+        }
+        Ok(written)
+    }
+
+    /// Reads the outputs that the present members asked for, member by member, and the number of
+    /// bytes read.
+    pub(crate) fn read_outputs(
+        &self,
+        instance: &Instance,
+        device: &mut dyn Device,
+    ) -> Result<(Vec<Vec<OutputTensor>>, u64), DeviceError> {
+        let axes: Vec<Rows> =
+            axes(&self.members[0].stage().function, |batching| &batching.outputs).map(|(_, rows)| rows).collect();
+        // Whole outputs, for those in which the rows of a member are not contiguous.
+        let mut whole: BTreeMap<usize, Vec<u8>> = BTreeMap::new();
+        // Where the rows of the next member begin in each piece of each output.
+        let mut at = vec![0; axes.len()];
+        let (mut all, mut read) = (Vec::with_capacity(self.members.len()), 0);
+        for member in &self.members {
+            let wanted = if member.has_left { &[][..] } else { &member.stage().outputs };
+            let mut tensors = Vec::with_capacity(wanted.len());
+            for &output in wanted {
+                let Output { shape, place: own } = member.output(output);
+                let Output { shape: batch_shape, place } = &instance.binding.outputs[output];
+                let pieces = axes[output].pieces(batch_shape);
+                let bytes = if pieces == 1 {
+                    let mut bytes = vec![0; own.bytes as usize];
+                    device.read(instance.at(place.offset + at[output] as u64), &mut bytes)?;
+                    read += own.bytes;
+                    bytes
+                } else {
+                    let whole = match whole.entry(output) {
+                        std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
+                        std::collections::btree_map::Entry::Vacant(entry) => {
+                            let mut bytes = vec![0; place.bytes as usize];
+                            device.read(instance.at(place.offset), &mut bytes)?;
+                            read += place.bytes;
+                            entry.insert(bytes)
+                        }
+                    };
+                    extract(whole, pieces, at[output], own.bytes as usize / pieces.max(1))
+                };
+                tensors.push(OutputTensor { shape: shape.clone(), bytes });
+            }
+            all.push(tensors);
+            for (output, at) in at.iter_mut().enumerate() {
+                let pieces = axes[output].pieces(&instance.binding.outputs[output].shape);
+                *at += member.output(output).place.bytes as usize / pieces.max(1);
+            }
+        }
+        Ok((all, read))
+    }
+}
+
+/// The rows of each input or output of a function.
+fn axes(
+    function: &crate::function::Function,
+    of: impl Fn(&crate::batching::Batching) -> &Vec<Rows>,
+) -> impl Iterator<Item = (usize, Rows)> {
+    let batching = function.batching.as_ref().expect("only functions with a batch axis are batched");
+    of(batching).clone().into_iter().enumerate()
+}
+
+/// The shape of an input of the batch, as far as its rows: sizes in front of the rows are the same
+/// in all members.
+fn input_shape(member: &Member, input: usize, binding: &Binding) -> Vec<i64> {
+    let graph = member.stage().function.graph();
+    let buffer = graph.buffers_of(atoll_kgraph::BufferKind::Input).nth(input);
+    let shape = buffer.map_or(&[][..], |(_, buffer)| &buffer.shape);
+    // The binding has evaluated them before.
+    shape.iter().map(|size| size.eval(&binding.symbols).unwrap_or(0)).collect()
+}

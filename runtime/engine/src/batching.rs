@@ -1,0 +1,205 @@
+//! How a function gathers requests into batches: its options, checked against the batch axis of its
+//! bundle.
+
+use crate::binding::Binding;
+use crate::error::InvokeError;
+use atoll_core::Class;
+use atoll_core::batching::{BatchSpec, PREFERRED_MAX, ROWS_MAX};
+use atoll_kgraph::{BufferKind, KernelGraph, SymbolId};
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+/// How requests of a function are gathered into batches.
+///
+/// The rows of the function have to be proven independent ([`atoll_kgraph::BatchAxis`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BatchingOptions {
+    /// Most rows of a batch, and of a single request.
+    pub max_batch_size: NonZeroU32,
+    /// Whether requests are gathered. If not, `max_batch_size` only limits requests.
+    pub gathers: bool,
+    /// Sizes of batches to prefer, in rows.
+    pub preferred: Vec<u32>,
+    /// How long a request waits for others although the function is free. `None` chooses the delay
+    /// from measurements; see [`atoll_core::batching`].
+    pub max_queue_delay: Option<Duration>,
+    /// Whether real-time requests are gathered as well.
+    pub real_time: bool,
+}
+
+impl BatchingOptions {
+    /// Gathers best-effort requests into batches of up to `max_batch_size` rows, with a delay that
+    /// is chosen from measurements.
+    pub fn up_to(max_batch_size: NonZeroU32) -> BatchingOptions {
+        BatchingOptions {
+            max_batch_size,
+            gathers: true,
+            preferred: Vec::new(),
+            max_queue_delay: None,
+            real_time: false,
+        }
+    }
+}
+
+/// Where the rows of a tensor lie in its bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rows {
+    /// The dimension that counts them.
+    axis: usize,
+}
+
+/// The options of a function that has a batch axis.
+#[derive(Debug)]
+pub(crate) struct Batching {
+    options: BatchingOptions,
+    symbol: SymbolId,
+    /// Of each input.
+    pub(crate) inputs: Vec<Rows>,
+    /// Of each output.
+    pub(crate) outputs: Vec<Rows>,
+}
+
+impl Batching {
+    /// Checks the options against a graph. The error is the reason why they cannot be honoured.
+    pub(crate) fn new(graph: &KernelGraph, options: BatchingOptions) -> Result<Batching, String> {
+        let rows = options.max_batch_size.get();
+        let Some(batch) = &graph.batch else {
+            return Err(format!(
+                "max_batch_size is {rows}, but its rows are not proven independent; remove max_batch_size, or compile \
+                 a model of which one size counts independent rows"
+            ));
+        };
+        let own = [
+            (!graph.session.is_empty(), "it keeps state between invocations"),
+            (!graph.read_backs.is_empty(), "it computes sizes at run time"),
+            (!graph.elements.is_empty(), "sizes of it are elements of an input"),
+        ];
+        if let Some((_, why)) = own.iter().find(|(applies, _)| *applies) {
+            return Err(format!("max_batch_size is {rows}, but requests cannot be gathered: {why}"));
+        }
+        let symbol = &graph.symbols[batch.symbol.0 as usize];
+        if i64::from(rows) > symbol.max {
+            let (name, max) = (&symbol.name, symbol.max);
+            return Err(format!(
+                "max_batch_size is {rows}, but it was compiled for at most {max} rows; compile it with \
+                 `--symbols {name}=1..{rows}`, or lower max_batch_size"
+            ));
+        }
+        if rows > ROWS_MAX {
+            return Err(format!("max_batch_size is {rows}, but at most {ROWS_MAX} is possible"));
+        }
+        if let Some(size) = options.preferred.iter().find(|size| !(1..=rows).contains(size)) {
+            return Err(format!(
+                "the preferred batch size {size} is not between 1 and max_batch_size, which is {rows}"
+            ));
+        }
+        if options.preferred.len() > PREFERRED_MAX {
+            let count = options.preferred.len();
+            return Err(format!("{count} preferred batch sizes are given, at most {PREFERRED_MAX} are possible"));
+        }
+        let rows_of = |kind| {
+            let axes = graph.buffers_of(kind).map(|(id, _)| batch.axes[id.0 as usize]);
+            axes.map(|axis| Rows { axis: axis.map_or(0, |axis| axis as usize) }).collect()
+        };
+        Ok(Batching {
+            symbol: batch.symbol,
+            inputs: rows_of(BufferKind::Input),
+            outputs: rows_of(BufferKind::Output),
+            options,
+        })
+    }
+
+    /// The rows of an invocation.
+    pub(crate) fn rows(&self, binding: &Binding) -> u64 {
+        self.rows_in(&binding.symbols)
+    }
+
+    fn rows_in(&self, symbols: &[i64]) -> u64 {
+        u64::try_from(symbols[self.symbol.0 as usize]).unwrap_or(0)
+    }
+
+    /// Refuses a request that has more rows than a batch may have, in the words of Triton.
+    pub(crate) fn check(&self, symbols: &[i64]) -> Result<(), InvokeError> {
+        let (rows, most) = (self.rows_in(symbols), self.options.max_batch_size);
+        if rows <= u64::from(most.get()) {
+            return Ok(());
+        }
+        Err(InvokeError::BadInput(format!("inference request batch-size must be <= {most}, but it is {rows}")))
+    }
+
+    /// Most rows of a batch.
+    pub(crate) fn max_rows(&self) -> usize {
+        self.options.max_batch_size.get() as usize
+    }
+
+    /// Whether requests of a class are gathered.
+    pub(crate) fn gathers(&self, class: Class) -> bool {
+        self.options.gathers && (class == Class::BestEffort || self.options.real_time)
+    }
+
+    /// All sizes but the number of rows.
+    pub(crate) fn shape(&self, binding: &Binding) -> Box<[i64]> {
+        self.with_rows(binding, 0).into()
+    }
+
+    /// The sizes of an invocation with another number of rows.
+    pub(crate) fn with_rows(&self, binding: &Binding, rows: u64) -> Vec<i64> {
+        let mut symbols = binding.symbols.clone();
+        symbols[self.symbol.0 as usize] = rows as i64;
+        symbols
+    }
+
+    /// The options in the form of the decisions.
+    pub(crate) fn spec(&self, max_bytes: u64) -> BatchSpec {
+        let BatchingOptions { max_batch_size, preferred, max_queue_delay, .. } = &self.options;
+        BatchSpec {
+            max_rows: max_batch_size.get(),
+            max_bytes,
+            preferred: preferred.clone(),
+            max_delay_ns: max_queue_delay.map(crate::clock::saturating_nanos),
+        }
+    }
+}
+
+impl Rows {
+    /// The number of pieces in which the rows of one request lie in a batch's tensor of this shape:
+    /// 1 if they are contiguous.
+    pub(crate) fn pieces(self, shape: &[i64]) -> usize {
+        shape[..self.axis].iter().map(|&size| usize::try_from(size).unwrap_or(0)).product()
+    }
+}
+
+/// Concatenates tensors along the dimension of the rows. Each consists of so many pieces.
+pub(crate) fn interleave(tensors: &[&[u8]], pieces: usize) -> Vec<u8> {
+    let mut whole = Vec::with_capacity(tensors.iter().map(|tensor| tensor.len()).sum());
+    for piece in 0..pieces {
+        for tensor in tensors {
+            let bytes = tensor.len() / pieces;
+            whole.extend_from_slice(&tensor[piece * bytes..(piece + 1) * bytes]);
+        }
+    }
+    whole
+}
+
+/// The rows of one request out of a batch's tensor: of each piece, `bytes` bytes from `first` on.
+pub(crate) fn extract(whole: &[u8], pieces: usize, first: usize, bytes: usize) -> Vec<u8> {
+    let stride = whole.len() / pieces.max(1);
+    (0..pieces).flat_map(|piece| &whole[piece * stride + first..][..bytes]).copied().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_in_an_inner_dimension_are_interleaved_and_found_again() {
+        // Two requests of shape [2, 1, 3] and [2, 2, 3], with rows in dimension 1.
+        let (a, b) = (b"abcdef".as_slice(), b"ABCDEFGHIJKL".as_slice());
+        let whole = interleave(&[a, b], 2);
+        assert_eq!(whole, b"abcABCDEFdefGHIJKL");
+        assert_eq!(extract(&whole, 2, 0, 3), a);
+        assert_eq!(extract(&whole, 2, 3, 6), b);
+        let rows = Rows { axis: 1 };
+        assert_eq!((rows.pieces(&[2, 3, 3]), Rows { axis: 0 }.pieces(&[9, 9])), (2, 1));
+    }
+}

@@ -1,0 +1,172 @@
+//! The end of invocations: reads outputs, answers clients, adds usage to accounts, releases memory.
+
+use super::Worker;
+use crate::accounts::InvocationOutcome;
+use crate::binding::Output;
+use crate::chain::Stage;
+use crate::clock;
+use crate::error::InvokeError;
+use crate::event::Submission;
+use crate::function::FunctionId;
+use crate::invocation::Invocation;
+use crate::request::{InvocationResult, OutputTensor, PendingReply};
+use atoll_core::memory::Event as MemoryEvent;
+use atoll_core::{DeviceId, Epoch, Event, Outcome, TaskId};
+use atoll_device::DeviceError;
+
+/// The reason if a task failed without a reported fault: the scheduler saw an end that is
+/// impossible.
+const IMPOSSIBLE_END: &str = "a launch ended in an impossible way: a kernel of the tenant may have overwritten control \
+                          data of the device";
+
+impl Worker {
+    /// Answers an invocation and releases its resources.
+    pub(super) fn finish(&mut self, task: TaskId, outcome: Outcome, preemptions: u32) {
+        let mut invocation = self.invocations.remove(&task).expect("a task finishes once");
+        if invocation.submission.gathers {
+            self.note_batch_ended(&invocation, outcome);
+        }
+        if invocation.batch.is_some() {
+            return self.finish_batch(invocation, outcome, preemptions);
+        }
+        let mut answer = match outcome {
+            Outcome::Complete => self.read_outputs(&mut invocation, preemptions),
+            _ => Err(self.reason_of(&mut invocation, outcome)),
+        };
+        if answer.is_ok() && invocation.epoch == Epoch::default() {
+            invocation.submission.chain.stages.iter().for_each(|stage| stage.binding.branches.note_run());
+        }
+        let session = invocation.submission.session.clone();
+        if answer.is_err() && self.has_lost_session(session.as_ref(), invocation.lost_executor) {
+            answer = Err(InvokeError::SessionLost);
+        }
+        let is_lost = matches!(answer, Err(InvokeError::SessionLost));
+        let went_wrong = answer.is_err() && session.is_none() && matches!(outcome, Outcome::Complete | Outcome::Failed);
+        if went_wrong && self.should_retry(&invocation) {
+            self.bill(&mut invocation, None, preemptions);
+            let may_have_run = invocation.may_have_run;
+            let (mut submission, reply) = self.put_away(invocation);
+            submission.retries += u32::from(may_have_run);
+            return self.retry(submission, reply);
+        }
+        self.bill(&mut invocation, Some(&answer), preemptions);
+        // The client continues while the engine cleans up.
+        std::mem::replace(&mut invocation.reply, PendingReply::answered()).send(answer);
+        invocation.submission.chain.release_slots();
+        drop(self.put_away(invocation));
+        if let Some(session) = session.filter(|_| is_lost) {
+            self.close_session(session.id);
+        }
+    }
+
+    /// Why an invocation did not complete.
+    pub(super) fn reason_of(&self, invocation: &mut Invocation, outcome: Outcome) -> InvokeError {
+        match outcome {
+            Outcome::Complete | Outcome::Failed => {
+                invocation.failure.take().unwrap_or_else(|| InvokeError::Device(IMPOSSIBLE_END.into()))
+            }
+            Outcome::Cancelled => invocation.failure.take().unwrap_or(InvokeError::Cancelled),
+            Outcome::DeadlineExceeded => InvokeError::DeadlineExceeded,
+            Outcome::Refused => InvokeError::ClassRefused(invocation.submission.class),
+            Outcome::QueueFull => InvokeError::QueueFull { capacity: atoll_core::limits::HOST_QUEUE_TASKS_MAX },
+            Outcome::DeviceLost => {
+                InvokeError::Device(format!("the device is lost: {}", self.lost.as_deref().unwrap_or_default()))
+            }
+        }
+    }
+
+    /// Adds the usage of an invocation to the accounts; without an answer it will be retried.
+    fn bill(
+        &mut self,
+        invocation: &mut Invocation,
+        answer: Option<&Result<InvocationResult, InvokeError>>,
+        preemptions: u32,
+    ) {
+        let timing = answer.and_then(|answer| answer.as_ref().ok()).map(|result| result.timing);
+        for stage in 0..invocation.stages.len() {
+            let Stage { function, binding, .. } = &invocation.submission.chain.stages[stage];
+            let loaded = self.functions.get_mut(&function.id).expect("a function outlives its invocations");
+            loaded.invocations -= 1;
+            let timing = timing.map(|timing| invocation.stage_timing(stage, timing));
+            if let (Some(timing), Some(batching)) = (timing, &function.batching) {
+                loaded.totals.note_run(batching.rows(binding), timing);
+            }
+            let usage = &mut invocation.stages[stage].usage;
+            // Preemptions are counted for the first stage.
+            usage.preemptions += if stage == 0 { u64::from(preemptions) } else { 0 };
+            match answer {
+                Some(answer) => {
+                    usage.invocations[InvocationOutcome::of(answer) as usize] += 1;
+                    loaded.count(timing);
+                    loaded.count_usage(usage);
+                }
+                None => usage.retries += 1,
+            }
+            *self.accounts.of(loaded.account(invocation.submission.class)) += usage;
+        }
+    }
+
+    /// Releases the device resources of an invocation.
+    pub(super) fn put_away(&mut self, invocation: Invocation) -> (Submission, PendingReply) {
+        let Invocation { submission, reply, instances, slots, .. } = invocation;
+        let functions: Vec<FunctionId> = submission.chain.stages.iter().map(|stage| stage.function.id).collect();
+        self.keep(functions.clone(), slots, instances);
+        self.notify_memory(MemoryEvent::Ended { task: TaskId(submission.id.0) });
+        functions.into_iter().for_each(|function| self.finish_unload(function));
+        self.notify_memory(MemoryEvent::Resume);
+        (submission, reply)
+    }
+
+    fn read_outputs(&mut self, invocation: &mut Invocation, preemptions: u32) -> Result<InvocationResult, InvokeError> {
+        let mut outputs = Vec::new();
+        let Invocation { submission, instances, stages, lost_executor, may_have_run, .. } = invocation;
+        for ((stage, instance), record) in submission.chain.stages.iter().zip(&*instances).zip(stages) {
+            let answer = self.read_checks(stage, instance);
+            if matches!(answer, Err(DeviceError::DomainLost(_))) {
+                (*lost_executor, *may_have_run) = (true, true);
+            }
+            if let Some(violation) = self.check(answer).map_err(|error| unreadable(&error))? {
+                return Err(violation);
+            }
+            for &output in &stage.outputs {
+                let Output { shape, place } = &instance.binding.outputs[output];
+                let mut bytes = vec![0; place.bytes as usize];
+                let answer = self.device.read(instance.at(place.offset), &mut bytes);
+                if matches!(answer, Err(DeviceError::DomainLost(_))) {
+                    // The outputs were lost with a process that died after the last launch.
+                    (*lost_executor, *may_have_run) = (true, true);
+                }
+                self.check(answer).map_err(|error| unreadable(&error))?;
+                record.usage.read_bytes += bytes.len() as u64;
+                outputs.push(OutputTensor { shape: shape.clone(), bytes });
+            }
+        }
+        let timing = invocation.times.timing(invocation.submission.submitted, clock::now());
+        Ok(InvocationResult {
+            outputs,
+            timing,
+            entered_ns: invocation.times.entered.0,
+            preemptions,
+            device: DeviceId::of_id(invocation.submission.id.0),
+            cold_start: invocation.cold_start,
+            launches: std::mem::take(&mut invocation.launches),
+        })
+    }
+
+    /// Cancels all invocations.
+    pub(super) fn cancel_all(&mut self, reason: &InvokeError) {
+        let tasks: Vec<TaskId> = self.invocations.keys().copied().collect();
+        tasks.into_iter().for_each(|task| self.cancel(task, reason.clone()));
+        self.act();
+    }
+
+    pub(super) fn cancel(&mut self, task: TaskId, reason: InvokeError) {
+        self.invocation(task).failure.get_or_insert(reason);
+        self.note_memory(MemoryEvent::Ending { task });
+        self.notify_scheduler(Event::CancelTask { task });
+    }
+}
+
+pub(super) fn unreadable(error: &DeviceError) -> InvokeError {
+    InvokeError::Device(format!("the outputs cannot be read: {error}"))
+}

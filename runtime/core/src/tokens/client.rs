@@ -3,7 +3,7 @@
 use super::TokenConfig;
 use super::account::{Account, Given};
 use super::rules::Token;
-use super::share::ShareSpec;
+use super::share::{Ppm, ShareSpec};
 use crate::ids::{Class, ClientId, Nanos};
 
 /// A client as reports show it.
@@ -19,6 +19,8 @@ pub struct ShareState {
     pub token_until: Option<Nanos>,
     /// Whether its token is over and launches of it have not ended.
     pub is_draining: bool,
+    /// The compute units of its token, or of launches of a token that is over.
+    pub occupied: Ppm,
     /// Charged in the current window, debt included, in nanoseconds.
     pub used_ns: u64,
     /// Charged since the share was set, in nanoseconds.

@@ -107,6 +107,7 @@ impl TokenLedger {
             has_token: matches!(client.state, State::Running(_)),
             token_until: if let State::Running(token) = client.state { Some(Nanos(token.until)) } else { None },
             is_draining: matches!(client.state, State::Draining(_)),
+            occupied: Ppm::of_millionths(client.occupied()),
             used_ns: self.used(client, now.0),
             received_ns: client.received,
             tokens: client.tokens,
@@ -192,11 +193,9 @@ impl TokenLedger {
         let from = busy_ns.map_or(client.active_since, |busy| now.0.saturating_sub(busy));
         client.charge(from, now.0, &self.config);
         client.active_since = now.0;
-        if client.in_flight == 0 {
+        if client.in_flight == 0 && (client.is_removed || matches!(client.state, State::Draining(_))) {
+            client.state = State::Idle;
             self.is_stale = true;
-            if matches!(client.state, State::Draining(_)) {
-                client.state = State::Idle;
-            }
             self.forget_removed(at);
         }
     }

@@ -21,6 +21,11 @@ impl Ppm {
         Ppm(if percent > 100 { 1_000_000 } else { percent * 10_000 })
     }
 
+    /// A number of millionths; more than a million count as a million.
+    pub(super) fn of_millionths(millionths: u32) -> Ppm {
+        Ppm(millionths.min(1_000_000))
+    }
+
     /// The number of millionths.
     pub fn millionths(self) -> u32 {
         self.0

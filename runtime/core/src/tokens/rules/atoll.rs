@@ -24,7 +24,9 @@ pub(super) fn plan(round: &Round, clients: &mut [Standing], decisions: &mut Vec<
         if client.finding != Finding::Rest {
             continue;
         }
-        let class = client.wants.filter(|class| client.remaining(*class) > 0);
+        // A new partition holds from the next token on.
+        let is_resized = client.token.is_some_and(|token| token.partition != client.partition);
+        let class = client.wants.filter(|class| client.remaining(*class) > 0 && !is_resized);
         if class == Some(Class::RealTime) {
             plan.take_back(clients, held(&client));
         }
@@ -163,6 +165,9 @@ impl Plan<'_> {
         };
         let shortest = round.now.saturating_add(round.min_token);
         let until = round.now.saturating_add(budget.min(round.max_token)).min(round.window_ends).max(shortest);
+        // A lent token that may go on is not extended before it expires.
+        let running = client.token.filter(|token| token.until > round.now && token.class == class);
+        let (until, shortest) = running.map_or((until, shortest), |token| (token.until, round.now + 1));
         Some(self.reserved.map_or(until, |reserved| until.min(reserved))).filter(|until| *until >= shortest)
     }
 

@@ -195,6 +195,7 @@ impl Scheduler {
                 Some(queue) => Some(queue).filter(has_room),
                 None => self.shallowest(queues.filter(has_room)),
             },
+            Class::BestEffort if self.has_share(task) => self.queue_of_share(task, queues),
             Class::BestEffort if self.policy.may_issue(task.urgency(), view) || self.has_slice(id) => {
                 self.shallowest(queues.filter(|queue| has_room(queue) && self.is_settled(*queue, view)))
             }
@@ -205,12 +206,7 @@ impl Scheduler {
     }
 
     fn shallowest(&self, queues: impl Iterator<Item = u32>) -> Option<u32> {
-        // Clients that have tokens at once need queues of their own.
-        let bound = |queue: &DeviceQueue| if self.tokens.is_some() { queue.bound.len() } else { 0 };
-        queues.min_by_key(|&queue| {
-            let queue = &self.device_queues[queue as usize];
-            (queue.depth(), bound(queue))
-        })
+        queues.min_by_key(|&queue| self.device_queues[queue as usize].depth())
     }
 
     /// Whether tasks bound to a queue have issued everything or may not issue now.
@@ -261,7 +257,9 @@ impl Scheduler {
                 continue;
             }
             self.issue_task(id, QueueId(queue), view, device, actions);
-            if !self.tasks[&id].has_issued_all() {
+            // Clients with shares do not wait for one another in a queue.
+            let task = &self.tasks[&id];
+            if !task.has_issued_all() && !self.has_share(task) {
                 break;
             }
         }

@@ -238,6 +238,8 @@ impl Scheduler {
             Err(Outcome::DeviceLost)
         } else if !self.policy.admits(spec.class) {
             Err(Outcome::Refused)
+        } else if !self.has_host_room(&spec) {
+            Err(Outcome::QueueFull)
         } else {
             let queue = &mut self.host_queues[spec.class as usize];
             let place = if spec.ready { queue.push(spec.task, spec.client, rank) } else { queue.reserve(rank) };

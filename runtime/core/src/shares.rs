@@ -3,12 +3,14 @@
 
 use crate::device_scheduler::DeviceScheduler;
 use crate::dispatch::preempt;
-use crate::event::{Action, Event};
+use crate::event::{Action, Event, TaskSpec};
 use crate::ids::{Class, ClientId, LaneId, LaunchId, Nanos, PreemptLevel, TaskId};
+use crate::limits::HOST_QUEUE_TASKS_MAX;
 use crate::padding::PadShape;
 use crate::scheduler::Scheduler;
 use crate::task::{Phase, Task};
 use crate::tokens::{ShareError, ShareSpec, ShareState, TokenConfig, TokenLedger};
+use std::ops::Range;
 
 impl DeviceScheduler {
     /// Sets the rule, window and shortest token for lanes whose clients have no shares yet.
@@ -41,7 +43,7 @@ impl DeviceScheduler {
     /// that are not to go on.
     pub fn remove_share(&mut self, now: Nanos, lane: LaneId, client: ClientId, actions: &mut Vec<Action>) -> bool {
         let Some(at) = self.place_of(lane) else { return false };
-        let was_there = self.lanes[at].remove_share(client, actions);
+        let was_there = self.lanes[at].remove_share(now, client, actions);
         if was_there {
             self.lanes[at].handle(now, Event::Tick, &mut self.device, actions);
         }
@@ -94,10 +96,10 @@ impl Scheduler {
         set
     }
 
-    fn remove_share(&mut self, client: ClientId, actions: &mut Vec<Action>) -> bool {
+    fn remove_share(&mut self, now: Nanos, client: ClientId, actions: &mut Vec<Action>) -> bool {
         let Some(tokens) = &mut self.tokens else { return false };
         let mut recalled = Vec::new();
-        let was_there = tokens.remove(client, &mut recalled);
+        let was_there = tokens.remove(now, client, &mut recalled);
         self.recall(&recalled, actions);
         self.tokens.take_if(|tokens| tokens.is_empty());
         was_there
@@ -140,6 +142,14 @@ impl Scheduler {
         tokens.is_none_or(|tokens| tokens.may_issue(self.now, task.spec.client, task.class()))
     }
 
+    /// Whether the host queue has room for a task. A client with a share may fill its part of the
+    /// queue only, so that it does not keep others out.
+    pub(crate) fn has_host_room(&self, spec: &TaskSpec) -> bool {
+        let Some(tokens) = self.tokens.as_ref().filter(|tokens| tokens.has(spec.client)) else { return true };
+        let (queue, part) = (&self.host_queues[spec.class as usize], HOST_QUEUE_TASKS_MAX / tokens.len().max(1));
+        queue.len() < part || queue.waiting().filter(|&(_, client)| client == spec.client).count() < part
+    }
+
     /// The rank of the most urgent real-time task that is ready. A task whose client used up its
     /// limit does not count: it could not run if others made way.
     pub(crate) fn rt_first(&self) -> Option<u64> {
@@ -148,33 +158,46 @@ impl Scheduler {
         self.rt_tasks.iter().find(|(_, id)| may_run(id)).map(|&(rank, _)| rank)
     }
 
-    /// The waiting task of a class that starts next. Tasks of clients with shares start only while
-    /// their clients may use the device. A client without a token starts one task, so that it has
-    /// work when it gets one.
+    /// The waiting task of a class that starts next. Of a client with a share one task at a time has
+    /// steps to issue, whether the client has a token or not: the ledger knows of work that has
+    /// started only.
     pub(crate) fn first_waiting(&self, class: Class) -> Option<TaskId> {
         let Some(tokens) = &self.tokens else { return self.host_queues[class as usize].first() };
         let mut last = None;
-        let may_start = |client: ClientId| {
-            tokens.may_issue(self.now, client, class)
-                || tokens.may_begin(self.now, client, class) && !self.has_started(client, class)
+        let mut may_start = |client: ClientId| {
+            let is_other = last.replace(client) != Some(client);
+            is_other && (!tokens.has(client) || !self.has_started(client, class))
         };
-        let mut waiting = self.host_queues[class as usize].waiting();
-        waiting
-            .find(|&(_, client)| {
-                last != Some(client) && {
-                    last = Some(client);
-                    may_start(client)
-                }
-            })
-            .map(|(id, _)| id)
+        self.host_queues[class as usize].waiting().find(|&(_, client)| may_start(client)).map(|(id, _)| id)
     }
 
-    /// Whether a task of a client and class is bound to a device queue and has steps to issue.
+    /// Whether a task of a client and class is bound to a device queue and has steps to issue, or
+    /// has launches in a queue that is full.
     fn has_started(&self, client: ClientId, class: Class) -> bool {
-        self.device_queues.iter().flat_map(|queue| &queue.bound).any(|id| {
-            let task = &self.tasks[id];
-            task.spec.client == client && task.class() == class && !task.has_issued_all()
+        self.bound_of(client, class)
+            .any(|(queue, task)| !task.has_issued_all() || !self.device_queues[queue as usize].has_room())
+    }
+
+    /// The tasks of a client and class that are bound to device queues, with their queues.
+    fn bound_of(&self, client: ClientId, class: Class) -> impl Iterator<Item = (u32, &Task)> {
+        let queues = self.device_queues.iter().zip(0..);
+        let bound = queues.flat_map(move |(queue, number)| queue.bound.iter().map(move |id| (number, &self.tasks[id])));
+        bound.filter(move |(_, task)| task.spec.client == client && task.class() == class)
+    }
+
+    /// The queue for a best-effort task of a client with a share: the one that it uses already, so
+    /// that its launches follow one another, or else that with the fewest clients.
+    pub(crate) fn queue_of_share(&self, task: &Task, queues: Range<u32>) -> Option<u32> {
+        let mut own = self.bound_of(task.spec.client, Class::BestEffort).map(|(queue, _)| queue);
+        own.find(|queue| queues.contains(queue)).or_else(|| {
+            let has_room = |queue: &u32| self.device_queues[*queue as usize].has_room();
+            queues.filter(has_room).min_by_key(|&queue| self.device_queues[queue as usize].bound.len())
         })
+    }
+
+    /// Whether a task belongs to a client with a share.
+    pub(crate) fn has_share(&self, task: &Task) -> bool {
+        self.tokens.as_ref().is_some_and(|tokens| tokens.has(task.spec.client))
     }
 
     /// Whether blocks of a task may be co-scheduled: its client has not used up its limit.

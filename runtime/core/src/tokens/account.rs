@@ -71,6 +71,59 @@ impl Account {
     }
 }
 
+/// Use measured against the request, in the same windows. Time that a client used after its token had
+/// ended was taken from others: as far as it exceeds the request it counts in the windows after it.
+/// Lent time is not held against a client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Asked {
+    start: u64,
+    used: u64,
+    /// Time used after tokens had ended, as far as it is not made up for.
+    overrun: u64,
+}
+
+impl Asked {
+    pub(super) fn opened(now: Nanos, window: u64) -> Asked {
+        Asked { start: now.0 - now.0 % window, ..Asked::default() }
+    }
+
+    pub(super) fn used(&self) -> u64 {
+        self.used
+    }
+
+    /// As [`Account::at`]; `request` is the request of a window.
+    #[must_use]
+    pub(super) fn at(self, now: u64, window: u64, request: u64) -> Asked {
+        let windows = now.saturating_sub(self.start) / window;
+        if windows == 0 {
+            return self;
+        }
+        let left = self.used.saturating_sub(request).min(self.overrun);
+        let used = left.saturating_sub(request.saturating_mul(windows - 1));
+        Asked { start: self.start + windows * window, used, overrun: used }
+    }
+
+    /// As [`Account::charged`]. The time from `ended` on was used after the token had ended.
+    #[must_use]
+    pub(super) fn charged(self, from: u64, to: u64, ended: u64, window: u64, request: u64) -> Asked {
+        let mut asked = self.at(from, window, request);
+        let mut add = |from: u64, to: u64| {
+            asked.used = asked.used.saturating_add(to.saturating_sub(from));
+            asked.overrun = asked.overrun.saturating_add(to.saturating_sub(from.max(ended)));
+            asked = asked.at(to, window, request);
+        };
+        let end = self.start.max(from - from % window) + window;
+        if to <= end {
+            add(from, to);
+        } else {
+            add(from, end);
+            add(end, to - to % window);
+            add(to - to % window, to);
+        }
+        asked
+    }
+}
+
 /// Use as the published code of FaST-GShare counts it: each token in full, from the moment it is
 /// given, in a window that slides.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! A client of the ledger: its account and its token.
 
 use super::TokenConfig;
-use super::account::{Account, Given};
+use super::account::{Account, Asked, Given};
 use super::rules::Token;
 use super::share::{Ppm, ShareSpec};
 use crate::ids::{Class, ClientId, Nanos};
@@ -37,6 +37,9 @@ pub(super) struct Client {
     pub(super) id: ClientId,
     pub(super) share: ShareSpec,
     pub(super) account: Account,
+    pub(super) asked: Asked,
+    /// When its last token ended; launches that end later overran it.
+    pub(super) ended_at: u64,
     pub(super) given: Given,
     pub(super) state: State,
     /// The share was removed while launches were on the device.
@@ -68,6 +71,8 @@ impl Client {
             id,
             share,
             account: Account::opened(now, window),
+            asked: Asked::opened(now, window),
+            ended_at: u64::MAX,
             given: Given::default(),
             state: State::Idle,
             is_removed: false,
@@ -92,6 +97,8 @@ impl Client {
         for (from, to) in parts {
             if to > from {
                 self.account = self.account.charged(from, to, window, limit);
+                let request = self.share.request.of(window).max(1);
+                self.asked = self.asked.charged(from, to, self.ended_at, window, request);
                 self.received += to - from;
             }
         }

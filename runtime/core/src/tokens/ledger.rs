@@ -39,6 +39,11 @@ impl TokenLedger {
         self.clients.is_empty()
     }
 
+    /// How many clients have shares.
+    pub fn len(&self) -> usize {
+        self.clients.len()
+    }
+
     // Shares.
 
     /// Sets or changes the share of a client. A new partition holds from the next token on, new
@@ -75,14 +80,14 @@ impl TokenLedger {
     /// Removes the share of a client. Launches that it has on the device are told to exit: the
     /// client is appended to `recalled`. Until they have ended they occupy its partition, and the
     /// client issues no others. `false` if it has no share.
-    pub fn remove(&mut self, client: ClientId, recalled: &mut Vec<ClientId>) -> bool {
+    pub fn remove(&mut self, now: Nanos, client: ClientId, recalled: &mut Vec<ClientId>) -> bool {
         let Ok(at) = self.place_of(client) else { return false };
         self.is_stale = true;
         if self.clients[at].is_removed {
             return false;
         }
         self.clients[at].is_removed = true;
-        self.end(at, true, recalled);
+        self.end(now, at, true, recalled);
         self.forget_removed(at);
         true
     }
@@ -94,7 +99,8 @@ impl TokenLedger {
                 to.put(now, client.id, client.share);
                 let at = to.place_of(client.id).expect("it was put there");
                 let taken_over = &mut to.clients[at];
-                (taken_over.account, taken_over.received) = (client.account, client.received);
+                (taken_over.account, taken_over.asked) = (client.account, client.asked);
+                taken_over.received = client.received;
             }
         }
     }
@@ -229,9 +235,16 @@ impl TokenLedger {
         for at in 0..self.clients.len() {
             self.note_want(at, now.0);
         }
-        if !std::mem::take(&mut self.is_stale) && self.due.is_none_or(|due| now.0 < due) {
+        if !self.is_stale && self.due.is_none_or(|due| now.0 < due) {
             return false;
         }
+        let is_given = self.grant_once(now, recalled);
+        // A client whose partition changed gave its token back and may have another one.
+        (self.is_stale && self.grant_once(now, recalled)) || is_given
+    }
+
+    fn grant_once(&mut self, now: Nanos, recalled: &mut Vec<ClientId>) -> bool {
+        self.is_stale = false;
         let window = self.config.window;
         let round = Round {
             now: now.0,
@@ -249,7 +262,7 @@ impl TokenLedger {
         let mut is_given = false;
         for decision in &decisions {
             match *decision {
-                Decision::End { at } => self.end(at, self.config.rule.drains, recalled),
+                Decision::End { at } => self.end(now, at, self.config.rule.drains, recalled),
                 Decision::Grant { at, class, until } => {
                     self.give(at, Token { class, since: now.0, until, partition: 0 });
                     is_given = true;
@@ -330,6 +343,7 @@ impl TokenLedger {
             limit,
             debt_max: limit.saturating_mul(self.config.debt_windows.into()),
             used: self.used(client, now),
+            asked: self.asked(client, now),
             is_in_flight: client.in_flight > 0,
             token,
             group_lends: false,
@@ -352,17 +366,20 @@ impl TokenLedger {
             client.given.push(token.since, token.until);
         }
         client.state = State::Running(token);
+        client.ended_at = u64::MAX;
     }
 
-    fn end(&mut self, at: usize, drains: bool, recalled: &mut Vec<ClientId>) {
+    fn end(&mut self, now: Nanos, at: usize, drains: bool, recalled: &mut Vec<ClientId>) {
         let client = &mut self.clients[at];
         let State::Running(token) = client.state else { return };
         if client.in_flight > 0 && drains {
             client.recalls += 1;
+            client.ended_at = now.0;
             client.state = State::Draining(token.partition);
             recalled.push(client.id);
         } else {
             client.state = State::Idle;
+            self.is_stale |= token.partition != client.share.partition.millionths();
         }
     }
 
@@ -411,6 +428,18 @@ impl TokenLedger {
         match self.config.rule.charge {
             Charge::Measured => self.account(client, now).used(),
             Charge::Given => client.given.used(now, self.config.window),
+        }
+    }
+
+    fn asked(&self, client: &Client, now: u64) -> u64 {
+        let (window, request) = (self.config.window, client.share.request.of(self.config.window).max(1));
+        match self.config.rule.charge {
+            Charge::Given => self.used(client, now),
+            Charge::Measured if client.in_flight > 0 => {
+                let asked = client.asked.charged(client.active_since, now, client.ended_at, window, request);
+                asked.at(now, window, request).used()
+            }
+            Charge::Measured => client.asked.at(now, window, request).used(),
         }
     }
 

@@ -90,7 +90,10 @@ pub(super) struct Standing {
     pub(super) limit: u64,
     /// What real-time work may use beyond the limit.
     pub(super) debt_max: u64,
+    /// Use that counts against the limit.
     pub(super) used: u64,
+    /// Use that counts against the request.
+    pub(super) asked: u64,
     pub(super) is_in_flight: bool,
     pub(super) token: Option<Token>,
     /// Whether the clients of its group use less than they request together.
@@ -140,7 +143,7 @@ impl Standing {
 
     /// Whether it used less than it requests.
     fn is_below_request(&self) -> bool {
-        self.used < self.request
+        self.asked < self.request
     }
 
     /// What it may still use in this window.

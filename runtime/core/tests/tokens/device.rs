@@ -79,7 +79,7 @@ impl Device {
     pub(crate) fn remove(&mut self, client: ClientId) {
         let Some(worker) = self.workers.remove(&client) else { return };
         let mut recalled = Vec::new();
-        assert!(self.ledger.remove(client, &mut recalled));
+        assert!(self.ledger.remove(Nanos(self.now), client, &mut recalled));
         if let Some(launch) = worker.launch {
             self.leaving.insert(client, launch);
         }

@@ -83,7 +83,9 @@ impl Run {
         let share = share(&mut self.rng, 40);
         if self.device.set(client, share) {
             let from = self.device.now / WINDOW + 2;
-            self.bounds.insert(client, Bound { from, block_max: 0, is_real_time: false });
+            // Work that runs meanwhile goes on.
+            let new = Bound { from, block_max: 0, is_real_time: false };
+            self.bounds.entry(client).or_insert(new).from = from;
         }
     }
 
@@ -142,9 +144,9 @@ impl Run {
         assert!(device.ledger.occupied() <= WHOLE);
         assert!(device.ledger.next_grant().is_none_or(|at| at.0 > device.now), "a wake-up in the past");
         let states: Vec<_> = device.ledger.shares(Nanos(device.now)).collect();
-        let idle = |client: &ClientId| states.iter().any(|state| {
-            state.client == *client && !state.has_token && !state.is_draining
-        });
+        let idle = |client: &ClientId| {
+            states.iter().any(|state| state.client == *client && !state.has_token && !state.is_draining)
+        };
         // Clients that wait, with whether they are below their request or real-time.
         let waiting: Vec<(u32, bool)> = device
             .workers
@@ -163,7 +165,10 @@ impl Run {
         let free = WHOLE - device.ledger.occupied();
         let fits = |partition: u32| partition <= free;
         if waiting.iter().any(|&(partition, _)| fits(partition)) {
-            let is_reserved = waiting.iter().any(|&(partition, first)| first && !fits(partition));
+            // Compute units are kept for a client below its request, and for the next client of the
+            // order until the launches before it have ended.
+            let drains = states.iter().any(|state| state.is_draining);
+            let is_reserved = waiting.iter().any(|&(partition, first)| (first || drains) && !fits(partition));
             assert!(is_reserved, "idle compute units at {}: {waiting:?}, free {free}", device.now);
         }
     }

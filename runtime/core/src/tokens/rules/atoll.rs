@@ -106,7 +106,7 @@ fn order(round: &Round, a: &Standing, b: &Standing) -> Ordering {
         _ if client.runs(round.now) => 2,
         _ => 3,
     };
-    let used_part = |client: &Standing, other: &Standing| u128::from(client.used) * u128::from(other.request);
+    let used_part = |client: &Standing, other: &Standing| u128::from(client.asked) * u128::from(other.request);
     let by_group = if tier(a) == 3 { b.group_lends.cmp(&a.group_lends) } else { Ordering::Equal };
     let by_part = used_part(a, b).cmp(&used_part(b, a));
     tier(a).cmp(&tier(b)).then(by_group).then(by_part).then(a.client.cmp(&b.client))
@@ -160,7 +160,7 @@ impl Plan<'_> {
             return None;
         }
         let budget = match class {
-            Class::BestEffort if client.is_below_request() => client.request - client.used,
+            Class::BestEffort if client.is_below_request() => client.request - client.asked,
             _ => client.remaining(class),
         };
         let shortest = round.now.saturating_add(round.min_token);

@@ -52,6 +52,7 @@ pub mod ids;
 pub mod limits;
 pub mod memory;
 mod moving;
+pub mod packing;
 pub mod padding;
 pub mod perturb;
 pub mod placement;

@@ -59,6 +59,7 @@ pub mod placement;
 pub mod policy;
 pub mod residency;
 pub mod rng;
+pub mod scaling;
 mod scheduler;
 mod shares;
 mod starvation;

@@ -215,7 +215,7 @@ impl Packer {
         instances.push((id, demand));
         for count in used.max(1)..=self.devices.len() {
             if count > used
-                && let Ok(device) = direct.device_of(id).ok_or(())
+                && let Some(device) = direct.device_of(id)
             {
                 return Ok(Plan { moves: Vec::new(), device, devices: direct.devices });
             }

@@ -14,6 +14,18 @@ pub(crate) struct InFlight {
     pub(crate) abort: Abort,
 }
 
+/// Blocks of a task in a launch of another task.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CoScheduled {
+    /// The launch.
+    pub(crate) beside: LaunchId,
+    /// The task of the blocks.
+    pub(crate) task: TaskId,
+    pub(crate) blocks: u32,
+    /// Device time that is charged to the client of the blocks; 0 if no client has a share.
+    pub(crate) charge_ns: u64,
+}
+
 /// The state of a forced end of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Abort {
@@ -92,6 +104,11 @@ impl DeviceQueue {
         let task = self.in_flight[at].task;
         let is_oldest = !self.in_flight.iter().take(at).any(|other| other.task == task);
         if is_oldest { self.in_flight.remove(at) } else { None }
+    }
+
+    /// The tasks of its launches, one entry for each launch.
+    pub(crate) fn tasks(&self) -> impl Iterator<Item = TaskId> {
+        self.in_flight.iter().map(|launch| launch.task)
     }
 
     /// Whether it contains a launch.

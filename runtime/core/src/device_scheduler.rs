@@ -3,7 +3,7 @@
 //! An event goes to the lane of its task or launch, and only that lane takes decisions. Tasks and
 //! launches that are in no table belong to the default lane, so a device with one lane needs no
 //! look-ups. Lanes isolate tasks: real-time tasks of one lane never evict tasks of another lane.
-//! Lanes share the numbering of launches and the token ledger of clients.
+//! Lanes share the numbering of launches. Shares of clients belong to a lane (`shares.rs`).
 //!
 //! A closing lane binds no tasks and issues no launches. Its launches on the device exit by their
 //! epoch, or run to their end if they cannot be preempted. Each of its tasks moves to the default
@@ -12,10 +12,10 @@
 use crate::counters::Counters;
 use crate::event::{Action, Event, TaskSpec};
 use crate::ids::{Class, LaneId, LaunchId, Nanos, QueueId, TaskId};
-use crate::limits::DEVICE_QUEUES_MAX;
+use crate::limits::{DEVICE_QUEUES_MAX, LAUNCH_NS_DEFAULT};
 use crate::scheduler::{Scheduler, SchedulerConfig};
 use crate::starvation::Slice;
-use crate::tokens::TokenLedger;
+use crate::tokens::TokenConfig;
 use foldhash::fast::FixedState;
 use std::collections::HashMap;
 use std::fmt;
@@ -104,7 +104,8 @@ pub(crate) struct DeviceWide {
     launches: u64,
     /// Launches in flight in lanes other than the default lane.
     lanes: HashMap<LaunchId, LaneId, FixedState>,
-    pub(crate) tokens: TokenLedger,
+    /// The launch that ends next, and how long it kept the device busy, if that was measured.
+    pub(crate) measured: Option<(LaunchId, u64)>,
 }
 
 impl DeviceWide {
@@ -127,12 +128,13 @@ pub struct DeviceScheduler {
     /// Configuration of each lane's scheduler, except for queues and compute units.
     config: SchedulerConfig,
     /// The default lane, followed by the others in the order in which they were opened.
-    lanes: Vec<Scheduler>,
+    pub(crate) lanes: Vec<Scheduler>,
     /// Tasks in lanes other than the default lane.
     tasks: HashMap<TaskId, LaneId, FixedState>,
     /// Greater than the ids of all lanes opened so far.
     next_lane: LaneId,
-    device: DeviceWide,
+    pub(crate) device: DeviceWide,
+    pub(crate) token_config: TokenConfig,
     /// Sums of the counters of closed lanes.
     closed: Counters,
 }
@@ -151,6 +153,7 @@ impl DeviceScheduler {
             tasks: HashMap::default(),
             next_lane: LaneId(1),
             device,
+            token_config: TokenConfig::for_device(LAUNCH_NS_DEFAULT),
             closed,
         }
     }
@@ -206,7 +209,7 @@ impl DeviceScheduler {
     }
 
     /// The index of a lane in `lanes`.
-    fn place_of(&self, lane: LaneId) -> Option<usize> {
+    pub(crate) fn place_of(&self, lane: LaneId) -> Option<usize> {
         self.lanes.iter().position(|other| other.lane == lane)
     }
 
@@ -272,6 +275,7 @@ impl DeviceScheduler {
             return Err(LaneError::Closing(lane));
         }
         closing.begin_closing(actions);
+        self.hand_shares_over(now, at);
         self.tell(at, now, Event::Tick, actions);
         self.close_emptied(now, actions);
         Ok(())
@@ -316,8 +320,7 @@ impl DeviceScheduler {
 
     /// When [`Event::Tick`] is due if no other event comes first.
     pub fn next_wakeup(&self) -> Option<Nanos> {
-        let lanes = self.lanes.iter().filter_map(Scheduler::next_wakeup).min();
-        lanes.into_iter().chain(self.device.tokens.next_grant()).min()
+        self.lanes.iter().filter_map(Scheduler::next_wakeup).min()
     }
 
     /// Counts since the scheduler was created.

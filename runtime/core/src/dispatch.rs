@@ -2,10 +2,10 @@
 //! device queue, which launches are issued.
 
 use crate::counters::Counters;
-use crate::device_queue::{Abort, DeviceQueue, InFlight};
+use crate::device_queue::{Abort, CoScheduled, DeviceQueue, InFlight};
 use crate::device_scheduler::DeviceWide;
 use crate::event::{Action, Step};
-use crate::ids::{CLASSES, Class, Epoch, LaunchId, PreemptLevel, QueueId, TaskId, Urgency};
+use crate::ids::{CLASSES, Class, ClientId, Epoch, LaunchId, PreemptLevel, QueueId, TaskId, Urgency};
 use crate::limits;
 use crate::padding::Padding;
 use crate::policy::View;
@@ -18,11 +18,18 @@ impl Scheduler {
         if self.is_closing {
             return self.evict_all(actions);
         }
+        if self.tokens.is_some() {
+            self.grant_tokens(actions);
+        }
         let view = self.view();
         self.update_slice();
         self.evict(&view, actions);
         self.bind(&view, actions);
         self.issue(&view, device, actions);
+        // A task that runs a host step gives its token back.
+        if self.tokens.is_some() && self.grant_tokens(actions) {
+            self.issue(&self.view(), device, actions);
+        }
         self.perturb(actions);
     }
 
@@ -30,7 +37,7 @@ impl Scheduler {
         View {
             queues: self.policy_queues,
             preempt_level: self.preempt_level,
-            rt_first: self.rt_tasks.first().map(|&(rank, _)| rank),
+            rt_first: self.rt_first(),
             be_in_flight: self.in_flight[Class::BestEffort as usize],
         }
     }
@@ -87,8 +94,8 @@ impl Scheduler {
 
     /// Whether a task may issue: every launch passes this check. It depends on the time tokens of
     /// the task's client, on the policy, and on whether a best-effort slice is running.
-    fn may_issue(&self, task: &Task, view: &View, device: &DeviceWide) -> bool {
-        if !device.tokens.may_issue(self.now, self.lane, task.spec.client) {
+    fn may_issue(&self, task: &Task, view: &View) -> bool {
+        if !self.has_token(task) {
             return false;
         }
         match self.starvation.as_ref().and_then(Starvation::running) {
@@ -156,7 +163,7 @@ impl Scheduler {
             self.start(id, queue, actions);
         }
         for class in CLASSES {
-            while let Some(id) = self.host_queues[class as usize].first()
+            while let Some(id) = self.first_waiting(class)
                 && self.policy.may_start(self.tasks[&id].urgency(), view)
                 && let Some(queue) = self.open_queue(id, view)
             {
@@ -188,6 +195,7 @@ impl Scheduler {
                 Some(queue) => Some(queue).filter(has_room),
                 None => self.shallowest(queues.filter(has_room)),
             },
+            Class::BestEffort if self.has_share(task) => self.queue_of_share(task, queues),
             Class::BestEffort if self.policy.may_issue(task.urgency(), view) || self.has_slice(id) => {
                 self.shallowest(queues.filter(|queue| has_room(queue) && self.is_settled(*queue, view)))
             }
@@ -205,7 +213,7 @@ impl Scheduler {
     fn is_settled(&self, queue: u32, view: &View) -> bool {
         self.device_queues[queue as usize].bound.iter().all(|id| {
             let task = &self.tasks[id];
-            task.has_issued_all() || !self.policy.may_issue(task.urgency(), view)
+            task.has_issued_all() || !self.policy.may_issue(task.urgency(), view) || !self.has_token(task)
         })
     }
 
@@ -245,11 +253,13 @@ impl Scheduler {
                 break;
             }
             let id = self.device_queues[at_queue].bound[at];
-            if !self.may_issue(&self.tasks[&id], view, device) {
+            if !self.may_issue(&self.tasks[&id], view) {
                 continue;
             }
             self.issue_task(id, QueueId(queue), view, device, actions);
-            if !self.tasks[&id].has_issued_all() {
+            // Clients with shares do not wait for one another in a queue.
+            let task = &self.tasks[&id];
+            if !task.has_issued_all() && !self.has_share(task) {
                 break;
             }
         }
@@ -285,8 +295,8 @@ impl Scheduler {
                 self.pad(id, step, launch, queue, actions);
             }
             let task = self.tasks.get_mut(&id).expect("bound tasks exist");
-            let (epoch, class) = (task.issue(kind), task.class());
-            self.submit(InFlight { launch, task: id, step, epoch, abort: Abort::No }, class, queue, actions);
+            let (epoch, class, client) = (task.issue(kind), task.class(), task.spec.client);
+            self.submit(InFlight { launch, task: id, step, epoch, abort: Abort::No }, class, client, queue, actions);
         }
     }
 
@@ -328,14 +338,17 @@ impl Scheduler {
         {
             let launch = device.next_launch(self.lane);
             let task = self.tasks.get_mut(&id).expect("bound tasks exist");
-            let (epoch, class) = (task.issue_in_branch(step), task.class());
-            self.submit(InFlight { launch, task: id, step, epoch, abort: Abort::No }, class, queue, actions);
+            let (epoch, class, client) = (task.issue_in_branch(step), task.class(), task.spec.client);
+            self.submit(InFlight { launch, task: id, step, epoch, abort: Abort::No }, class, client, queue, actions);
         }
     }
 
     /// Puts a launch into a queue. Inlined: a call costs 5 % of a decision here.
     #[inline(always)]
-    fn submit(&mut self, launch: InFlight, class: Class, queue: QueueId, actions: &mut Vec<Action>) {
+    fn submit(&mut self, launch: InFlight, class: Class, client: ClientId, queue: QueueId, actions: &mut Vec<Action>) {
+        if let Some(tokens) = &mut self.tokens {
+            tokens.issued(self.now, client);
+        }
         let InFlight { launch: name, task, step, epoch, .. } = launch;
         self.counters.issued_launches += 1;
         self.in_flight[class as usize] += 1;
@@ -360,16 +373,23 @@ impl Scheduler {
                 if self.is_co_scheduled_elsewhere(co_scheduled_task, queue) {
                     continue;
                 }
+                if !self.may_pad(co_scheduled_task) {
+                    continue;
+                }
                 let task = self.tasks.get_mut(&co_scheduled_task).expect("bound tasks exist");
                 if task.class() != Class::BestEffort {
                     continue;
                 }
-                let shape = task
-                    .padding_candidate()
-                    .and_then(|(step, done, profile)| Some((step, done, padding.take(profile, done)?)));
-                let Some((step, first, shape)) = shape else { continue };
+                let shape = task.padding_candidate().and_then(|(step, done, profile)| {
+                    let shape = padding.take(profile, done)?;
+                    Some((step, done, shape, shape.ns(profile)))
+                });
+                let Some((step, first, shape, ns)) = shape else { continue };
                 let epoch = task.co_schedule(shape.blocks);
-                self.co_scheduled_blocks.push((launch, co_scheduled_task, shape.blocks));
+                let blocks = shape.blocks;
+                let charge_ns = self.padding_charge(co_scheduled_task, shape, ns);
+                let co_scheduled = CoScheduled { beside: launch, task: co_scheduled_task, blocks, charge_ns };
+                self.co_scheduled_blocks.push(co_scheduled);
                 self.counters.padding_blocks += u64::from(shape.blocks);
                 actions.push(Action::Pad { task: co_scheduled_task, step, first, shape, epoch });
             }
@@ -381,7 +401,7 @@ impl Scheduler {
     /// queue could not be ordered behind those.
     fn is_co_scheduled_elsewhere(&self, co_scheduled_task: TaskId, queue: QueueId) -> bool {
         let here = &self.device_queues[queue.0 as usize];
-        self.co_scheduled_blocks.iter().any(|(beside, other, _)| *other == co_scheduled_task && !here.holds(*beside))
+        self.co_scheduled_blocks.iter().any(|other| other.task == co_scheduled_task && !here.holds(other.beside))
     }
 
     fn perturb(&mut self, actions: &mut Vec<Action>) {
@@ -411,7 +431,7 @@ impl Scheduler {
 }
 
 /// Evicts a task's launches in favour of another task.
-fn preempt(task: &mut Task, counters: &mut Counters) -> Option<Action> {
+pub(crate) fn preempt(task: &mut Task, counters: &mut Counters) -> Option<Action> {
     let epoch = task.raise()?;
     counters.preemptions += 1;
     task.preemptions += 1;

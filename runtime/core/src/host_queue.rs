@@ -1,12 +1,12 @@
 //! The host queue: tasks of one class that are not yet bound to a device queue, ready or not.
 
-use crate::ids::TaskId;
+use crate::ids::{ClientId, TaskId};
 use std::collections::BTreeMap;
 
 /// Tasks in the order in which they will start: by rank, then by arrival. Bounded.
 #[derive(Debug)]
 pub(crate) struct HostQueue {
-    waiting: BTreeMap<(u64, u64), TaskId>,
+    waiting: BTreeMap<(u64, u64), (TaskId, ClientId)>,
     /// Tasks that hold a place but are not in the queue, because they are not ready.
     unready: usize,
     arrivals: u64,
@@ -30,9 +30,9 @@ impl HostQueue {
     }
 
     /// Appends a task behind all others of its rank; `None` if the queue is full.
-    pub(crate) fn push(&mut self, task: TaskId, rank: u64) -> Option<Place> {
+    pub(crate) fn push(&mut self, task: TaskId, client: ClientId, rank: u64) -> Option<Place> {
         let place = self.reserve(rank)?;
-        self.enter(task, place);
+        self.enter(task, client, place);
         Some(place)
     }
 
@@ -55,9 +55,9 @@ impl HostQueue {
     }
 
     /// Puts a task into its reserved place, once it is ready.
-    pub(crate) fn enter(&mut self, task: TaskId, place: Place) {
+    pub(crate) fn enter(&mut self, task: TaskId, client: ClientId, place: Place) {
         self.unready -= 1;
-        let old = self.waiting.insert((place.0, place.1), task);
+        let old = self.waiting.insert((place.0, place.1), (task, client));
         assert!(old.is_none(), "two tasks have one place in a host queue");
     }
 
@@ -84,18 +84,23 @@ impl HostQueue {
 
     /// The task that starts next.
     pub(crate) fn first(&self) -> Option<TaskId> {
-        self.waiting.first_key_value().map(|(_, task)| *task)
+        self.waiting.first_key_value().map(|(_, (task, _))| *task)
+    }
+
+    /// The waiting tasks with their clients, in the order in which they start.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = (TaskId, ClientId)> {
+        self.waiting.values().copied()
     }
 
     /// Removes the task that starts next.
     #[cfg(test)]
     pub(crate) fn pop(&mut self) -> Option<TaskId> {
-        self.waiting.pop_first().map(|(_, task)| task)
+        self.waiting.pop_first().map(|(_, (task, _))| task)
     }
 
     /// Removes a task from its place.
     pub(crate) fn remove(&mut self, place: Place) -> TaskId {
-        self.waiting.remove(&(place.0, place.1)).expect("a waiting task is in its host queue")
+        self.waiting.remove(&(place.0, place.1)).expect("a waiting task is in its host queue").0
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -115,10 +120,10 @@ mod tests {
     #[test]
     fn order_is_rank_then_arrival_and_the_bound_holds() {
         let mut queue = HostQueue::new(3);
-        queue.push(TaskId(1), 5).expect("room");
-        let second = queue.push(TaskId(2), 5).expect("room");
-        queue.push(TaskId(3), 1).expect("room");
-        assert_eq!(queue.push(TaskId(4), 0), None, "a fourth task does not fit");
+        queue.push(TaskId(1), ClientId(0), 5).expect("room");
+        let second = queue.push(TaskId(2), ClientId(0), 5).expect("room");
+        queue.push(TaskId(3), ClientId(0), 1).expect("room");
+        assert_eq!(queue.push(TaskId(4), ClientId(0), 0), None, "a fourth task does not fit");
         assert_eq!(queue.pop(), Some(TaskId(3)));
         assert_eq!(queue.remove(second), TaskId(2));
         assert_eq!(queue.pop(), Some(TaskId(1)));
@@ -129,12 +134,12 @@ mod tests {
     fn an_unready_task_keeps_its_place() {
         let mut queue = HostQueue::new(3);
         let first = queue.reserve(0).expect("room");
-        queue.push(TaskId(2), 0).expect("room");
-        let third = queue.push(TaskId(3), 0).expect("room");
-        assert_eq!((queue.push(TaskId(4), 0), queue.len(), queue.unready()), (None, 2, 1));
+        queue.push(TaskId(2), ClientId(0), 0).expect("room");
+        let third = queue.push(TaskId(3), ClientId(0), 0).expect("room");
+        assert_eq!((queue.push(TaskId(4), ClientId(0), 0), queue.len(), queue.unready()), (None, 2, 1));
         queue.remove(third);
         queue.mark_unready();
-        queue.enter(TaskId(1), first);
+        queue.enter(TaskId(1), ClientId(0), first);
         assert_eq!((queue.pop(), queue.pop(), queue.unready()), (Some(TaskId(1)), Some(TaskId(2)), 1));
         queue.cancel_reservation();
         assert_eq!(queue.unready(), 0);

@@ -18,6 +18,9 @@
 //! just as it evicts best-effort tasks. Best-effort tasks can have a bound on how long they may go
 //! without progress.
 //!
+//! Clients may have shares of a lane: a part of its compute units, and quotas of time
+//! ([`tokens`]).
+//!
 //! A device has one or more *lanes*: groups of device queues bound to compute units. Each lane has
 //! its own scheduler ([`DeviceScheduler`] holds them all). A lane that closes moves its tasks to
 //! the default lane.
@@ -51,17 +54,20 @@ pub mod ids;
 pub mod limits;
 pub mod memory;
 mod moving;
+pub mod packing;
 pub mod padding;
 pub mod perturb;
 pub mod placement;
 pub mod policy;
 pub mod residency;
 pub mod rng;
+pub mod scaling;
 mod scheduler;
+mod shares;
 mod starvation;
 mod task;
 mod tenant;
-mod tokens;
+pub mod tokens;
 
 pub use counters::Counters;
 pub use device_scheduler::{DeviceScheduler, LaneConfig, LaneError, LaneState};

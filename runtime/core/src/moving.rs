@@ -39,7 +39,7 @@ impl Scheduler {
         task.place = host_queue.reserve_unbounded(task.place.rank());
         match task.phase {
             Phase::Unready => {}
-            Phase::Waiting => host_queue.enter(id, task.place),
+            Phase::Waiting => host_queue.enter(id, task.spec.client, task.place),
             Phase::Preparing | Phase::Running => {
                 host_queue.cancel_reservation();
                 task.move_to(Some(self.bind_adopted(id, class)));

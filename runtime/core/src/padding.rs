@@ -71,6 +71,15 @@ pub struct PadShape {
     pub at_once: u32,
 }
 
+impl PadShape {
+    /// How long the blocks take, in rounds one after the other, in nanoseconds.
+    pub fn ns(&self, profile: &LaunchProfile) -> u64 {
+        let rounds = self.blocks.div_ceil((self.compute_units * self.at_once).max(1));
+        let wave = profile.wave_ns.get(self.at_once.max(1) as usize - 1);
+        u64::from(rounds) * wave.copied().unwrap_or(0)
+    }
+}
+
 /// Chooses the blocks to co-schedule with one launch.
 #[derive(Debug)]
 pub struct Padding {

@@ -2,7 +2,7 @@
 //! has the decisions it takes after each event; `device_scheduler.rs` opens and closes lanes.
 
 use crate::counters::Counters;
-use crate::device_queue::{Abort, DeviceQueue, InFlight};
+use crate::device_queue::{Abort, CoScheduled, DeviceQueue, InFlight};
 use crate::device_scheduler::DeviceWide;
 use crate::event::{Action, Event, LaunchEnd, Outcome, Step, TaskSpec};
 use crate::host_queue::HostQueue;
@@ -12,6 +12,7 @@ use crate::perturb::Perturbation;
 use crate::policy::{Policy, PolicyEntry};
 use crate::starvation::{Slice, Starvation};
 use crate::task::{Phase, Progress, Task};
+use crate::tokens::TokenLedger;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -67,8 +68,8 @@ pub(crate) struct Scheduler {
     pub(crate) forked: u32,
     /// Launches in the device queues, by [`Class`].
     pub(crate) in_flight: [usize; 2],
-    /// Blocks co-scheduled in a launch of another task: the launch, the blocks' task, their number.
-    pub(crate) co_scheduled_blocks: Vec<(LaunchId, TaskId, u32)>,
+    /// Blocks co-scheduled in launches of other tasks.
+    pub(crate) co_scheduled_blocks: Vec<CoScheduled>,
     /// Real-time tasks that are ready and not finished, the most urgent first.
     pub(crate) rt_tasks: BTreeSet<(u64, TaskId)>,
     pub(crate) deadlines: BTreeSet<(Nanos, TaskId)>,
@@ -76,6 +77,8 @@ pub(crate) struct Scheduler {
     pub(crate) aborts: BTreeSet<(Nanos, TaskId)>,
     pub(crate) starvation: Option<Starvation>,
     pub(crate) perturbation: Option<Perturbation>,
+    /// The shares of clients; `None` as long as no client has one.
+    pub(crate) tokens: Option<Box<TokenLedger>>,
     pub(crate) counters: Counters,
     pub(crate) now: Nanos,
     pub(crate) lost: bool,
@@ -110,6 +113,7 @@ impl Scheduler {
             aborts: BTreeSet::new(),
             starvation: config.best_effort_wait_ns_max.map(Starvation::new),
             perturbation: config.perturb.map(Perturbation::new),
+            tokens: None,
             counters: Counters::default(),
             now: Nanos(0),
             lost: false,
@@ -127,7 +131,10 @@ impl Scheduler {
             Event::TaskUnready { task } => self.unready(task),
             Event::TaskPrepared { task } => self.prepared(task, actions),
             Event::TaskFailed { task } => self.failed(task, actions),
-            Event::LaunchEnded { launch, end } => self.launch_ended(launch, end, actions),
+            Event::LaunchEnded { launch, end } => {
+                let busy_ns = device.measured.take().filter(|(measured, _)| *measured == launch).map(|(_, ns)| ns);
+                self.launch_ended(launch, end, busy_ns, actions);
+            }
             Event::HostStepDone { task, steps } => self.host_step_done(task, steps, actions),
             Event::CancelTask { task } => self.end(task, Outcome::Cancelled, actions),
             Event::DeviceLost => self.lose_device(actions),
@@ -147,7 +154,8 @@ impl Scheduler {
         let hung = self.device_queues.iter().filter_map(DeviceQueue::hung_at).min();
         let starvation = self.starvation.as_ref().filter(|_| !self.is_closing);
         let starvation = starvation.and_then(|starvation| starvation.wakeup(self.best_effort_starves()));
-        [deadline, perturbation, abort, hung, starvation].into_iter().flatten().min()
+        let tokens = self.tokens.as_ref().filter(|_| !self.is_closing).and_then(|tokens| tokens.next_grant());
+        [deadline, perturbation, abort, hung, starvation, tokens].into_iter().flatten().min()
     }
 
     /// Tasks that arrived and are not finished.
@@ -230,9 +238,11 @@ impl Scheduler {
             Err(Outcome::DeviceLost)
         } else if !self.policy.admits(spec.class) {
             Err(Outcome::Refused)
+        } else if !self.has_host_room(&spec) {
+            Err(Outcome::QueueFull)
         } else {
             let queue = &mut self.host_queues[spec.class as usize];
-            let place = if spec.ready { queue.push(spec.task, rank) } else { queue.reserve(rank) };
+            let place = if spec.ready { queue.push(spec.task, spec.client, rank) } else { queue.reserve(rank) };
             place.ok_or(Outcome::QueueFull)
         };
         match place {
@@ -256,7 +266,7 @@ impl Scheduler {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         assert_eq!(task.phase, Phase::Unready, "{id:?} was ready before");
         task.phase = Phase::Waiting;
-        self.host_queues[task.class() as usize].enter(id, task.place);
+        self.host_queues[task.class() as usize].enter(id, task.spec.client, task.place);
         if task.class() == Class::RealTime {
             self.rt_tasks.insert((task.place.rank(), id));
         }
@@ -312,7 +322,7 @@ impl Scheduler {
         }
     }
 
-    fn launch_ended(&mut self, launch: LaunchId, end: LaunchEnd, actions: &mut Vec<Action>) {
+    fn launch_ended(&mut self, launch: LaunchId, end: LaunchEnd, busy_ns: Option<u64>, actions: &mut Vec<Action>) {
         if self.lost {
             return;
         }
@@ -325,6 +335,9 @@ impl Scheduler {
         self.co_scheduled_blocks_ended(launch, end, actions);
         let task = self.tasks.get_mut(&id).expect("a task outlives its launches");
         self.in_flight[task.class() as usize] -= 1;
+        if let Some(tokens) = &mut self.tokens {
+            tokens.ended(self.now, task.spec.client, busy_ns);
+        }
         let may_be_evicted = end == LaunchEnd::Complete && task.may_be_evicted(step, epoch);
         let is_progress = end == LaunchEnd::Complete && !may_be_evicted && task.class() == Class::BestEffort;
         let progress = task.launch_ended(step, epoch, end);
@@ -358,9 +371,12 @@ impl Scheduler {
     /// Records the end of blocks that were co-scheduled in a launch. They ran, unless the launch
     /// was aborted or failed: co-scheduled blocks are never evicted.
     fn co_scheduled_blocks_ended(&mut self, launch: LaunchId, end: LaunchEnd, actions: &mut Vec<Action>) {
-        while let Some(at) = self.co_scheduled_blocks.iter().position(|(beside, ..)| *beside == launch) {
-            let (_, id, blocks) = self.co_scheduled_blocks.remove(at);
+        while let Some(at) = self.co_scheduled_blocks.iter().position(|other| other.beside == launch) {
+            let CoScheduled { task: id, blocks, charge_ns, .. } = self.co_scheduled_blocks.remove(at);
             let task = self.tasks.get_mut(&id).expect("a task outlives its blocks");
+            if let Some(tokens) = &mut self.tokens {
+                tokens.charge(self.now, task.spec.client, charge_ns);
+            }
             let ran = matches!(end, LaunchEnd::Complete | LaunchEnd::Evicted).then_some(blocks);
             let progress = task.co_scheduled_ended(ran);
             if ran.is_some() {
@@ -380,6 +396,9 @@ impl Scheduler {
         self.in_flight = [0; 2];
         self.forked = 0;
         self.co_scheduled_blocks.clear();
+        if let Some(tokens) = &mut self.tokens {
+            tokens.lose_device();
+        }
         for (id, task) in std::mem::take(&mut self.tasks) {
             self.counters.finished[task.class() as usize] += 1;
             actions.push(Action::FinishTask { task: id, outcome: Outcome::DeviceLost, preemptions: task.preemptions });

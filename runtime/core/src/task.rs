@@ -183,6 +183,11 @@ impl Task {
         }
     }
 
+    /// Whether it issues launches, or waits to, rather than for the host.
+    pub(crate) fn wants_device(&self) -> bool {
+        self.phase == Phase::Running && !self.host_step_running
+    }
+
     /// The next step, if it may be issued now.
     pub(crate) fn ready_step(&self) -> Option<(u32, Step)> {
         if self.phase != Phase::Running || self.is_draining() || self.host_step_running || self.co_scheduled > 0 {

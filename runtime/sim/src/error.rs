@@ -1,6 +1,7 @@
 //! Errors of files and of simulation set-ups.
 
 use atoll_core::LaneError;
+use atoll_core::tokens::ShareError;
 use std::path::PathBuf;
 
 /// Why a simulation cannot run.
@@ -43,6 +44,17 @@ pub enum SimError {
     /// The device cannot be divided into these lanes.
     #[error("the lanes: {0}")]
     Lane(LaneError),
+    /// A share is for a client that is not in the workload.
+    #[error("a share is for the client `{0}`, which is not in the workload")]
+    UnknownClient(String),
+    /// A lane refuses a share.
+    #[error("client `{client}`: {error}")]
+    Share {
+        /// The client.
+        client: String,
+        /// Why.
+        error: ShareError,
+    },
     /// A workload calls an unknown model.
     #[error("client `{client}` calls the model `{model}`, for which there is no profile; known are: {known}")]
     UnknownModel {

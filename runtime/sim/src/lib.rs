@@ -4,7 +4,8 @@
 //! - [`SimDevice`] executes launches as blocks on compute units. Block times come from a kernel
 //!   profile, all other times from named [`Costs`].
 //! - [`simulate`] runs the clients of a [`Workload`] against the scheduler and returns a
-//!   [`Report`]; [`watch`] returns which compute units were in use when.
+//!   [`Report`]; [`simulate_shares`] gives clients shares of the device; [`watch`] returns which
+//!   compute units were in use when.
 //! - [`cluster`] simulates a pool of many devices, request by request.
 //! - [`Model`] reads kernel profiles, among them REEF's published ones.
 //!
@@ -42,4 +43,4 @@ pub use model::{Kernel, Model};
 pub use occupancy::Occupied;
 pub use parameters::{COSTS, CostEntry, Costs, DEVICES, DeviceParameters, device_by_name};
 pub use report::{ClientReport, Distribution, PreemptionReport, Report};
-pub use world::{LaneSetup, Simulation, simulate, watch};
+pub use world::{LaneSetup, Received, ShareSetup, Simulation, simulate, simulate_shares, watch};

@@ -1,6 +1,9 @@
 //! The simulation loop: clients, the scheduler and a device in virtual time.
 
 mod results;
+mod shares;
+
+pub use shares::{Received, ShareSetup, simulate_shares};
 
 use crate::arrivals::Arrivals;
 use crate::device::{Ended, SimDevice, SimLaunch, SimPad};
@@ -113,6 +116,7 @@ struct World<'a> {
     faults: WorldFaults,
     /// Padding for the next launch.
     pads: Vec<SimPad>,
+    shares: shares::Shares,
     /// When lanes are closed.
     closing: BTreeSet<(Nanos, LaneId)>,
     /// Clients whose next call is overdue.
@@ -218,6 +222,7 @@ impl<'a> World<'a> {
             wakeup_by: None,
             faults: WorldFaults::new(&simulation.faults, simulation.seed),
             pads: Vec::new(),
+            shares: shares::Shares::default(),
             closing: (1..)
                 .zip(simulation.lanes)
                 .filter_map(|(number, lane)| Some((lane.closes_at?, LaneId(number))))
@@ -239,8 +244,8 @@ impl<'a> World<'a> {
             let prepared = self.prepared.peek().map(|Reverse((at, _))| *at);
             let death = self.deaths.peek().map(|Reverse((at, _))| *at);
             let closing = self.closing.first().map(|&(at, _)| at);
-            let next =
-                [self.device.next(), due, prepared, death, self.wakeup_by, self.scheduler.next_wakeup(), closing];
+            let (wakeup, removal) = (self.scheduler.next_wakeup(), self.next_removal());
+            let next = [self.device.next(), due, prepared, death, self.wakeup_by, wakeup, closing, removal];
             let Some(now) = next.into_iter().flatten().min().filter(|now| *now <= end && !is_done(self)) else { break };
             self.now = now;
             self.device.advance(now, &mut ended);
@@ -256,6 +261,7 @@ impl<'a> World<'a> {
                 self.closing.remove(&(at, lane));
                 self.close_lane(lane);
             }
+            self.remove_shares();
             while let Some(&Reverse((at, client))) = self.due.peek()
                 && at <= now
             {
@@ -330,7 +336,7 @@ impl<'a> World<'a> {
             let after = self.faults.dead_clients.below(DEATH_NS_MAX);
             self.deaths.push(Reverse((Nanos(self.now.0 + after), task)));
         }
-        let (lane, client) = (self.lane_of(client), ClientId(0));
+        let (lane, client) = (self.lane_of(client), ClientId(client as u32));
         let spec = TaskSpec {
             task,
             lane,
@@ -397,6 +403,7 @@ impl<'a> World<'a> {
                 self.preemptions.drains.push(ended.at.0.saturating_sub(call.arrived.0));
             }
         }
+        self.note_busy(task, ended);
         self.notify(Event::LaunchEnded { launch: ended.launch, end: ended.end });
     }
 

@@ -1,0 +1,119 @@
+//! The free rectangles of one device (maximal rectangles, Jylänki 2010).
+
+/// A rectangle of time (`w`, from `x`) and compute units (`h`, from `y`), in hundredths of the
+/// device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Rect {
+    /// Where its time begins.
+    pub x: u32,
+    /// Where its compute units begin.
+    pub y: u32,
+    /// Its time.
+    pub w: u32,
+    /// Its compute units.
+    pub h: u32,
+}
+
+impl Rect {
+    pub(super) fn area(self) -> u32 {
+        self.w * self.h
+    }
+
+    fn right(self) -> u32 {
+        self.x + self.w
+    }
+
+    fn top(self) -> u32 {
+        self.y + self.h
+    }
+
+    /// Whether two rectangles have a part in common.
+    pub fn overlaps(self, other: Rect) -> bool {
+        self.x < other.right() && other.x < self.right() && self.y < other.top() && other.y < self.top()
+    }
+
+    /// Whether this rectangle contains another one.
+    pub fn contains(self, other: Rect) -> bool {
+        self.x <= other.x && self.y <= other.y && other.right() <= self.right() && other.top() <= self.top()
+    }
+
+    /// The maximal rectangles of what is left of this one without another one.
+    fn without(self, cut: Rect) -> impl Iterator<Item = Rect> {
+        let left = Rect { w: cut.x.saturating_sub(self.x), ..self };
+        let right = Rect { x: cut.right(), w: self.right().saturating_sub(cut.right()), ..self };
+        let below = Rect { h: cut.y.saturating_sub(self.y), ..self };
+        let above = Rect { y: cut.top(), h: self.top().saturating_sub(cut.top()), ..self };
+        [left, right, below, above].into_iter().filter(|rect| rect.w > 0 && rect.h > 0)
+    }
+}
+
+/// Maximal free rectangles: none contains another one, and every free rectangle lies in one of
+/// them as long as nothing was freed since they were built.
+#[derive(Clone, Debug)]
+pub(super) struct FreeList {
+    size: (u32, u32),
+    rects: Vec<Rect>,
+}
+
+impl FreeList {
+    pub(super) fn new(w: u32, h: u32) -> FreeList {
+        FreeList { size: (w, h), rects: vec![Rect { x: 0, y: 0, w, h }] }
+    }
+
+    /// The free rectangles around placed ones.
+    pub(super) fn around(w: u32, h: u32, placed: impl Iterator<Item = Rect>) -> FreeList {
+        let mut free = FreeList::new(w, h);
+        placed.for_each(|rect| free.take(rect));
+        free
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.rects.len()
+    }
+
+    pub(super) fn rects(&self) -> &[Rect] {
+        &self.rects
+    }
+
+    /// Where a rectangle goes: into the smallest free rectangle that holds it, at the bottom left.
+    /// Returns the area that is left there, too.
+    pub(super) fn place(&self, w: u32, h: u32) -> Option<(u32, Rect)> {
+        let holds = self.rects.iter().filter(|free| free.w >= w && free.h >= h);
+        let best = holds.min_by_key(|free| (free.area(), free.y, free.x))?;
+        Some((best.area() - w * h, Rect { x: best.x, y: best.y, w, h }))
+    }
+
+    /// Takes a rectangle: every free rectangle that overlaps it is divided, and what lies in
+    /// another one is dropped.
+    pub(super) fn take(&mut self, taken: Rect) {
+        let mut rects = Vec::with_capacity(self.rects.len() + 4);
+        for free in &self.rects {
+            if free.overlaps(taken) {
+                rects.extend(free.without(taken));
+            } else {
+                rects.push(*free);
+            }
+        }
+        self.rects = without_redundant(rects);
+    }
+
+    /// Gives a rectangle back. Free rectangles that reach into it are not joined with it: they are
+    /// once the list is rebuilt.
+    pub(super) fn give_back(&mut self, freed: Rect) {
+        self.rects.push(freed);
+        self.rects = without_redundant(std::mem::take(&mut self.rects));
+    }
+
+    pub(super) fn size(&self) -> (u32, u32) {
+        self.size
+    }
+}
+
+fn without_redundant(mut rects: Vec<Rect>) -> Vec<Rect> {
+    rects.sort_unstable();
+    rects.dedup();
+    let is_redundant = |rect: &Rect| rects.iter().any(|other| other != rect && other.contains(*rect));
+    let redundant: Vec<bool> = rects.iter().map(is_redundant).collect();
+    let kept = rects.into_iter().zip(redundant);
+    kept.filter(|(_, is_redundant)| !is_redundant).map(|(rect, _)| rect).collect()
+}

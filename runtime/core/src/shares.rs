@@ -1,0 +1,218 @@
+//! Shares of clients in the scheduler: which tasks have tokens, and what happens when a token is
+//! over. [`crate::tokens`] decides who gets one.
+
+use crate::device_scheduler::DeviceScheduler;
+use crate::dispatch::preempt;
+use crate::event::{Action, Event, TaskSpec};
+use crate::ids::{Class, ClientId, LaneId, LaunchId, Nanos, PreemptLevel, TaskId};
+use crate::limits::HOST_QUEUE_TASKS_MAX;
+use crate::padding::PadShape;
+use crate::scheduler::Scheduler;
+use crate::task::{Phase, Task};
+use crate::tokens::{ShareError, ShareSpec, ShareState, TokenConfig, TokenLedger};
+use std::ops::Range;
+
+impl DeviceScheduler {
+    /// Sets the rule, window and shortest token for lanes whose clients have no shares yet.
+    pub fn configure_tokens(&mut self, config: TokenConfig) {
+        self.token_config = config;
+    }
+
+    /// Sets or changes the share of a client in a lane. From now on its tasks in this lane issue
+    /// launches only while the client has a token. A new partition holds from its next token on.
+    ///
+    /// # Errors
+    /// If the lane is unknown or closing, cannot honour its shares together, or has too many of
+    /// them. On error nothing has changed.
+    pub fn set_share(
+        &mut self,
+        now: Nanos,
+        lane: LaneId,
+        client: ClientId,
+        share: ShareSpec,
+        actions: &mut Vec<Action>,
+    ) -> Result<(), ShareError> {
+        let at = self.place_of(lane).filter(|&at| !self.lanes[at].is_closing).ok_or(ShareError::Lane(lane))?;
+        self.lanes[at].set_share(now, client, share, self.token_config)?;
+        self.lanes[at].handle(now, Event::Tick, &mut self.device, actions);
+        Ok(())
+    }
+
+    /// Removes the share of a client in a lane; `false` if it has none. Its launches on the device
+    /// are evicted. Once they have ended, its tasks issue at any time: the caller cancels tasks
+    /// that are not to go on.
+    pub fn remove_share(&mut self, now: Nanos, lane: LaneId, client: ClientId, actions: &mut Vec<Action>) -> bool {
+        let Some(at) = self.place_of(lane) else { return false };
+        let was_there = self.lanes[at].remove_share(now, client, actions);
+        if was_there {
+            self.lanes[at].handle(now, Event::Tick, &mut self.device, actions);
+        }
+        was_there
+    }
+
+    /// The shares in a lane and what their clients received.
+    pub fn shares(&self, now: Nanos, lane: LaneId) -> Vec<ShareState> {
+        let tokens = self.place_of(lane).and_then(|at| self.lanes[at].tokens.as_ref());
+        tokens.map_or_else(Vec::new, |tokens| tokens.shares(now).collect())
+    }
+
+    /// Notes how long a launch kept the device busy, in nanoseconds. Called directly before its
+    /// [`Event::LaunchEnded`]. Without it, clients with shares are charged the time since their
+    /// launch before it.
+    pub fn note_busy(&mut self, launch: LaunchId, busy_ns: u64) {
+        self.device.measured = Some((launch, busy_ns));
+    }
+
+    /// Hands the shares of a closing lane over to the default lane, in which its tasks continue.
+    /// Clients that have a share there keep that one. The default lane may then have promised more
+    /// than it has; no client gets more than its limit.
+    pub(crate) fn hand_shares_over(&mut self, now: Nanos, at: usize) {
+        let [default, others @ ..] = &mut self.lanes[..] else { return };
+        let closing = &mut others[at - 1];
+        if let Some(tokens) = &mut closing.tokens {
+            let to = default.tokens.get_or_insert_with(|| Box::new(TokenLedger::new(self.token_config)));
+            tokens.hand_over(to, now);
+        }
+    }
+}
+
+impl Scheduler {
+    fn set_share(
+        &mut self,
+        now: Nanos,
+        client: ClientId,
+        share: ShareSpec,
+        config: TokenConfig,
+    ) -> Result<(), ShareError> {
+        let tokens = self.tokens.get_or_insert_with(|| Box::new(TokenLedger::new(config)));
+        let is_new = !tokens.has(client);
+        let set = tokens.set(now, client, share);
+        if set.is_ok() && is_new {
+            let of_client = |task: &TaskId| self.tasks[task].spec.client == client;
+            let launches = self.device_queues.iter().flat_map(|queue| queue.tasks()).filter(of_client).count();
+            tokens.count_in_flight(now, client, launches as u32);
+        }
+        self.tokens.take_if(|tokens| tokens.is_empty());
+        set
+    }
+
+    fn remove_share(&mut self, now: Nanos, client: ClientId, actions: &mut Vec<Action>) -> bool {
+        let Some(tokens) = &mut self.tokens else { return false };
+        let mut recalled = Vec::new();
+        let was_there = tokens.remove(now, client, &mut recalled);
+        self.recall(&recalled, actions);
+        self.tokens.take_if(|tokens| tokens.is_empty());
+        was_there
+    }
+
+    /// Gives tokens to clients whose tasks could issue, and evicts the launches of clients whose
+    /// tokens are over. Returns whether a token was given.
+    pub(crate) fn grant_tokens(&mut self, actions: &mut Vec<Action>) -> bool {
+        let Some(tokens) = &mut self.tokens else { return false };
+        tokens.begin_wants();
+        for id in self.device_queues.iter().flat_map(|queue| &queue.bound) {
+            let task = &self.tasks[id];
+            if task.wants_device() {
+                tokens.want(task.spec.client, task.class());
+            }
+        }
+        let mut recalled = Vec::new();
+        let is_given = tokens.grant(self.now, &mut recalled);
+        self.recall(&recalled, actions);
+        self.tokens.take_if(|tokens| tokens.is_empty());
+        is_given
+    }
+
+    /// Evicts the launches of clients from the device.
+    fn recall(&mut self, clients: &[ClientId], actions: &mut Vec<Action>) {
+        if clients.is_empty() || self.preempt_level < PreemptLevel::Deactivate {
+            return;
+        }
+        for id in self.device_queues.iter().flat_map(|queue| &queue.bound) {
+            let task = self.tasks.get_mut(id).expect("bound tasks exist");
+            if task.phase == Phase::Running && clients.contains(&task.spec.client) {
+                actions.extend(preempt(task, &mut self.counters));
+            }
+        }
+    }
+
+    /// Whether the tokens allow a task to issue.
+    pub(crate) fn has_token(&self, task: &Task) -> bool {
+        let tokens = self.tokens.as_ref();
+        tokens.is_none_or(|tokens| tokens.may_issue(self.now, task.spec.client, task.class()))
+    }
+
+    /// Whether the host queue has room for a task. A client with a share may fill its part of the
+    /// queue only, so that it does not keep others out.
+    pub(crate) fn has_host_room(&self, spec: &TaskSpec) -> bool {
+        let Some(tokens) = self.tokens.as_ref().filter(|tokens| tokens.has(spec.client)) else { return true };
+        let (queue, part) = (&self.host_queues[spec.class as usize], HOST_QUEUE_TASKS_MAX / tokens.len().max(1));
+        queue.len() < part || queue.waiting().filter(|&(_, client)| client == spec.client).count() < part
+    }
+
+    /// The rank of the most urgent real-time task that is ready. A task whose client used up its
+    /// limit does not count: it could not run if others made way.
+    pub(crate) fn rt_first(&self) -> Option<u64> {
+        let Some(tokens) = &self.tokens else { return self.rt_tasks.first().map(|&(rank, _)| rank) };
+        let may_run = |id: &TaskId| tokens.may_begin(self.now, self.tasks[id].spec.client, Class::RealTime);
+        self.rt_tasks.iter().find(|(_, id)| may_run(id)).map(|&(rank, _)| rank)
+    }
+
+    /// The waiting task of a class that starts next. Of a client with a share one task at a time has
+    /// steps to issue, whether the client has a token or not: the ledger knows of work that has
+    /// started only.
+    pub(crate) fn first_waiting(&self, class: Class) -> Option<TaskId> {
+        let Some(tokens) = &self.tokens else { return self.host_queues[class as usize].first() };
+        let mut last = None;
+        let mut may_start = |client: ClientId| {
+            let is_other = last.replace(client) != Some(client);
+            is_other && (!tokens.has(client) || !self.has_started(client, class))
+        };
+        self.host_queues[class as usize].waiting().find(|&(_, client)| may_start(client)).map(|(id, _)| id)
+    }
+
+    /// Whether a task of a client and class is bound to a device queue and has steps to issue, or
+    /// has launches in a queue that is full.
+    fn has_started(&self, client: ClientId, class: Class) -> bool {
+        self.bound_of(client, class)
+            .any(|(queue, task)| !task.has_issued_all() || !self.device_queues[queue as usize].has_room())
+    }
+
+    /// The tasks of a client and class that are bound to device queues, with their queues.
+    fn bound_of(&self, client: ClientId, class: Class) -> impl Iterator<Item = (u32, &Task)> {
+        let queues = self.device_queues.iter().zip(0..);
+        let bound = queues.flat_map(move |(queue, number)| queue.bound.iter().map(move |id| (number, &self.tasks[id])));
+        bound.filter(move |(_, task)| task.spec.client == client && task.class() == class)
+    }
+
+    /// The queue for a best-effort task of a client with a share: the one that it uses already, so
+    /// that its launches follow one another, or else that with the fewest clients.
+    pub(crate) fn queue_of_share(&self, task: &Task, queues: Range<u32>) -> Option<u32> {
+        let mut own = self.bound_of(task.spec.client, Class::BestEffort).map(|(queue, _)| queue);
+        own.find(|queue| queues.contains(queue)).or_else(|| {
+            let has_room = |queue: &u32| self.device_queues[*queue as usize].has_room();
+            queues.filter(has_room).min_by_key(|&queue| self.device_queues[queue as usize].bound.len())
+        })
+    }
+
+    /// Whether a task belongs to a client with a share.
+    pub(crate) fn has_share(&self, task: &Task) -> bool {
+        self.tokens.as_ref().is_some_and(|tokens| tokens.has(task.spec.client))
+    }
+
+    /// Whether blocks of a task may be co-scheduled: its client has not used up its limit.
+    pub(crate) fn may_pad(&self, id: TaskId) -> bool {
+        let may_begin =
+            |tokens: &TokenLedger| tokens.may_begin(self.now, self.tasks[&id].spec.client, Class::BestEffort);
+        self.tokens.as_deref().is_none_or(may_begin)
+    }
+
+    /// What co-scheduled blocks cost their client: their time, as if they had run on the client's
+    /// whole partition.
+    pub(crate) fn padding_charge(&self, id: TaskId, shape: PadShape, ns: u64) -> u64 {
+        let Some(tokens) = &self.tokens else { return 0 };
+        let partition = tokens.partition_of(self.tasks[&id].spec.client);
+        let own = u64::from(self.compute_units) * u64::from(partition.millionths());
+        (ns.saturating_mul(u64::from(shape.compute_units)).saturating_mul(1_000_000) / own.max(1)).min(ns)
+    }
+}

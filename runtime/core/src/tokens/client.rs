@@ -1,0 +1,119 @@
+//! A client of the ledger: its account and its token.
+
+use super::TokenConfig;
+use super::account::{Account, Asked, Given};
+use super::rules::Token;
+use super::share::{Ppm, ShareSpec};
+use crate::ids::{Class, ClientId, Nanos};
+
+/// A client as reports show it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShareState {
+    /// The client.
+    pub client: ClientId,
+    /// Its share.
+    pub share: ShareSpec,
+    /// Whether it has a token.
+    pub has_token: bool,
+    /// When the token expires.
+    pub token_until: Option<Nanos>,
+    /// Whether its token is over and launches of it have not ended.
+    pub is_draining: bool,
+    /// The compute units of its token, or of launches of a token that is over.
+    pub occupied: Ppm,
+    /// Charged in the current window, debt included, in nanoseconds.
+    pub used_ns: u64,
+    /// Charged since the share was set, in nanoseconds.
+    pub received_ns: u64,
+    /// Tokens it was given.
+    pub tokens: u64,
+    /// Tokens that ended while launches of it were on the device.
+    pub recalls: u64,
+}
+
+/// A client of the ledger.
+#[derive(Debug)]
+pub(super) struct Client {
+    pub(super) id: ClientId,
+    pub(super) share: ShareSpec,
+    pub(super) account: Account,
+    pub(super) asked: Asked,
+    /// When its last token ended; launches that end later overran it.
+    pub(super) ended_at: u64,
+    pub(super) given: Given,
+    pub(super) state: State,
+    /// The share was removed while launches were on the device.
+    pub(super) is_removed: bool,
+    pub(super) wants: Option<Class>,
+    pub(super) wanted: Option<Class>,
+    pub(super) in_flight: u32,
+    /// Since when launches in flight have not been charged.
+    pub(super) active_since: u64,
+    /// The launch time charged last, as one interval.
+    pub(super) charged: (u64, u64),
+    pub(super) received: u64,
+    pub(super) tokens: u64,
+    pub(super) recalls: u64,
+}
+
+/// Whether it has a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Idle,
+    Running(Token),
+    /// The token is over, and launches of it occupy so many compute units.
+    Draining(u32),
+}
+
+impl Client {
+    pub(super) fn new(now: Nanos, id: ClientId, share: ShareSpec, window: u64) -> Client {
+        Client {
+            id,
+            share,
+            account: Account::opened(now, window),
+            asked: Asked::opened(now, window),
+            ended_at: u64::MAX,
+            given: Given::default(),
+            state: State::Idle,
+            is_removed: false,
+            wants: None,
+            wanted: None,
+            in_flight: 0,
+            active_since: 0,
+            charged: (0, 0),
+            received: 0,
+            tokens: 0,
+            recalls: 0,
+        }
+    }
+
+    /// Charges a launch. Times in which launches of a client overlap count once, unless more than
+    /// two overlap.
+    pub(super) fn charge(&mut self, from: u64, to: u64, config: &TokenConfig) {
+        let (window, limit) = (config.window, self.share.limit.of(config.window).max(1));
+        let (start, end) = self.charged;
+        let before = start.saturating_sub(from);
+        let parts = if from >= end { [(from, to), (to, to)] } else { [(from, from + before), (end.min(to), to)] };
+        for (from, to) in parts {
+            if to > from {
+                self.account = self.account.charged(from, to, window, limit);
+                let request = self.share.request.of(window).max(1);
+                self.asked = self.asked.charged(from, to, self.ended_at, window, request);
+                self.received += to - from;
+            }
+        }
+        self.charged = if from > end { (from, to) } else { (from.min(start), to.max(end)) };
+    }
+
+    pub(super) fn draining(&self) -> u32 {
+        if let State::Draining(units) = self.state { units } else { 0 }
+    }
+
+    pub(super) fn occupied(&self) -> u32 {
+        match self.state {
+            State::Idle => 0,
+            State::Running(token) => token.partition,
+            State::Draining(units) => units,
+        }
+    }
+}

@@ -1,0 +1,456 @@
+//! The ledger of a lane: its clients with shares, their use and their tokens.
+
+use super::account::Account;
+use super::client::{Client, ShareState, State};
+use super::rules::{Charge, Decision, Finding, Round, Standing, Token};
+use super::share::{Ppm, ShareError, ShareSpec, check_lane};
+use super::{CLIENTS_MAX, TokenConfig};
+use crate::ids::{Class, ClientId, Nanos};
+
+/// The clients of a lane that have shares. Deterministic: the same calls give the same tokens.
+#[derive(Debug)]
+pub struct TokenLedger {
+    config: TokenConfig,
+    /// By id.
+    clients: Vec<Client>,
+    /// Whether a client began or ceased to want a token, or compute units became free.
+    is_stale: bool,
+    /// When [`TokenLedger::grant`] is due if nothing happens before.
+    due: Option<u64>,
+    standings: Vec<Standing>,
+    decisions: Vec<Decision>,
+}
+
+impl TokenLedger {
+    /// A ledger without clients.
+    pub fn new(config: TokenConfig) -> TokenLedger {
+        TokenLedger {
+            config,
+            clients: Vec::new(),
+            is_stale: false,
+            due: None,
+            standings: Vec::new(),
+            decisions: Vec::new(),
+        }
+    }
+
+    /// Whether no client has a share.
+    pub fn is_empty(&self) -> bool {
+        self.clients.is_empty()
+    }
+
+    /// How many clients have shares.
+    pub fn len(&self) -> usize {
+        self.clients.len()
+    }
+
+    // Shares.
+
+    /// Sets or changes the share of a client. A new partition holds from the next token on, new
+    /// quotas at once.
+    ///
+    /// # Errors
+    /// If the lane cannot honour its shares together with this one, or has too many clients. On
+    /// error nothing has changed.
+    pub fn set(&mut self, now: Nanos, client: ClientId, share: ShareSpec) -> Result<(), ShareError> {
+        let others = self.clients.iter().filter(|other| other.id != client && !other.is_removed);
+        let shares: Vec<ShareSpec> = others.map(|other| other.share).chain([share]).collect();
+        check_lane(&shares)?;
+        if shares.len() > CLIENTS_MAX {
+            return Err(ShareError::Clients(CLIENTS_MAX));
+        }
+        self.put(now, client, share);
+        Ok(())
+    }
+
+    /// Counts launches that a client issued before it had its share.
+    pub(crate) fn count_in_flight(&mut self, now: Nanos, client: ClientId, launches: u32) {
+        let Ok(at) = self.place_of(client) else { return };
+        (self.clients[at].in_flight, self.clients[at].active_since) = (launches, now.0);
+    }
+
+    fn put(&mut self, now: Nanos, client: ClientId, share: ShareSpec) {
+        self.is_stale = true;
+        match self.place_of(client) {
+            Ok(at) => (self.clients[at].share, self.clients[at].is_removed) = (share, false),
+            Err(at) => self.clients.insert(at, Client::new(now, client, share, self.config.window)),
+        }
+    }
+
+    /// Removes the share of a client. Launches that it has on the device are told to exit: the
+    /// client is appended to `recalled`. Until they have ended they occupy its partition, and the
+    /// client issues no others. `false` if it has no share.
+    pub fn remove(&mut self, now: Nanos, client: ClientId, recalled: &mut Vec<ClientId>) -> bool {
+        let Ok(at) = self.place_of(client) else { return false };
+        self.is_stale = true;
+        if self.clients[at].is_removed {
+            return false;
+        }
+        self.clients[at].is_removed = true;
+        self.end(now, at, true, recalled);
+        self.forget_removed(at);
+        true
+    }
+
+    /// The shares of the clients and their accounts, for the lane that takes over.
+    pub(crate) fn hand_over(&mut self, to: &mut TokenLedger, now: Nanos) {
+        for client in self.clients.iter().filter(|client| !client.is_removed) {
+            if to.place_of(client.id).is_err() {
+                to.put(now, client.id, client.share);
+                let at = to.place_of(client.id).expect("it was put there");
+                let taken_over = &mut to.clients[at];
+                (taken_over.account, taken_over.asked) = (client.account, client.asked);
+                taken_over.received = client.received;
+            }
+        }
+    }
+
+    /// Clients that have shares.
+    pub fn shares(&self, now: Nanos) -> impl Iterator<Item = ShareState> {
+        self.clients.iter().map(move |client| ShareState {
+            client: client.id,
+            share: client.share,
+            has_token: matches!(client.state, State::Running(_)),
+            token_until: if let State::Running(token) = client.state { Some(Nanos(token.until)) } else { None },
+            is_draining: matches!(client.state, State::Draining(_)),
+            occupied: Ppm::of_millionths(client.occupied()),
+            used_ns: self.used(client, now.0),
+            received_ns: client.received,
+            tokens: client.tokens,
+            recalls: client.recalls,
+        })
+    }
+
+    // The gate.
+
+    /// Whether a client may issue launches of a class now.
+    pub fn may_issue(&self, now: Nanos, client: ClientId, class: Class) -> bool {
+        let Ok(at) = self.place_of(client) else { return true };
+        match self.clients[at].state {
+            State::Running(token) => now.0 < token.until && (class == token.class || token.class == Class::BestEffort),
+            _ => false,
+        }
+    }
+
+    /// Whether a client may begin a task: it has a token, or may get one in this window.
+    pub fn may_begin(&self, now: Nanos, client: ClientId, class: Class) -> bool {
+        let Ok(at) = self.place_of(client) else { return true };
+        let client = &self.clients[at];
+        !client.is_removed && self.standing(at, now.0).remaining(class) > 0
+    }
+
+    /// The partition of a client; the whole lane if it has no share.
+    pub fn partition_of(&self, client: ClientId) -> Ppm {
+        self.place_of(client).map_or(Ppm::WHOLE, |at| self.clients[at].share.partition)
+    }
+
+    /// Whether a client has a share.
+    pub fn has(&self, client: ClientId) -> bool {
+        self.place_of(client).is_ok()
+    }
+
+    /// When [`TokenLedger::grant`] is due if nothing happens before.
+    pub fn next_grant(&self) -> Option<Nanos> {
+        self.due.map(Nanos)
+    }
+
+    /// The compute units of tokens, and of launches of tokens that are over, in millionths.
+    pub fn occupied(&self) -> u32 {
+        self.clients.iter().map(Client::occupied).sum()
+    }
+
+    // What clients want and do.
+
+    /// Begins a list of clients that want to issue; [`TokenLedger::want`] follows for each.
+    pub fn begin_wants(&mut self) {
+        for client in &mut self.clients {
+            (client.wanted, client.wants) = (client.wants, None);
+        }
+    }
+
+    /// A client wants to issue work of a class.
+    pub fn want(&mut self, client: ClientId, class: Class) {
+        if let Ok(at) = self.place_of(client) {
+            let wants = &mut self.clients[at].wants;
+            *wants = Some(wants.map_or(class, |other| other.min(class)));
+        }
+    }
+
+    /// A launch of a client was issued.
+    pub fn issued(&mut self, now: Nanos, client: ClientId) {
+        let Ok(at) = self.place_of(client) else { return };
+        let client = &mut self.clients[at];
+        if client.in_flight == 0 {
+            client.active_since = now.0;
+        }
+        client.in_flight += 1;
+    }
+
+    /// A launch of a client ended. Charges the time that it kept the device busy, in nanoseconds;
+    /// if that was not measured, the time since the client's launch before it.
+    pub fn ended(&mut self, now: Nanos, client: ClientId, busy_ns: Option<u64>) {
+        let Ok(at) = self.place_of(client) else { return };
+        let client = &mut self.clients[at];
+        // Launches that were issued before the share was set are not counted.
+        if client.in_flight == 0 {
+            return;
+        }
+        client.in_flight -= 1;
+        let from = busy_ns.map_or(client.active_since, |busy| now.0.saturating_sub(busy));
+        client.charge(from, now.0, &self.config);
+        client.active_since = now.0;
+        if client.in_flight == 0 && (client.is_removed || matches!(client.state, State::Draining(_))) {
+            client.state = State::Idle;
+            self.is_stale = true;
+            self.forget_removed(at);
+        }
+    }
+
+    /// Charges device time to a client that was not spent in launches of its own, in nanoseconds:
+    /// blocks that were co-scheduled in launches of others.
+    pub fn charge(&mut self, now: Nanos, client: ClientId, ns: u64) {
+        if let Ok(at) = self.place_of(client) {
+            let (window, limit) = (self.config.window, self.limit(at));
+            let client = &mut self.clients[at];
+            client.account =
+                client.account.at(now.0, window, limit).charged(now.0.saturating_sub(ns), now.0, window, limit);
+            client.received += ns;
+        }
+    }
+
+    /// The device was lost: no launch is on it any more.
+    pub fn lose_device(&mut self) {
+        self.clients.retain(|client| !client.is_removed);
+        for client in &mut self.clients {
+            (client.in_flight, client.state, client.wants) = (0, State::Idle, None);
+        }
+        self.due = None;
+    }
+
+    // Tokens.
+
+    /// Ends and gives tokens. Appends the clients whose launches on the device are to be told to
+    /// exit. Returns whether a token was given.
+    pub fn grant(&mut self, now: Nanos, recalled: &mut Vec<ClientId>) -> bool {
+        for at in 0..self.clients.len() {
+            self.note_want(at, now.0);
+        }
+        if !self.is_stale && self.due.is_none_or(|due| now.0 < due) {
+            return false;
+        }
+        let is_given = self.grant_once(now, recalled);
+        // A client whose partition changed gave its token back and may have another one.
+        (self.is_stale && self.grant_once(now, recalled)) || is_given
+    }
+
+    fn grant_once(&mut self, now: Nanos, recalled: &mut Vec<ClientId>) -> bool {
+        self.is_stale = false;
+        let window = self.config.window;
+        let round = Round {
+            now: now.0,
+            window_ends: Account::opened(now, window).ends(window),
+            min_token: self.config.min_token,
+            max_token: self.config.max_token(),
+            draining: self.clients.iter().map(Client::draining).sum(),
+        };
+        let (mut standings, mut decisions) = (std::mem::take(&mut self.standings), std::mem::take(&mut self.decisions));
+        standings.clear();
+        decisions.clear();
+        self.list_standings(now.0, &mut standings);
+        (self.config.rule.plan)(&round, &mut standings, &mut decisions);
+        self.due = None;
+        let mut is_given = false;
+        for decision in &decisions {
+            match *decision {
+                Decision::End { at } => self.end(now, at, self.config.rule.drains, recalled),
+                Decision::Grant { at, class, until } => {
+                    self.give(at, Token { class, since: now.0, until, partition: 0 });
+                    is_given = true;
+                }
+                Decision::Again { at_ns } => self.due = Some(at_ns),
+            }
+        }
+        (self.standings, self.decisions) = (standings, decisions);
+        self.due = self.due.into_iter().chain(self.next_change(now.0)).min();
+        is_given
+    }
+
+    /// Notes whether a client began or ceased to want a token.
+    fn note_want(&mut self, at: usize, now: u64) {
+        let charge = self.config.rule.charge;
+        let client = &mut self.clients[at];
+        if client.wants == client.wanted {
+            return;
+        }
+        self.is_stale = true;
+        if charge == Charge::Given && client.wanted.is_none() {
+            // It asks again, which ends its last token.
+            client.given.cut(now);
+            if matches!(client.state, State::Running(_)) {
+                client.state = State::Idle;
+            }
+        }
+        if self.config.rule.drains && client.wants.is_none() && matches!(client.state, State::Running(_)) {
+            client.state = if client.in_flight > 0 { State::Draining(client.occupied()) } else { State::Idle };
+        }
+        client.wanted = client.wants;
+    }
+
+    fn list_standings(&self, now: u64, standings: &mut Vec<Standing>) {
+        for (at, client) in self.clients.iter().enumerate() {
+            let takes_part = !client.is_removed
+                && match client.state {
+                    State::Idle => client.wants.is_some(),
+                    State::Running(_) => true,
+                    State::Draining(_) => false,
+                };
+            if takes_part {
+                standings.push(self.standing(at, now));
+            }
+        }
+        self.note_groups(standings, now);
+    }
+
+    /// Notes which groups of clients use less than they request together.
+    fn note_groups(&self, standings: &mut [Standing], now: u64) {
+        let mut groups: Vec<(u32, u64, u64)> = Vec::new();
+        for client in self.clients.iter().filter(|client| !client.is_removed) {
+            let (group, used) = (client.share.group, self.used(client, now));
+            let request = client.share.request.of(self.config.window);
+            match groups.iter_mut().find(|other| other.0 == group) {
+                Some((_, sum, requests)) => {
+                    (*sum, *requests) = (sum.saturating_add(used), requests.saturating_add(request));
+                }
+                None => groups.push((group, used, request)),
+            }
+        }
+        for standing in standings {
+            let group = self.clients[standing.at].share.group;
+            standing.group_lends = groups.iter().any(|&(other, used, requested)| other == group && used < requested);
+        }
+    }
+
+    fn standing(&self, at: usize, now: u64) -> Standing {
+        let client = &self.clients[at];
+        let limit = self.limit(at);
+        let token = if let State::Running(token) = client.state { Some(token) } else { None };
+        Standing {
+            at,
+            client: client.id,
+            wants: client.wants,
+            partition: client.share.partition.millionths(),
+            request: client.share.request.of(self.config.window).max(1),
+            limit,
+            debt_max: limit.saturating_mul(self.config.debt_windows.into()),
+            used: self.used(client, now),
+            asked: self.asked(client, now),
+            is_in_flight: client.in_flight > 0,
+            token,
+            group_lends: false,
+            finding: Finding::Rest,
+        }
+    }
+
+    fn give(&mut self, at: usize, token: Token) {
+        let client = &mut self.clients[at];
+        let partition = client.share.partition.millionths();
+        let token = match client.state {
+            State::Running(old) => Token { since: old.since, partition: old.partition, ..token },
+            _ => Token { partition, ..token },
+        };
+        if !matches!(client.state, State::Running(_)) || self.config.rule.charge == Charge::Given {
+            client.tokens += 1;
+        }
+        if self.config.rule.charge == Charge::Given {
+            client.given.forget_before(token.since.saturating_sub(self.config.window));
+            client.given.push(token.since, token.until);
+        }
+        client.state = State::Running(token);
+        client.ended_at = u64::MAX;
+    }
+
+    fn end(&mut self, now: Nanos, at: usize, drains: bool, recalled: &mut Vec<ClientId>) {
+        let client = &mut self.clients[at];
+        let State::Running(token) = client.state else { return };
+        if client.in_flight > 0 && drains {
+            client.recalls += 1;
+            client.ended_at = now.0;
+            client.state = State::Draining(token.partition);
+            recalled.push(client.id);
+        } else {
+            client.state = State::Idle;
+            self.is_stale |= token.partition != client.share.partition.millionths();
+        }
+    }
+
+    /// When the next token expires, or a client that used up its limit may have one again.
+    fn next_change(&self, now: u64) -> Option<u64> {
+        let change = |(at, client): (usize, &Client)| match client.state {
+            State::Running(token) if token.until > now => Some(token.until),
+            State::Idle => self.may_want_again_at(at, now),
+            _ => None,
+        };
+        self.clients.iter().enumerate().filter_map(change).min()
+    }
+
+    /// When a client that wants a token and may not have one for its use may have one.
+    fn may_want_again_at(&self, at: usize, now: u64) -> Option<u64> {
+        let standing = self.standing(at, now);
+        let class = standing.wants.filter(|class| standing.remaining(*class) == 0)?;
+        let (window, client) = (self.config.window, &self.clients[at]);
+        let again = match self.config.rule.charge {
+            Charge::Given => client.given.falls_below_at(now, window, standing.limit),
+            Charge::Measured => {
+                let debt = if class == Class::RealTime { standing.debt_max } else { 0 };
+                self.account(client, now).pays_off_at(window, standing.limit, debt)
+            }
+        };
+        Some(again.max(now + 1))
+    }
+
+    // Accounts.
+
+    fn limit(&self, at: usize) -> u64 {
+        self.clients[at].share.limit.of(self.config.window).max(1)
+    }
+
+    /// The account of a client with its launches in flight, as if all of them kept the device busy.
+    fn account(&self, client: &Client, now: u64) -> Account {
+        let (window, limit) = (self.config.window, client.share.limit.of(self.config.window).max(1));
+        if client.in_flight > 0 {
+            client.account.charged(client.active_since, now, window, limit).at(now, window, limit)
+        } else {
+            client.account.at(now, window, limit)
+        }
+    }
+
+    fn used(&self, client: &Client, now: u64) -> u64 {
+        match self.config.rule.charge {
+            Charge::Measured => self.account(client, now).used(),
+            Charge::Given => client.given.used(now, self.config.window),
+        }
+    }
+
+    fn asked(&self, client: &Client, now: u64) -> u64 {
+        let (window, request) = (self.config.window, client.share.request.of(self.config.window).max(1));
+        match self.config.rule.charge {
+            Charge::Given => self.used(client, now),
+            Charge::Measured if client.in_flight > 0 => {
+                let asked = client.asked.charged(client.active_since, now, client.ended_at, window, request);
+                asked.at(now, window, request).used()
+            }
+            Charge::Measured => client.asked.at(now, window, request).used(),
+        }
+    }
+
+    fn place_of(&self, client: ClientId) -> Result<usize, usize> {
+        self.clients.binary_search_by_key(&client, |client| client.id)
+    }
+
+    fn forget_removed(&mut self, at: usize) {
+        let client = &self.clients[at];
+        if client.is_removed && client.in_flight == 0 {
+            self.clients.remove(at);
+        }
+    }
+}

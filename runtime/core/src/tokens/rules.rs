@@ -1,0 +1,154 @@
+//! The rules by which tokens are given: FaST-GShare's as its paper describes it, as its published
+//! code does it, and ours. Each is a pure function over the clients of a lane.
+
+mod atoll;
+mod paper;
+mod public;
+
+use crate::ids::{Class, ClientId};
+
+/// One row of the table of rules.
+#[derive(Debug)]
+pub struct Rule {
+    /// The name it is selected by.
+    pub name: &'static str,
+    /// What it does, in one line.
+    pub about: &'static str,
+    /// What counts as use.
+    pub(super) charge: Charge,
+    /// Whether a token that is over keeps its compute units until the client's launches have ended,
+    /// and these are told to exit. Otherwise it frees them when it expires.
+    pub(super) drains: bool,
+    /// Appends the tokens to give and to end.
+    pub(super) plan: fn(&Round, &mut [Standing], &mut Vec<Decision>),
+}
+
+/// What counts as use of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Charge {
+    /// Device time of its launches.
+    Measured,
+    /// Its tokens, in full, when they are given.
+    Given,
+}
+
+/// All rules.
+pub const RULES: &[Rule] = &[
+    Rule {
+        name: "atoll",
+        about: "measured use, debt for overuse; who is below the request goes first and takes lent time back at once",
+        charge: Charge::Measured,
+        drains: true,
+        plan: atoll::plan,
+    },
+    Rule {
+        name: "paper",
+        about: "FaST-GShare §3.3.2: measured use, largest shortfall first, until the first that does not fit",
+        charge: Charge::Measured,
+        drains: false,
+        plan: paper::plan,
+    },
+    Rule {
+        name: "public",
+        about: "FaST-GShare's published code: tokens charged in full, in a sliding window; a round may exceed 100 %",
+        charge: Charge::Given,
+        drains: false,
+        plan: public::plan,
+    },
+];
+
+/// The rule with a name.
+pub fn rule_by_name(name: &str) -> Option<&'static Rule> {
+    RULES.iter().find(|rule| rule.name == name)
+}
+
+/// All compute units of a lane, in millionths.
+pub(super) const WHOLE: u32 = 1_000_000;
+
+/// A moment at which tokens are given. Times are in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Round {
+    pub(super) now: u64,
+    /// Start of the next window.
+    pub(super) window_ends: u64,
+    pub(super) min_token: u64,
+    pub(super) max_token: u64,
+    /// Compute units of clients whose token is over and whose launches have not ended.
+    pub(super) draining: u32,
+}
+
+/// A client that wants to issue or has a token. Times are in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Standing {
+    /// Index of the client in the ledger.
+    pub(super) at: usize,
+    pub(super) client: ClientId,
+    /// The class of its most urgent work; `None` if it has none.
+    pub(super) wants: Option<Class>,
+    pub(super) partition: u32,
+    pub(super) request: u64,
+    pub(super) limit: u64,
+    /// What real-time work may use beyond the limit.
+    pub(super) debt_max: u64,
+    /// Use that counts against the limit.
+    pub(super) used: u64,
+    /// Use that counts against the request.
+    pub(super) asked: u64,
+    pub(super) is_in_flight: bool,
+    pub(super) token: Option<Token>,
+    /// Whether the clients of its group use less than they request together.
+    pub(super) group_lends: bool,
+    /// What the rule found about its token; `Rest` when it is called.
+    pub(super) finding: Finding,
+}
+
+/// What a rule found about the token of a client while it plans.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Finding {
+    /// Not looked at yet, or nothing to say.
+    #[default]
+    Rest,
+    /// The token goes on.
+    Firm,
+    /// The token ends.
+    Over,
+}
+
+/// The right to issue launches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Token {
+    pub(super) class: Class,
+    pub(super) since: u64,
+    pub(super) until: u64,
+    /// The compute units it was given for; a new partition holds from the next token on.
+    pub(super) partition: u32,
+}
+
+/// What a rule decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Decision {
+    /// Gives a token, or extends the token that the client has.
+    Grant { at: usize, class: Class, until: u64 },
+    /// Ends a token.
+    End { at: usize },
+    /// Asks to be called again at a time.
+    Again { at_ns: u64 },
+}
+
+impl Standing {
+    /// Whether it has a token that has not expired.
+    fn runs(&self, now: u64) -> bool {
+        self.token.is_some_and(|token| token.until > now)
+    }
+
+    /// Whether it used less than it requests.
+    fn is_below_request(&self) -> bool {
+        self.asked < self.request
+    }
+
+    /// What it may still use in this window.
+    pub(super) fn remaining(&self, class: Class) -> u64 {
+        let debt = if class == Class::RealTime { self.debt_max } else { 0 };
+        self.limit.saturating_add(debt).saturating_sub(self.used)
+    }
+}

@@ -1,0 +1,187 @@
+//! Our rule.
+//!
+//! The order: real-time work; clients below their request, the smallest used part of the request
+//! first; clients beyond it (their time is *lent*), those of groups that use less than they request
+//! first. Tokens go down the order as long as the partitions fit. A client below its request that
+//! does not fit reserves its place: clients behind it get tokens only if these end before it can
+//! begin (EASY backfilling). Lent tokens end as soon as a client below its request needs their
+//! compute units, other tokens only for real-time work.
+
+use super::{Decision, Finding, Round, Standing, WHOLE};
+use crate::ids::Class;
+use std::cmp::Ordering;
+
+pub(super) fn plan(round: &Round, clients: &mut [Standing], decisions: &mut Vec<Decision>) {
+    clients.sort_unstable_by(|a, b| order(round, a, b));
+    let mut plan = Plan { round, commitments: vec![(round.now, round.draining)], reserved: None };
+    for client in clients.iter_mut().filter(|client| is_firm(round, client)) {
+        client.finding = Finding::Firm;
+        plan.commit(client, firm_until(round, client));
+    }
+    let mut grants = Vec::with_capacity(clients.len());
+    for at in 0..clients.len() {
+        let client = clients[at];
+        if client.finding != Finding::Rest {
+            continue;
+        }
+        // A new partition holds from the next token on.
+        let is_resized = client.token.is_some_and(|token| token.partition != client.partition);
+        let class = client.wants.filter(|class| client.remaining(*class) > 0 && !is_resized);
+        if class == Some(Class::RealTime) {
+            plan.take_back(clients, held(&client));
+        }
+        match (class, class.and_then(|class| plan.token(&client, class))) {
+            (Some(class), Some(until)) => {
+                plan.commit(&client, until);
+                grants.push((at, class, until));
+            }
+            _ if client.token.is_some() => clients[at].finding = Finding::Over,
+            _ => {}
+        }
+    }
+    if plan.reserved.is_some() {
+        decisions.extend(next_return(round, clients));
+    }
+    carry_out(round, clients, &grants, decisions);
+}
+
+/// Ends tokens, and gives the planned ones whose compute units are free now. The others follow when
+/// launches of tokens that ended have ended, too.
+fn carry_out(round: &Round, clients: &[Standing], grants: &[(usize, Class, u64)], decisions: &mut Vec<Decision>) {
+    let over = clients.iter().filter(|client| client.finding == Finding::Over);
+    decisions.extend(over.map(|client| Decision::End { at: client.at }));
+    let occupies =
+        |client: &&Standing| client.token.is_some() && (client.is_in_flight || client.finding != Finding::Over);
+    let mut occupied = round.draining + clients.iter().filter(occupies).map(held).sum::<u32>();
+    for &(index, class, until) in grants {
+        let client = &clients[index];
+        if client.token.is_none() {
+            if occupied + client.partition > WHOLE {
+                continue;
+            }
+            occupied += client.partition;
+        }
+        decisions.push(Decision::Grant { at: client.at, class, until });
+    }
+}
+
+/// The compute units that a client holds or would hold.
+fn held(client: &Standing) -> u32 {
+    client.token.map_or(client.partition, |token| token.partition)
+}
+
+/// Whether a token goes on until it expires, unless real-time work needs its compute units: it is
+/// not lent, or it was given just now.
+fn is_firm(round: &Round, client: &Standing) -> bool {
+    let Some(token) = client.token.filter(|token| token.until > round.now) else { return false };
+    let is_new = round.now < token.since.saturating_add(round.min_token);
+    client.wants == Some(token.class) && (is_promised(client, token.class) || is_new)
+}
+
+/// Whether a token of the client would not be lent.
+fn is_promised(client: &Standing, class: Class) -> bool {
+    class == Class::RealTime || client.is_below_request()
+}
+
+/// Until when a firm token is firm.
+fn firm_until(round: &Round, client: &Standing) -> u64 {
+    let Some(token) = client.token else { return round.now };
+    match is_promised(client, token.class) {
+        true => token.until,
+        false => token.until.min(token.since.saturating_add(round.min_token)),
+    }
+}
+
+/// When the first lent token that is kept for its minimum may be taken back.
+fn next_return(round: &Round, clients: &[Standing]) -> Option<Decision> {
+    let firm = clients.iter().filter(|client| client.finding == Finding::Firm);
+    let lent = firm.filter(|client| client.token.is_some_and(|token| !is_promised(client, token.class)));
+    lent.map(|client| firm_until(round, client)).min().map(|at_ns| Decision::Again { at_ns })
+}
+
+fn order(round: &Round, a: &Standing, b: &Standing) -> Ordering {
+    let tier = |client: &Standing| match client.wants {
+        Some(Class::RealTime) => 0,
+        _ if client.is_below_request() => 1,
+        _ if client.runs(round.now) => 2,
+        _ => 3,
+    };
+    let used_part = |client: &Standing, other: &Standing| u128::from(client.asked) * u128::from(other.request);
+    let by_group = if tier(a) == 3 { b.group_lends.cmp(&a.group_lends) } else { Ordering::Equal };
+    let by_part = used_part(a, b).cmp(&used_part(b, a));
+    tier(a).cmp(&tier(b)).then(by_group).then(by_part).then(a.client.cmp(&b.client))
+}
+
+struct Plan<'a> {
+    round: &'a Round,
+    /// Until when compute units are given away, and how many.
+    commitments: Vec<(u64, u32)>,
+    /// When the first client that waits below its request can begin.
+    reserved: Option<u64>,
+}
+
+impl Plan<'_> {
+    fn commit(&mut self, client: &Standing, until: u64) {
+        self.commitments.push((until, held(client)));
+    }
+
+    /// Takes firm tokens of best-effort work back until a partition fits, the last of the order
+    /// first.
+    fn take_back(&mut self, clients: &mut [Standing], partition: u32) {
+        for client in clients.iter_mut().rev() {
+            if self.has_room(partition) {
+                return;
+            }
+            let is_best_effort = client.token.is_some_and(|token| token.class == Class::BestEffort);
+            if client.finding == Finding::Firm && is_best_effort {
+                let entry = (firm_until(self.round, client), held(client));
+                let at = self.commitments.iter().position(|other| *other == entry);
+                self.commitments.swap_remove(at.expect("a firm token was committed"));
+                client.finding = Finding::Over;
+            }
+        }
+    }
+
+    fn taken(&self) -> u32 {
+        self.commitments.iter().map(|(_, units)| units).sum()
+    }
+
+    fn has_room(&self, partition: u32) -> bool {
+        self.taken() + partition <= WHOLE
+    }
+
+    /// Until when a client may have a token that begins now; `None` if it gets none.
+    fn token(&mut self, client: &Standing, class: Class) -> Option<u64> {
+        let round = self.round;
+        if !self.has_room(held(client)) {
+            if is_promised(client, class) && self.reserved.is_none() {
+                self.reserved = Some(self.fits_at(held(client)));
+            }
+            return None;
+        }
+        let budget = match class {
+            Class::BestEffort if client.is_below_request() => client.request - client.asked,
+            _ => client.remaining(class),
+        };
+        let shortest = round.now.saturating_add(round.min_token);
+        let until = round.now.saturating_add(budget.min(round.max_token)).min(round.window_ends).max(shortest);
+        // A lent token that may go on is not extended before it expires.
+        let running = client.token.filter(|token| token.until > round.now && token.class == class);
+        let (until, shortest) = running.map_or((until, shortest), |token| (token.until, round.now + 1));
+        Some(self.reserved.map_or(until, |reserved| until.min(reserved))).filter(|until| *until >= shortest)
+    }
+
+    /// When enough commitments have ended for a partition.
+    fn fits_at(&self, partition: u32) -> u64 {
+        let mut ends = self.commitments.clone();
+        ends.sort_unstable();
+        let mut taken = self.taken();
+        for (until, units) in ends {
+            taken -= units;
+            if taken + partition <= WHOLE {
+                return until;
+            }
+        }
+        self.round.now
+    }
+}

@@ -1,0 +1,30 @@
+//! FaST-GShare §3.3.2. Clients without remaining quota are dropped until the next window; the
+//! others get tokens in the order of their shortfall until one does not fit.
+//!
+//! The paper leaves the length of a token open; here it is the request of a window, as in the
+//! published code. It has no classes, and it does not say that launches are stopped: work that is on
+//! the device when a token expires runs on.
+
+use super::{Decision, Round, Standing, WHOLE};
+use std::cmp::Reverse;
+
+pub(super) fn plan(round: &Round, clients: &mut [Standing], decisions: &mut Vec<Decision>) {
+    let now = round.now;
+    let mut running = 0;
+    for client in clients.iter().filter(|client| client.token.is_some()) {
+        if client.runs(now) {
+            running += client.partition;
+        } else {
+            decisions.push(Decision::End { at: client.at });
+        }
+    }
+    clients.sort_by_key(|client| (Reverse(i128::from(client.request) - i128::from(client.used)), client.client));
+    for client in clients {
+        let Some(class) = client.wants.filter(|_| !client.runs(now) && client.used < client.limit) else { continue };
+        if client.partition + running > WHOLE {
+            break;
+        }
+        running += client.partition;
+        decisions.push(Decision::Grant { at: client.at, class, until: now.saturating_add(client.request.max(1)) });
+    }
+}

@@ -1,0 +1,39 @@
+//! FaST-GShare's published code (ST-vGPU, 2025-09-30), with its faults: it does not count the
+//! compute units of tokens that it gives in the same round, small clients overtake large ones, and
+//! units are free as soon as a token expires. The ledger charges its tokens in full.
+
+use super::{Decision, Round, Standing, WHOLE};
+use std::cmp::Ordering;
+
+pub(super) fn plan(round: &Round, clients: &mut [Standing], decisions: &mut Vec<Decision>) {
+    let now = round.now;
+    let mut running = 0;
+    for client in clients.iter().filter(|client| client.token.is_some()) {
+        if client.runs(now) {
+            running += client.partition;
+        } else {
+            decisions.push(Decision::End { at: client.at });
+        }
+    }
+    clients.sort_by(order);
+    for client in clients {
+        let Some(class) = client.wants.filter(|_| !client.runs(now) && client.used < client.limit) else { continue };
+        if client.partition + running <= WHOLE {
+            decisions.push(Decision::Grant { at: client.at, class, until: now.saturating_add(client.request.max(1)) });
+        }
+    }
+}
+
+/// Below the request before above it; below it the larger missing part first; above it the least
+/// use first.
+fn order(a: &Standing, b: &Standing) -> Ordering {
+    let missing =
+        |client: &Standing, other: &Standing| u128::from(client.request - client.used) * u128::from(other.request);
+    let by_use = match (a.is_below_request(), b.is_below_request()) {
+        (true, true) => missing(b, a).cmp(&missing(a, b)),
+        (true, false) => Ordering::Less,
+        (false, true) => Ordering::Greater,
+        (false, false) => a.used.cmp(&b.used),
+    };
+    by_use.then(a.client.cmp(&b.client))
+}

@@ -1,0 +1,249 @@
+//! The share of a lane that a client is promised, checked once.
+
+use crate::ids::LaneId;
+use std::fmt;
+
+/// A fraction in millionths; `Ppm::WHOLE` is 100 %.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ppm(u32);
+
+impl Ppm {
+    /// 100 %.
+    pub const WHOLE: Ppm = Ppm(1_000_000);
+
+    /// A fraction from 0 to 1, rounded to a millionth; `None` if it is anything else.
+    pub fn of_fraction(fraction: f64) -> Option<Ppm> {
+        (0.0..=1.0).contains(&fraction).then(|| Ppm((fraction * 1e6).round() as u32))
+    }
+
+    /// A whole percentage, at most 100.
+    pub const fn of_percent(percent: u32) -> Ppm {
+        Ppm(if percent > 100 { 1_000_000 } else { percent * 10_000 })
+    }
+
+    /// A number of millionths; more than a million count as a million.
+    pub(super) fn of_millionths(millionths: u32) -> Ppm {
+        Ppm(millionths.min(1_000_000))
+    }
+
+    /// The number of millionths.
+    pub fn millionths(self) -> u32 {
+        self.0
+    }
+
+    /// This fraction of a number.
+    pub fn of(self, whole: u64) -> u64 {
+        (u128::from(whole) * u128::from(self.0) / 1_000_000) as u64
+    }
+}
+
+impl fmt::Display for Ppm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} %", f64::from(self.0) / 1e4)
+    }
+}
+
+/// A share as a user states it, with the names and units of FaSTPod.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ShareRequest {
+    /// Compute units of the lane, in percent: above 0, at most 100.
+    pub sm_partition: f64,
+    /// The fraction of time that the client gets whenever it has work: above 0, at most 1.
+    pub quota_request: f64,
+    /// The fraction of time that the client gets at most: from `quota_request` to 1.
+    pub quota_limit: f64,
+    /// The group of the client. Time that a client does not request is lent within its group first.
+    pub group: u32,
+}
+
+/// A share that was checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShareSpec {
+    pub(super) partition: Ppm,
+    pub(super) request: Ppm,
+    pub(super) limit: Ppm,
+    pub(super) group: u32,
+}
+
+/// Why a share is refused.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ShareError {
+    /// The partition is not a percentage above 0 and up to 100.
+    Partition(f64),
+    /// The request is not a fraction above 0 and up to 1.
+    Request(f64),
+    /// The limit is not a fraction above 0 and up to 1.
+    Limit(f64),
+    /// The request exceeds the limit.
+    RequestAboveLimit {
+        /// The request.
+        request: f64,
+        /// The limit.
+        limit: f64,
+    },
+    /// The requests of the lane's clients times their partitions exceed the lane.
+    LaneArea {
+        /// The sum, with the new share.
+        sum: Ppm,
+    },
+    /// Clients of which no two fit side by side request more than all of the time.
+    LaneTime {
+        /// The sum of their requests, with the new share.
+        sum: Ppm,
+    },
+    /// The lane does not exist, or it is closing.
+    Lane(LaneId),
+    /// The lane has as many clients with shares as it can have.
+    Clients(usize),
+}
+
+impl ShareSpec {
+    /// Checks a share.
+    ///
+    /// # Errors
+    /// If a figure is out of its range, is not a number, or is rounded to zero millionths; or if
+    /// the request exceeds the limit.
+    pub fn new(share: &ShareRequest) -> Result<ShareSpec, ShareError> {
+        let &ShareRequest { sm_partition, quota_request: request, quota_limit: limit, group } = share;
+        let positive = |fraction: f64| Ppm::of_fraction(fraction).filter(|ppm| ppm.0 > 0);
+        let partition = positive(sm_partition / 100.0).ok_or(ShareError::Partition(sm_partition))?;
+        let spec = ShareSpec {
+            partition,
+            request: positive(request).ok_or(ShareError::Request(request))?,
+            limit: positive(limit).ok_or(ShareError::Limit(limit))?,
+            group,
+        };
+        if spec.request > spec.limit {
+            return Err(ShareError::RequestAboveLimit { request, limit });
+        }
+        Ok(spec)
+    }
+
+    /// The share of the lane's compute units.
+    pub fn partition(&self) -> Ppm {
+        self.partition
+    }
+
+    /// The fraction of time that the client gets whenever it has work.
+    pub fn request(&self) -> Ppm {
+        self.request
+    }
+
+    /// The fraction of time that the client gets at most.
+    pub fn limit(&self) -> Ppm {
+        self.limit
+    }
+
+    /// The group within which unused time is lent first.
+    pub fn group(&self) -> u32 {
+        self.group
+    }
+}
+
+/// Refuses shares that a lane can certainly not honour together. Two clients whose partitions
+/// exceed the lane never run at the same time, so the area alone proves nothing: two shares of
+/// 60 % × 0.8 have an area of 96 % and need 160 % of the time.
+pub(super) fn check_lane(shares: &[ShareSpec]) -> Result<(), ShareError> {
+    let area: u128 = shares.iter().map(|share| u128::from(share.partition.0) * u128::from(share.request.0)).sum();
+    if area > 1_000_000_000_000 {
+        return Err(ShareError::LaneArea { sum: saturated((area / 1_000_000) as u64) });
+    }
+    for share in shares {
+        // With the partition `p` of this share: the shares above half of the lane that exceed it
+        // together with `p`. No two of them, and none with `p`, fit side by side.
+        let excludes = |other: &&ShareSpec| other.partition.0 > (1_000_000 - share.partition.0).max(500_000);
+        let others: u64 = shares.iter().filter(excludes).map(|other| u64::from(other.request.0)).sum();
+        let is_one_of_them = excludes(&share);
+        let sum = others + if is_one_of_them { 0 } else { u64::from(share.request.0) };
+        if others > 0 && sum > 1_000_000 {
+            return Err(ShareError::LaneTime { sum: saturated(sum) });
+        }
+    }
+    Ok(())
+}
+
+fn saturated(millionths: u64) -> Ppm {
+    Ppm(u32::try_from(millionths).unwrap_or(u32::MAX))
+}
+
+impl fmt::Display for ShareError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ShareError::Partition(percent) => {
+                write!(f, "a partition of {percent} % of the compute units; above 0 and up to 100 is possible")
+            }
+            ShareError::Request(request) => {
+                write!(f, "a quota request of {request}; it must be above 0 and at most 1")
+            }
+            ShareError::Limit(limit) => write!(f, "a quota limit of {limit}; it must be above 0 and at most 1"),
+            ShareError::RequestAboveLimit { request, limit } => {
+                write!(f, "the quota request {request} exceeds the quota limit {limit}; lower it or raise the limit")
+            }
+            ShareError::LaneArea { sum } => write!(
+                f,
+                "the requests of the lane's clients times their partitions come to {sum} of the lane; \
+                 lower a request or a partition, or use another lane"
+            ),
+            ShareError::LaneTime { sum } => write!(
+                f,
+                "clients of the lane whose partitions do not fit side by side request {sum} of the time; \
+                 lower a request, or a partition to 50 % or less"
+            ),
+            ShareError::Lane(lane) => write!(f, "there is no open lane {} for the share", lane.0),
+            ShareError::Clients(max) => {
+                write!(f, "the lane has {max} clients with shares already, which is the limit; use another lane")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ShareError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn share(sm_partition: f64, quota_request: f64, quota_limit: f64) -> Result<ShareSpec, String> {
+        ShareSpec::new(&ShareRequest { sm_partition, quota_request, quota_limit, group: 0 })
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn figures_are_checked_with_the_cause() {
+        let spec = share(24.0, 0.4, 0.8).expect("the paper's figures");
+        assert_eq!((spec.partition.0, spec.request.0, spec.limit.0), (240_000, 400_000, 800_000));
+        assert_eq!((spec.request.of(40_000_000), spec.limit().to_string()), (16_000_000, "80 %".to_owned()));
+        for (partition, request, limit, part) in [
+            (0.0, 0.4, 0.8, "a partition of 0 %"),
+            (130.0, 0.4, 0.8, "a partition of 130 %"),
+            (-1.0, 0.4, 0.8, "a partition of -1 %"),
+            (f64::NAN, 0.4, 0.8, "a partition of NaN %"),
+            (1e-9, 0.4, 0.8, "a partition of 0.000000001 %"),
+            (24.0, 0.0, 0.8, "a quota request of 0;"),
+            (24.0, f64::NAN, 0.8, "a quota request of NaN;"),
+            (24.0, 0.4, 1.01, "a quota limit of 1.01;"),
+            (24.0, 0.4, f64::INFINITY, "a quota limit of inf;"),
+            (24.0, 0.5, 0.4, "the quota request 0.5 exceeds the quota limit 0.4"),
+        ] {
+            let error = share(partition, request, limit).expect_err("refused");
+            assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_lane_refuses_what_it_cannot_honour() {
+        let all = |shares: &[(f64, f64)]| {
+            let shares: Vec<ShareSpec> = shares.iter().map(|&(p, r)| share(p, r, r).expect("valid")).collect();
+            check_lane(&shares).map_err(|error| error.to_string())
+        };
+        let paper = [(12.0, 0.4), (12.0, 0.4), (12.0, 0.4), (12.0, 0.4), (24.0, 0.4), (24.0, 0.4)];
+        let paper: Vec<_> = paper.into_iter().chain([(50.0, 0.6), (50.0, 0.6)]).collect();
+        assert_eq!(all(&paper), Ok(()));
+        assert_eq!(all(&[(100.0, 0.1), (100.0, 0.9)]), Ok(()));
+        assert_eq!(all(&[(30.0, 0.9), (80.0, 0.1)]), Ok(()), "80 and 30 % exclude each other and need 100 %");
+        assert!(all(&[(60.0, 0.8), (60.0, 0.8)]).expect_err("time").contains("request 160 % of the time"));
+        assert!(all(&[(30.0, 0.9), (80.0, 0.2)]).expect_err("time").contains("request 110 % of the time"));
+        assert!(all(&[(50.0, 1.0), (50.0, 1.0), (1.0, 1.0)]).expect_err("area").contains("come to 101 %"));
+        assert_eq!(all(&[(40.0, 1.0), (40.0, 1.0)]), Ok(()));
+    }
+}

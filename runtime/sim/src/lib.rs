@@ -6,6 +6,7 @@
 //! - [`simulate`] runs the clients of a [`Workload`] against the scheduler and returns a
 //!   [`Report`]; [`watch`] returns which compute units were in use when.
 //! - [`Model`] reads kernel profiles, among them REEF's published ones.
+//! - [`graphs`] simulates graphs of functions on a cluster.
 //!
 //! Not here: a simulation of memory, of the engine's threads, or of what kernels compute. Policies
 //! are in [`atoll_core`].
@@ -23,6 +24,7 @@ mod device;
 mod disb;
 mod error;
 mod faults;
+pub mod graphs;
 mod limits;
 mod model;
 mod occupancy;

@@ -28,6 +28,7 @@
 
 mod blob;
 mod frame;
+mod graph;
 pub mod limits;
 mod message;
 mod socket;
@@ -37,6 +38,7 @@ mod usage;
 
 pub use blob::{Attachments, Blob, Content};
 pub use frame::{Frame, Incoming, Outgoing, Progress, VERSION, WireError};
+pub use graph::{GraphReport, GraphStage};
 pub use message::*;
 pub use socket::default_socket;
 pub use status::*;

@@ -1,18 +1,23 @@
 //! A loaded model: its metadata, and the check of requests against it.
 
+use crate::graphs::GraphWork;
 use crate::repository::Settings;
 use atoll_engine::limits::SESSION_IDLE_DEFAULT;
 use atoll_engine::{Class, DeviceId, FunctionKey, InputTensor};
 use atoll_kgraph::{BufferKind, BufferSpec, Bundle, DType, Expr, KernelGraph, StateSpec};
 use atoll_protocol::{
-    ConfigState, ConfigTensor, DataType, InferRequest, ModelConfig, ModelMetadata, RequestedOutput, SequenceBatching,
-    Tensor, TensorMetadata,
+    ConfigState, ConfigTensor, DataType, InferRequest, MODEL_VERSION, ModelConfig, ModelMetadata, RequestedOutput,
+    SequenceBatching, Tensor, TensorMetadata,
 };
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The `platform` in the metadata of models.
 const PLATFORM: &str = "atoll_kgraph";
+
+/// The `platform` in the metadata of graphs of functions.
+const GRAPH_PLATFORM: &str = "atoll_graph";
 
 /// A loaded model.
 pub(crate) struct Model {
@@ -24,6 +29,8 @@ pub(crate) struct Model {
     pub(crate) device: DeviceId,
     settings: Settings,
     digest: String,
+    /// The stages, if it is a graph of functions.
+    pub(crate) graph: Option<Arc<GraphWork>>,
     pub(crate) inputs: Vec<TensorMetadata>,
     pub(crate) outputs: Vec<TensorMetadata>,
     /// Inputs and outputs that are state buffers of a session.
@@ -77,11 +84,33 @@ impl Model {
             device,
             settings,
             digest: bundle.digest().into(),
+            graph: None,
             inputs: tensor_metadata(graph, BufferKind::Input),
             outputs: tensor_metadata(graph, BufferKind::Output),
             states: states(graph),
             last_inference_ms: AtomicU64::new(0),
         }
+    }
+
+    /// A graph of functions, which is called like a model.
+    pub(crate) fn of_graph(key: FunctionKey, graph: GraphWork) -> Model {
+        Model {
+            name: key.to_string(),
+            key,
+            version: MODEL_VERSION.into(),
+            device: graph.device(),
+            settings: Settings::default(),
+            digest: String::new(),
+            inputs: graph.inputs(),
+            outputs: graph.outputs(),
+            graph: Some(Arc::new(graph)),
+            states: Vec::new(),
+            last_inference_ms: AtomicU64::new(0),
+        }
+    }
+
+    fn platform(&self) -> String {
+        if self.graph.is_some() { GRAPH_PLATFORM.into() } else { PLATFORM.into() }
     }
 
     /// The class of requests that name none.
@@ -107,7 +136,7 @@ impl Model {
         ModelMetadata {
             name: self.name.clone(),
             versions: vec![self.version.clone()],
-            platform: PLATFORM.into(),
+            platform: self.platform(),
             inputs: self.inputs.clone(),
             outputs: self.outputs.clone(),
         }
@@ -116,7 +145,7 @@ impl Model {
     pub(crate) fn config(&self) -> ModelConfig {
         ModelConfig {
             name: self.name.clone(),
-            platform: PLATFORM.into(),
+            platform: self.platform(),
             backend: "atoll".into(),
             max_batch_size: 0,
             input: self.inputs.iter().map(ConfigTensor::from).collect(),

@@ -268,7 +268,7 @@ impl Admission {
                 bytes: table.bytes,
                 post: table.post.0,
                 pins: 0,
-                ready: draft.start,
+                ready: draft.loaded,
                 is_loaded: false,
                 used: now,
             };

@@ -3,7 +3,7 @@
 use super::admission::{Admission, Prefer};
 use super::event::{Arrival, NodeId};
 use super::explain::{Explanation, Obstacle, Reason, Tried, Verdict};
-use super::planner::{Bounds, Deployed, Plan, Spread, kinds_of, place, plan};
+use super::planner::{Bounds, Deployed, Plan, Spread, kinds_of, nodes_by_kind, place, plan};
 use super::plans::Qualify;
 use super::spec::Cost;
 use crate::ids::Nanos;
@@ -92,19 +92,18 @@ impl Admission {
     fn try_new(&self, deployed: &Deployed, sampled: &[usize], limits: Limits, tried: &mut Vec<Tried>) -> Vec<Plan> {
         let spreads: &[Spread] =
             if self.config.spreads { &[Spread::ByTime, Spread::ByMemory] } else { &[Spread::ByMemory] };
+        let by_kind = nodes_by_kind(&self.nodes, deployed.costs.kinds().len());
         let mut plans = Vec::new();
         for &index in sampled {
             let assignment = &deployed.plans.list()[index];
-            let mut before: Option<Box<[NodeId]>> = None;
             for spread in spreads {
-                let placed = place(deployed, assignment, &self.nodes, *spread);
-                if before.is_some() && before.as_ref() == placed.as_ref().ok() {
-                    continue;
-                }
+                let placed = place(deployed, assignment, &self.nodes, &by_kind, *spread);
                 let nodes = placed.clone().unwrap_or_default();
                 let planned = placed.and_then(|nodes| plan(deployed, nodes, &self.nodes, limits.bounds(), false));
-                before = Some(nodes.clone());
-                plans.extend(limits.note(planned, nodes, assignment.kinds.clone(), false, tried));
+                if let Some(plan) = limits.note(planned, nodes, assignment.kinds.clone(), false, tried) {
+                    plans.push(plan);
+                    break;
+                }
             }
         }
         plans

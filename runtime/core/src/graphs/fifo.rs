@@ -1,5 +1,6 @@
-//! The baseline that admits everything: stages run in the order of arrival of their requests, each
-//! on the first idle node that can run it.
+//! The baselines that admit everything, in the order of arrival. With [`Fifo::new`] each stage runs
+//! on the first idle node that can run it. With [`Fifo::whole_graphs`] a node runs one request from
+//! its first stage to its last: the naive Clockwork that the thesis compares with.
 
 use super::costs::CostTable;
 use super::event::{Action, Arrival, Event, FunctionId, GraphId, NodeId, RequestId};
@@ -16,6 +17,8 @@ struct Run {
     deadline: u64,
     progress: Progress,
     bill: u64,
+    /// The node that runs all of it, if graphs run as a whole.
+    node: Option<usize>,
 }
 
 struct Node {
@@ -25,10 +28,13 @@ struct Node {
     resident: Vec<(FunctionId, u64)>,
     /// The stage that it loads constants for or runs, and the start of the run.
     work: Option<(RequestId, usize, Option<u64>)>,
+    /// The request that it runs, if graphs run as a whole.
+    owner: Option<RequestId>,
 }
 
 /// First in, first out.
 pub struct Fifo {
+    is_whole: bool,
     nodes: Vec<Node>,
     graphs: Vec<(Graph, CostTable, Vec<FunctionId>)>,
     functions: BTreeMap<String, FunctionId>,
@@ -40,14 +46,22 @@ pub struct Fifo {
 impl Fifo {
     /// A queue before a cluster.
     pub fn new(nodes: &[NodeSpec]) -> Fifo {
-        let node = |spec: &NodeSpec| Node { spec: *spec, is_lost: false, resident: Vec::new(), work: None };
+        let node =
+            |spec: &NodeSpec| Node { spec: *spec, is_lost: false, resident: Vec::new(), work: None, owner: None };
         Fifo {
+            is_whole: false,
             nodes: nodes.iter().map(node).collect(),
             graphs: Vec::new(),
             functions: BTreeMap::new(),
             runs: BTreeMap::new(),
             ready: BTreeSet::new(),
         }
+    }
+
+    /// The same, where a request has a node of its own for all its stages. A graph whose constants
+    /// fit no node never runs.
+    pub fn whole_graphs(nodes: &[NodeSpec]) -> Fifo {
+        Fifo { is_whole: true, ..Fifo::new(nodes) }
     }
 
     /// Deploys a graph.
@@ -82,8 +96,7 @@ impl Fifo {
                 run.progress.decided(graph, stage, runs, next);
             }),
             Event::Cancelled { request } => {
-                self.runs.remove(&request);
-                self.ready.retain(|(of, _)| *of != request);
+                self.forget(request);
             }
             Event::Lost { node } => self.lose(node, &mut actions),
             Event::Tick => {}
@@ -114,7 +127,7 @@ impl Fifo {
         explanation.verdict = Verdict::Admitted { is_reused: false, end, cost: Cost(0), stages: Vec::new() };
         actions.push(Action::Admitted(Box::new(explanation)));
         let (progress, next) = Progress::new(graph);
-        let run = Run { graph: arrival.graph.0 as usize, deadline, progress, bill: 0 };
+        let run = Run { graph: arrival.graph.0 as usize, deadline, progress, bill: 0, node: None };
         self.runs.insert(arrival.request, run);
         self.proceed(arrival.request, &next, actions);
     }
@@ -140,7 +153,7 @@ impl Fifo {
         change(run, &self.graphs[run.graph].0, &mut next);
         if run.progress.is_done() {
             let (bill, is_late) = (Cost(run.bill), now > run.deadline);
-            self.runs.remove(&request);
+            self.forget(request);
             actions.push(Action::Finished { request, bill, is_late });
         }
         self.proceed(request, &next, actions);
@@ -174,12 +187,37 @@ impl Fifo {
         let node = &mut self.nodes[usize::from(id.0)];
         node.is_lost = true;
         node.resident.clear();
-        if let Some((request, ..)) = node.work.take()
-            && self.runs.remove(&request).is_some()
+        let running = node.work.take().map(|(request, ..)| request);
+        if let Some(request) = running.or(node.owner)
+            && self.forget(request)
         {
-            self.ready.retain(|(of, _)| *of != request);
             actions.push(Action::Failed { request, node: id });
         }
+    }
+
+    /// Ends a request. Returns whether it was running.
+    fn forget(&mut self, request: RequestId) -> bool {
+        self.ready.retain(|(of, _)| *of != request);
+        let run = self.runs.remove(&request);
+        if let Some(node) = run.as_ref().and_then(|run| run.node) {
+            self.nodes[node].owner = None;
+        }
+        run.is_some()
+    }
+
+    /// Whether a node may run a stage, apart from being idle.
+    fn may_run(&self, index: usize, request: RequestId, stage: usize) -> bool {
+        let (node, run) = (&self.nodes[index], &self.runs[&request]);
+        let (_, costs, functions) = &self.graphs[run.graph];
+        let fits = |stage: usize| costs.get(stage, node.spec.kind).filter(|cost| cost.bytes <= node.spec.bytes);
+        if !self.is_whole {
+            return fits(stage).is_some();
+        }
+        if run.node.is_some() || node.owner.is_some() {
+            return run.node == Some(index);
+        }
+        let bytes: Option<u64> = (0..functions.len()).map(|stage| fits(stage).map(|cost| cost.bytes)).sum();
+        bytes.is_some_and(|bytes| bytes <= node.spec.bytes)
     }
 
     fn start(&mut self, now: u64, actions: &mut Vec<Action>) {
@@ -188,16 +226,30 @@ impl Fifo {
         }
         let waiting: Vec<(RequestId, usize)> = self.ready.iter().copied().collect();
         for (request, stage) in waiting {
+            if self.nodes.iter().all(|node| node.work.is_some() || node.is_lost) {
+                return;
+            }
             let (_, costs, functions) = &self.graphs[self.runs[&request].graph];
             let function = functions[stage];
-            let can = |node: &Node| {
-                let cost = costs.get(stage, node.spec.kind);
-                node.work.is_none() && !node.is_lost && cost.is_some_and(|cost| cost.bytes <= node.spec.bytes)
+            let can = |index: &usize| {
+                let node = &self.nodes[*index];
+                node.work.is_none() && !node.is_lost && self.may_run(*index, request, stage)
             };
-            let is_there = |node: &Node| node.resident.iter().any(|(on_it, _)| *on_it == function);
-            let warm = self.nodes.iter().position(|node| can(node) && is_there(node));
-            let Some(index) = warm.or_else(|| self.nodes.iter().position(can)) else { continue };
+            let is_there = |index: &usize| self.nodes[*index].resident.iter().any(|(on_it, _)| *on_it == function);
+            let all = 0..self.nodes.len();
+            let warm = all.clone().find(|index| can(index) && is_there(index));
+            let Some(index) = warm.or_else(|| all.clone().find(can)) else {
+                // Whole graphs are placed in their order.
+                if self.is_whole && self.runs[&request].node.is_none() {
+                    return;
+                }
+                continue;
+            };
             self.ready.remove(&(request, stage));
+            if self.is_whole {
+                self.nodes[index].owner = Some(request);
+                self.runs.entry(request).and_modify(|run| run.node = Some(index));
+            }
             let (node, id) = (&mut self.nodes[index], NodeId(index as u16));
             let bytes = costs.get(stage, node.spec.kind).map_or(0, |cost| cost.bytes);
             node.resident.retain(|(on_it, _)| *on_it != function);

@@ -44,6 +44,8 @@ pub(super) struct Node {
     pub(super) wake: u64,
     /// When the current run began.
     pub(super) started: u64,
+    /// When the loads that were asked for are planned to have ended. They follow each other.
+    pub(super) loads_until: u64,
 }
 
 impl Node {
@@ -57,6 +59,7 @@ impl Node {
             timeline: Timeline::default(),
             wake: u64::MAX,
             started: 0,
+            loads_until: 0,
         }
     }
 
@@ -113,6 +116,7 @@ impl Node {
             return;
         }
         self.unload_for(id, new.bytes, actions);
+        self.loads_until = self.loads_until.max(new.ready);
         assert!(self.used_bytes + new.bytes <= self.spec.bytes, "a placement checks the memory that it needs");
         self.used_bytes += new.bytes;
         self.pinned_bytes += new.bytes;

@@ -51,44 +51,52 @@ pub(super) struct Plan {
     pub(super) is_reused: bool,
 }
 
+/// The nodes that are left, by their kinds.
+pub(super) fn nodes_by_kind(nodes: &[Node], kinds: usize) -> Vec<Vec<usize>> {
+    let mut by_kind = vec![Vec::new(); kinds];
+    for (index, node) in nodes.iter().enumerate().filter(|(_, node)| !node.is_lost) {
+        by_kind[usize::from(node.spec.kind.0)].push(index);
+    }
+    by_kind
+}
+
 /// Chooses a node for each stage, by kinds. An error is the stage for which there is no memory.
 pub(super) fn place(
     deployed: &Deployed,
     assignment: &Assignment,
     nodes: &[Node],
+    by_kind: &[Vec<usize>],
     spread: Spread,
 ) -> Result<Box<[NodeId]>, Obstacle> {
-    let cost = |stage: usize| deployed.costs.get(stage, assignment.kinds[stage]);
-    let bytes = |stage: usize| cost(stage).map_or(0, |cost| cost.bytes);
+    let cost = |stage: usize| deployed.costs.get(stage, assignment.kinds[stage]).copied().unwrap_or_default();
     let mut order: Vec<usize> = (0..assignment.kinds.len()).collect();
     if spread == Spread::ByMemory {
-        order.sort_by_key(|&stage| (bytes(stage), stage));
+        order.sort_by_key(|&stage| (cost(stage).bytes, stage));
     }
     let mut chosen = vec![NodeId(u16::MAX); order.len()];
     // Per node: the bytes and the time that earlier stages took.
     let mut taken: Vec<(u64, u64)> = vec![(0, 0); nodes.len()];
     for (at, &stage) in order.iter().enumerate() {
-        let (kind, function) = (assignment.kinds[stage], deployed.functions[stage]);
-        let placed_before = |index: usize| {
-            let same = |&other: &usize| deployed.functions[other] == function;
-            order[..at].iter().any(|other| same(other) && usize::from(chosen[*other].0) == index)
-        };
-        let extra = |index: usize| match placed_before(index) {
+        let (function, cost) = (deployed.functions[stage], cost(stage));
+        let same: Vec<NodeId> = order[..at]
+            .iter()
+            .filter(|&&other| deployed.functions[other] == function)
+            .map(|&other| chosen[other])
+            .collect();
+        let extra = |index: usize| match same.contains(&NodeId(index as u16)) {
             true => 0,
-            false => nodes[index].needed_bytes(function, bytes(stage)),
+            false => nodes[index].needed_bytes(function, cost.bytes),
         };
         let has_room = |&index: &usize| {
-            let node = &nodes[index];
-            let free = node.free_bytes().saturating_sub(taken[index].0);
-            !node.is_lost && node.spec.kind == kind && extra(index) <= free
+            let free = nodes[index].free_bytes().saturating_sub(taken[index].0);
+            cost.bytes <= free || extra(index) <= free
         };
         let busy = |index: usize| {
             let reserved: u64 = nodes[index].timeline.list.last().map_or(0, |last| last.end);
-            let pre =
-                if nodes[index].resident.contains_key(&function) { 0 } else { cost(stage).map_or(0, |c| c.pre.0) };
+            let pre = if nodes[index].resident.contains_key(&function) { 0 } else { cost.pre.0 };
             reserved.saturating_add(taken[index].1).saturating_add(pre)
         };
-        let candidates = (0..nodes.len()).filter(has_room);
+        let candidates = by_kind[usize::from(assignment.kinds[stage].0)].iter().copied().filter(has_room);
         let found = match spread {
             Spread::ByMemory => candidates.max_by_key(|&index| {
                 let left = nodes[index].free_bytes() - taken[index].0;
@@ -99,7 +107,7 @@ pub(super) fn place(
         };
         let index = found.ok_or(Obstacle::NoMemory { stage })?;
         taken[index].0 += extra(index);
-        taken[index].1 += cost(stage).map_or(1, |cost| cost.exec.0);
+        taken[index].1 += cost.exec.0.max(1);
         chosen[stage] = NodeId(index as u16);
     }
     Ok(chosen.into_boxed_slice())
@@ -134,7 +142,7 @@ pub(super) fn plan(
             batch_max: spec.batch_max,
             batch_step: table.batch_step.0,
         };
-        let draft = Draft { is_cold, ..node.timeline.fit(index, need, &drafts) };
+        let draft = Draft { is_cold, loaded, ..node.timeline.fit(index, need, &drafts) };
         if draft.end > bounds.deadline {
             return Err(Obstacle::Late { stage, end: Nanos(draft.end) });
         }
@@ -180,7 +188,7 @@ struct Loads<'a> {
 
 impl Loads<'_> {
     /// The time at which the constants of a stage are there, and whether they have to be loaded;
-    /// `None` if the stage cannot run there. Loads of one plan onto one node follow each other.
+    /// `None` if the stage cannot run there. Loads onto one node follow each other.
     fn ready(&mut self, stage: usize, index: usize) -> Option<(u64, bool)> {
         let (node, function) = (&self.nodes[index], self.deployed.functions[stage]);
         if let Some(resident) = node.resident.get(&function) {
@@ -192,8 +200,10 @@ impl Loads<'_> {
         }
         let table = self.deployed.costs.get(stage, node.spec.kind)?;
         let here = self.planned.iter().filter(|(at, ..)| *at == index);
-        let (bytes, after) =
-            here.fold((table.bytes, self.now), |(bytes, after), (.., more, ready)| (bytes + more, after.max(*ready)));
+        let (bytes, after) = here
+            .fold((table.bytes, self.now.max(node.loads_until)), |(bytes, after), (.., more, ready)| {
+                (bytes + more, after.max(*ready))
+            });
         let is_planned = |function: FunctionId| {
             let on_it = self.placement.iter().zip(&self.deployed.functions);
             on_it.into_iter().any(|(id, planned)| usize::from(id.0) == index && *planned == function)

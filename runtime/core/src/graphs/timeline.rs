@@ -42,6 +42,8 @@ pub(super) struct Draft {
     /// Number of requests in the run.
     pub(super) batch: u32,
     pub(super) is_cold: bool,
+    /// When its constants are there.
+    pub(super) loaded: u64,
 }
 
 /// What a stage needs of a node.
@@ -82,7 +84,7 @@ impl Timeline {
     /// that overlap `drafts` of the same node are not considered.
     pub(super) fn fit(&self, node: usize, need: Need, drafts: &[Draft]) -> Draft {
         let own = self.gap(node, need.ready, need.takes, drafts);
-        let draft = Draft { node, start: own, end: own + need.takes, joins: None, batch: 1, is_cold: false };
+        let draft = Draft { node, start: own, end: own + need.takes, joins: None, batch: 1, is_cold: false, loaded: 0 };
         if need.batch_max < 2 {
             return draft;
         }
@@ -121,7 +123,15 @@ impl Timeline {
             let may_grow = !reservation.is_running && count < reservation.batch_max.min(need.batch_max);
             if reservation.function == need.function && may_grow && is_free && end <= reservation.latest_end {
                 let start = reservation.start;
-                return Some(Draft { node, start, end, joins: Some(index), batch: count + 1, is_cold: false });
+                return Some(Draft {
+                    node,
+                    start,
+                    end,
+                    joins: Some(index),
+                    batch: count + 1,
+                    is_cold: false,
+                    loaded: 0,
+                });
             }
         }
         None
@@ -139,7 +149,8 @@ impl Timeline {
     }
 
     /// The run to begin now, if the node is idle: the first that is ready and delays none before it
-    /// whose promised start is to come. Or else the time at which to look again.
+    /// whose promised start is to come. Or else the time at which to look again, which is later. A
+    /// run that is late is no longer waited for, so nodes cannot wait for each other in a circle.
     pub(super) fn next(&self, now: u64, scan: usize, is_ready: impl Fn(&Reservation) -> bool) -> Result<usize, u64> {
         let (mut earliest, mut wake) = (u64::MAX, u64::MAX);
         if self.list.first().is_some_and(|first| first.is_running) {
@@ -150,8 +161,8 @@ impl Timeline {
                 if now + reservation.takes() <= earliest {
                     return Ok(index);
                 }
-                wake = wake.min(earliest);
-            } else if reservation.due > now {
+                wake = wake.min(earliest.max(now + 1));
+            } else if reservation.due >= now {
                 earliest = earliest.min(reservation.due);
             }
         }

@@ -5,6 +5,7 @@
 //! never from the contents of a request. One task serves each connection, one request at a time. If
 //! a peer disconnects, its call is cancelled.
 
+mod graphs;
 mod invoke;
 mod refusal;
 mod requests;

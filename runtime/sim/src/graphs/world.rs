@@ -37,6 +37,8 @@ pub struct GraphScenario {
     pub losses: Vec<(Nanos, NodeId)>,
     /// Length of a step.
     pub step: Nanos,
+    /// When the run ends, whatever is left; `None` for when all requests have ended.
+    pub until: Option<Nanos>,
     /// What a run takes at least and at most, in percent of its cost; even in between.
     pub run_percent: (u64, u64),
     /// How often in a hundred a condition holds.
@@ -193,6 +195,7 @@ impl World<'_> {
         loop {
             self.step(now);
             let is_over = self.source.requests.is_empty() && self.books.open.is_empty();
+            let is_over = is_over || self.books.scenario.until.is_some_and(|until| now >= until);
             if is_over || now.0 > last + STEPS_AFTER_MAX * step {
                 break;
             }
@@ -332,7 +335,7 @@ impl Books<'_> {
         self.report.in_time += u64::from(now.0 <= asked.at.0 + asked.deadline.0);
         self.report.in_price += u64::from(asked.price_max.is_none_or(|price| bill <= price));
         self.report.wrong_bills += u64::from(self.open.remove(&request) != Some(bill.0));
-        self.report.billed.0 += bill.0;
+        self.report.billed.0 = self.report.billed.0.saturating_add(bill.0);
         self.answer(request, now);
     }
 

@@ -23,6 +23,7 @@ mod formats;
 mod functions;
 mod gpu_check;
 mod gpu_probe;
+mod graphs;
 mod idempotence;
 mod identity;
 mod imports;

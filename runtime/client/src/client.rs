@@ -5,15 +5,17 @@ use crate::error::ClientError;
 use crate::trace::Trace;
 use atoll_control as wire;
 use atoll_control::{
-    Attachments, CompileStage, DevicesReport, FunctionSummary, Incoming, Invoke, Invoked, ObjectSummary, Outgoing,
-    ProcessReport, Progress, Put, Rename, Request, Statistics, StatusReport, UsageReport, WireError,
+    Attachments, CompileStage, DevicesReport, FunctionSummary, GraphReport, Incoming, Invoke, Invoked, ObjectSummary,
+    Outgoing, ProcessReport, Progress, Put, Rename, Request, Statistics, StatusReport, UsageReport, WireError,
 };
 use atoll_core::{Class, Tenant};
 use atoll_protocol::TensorMetadata;
 use atoll_sealed::{Digest, Sealed};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 
 /// A connection to a daemon.
 #[derive(Debug)]
@@ -199,6 +201,44 @@ impl Client {
         let rename: std::io::Result<Vec<Rename>> = rename.iter().map(one).collect();
         let call = wire::Call::Again { plan: plan.0, rename: rename? };
         self.invoked(&Request::Invoke(Invoke { call, class: None, deadline_us: None }), attachments)
+    }
+
+    /// Deploys a graph of functions, or replaces the one of the same name. The manifest is TOML or
+    /// JSON; `name` takes the place of the name in it.
+    pub fn deploy_graph(&mut self, manifest: &str, name: Option<&str>) -> Result<GraphReport, ClientError> {
+        let request = Request::DeployGraph { name: name.map(str::to_owned), manifest: manifest.into() };
+        expect!(self.ask(&request)?.0, wire::Answer::Graph(graph) => graph)
+    }
+
+    /// The tenant's graphs, by name.
+    pub fn graphs(&mut self) -> Result<Vec<GraphReport>, ClientError> {
+        expect!(self.ask(&Request::Graphs)?.0, wire::Answer::Graphs { graphs } => graphs)
+    }
+
+    /// Describes a graph.
+    pub fn graph(&mut self, graph: &str) -> Result<GraphReport, ClientError> {
+        expect!(self.ask(&Request::ExplainGraph { graph: graph.into() })?.0, wire::Answer::Graph(graph) => graph)
+    }
+
+    /// Deletes a graph. Its functions stay.
+    pub fn remove_graph(&mut self, graph: &str) -> Result<(), ClientError> {
+        expect!(self.ask(&Request::RemoveGraph { graph: graph.into() })?.0, wire::Answer::Done => ())
+    }
+
+    /// Calls a graph and waits for its outputs.
+    pub fn invoke_graph(
+        &mut self,
+        graph: &str,
+        inputs: &[(&str, Content)],
+        class: Option<Class>,
+        deadline: Option<Duration>,
+    ) -> Result<Answer, ClientError> {
+        let mut attachments = Attachments::default();
+        let attached: std::io::Result<BTreeMap<String, wire::Input>> =
+            inputs.iter().map(|(name, content)| Ok(((*name).to_owned(), content.attach(&mut attachments)?))).collect();
+        let deadline_us = deadline.map(|within| u64::try_from(within.as_micros()).unwrap_or(u64::MAX));
+        let request = Request::InvokeGraph { graph: graph.into(), inputs: attached?, class, deadline_us };
+        self.invoked(&request, attachments)
     }
 
     /// Stores a tensor as an object of a class (default best-effort) and returns its digest.

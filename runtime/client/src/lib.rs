@@ -46,9 +46,9 @@ mod trace;
 
 pub use atoll_control::{
     CompileStage, DeviceCondition, DeviceEntry, DeviceReport, DeviceStatus, DeviceUsage, DeviceWork, DevicesReport,
-    ExecutorEntry, FunctionCounts, FunctionStatus, FunctionSummary, LatencyStatus, MemoryEntry, ObjectSummary,
-    ProcessEntry, ProcessReport, Refusal, RefusalKind, Residency, Statistics, StatusReport, Timing, UnitStatus,
-    UsageEntry, UsageReport, WholeStatus, default_socket,
+    ExecutorEntry, FunctionCounts, FunctionStatus, FunctionSummary, GraphReport, GraphStage, LatencyStatus,
+    MemoryEntry, ObjectSummary, ProcessEntry, ProcessReport, Refusal, RefusalKind, Residency, Statistics, StatusReport,
+    Timing, UnitStatus, UsageEntry, UsageReport, WholeStatus, default_socket,
 };
 pub use atoll_core::{Class, Tenant};
 pub use atoll_protocol::{DataType, TensorMetadata};

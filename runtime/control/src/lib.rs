@@ -29,6 +29,7 @@
 mod blob;
 mod devices;
 mod frame;
+mod graph;
 pub mod limits;
 mod message;
 mod socket;
@@ -39,6 +40,7 @@ mod usage;
 pub use blob::{Attachments, Blob, Content};
 pub use devices::*;
 pub use frame::{Frame, Incoming, Outgoing, Progress, VERSION, WireError};
+pub use graph::{GraphReport, GraphStage};
 pub use message::*;
 pub use socket::default_socket;
 pub use status::*;

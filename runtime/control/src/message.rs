@@ -2,6 +2,7 @@
 
 use crate::blob::Blob;
 use crate::devices::DevicesReport;
+use crate::graph::GraphReport;
 use crate::status::StatusReport;
 use crate::trace::TracePiece;
 use crate::usage::{ProcessReport, UsageReport};
@@ -38,6 +39,37 @@ pub enum Request {
     },
     /// Calls functions. Answered with [`Answer::Invoked`].
     Invoke(Invoke),
+    /// Deploys a graph of functions, or replaces the one of the same name. Answered with
+    /// [`Answer::Graph`].
+    DeployGraph {
+        /// Its name; `None` for the name in the manifest.
+        name: Option<String>,
+        /// Its manifest, in TOML or JSON.
+        manifest: String,
+    },
+    /// Lists the tenant's graphs. Answered with [`Answer::Graphs`].
+    Graphs,
+    /// Describes one graph. Answered with [`Answer::Graph`].
+    ExplainGraph {
+        /// Its name.
+        graph: String,
+    },
+    /// Deletes a graph; its functions stay. Answered with [`Answer::Done`].
+    RemoveGraph {
+        /// Its name.
+        graph: String,
+    },
+    /// Calls a graph. Answered with [`Answer::Invoked`].
+    InvokeGraph {
+        /// Its name.
+        graph: String,
+        /// Sources of its inputs: bytes or objects.
+        inputs: BTreeMap<String, Input>,
+        /// The class; `None` for best-effort.
+        class: Option<Class>,
+        /// Cancels the call after this time, in microseconds.
+        deadline_us: Option<u64>,
+    },
     /// Stores an object. Answered with [`Answer::Stored`].
     Put(Put),
     /// Reads an object. Answered with [`Answer::Object`].
@@ -251,6 +283,13 @@ pub enum Answer {
         inputs: Vec<TensorMetadata>,
         /// Its outputs.
         outputs: Vec<TensorMetadata>,
+    },
+    /// A graph of functions.
+    Graph(GraphReport),
+    /// The tenant's graphs.
+    Graphs {
+        /// By name.
+        graphs: Vec<GraphReport>,
     },
     /// Result of a call.
     Invoked(Invoked),

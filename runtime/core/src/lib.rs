@@ -49,6 +49,7 @@ mod dispatch;
 mod event;
 mod fork;
 mod fork_plan;
+pub mod graphs;
 mod host_queue;
 pub mod ids;
 pub mod limits;

@@ -4,13 +4,14 @@ use crate::bodies::{Bodies, ROOM_BYTES_MAX};
 use crate::compiler::CompilerService;
 use crate::config::{ModelControl, ServerConfig};
 use crate::deployed::Deployed;
+use crate::graphs::Graphs;
 use crate::identity::{Denial, Gate, Principal, Reason, Reloaded};
 use crate::inference::blocking;
 use crate::metrics::Recorder;
 use crate::model::Model;
 use crate::repository::{FindError, Repository};
 use crate::sequences::Sequences;
-use atoll_engine::{Class, EngineStatistics, Tenant};
+use atoll_engine::{Class, EngineStatistics, FunctionKey, Tenant};
 use atoll_fleet::Inference;
 use atoll_protocol::{IndexEntry, MODEL_VERSION, ModelState};
 use std::io;
@@ -26,6 +27,8 @@ pub(crate) struct App {
     pub(crate) gate: Arc<Gate>,
     /// Functions deployed over the control socket; `None` if the daemon has no control socket.
     pub(crate) deployed: Option<Arc<Deployed>>,
+    /// Graphs of functions, deployed over the control socket.
+    pub(crate) graphs: Option<Graphs>,
     pub(crate) recorder: Recorder,
     /// Open sequences of the models that keep state.
     pub(crate) sequences: Arc<Sequences>,
@@ -45,6 +48,7 @@ impl App {
         engine: Arc<dyn Inference>,
         compiler: Option<Arc<dyn CompilerService>>,
         deployed: Option<Arc<Deployed>>,
+        graphs: Option<Graphs>,
         gate: Arc<Gate>,
     ) -> App {
         App {
@@ -54,6 +58,7 @@ impl App {
             sequences: Arc::default(),
             engine,
             deployed,
+            graphs,
             // A body larger than the budget of all bodies could never be read.
             body_bytes_max: config.body_bytes_max.min(ROOM_BYTES_MAX),
             body_pause: config.connections.body_pause,
@@ -88,11 +93,33 @@ impl App {
     fn find_any(&self, name: &str, version: Option<&str>) -> Result<Arc<Model>, FindError> {
         let found = self.repository.find(name, version);
         let Err(FindError::Unknown(_)) = &found else { return found };
-        let Some(function) = self.deployed.as_ref().and_then(|deployed| deployed.public(name)) else { return found };
+        let function = self.deployed.as_ref().and_then(|deployed| deployed.public(name));
+        let model = match function {
+            Some(function) => function.model.clone(),
+            None => match self.graphs.as_ref().and_then(|graphs| graphs.public(self, name)) {
+                Some(graph) => graph,
+                None => return found,
+            },
+        };
         if let Some(version) = version.filter(|version| *version != MODEL_VERSION) {
             return Err(FindError::Version { name: name.into(), version: version.into(), only: MODEL_VERSION.into() });
         }
-        function.model.clone().map_err(|reason| FindError::NotReady { name: name.into(), reason })
+        model.map_err(|reason| FindError::NotReady { name: name.into(), reason })
+    }
+
+    /// The model that a stage of a tenant's graph calls: a deployed function of the tenant, or, for
+    /// the daemon's own tenant, a model of the repository. An error completes the sentence "the
+    /// function …".
+    pub(crate) fn stage_model(&self, tenant: &Tenant, name: &str) -> Result<Arc<Model>, String> {
+        let key = FunctionKey { tenant: tenant.clone(), name: name.into() };
+        if let Some(function) = self.deployed.as_ref().and_then(|deployed| deployed.find(&key)) {
+            return function.model.clone().map_err(|reason| format!("is not loaded: {reason}"));
+        }
+        match self.repository.find(name, None) {
+            Ok(model) if tenant.is_local() => Ok(model),
+            Err(FindError::NotReady { reason, .. }) if tenant.is_local() => Err(format!("is not loaded: {reason}")),
+            _ => Err("is not deployed".into()),
+        }
     }
 
     /// Loads the models that the mode of model control wants at start.
@@ -152,7 +179,9 @@ impl App {
     /// All models, of whichever tenant.
     pub(crate) fn models(&self) -> Vec<Arc<Model>> {
         let deployed = self.deployed.iter().flat_map(|deployed| deployed.all_public());
-        self.repository.ready().into_iter().chain(deployed.filter_map(|function| function.model.clone().ok())).collect()
+        let functions = deployed.filter_map(|function| function.model.clone().ok());
+        let graphs = self.graphs.iter().flat_map(|graphs| graphs.all(self));
+        self.repository.ready().into_iter().chain(functions).chain(graphs.filter_map(|(_, model)| model.ok())).collect()
     }
 
     /// All models that a principal may use.
@@ -168,14 +197,17 @@ impl App {
         let local = Tenant::default();
         let mut entries = self.repository.index()?;
         entries.retain(|entry| principal.may_call(local.as_str(), &entry.name).is_ok());
-        for function in self.deployed.iter().flat_map(|deployed| deployed.all_public()) {
-            let name = function.key.to_string();
-            if principal.may_call(function.key.tenant.as_str(), &name).is_err() {
+        let functions = self.deployed.iter().flat_map(|deployed| deployed.all_public());
+        let functions = functions.map(|function| (function.key.clone(), function.model.clone()));
+        let graphs = self.graphs.iter().flat_map(|graphs| graphs.all(self));
+        for (key, model) in functions.chain(graphs) {
+            let name = key.to_string();
+            if principal.may_call(key.tenant.as_str(), &name).is_err() {
                 continue;
             }
-            let (state, reason) = match &function.model {
+            let (state, reason) = match model {
                 Ok(_) => (ModelState::Ready, String::new()),
-                Err(reason) => (ModelState::Unavailable, reason.clone()),
+                Err(reason) => (ModelState::Unavailable, reason),
             };
             if !entries.iter().any(|entry| entry.name == name) {
                 entries.push(IndexEntry { name, version: MODEL_VERSION.into(), state, reason });

@@ -360,7 +360,7 @@ impl Deployed {
     }
 }
 
-fn check_name(name: &str) -> Result<(), DeployError> {
+pub(crate) fn check_name(name: &str) -> Result<(), DeployError> {
     if is_plain_name(name, FUNCTION_NAME_BYTES_MAX) {
         return Ok(());
     }

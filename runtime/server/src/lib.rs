@@ -31,6 +31,7 @@ mod compiler;
 mod config;
 mod control;
 mod deployed;
+mod graphs;
 mod http;
 mod identity;
 mod inference;

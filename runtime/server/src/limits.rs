@@ -110,3 +110,9 @@ pub const OBJECT_MEMORY_BYTES_DEFAULT: u64 = 1 << 30;
 /// Bytes of node names in one trace answer; further functions are sent without them. Enough for
 /// about a hundred large models, and a quarter of the largest message.
 pub(crate) const TRACE_NODES_BYTES_MAX: usize = 1 << 20;
+
+/// Largest manifest of a graph: what describes the largest graph takes a tenth of it.
+pub const GRAPH_MANIFEST_BYTES_MAX: usize = 256 << 10;
+
+/// Graphs of a tenant. Each is a few kilobytes; the limit keeps lists short.
+pub const GRAPHS_PER_TENANT_MAX: usize = 256;

@@ -1,18 +1,23 @@
 //! A loaded model: its metadata, and the check of requests against it.
 
+use crate::graphs::GraphWork;
 use crate::repository::Settings;
 use atoll_engine::limits::SESSION_IDLE_DEFAULT;
 use atoll_engine::{Class, DeviceId, FunctionKey, InputTensor};
 use atoll_kgraph::{BufferKind, BufferSpec, Bundle, DType, Expr, KernelGraph, StateSpec};
 use atoll_protocol::{
-    ConfigState, ConfigTensor, DataType, DynamicBatching, InferRequest, ModelConfig, ModelMetadata, RequestedOutput,
-    SequenceBatching, Tensor, TensorMetadata,
+    ConfigState, ConfigTensor, DataType, DynamicBatching, InferRequest, MODEL_VERSION, ModelConfig, ModelMetadata,
+    RequestedOutput, SequenceBatching, Tensor, TensorMetadata,
 };
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The `platform` in the metadata of models.
 const PLATFORM: &str = "atoll_kgraph";
+
+/// The `platform` in the metadata of graphs of functions.
+const GRAPH_PLATFORM: &str = "atoll_graph";
 
 /// A loaded model.
 pub(crate) struct Model {
@@ -24,6 +29,8 @@ pub(crate) struct Model {
     pub(crate) devices: Vec<DeviceId>,
     settings: Settings,
     digest: String,
+    /// The stages, if it is a graph of functions.
+    pub(crate) graph: Option<Arc<GraphWork>>,
     pub(crate) inputs: Vec<TensorMetadata>,
     pub(crate) outputs: Vec<TensorMetadata>,
     /// Whether the rows of a batch are the first dimension of every input and output, where clients
@@ -80,6 +87,7 @@ impl Model {
             devices,
             settings,
             digest: bundle.digest().into(),
+            graph: None,
             inputs: tensor_metadata(graph, BufferKind::Input),
             outputs: tensor_metadata(graph, BufferKind::Output),
             rows_first: rows_first(graph),
@@ -96,6 +104,28 @@ impl Model {
     /// The statistics of a model's devices among those of all devices.
     pub(crate) fn on_its_devices<'s, T>(&self, all: &'s [T]) -> impl Iterator<Item = &'s T> {
         self.devices.iter().filter_map(|device| all.get(usize::from(device.0)))
+    }
+
+    /// A graph of functions, which is called like a model.
+    pub(crate) fn of_graph(key: FunctionKey, graph: GraphWork) -> Model {
+        Model {
+            name: key.to_string(),
+            key,
+            version: MODEL_VERSION.into(),
+            devices: graph.devices(),
+            settings: Settings::default(),
+            digest: String::new(),
+            inputs: graph.inputs(),
+            outputs: graph.outputs(),
+            graph: Some(Arc::new(graph)),
+            rows_first: false,
+            states: Vec::new(),
+            last_inference_ms: AtomicU64::new(0),
+        }
+    }
+
+    fn platform(&self) -> String {
+        if self.graph.is_some() { GRAPH_PLATFORM.into() } else { PLATFORM.into() }
     }
 
     /// The class of requests that name none.
@@ -121,7 +151,7 @@ impl Model {
         ModelMetadata {
             name: self.name.clone(),
             versions: vec![self.version.clone()],
-            platform: PLATFORM.into(),
+            platform: self.platform(),
             inputs: self.inputs.clone(),
             outputs: self.outputs.clone(),
         }
@@ -130,7 +160,7 @@ impl Model {
     pub(crate) fn config(&self) -> ModelConfig {
         ModelConfig {
             name: self.name.clone(),
-            platform: PLATFORM.into(),
+            platform: self.platform(),
             backend: "atoll".into(),
             max_batch_size: self.max_batch_size(),
             dynamic_batching: self.dynamic_batching(),

@@ -6,6 +6,7 @@ use crate::compiler::CompilerService;
 use crate::config::ServerConfig;
 use crate::control::{Control, ControlConfig, ControlListener};
 use crate::deployed::Deployed;
+use crate::graphs::Graphs;
 use crate::identity::{Gate, GateError};
 use crate::listen::Port;
 use crate::{http, listen, metrics};
@@ -134,7 +135,8 @@ impl Server {
             let code = CodeGate::new(compiler.clone(), access.keys.clone(), &config.cache);
             Arc::new(Deployed::new(engine.clone(), store.clone(), trust_tenants, access, code))
         });
-        let app = Arc::new(App::new(&config, engine, compiler, deployed.clone(), gate));
+        let graphs = store.clone().map(Graphs::new);
+        let app = Arc::new(App::new(&config, engine, compiler, deployed.clone(), graphs, gate));
         app.repository.scan().map_err(|source| ServeError::Repository { path: config.repository.clone(), source })?;
         let http = bind(config.host, config.http_port, "--http-port").await?;
         let metrics = bind(config.host, config.metrics_port, "--metrics-port").await?;

@@ -8,6 +8,7 @@
 //!   compute units were in use when.
 //! - [`cluster`] simulates a pool of many devices, request by request.
 //! - [`Model`] reads kernel profiles, among them REEF's published ones.
+//! - [`graphs`] simulates graphs of functions on a cluster.
 //!
 //! Not here: a simulation of memory, of the engine's threads, or of what kernels compute. Policies
 //! are in [`atoll_core`].
@@ -26,6 +27,7 @@ mod device;
 mod disb;
 mod error;
 mod faults;
+pub mod graphs;
 mod limits;
 mod model;
 mod occupancy;

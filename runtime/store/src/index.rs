@@ -22,6 +22,8 @@ const OBJECTS: TableDefinition<&[u8; 32], u64> = TableDefinition::new("objects")
 const HOLDINGS: TableDefinition<(&str, &[u8; 32]), &[u8]> = TableDefinition::new("holdings");
 /// Tenant and function name → [`Deployment`] as JSON.
 const DEPLOYMENTS: TableDefinition<(&str, &str), &[u8]> = TableDefinition::new("deployments");
+/// Tenant and graph name → its manifest as text. Older indices have no such table.
+const GRAPHS: TableDefinition<(&str, &str), &str> = TableDefinition::new("graphs");
 /// Properties of the index itself.
 const ABOUT: TableDefinition<&str, u64> = TableDefinition::new("about");
 
@@ -45,6 +47,7 @@ pub(crate) struct Contents {
     pub(crate) objects: Vec<(Digest, u64)>,
     pub(crate) holdings: Vec<(Tenant, Digest, Holding)>,
     pub(crate) deployments: Vec<(DeploymentKey, Deployment)>,
+    pub(crate) graphs: Vec<(DeploymentKey, String)>,
 }
 
 /// A set of changes, applied atomically.
@@ -57,6 +60,9 @@ pub(crate) struct Change {
     pub(crate) release: Vec<(Tenant, Digest)>,
     pub(crate) deploy: Vec<(DeploymentKey, Deployment)>,
     pub(crate) withdraw: Vec<DeploymentKey>,
+    /// Graphs with their manifests.
+    pub(crate) put_graphs: Vec<(DeploymentKey, String)>,
+    pub(crate) drop_graphs: Vec<DeploymentKey>,
 }
 
 impl Index {
@@ -112,6 +118,13 @@ impl Index {
             }
             for key in &change.withdraw {
                 deployments.remove((key.tenant.as_str(), key.name.as_str()))?;
+            }
+            let mut graphs = transaction.open_table(GRAPHS)?;
+            for (key, manifest) in &change.put_graphs {
+                graphs.insert((key.tenant.as_str(), key.name.as_str()), manifest.as_str())?;
+            }
+            for key in &change.drop_graphs {
+                graphs.remove((key.tenant.as_str(), key.name.as_str()))?;
             }
             Ok(())
         })
@@ -188,6 +201,16 @@ fn read_contents(database: &Database) -> Result<Contents, redb::Error> {
         contents
             .deployments
             .push((DeploymentKey { tenant: tenant_of(tenant)?, name: name.into() }, parsed(deployment.value())?));
+    }
+    let graphs = match transaction.open_table(GRAPHS) {
+        Err(redb::TableError::TableDoesNotExist(_)) => return Ok(contents),
+        graphs => graphs?,
+    };
+    for entry in graphs.iter()? {
+        let (key, manifest) = entry?;
+        let (tenant, name) = key.value();
+        let key = DeploymentKey { tenant: tenant_of(tenant)?, name: name.into() };
+        contents.graphs.push((key, manifest.value().into()));
     }
     Ok(contents)
 }

@@ -52,6 +52,7 @@ pub(crate) enum Command {
     Generate(commands::generate::Args),
     #[command(name = "fn")]
     Functions(commands::functions::Args),
+    Graph(commands::graph::Args),
     Object(commands::object::Args),
     Auth(commands::auth::Args),
     Profile(commands::profile::Args),

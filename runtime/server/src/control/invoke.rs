@@ -157,13 +157,13 @@ fn wanted_outputs(
 }
 
 /// Reads the contents of inputs. Blocks.
-struct Reader<'a> {
-    store: &'a Store,
-    tenant: &'a Tenant,
-    attachments: Attachments,
-    app: &'a App,
+pub(super) struct Reader<'a> {
+    pub(super) store: &'a Store,
+    pub(super) tenant: &'a Tenant,
+    pub(super) attachments: Attachments,
+    pub(super) app: &'a App,
     /// Memory reservations for the bytes read so far.
-    rooms: Vec<BodyRoom>,
+    pub(super) rooms: Vec<BodyRoom>,
 }
 
 impl Reader<'_> {
@@ -186,28 +186,38 @@ impl Reader<'_> {
                         .ok_or_else(|| unknown_tensor(&from.model, "output", name))?;
                     Ok(StageInput::Output { stage: *stage, output })
                 }
-                Input::Bytes { form, blob } => {
-                    let content = taken(&mut self.attachments, *blob)?;
-                    self.tensor(metadata, form.clone(), content.bytes(), || content.into_vec())
-                }
-                Input::Object { digest, form } => {
-                    let lease = self.store.lease(self.tenant, *digest).or_refuse()?;
-                    let form = form.clone().or(lease.form.map(wire_form)).or_else(|| declared(metadata));
-                    let unknown = || {
-                        bad_request(format!(
-                            "object {digest} has no shape, and input `{}` has variable sizes; state a shape in the \
-                            call",
-                            metadata.name
-                        ))
-                    };
-                    let content = &lease.content;
-                    self.tensor(metadata, form.ok_or_else(unknown)?, content.bytes(), || content.to_vec())
-                }
+                input => self.content(metadata, input).map(StageInput::Tensor),
             }
         };
         let inputs: Result<Vec<StageInput>, Refusal> = model.inputs.iter().map(read).collect();
         let outputs = outputs.iter().map(|(output, _)| *output).collect();
         Ok(StageRequest { function: model.key.clone(), inputs: inputs?, outputs: Some(outputs) })
+    }
+
+    /// The content of an input that is sent or stored.
+    pub(super) fn content(&mut self, metadata: &TensorMetadata, input: &Input) -> Result<InputTensor, Refusal> {
+        match input {
+            Input::Bytes { form, blob } => {
+                let content = taken(&mut self.attachments, *blob)?;
+                self.tensor(metadata, form.clone(), content.bytes(), || content.into_vec())
+            }
+            Input::Object { digest, form } => {
+                let lease = self.store.lease(self.tenant, *digest).or_refuse()?;
+                let form = form.clone().or(lease.form.map(wire_form)).or_else(|| declared(metadata));
+                let unknown = || {
+                    bad_request(format!(
+                        "object {digest} has no shape, and input `{}` has variable sizes; state a shape in the call",
+                        metadata.name
+                    ))
+                };
+                let content = &lease.content;
+                self.tensor(metadata, form.ok_or_else(unknown)?, content.bytes(), || content.to_vec())
+            }
+            Input::Output { .. } => Err(bad_request(format!(
+                "input `{}` refers to an output, which a call of a graph has none of",
+                metadata.name
+            ))),
+        }
     }
 
     fn tensor(
@@ -216,7 +226,7 @@ impl Reader<'_> {
         form: Form,
         bytes: u64,
         read: impl FnOnce() -> io::Result<Vec<u8>>,
-    ) -> Result<StageInput, Refusal> {
+    ) -> Result<InputTensor, Refusal> {
         if bytes > ROOM_BYTES_MAX as u64 {
             let name = &metadata.name;
             return Err(bad_request(format!("input `{name}` has {bytes} bytes; the limit is {ROOM_BYTES_MAX}")));
@@ -227,11 +237,7 @@ impl Reader<'_> {
             return Err(Refusal { kind: RefusalKind::Busy, message });
         }
         self.rooms.push(room);
-        Ok(StageInput::Tensor(InputTensor {
-            dtype: dtype_of(form.datatype),
-            shape: form.shape,
-            bytes: read().or_refuse()?,
-        }))
+        Ok(InputTensor { dtype: dtype_of(form.datatype), shape: form.shape, bytes: read().or_refuse()? })
     }
 }
 

@@ -6,6 +6,7 @@
 //! a peer disconnects, its call is cancelled.
 
 mod devices;
+mod graphs;
 mod invoke;
 mod refusal;
 mod requests;

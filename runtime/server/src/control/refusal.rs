@@ -2,6 +2,7 @@
 
 use crate::code::CodeError;
 use crate::deployed::DeployError;
+use crate::graphs::GraphDeployError;
 use crate::identity::{Denial, Denied};
 use atoll_control::{Answer, Attachments, Refusal, RefusalKind, WireError};
 use atoll_engine::{EngineError, InvokeError};
@@ -94,6 +95,17 @@ impl HasRefusalKind for DeployError {
             ) => RefusalKind::Busy,
             DeployError::Engine(EngineError::Device(_)) => RefusalKind::Function,
             DeployError::Engine(_) => RefusalKind::Daemon,
+        }
+    }
+}
+
+impl HasRefusalKind for GraphDeployError {
+    fn kind(&self) -> RefusalKind {
+        match self {
+            GraphDeployError::Manifest(_) | GraphDeployError::Taken(_) => RefusalKind::BadRequest,
+            GraphDeployError::Name(error) => error.kind(),
+            GraphDeployError::TooMany { .. } => RefusalKind::Quota,
+            GraphDeployError::Store(error) => error.kind(),
         }
     }
 }

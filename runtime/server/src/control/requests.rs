@@ -1,6 +1,7 @@
 //! One function per request, except for calls, which are in `invoke.rs`.
 
 use super::Control;
+use super::graphs::GraphCall;
 use super::refusal::{OrRefuse, bad_request, panicked};
 use super::session::{Interim, Session};
 use crate::compiler::CompileProgress;
@@ -41,6 +42,14 @@ impl Control {
             Request::Describe { function } => self.describe(principal, &function),
             Request::Remove { function } => self.remove(principal, function).await,
             Request::Invoke(invoke) => self.invoke(session, invoke, attachments).await,
+            Request::DeployGraph { name, manifest } => self.deploy_graph(principal, name, manifest).await,
+            Request::Graphs => self.graphs(principal).await,
+            Request::ExplainGraph { graph } => self.explain_graph(principal, &graph).await,
+            Request::RemoveGraph { graph } => self.remove_graph(principal, graph).await,
+            Request::InvokeGraph { graph, inputs, class, deadline_us } => {
+                let call = GraphCall { graph, inputs, class, deadline_us };
+                self.invoke_graph(principal, call, attachments).await
+            }
             Request::Put(put) => self.put(principal, put, attachments).await,
             Request::Get { digest } => self.get(principal, digest).await,
             Request::Drop { digest } => self.drop_object(principal, digest).await,

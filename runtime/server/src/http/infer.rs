@@ -5,6 +5,7 @@ use super::error::ApiError;
 use super::identify::Caller;
 use super::model_path::ModelPath;
 use crate::app::App;
+use crate::graphs::run_graph;
 use crate::inference::{blocking, invoke};
 use crate::limits::DECODE_INLINE_BYTES_MAX;
 use crate::metrics::Outcome;
@@ -57,6 +58,7 @@ pub(super) async fn infer(
     caller.may_run(class).inspect_err(|denial| app.refuse(denial, &caller, class))?;
     record.outcome = Outcome::Cancelled;
     let result = match sequence.filter(|_| model.keeps_state()) {
+        None if model.graph.is_some() => run_graph(&app.engine, &model, invocation, class).await,
         None => invoke(&app.engine, invocation.into()).await,
         Some(place) => {
             let turn = app.sequences.turn(&app.engine, &model, &caller.tenant, place).await?;

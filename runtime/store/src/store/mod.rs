@@ -1,6 +1,7 @@
 //! The store: which tenant may use which object, and where its bytes are.
 
 mod bundles;
+mod graphs;
 mod state;
 
 pub use bundles::HeldBundle;
@@ -85,6 +86,7 @@ impl Store {
             objects: BTreeMap::new(),
             tenants: BTreeMap::new(),
             deployments: contents.deployments.into_iter().collect(),
+            graphs: contents.graphs.into_iter().collect(),
             held_bundles: BTreeMap::new(),
             residents: BTreeSet::new(),
             in_memory_bytes: 0,

@@ -7,6 +7,7 @@ pub(crate) mod device;
 pub(crate) mod doctor;
 pub(crate) mod functions;
 pub(crate) mod generate;
+pub(crate) mod graph;
 mod identity;
 #[cfg(feature = "compiler")]
 pub(crate) mod import;
@@ -53,6 +54,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
         Command::Infer(args) => infer::run(&args),
         Command::Generate(args) => generate::run(&args),
         Command::Functions(args) => functions::run(args),
+        Command::Graph(args) => graph::run(args),
         Command::Object(args) => object::run(args),
         Command::Auth(args) => auth::run(args),
         Command::Profile(args) => profile::run(&args),

@@ -10,7 +10,7 @@ use atoll_client::{Answer, Call, Class, Client, Content, Description, Digest, Te
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const EXAMPLES: &str = "\
@@ -133,7 +133,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
             answers.push(client.again(plan, &renamed).classify()?);
         }
     }
-    answers.iter().try_for_each(|answer| print_answer(args, answer))
+    answers.iter().try_for_each(|answer| print_answer(args.save.as_deref(), args.top, args.json, answer))
 }
 
 /// The functions in order, with the links between them.
@@ -264,7 +264,8 @@ fn call(args: &Args, stages: &[Stage], contents: &[((usize, String), Content)]) 
     if args.rename.is_empty() { call } else { call.remember() }
 }
 
-fn print_answer(args: &Args, answer: &Answer) -> Result<()> {
+/// Prints or saves the outputs of a call.
+pub(crate) fn print_answer(folder: Option<&Path>, top: usize, as_json: bool, answer: &Answer) -> Result<()> {
     let mut tensors = Vec::new();
     let mut objects = BTreeMap::new();
     for (_, name, value) in &answer.outputs {
@@ -276,12 +277,12 @@ fn print_answer(args: &Args, answer: &Answer) -> Result<()> {
             }
         }
     }
-    if let Some(folder) = &args.save {
+    if let Some(folder) = folder {
         save(folder, &tensors)?;
     }
-    let summaries: Vec<Summary> = tensors.iter().map(|tensor| summary(tensor, args.top)).collect();
+    let summaries: Vec<Summary> = tensors.iter().map(|tensor| summary(tensor, top)).collect();
     let timing = answer.timing;
-    if args.json {
+    if as_json {
         return print_json(&json!({
             "outputs": summaries,
             "objects": objects,

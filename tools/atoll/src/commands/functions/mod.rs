@@ -1,7 +1,7 @@
 //! `atoll fn`: functions deployed in a daemon.
 
 mod deploy;
-mod invoke;
+pub(super) mod invoke;
 pub(super) mod ls;
 mod rm;
 

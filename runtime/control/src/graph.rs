@@ -1,0 +1,46 @@
+//! Reports about graphs of functions.
+
+use atoll_protocol::TensorMetadata;
+use serde::{Deserialize, Serialize};
+
+/// A deployed graph.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GraphReport {
+    /// Its name within the tenant.
+    pub name: String,
+    /// Its model name over HTTP.
+    pub model: String,
+    /// Why it cannot be called, for example because a function was removed. Then there are no
+    /// inputs, outputs and stages.
+    pub failure: Option<String>,
+    /// The deadline of requests that state none, in microseconds.
+    pub deadline_us: Option<u64>,
+    /// Its inputs.
+    pub inputs: Vec<TensorMetadata>,
+    /// Its outputs.
+    pub outputs: Vec<TensorMetadata>,
+    /// Its stages in order.
+    pub stages: Vec<GraphStage>,
+    /// Time of a request that waits for nothing and skips no stage, in nanoseconds, by the measured
+    /// times of its functions; `None` until all of them have been called.
+    pub latency_ns: Option<u64>,
+}
+
+/// A stage of a graph.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GraphStage {
+    /// Its name.
+    pub name: String,
+    /// The function that it calls; `None` for a built-in one.
+    pub function: Option<String>,
+    /// The built-in function.
+    pub builtin: Option<String>,
+    /// The devices of its function, separated by commas.
+    pub device: Option<String>,
+    /// The stages that have to end before it, by name.
+    pub after: Vec<String>,
+    /// When it runs; always if `None`.
+    pub when: Option<String>,
+    /// Mean time of its function from request to reply, in nanoseconds, over all its calls.
+    pub mean_ns: Option<u64>,
+}

@@ -1,0 +1,433 @@
+//! Phase two: admits requests, reserves nodes for them, and starts their stages (thesis §4.2).
+//!
+//! A request first tries the placements of earlier requests, whose constants are loaded; waiting
+//! runs of the same function take it into their batch if no admitted deadline suffers. Otherwise a
+//! sample of the optimal assignments that qualify is placed on nodes by memory, and planned with
+//! the time that loading takes. If no plan keeps the deadline and the price limit, the request is
+//! rejected at once.
+//!
+//! Differences from the thesis, each an option: assignments have to meet both limits; stages that
+//! can run at the same time go to different nodes; the best plan is taken and not a random one.
+//! Constants are shared by all graphs that call a function, and stay until others need their
+//! memory.
+
+use super::costs::{CostTable, Kind};
+use super::error::GraphError;
+use super::event::{Action, Arrival, Event, FunctionId, GraphId, NodeId, RequestId};
+use super::explain::{PlannedStage, Verdict};
+use super::graph::Graph;
+use super::limits::{PLACEMENTS_MAX, SAMPLE_MAX, START_SCAN_MAX};
+use super::node::{Node, NodeSpec, Resident};
+use super::planner::{Deployed, Plan};
+use super::plans::{Plans, Qualify};
+use super::progress::{Next, Progress, StageState};
+use super::spec::Cost;
+use super::timeline::{Draft, Reservation};
+use crate::ids::Nanos;
+use crate::rng::Rng;
+use foldhash::fast::FixedState;
+use std::collections::{BTreeMap, HashMap};
+
+/// Which of several plans is taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Prefer {
+    /// The cheapest; of equal ones the one that ends first.
+    #[default]
+    Cost,
+    /// The one that ends first; of equal ones the cheapest.
+    Speed,
+    /// Any, as in the thesis.
+    Random,
+}
+
+/// Options of the admission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AdmissionConfig {
+    /// How many assignments a decision tries, at most [`SAMPLE_MAX`].
+    pub sample: usize,
+    /// Which assignments qualify.
+    pub qualify: Qualify,
+    /// Which plan is taken.
+    pub prefer: Prefer,
+    /// Whether stages that can run at the same time may be spread over nodes of their kind. The
+    /// thesis fills node after node.
+    pub spreads: bool,
+    /// Whether all stages of a graph run on one kind, as with Clockwork.
+    pub is_uniform: bool,
+    /// Seed of the sample.
+    pub seed: u64,
+}
+
+impl Default for AdmissionConfig {
+    fn default() -> AdmissionConfig {
+        AdmissionConfig {
+            sample: 8,
+            qualify: Qualify::Both,
+            prefer: Prefer::Cost,
+            spreads: true,
+            is_uniform: false,
+            seed: 0,
+        }
+    }
+}
+
+impl AdmissionConfig {
+    /// The algorithm as the thesis describes it.
+    pub fn thesis(seed: u64) -> AdmissionConfig {
+        AdmissionConfig { qualify: Qualify::Either, prefer: Prefer::Random, spreads: false, seed, ..Self::default() }
+    }
+
+    /// The thesis' naive Clockwork: whole graphs on one kind of device.
+    pub fn clockwork() -> AdmissionConfig {
+        AdmissionConfig { prefer: Prefer::Speed, spreads: false, is_uniform: true, ..Self::default() }
+    }
+}
+
+/// A request that was admitted and has not ended.
+pub(super) struct Run {
+    graph: GraphId,
+    deadline: u64,
+    progress: Progress,
+    nodes: Box<[NodeId]>,
+    bill: u64,
+}
+
+/// The admission and the schedule of a cluster.
+pub struct Admission {
+    pub(super) config: AdmissionConfig,
+    kinds: Vec<Kind>,
+    pub(super) nodes: Vec<Node>,
+    pub(super) graphs: Vec<Deployed>,
+    functions: BTreeMap<String, FunctionId>,
+    pub(super) runs: HashMap<RequestId, Run, FixedState>,
+    pub(super) rng: Rng,
+}
+
+impl Admission {
+    /// The admission of a cluster of nodes, each of one of the kinds.
+    ///
+    /// # Panics
+    /// If a node has a kind that is not in the list.
+    pub fn new(config: AdmissionConfig, kinds: Vec<Kind>, nodes: &[NodeSpec]) -> Admission {
+        let known = |node: &NodeSpec| usize::from(node.kind.0) < kinds.len();
+        assert!(nodes.iter().all(known), "each node has a kind of the list");
+        let config = AdmissionConfig { sample: config.sample.clamp(1, SAMPLE_MAX), ..config };
+        Admission {
+            config,
+            kinds,
+            nodes: nodes.iter().map(|node| Node::new(*node)).collect(),
+            graphs: Vec::new(),
+            functions: BTreeMap::new(),
+            runs: HashMap::default(),
+            rng: Rng::new(config.seed),
+        }
+    }
+
+    /// Deploys a graph: finds its optimal assignments, which may take seconds.
+    ///
+    /// # Errors
+    /// If the table has other kinds of devices than the cluster, or the graph is too complex.
+    pub fn deploy(&mut self, graph: Graph, costs: CostTable) -> Result<GraphId, GraphError> {
+        if costs.kinds() != self.kinds {
+            return Err(GraphError::OtherKinds);
+        }
+        let plans = self.plans_for(&graph, &costs)?;
+        let known = &mut self.functions;
+        let function = |name: &String| {
+            let next = FunctionId(known.len() as u32);
+            *known.entry(name.clone()).or_insert(next)
+        };
+        let functions = graph.stages().iter().map(|stage| &stage.function).map(function).collect();
+        self.graphs.push(Deployed { graph, costs, plans, functions, placements: Vec::new(), is_removed: false });
+        Ok(GraphId(self.graphs.len() as u32 - 1))
+    }
+
+    /// The optimal assignments of what the nodes that are left can hold.
+    fn plans_for(&self, graph: &Graph, costs: &CostTable) -> Result<Plans, GraphError> {
+        let mut bytes = vec![None; self.kinds.len()];
+        for node in self.nodes.iter().filter(|node| !node.is_lost) {
+            let most = &mut bytes[usize::from(node.spec.kind.0)];
+            *most = (*most).max(Some(node.spec.bytes));
+        }
+        let costs = costs.restricted(|kind, cost| bytes[usize::from(kind.0)].is_some_and(|bytes| cost.bytes <= bytes));
+        if self.config.is_uniform { Ok(Plans::uniform(graph, &costs)) } else { Plans::new(graph, &costs) }
+    }
+
+    /// Removes a graph: further requests to it are rejected, running ones end.
+    pub fn remove(&mut self, graph: GraphId) {
+        if let Some(deployed) = self.graphs.get_mut(graph.0 as usize) {
+            deployed.is_removed = true;
+        }
+    }
+
+    /// The optimal assignments of a graph; `None` if there is no such graph.
+    pub fn plans(&self, graph: GraphId) -> Option<&Plans> {
+        self.graphs.get(graph.0 as usize).map(|deployed| &deployed.plans)
+    }
+
+    /// The function of a stage; `None` if there is no such stage.
+    pub fn function(&self, graph: GraphId, stage: usize) -> Option<FunctionId> {
+        self.graphs.get(graph.0 as usize)?.functions.get(stage).copied()
+    }
+
+    /// Number of admitted requests that have not ended.
+    pub fn running(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// When the next [`Event::Tick`] is needed, unless another event comes first.
+    pub fn wake_at(&self) -> Option<Nanos> {
+        self.nodes.iter().map(|node| node.wake).min().filter(|wake| *wake < u64::MAX).map(Nanos)
+    }
+
+    /// Takes an event and returns what is to be done about it, in order.
+    ///
+    /// # Panics
+    /// If a driver reports what cannot be: the end of a run on an idle node, or a condition that
+    /// was not asked for.
+    pub fn handle(&mut self, event: Event, now: Nanos) -> Vec<Action> {
+        let (mut actions, mut touched) = (Vec::new(), Vec::new());
+        match event {
+            Event::Arrived(arrival) => self.arrive(arrival, now.0, &mut touched, &mut actions),
+            Event::Loaded { node, function } => {
+                // It may have been unloaded again, or the node lost.
+                if let Some(resident) = self.node(node).resident.get_mut(&function) {
+                    resident.is_loaded = true;
+                }
+                touched.push(node);
+            }
+            Event::Ended { node } => self.end(node, now.0, &mut touched, &mut actions),
+            Event::Decided { request, stage, runs } => {
+                self.decided(request, stage, runs, now.0, &mut touched, &mut actions);
+            }
+            Event::Cancelled { request } => self.withdraw_all(request, now.0, &mut touched),
+            Event::Lost { node } => self.lose(node, now.0, &mut touched, &mut actions),
+            Event::Tick => {
+                let due = |(_, node): &(usize, &Node)| node.wake <= now.0;
+                touched.extend(self.nodes.iter().enumerate().filter(due).map(|(index, _)| NodeId(index as u16)));
+            }
+        }
+        touched.sort_unstable();
+        touched.dedup();
+        for node in touched {
+            self.start_next(node, now.0, &mut actions);
+        }
+        actions
+    }
+
+    fn node(&mut self, id: NodeId) -> &mut Node {
+        &mut self.nodes[usize::from(id.0)]
+    }
+
+    fn arrive(&mut self, arrival: Arrival, now: u64, touched: &mut Vec<NodeId>, actions: &mut Vec<Action>) {
+        for node in &mut self.nodes {
+            node.timeline.catch_up(now);
+        }
+        let (mut explanation, plan) = self.decide(arrival, now);
+        let Some(plan) = plan else { return actions.push(Action::Rejected(Box::new(explanation))) };
+        let planned = |draft: &Draft| PlannedStage {
+            node: NodeId(draft.node as u16),
+            start: Nanos(draft.start),
+            end: Nanos(draft.end),
+            batch: draft.batch,
+            is_cold: draft.is_cold,
+        };
+        let stages = plan.drafts.iter().map(planned).collect();
+        explanation.verdict =
+            Verdict::Admitted { is_reused: plan.is_reused, end: Nanos(plan.end), cost: plan.cost, stages };
+        let deadline = explanation.deadline.map_or(u64::MAX, |deadline| deadline.0);
+        actions.push(Action::Admitted(Box::new(explanation)));
+        self.reserve(arrival, &plan, deadline, now, actions);
+        touched.extend(plan.nodes.iter());
+        let (progress, next) = Progress::new(&self.graphs[arrival.graph.0 as usize].graph);
+        let run = Run { graph: arrival.graph, deadline, progress, nodes: plan.nodes.clone(), bill: 0 };
+        self.runs.insert(arrival.request, run);
+        self.proceed(arrival.request, &next, touched, actions);
+        let placements = &mut self.graphs[arrival.graph.0 as usize].placements;
+        placements.retain(|placement| *placement != plan.nodes);
+        placements.truncate(PLACEMENTS_MAX - 1);
+        placements.insert(0, plan.nodes);
+    }
+
+    /// Makes the reservations and loads of a plan.
+    fn reserve(&mut self, arrival: Arrival, plan: &Plan, deadline: u64, now: u64, actions: &mut Vec<Action>) {
+        let deployed = &self.graphs[arrival.graph.0 as usize];
+        let stages = deployed.graph.stages();
+        let latest_end = |stage: usize| {
+            let after = stages[stage].needed_by.iter().map(|&after| plan.drafts[after].start);
+            after.min().unwrap_or(u64::MAX).min(deadline)
+        };
+        // What is there is pinned first, so that loads do not unload it.
+        let mut order: Vec<usize> = (0..plan.drafts.len()).collect();
+        order.sort_by_key(|&stage| plan.drafts[stage].is_cold);
+        for stage in order {
+            let draft = plan.drafts[stage];
+            let node = &mut self.nodes[draft.node];
+            let table = deployed.costs.get(stage, node.spec.kind).expect("a plan has costs on its nodes");
+            let new = Resident {
+                bytes: table.bytes,
+                post: table.post.0,
+                pins: 0,
+                ready: draft.loaded,
+                is_loaded: false,
+                used: now,
+            };
+            node.pin(NodeId(draft.node as u16), deployed.functions[stage], new, actions);
+        }
+        // Indices of reservations are those of the plan until the first one is added.
+        for (stage, draft) in plan.drafts.iter().enumerate() {
+            let Some(joined) = draft.joins else { continue };
+            let reservation = &mut self.nodes[draft.node].timeline.list[joined];
+            reservation.members.push((arrival.request, stage));
+            reservation.end = draft.end;
+            reservation.latest_end = reservation.latest_end.min(latest_end(stage));
+        }
+        for (stage, draft) in plan.drafts.iter().enumerate().filter(|(_, draft)| draft.joins.is_none()) {
+            let kind = self.nodes[draft.node].spec.kind;
+            let table = deployed.costs.get(stage, kind).expect("a plan has costs on its nodes");
+            self.nodes[draft.node].timeline.insert(Reservation {
+                function: deployed.functions[stage],
+                start: draft.start,
+                end: draft.end,
+                due: draft.start,
+                latest_end: latest_end(stage),
+                batch_max: stages[stage].batch_max,
+                batch_step: table.batch_step.0,
+                members: vec![(arrival.request, stage)],
+                orphans: 0,
+                is_running: false,
+            });
+        }
+    }
+
+    /// Asks for conditions, and finds the nodes of stages that became ready.
+    fn proceed(&self, request: RequestId, next: &[Next], touched: &mut Vec<NodeId>, actions: &mut Vec<Action>) {
+        let run = &self.runs[&request];
+        for next in next {
+            match *next {
+                Next::Decide(stage) => actions.push(Action::Decide { request, stage }),
+                Next::Run(stage) => touched.push(run.nodes[stage]),
+            }
+        }
+    }
+
+    fn end(&mut self, id: NodeId, now: u64, touched: &mut Vec<NodeId>, actions: &mut Vec<Action>) {
+        touched.push(id);
+        let node = self.node(id);
+        if node.is_lost {
+            return;
+        }
+        let is_running = node.timeline.list.first().is_some_and(|first| first.is_running);
+        assert!(is_running, "{id} is idle, so nothing can end on it");
+        let ended = node.timeline.list.remove(0);
+        let (took, kind) = (now - node.started, node.spec.kind);
+        let served = ended.members.len() + ended.orphans;
+        for _ in 0..served {
+            node.unpin(ended.function, now);
+        }
+        let share = took / (served as u64).max(1);
+        for (request, stage) in ended.members {
+            let run = self.runs.get_mut(&request).expect("runs serve only requests that have not ended");
+            let deployed = &self.graphs[run.graph.0 as usize];
+            run.bill = run.bill.saturating_add(deployed.costs.price(kind, share).0);
+            let mut next = Vec::new();
+            run.progress.ended(&deployed.graph, stage, &mut next);
+            self.proceed(request, &next, touched, actions);
+            self.finish(request, now, actions);
+        }
+    }
+
+    fn decided(
+        &mut self,
+        request: RequestId,
+        stage: usize,
+        runs: bool,
+        now: u64,
+        touched: &mut Vec<NodeId>,
+        actions: &mut Vec<Action>,
+    ) {
+        // It may have been cancelled in the meantime.
+        let Some(run) = self.runs.get_mut(&request) else { return };
+        let mut next = Vec::new();
+        run.progress.decided(&self.graphs[run.graph.0 as usize].graph, stage, runs, &mut next);
+        if !runs {
+            let id = run.nodes[stage];
+            let node = &mut self.nodes[usize::from(id.0)];
+            if let Some(function) = node.timeline.withdraw(request, stage) {
+                node.unpin(function, now);
+            }
+            touched.push(id);
+        }
+        self.proceed(request, &next, touched, actions);
+        self.finish(request, now, actions);
+    }
+
+    fn finish(&mut self, request: RequestId, now: u64, actions: &mut Vec<Action>) {
+        if !self.runs[&request].progress.is_done() {
+            return;
+        }
+        if let Some(run) = self.runs.remove(&request) {
+            actions.push(Action::Finished { request, bill: Cost(run.bill), is_late: now > run.deadline });
+        }
+    }
+
+    /// Ends a request: withdraws its reservations. Runs in progress go on for the others in them.
+    fn withdraw_all(&mut self, request: RequestId, now: u64, touched: &mut Vec<NodeId>) {
+        let Some(run) = self.runs.remove(&request) else { return };
+        for (stage, &id) in run.nodes.iter().enumerate() {
+            if matches!(run.progress.state(stage), StageState::Ended | StageState::Skipped) {
+                continue;
+            }
+            let node = self.node(id);
+            if let Some(function) = node.timeline.withdraw(request, stage) {
+                node.unpin(function, now);
+            }
+            touched.push(id);
+        }
+    }
+
+    fn lose(&mut self, id: NodeId, now: u64, touched: &mut Vec<NodeId>, actions: &mut Vec<Action>) {
+        self.node(id).lose();
+        let needs = |run: &Run| {
+            let is_open = |stage| !matches!(run.progress.state(stage), StageState::Ended | StageState::Skipped);
+            run.nodes.iter().enumerate().any(|(stage, node)| *node == id && is_open(stage))
+        };
+        let mut failed: Vec<RequestId> =
+            self.runs.iter().filter(|(_, run)| needs(run)).map(|(request, _)| *request).collect();
+        failed.sort_unstable();
+        for request in failed {
+            self.withdraw_all(request, now, touched);
+            actions.push(Action::Failed { request, node: id });
+        }
+        for index in 0..self.graphs.len() {
+            let deployed = &self.graphs[index];
+            // With fewer choices a graph does not become too complex; if it did, the old plans
+            // would do where nodes are left.
+            let plans = self.plans_for(&deployed.graph, &deployed.costs);
+            let deployed = &mut self.graphs[index];
+            deployed.placements.retain(|placement| !placement.contains(&id));
+            deployed.plans = plans.unwrap_or_else(|_| deployed.plans.clone());
+        }
+    }
+
+    fn start_next(&mut self, id: NodeId, now: u64, actions: &mut Vec<Action>) {
+        let node = &mut self.nodes[usize::from(id.0)];
+        let runs = &self.runs;
+        let resident = &node.resident;
+        let is_ready = |reservation: &Reservation| {
+            let is_loaded = resident.get(&reservation.function).is_some_and(|resident| resident.is_loaded);
+            let stage_ready = |(request, stage): &(RequestId, usize)| {
+                runs.get(request).is_some_and(|run| run.progress.state(*stage) == StageState::Ready)
+            };
+            is_loaded && reservation.members.iter().all(stage_ready)
+        };
+        match node.timeline.next(now, START_SCAN_MAX, is_ready) {
+            Ok(index) => {
+                let batch = node.timeline.start(index, now).members.clone();
+                (node.started, node.wake) = (now, u64::MAX);
+                actions.push(Action::Start { node: id, batch });
+            }
+            Err(wake) => node.wake = wake,
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Why a request was placed as it was, or rejected.
+
+use super::costs::KindId;
+use super::event::{GraphId, NodeId, RequestId};
+use super::spec::Cost;
+use crate::ids::Nanos;
+use std::fmt;
+
+/// A decision about a request, with its grounds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Explanation {
+    /// The request.
+    pub request: RequestId,
+    /// Its graph.
+    pub graph: GraphId,
+    /// The time of the decision.
+    pub at: Nanos,
+    /// The deadline that was kept to.
+    pub deadline: Option<Nanos>,
+    /// The price limit that was kept to.
+    pub price_max: Option<Cost>,
+    /// Number of all assignments of stages to kinds of devices.
+    pub assignments: u64,
+    /// How many of them are optimal in latency and cost.
+    pub optimal: usize,
+    /// How many of these qualify under deadline and price limit. Not counted (0) if an existing
+    /// placement served the request.
+    pub qualifying: usize,
+    /// The placements that were tried, in order.
+    pub tried: Vec<Tried>,
+    /// The decision.
+    pub verdict: Verdict,
+}
+
+/// A placement that was tried.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tried {
+    /// Whether it is a placement of earlier requests with all constants on their devices.
+    pub is_reused: bool,
+    /// The kind of device of each stage.
+    pub kinds: Box<[KindId]>,
+    /// The node of each stage; empty if there was no room.
+    pub nodes: Box<[NodeId]>,
+    /// The time of its end and its price, or what is against it.
+    pub outcome: Result<(Nanos, Cost), Obstacle>,
+}
+
+/// What is against a placement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// No node of the kind has memory for the stage's constants.
+    NoMemory {
+        /// Index of the stage.
+        stage: usize,
+    },
+    /// The stage would end after the deadline.
+    Late {
+        /// Index of the stage.
+        stage: usize,
+        /// When it would end at the earliest.
+        end: Nanos,
+    },
+    /// The price is above the limit.
+    Dear(Cost),
+    /// The node has as many reservations as it may have.
+    Full(NodeId),
+}
+
+/// The decision about a request.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    /// It runs.
+    Admitted {
+        /// Whether it runs on a placement of earlier requests.
+        is_reused: bool,
+        /// When it ends at the latest, if runs take no longer than measured.
+        end: Nanos,
+        /// Its price if all stages run alone.
+        cost: Cost,
+        /// Where and when its stages run.
+        stages: Vec<PlannedStage>,
+    },
+    /// It does not.
+    Rejected(Reason),
+}
+
+/// A reserved run of a stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlannedStage {
+    /// The node.
+    pub node: NodeId,
+    /// The start.
+    pub start: Nanos,
+    /// The end.
+    pub end: Nanos,
+    /// Number of requests in the run, this one included.
+    pub batch: u32,
+    /// Whether constants are loaded for it.
+    pub is_cold: bool,
+}
+
+/// Why a request was rejected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// There is no such graph.
+    UnknownGraph,
+    /// A request with this number is running.
+    Duplicate,
+    /// The deadline is not after the arrival.
+    DeadlinePast,
+    /// All nodes that a stage could run on are lost, or there are none.
+    NoDevices {
+        /// Index of the stage.
+        stage: usize,
+    },
+    /// The constants of a stage are larger than the memory of every node that could run it.
+    TooLarge {
+        /// Index of the stage.
+        stage: usize,
+        /// Their size.
+        bytes: u64,
+    },
+    /// Even an idle cluster would be too slow.
+    TooSlow {
+        /// Latency of the fastest assignment.
+        fastest: Nanos,
+    },
+    /// Even the cheapest assignment costs too much.
+    TooDear {
+        /// Its cost.
+        cheapest: Cost,
+    },
+    /// No assignment is both fast and cheap enough.
+    NoneIsBoth {
+        /// Latency of the fastest one within the price limit.
+        latency: Nanos,
+    },
+    /// Running and reserved requests leave too little memory.
+    NoMemory,
+    /// Running and reserved requests leave too little time.
+    Busy {
+        /// The earliest end of a stage that would be too late.
+        end: Nanos,
+    },
+    /// A node has as many reservations as it may have.
+    Full(NodeId),
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = |time: Nanos| time.0 as f64 / 1e6;
+        match self {
+            Reason::UnknownGraph => write!(f, "there is no such graph"),
+            Reason::Duplicate => write!(f, "a request with this number is running"),
+            Reason::DeadlinePast => write!(f, "the deadline has passed; state a later one"),
+            Reason::NoDevices { stage } => write!(f, "no device is left that can run stage {stage}"),
+            Reason::TooLarge { stage, bytes } => {
+                write!(f, "the constants of stage {stage} have {bytes} bytes, more than every device that can run it")
+            }
+            Reason::TooSlow { fastest } => write!(
+                f,
+                "the graph takes {:.3} ms where it is fastest and nothing else runs; state a later deadline",
+                ms(*fastest)
+            ),
+            Reason::TooDear { cheapest } => write!(
+                f,
+                "the graph costs {:.9} units where it is cheapest; state a higher price limit",
+                cheapest.units()
+            ),
+            Reason::NoneIsBoth { latency } => write!(
+                f,
+                "within the price limit the graph takes {:.3} ms; state a later deadline or a higher price limit",
+                ms(*latency)
+            ),
+            Reason::NoMemory => write!(f, "other requests need the memory of the devices; try again later"),
+            Reason::Busy { end } => write!(
+                f,
+                "the devices are busy: a stage would end at {:.3} ms on the devices' clock, after the deadline; try \
+                 again later, or state a later deadline",
+                ms(*end)
+            ),
+            Reason::Full(node) => write!(f, "too many requests wait for {node}; try again later"),
+        }
+    }
+}

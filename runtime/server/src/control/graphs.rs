@@ -1,0 +1,200 @@
+//! Graphs of functions: deploy, list, explain, delete, call.
+
+use super::Control;
+use super::invoke::Reader;
+use super::refusal::{OrRefuse, bad_request, panicked};
+use super::requests::{Answered, plain};
+use crate::graphs::{DeployedGraph, Graphs, StageWork, run_graph};
+use crate::identity::Principal;
+use crate::inference::blocking;
+use crate::model::Model;
+use atoll_control::{
+    Answer, Attachments, Form, GraphReport, GraphStage, Input, Invoked, Output, Refusal, RefusalKind, Timing, Value,
+};
+use atoll_core::Nanos;
+use atoll_core::graphs::{CostTable, Kind, Plans, StageCost};
+use atoll_engine::{Class, EngineStatistics, FunctionKey, InvocationRequest};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A call of a graph.
+pub(super) struct GraphCall {
+    pub(super) graph: String,
+    pub(super) inputs: BTreeMap<String, Input>,
+    pub(super) class: Option<Class>,
+    pub(super) deadline_us: Option<u64>,
+}
+
+impl Control {
+    fn all_graphs(&self) -> Result<&Graphs, Refusal> {
+        self.app.graphs.as_ref().ok_or_else(|| bad_request("this daemon keeps no graphs"))
+    }
+
+    fn graph(&self, principal: &Principal, name: &str) -> Result<Arc<DeployedGraph>, Refusal> {
+        let key = FunctionKey { tenant: principal.tenant.clone(), name: name.into() };
+        self.all_graphs()?.find(&key).ok_or_else(|| no_graph(name))
+    }
+
+    pub(super) async fn deploy_graph(&self, principal: &Principal, name: Option<String>, manifest: String) -> Answered {
+        self.all_graphs()?;
+        let _turn = self.deployed.turn(&principal.tenant).await;
+        let (app, tenant) = (self.app.clone(), principal.tenant.clone());
+        let deploy = move || app.graphs.as_ref().map(|graphs| graphs.deploy(&app, &tenant, name, manifest).or_refuse());
+        let graph = blocking(deploy).await.flatten().ok_or_else(panicked)??;
+        plain(Answer::Graph(self.report(&graph).await?))
+    }
+
+    pub(super) async fn graphs(&self, principal: &Principal) -> Answered {
+        let mut graphs = Vec::new();
+        for graph in self.all_graphs()?.of(&principal.tenant) {
+            graphs.push(self.report(&graph).await?);
+        }
+        plain(Answer::Graphs { graphs })
+    }
+
+    pub(super) async fn explain_graph(&self, principal: &Principal, name: &str) -> Answered {
+        let graph = self.graph(principal, name)?;
+        plain(Answer::Graph(self.report(&graph).await?))
+    }
+
+    pub(super) async fn remove_graph(&self, principal: &Principal, name: String) -> Answered {
+        self.graph(principal, &name)?;
+        let _turn = self.deployed.turn(&principal.tenant).await;
+        let (app, key) = (self.app.clone(), FunctionKey { tenant: principal.tenant.clone(), name: name.clone() });
+        let remove = move || app.graphs.as_ref().map(|graphs| graphs.remove(&key).or_refuse());
+        match blocking(remove).await.flatten().ok_or_else(panicked)?? {
+            true => plain(Answer::Done),
+            false => Err(no_graph(&name)),
+        }
+    }
+
+    pub(super) async fn invoke_graph(
+        &self,
+        principal: &Principal,
+        call: GraphCall,
+        attachments: Attachments,
+    ) -> Answered {
+        let not_ready = |reason: String| Refusal {
+            kind: RefusalKind::Busy,
+            message: format!("graph `{}` cannot be called: {reason}", call.graph),
+        };
+        let model = self.graph(principal, &call.graph)?.callable(&self.app).map_err(not_ready)?;
+        let class = call.class.unwrap_or(model.class());
+        self.check_class(principal, class)?;
+        if let Some(unknown) = call.inputs.keys().find(|name| !model.inputs.iter().any(|input| input.name == **name)) {
+            let known: Vec<&str> = model.inputs.iter().map(|input| input.name.as_str()).collect();
+            let message = format!("graph `{}` has no input `{unknown}`; it has {}", call.graph, known.join(", "));
+            return Err(bad_request(message));
+        }
+        let (store, tenant, app) = (self.store.clone(), principal.tenant.clone(), self.app.clone());
+        let (inputs, name, metadata) = (call.inputs, call.graph.clone(), model.clone());
+        let read = move || {
+            let mut reader = Reader { store: &store, tenant: &tenant, attachments, app: &app, rooms: Vec::new() };
+            let input = |metadata: &atoll_protocol::TensorMetadata| {
+                let missing = || bad_request(format!("graph `{name}` needs input `{}`", metadata.name));
+                reader.content(metadata, inputs.get(&metadata.name).ok_or_else(missing)?)
+            };
+            let tensors = metadata.inputs.iter().map(input).collect::<Result<Vec<_>, Refusal>>()?;
+            Ok::<_, Refusal>((tensors, reader.rooms))
+        };
+        let (inputs, _rooms) = blocking(read).await.ok_or_else(panicked)??;
+        let deadline = call.deadline_us.map(Duration::from_micros);
+        let request =
+            InvocationRequest { function: model.key.clone(), inputs, class: Some(class), priority: 0, deadline };
+        let result = run_graph(&self.app.engine, &model, request, class).await.or_refuse()?;
+        let mut attachments = Attachments::default();
+        let last = model.graph.as_ref().map_or(0, |graph| graph.works.len().saturating_sub(1));
+        let mut outputs = Vec::with_capacity(result.outputs.len());
+        for (metadata, tensor) in model.outputs.iter().zip(result.outputs) {
+            let form = Form { datatype: metadata.datatype, shape: tensor.shape };
+            let value = Value::Blob(attachments.add(&tensor.bytes).or_refuse()?);
+            outputs.push(Output { stage: last, name: metadata.name.clone(), form, value });
+        }
+        let timing = Timing {
+            queue_ns: result.timing.queue_ns,
+            input_ns: result.timing.input_ns,
+            compute_ns: result.timing.compute_ns,
+            output_ns: result.timing.output_ns,
+        };
+        Ok((Answer::Invoked(Invoked { outputs, timing, preemptions: result.preemptions, plan: None }), attachments))
+    }
+
+    async fn report(&self, graph: &DeployedGraph) -> Result<GraphReport, Refusal> {
+        let key = graph.key();
+        let empty = GraphReport {
+            name: key.name.clone(),
+            model: key.to_string(),
+            failure: None,
+            deadline_us: None,
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            stages: Vec::new(),
+            latency_ns: None,
+        };
+        let model = match graph.callable(&self.app) {
+            Ok(model) => model,
+            Err(reason) => return Ok(GraphReport { failure: Some(reason), ..empty }),
+        };
+        let engine = self.app.engine.clone();
+        let statistics = blocking(move || engine.statistics()).await.ok_or_else(panicked)?;
+        let Some(work) = &model.graph else { return Ok(empty) };
+        let stages = work.graph.stages();
+        let describe = |(index, works): (usize, &StageWork)| {
+            let (function, builtin) = match works {
+                StageWork::Function(model) => (Some(model), None),
+                StageWork::Builtin(builtin) => (None, Some(builtin.name().to_owned())),
+            };
+            let names = |model: &Arc<Model>| {
+                let names: Vec<&str> = model.on_its_devices(self.app.engine.devices()).map(String::as_str).collect();
+                names.join(", ")
+            };
+            GraphStage {
+                name: stages[index].name.clone(),
+                function: function.map(|model| model.key.name.clone()),
+                builtin,
+                device: function.map(names),
+                after: stages[index].needs.iter().map(|&needed| stages[needed].name.clone()).collect(),
+                when: graph.manifest.stages[index].when.clone(),
+                mean_ns: function.and_then(|model| mean_ns(&statistics, model)),
+            }
+        };
+        let stages: Vec<GraphStage> = work.works.iter().enumerate().map(describe).collect();
+        Ok(GraphReport {
+            deadline_us: work.graph.deadline().map(|after| after.0 / 1_000),
+            inputs: model.inputs.clone(),
+            outputs: model.outputs.clone(),
+            latency_ns: latency_ns(&work.graph, &stages),
+            stages,
+            ..empty
+        })
+    }
+}
+
+/// The mean time of a function from submission to reply.
+fn mean_ns(statistics: &[EngineStatistics], model: &Model) -> Option<u64> {
+    let functions = model.on_its_devices(statistics).flat_map(|engine| &engine.functions);
+    let counts = functions.filter(|function| function.key == model.key);
+    let (ns, count) = counts.fold((0, 0), |(ns, count), function| {
+        (ns + function.input_ns + function.compute_ns + function.output_ns, count + function.success)
+    });
+    ns.checked_div(count)
+}
+
+/// The latency of a graph whose stages wait for nothing, by measured times. Each function is on one
+/// device, so there is one assignment.
+fn latency_ns(graph: &atoll_core::graphs::Graph, stages: &[GraphStage]) -> Option<u64> {
+    let row = |stage: &GraphStage| {
+        // Built-in stages take microseconds.
+        let exec = if stage.builtin.is_some() { 1 } else { stage.mean_ns?.max(1) };
+        Some(vec![Some(StageCost { exec: Nanos(exec), ..StageCost::default() })])
+    };
+    let rows = stages.iter().map(row).collect::<Option<Vec<_>>>()?;
+    let kinds = vec![Kind { name: "measured".into(), is_cpu: true, price_per_s: 0 }];
+    let costs = CostTable::new(graph, kinds, rows).ok()?;
+    Plans::new(graph, &costs).ok()?.list().first().map(|plan| plan.latency.0)
+}
+
+fn no_graph(name: &str) -> Refusal {
+    Refusal { kind: RefusalKind::NotFound, message: format!("there is no graph `{name}`") }
+}

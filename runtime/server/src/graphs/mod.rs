@@ -1,0 +1,178 @@
+//! Graphs of functions: their manifests, and their runs.
+//!
+//! A graph names functions of its tenant. It is checked against their tensors when it is deployed,
+//! and again when one of them was replaced. Over HTTP and the control socket it is called like a
+//! model. What a graph may be, and what is next in a run, is decided by [`atoll_core::graphs`].
+//!
+//! Start reading in `run.rs`.
+
+mod builtin;
+mod manifest;
+mod run;
+
+pub(crate) use manifest::ManifestError;
+pub(crate) use run::{GraphWork, StageWork, run_graph};
+
+use crate::app::App;
+use crate::deployed::check_name;
+use crate::limits::GRAPHS_PER_TENANT_MAX;
+use crate::model::Model;
+use atoll_engine::{FunctionKey, Tenant};
+use atoll_store::{DeploymentKey, Store, StoreError};
+use manifest::{Manifest, Signature, Work};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+/// Why a graph was not deployed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum GraphDeployError {
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    #[error(transparent)]
+    Name(#[from] crate::deployed::DeployError),
+    #[error("a function or model already has the name `{0}`; choose another name")]
+    Taken(String),
+    #[error("tenant `{tenant}` has reached the limit of {GRAPHS_PER_TENANT_MAX} graphs; remove one first")]
+    TooMany { tenant: Tenant },
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// The graph as a model, or why it cannot be called.
+type Callable = Result<Arc<Model>, String>;
+
+/// A deployed graph.
+pub(crate) struct DeployedGraph {
+    key: FunctionKey,
+    pub(crate) manifest: Manifest,
+    callable: Mutex<Callable>,
+}
+
+impl DeployedGraph {
+    pub(crate) fn key(&self) -> &FunctionKey {
+        &self.key
+    }
+
+    /// The graph as a model. Checked again if a function was replaced or removed.
+    pub(crate) fn callable(&self, app: &App) -> Callable {
+        let mut callable = self.callable.lock().unwrap_or_else(PoisonError::into_inner);
+        let graph = callable.as_ref().ok().and_then(|model| model.graph.as_ref());
+        let is_current = graph.is_some_and(|graph| {
+            graph.models().all(|model| {
+                app.stage_model(&self.key.tenant, &model.key.name).is_ok_and(|now| Arc::ptr_eq(&now, model))
+            })
+        });
+        if !is_current {
+            *callable = resolve(app, &self.key, &self.manifest).map_err(|error| error.to_string());
+        }
+        callable.clone()
+    }
+}
+
+/// All deployed graphs.
+pub(crate) struct Graphs {
+    store: Arc<Store>,
+    graphs: RwLock<BTreeMap<FunctionKey, Arc<DeployedGraph>>>,
+}
+
+impl Graphs {
+    /// The graphs of a store. They are checked when they are first used, since their functions are
+    /// being loaded.
+    pub(crate) fn new(store: Arc<Store>) -> Graphs {
+        let graph = |(DeploymentKey { tenant, name }, text): (DeploymentKey, String)| {
+            let key = FunctionKey { tenant, name };
+            match manifest::parse(&text) {
+                Ok(manifest) => {
+                    let callable = Mutex::new(Err("it has not been checked yet".into()));
+                    Some((key.clone(), Arc::new(DeployedGraph { key, manifest, callable })))
+                }
+                Err(error) => {
+                    tracing::error!(graph = %key, %error, "the manifest of a graph cannot be read");
+                    None
+                }
+            }
+        };
+        let graphs = RwLock::new(store.graphs().into_iter().filter_map(graph).collect());
+        Graphs { store, graphs }
+    }
+
+    /// Checks and records a graph, replacing the tenant's graph of this name. The caller has the
+    /// tenant's turn. Blocks.
+    pub(crate) fn deploy(
+        &self,
+        app: &App,
+        tenant: &Tenant,
+        name: Option<String>,
+        text: String,
+    ) -> Result<Arc<DeployedGraph>, GraphDeployError> {
+        let manifest = manifest::parse(&text)?;
+        let name = name.unwrap_or_else(|| manifest.name.clone());
+        check_name(&name)?;
+        if app.stage_model(tenant, &name).is_ok() {
+            return Err(GraphDeployError::Taken(name));
+        }
+        let key = FunctionKey { tenant: tenant.clone(), name };
+        let others = self.of(tenant).into_iter().filter(|graph| graph.key != key).count();
+        if others >= GRAPHS_PER_TENANT_MAX {
+            return Err(GraphDeployError::TooMany { tenant: tenant.clone() });
+        }
+        let callable = Mutex::new(Ok(resolve(app, &key, &manifest)?));
+        self.store.put_graph(DeploymentKey { tenant: key.tenant.clone(), name: key.name.clone() }, text)?;
+        let graph = Arc::new(DeployedGraph { key: key.clone(), manifest, callable });
+        self.graphs.write().unwrap_or_else(PoisonError::into_inner).insert(key, graph.clone());
+        Ok(graph)
+    }
+
+    /// Deletes a graph. Returns whether it existed. Blocks.
+    pub(crate) fn remove(&self, key: &FunctionKey) -> Result<bool, StoreError> {
+        self.graphs.write().unwrap_or_else(PoisonError::into_inner).remove(key);
+        self.store.remove_graph(&DeploymentKey { tenant: key.tenant.clone(), name: key.name.clone() })
+    }
+
+    pub(crate) fn find(&self, key: &FunctionKey) -> Option<Arc<DeployedGraph>> {
+        self.graphs.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+    }
+
+    /// All graphs of a tenant, by name.
+    pub(crate) fn of(&self, tenant: &Tenant) -> Vec<Arc<DeployedGraph>> {
+        let graphs = self.graphs.read().unwrap_or_else(PoisonError::into_inner);
+        graphs.values().filter(|graph| graph.key.tenant == *tenant).cloned().collect()
+    }
+
+    /// The graph of this model name: `NAME`, or `TENANT:NAME`.
+    pub(crate) fn public(&self, app: &App, name: &str) -> Option<Callable> {
+        let key = match name.split_once(':') {
+            None => FunctionKey::local(name),
+            Some((tenant, name)) => FunctionKey { tenant: tenant.parse().ok()?, name: name.into() },
+        };
+        let graph = self.find(&key).filter(|graph| graph.key.to_string() == name)?;
+        Some(graph.callable(app))
+    }
+
+    /// All graphs as models.
+    pub(crate) fn all(&self, app: &App) -> Vec<(FunctionKey, Callable)> {
+        let graphs: Vec<Arc<DeployedGraph>> =
+            self.graphs.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
+        graphs.iter().map(|graph| (graph.key.clone(), graph.callable(app))).collect()
+    }
+}
+
+/// Checks a graph against its functions as they are now.
+fn resolve(app: &App, key: &FunctionKey, manifest: &Manifest) -> Result<Arc<Model>, ManifestError> {
+    let mut models: BTreeMap<String, Arc<Model>> = BTreeMap::new();
+    let signature = |function: &str| -> Result<Signature, String> {
+        let model = app.stage_model(&key.tenant, function)?;
+        if model.keeps_state() {
+            return Err("keeps state between calls, which stages of graphs do not".into());
+        }
+        models.insert(function.into(), model.clone());
+        Ok((model.inputs.clone(), model.outputs.clone()))
+    };
+    let (graph, works) = manifest.check(signature)?;
+    let work = |work: Work| match work {
+        Work::Function(function) => StageWork::Function(models[&function].clone()),
+        Work::Builtin(builtin) => StageWork::Builtin(builtin),
+    };
+    let works = works.into_iter().map(work).collect();
+    Ok(Arc::new(Model::of_graph(key.clone(), GraphWork::new(graph, works))))
+}

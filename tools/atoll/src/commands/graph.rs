@@ -1,0 +1,287 @@
+//! `atoll graph`: graphs of functions in a daemon.
+
+use super::functions::invoke::print_answer;
+use crate::control::{ClassName, Classify, ControlArgs};
+use crate::failure::{OrUserError, user_error};
+use crate::output::{Align, Table, print, print_json};
+use crate::random::Random;
+use crate::tensors::InputSpecs;
+use anyhow::{Context, Result};
+use atoll_client::{Class, Content, Digest, GraphReport, Tensor};
+use clap::Subcommand;
+use serde_json::{Value, json};
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+const EXAMPLES: &str = "\
+Examples:
+  atoll graph deploy vision.toml
+  atoll graph explain vision
+  atoll graph invoke vision x=image.npy --save out/
+  atoll infer --url http://127.0.0.1:8000 --model vision --input x=image.npy
+  atoll graph ls --json
+  atoll graph rm vision";
+
+/// Deploy graphs of functions to a running daemon, and call them
+#[derive(Debug, clap::Args)]
+#[command(about, after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Deploy(DeployArgs),
+    Ls(LsArgs),
+    Rm(RmArgs),
+    Invoke(InvokeArgs),
+    Explain(ExplainArgs),
+}
+
+/// Deploy a graph, or replace the one of the same name
+#[derive(Debug, clap::Args)]
+struct DeployArgs {
+    /// Its manifest, in TOML or JSON
+    manifest: PathBuf,
+
+    /// Name of the graph [default: the name in the manifest]
+    #[arg(long)]
+    name: Option<String>,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    control: ControlArgs,
+}
+
+/// List deployed graphs
+#[derive(Debug, clap::Args)]
+struct LsArgs {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    control: ControlArgs,
+}
+
+/// Delete graphs. Their functions stay
+#[derive(Debug, clap::Args)]
+struct RmArgs {
+    /// Names of the graphs
+    #[arg(required = true, value_name = "GRAPH")]
+    graphs: Vec<String>,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    control: ControlArgs,
+}
+
+/// Call a graph
+#[derive(Debug, clap::Args)]
+struct InvokeArgs {
+    /// Name of the graph
+    graph: String,
+
+    /// Input contents: a .npy file, an object, a number for every element, or random (the default
+    /// for inputs that are not given)
+    #[arg(value_name = "NAME=FILE|@DIGEST|NUMBER|random")]
+    inputs: Vec<String>,
+
+    /// Shape of an input that does not come from a file
+    #[arg(long, value_name = "NAME=SIZES")]
+    shape: Vec<String>,
+
+    /// Seed of random inputs
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+
+    /// Class of the call
+    #[arg(long, value_enum)]
+    class: Option<ClassName>,
+
+    /// Cancel the call after this time
+    #[arg(long, value_name = "MICROSECONDS")]
+    deadline_us: Option<u64>,
+
+    /// Folder to write the outputs to, as NAME.npy
+    #[arg(long, value_name = "DIR")]
+    save: Option<PathBuf>,
+
+    /// Number of highest elements to show per row
+    #[arg(long, value_name = "COUNT", default_value_t = 5)]
+    top: usize,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    control: ControlArgs,
+}
+
+/// Show the stages of a graph, their devices and measured times, and whether it keeps its deadline
+#[derive(Debug, clap::Args)]
+struct ExplainArgs {
+    /// Name of the graph
+    graph: String,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    control: ControlArgs,
+}
+
+pub(crate) fn run(args: Args) -> Result<()> {
+    match args.command {
+        Command::Deploy(args) => deploy(&args),
+        Command::Ls(args) => ls(&args),
+        Command::Rm(args) => rm(&args),
+        Command::Invoke(args) => invoke(&args),
+        Command::Explain(args) => explain(&args),
+    }
+}
+
+fn deploy(args: &DeployArgs) -> Result<()> {
+    let about = || format!("cannot read {}", args.manifest.display());
+    let manifest = std::fs::read_to_string(&args.manifest).with_context(about).or_user_error()?;
+    let graph = args.control.connect()?.deploy_graph(&manifest, args.name.as_deref()).classify()?;
+    if args.json {
+        return print_json(&as_json(&graph));
+    }
+    Ok(print(&format!("deployed graph `{}` of {} stages\n", graph.name, graph.stages.len()))?)
+}
+
+fn ls(args: &LsArgs) -> Result<()> {
+    let graphs = args.control.connect()?.graphs().classify()?;
+    if args.json {
+        return print_json(&graphs.iter().map(as_json).collect::<Vec<_>>());
+    }
+    let mut table = Table::new([
+        ("graph", Align::Left),
+        ("stages", Align::Right),
+        ("deadline", Align::Right),
+        ("HTTP", Align::Left),
+        ("state", Align::Left),
+    ]);
+    for graph in graphs {
+        table.row([
+            graph.name,
+            graph.stages.len().to_string(),
+            graph.deadline_us.map_or("-".into(), |us| format!("{:.3} ms", us as f64 / 1e3)),
+            graph.model,
+            graph.failure.unwrap_or_else(|| "ready".into()),
+        ]);
+    }
+    Ok(print(&table.to_string())?)
+}
+
+fn rm(args: &RmArgs) -> Result<()> {
+    let mut client = args.control.connect()?;
+    for graph in &args.graphs {
+        client.remove_graph(graph).classify()?;
+        if !args.json {
+            print(&format!("removed graph `{graph}`\n"))?;
+        }
+    }
+    if args.json { print_json(&json!({ "removed": args.graphs })) } else { Ok(()) }
+}
+
+fn invoke(args: &InvokeArgs) -> Result<()> {
+    let mut client = args.control.connect()?;
+    let graph = client.graph(&args.graph).classify()?;
+    if let Some(reason) = &graph.failure {
+        return Err(user_error(format!("graph `{}` cannot be called: {reason}", args.graph)));
+    }
+    let (objects, given): (Vec<String>, Vec<String>) =
+        args.inputs.iter().cloned().partition(|input| input.split_once("=@").is_some());
+    let specs = InputSpecs::parse(&given, &args.shape, &graph.inputs)?;
+    let mut random = Random::new(args.seed);
+    let mut inputs: Vec<(&str, Content)> = Vec::new();
+    for input in &graph.inputs {
+        let object = objects.iter().find_map(|text| text.split_once("=@").filter(|(name, _)| *name == input.name));
+        let content = match object {
+            Some((_, digest)) => {
+                let digest: Digest =
+                    digest.parse().map_err(|error| user_error(format!("{}=@{digest}: {error}", input.name)))?;
+                digest.into()
+            }
+            None => {
+                let tensor = specs.tensor(input, &mut random)?;
+                Tensor { datatype: tensor.datatype, shape: tensor.shape, bytes: tensor.bytes }.into()
+            }
+        };
+        inputs.push((&input.name, content));
+    }
+    let deadline = args.deadline_us.map(Duration::from_micros);
+    let answer = client.invoke_graph(&args.graph, &inputs, args.class.map(Class::from), deadline).classify()?;
+    print_answer(args.save.as_deref(), args.top, args.json, &answer)
+}
+
+fn explain(args: &ExplainArgs) -> Result<()> {
+    let graph = args.control.connect()?.graph(&args.graph).classify()?;
+    if args.json {
+        return print_json(&as_json(&graph));
+    }
+    if let Some(reason) = &graph.failure {
+        return Ok(print(&format!("graph `{}` cannot be called: {reason}\n", graph.name))?);
+    }
+    let mut table = Table::new([
+        ("stage", Align::Left),
+        ("runs", Align::Left),
+        ("device", Align::Left),
+        ("after", Align::Left),
+        ("when", Align::Left),
+        ("mean", Align::Right),
+    ]);
+    for stage in &graph.stages {
+        let builtin = stage.builtin.as_ref().map(|builtin| format!("{builtin} (built-in)"));
+        table.row([
+            stage.name.clone(),
+            stage.function.clone().or(builtin).unwrap_or_default(),
+            stage.device.clone().unwrap_or_else(|| "-".into()),
+            if stage.after.is_empty() { "-".into() } else { stage.after.join(", ") },
+            stage.when.clone().unwrap_or_else(|| "always".into()),
+            stage.mean_ns.map_or("-".into(), |ns| format!("{:.3} ms", ns as f64 / 1e6)),
+        ]);
+    }
+    let mut text = table.to_string();
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "{}", verdict(&graph));
+    Ok(print(&text)?)
+}
+
+fn verdict(graph: &GraphReport) -> String {
+    let Some(latency) = graph.latency_ns.map(|ns| ns as f64 / 1e6) else {
+        return "its latency is unknown until all its functions have been called".into();
+    };
+    let whole = format!("{latency:.3} ms if nothing waits and no stage is skipped");
+    match graph.deadline_us.map(|us| us as f64 / 1e3) {
+        None => format!("{whole}; no deadline"),
+        Some(deadline) if latency <= deadline => format!("{whole}, within the deadline of {deadline:.3} ms"),
+        Some(deadline) => format!("{whole}, which misses the deadline of {deadline:.3} ms"),
+    }
+}
+
+/// The JSON form of a graph.
+fn as_json(graph: &GraphReport) -> Value {
+    json!({
+        "name": graph.name,
+        "model": graph.model,
+        "failure": graph.failure,
+        "deadline_us": graph.deadline_us,
+        "latency_ns": graph.latency_ns,
+        "inputs": graph.inputs,
+        "outputs": graph.outputs,
+        "stages": graph.stages,
+    })
+}

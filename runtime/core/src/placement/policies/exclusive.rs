@@ -106,7 +106,12 @@ impl Exclusive {
         let devices: Vec<DeviceId> = devices.collect();
         for (index, &device) in devices.iter().enumerate() {
             if !self.started {
-                self.give(now, state, device, groups[index * groups.len() / devices.len()], actions);
+                let group = groups[index * groups.len() / devices.len()];
+                if self.owners.get(&device).is_some_and(|owned| owned.group != group) {
+                    // A division before the first dispatch is no move.
+                    self.release(device);
+                }
+                self.give(now, state, device, group, actions);
             } else if !self.owners.contains_key(&device) {
                 let fewest = groups.iter().copied().min_by_key(|group| self.groups[group].devices.len());
                 self.give(now, state, device, fewest.expect("there are groups"), actions);

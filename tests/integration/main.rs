@@ -9,6 +9,7 @@ mod branches;
 mod cancel;
 mod chaos;
 mod circles;
+mod cluster;
 mod compare;
 mod console;
 mod control;

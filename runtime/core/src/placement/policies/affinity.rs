@@ -82,6 +82,8 @@ impl Policy for Affinity {
         self.base = self.base.max(clock.virtual_time);
         clock.virtual_time = clock.virtual_time.saturating_add(added);
         clock.last_run = self.dispatches;
-        self.clocks.retain(|group, _| state.groups.contains_key(group));
+        if self.clocks.len() > 2 * state.groups.len() {
+            self.clocks.retain(|group, _| state.groups.contains_key(group));
+        }
     }
 }

@@ -22,6 +22,8 @@ use crate::placement::{FunctionId, PoolAction, RequestId};
 /// Devices or functions that one decision looks at. Beyond it, the best of the first ones is taken,
 /// so that a decision takes bounded time.
 const LOOKED_AT: usize = 64;
+/// Devices that are looked at for how soon a holder of a function is free, and for a replica.
+const HOLDERS: usize = 16;
 /// Functions that are unloaded for one that does not fit.
 const UNLOADS_MAX: usize = 4;
 
@@ -70,15 +72,11 @@ impl Cost {
     /// holds it.
     fn is_worth_loading(now: Nanos, state: &State, function: &Function, device: DeviceId) -> bool {
         let active = &state.classes.get(function.class).active;
-        let mut holders = 0;
-        let mut soonest = u64::MAX;
-        for holder in function.resident.both(active).take(LOOKED_AT) {
-            holders += 1;
-            soonest = soonest.min(state.member(holder).busy_until.0);
-        }
-        if holders == 0 {
+        let until = |holder| state.member(holder).busy_until.0;
+        let Some(soonest) = function.resident.both(active).take(HOLDERS).map(until).min() else {
             return true;
-        }
+        };
+        let holders = function.resident.len() as u64;
         let reload = state.reload(function, device);
         let waited = function.waiting.first_key_value().map_or(0, |((arrival, _), _)| now.0.saturating_sub(arrival.0));
         let backlog = function.waiting.len() as u64 * state.service(function, state.member(device)) / holders;
@@ -121,9 +119,7 @@ impl Cost {
         if let Some((_, device)) = warm {
             return Some(device);
         }
-        let from_cursor =
-            std::iter::successors(free.first_from(state.cursor), |device| free.first_from(u32::from(device.0) + 1));
-        let cold = from_cursor.take(LOOKED_AT.min(free.len())).map(|device| {
+        let cold = from_cursor(free, state).take(LOOKED_AT).map(|device| {
             let cost = finish(&device).saturating_add(Cost::load_share(state, function, device));
             (cost, state.member(device).resident_bytes, device)
         });
@@ -137,8 +133,8 @@ impl Cost {
     fn replicate(now: Nanos, state: &State, id: FunctionId) -> Option<PoolAction> {
         let function = state.functions.get(&id)?;
         let class = state.classes.get(function.class);
-        let holders = function.resident.both(&class.active).count() as u64;
-        if function.waiting.is_empty() || holders == 0 || holders == class.active.len() as u64 {
+        let holders = function.resident.len() as u64;
+        if function.waiting.is_empty() || holders == 0 || holders >= class.active.len() as u64 {
             return None;
         }
         let work = function.waiting.len() as u64 * shortest_service(state, id);
@@ -152,7 +148,7 @@ impl Cost {
             !function.resident.contains(*device)
                 && member.resident_bytes.saturating_add(function.constant_bytes) <= limit(member)
         };
-        let devices = class.active.iter().take(LOOKED_AT).filter(fits);
+        let devices = from_cursor(&class.active, state).take(HOLDERS).filter(fits);
         let device = devices.min_by_key(|device| (state.member(*device).busy_until.max(now), *device))?;
         Some(PoolAction::Load { function: id, device })
     }
@@ -175,6 +171,12 @@ impl Cost {
         }
         actions
     }
+}
+
+/// All devices of a set, from the one after the last dispatch on.
+fn from_cursor<'a>(set: &'a DeviceSet, state: &State) -> impl Iterator<Item = DeviceId> + 'a {
+    let first = set.first_from(state.cursor);
+    std::iter::successors(first, |device| set.first_from(u32::from(device.0) + 1)).take(set.len())
 }
 
 impl Policy for Cost {

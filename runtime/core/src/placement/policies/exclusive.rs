@@ -106,7 +106,12 @@ impl Exclusive {
         let devices: Vec<DeviceId> = devices.collect();
         for (index, &device) in devices.iter().enumerate() {
             if !self.started {
-                self.give(now, state, device, groups[index * groups.len() / devices.len()], actions);
+                let group = groups[index * groups.len() / devices.len()];
+                if self.owners.get(&device).is_some_and(|owned| owned.group != group) {
+                    // A division before the first dispatch is no move.
+                    self.release(device);
+                }
+                self.give(now, state, device, group, actions);
             } else if !self.owners.contains_key(&device) {
                 let fewest = groups.iter().copied().min_by_key(|group| self.groups[group].devices.len());
                 self.give(now, state, device, fewest.expect("there are groups"), actions);
@@ -129,17 +134,25 @@ impl Exclusive {
         state.groups.get(&group).map_or(0, |group| group.waiting)
     }
 
-    fn oldest(&self, group: GroupId) -> Option<Order> {
-        let firsts = self.heads.firsts().filter(|((owner, _), ..)| *owner == group);
-        firsts.map(|(_, order, _)| order).min()
+    /// The oldest waiting request of each group that has one.
+    fn oldest(&self) -> BTreeMap<GroupId, Order> {
+        let mut oldest = BTreeMap::new();
+        for ((group, _), order, _) in self.heads.firsts() {
+            let first = oldest.entry(group).or_insert(order);
+            *first = order.min(*first);
+        }
+        oldest
     }
 
     /// A group that waits and has no device takes one.
     fn rescue(&self, now: Nanos, state: &State) -> Option<(DeviceId, GroupId)> {
-        let poor = self.groups.iter().filter(|(group, own)| own.devices.is_empty() && Self::depth(state, **group) > 0);
-        let (order, taker) = poor.filter_map(|(group, _)| Some((self.oldest(*group)?, *group))).min()?;
+        let mut poor = self.groups.iter().filter(|(_, own)| own.devices.is_empty()).peekable();
+        // Usually there are enough devices.
+        poor.peek()?;
+        let oldest = self.oldest();
+        let (order, taker) = poor.filter_map(|(group, _)| Some((*oldest.get(group)?, *group))).min()?;
         let may_give = |group: &GroupId| {
-            self.groups[group].devices.len() > 1 || self.oldest(*group).is_none_or(|oldest| oldest > order)
+            self.groups[group].devices.len() > 1 || oldest.get(group).is_none_or(|oldest| *oldest > order)
         };
         let donors = self.groups.keys().copied().filter(may_give);
         let idle = donors.filter_map(|group| Some((group, self.idle(now, state, group)?)));

@@ -1,6 +1,6 @@
 //! Tests of the pool with all policies.
 
 mod policies;
-
+mod pool;
 mod random;
 mod world;

@@ -6,8 +6,8 @@ use crate::ids::{Class, DeviceId, Nanos};
 use crate::placement::*;
 use crate::rng::Rng;
 
-const SEEDS: u64 = 60;
-const EVENTS: usize = 1500;
+const SEEDS: u64 = 30;
+const EVENTS: usize = 1000;
 
 /// Policies that leave no device idle while a request that it suits is waiting.
 const WORK_CONSERVING: [&str; 4] = ["balance", "srtf", "mlfqs", "affinity"];

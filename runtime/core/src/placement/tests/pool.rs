@@ -1,0 +1,151 @@
+//! What the pool does whatever the policy.
+
+use super::world::World;
+use crate::ids::{Class, DeviceId, Nanos};
+use crate::placement::*;
+
+fn world(policy: &str, devices: u16) -> World {
+    let mut world = World::with_devices(policy, PoolOptions::default(), devices, 1000);
+    world.add_timed(1, 10, 5);
+    world
+}
+
+fn spec(world: &World, class: Class) -> RequestSpec {
+    RequestSpec { function: FunctionId(1), class, arrival: world.now, deadline: None, may_retry: true }
+}
+
+fn rejections(world: &World) -> Vec<(u64, RejectReason)> {
+    let rejection = |action: &PoolAction| match action {
+        PoolAction::Reject { request, reason } => Some((request.0, *reason)),
+        _ => None,
+    };
+    world.log.iter().filter_map(rejection).collect()
+}
+
+#[test]
+fn real_time_requests_go_at_once_to_where_they_finish_first() {
+    for entry in PLACEMENTS {
+        let mut world = world(entry.name, 2);
+        world.send(PoolEvent::Resident { device: DeviceId(1), function: FunctionId(1) });
+        (1..=4).for_each(|request| world.request(request, 1));
+        let taken = world.dispatches().len();
+        for request in 10..13 {
+            let spec = spec(&world, Class::RealTime);
+            world.arrive(request, spec);
+        }
+        let places: Vec<u16> = world.dispatches()[taken..].iter().map(|dispatch| dispatch.1).collect();
+        assert_eq!(places.len(), 3, "{}: no slot is needed", entry.name);
+        assert!(places.contains(&0) && places.contains(&1), "{}: {places:?}", entry.name);
+    }
+}
+
+#[test]
+fn the_requests_of_a_lost_device_come_first_again_in_order() {
+    for entry in PLACEMENTS.iter().filter(|entry| !["mlfqs", "static", "exclusive"].contains(&entry.name)) {
+        let mut world = world(entry.name, 1);
+        world.add_device(1, DeviceSpec { kind: DeviceKind(0), slots: 3, memory_bytes: 1000 });
+        world.send(PoolEvent::DeviceLost { device: DeviceId(0) });
+        world.devices.remove(&DeviceId(0));
+        (1..=2).for_each(|request| world.request(request, 1));
+        let once = RequestSpec { may_retry: false, ..spec(&world, Class::BestEffort) };
+        world.arrive(3, once);
+        (4..=6).for_each(|request| world.request(request, 1));
+        world.add_device(2, DeviceSpec { kind: DeviceKind(0), slots: 1, memory_bytes: 1000 });
+        let first: Vec<u64> = world.dispatches().iter().map(|dispatch| dispatch.0).collect();
+        assert_eq!(first, [1, 2, 3, 4], "{}", entry.name);
+        world.lose(1);
+        assert_eq!(rejections(&world), [(3, RejectReason::DeviceLost { device: DeviceId(1) })], "{}", entry.name);
+        for request in [4, 1, 2, 5] {
+            assert_eq!(world.dispatches().last().unwrap().0, request, "{}", entry.name);
+            world.done(request, 10);
+        }
+        // Its end may still come; it counts once.
+        let end = RequestEnd::Done { service: Nanos(1), loaded: None };
+        world.send(PoolEvent::Finished { request: RequestId(6), device: DeviceId(1), end });
+        world.done(6, 10);
+        assert_eq!(world.pool.waiting(), 0);
+    }
+}
+
+#[test]
+fn every_rejection_has_its_cause() {
+    let mut world = world("balance", 1);
+    let best_effort = spec(&world, Class::BestEffort);
+    world.arrive(1, RequestSpec { function: FunctionId(9), ..best_effort });
+    let large = FunctionSpec { constant_bytes: 2000, ..FunctionSpec::default() };
+    world.add_function(2, large);
+    world.arrive(2, RequestSpec { function: FunctionId(2), ..best_effort });
+    world.add_function(3, FunctionSpec { suits: Suits::Only(vec![DeviceId(7)]), ..FunctionSpec::default() });
+    world.arrive(3, RequestSpec { function: FunctionId(3), ..best_effort });
+    world.now = Nanos(10);
+    world.arrive(4, RequestSpec { deadline: Some(Nanos(10)), ..spec(&world, Class::BestEffort) });
+    world.request(5, 1);
+    world.arrive(6, RequestSpec { deadline: Some(Nanos(20)), ..spec(&world, Class::BestEffort) });
+    assert_eq!(world.pool.wakeup(), Some(Nanos(20)));
+    world.now = Nanos(20);
+    world.send(PoolEvent::Tick);
+    for _ in 0..3 {
+        world.finish(5, RequestEnd::Failed { retryable: true });
+    }
+    world.request(7, 1);
+    world.request(8, 1);
+    world.send(PoolEvent::FunctionRemoved { function: FunctionId(1) });
+    world.done(7, 10);
+    world.add_timed(4, 10, 5);
+    world.request(9, 4);
+    world.request(10, 4);
+    world.lose(0);
+    let expected = [
+        (1, RejectReason::UnknownFunction),
+        (2, RejectReason::TooLarge { constant_bytes: 2000, largest_bytes: 1000 }),
+        (3, RejectReason::NoDevice),
+        (4, RejectReason::DeadlinePassed),
+        (6, RejectReason::DeadlinePassed),
+        (5, RejectReason::TooManyAttempts { attempts: 3 }),
+        (8, RejectReason::FunctionRemoved),
+        (9, RejectReason::NoDevice),
+        (10, RejectReason::NoDevice),
+    ];
+    let mut found = rejections(&world);
+    found[7..].sort_by_key(|rejection| rejection.0);
+    assert_eq!(found, expected);
+    assert!(found.iter().all(|(_, reason)| !reason.to_string().is_empty()));
+}
+
+#[test]
+fn a_larger_device_takes_what_is_too_large_for_the_others() {
+    let mut world = world("cost", 2);
+    world.add_function(2, FunctionSpec { constant_bytes: 5000, ..FunctionSpec::default() });
+    world.add_device(5, DeviceSpec { kind: DeviceKind(1), slots: 1, memory_bytes: 5000 });
+    let spec = RequestSpec { function: FunctionId(2), ..spec(&world, Class::BestEffort) };
+    (1..=2).for_each(|request| world.arrive(request, spec));
+    assert_eq!(world.dispatches(), [(1, 5)]);
+    world.done(1, 10);
+    assert_eq!(world.dispatches(), [(1, 5), (2, 5)]);
+}
+
+#[test]
+fn a_full_queue_rejects() {
+    let policy = placement_by_name("balance").unwrap();
+    let mut pool = Pool::new(PoolConfig { waiting_max: 1, ..PoolConfig::new(policy) });
+    let mut actions = Vec::new();
+    let spec = DeviceSpec { kind: DeviceKind(0), slots: 1, memory_bytes: 10 };
+    pool.handle(Nanos(0), PoolEvent::DeviceAdded { device: DeviceId(0), spec }, &mut actions);
+    let added = PoolEvent::FunctionAdded { function: FunctionId(1), spec: FunctionSpec::default() };
+    pool.handle(Nanos(0), added, &mut actions);
+    for request in 1..=3 {
+        let spec = RequestSpec {
+            function: FunctionId(1),
+            class: Class::BestEffort,
+            arrival: Nanos(0),
+            deadline: None,
+            may_retry: true,
+        };
+        pool.handle(Nanos(0), PoolEvent::Arrived { request: RequestId(request), spec }, &mut actions);
+    }
+    let expected = [
+        PoolAction::Dispatch { request: RequestId(1), device: DeviceId(0) },
+        PoolAction::Reject { request: RequestId(3), reason: RejectReason::QueueFull },
+    ];
+    assert_eq!(actions, expected);
+}

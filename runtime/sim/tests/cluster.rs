@@ -1,0 +1,150 @@
+//! Clusters with faults, memory and many devices, under all policies.
+
+use atoll_core::placement::{DeviceKind, GroupId, PLACEMENTS, PoolConfig, Suits, placement_by_name};
+use atoll_core::residency::{RESIDENCY_POLICY_DEFAULT, residency_policy_by_name};
+use atoll_core::rng::Rng;
+use atoll_core::{Class, DeviceId};
+use atoll_sim::cluster::arrivals::{Azure, azure, generate};
+use atoll_sim::cluster::{
+    Arrival, Cluster, ClusterDevice, ClusterFault, ClusterFunction, ClusterReport, FaultKind, simulate_cluster,
+};
+
+const MS: u64 = 1_000_000;
+
+fn cluster(policy: &str, devices: usize, functions: Vec<ClusterFunction>, arrivals: Vec<Arrival>) -> Cluster {
+    Cluster {
+        pool: PoolConfig::new(placement_by_name(policy).unwrap()),
+        residency: residency_policy_by_name(RESIDENCY_POLICY_DEFAULT).unwrap(),
+        devices: vec![ClusterDevice { kind: DeviceKind(0), slots: 1, memory_bytes: 10, speed: 1.0 }; devices],
+        functions,
+        arrivals,
+        faults: Vec::new(),
+        times_known: false,
+        step: None,
+    }
+}
+
+fn function(index: usize, service_ms: u64) -> ClusterFunction {
+    ClusterFunction {
+        name: format!("f{index}"),
+        group: GroupId(index as u32 % 3),
+        class: Class::BestEffort,
+        service_ns: service_ms * MS,
+        reload_ns: 3 * MS,
+        constant_bytes: 1 + index as u64 % 4,
+        suits: Suits::All,
+    }
+}
+
+/// A random cluster whose devices come and go, all of them back in the end.
+fn random(policy: &str, seed: u64) -> Cluster {
+    let mut rng = Rng::new(seed);
+    let mut functions: Vec<_> = (0..12).map(|index| function(index, 1 + rng.below(9))).collect();
+    functions[0].class = Class::RealTime;
+    functions[1].suits = Suits::Only(vec![DeviceId(2)]);
+    let count = functions.len() as u64;
+    let mut arrivals: Vec<Arrival> =
+        (0..400).map(|_| Arrival { at_ns: rng.below(600) * MS, function: rng.below(count) as usize }).collect();
+    arrivals.sort_unstable();
+    let mut cluster = cluster(policy, 4, functions, arrivals);
+    for device in &mut cluster.devices {
+        device.slots = 1 + rng.below(2) as u32;
+    }
+    cluster.devices[3] = ClusterDevice { kind: DeviceKind(1), speed: 0.5, ..cluster.devices[3] };
+    // Device 0 stays: with no device left, requests would be rejected.
+    for device in [1, 3] {
+        let at = rng.below(300) * MS;
+        let kinds = [(0, FaultKind::Lost), (50, FaultKind::Back), (100, FaultKind::Drained), (150, FaultKind::Resumed)];
+        cluster.faults.extend(kinds.map(|(after, kind)| ClusterFault { at_ns: at + after * MS, device, kind }));
+    }
+    cluster.faults.sort_by_key(|fault| fault.at_ns);
+    cluster
+}
+
+fn check(cluster: &Cluster, report: &ClusterReport) {
+    assert_eq!(report.waits.jobs, cluster.arrivals.len(), "every request is answered once");
+    assert_eq!(report.rejected, 0);
+    assert_eq!(report.dispatches, report.waits.jobs + report.retries);
+    let by_function: usize = report.functions.iter().map(|function| function.waits.jobs).sum();
+    assert_eq!(by_function, report.waits.jobs);
+    for scheduled in &report.schedule {
+        assert!(scheduled.arrival.at_ns <= scheduled.start_ns && scheduled.start_ns < scheduled.end_ns);
+        let suits = &cluster.functions[scheduled.arrival.function].suits;
+        assert!(suits.contains(DeviceId(scheduled.device as u16)));
+    }
+}
+
+#[test]
+fn every_request_is_answered_once_although_devices_come_and_go() {
+    for entry in PLACEMENTS {
+        let mut retries = 0;
+        for seed in 0..20 {
+            let cluster = random(entry.name, seed);
+            let report = simulate_cluster(&cluster);
+            eprintln!("{}, seed {seed}", entry.name);
+            check(&cluster, &report);
+            assert_eq!(report, simulate_cluster(&cluster), "a seed gives one run");
+            retries += report.retries;
+        }
+        assert!(retries > 0, "{}: devices were lost while they were busy", entry.name);
+    }
+}
+
+#[test]
+fn memory_decides_how_many_starts_are_cold() {
+    let arrivals: Vec<_> = (0..400).map(|i| Arrival { at_ns: i * 10 * MS, function: i as usize % 4 }).collect();
+    let functions: Vec<_> = (0..4).map(|index| ClusterFunction { constant_bytes: 5, ..function(index, 4) }).collect();
+    let cold = |memory_bytes| {
+        let mut cluster = cluster("cost", 1, functions.clone(), arrivals.clone());
+        cluster.devices[0].memory_bytes = memory_bytes;
+        let report = simulate_cluster(&cluster);
+        check(&cluster, &report);
+        (report.cold, report.evictions)
+    };
+    assert_eq!(cold(20), (4, 0), "all four fit");
+    assert_eq!(cold(5), (400, 399), "one fits");
+    let (some, _) = cold(15);
+    assert!((5..300).contains(&some), "three of four fit: {some}");
+}
+
+#[test]
+fn a_second_slot_hides_loads() {
+    let arrivals: Vec<_> = (0..200).map(|i| Arrival { at_ns: i, function: i as usize % 4 }).collect();
+    let total = |slots| {
+        let functions = (0..4).map(|index| ClusterFunction { constant_bytes: 5, ..function(index, 4) }).collect();
+        let mut cluster = cluster("balance", 1, functions, arrivals.clone());
+        cluster.devices[0].slots = slots;
+        let report = simulate_cluster(&cluster);
+        check(&cluster, &report);
+        (report.total_ns / MS, report.cold as u64)
+    };
+    let (time, cold) = total(1);
+    assert_eq!(time, 200 * 4 + cold * 3, "each load of 3 ms precedes its run of 4 ms");
+    let (time, cold) = total(2);
+    assert!(cold > 100 && time <= 200 * 4 + 3 * 3, "{cold} loads are hidden: {time} ms");
+}
+
+#[test]
+fn a_real_time_request_preempts_and_the_others_go_on() {
+    let mut functions = vec![function(0, 10), function(1, 2)];
+    functions[1].class = Class::RealTime;
+    let arrivals = [(0, 0), (5 * MS, 1)].map(|(at_ns, function)| Arrival { at_ns, function });
+    let report = simulate_cluster(&cluster("balance", 1, functions, arrivals.into()));
+    let ends: Vec<u64> = report.schedule.iter().map(|scheduled| scheduled.end_ns / MS).collect();
+    assert_eq!(ends, [15, 10], "3 + 10 + 2 preempted, and 5 + 3 + 2");
+}
+
+#[test]
+fn ten_thousand_devices_run_the_shape_of_azure() {
+    let options = Azure { functions: 300, load: 2_000.0, service_s_max: 1.0, bytes_per_s: 1e10, seed: 1 };
+    let (functions, processes) = azure(&options);
+    let arrivals = generate(&processes, 2.0, 1);
+    assert!(arrivals.len() > 1000, "{}", arrivals.len());
+    let mut cluster = cluster("cost", 10_000, functions, arrivals);
+    for device in &mut cluster.devices {
+        device.memory_bytes = 80_000_000_000;
+    }
+    let report = simulate_cluster(&cluster);
+    check(&cluster, &report);
+    assert!(report.waits.mean_wait_ns < 1e6, "devices are idle: {} ns", report.waits.mean_wait_ns);
+}

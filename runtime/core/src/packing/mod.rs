@@ -313,8 +313,11 @@ fn put(devices: &mut [Device], bytes: u64, fit: Fit, id: InstanceId, demand: Dem
     Some(at)
 }
 
+/// What instances are sorted by.
+type Order = fn(&Demand) -> (u32, u32);
+
 /// Orders in which everything is packed anew: a packing that one misses, another one finds.
-const ORDERS: [fn(&Demand) -> (u32, u32); 4] = [
+const ORDERS: [Order; 4] = [
     |demand| (demand.quota * demand.partition, demand.partition),
     |demand| (demand.partition, demand.quota),
     |demand| (demand.quota, demand.partition),

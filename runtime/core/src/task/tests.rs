@@ -15,7 +15,7 @@ fn running(steps: &[Step]) -> Task {
         ready: true,
     };
     let mut queue = crate::host_queue::HostQueue::new(1);
-    let mut task = Task::new(spec, queue.push(TaskId(1), 0).expect("room"));
+    let mut task = Task::new(spec, queue.push(TaskId(1), crate::ids::ClientId(0), 0).expect("room"));
     task.phase = Phase::Running;
     task
 }

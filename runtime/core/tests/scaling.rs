@@ -134,7 +134,6 @@ fn predictions_have_the_errors_that_the_decision_states() {
         ("step with a season", error_of(Predictor::with_season(20, 10), step, 1_000, 3_000), 0.09),
     ];
     for (name, error, bound) in errors {
-        println!("{name}: {:.1} %", 100.0 * error);
         assert!(error < bound, "{name}: an error of {error}");
     }
     assert!(errors[5].1 < errors[2].1, "a season that is known helps");
@@ -229,13 +228,6 @@ fn a_load_of_10_to_100_to_10_requests_a_second_misses_less_than_one_percent() {
     for seed in 0..5 {
         let outcome = run(|second| if (60..120).contains(&second) { 100.0 } else { 10.0 }, 240, seed);
         let part = outcome.misses as f64 / outcome.requests as f64;
-        println!(
-            "{} requests, {:.2} % missed, {} to {} instances",
-            outcome.requests,
-            100.0 * part,
-            outcome.most,
-            outcome.at_end
-        );
         assert!(part < 0.01, "seed {seed}: {} of {} requests missed", outcome.misses, outcome.requests);
         assert!(outcome.at_end < outcome.most && outcome.at_end > 0, "seed {seed}: {} instances", outcome.at_end);
     }

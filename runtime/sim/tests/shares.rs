@@ -209,7 +209,9 @@ fn lanes_have_shares_of_their_own() {
     let (_, received) = setup.run();
     for (pair, promised) in received.chunks(2).zip([0.3, 0.6]) {
         let parts = [0, 1].map(|at| pair[at].part_of(SECOND..2 * SECOND));
-        assert!((parts[0] - promised).abs() < 0.02 && (parts[1] + promised - 1.0).abs() < 0.02, "{parts:?}");
+        // The default lane has all compute units, so that lanes wait for one another.
+        let split = parts[0] / (parts[0] + parts[1]);
+        assert!((split - promised).abs() < 0.02, "{parts:?}");
     }
     // Once the lane is closed its clients go on in the default lane, with their shares.
     let closes_at = Some(Nanos(SECOND / 2));

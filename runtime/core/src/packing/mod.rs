@@ -14,7 +14,7 @@ mod rectangles;
 
 pub use rectangles::Rect;
 
-use rectangles::FreeList;
+use rectangles::{Fit, FreeList};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -281,7 +281,7 @@ impl Packer {
     /// Puts an instance into the smallest free rectangle that holds it. Devices that have instances
     /// go before empty ones.
     fn put(&mut self, id: InstanceId, demand: Demand) -> Option<usize> {
-        put(&mut self.devices, self.bytes, id, demand)
+        put(&mut self.devices, self.bytes, Fit::Area, id, demand)
     }
 
     fn plan_of(&self, id: InstanceId, devices: Vec<Device>) -> Plan {
@@ -302,10 +302,10 @@ impl Packer {
     }
 }
 
-fn put(devices: &mut [Device], bytes: u64, id: InstanceId, demand: Demand) -> Option<usize> {
+fn put(devices: &mut [Device], bytes: u64, fit: Fit, id: InstanceId, demand: Demand) -> Option<usize> {
     let candidates = devices.iter().enumerate().filter(|(_, device)| device.bytes + demand.bytes <= bytes);
     let places = candidates.filter_map(|(at, device)| {
-        let (left, rect) = device.free.place(demand.quota, demand.partition)?;
+        let (left, rect) = device.free.place(fit, demand.quota, demand.partition)?;
         Some((device.placed.is_empty(), left, at, rect))
     });
     let (_, _, at, rect) = places.min()?;
@@ -313,24 +313,61 @@ fn put(devices: &mut [Device], bytes: u64, id: InstanceId, demand: Demand) -> Op
     Some(at)
 }
 
+/// What instances are sorted by.
+type Order = fn(&Demand) -> (u32, u32);
+
 /// Orders in which everything is packed anew: a packing that one misses, another one finds.
-const ORDERS: [fn(&Demand) -> (u32, u32); 4] = [
+const ORDERS: [Order; 4] = [
     |demand| (demand.quota * demand.partition, demand.partition),
     |demand| (demand.partition, demand.quota),
     |demand| (demand.quota, demand.partition),
     |demand| (demand.quota.max(demand.partition), demand.quota.min(demand.partition)),
 ];
 
-/// Packs instances into `count` of `all` devices, largest first.
+/// Packs instances into `count` of `all` devices, largest first; a few of them in every order.
 fn pack(instances: &[(InstanceId, Demand)], count: usize, all: usize, bytes: u64) -> Option<Vec<Device>> {
-    ORDERS.iter().find_map(|order| {
-        let mut instances = instances.to_vec();
-        instances.sort_by_key(|(id, demand)| (Reverse(order(demand)), *id));
+    let area: u64 = instances.iter().map(|(_, demand)| u64::from(demand.quota * demand.partition)).sum();
+    let memory: u128 = instances.iter().map(|(_, demand)| u128::from(demand.bytes)).sum();
+    let side = u64::from(SIDE);
+    if area > count as u64 * side * side || memory > count as u128 * u128::from(bytes) {
+        return None;
+    }
+    let in_order = |instances: &[(InstanceId, Demand)], fit: Fit| {
         let mut devices = vec![Device::new(); count];
-        for (id, demand) in instances {
-            put(&mut devices, bytes, id, demand)?;
+        for &(id, demand) in instances {
+            put(&mut devices, bytes, fit, id, demand)?;
         }
         devices.resize_with(all, Device::new);
         Some(devices)
-    })
+    };
+    let mut instances = instances.to_vec();
+    for order in ORDERS {
+        instances.sort_by_key(|(id, demand)| (Reverse(order(demand)), *id));
+        if let Some(devices) = Fit::ALL.into_iter().find_map(|fit| in_order(&instances, fit)) {
+            return Some(devices);
+        }
+    }
+    let length = instances.len();
+    (length <= EVERY_ORDER_MAX).then(|| every_order(&mut instances, length, &in_order)).flatten()
+}
+
+/// Up to so many instances are packed in every order: 720 orders of 6.
+const EVERY_ORDER_MAX: usize = 6;
+
+/// The first packing that any order of the first `count` instances gives (Heap's algorithm).
+fn every_order(
+    instances: &mut [(InstanceId, Demand)],
+    count: usize,
+    in_order: &impl Fn(&[(InstanceId, Demand)], Fit) -> Option<Vec<Device>>,
+) -> Option<Vec<Device>> {
+    if count <= 1 {
+        return Fit::ALL.into_iter().find_map(|fit| in_order(instances, fit));
+    }
+    for at in 0..count {
+        if let Some(devices) = every_order(instances, count - 1, in_order) {
+            return Some(devices);
+        }
+        instances.swap(if count.is_multiple_of(2) { at } else { 0 }, count - 1);
+    }
+    None
 }

@@ -47,6 +47,29 @@ impl Rect {
     }
 }
 
+/// Which free rectangle is the best one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fit {
+    /// The one with the smallest area, as in FaST-GShare.
+    Area,
+    /// The one of which the smaller remaining side is the smallest.
+    ShortSide,
+    /// The lowest one.
+    Bottom,
+}
+
+impl Fit {
+    pub(super) const ALL: [Fit; 3] = [Fit::Area, Fit::ShortSide, Fit::Bottom];
+
+    fn score(self, free: &Rect, w: u32, h: u32) -> u32 {
+        match self {
+            Fit::Area => free.area() - w * h,
+            Fit::ShortSide => (free.w - w).min(free.h - h),
+            Fit::Bottom => free.y + h,
+        }
+    }
+}
+
 /// Maximal free rectangles: none contains another one, and every free rectangle lies in one of
 /// them as long as nothing was freed since they were built.
 #[derive(Clone, Debug)]
@@ -75,12 +98,12 @@ impl FreeList {
         &self.rects
     }
 
-    /// Where a rectangle goes: into the smallest free rectangle that holds it, at the bottom left.
-    /// Returns the area that is left there, too.
-    pub(super) fn place(&self, w: u32, h: u32) -> Option<(u32, Rect)> {
+    /// Where a rectangle goes: at the bottom left of the best free rectangle that holds it. Returns
+    /// the score of that place, too; less is better.
+    pub(super) fn place(&self, fit: Fit, w: u32, h: u32) -> Option<(u32, Rect)> {
         let holds = self.rects.iter().filter(|free| free.w >= w && free.h >= h);
-        let best = holds.min_by_key(|free| (free.area(), free.y, free.x))?;
-        Some((best.area() - w * h, Rect { x: best.x, y: best.y, w, h }))
+        let best = holds.min_by_key(|free| (fit.score(free, w, h), free.y, free.x))?;
+        Some((fit.score(best, w, h), Rect { x: best.x, y: best.y, w, h }))
     }
 
     /// Takes a rectangle: every free rectangle that overlaps it is divided, and what lies in

@@ -10,7 +10,7 @@
 //! they end at the next block, and the rest continues with the next token. The partition is free
 //! once the launches have ended. Use beyond the limit is debt, which the following windows pay.
 //!
-//! Clients without a share issue at any time. `docs/decisions/0068-tokens.md` has the reasons.
+//! Clients without a share issue at any time. `docs/decisions/0072-shares.md` has the reasons.
 //!
 //! - `share.rs`: shares, and the checks of their figures
 //! - `account.rs`: what a client used, in windows

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Two image models, averaged after a softmax each, and the second one in a cascade after the first.
+/// The average of two image models; the second one runs only if the first is not sure.
 const GRAPH: &str = r#"
 name = "vision"
 deadline_ms = 60000

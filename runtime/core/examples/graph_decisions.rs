@@ -38,7 +38,7 @@ fn graph() -> Result<Graph, GraphError> {
                 .enumerate()
                 .map(|(input, from)| Link { name: format!("i{input}"), from: source(*from) })
                 .collect(),
-            batch_max: if index % 3 == 0 { 4 } else { 1 },
+            batch_max: if index.is_multiple_of(3) { 4 } else { 1 },
             ..StageSpec::default()
         }
     };

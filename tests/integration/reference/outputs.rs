@@ -98,6 +98,7 @@ fn write_inputs(setup: &Setup) -> Result<()> {
 /// The commands but `bench`, in the order in which they can run.
 fn commands(http: &str, digest: &str) -> Vec<Sample> {
     let import = root().join("tests/imports/triton_add").display().to_string();
+    let graph = root().join("tests/fixtures/graphs/twice.toml").display().to_string();
     let kernel = ["kernel", "run", "affine.ptx", "--grid", "1", "--block", "128", "--arg", "in:f32:128:arange"];
     let kernel = [&kernel[..], &["--arg", "in:f32:128:arange", "--arg", "out:f32:128", "--arg", "u32:128"]].concat();
     let decoder = ["--state", "auto", "--symbol", "past_sequence_length=0..48", "--compute-units", "1"];
@@ -116,6 +117,11 @@ fn commands(http: &str, digest: &str) -> Vec<Sample> {
         sample("atoll auth list", &["auth", "list", "--auth-keys", "keys.json"]),
         sample("atoll fn ls", &["fn", "ls"]),
         sample("atoll fn invoke", &INVOKE),
+        sample("atoll graph deploy", &["graph", "deploy", &graph]),
+        sample("atoll graph ls", &["graph", "ls"]),
+        sample("atoll graph explain", &["graph", "explain", "twice"]),
+        sample("atoll graph invoke", &["graph", "invoke", "twice", "--shape", "x=8", "--shape", "b=8"]),
+        sample("atoll graph rm", &["graph", "rm", "twice"]),
         sample("atoll object put", &["object", "put", "object.bin"]),
         sample("atoll object ls", &["object", "ls"]),
         sample("atoll ps", &["ps"]),

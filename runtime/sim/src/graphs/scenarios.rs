@@ -204,8 +204,8 @@ pub fn thesis_row(slo_ms: u64, times: u64, run: u64) -> Result<ThesisRow, GraphE
     })
 }
 
-/// Four graphs with times drawn from the seed `times`, and requests drawn from `seed`. A stage takes 4 to 16 ms on a CPU and a third of it
-/// on a GPU, whose millisecond costs four times as much.
+/// Four graphs with times drawn from the seed `times`, and requests drawn from `seed`. A stage takes
+/// 4 to 16 ms on a CPU and a third of it on a GPU, whose millisecond costs four times as much.
 fn thesis_scenario(slo_ms: u64, times: u64, seed: u64) -> Result<GraphScenario, GraphError> {
     let kinds = vec![kind("cpu", true, 1), kind("gpu", false, 4)];
     let mut rng = Rng::new(times);

@@ -122,6 +122,22 @@ pub const ARCHITECTURES: &[Architecture] = &[
     Architecture { name: "unet3d", image: 128, image_min: 32, build: unet3d::build },
 ];
 
+/// Models for benchmarks of serving. No published architectures.
+const OF_SERVING: &[Architecture] = &[Architecture { name: "mlp", image: 1024, image_min: 8, build: mlp }];
+
+/// Eight layers of square matrices: reading the weights takes nearly all the time of a single row.
+fn mlp(b: &mut Builder, width: u32) {
+    let shape = [Size::Batch, width.into()];
+    let mut x = b.input("input", DataType::Float, &shape);
+    for layer in 0..8 {
+        x = b.gemm(&x, width, width);
+        if layer < 7 {
+            x = b.relu(&x);
+        }
+    }
+    b.output("output", &x, &shape);
+}
+
 /// A model that computes almost nothing: its latency is the overhead of the system.
 fn null(b: &mut Builder, elements: u32) {
     let shape = [Size::Batch, elements.into()];
@@ -162,7 +178,11 @@ impl std::error::Error for BuildError {}
 
 /// Builds a model.
 pub fn build(name: &str, options: &BuildOptions) -> Result<ModelProto, BuildError> {
-    let architecture = ARCHITECTURES.iter().find(|a| a.name == name).ok_or_else(|| BuildError::Unknown(name.into()))?;
+    let architecture = ARCHITECTURES
+        .iter()
+        .chain(OF_SERVING)
+        .find(|a| a.name == name)
+        .ok_or_else(|| BuildError::Unknown(name.into()))?;
     let image = options.image.unwrap_or(architecture.image);
     if image < architecture.image_min {
         return Err(BuildError::ImageTooSmall { image, least: architecture.image_min });

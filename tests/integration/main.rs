@@ -4,6 +4,7 @@ mod architectures;
 mod arrows;
 mod assembled;
 mod bad_input;
+mod batching;
 mod benchmark_functions;
 mod branches;
 mod cancel;

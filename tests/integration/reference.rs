@@ -76,7 +76,7 @@ fn manual_pages_exist_for_all_commands() -> Result<()> {
 
 #[test]
 fn settings() -> Result<()> {
-    let model = Types::read(&["runtime/server/src/repository/settings.rs"])?.page(&["Settings"])?;
+    let model = Types::read(&["runtime/server/src/repository/settings.rs"])?.page(&["Settings", "DynamicBatching"])?;
     let daemon =
         Types::read(&["runtime/server/src/identity/configuration.rs"])?.page(&["ConfigurationFile", "Section"])?;
     hold("settings.md", "Settings files", &format!("{model}\n{daemon}"))?;

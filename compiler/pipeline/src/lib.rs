@@ -88,6 +88,21 @@ pub fn show(input: &Path, form: Form, target: Target, options: &CompileOptions) 
     recorder.take().ok_or(CompileError::NoSuchForm { form, target })
 }
 
+/// Why the rows of a model are not independent, for each size that could count them; `None` if they
+/// are.
+///
+/// # Errors
+/// The model cannot be imported.
+pub fn why_not_batched(input: &Path, options: &CompileOptions) -> Result<Option<String>, CompileError> {
+    let graph = transform(import(input, options)?, &Silent)?;
+    if !graph.states.is_empty() {
+        return Ok(Some("it keeps state between invocations".into()));
+    }
+    let Err(reasons) = atoll_frontend::batch::analyse(&graph) else { return Ok(None) };
+    let reasons: Vec<String> = reasons.iter().map(ToString::to_string).collect();
+    Ok(Some(if reasons.is_empty() { "all its sizes are fixed".into() } else { reasons.join("; ") }))
+}
+
 fn import(input: &Path, options: &CompileOptions) -> Result<TensorGraph, CompileError> {
     let (symbols, common) = (options.symbols.clone(), options.common_symbols.clone());
     Ok(onnx::import(

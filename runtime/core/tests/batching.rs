@@ -168,7 +168,7 @@ fn a_deadline_shortens_the_delay_and_expires() {
     }
     assert_eq!(one.wakeup(), Some(75 * MS));
     assert_eq!(one.send(75 * MS, Event::Tick), [Action::Expire(TaskId(8))]);
-    let actions = one.send(79 * MS, Event::Ended { batch: TaskId(7), ran_ns: Some(8 * MS) });
+    let actions = one.send(81 * MS, Event::Ended { batch: TaskId(7), ran_ns: Some(8 * MS) });
     assert_eq!(actions, [Action::Close { requests: vec![TaskId(9), TaskId(10)], rows: 2 }]);
     assert_eq!(one.send(90 * MS, Event::Tick), [Action::Expire(TaskId(9))]);
     assert_eq!(one.send(91 * MS, Event::Left(TaskId(10))), [Action::Cancel(TaskId(9))]);

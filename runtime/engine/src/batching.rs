@@ -82,7 +82,7 @@ impl Batching {
             let (name, max) = (&symbol.name, symbol.max);
             return Err(format!(
                 "max_batch_size is {rows}, but it was compiled for at most {max} rows; compile it with \
-                 `--symbols {name}=1..{rows}`, or lower max_batch_size"
+                 `--symbol {name}=1..{rows}`, or lower max_batch_size"
             ));
         }
         if rows > ROWS_MAX {

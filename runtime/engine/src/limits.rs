@@ -11,7 +11,8 @@ pub const FUNCTION_QUEUE_CAPACITY_DEFAULT: usize = 64;
 /// least recently used one is dropped.
 pub const BINDINGS_PER_FUNCTION_MAX: usize = 32;
 
-/// The same for a function that gathers batches: one for each number of rows, as far as this.
+/// Shape combinations that a function that gathers batches keeps bound at most: one for each number
+/// of rows besides [`BINDINGS_PER_FUNCTION_MAX`].
 pub const BINDINGS_OF_BATCHES_MAX: usize = 256;
 
 /// The part of the device's memory that a batch may take: one batch runs and one is prepared, and

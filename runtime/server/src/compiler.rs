@@ -22,6 +22,12 @@ pub trait CompilerService: Send + Sync + 'static {
         progress: &dyn Fn(CompileProgress),
     ) -> Result<(), CompileFailure>;
 
+    /// Why the rows of a model are not independent of each other, with the tensor or node at which the
+    /// proof fails; `None` if they are, or if it is unknown. Blocks.
+    fn why_not_batched(&self, _source: &Path, _options: &ModelOptions) -> Option<String> {
+        None
+    }
+
     /// Compiles the kernels of a bundle anew, for an author who is not trusted: from their PTX
     /// before the passes ([`Bundle::source`]), with every access bounded to the tenant's memory on
     /// devices that isolate it. A kernel for which that is impossible is an error. Blocks, for at

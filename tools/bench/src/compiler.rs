@@ -101,6 +101,12 @@ mod with {
             compiled.map(drop).map_err(|error: CompileError| CompileFailure(format!("{:#}", anyhow::Error::new(error))))
         }
 
+        fn why_not_batched(&self, source: &Path, of_model: &ModelOptions) -> Option<String> {
+            let ModelOptions { symbols, states } = of_model.clone();
+            let options = CompileOptions { symbols, states, ..self.options.clone() };
+            atoll_pipeline::why_not_batched(source, &options).ok()?
+        }
+
         fn recompile(
             &self,
             bundle: &Bundle,

@@ -63,6 +63,13 @@ impl SymbolArgs {
 }
 
 impl ModelArgs {
+    /// The range of one size.
+    #[cfg(feature = "compiler")]
+    pub(crate) fn of_range(name: &str, range: SizeRange) -> ModelArgs {
+        let symbols = SymbolArgs { symbol: vec![[(name.to_owned(), range)].into()], fix: Vec::new() };
+        ModelArgs { symbols, state: None }
+    }
+
     /// The options of the compiler.
     ///
     /// # Errors

@@ -229,6 +229,7 @@ impl Worker {
         let went_wrong = answer.is_err() && matches!(outcome, Outcome::Complete | Outcome::Failed);
         self.bill_batch(&mut invocation, answer.is_ok().then_some(batch.rows), preemptions);
         if went_wrong && self.lost.is_none() && self.closing.is_none() && batch.present().count() > 0 {
+            batch.present().for_each(|member| self.uncount(&member.submission));
             drop(self.put_away(invocation));
             return self.run_alone(batch);
         }
@@ -276,7 +277,7 @@ impl Worker {
         Ok(tensors)
     }
 
-    /// Runs the requests of a failed batch again, each alone.
+    /// Runs the requests of a failed batch again, each alone. They are not counted as invocations.
     fn run_alone(&mut self, batch: Batch) {
         tracing::info!(
             requests = batch.members.len(),
@@ -288,7 +289,6 @@ impl Worker {
                 continue;
             }
             submission.gathers = false;
-            self.uncount(&submission);
             self.arrive(submission, reply);
         }
     }

@@ -229,6 +229,8 @@ impl Worker {
             if self.is_done() {
                 return;
             }
+            // What happened since they were taken may have run host steps.
+            busy |= !self.host_steps_done.is_empty();
             match busy {
                 true => idle_since = None,
                 false if self.spins(*idle_since.get_or_insert_with(clock::now)) => std::hint::spin_loop(),

@@ -196,6 +196,23 @@ pub(crate) fn silent_bundle(target_name: &str, code: &[u8]) -> Arc<Bundle> {
     write(&graph, vec![(0, &[0; 32])], TargetContents { image, code: code.to_vec(), ptx: None, source: None })
 }
 
+/// The symbol that counts rows, for a function whose elements are rows. They are independent as long
+/// as each request has a multiple of eight: the constants repeat after so many.
+pub(crate) fn rows_axis(buffers: usize) -> BatchAxis {
+    let axes = (0..buffers as u32).map(|buffer| (BufferId(buffer) != W).then_some(0)).collect();
+    BatchAxis { symbol: SymbolId(0), axes, proof: "eight rows at a time".into() }
+}
+
+/// The same function with rows that are declared independent, and with or without the two nodes of
+/// [`checked_bundle`].
+pub(crate) fn batched_bundle(target_name: &str, code: &[u8], checked: bool) -> Arc<Bundle> {
+    let bundle = if checked { checked_bundle(target_name, code) } else { bundle(target_name, code) };
+    let graph = KernelGraph { batch: Some(rows_axis(bundle.graph().buffers.len())), ..bundle.graph().clone() };
+    let image = bundle.target(target_name).expect("its only target").clone();
+    let own: Vec<u8> = Constants::default().weights().into_iter().flat_map(u32::to_le_bytes).collect();
+    write(&graph, vec![(0, &own)], TargetContents { image, code: code.to_vec(), ptx: None, source: None })
+}
+
 /// The same function, with two nodes before the steps that check every element of the input.
 pub(crate) fn checked_bundle(target_name: &str, code: &[u8]) -> Arc<Bundle> {
     let (mut graph, mut image) = (graph(&Constants::default()), target(target_name));

@@ -93,7 +93,18 @@ pub(crate) async fn run_graph(
     let outputs = vec![Vec::new(); work.works.len()];
     let (progress, next) = Progress::new(&work.graph);
     let timing = InvocationTiming::default();
-    let run = Run { engine, work, terms, inputs, outputs, progress, tasks: JoinSet::new(), timing, preemptions: 0 };
+    let run = Run {
+        engine,
+        work,
+        terms,
+        inputs,
+        outputs,
+        progress,
+        tasks: JoinSet::new(),
+        timing,
+        preemptions: 0,
+        cold_start: false,
+    };
     run.to_end(next).await
 }
 
@@ -121,6 +132,7 @@ struct Run<'a> {
     /// Sums over all stages.
     timing: InvocationTiming,
     preemptions: u32,
+    cold_start: bool,
 }
 
 impl Run<'_> {
@@ -143,9 +155,10 @@ impl Run<'_> {
                 // The panic hook has reported the panic.
                 Some(Err(_)) | None => return Err(InvokeError::Device("internal error: a stage panicked".into())),
             };
-            let (outputs, timing, preemptions) = ended.map_err(|error| self.of_stage(stage, error))?;
+            let (outputs, timing, preemptions, cold_start) = ended.map_err(|error| self.of_stage(stage, error))?;
             self.outputs[stage] = outputs;
             self.preemptions += preemptions;
+            self.cold_start |= cold_start;
             self.timing.queue_ns += timing.queue_ns;
             self.timing.input_ns += timing.input_ns;
             self.timing.compute_ns += timing.compute_ns;
@@ -182,8 +195,8 @@ impl Run<'_> {
                 let (engine, model) = (self.engine.clone(), model.clone());
                 self.tasks.spawn(async move {
                     let ended = invoke(&engine, request).await.map(|result| {
-                        let InvocationResult { outputs, timing, preemptions, .. } = result;
-                        (placed(&model.outputs, &used, outputs), timing, preemptions)
+                        let InvocationResult { outputs, timing, preemptions, cold_start, .. } = result;
+                        (placed(&model.outputs, &used, outputs), timing, preemptions, cold_start)
                     });
                     (stage, ended)
                 });
@@ -246,6 +259,8 @@ impl Run<'_> {
             timing: self.timing,
             entered_ns: 0,
             preemptions: self.preemptions,
+            device: self.work.devices().first().copied().unwrap_or_default(),
+            cold_start: self.cold_start,
             launches: Vec::new(),
         })
     }

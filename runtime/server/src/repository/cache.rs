@@ -55,6 +55,11 @@ impl CompileCache {
         Ok(bundle)
     }
 
+    /// Why the rows of an ONNX file are not independent; `None` if that is unknown.
+    pub(super) fn why_not_batched(&self, model: &Path, options: &ModelOptions) -> Option<String> {
+        self.compiler.as_ref()?.why_not_batched(model, options)
+    }
+
     fn compiler(&self, model: &Path) -> Result<&Arc<dyn CompilerService>, LoadError> {
         self.compiler.as_ref().ok_or_else(|| LoadError::NoCompiler(model.into()))
     }

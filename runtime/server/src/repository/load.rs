@@ -46,6 +46,11 @@ pub(crate) enum LoadError {
     Bundle(#[from] BundleError),
     #[error(transparent)]
     Engine(#[from] EngineError),
+    #[error(
+        "max_batch_size is {rows}, but the rows of {path} are not independent: {reason}; remove max_batch_size, or \
+        change the model"
+    )]
+    NotBatched { path: PathBuf, rows: u32, reason: String },
     #[error("internal error: loading panicked; please report this bug, with the model")]
     Panicked,
 }
@@ -136,6 +141,7 @@ impl Repository {
         }
         let settings = settings::read(source)?;
         let bundle = self.bundle(slot, source, &settings).await?;
+        self.check_rows(source, &bundle, &settings).await?;
         if let Some(old) = old {
             if old.is_made_of(&bundle, &settings) {
                 return Ok(());
@@ -147,6 +153,19 @@ impl Repository {
         let model = self.load_function(source, bundle, settings).await?;
         slot.set(State::Ready(Arc::new(model)));
         Ok(())
+    }
+
+    /// Refuses a `max_batch_size` for a model whose rows are not independent, with the reason. For a
+    /// bundle the engine does it, and knows no reason.
+    async fn check_rows(&self, source: &Source, bundle: &Bundle, settings: &Settings) -> Result<(), LoadError> {
+        let Some(rows) = settings.max_batch_size.filter(|_| bundle.graph().batch.is_none()) else { return Ok(()) };
+        if source.form != Form::Onnx {
+            return Ok(());
+        }
+        let (cache, path, options) = (self.cache.clone(), source.path.clone(), settings.of_model());
+        let reason = blocking(move || cache.why_not_batched(&path, &options)).await.flatten();
+        reason
+            .map_or(Ok(()), |reason| Err(LoadError::NotBatched { path: source.path.clone(), rows: rows.get(), reason }))
     }
 
     /// The bundle of a model: its file, or the compiled ONNX file.

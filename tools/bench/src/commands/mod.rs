@@ -2,6 +2,8 @@
 
 #[cfg(feature = "compiler")]
 mod assembled;
+#[cfg(feature = "compiler")]
+mod batching;
 #[cfg(feature = "native")]
 mod branches;
 mod cluster;
@@ -49,6 +51,7 @@ const EXAMPLES: &str = "\
 Examples:
   atoll bench latency --rt squeezenet.kg --be resnet50.kg --rate 20 --duration 30
   atoll bench lanes --rt squeezenet.kg --hog resnet18.kg
+  atoll bench batching
   atoll bench branches
   atoll bench overhead
   atoll bench preempt
@@ -73,6 +76,7 @@ Examples:
 /// beside their peers (kernel, models), cost of passes and dkp modules (transform, assembled, dkp).
 /// Policies: residency on recorded mixes (residency), many functions on one device (functions),
 /// scheduling on real and simulated devices (disb), placement on simulated clusters (cluster).
+/// Serving: batches of requests (batching).
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub struct Args {
@@ -87,6 +91,8 @@ pub struct Args {
 enum Bench {
     #[cfg(feature = "compiler")]
     Assembled(assembled::Args),
+    #[cfg(feature = "compiler")]
+    Batching(batching::Args),
     #[cfg(feature = "native")]
     Branches(branches::Args),
     Cluster(cluster::Args),
@@ -129,6 +135,8 @@ pub fn run(args: &Args) -> Result<()> {
     let findings = match &args.bench {
         #[cfg(feature = "compiler")]
         Bench::Assembled(args) => assembled::run(args),
+        #[cfg(feature = "compiler")]
+        Bench::Batching(args) => batching::run(args),
         #[cfg(feature = "native")]
         Bench::Branches(args) => branches::run(args),
         Bench::Cluster(args) => cluster::run(args),
@@ -163,14 +171,15 @@ pub fn run(args: &Args) -> Result<()> {
     report.finish(findings?)
 }
 
-/// An `.onnx` file, or a built model of that name.
+/// An `.onnx` file, or a built model of that name; its batch size is a symbol if it is `symbolic`.
 #[cfg(feature = "compiler")]
-fn model_file(name: &str, folder: &Path) -> Result<PathBuf> {
+fn model_file(name: &str, folder: &Path, symbolic: bool) -> Result<PathBuf> {
     if name.ends_with(".onnx") {
         return Ok(name.into());
     }
     let path = folder.join("model.onnx");
-    let bytes = build_onnx(name, &BuildOptions::default()).map_err(|e| users(anyhow::anyhow!("{e}")))?;
+    let bytes = build_onnx(name, &BuildOptions { symbolic, ..BuildOptions::default() })
+        .map_err(|e| users(anyhow::anyhow!("{e}")))?;
     std::fs::write(&path, bytes)?;
     Ok(path)
 }

@@ -72,7 +72,7 @@ pub(crate) fn run(args: &Args) -> Result<Findings> {
 
 fn measure(args: &Args, name: &str) -> Result<Row> {
     let folder = tempfile::tempdir()?;
-    let model = model_file(name, folder.path())?;
+    let model = model_file(name, folder.path(), false)?;
     let [plain, transformed] =
         [TransformOptions::NONE, TransformOptions::default()].map(|passes| start(args, &model, folder.path(), passes));
     let (plain, transformed) = (plain?, transformed?);

@@ -99,7 +99,7 @@ fn ptx_file(name: &str, blocks: &BTreeMap<String, [u32; 3]>) -> Result<Vec<Sourc
 /// Compiles a model for NVIDIA GPUs without passes, and returns its kernels that are not known yet.
 fn model(name: &str, known: &mut HashSet<String>) -> Result<Vec<Source>> {
     let folder = tempfile::tempdir()?;
-    let path = model_file(name, folder.path())?;
+    let path = model_file(name, folder.path(), false)?;
     let bundle = folder.path().join("model.kg");
     let options =
         CompileOptions { targets: vec![Target::NVIDIA], passes: TransformOptions::NONE, ..CompileOptions::default() };

@@ -118,7 +118,7 @@ struct Terms {
 }
 
 /// The outputs of a stage by index, with the result they are of.
-type Ended = Result<(Vec<Option<Held>>, InvocationTiming, u32), InvokeError>;
+type Ended = Result<(Vec<Option<Held>>, InvocationTiming, u32, bool), InvokeError>;
 
 struct Run<'a> {
     engine: &'a Arc<dyn Inference>,

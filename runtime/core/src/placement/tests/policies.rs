@@ -86,7 +86,7 @@ fn mlfqs_serves_every_bucket_by_its_weight() {
         }
         for index in 0..200 {
             let request = world.dispatches()[index].0;
-            world.done(request, if request % 2 == 0 { 10 } else { 100 });
+            world.done(request, if request.is_multiple_of(2) { 10 } else { 100 });
         }
         let long = world.dispatches().iter().filter(|(request, _)| request % 2 == 1).count();
         assert!((least..most).contains(&long), "{buckets:?}: {long} long ones of 200");

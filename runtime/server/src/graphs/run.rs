@@ -298,7 +298,7 @@ async fn run_builtin(work: &Arc<GraphWork>, stage: usize, inputs: Vec<Held>) -> 
     };
     let compute_ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
     let timing = InvocationTiming { compute_ns, ..InvocationTiming::default() };
-    Ok((outputs.into_iter().zip(builtin.output_types()).map(held).collect(), timing, 0))
+    Ok((outputs.into_iter().zip(builtin.output_types()).map(held).collect(), timing, 0, false))
 }
 
 /// Checks an input of a graph as far as the graph declares it.

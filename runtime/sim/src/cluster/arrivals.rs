@@ -51,12 +51,11 @@ impl Process {
         let mut at = 0.0;
         match self {
             Process::Poisson(rate) => {
-                while rate > 0.0 {
-                    at += exponential(rng) / rate;
-                    if at >= end_s {
-                        break;
-                    }
+                let gap = |rng: &mut Rng| if rate > 0.0 { exponential(rng) / rate } else { f64::INFINITY };
+                at += gap(rng);
+                while at < end_s {
                     times.push(at);
+                    at += gap(rng);
                 }
             }
             Process::Bursts { rate, size } => {

@@ -258,8 +258,7 @@ impl Policy for Exclusive {
             let mut free = own.free.iter().map(|position| own.devices[position]);
             let device = free.find(|device| class.free.contains(*device)).or_else(|| {
                 let suits = own.devices.values().any(|device| class.members.contains(*device));
-                let any = if suits || own.devices.is_empty() { None } else { class.free.first_from(state.cursor) };
-                any
+                if suits || own.devices.is_empty() { None } else { class.free.first_from(state.cursor) }
             });
             let Some(device) = device else { continue };
             if found.is_none_or(|found| order < found.0) {

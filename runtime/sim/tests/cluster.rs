@@ -61,10 +61,10 @@ fn random(policy: &str, seed: u64) -> Cluster {
     cluster
 }
 
-fn check(cluster: &Cluster, report: &ClusterReport) {
-    assert_eq!(report.waits.jobs, cluster.arrivals.len(), "every request is answered once");
-    assert_eq!(report.rejected, 0);
-    assert_eq!(report.dispatches, report.waits.jobs + report.retries);
+fn check(cluster: &Cluster, report: &ClusterReport, name: &str) {
+    assert_eq!(report.waits.jobs, cluster.arrivals.len(), "{name}: every request is answered once");
+    assert_eq!(report.rejected, 0, "{name}");
+    assert_eq!(report.dispatches, report.waits.jobs + report.retries, "{name}");
     let by_function: usize = report.functions.iter().map(|function| function.waits.jobs).sum();
     assert_eq!(by_function, report.waits.jobs);
     for scheduled in &report.schedule {
@@ -81,8 +81,7 @@ fn every_request_is_answered_once_although_devices_come_and_go() {
         for seed in 0..20 {
             let cluster = random(entry.name, seed);
             let report = simulate_cluster(&cluster);
-            eprintln!("{}, seed {seed}", entry.name);
-            check(&cluster, &report);
+            check(&cluster, &report, &format!("{}, seed {seed}", entry.name));
             assert_eq!(report, simulate_cluster(&cluster), "a seed gives one run");
             retries += report.retries;
         }
@@ -98,7 +97,7 @@ fn memory_decides_how_many_starts_are_cold() {
         let mut cluster = cluster("cost", 1, functions.clone(), arrivals.clone());
         cluster.devices[0].memory_bytes = memory_bytes;
         let report = simulate_cluster(&cluster);
-        check(&cluster, &report);
+        check(&cluster, &report, cluster.pool.policy.name);
         (report.cold, report.evictions)
     };
     assert_eq!(cold(20), (4, 0), "all four fit");
@@ -115,7 +114,7 @@ fn a_second_slot_hides_loads() {
         let mut cluster = cluster("balance", 1, functions, arrivals.clone());
         cluster.devices[0].slots = slots;
         let report = simulate_cluster(&cluster);
-        check(&cluster, &report);
+        check(&cluster, &report, cluster.pool.policy.name);
         (report.total_ns / MS, report.cold as u64)
     };
     let (time, cold) = total(1);
@@ -145,6 +144,6 @@ fn ten_thousand_devices_run_the_shape_of_azure() {
         device.memory_bytes = 80_000_000_000;
     }
     let report = simulate_cluster(&cluster);
-    check(&cluster, &report);
+    check(&cluster, &report, "azure");
     assert!(report.waits.mean_wait_ns < 1e6, "devices are idle: {} ns", report.waits.mean_wait_ns);
 }

@@ -51,12 +51,11 @@ impl Process {
         let mut at = 0.0;
         match self {
             Process::Poisson(rate) => {
-                while rate > 0.0 {
-                    at += exponential(rng) / rate;
-                    if at >= end_s {
-                        break;
-                    }
+                let gap = |rng: &mut Rng| if rate > 0.0 { exponential(rng) / rate } else { f64::INFINITY };
+                at += gap(rng);
+                while at < end_s {
                     times.push(at);
+                    at += gap(rng);
                 }
             }
             Process::Bursts { rate, size } => {
@@ -166,9 +165,9 @@ mod tests {
             Process::Mmpp { quiet: 10.0, busy: 90.0, state_s: 1.0 },
         ];
         let arrivals = generate(&processes, 400.0, 1);
-        for function in 0..processes.len() {
+        for (function, process) in processes.iter().enumerate() {
             let count = arrivals.iter().filter(|arrival| arrival.function == function).count();
-            assert!(count.abs_diff(20_000) < 2_500, "{count} of {:?}", processes[function]);
+            assert!(count.abs_diff(20_000) < 2_500, "{count} of {process:?}");
         }
         assert!(arrivals.is_sorted());
         assert_eq!(arrivals, generate(&processes, 400.0, 1));

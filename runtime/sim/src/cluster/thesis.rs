@@ -38,7 +38,8 @@ pub const MLFQS_SEED: u64 = 9;
 /// Clients, one model each: ResNet and BERT in turn.
 pub fn functions(costs: Costs, clients: usize) -> Vec<ClusterFunction> {
     let function = |client: usize| {
-        let (model, (cold, run)) = if client % 2 == 0 { ("RESNET", costs.resnet) } else { ("BERT", costs.bert) };
+        let (model, (cold, run)) =
+            if client.is_multiple_of(2) { ("RESNET", costs.resnet) } else { ("BERT", costs.bert) };
         ClusterFunction {
             name: if clients == 2 { model.into() } else { format!("{model}{}", client + 1) },
             group: GroupId(client as u32),

@@ -115,6 +115,7 @@ impl TokenLedger {
             is_draining: matches!(client.state, State::Draining(_)),
             occupied: Ppm::of_millionths(client.occupied()),
             used_ns: self.used(client, now.0),
+            asked_ns: self.asked(client, now.0),
             received_ns: client.received,
             tokens: client.tokens,
             recalls: client.recalls,

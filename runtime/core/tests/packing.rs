@@ -130,6 +130,29 @@ fn instances_come_and_go_and_the_devices_are_empty_in_the_end() {
     }
 }
 
+/// `packing/rectpack.txt` has the sets with the bins that rectpack needs;
+/// `tests/python/rectpack_sets.py` writes it.
+#[test]
+fn random_sets_need_no_more_devices_than_with_rectpack() {
+    let (mut sets, mut fewer) = (0, 0);
+    let every = if is_full() { 1 } else { 10 };
+    let lines = include_str!("packing/rectpack.txt").lines().filter(|line| !line.starts_with('#'));
+    for line in lines.step_by(every) {
+        let (bins, rectangles) = line.split_once(' ').expect("bins and rectangles");
+        let bins: usize = bins.parse().expect("a number");
+        let side = |text: &str| text.parse::<u32>().expect("a number");
+        let demands: Vec<(u32, u32)> = rectangles
+            .split(' ')
+            .map(|rectangle| rectangle.split_once('x').expect("WIDTHxHEIGHT"))
+            .map(|(width, height)| (side(width), side(height)))
+            .collect();
+        let used = pack(&demands, demands.len());
+        assert!(used <= bins, "{used} devices, rectpack needs {bins}: {line}");
+        (sets, fewer) = (sets + 1, fewer + usize::from(used < bins));
+    }
+    assert!(sets * every == 1_000 && fewer > 0, "{fewer} of {sets}");
+}
+
 /// Whether rectangles fit onto one device: tries every one at every corner that others form.
 fn fits(placed: &mut Vec<Rect>, rest: &[(u32, u32)]) -> bool {
     let Some((&(w, h), rest)) = rest.split_first() else { return true };

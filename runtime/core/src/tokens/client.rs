@@ -21,8 +21,10 @@ pub struct ShareState {
     pub is_draining: bool,
     /// The compute units of its token, or of launches of a token that is over.
     pub occupied: Ppm,
-    /// Charged in the current window, debt included, in nanoseconds.
+    /// Use of the current window that counts against the limit, debt included, in nanoseconds.
     pub used_ns: u64,
+    /// Use of the current window that counts against the request, in nanoseconds.
+    pub asked_ns: u64,
     /// Charged since the share was set, in nanoseconds.
     pub received_ns: u64,
     /// Tokens it was given.

@@ -115,6 +115,7 @@ impl TokenLedger {
             is_draining: matches!(client.state, State::Draining(_)),
             occupied: Ppm::of_millionths(client.occupied()),
             used_ns: self.used(client, now.0),
+            asked_ns: self.asked(client, now.0),
             received_ns: client.received,
             tokens: client.tokens,
             recalls: client.recalls,
@@ -270,8 +271,8 @@ impl TokenLedger {
                 Decision::Again { at_ns } => self.due = Some(at_ns),
             }
         }
+        self.due = self.due.into_iter().chain(self.next_change(&standings, now.0)).min();
         (self.standings, self.decisions) = (standings, decisions);
-        self.due = self.due.into_iter().chain(self.next_change(now.0)).min();
         is_given
     }
 
@@ -347,6 +348,7 @@ impl TokenLedger {
             is_in_flight: client.in_flight > 0,
             token,
             group_lends: false,
+            rank: (0, false, 0),
             finding: Finding::Rest,
         }
     }
@@ -384,20 +386,20 @@ impl TokenLedger {
     }
 
     /// When the next token expires, or a client that used up its limit may have one again.
-    fn next_change(&self, now: u64) -> Option<u64> {
-        let change = |(at, client): (usize, &Client)| match client.state {
-            State::Running(token) if token.until > now => Some(token.until),
-            State::Idle => self.may_want_again_at(at, now),
+    fn next_change(&self, standings: &[Standing], now: u64) -> Option<u64> {
+        let expiries = self.clients.iter().filter_map(|client| match client.state {
+            State::Running(token) => Some(token.until).filter(|until| *until > now),
             _ => None,
-        };
-        self.clients.iter().enumerate().filter_map(change).min()
+        });
+        let again = standings.iter().filter_map(|standing| self.may_want_again_at(standing, now));
+        expiries.chain(again).min()
     }
 
     /// When a client that wants a token and may not have one for its use may have one.
-    fn may_want_again_at(&self, at: usize, now: u64) -> Option<u64> {
-        let standing = self.standing(at, now);
-        let class = standing.wants.filter(|class| standing.remaining(*class) == 0)?;
-        let (window, client) = (self.config.window, &self.clients[at]);
+    fn may_want_again_at(&self, standing: &Standing, now: u64) -> Option<u64> {
+        let client = &self.clients[standing.at];
+        let class = standing.wants.filter(|class| standing.remaining(*class) == 0 && client.state == State::Idle)?;
+        let window = self.config.window;
         let again = match self.config.rule.charge {
             Charge::Given => client.given.falls_below_at(now, window, standing.limit),
             Charge::Measured => {

@@ -156,7 +156,7 @@ impl Run {
                 idle(client) && worker.launch.is_none() && worker.work.is_some_and(may)
             })
             .map(|(client, worker)| {
-                let used = device.state(*client).used_ns;
+                let used = device.state(*client).asked_ns;
                 let request = worker.share.request().of(WINDOW);
                 let is_real_time = worker.work.is_some_and(|work| work.class == Class::RealTime);
                 (worker.share.partition().millionths(), is_real_time || used < request)

@@ -9,11 +9,14 @@
 
 use super::{Decision, Finding, Round, Standing, WHOLE};
 use crate::ids::Class;
-use std::cmp::Ordering;
 
 pub(super) fn plan(round: &Round, clients: &mut [Standing], decisions: &mut Vec<Decision>) {
-    clients.sort_unstable_by(|a, b| order(round, a, b));
-    let mut plan = Plan { round, commitments: vec![(round.now, round.draining)], reserved: None };
+    for client in clients.iter_mut() {
+        client.rank = rank(round, client);
+    }
+    clients.sort_unstable_by_key(|client| (client.rank, client.client));
+    let commitments = vec![(round.now, round.draining)];
+    let mut plan = Plan { round, commitments, taken: round.draining, reserved: None };
     for client in clients.iter_mut().filter(|client| is_firm(round, client)) {
         client.finding = Finding::Firm;
         plan.commit(client, firm_until(round, client));
@@ -99,23 +102,25 @@ fn next_return(round: &Round, clients: &[Standing]) -> Option<Decision> {
     lent.map(|client| firm_until(round, client)).min().map(|at_ns| Decision::Again { at_ns })
 }
 
-fn order(round: &Round, a: &Standing, b: &Standing) -> Ordering {
-    let tier = |client: &Standing| match client.wants {
+/// The place of a client in the order; the id decides between equal ones.
+fn rank(round: &Round, client: &Standing) -> (u8, bool, u64) {
+    let tier = match client.wants {
         Some(Class::RealTime) => 0,
         _ if client.is_below_request() => 1,
         _ if client.runs(round.now) => 2,
         _ => 3,
     };
-    let used_part = |client: &Standing, other: &Standing| u128::from(client.asked) * u128::from(other.request);
-    let by_group = if tier(a) == 3 { b.group_lends.cmp(&a.group_lends) } else { Ordering::Equal };
-    let by_part = used_part(a, b).cmp(&used_part(b, a));
-    tier(a).cmp(&tier(b)).then(by_group).then(by_part).then(a.client.cmp(&b.client))
+    // The used part of the request, in 2^-32.
+    let used_part = (u128::from(client.asked) << 32) / u128::from(client.request);
+    (tier, tier == 3 && !client.group_lends, u64::try_from(used_part).unwrap_or(u64::MAX))
 }
 
 struct Plan<'a> {
     round: &'a Round,
     /// Until when compute units are given away, and how many.
     commitments: Vec<(u64, u32)>,
+    /// Their sum.
+    taken: u32,
     /// When the first client that waits below its request can begin.
     reserved: Option<u64>,
 }
@@ -123,6 +128,7 @@ struct Plan<'a> {
 impl Plan<'_> {
     fn commit(&mut self, client: &Standing, until: u64) {
         self.commitments.push((until, held(client)));
+        self.taken += held(client);
     }
 
     /// Takes firm tokens of best-effort work back until a partition fits, the last of the order
@@ -136,18 +142,14 @@ impl Plan<'_> {
             if client.finding == Finding::Firm && is_best_effort {
                 let entry = (firm_until(self.round, client), held(client));
                 let at = self.commitments.iter().position(|other| *other == entry);
-                self.commitments.swap_remove(at.expect("a firm token was committed"));
+                self.taken -= self.commitments.swap_remove(at.expect("a firm token was committed")).1;
                 client.finding = Finding::Over;
             }
         }
     }
 
-    fn taken(&self) -> u32 {
-        self.commitments.iter().map(|(_, units)| units).sum()
-    }
-
     fn has_room(&self, partition: u32) -> bool {
-        self.taken() + partition <= WHOLE
+        self.taken + partition <= WHOLE
     }
 
     /// Until when a client may have a token that begins now; `None` if it gets none.
@@ -175,7 +177,7 @@ impl Plan<'_> {
     fn fits_at(&self, partition: u32) -> u64 {
         let mut ends = self.commitments.clone();
         ends.sort_unstable();
-        let mut taken = self.taken();
+        let mut taken = self.taken;
         for (until, units) in ends {
             taken -= units;
             if taken + partition <= WHOLE {

@@ -94,7 +94,7 @@ pub(crate) async fn run_graph(
     let (progress, next) = Progress::new(&work.graph);
     let timing = InvocationTiming::default();
     let run = Run { engine, work, terms, inputs, outputs, progress, tasks: JoinSet::new(), timing, preemptions: 0 };
-    run.to_end(next).await
+    run.run(next).await
 }
 
 /// What all stages of a request have in common.
@@ -124,7 +124,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    async fn to_end(mut self, mut next: Vec<Next>) -> Result<InvocationResult, InvokeError> {
+    async fn run(mut self, mut next: Vec<Next>) -> Result<InvocationResult, InvokeError> {
         loop {
             while let Some(step) = next.pop() {
                 match step {

@@ -66,7 +66,7 @@ pub enum Event {
         /// Whether the stage runs.
         runs: bool,
     },
-    /// Nobody waits for the answer any more. Ignored if the request has ended.
+    /// The client does not wait any more. Ignored if the request has ended.
     Cancelled {
         /// The request.
         request: RequestId,

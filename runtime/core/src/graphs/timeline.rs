@@ -178,8 +178,8 @@ impl Timeline {
         &self.list[0]
     }
 
-    /// Takes a request out of the run that serves its stage. Removes a run that serves nobody and
-    /// has not begun. Returns the function if it is needed once less; a run in progress needs it
+    /// Takes a request out of the run that serves its stage. Removes a run that has no requests left
+    /// and has not begun. Returns the function if it is needed once less; a run in progress needs it
     /// until it ends.
     pub(super) fn withdraw(&mut self, request: RequestId, stage: usize) -> Option<FunctionId> {
         let is_member = |reservation: &Reservation| reservation.members.contains(&(request, stage));

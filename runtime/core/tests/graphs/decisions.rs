@@ -250,7 +250,7 @@ fn a_cancelled_request_gives_its_reservations_back() {
     admission.handle(Event::Cancelled { request: RequestId(1) }, at(1));
     load_all(&mut admission, &first, at(10));
     assert_eq!(planned_end(&admission.handle(arrival(3, 15), at(10))), at(14));
-    // Cancelled while it runs: its node goes on, and nobody is answered.
+    // Cancelled while it runs: its node goes on, and there is no answer.
     admission.handle(Event::Cancelled { request: RequestId(3) }, at(11));
     assert_eq!(admission.handle(Event::Ended { node: NodeId(0) }, at(14)), []);
     assert_eq!(admission.running(), 0);

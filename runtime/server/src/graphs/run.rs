@@ -105,7 +105,7 @@ pub(crate) async fn run_graph(
         preemptions: 0,
         cold_start: false,
     };
-    run.to_end(next).await
+    run.run(next).await
 }
 
 /// What all stages of a request have in common.
@@ -136,7 +136,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    async fn to_end(mut self, mut next: Vec<Next>) -> Result<InvocationResult, InvokeError> {
+    async fn run(mut self, mut next: Vec<Next>) -> Result<InvocationResult, InvokeError> {
         loop {
             while let Some(step) = next.pop() {
                 match step {

@@ -204,7 +204,7 @@ impl World<'_> {
         self.books.close(now)
     }
 
-    /// One step: messages are delivered at once, until nobody sends any more.
+    /// One step: messages are delivered at once, until none is sent any more.
     fn step(&mut self, now: Nanos) {
         self.controller.input(Message::Event(Event::Tick));
         self.source.exec(now);

@@ -38,7 +38,6 @@ fn rows_of_several_clients_share_runs_and_equal_the_rows_alone() -> Result<()> {
         .output()?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     ensure!(output.status.success(), "{}\n{}", text(&output.stdout), text(&output.stderr));
-    print!("  {}", text(&output.stdout));
     let log = std::fs::read_to_string(folder.path().join(LOG))?;
     ensure!(log.contains("max_batch_size is 4, but the rows of"), "{log}");
     ensure!(log.contains("all its sizes are fixed"), "{log}");

@@ -2,8 +2,8 @@
 //! simulator time has integer steps. A step is [`STEP_NS`] here.
 //!
 //! The printed traces of §6.1 follow from one set of times only: a cold ResNet takes 6 steps, a
-//! warm one 2, a cold BERT 18. The text of the chapter says otherwise (5 + 5 and 10 + 20); those times
-//! are the preset `prose`.
+//! warm one 2, a cold BERT 18. The text of the chapter says otherwise (5 + 5 and 10 + 20); those
+//! times are the preset `prose`.
 
 use super::{Arrival, Cluster, ClusterDevice, ClusterFunction, ClusterReport};
 use atoll_core::placement::{DeviceKind, GroupId, PlacementEntry, PoolConfig, Steal, StealMeasure, Suits, Visibility};

@@ -2,9 +2,9 @@
 
     cluster.py CASES.json
 
-prints the schedule of each case as JSON: a list of [start, arrival, function, device], sorted, and the number of moves.
-It shares no code with the simulation: requests, devices and the dispatcher are processes, and the dispatcher acts in the
-middle of each step, after all arrivals and ends of that step.
+prints the schedule of each case as JSON: a sorted list of [start, arrival, function, device], and the number of moves.
+It shares no code with the simulation: requests, devices and the dispatcher are processes, and the dispatcher acts in
+the middle of each step, after all arrivals and ends of that step.
 """
 
 import json

@@ -91,9 +91,9 @@ pub enum StealMeasure {
     Rate,
 }
 
-/// How much waiting counts for `cost`: a request becomes more urgent while it waits. A request with a
-/// cost of `c` is overtaken by cheaper ones only if they arrive within `c × 1000 / per_mille` after
-/// it.
+/// How much waiting counts for `cost`: a request becomes more urgent while it waits. A request with
+/// a cost of `c` is overtaken by cheaper ones only if they arrive within `c × 1000 / per_mille`
+/// after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ageing {
     /// Thousandths of a nanosecond of cost for each nanosecond of waiting. 0 counts as 1.

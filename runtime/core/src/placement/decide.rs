@@ -75,8 +75,8 @@ impl Pool {
 }
 
 /// Where a real-time request finishes first, as far as its device's other real-time requests, its
-/// reload and service times tell; best-effort requests are preempted. Of equal devices, the one with
-/// the fewest requests.
+/// reload and service times tell; best-effort requests are preempted. Of equal devices, the one
+/// with the fewest requests.
 fn fastest(now: Nanos, state: &State, id: FunctionId) -> Option<DeviceId> {
     let function = state.function(id);
     let active = &state.classes.get(function.class).active;

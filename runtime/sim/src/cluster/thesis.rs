@@ -1,9 +1,9 @@
 //! The workloads of "Kernel-as-a-Service" scheduling (A. Ramkumar's thesis, chapter 6), in whose
 //! simulator time has integer steps. A step is [`STEP_NS`] here.
 //!
-//! The printed traces of §6.1 follow from one set of times only: a cold ResNet takes 6 steps, a warm
-//! one 2, a cold BERT 18. The text of the chapter says otherwise (5 + 5 and 10 + 20); those times
-//! are the preset `prose`.
+//! The printed traces of §6.1 follow from one set of times only: a cold ResNet takes 6 steps, a
+//! warm one 2, a cold BERT 18. The text of the chapter says otherwise (5 + 5 and 10 + 20); those
+//! times are the preset `prose`.
 
 use super::{Arrival, Cluster, ClusterDevice, ClusterFunction, ClusterReport};
 use atoll_core::placement::{DeviceKind, GroupId, PlacementEntry, PoolConfig, Steal, StealMeasure, Suits, Visibility};
@@ -110,8 +110,8 @@ pub fn printed(cluster: &Cluster, report: &ClusterReport) -> String {
     text
 }
 
-/// Poisson arrivals in steps: client `i` has the seed `seed + i` and `rate` requests per step, until
-/// `horizon`.
+/// Poisson arrivals in steps: client `i` has the seed `seed + i` and `rate` requests per step,
+/// until `horizon`.
 pub fn poisson(clients: usize, rate: f64, horizon: u64, seed: u64) -> Vec<Arrival> {
     let mut arrivals = Vec::new();
     for function in 0..clients {

@@ -2,7 +2,7 @@
 //!
 //! The cost of a request on a device is its expected service time there, plus its share of the time
 //! to load its function if the device does not hold it. Requests with a low cost come first, as in
-//! SRTF; waiting counts against the cost ([`Ageing`](super::super::Ageing)), so that nothing starves:
+//! SRTF; waiting counts against the cost ([`Ageing`](super::super::Ageing)), so nothing starves:
 //! the key `service + arrival × ageing` of a request does not change while it waits.
 //!
 //! A function that is loaded somewhere waits for that device unless a load elsewhere is expected to

@@ -16,8 +16,8 @@ const LOAD_GAIN: f64 = 1.0 / 256.0;
 /// evenly, in order; later ones go to the group with the fewest.
 ///
 /// An idle device moves by the rule in [`Steal`], at most one per moment, and never the last one of
-/// a group. If there are more groups than devices, a group without one takes an idle device from the
-/// group with the most, or from a group that has nothing older waiting.
+/// a group. If there are more groups than devices, a group without one takes an idle device from
+/// the group with the most, or from a group that has nothing older waiting.
 ///
 /// A request that none of its group's devices suits runs on any free device that does.
 pub(super) struct Exclusive {

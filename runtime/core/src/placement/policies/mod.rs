@@ -97,7 +97,7 @@ pub const PLACEMENTS: &[PlacementEntry] = &[
     },
     PlacementEntry {
         name: "affinity",
-        about: "fair queueing of groups by device time, which counts ten times on devices that do not hold the function",
+        about: "fair queueing of groups by device time, counted tenfold on devices that do not hold the function",
         make: |_| Box::new(affinity::Affinity::default()),
     },
     PlacementEntry {

@@ -150,7 +150,9 @@ fn exclusive_moves_by_rate_without_going_back_and_forth() {
                 let before = world.dispatches().len();
                 world.done(done, 10);
                 let started = world.dispatches()[before..].to_vec();
-                ends.extend(started.iter().map(|(id, _)| (world.now.0 + if id % 2 == 0 { 30 } else { 10 }, *id)));
+                ends.extend(
+                    started.iter().map(|(id, _)| (world.now.0 + if id.is_multiple_of(2) { 30 } else { 10 }, *id)),
+                );
             }
             let before = world.log.len();
             world.request(request, 1 + request as u32 % 2);
@@ -161,7 +163,7 @@ fn exclusive_moves_by_rate_without_going_back_and_forth() {
                     _ => None,
                 })
                 .collect();
-            ends.extend(started.iter().map(|id| (world.now.0 + if id % 2 == 0 { 30 } else { 10 }, *id)));
+            ends.extend(started.iter().map(|id| (world.now.0 + if id.is_multiple_of(2) { 30 } else { 10 }, *id)));
             if request > 400 {
                 break;
             }

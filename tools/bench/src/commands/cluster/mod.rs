@@ -31,8 +31,8 @@ Examples:
 
 /// Compare placement policies on simulated clusters, request by request
 ///
-/// Times are in steps of 1 ms. Each client calls one function. Service and reload times are known to
-/// the policies unless --learn is given.
+/// Times are in steps of 1 ms. Each client calls one function. Service and reload times are known
+/// to the policies unless --learn is given.
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {

@@ -96,12 +96,8 @@ impl World {
                 self.running.remove(&node);
                 self.coming.retain(|_, event| *event != Event::Ended { node });
             }
-            Event::Cancelled { request } => {
-                // A request that has not arrived or has ended cannot be cancelled.
-                if self.open.contains_key(&request) {
-                    self.end(request, 3);
-                }
-            }
+            // A request that has not arrived or has ended cannot be cancelled.
+            Event::Cancelled { request } if self.open.contains_key(&request) => self.end(request, 3),
             _ => {}
         }
         self.handle(event);

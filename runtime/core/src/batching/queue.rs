@@ -89,7 +89,7 @@ impl Queue {
     /// Takes the first requests of a group, as a batch that runs from now on.
     pub(super) fn close(&mut self, group: &Group, count: usize) -> Vec<Waiting> {
         let waiting = self.groups.get_mut(group).expect("a group that is due has requests");
-        let members = waiting.drain(..count).collect();
+        let members: Vec<Waiting> = waiting.drain(..count).collect();
         if waiting.is_empty() {
             self.groups.remove(group);
         }
@@ -126,7 +126,7 @@ impl Queue {
     }
 
     /// Judges the window by the rows that came while it was open.
-    fn close_window(&mut self, members: &Vec<Waiting>) {
+    fn close_window(&mut self, members: &[Waiting]) {
         let Some(window) = self.window.take() else { return };
         let rows: u64 = members.iter().map(|member| member.rows).sum();
         self.judge(rows.saturating_sub(window.had), window.target - window.had);

@@ -3,16 +3,18 @@
 //! A batch keeps its requests as they were submitted, so that each can still run alone, and so that
 //! their inputs are copied only once, into device memory.
 
-use crate::batching::{Rows, extract, interleave};
+use crate::batching::{Batching, Rows, extract, interleave};
 use crate::binding::{Binding, Output};
 use crate::chain::{Chain, Source, Stage};
 use crate::error::InvokeError;
 use crate::event::Submission;
+use crate::function::Function;
 use crate::instance::Instance;
-use crate::request::{OutputTensor, PendingReply};
+use crate::request::{InvocationId, OutputTensor, PendingReply};
 use atoll_core::TaskId;
 use atoll_device::{Device, DeviceError};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 /// The requests of an invocation, in the order of their rows; two or more.
@@ -66,7 +68,7 @@ impl Batch {
         };
         let submissions = || requests.iter().map(|(submission, _)| submission);
         let submission = Submission {
-            id: crate::request::InvocationId(batch.0),
+            id: InvocationId(batch.0),
             chain: Chain::of_batch(&function, binding),
             class: first.class,
             priority: first.priority,
@@ -150,8 +152,8 @@ impl Batch {
                     bytes
                 } else {
                     let whole = match whole.entry(output) {
-                        std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
-                        std::collections::btree_map::Entry::Vacant(entry) => {
+                        Entry::Occupied(entry) => entry.into_mut(),
+                        Entry::Vacant(entry) => {
                             let mut bytes = vec![0; place.bytes as usize];
                             device.read(instance.at(place.offset), &mut bytes)?;
                             read += place.bytes;
@@ -173,10 +175,7 @@ impl Batch {
 }
 
 /// The rows of each input or output of a function.
-fn axes(
-    function: &crate::function::Function,
-    of: impl Fn(&crate::batching::Batching) -> &Vec<Rows>,
-) -> impl Iterator<Item = (usize, Rows)> {
+fn axes(function: &Function, of: impl Fn(&Batching) -> &Vec<Rows>) -> impl Iterator<Item = (usize, Rows)> {
     let batching = function.batching.as_ref().expect("only functions with a batch axis are batched");
     of(batching).clone().into_iter().enumerate()
 }

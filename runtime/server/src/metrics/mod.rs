@@ -1,6 +1,7 @@
 //! Metrics: counted where the events happen, described in one table, exported in Prometheus' text
 //! format.
 
+mod batches;
 mod metric;
 mod pool;
 mod recorder;

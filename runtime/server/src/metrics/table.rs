@@ -6,12 +6,12 @@
 //! `nv_inference_*` and `nv_gpu_*` are Triton's names, so that dashboards made for Triton work. Our
 //! own counters end in `_total`; units are seconds and bytes.
 
+use super::batches::{function_of, gather_seconds, rows};
 use super::metric::{DeviceSnapshot, Kind, Metric, counter, gauge, histogram, of_daemon};
 use super::recorder::{BUCKETS_NS, CLASSES, Outcome, class_label};
 use super::text::{Labels, Samples};
 use super::usage::{per_row, per_row_and};
 use crate::identity::Reason;
-use crate::model::Model;
 use crate::places::Closed;
 use atoll_engine::{
     Class, ComputeUnitUse, FunctionStatistics, Histogram, InvocationOutcome, MemoryKind, TenantBytes, TenantMemory,
@@ -58,18 +58,8 @@ pub(super) const METRICS: &[Metric] = &[
         "Part of the request duration spent reading outputs, in microseconds",
         |s, out| per_model(s, out, |f| f.output_ns / 1000),
     ),
-    histogram("atoll_batch_rows", "Rows of the runs of models with max_batch_size", |s, out| {
-        for model in &s.models {
-            let labels: Labels<'_> = &[("model", &model.name), ("version", &model.version)];
-            out.rows(labels, function_of(s, model).map_or(&[], |f| &f.batches));
-        }
-    }),
-    counter("atoll_batch_gather_seconds_total", "Time that requests waited for others of their batch", |s, out| {
-        for model in &s.models {
-            let ns = function_of(s, model).map_or(0, |f| f.gather_ns);
-            out.number(&[("model", &model.name), ("version", &model.version)], ns as f64 / 1e9);
-        }
-    }),
+    histogram("atoll_batch_rows", "Rows of the runs of models with max_batch_size", rows),
+    counter("atoll_batch_gather_seconds_total", "Time that requests waited for others of their batch", gather_seconds),
     gauge("nv_inference_pending_request_count", "Queued requests", |s, out| per_model(s, out, |f| f.in_queue)),
     gauge("nv_gpu_memory_total_bytes", "Usable device memory", |s, out| {
         out.integer(&[("gpu_uuid", s.name)], s.engine.device.memory_total_bytes);
@@ -442,10 +432,6 @@ const OUTCOMES: &[(InvocationOutcome, &str)] = &{
 /// Converts compute-unit time to seconds of the whole device.
 fn device_seconds(snapshot: &DeviceSnapshot<'_>, compute_unit_ns: u128) -> f64 {
     compute_unit_ns as f64 / 1e9 / f64::from(snapshot.engine.device.compute_units.max(1))
-}
-
-fn function_of<'a>(snapshot: &'a DeviceSnapshot<'_>, model: &Model) -> Option<&'a FunctionStatistics> {
-    snapshot.engine.functions.iter().find(|f| f.key == model.key)
 }
 
 /// One sample per loaded model, from the moment it is loaded.

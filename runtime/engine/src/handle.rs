@@ -92,11 +92,7 @@ impl Engine {
             Arc::clone(&shared),
             inbox,
         );
-        let of_thread = Arc::clone(&shared);
-        let thread = std::thread::Builder::new().name("atoll-engine".into()).spawn(move || {
-            let _guard = PanicGuard(of_thread);
-            worker.run();
-        });
+        let thread = std::thread::Builder::new().name("atoll-engine".into()).spawn(move || worker.run());
         let thread = thread.map_err(|source| EngineError::Os { what: "cannot start the engine's thread", source })?;
         Ok(Engine { handle: EngineHandle { shared, urgent, normal }, thread: Some(thread), shutdown_grace })
     }
@@ -119,17 +115,6 @@ impl Engine {
         self.handle.send(Command::Shutdown { grace });
         if thread.join().is_err() {
             tracing::error!("the engine's thread panicked; its invocations have been answered");
-        }
-    }
-}
-
-/// Marks the device as lost if the thread that owns it panics.
-struct PanicGuard(Arc<Shared>);
-
-impl Drop for PanicGuard {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.note_lost();
         }
     }
 }

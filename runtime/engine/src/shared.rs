@@ -58,3 +58,14 @@ impl Shared {
         self.ids.fetch_add(1, Ordering::Relaxed)
     }
 }
+
+/// Marks the device as lost if the thread that owns it panics.
+pub(crate) struct PanicGuard(pub(crate) Arc<Shared>);
+
+impl Drop for PanicGuard {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.note_lost();
+        }
+    }
+}

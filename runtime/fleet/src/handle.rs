@@ -249,7 +249,7 @@ impl Inference for FleetHandle {
                 &Admitted {
                     tenant: &function.tenant,
                     class: options.class,
-                    is_batched: options.batching.is_some(),
+                    is_batched: options.batching.as_ref().is_some_and(|batching| batching.gathers),
                     queue_capacity: loaded[0].1.queue_capacity,
                     constant_bytes: loaded[0].1.weights_bytes,
                     devices: &loaded.iter().map(|(device, info)| (*device, info.weights_resident)).collect::<Vec<_>>(),
@@ -270,8 +270,9 @@ impl Inference for FleetHandle {
         let unload = |device: &DeviceId| {
             let Some(member) = self.member(*device) else { return Ok(()) };
             match member.unload(function) {
-                // A lost device has no functions left; only the placement must be removed.
-                Err(EngineError::ShuttingDown) if member.is_lost() => Ok(()),
+                // A device that is lost or stopped has no functions left, and one that has unloaded it
+                // already is done; only the placement must be removed.
+                Err(EngineError::ShuttingDown | EngineError::NotLoaded(_)) => Ok(()),
                 other => other,
             }
         };

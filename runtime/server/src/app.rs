@@ -7,6 +7,7 @@ use crate::deployed::Deployed;
 use crate::graphs::Graphs;
 use crate::identity::{Denial, Gate, Principal, Reason, Reloaded};
 use crate::inference::blocking;
+use crate::limits::BUILTIN_STAGES_MAX;
 use crate::metrics::Recorder;
 use crate::model::Model;
 use crate::repository::{FindError, Repository};
@@ -18,6 +19,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio::sync::Semaphore;
 use tokio::time::MissedTickBehavior;
 
 /// The state of a server.
@@ -36,6 +38,8 @@ pub(crate) struct App {
     /// Longest pause between two parts of a request body.
     pub(crate) body_pause: Duration,
     pub(crate) bodies: Bodies,
+    /// The right to run a built-in stage of a graph.
+    pub(crate) builtin_turns: Arc<Semaphore>,
     pub(crate) model_control: ModelControl,
     strict_readiness: bool,
     loaded: AtomicBool,
@@ -63,6 +67,7 @@ impl App {
             body_bytes_max: config.body_bytes_max.min(ROOM_BYTES_MAX),
             body_pause: config.connections.body_pause,
             bodies: Bodies::new(),
+            builtin_turns: Arc::new(Semaphore::new(BUILTIN_STAGES_MAX)),
             model_control: config.model_control.clone(),
             strict_readiness: config.strict_readiness,
             loaded: AtomicBool::new(false),
@@ -105,6 +110,20 @@ impl App {
             return Err(FindError::Version { name: name.into(), version: version.into(), only: MODEL_VERSION.into() });
         }
         model.map_err(|reason| FindError::NotReady { name: name.into(), reason })
+    }
+
+    /// Whether a tenant has a function of this name, or, for the daemon's own tenant, the repository
+    /// a model, callable or not.
+    pub(crate) fn has_function(&self, tenant: &Tenant, name: &str) -> bool {
+        let key = FunctionKey { tenant: tenant.clone(), name: name.into() };
+        let is_deployed = self.deployed.as_ref().is_some_and(|deployed| deployed.find(&key).is_some());
+        is_deployed || (tenant.is_local() && !matches!(self.repository.find(name, None), Err(FindError::Unknown(_))))
+    }
+
+    /// Whether a function can be called by its tenant only.
+    pub(crate) fn is_private(&self, key: &FunctionKey) -> bool {
+        let deployed = self.deployed.as_ref().and_then(|deployed| deployed.find(key));
+        deployed.is_some_and(|function| function.deployment.private)
     }
 
     /// The model that a stage of a tenant's graph calls: a deployed function of the tenant, or, for
@@ -176,12 +195,11 @@ impl App {
         statistics
     }
 
-    /// All models, of whichever tenant.
+    /// All models and functions, of all tenants. Graphs have no statistics of their own.
     pub(crate) fn models(&self) -> Vec<Arc<Model>> {
         let deployed = self.deployed.iter().flat_map(|deployed| deployed.all_public());
         let functions = deployed.filter_map(|function| function.model.clone().ok());
-        let graphs = self.graphs.iter().flat_map(|graphs| graphs.all(self));
-        self.repository.ready().into_iter().chain(functions).chain(graphs.filter_map(|(_, model)| model.ok())).collect()
+        self.repository.ready().into_iter().chain(functions).collect()
     }
 
     /// All models that a principal may use.

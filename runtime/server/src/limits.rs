@@ -116,3 +116,6 @@ pub const GRAPH_MANIFEST_BYTES_MAX: usize = 256 << 10;
 
 /// Graphs of a tenant. Each is a few kilobytes; the limit keeps lists short.
 pub const GRAPHS_PER_TENANT_MAX: usize = 256;
+
+/// Built-in stages of graphs that compute at the same time, unless their inputs are small.
+pub const BUILTIN_STAGES_MAX: usize = 2;

@@ -150,12 +150,13 @@ impl Queue {
             return None;
         }
         let (mut best, mut wakeup) = (None, None);
+        // While a batch runs, the next one is closed early only if one is full. Then any group may
+        // be it, so that one that never fills does not wait for ever behind one that always does.
+        let mut is_due = self.running == 0;
         for (group, waiting) in &self.groups {
             let prefix = prefix(waiting, spec);
+            is_due |= prefix.is_full;
             if !prefix.is_full {
-                if self.running > 0 {
-                    continue;
-                }
                 let until = self.hold(spec, group, waiting, &prefix);
                 if until > now {
                     wakeup = [wakeup, Some(until)].into_iter().flatten().min();
@@ -166,6 +167,9 @@ impl Queue {
             if best.as_ref().is_none_or(|(other, _, _)| place < *other) {
                 best = Some((place, group.clone(), prefix.count));
             }
+        }
+        if !is_due {
+            return None;
         }
         if best.is_none() {
             self.wakeup = wakeup;

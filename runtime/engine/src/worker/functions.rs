@@ -251,13 +251,15 @@ impl Worker {
         let id = loaded.function.id;
         self.shared.withdraw(key);
         self.shared.sessions.remove_of(&self.functions[&id].function);
+        // Before invocations end: a batch that is closed meanwhile ends with them.
+        self.answer_waiting(Some(id), &InvokeError::Unloaded);
+        self.act();
         let waits = |invocation: &&crate::invocation::Invocation| {
             invocation.submission.chain.calls(id) && invocation.is_waiting()
         };
         let waiting: Vec<TaskId> =
             self.invocations.values().filter(waits).map(|invocation| TaskId(invocation.submission.id.0)).collect();
         waiting.into_iter().for_each(|task| self.cancel(task, InvokeError::Unloaded));
-        self.answer_waiting(Some(id), &InvokeError::Unloaded);
         self.act();
         self.finish_unload(id);
     }

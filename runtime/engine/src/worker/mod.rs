@@ -44,7 +44,7 @@ use crate::invocation::Invocation;
 use crate::limits;
 use crate::padding_thread::PaddingThread;
 use crate::recorder::Recorder;
-use crate::shared::{Inbox, Shared};
+use crate::shared::{Inbox, PanicGuard, Shared};
 use crate::staging::Stager;
 use atoll_core::memory::{Event as MemoryEvent, Memory, MemorySpec};
 use atoll_core::residency::{Residency, ResidencyPolicyEntry};
@@ -64,6 +64,8 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 pub(crate) struct Worker {
+    /// Dropped first, so that clients of a panicked engine see a lost device.
+    _panic: PanicGuard,
     started: Nanos,
     /// The scheduling priority of this thread.
     wake_priority: WakePriority,
@@ -164,6 +166,7 @@ impl Worker {
         };
         let cores = config.cores.clone().unwrap_or_else(|| CoreShare::alone(info));
         Worker {
+            _panic: PanicGuard(Arc::clone(&shared)),
             started: clock::now(),
             wake_priority: WakePriority::Ordinary,
             cores,
@@ -296,9 +299,13 @@ impl Worker {
                 // The invocation to cancel may still be in the other channel.
                 self.take_urgent();
                 self.cancel_parked(Some(id), &InvokeError::Cancelled);
-                match self.batches.knows(TaskId(id.0)) {
-                    true => self.answer_early(TaskId(id.0), InvokeError::Cancelled),
-                    false => self.notify_scheduler(Event::CancelTask { task: TaskId(id.0) }),
+                let task = TaskId(id.0);
+                let is_batch = self.invocations.get(&task).is_some_and(|invocation| invocation.batch.is_some());
+                match self.batches.knows(task) {
+                    true => self.answer_early(task, InvokeError::Cancelled),
+                    // The request has been answered; its id is now that of its batch.
+                    false if is_batch => {}
+                    false => self.notify_scheduler(Event::CancelTask { task }),
                 }
             }
             Command::CloseSession(session) => {

@@ -240,10 +240,11 @@ impl Inner {
 
     /// Tells the pool of devices that were lost since the last call.
     fn note_losses(&self, state: &mut State, now: Nanos, steps: &mut Vec<Step>) {
-        for (device, member) in ids().zip(&*self.members) {
-            if member.is_lost() && !state.devices[usize::from(device.0)].is_lost {
-                state.lose(now, device, steps);
-            }
+        let is_new =
+            |device: &DeviceId| self.member(*device).is_lost() && !state.devices[usize::from(device.0)].is_lost;
+        let lost: Vec<DeviceId> = ids().take(self.members.len()).filter(is_new).collect();
+        if !lost.is_empty() {
+            state.lose(now, &lost, steps);
         }
     }
 }
@@ -278,7 +279,9 @@ impl State {
             steps.push(Step::Reply { reply, answer: Err(InvokeError::QueueFull { capacity }) });
             return id;
         }
-        let deadline = request.deadline.map(|after| Nanos(now.0.saturating_add(after.as_nanos() as u64)));
+        let deadline = request
+            .deadline
+            .map(|after| Nanos(now.0.saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX))));
         let may_retry = requests::may_retry(&request);
         self.requests.insert(id, Waiting { function, request, reply, deadline });
         let spec = RequestSpec { function, class, arrival: now, deadline, may_retry };
@@ -316,11 +319,17 @@ impl State {
         self.handle(now, PoolEvent::Finished { request, device, end }, steps);
     }
 
-    fn lose(&mut self, now: Nanos, device: DeviceId, steps: &mut Vec<Step>) {
-        let state = &mut self.devices[usize::from(device.0)];
-        (state.is_lost, state.in_flight) = (true, 0);
-        state.moved += self.requests.take_back(device);
-        self.handle(now, PoolEvent::DeviceLost { device }, steps);
+    /// All of them at once, so that no request goes from one lost device to another.
+    fn lose(&mut self, now: Nanos, devices: &[DeviceId], steps: &mut Vec<Step>) {
+        let mut actions = Vec::new();
+        for &device in devices {
+            let state = &mut self.devices[usize::from(device.0)];
+            (state.is_lost, state.in_flight) = (true, 0);
+            state.moved += self.requests.take_back(device);
+            self.pool.note(now, PoolEvent::DeviceLost { device }, &mut actions);
+        }
+        self.pool.decide(now, &mut actions);
+        actions.into_iter().for_each(|action| self.act(now, action, steps));
     }
 
     fn act(&mut self, now: Nanos, action: PoolAction, steps: &mut Vec<Step>) {
@@ -334,7 +343,12 @@ impl State {
             }
             PoolAction::Reject { request, reason } => {
                 if let Some((reply, error)) = self.requests.remove(request) {
-                    steps.push(Step::Reply { reply, answer: Err(error.unwrap_or_else(|| refusal(reason))) });
+                    let is_of_device = matches!(
+                        reason,
+                        RejectReason::NoDevice | RejectReason::DeviceLost { .. } | RejectReason::TooManyAttempts { .. }
+                    );
+                    let error = error.filter(|_| is_of_device).unwrap_or_else(|| refusal(reason));
+                    steps.push(Step::Reply { reply, answer: Err(error) });
                 }
             }
             // Engines load and evict constants by their own policy (`atoll_core::memory`).

@@ -38,9 +38,13 @@ impl Control {
 
     pub(super) async fn deploy_graph(&self, principal: &Principal, name: Option<String>, manifest: String) -> Answered {
         self.all_graphs()?;
-        let _turn = self.deployed.turn(&principal.tenant).await;
+        let turn = self.deployed.turn(&principal.tenant).await;
         let (app, tenant) = (self.app.clone(), principal.tenant.clone());
-        let deploy = move || app.graphs.as_ref().map(|graphs| graphs.deploy(&app, &tenant, name, manifest).or_refuse());
+        let deploy = move || {
+            // Also if the client leaves.
+            let _turn = turn;
+            app.graphs.as_ref().map(|graphs| graphs.deploy(&app, &tenant, name, manifest).or_refuse())
+        };
         let graph = blocking(deploy).await.flatten().ok_or_else(panicked)??;
         plain(Answer::Graph(self.report(&graph).await?))
     }
@@ -60,9 +64,12 @@ impl Control {
 
     pub(super) async fn remove_graph(&self, principal: &Principal, name: String) -> Answered {
         self.graph(principal, &name)?;
-        let _turn = self.deployed.turn(&principal.tenant).await;
+        let turn = self.deployed.turn(&principal.tenant).await;
         let (app, key) = (self.app.clone(), FunctionKey { tenant: principal.tenant.clone(), name: name.clone() });
-        let remove = move || app.graphs.as_ref().map(|graphs| graphs.remove(&key).or_refuse());
+        let remove = move || {
+            let _turn = turn;
+            app.graphs.as_ref().map(|graphs| graphs.remove(&key).or_refuse())
+        };
         match blocking(remove).await.flatten().ok_or_else(panicked)?? {
             true => plain(Answer::Done),
             false => Err(no_graph(&name)),

@@ -140,7 +140,8 @@ fn softmax(row: &[f32]) -> Vec<f32> {
 /// not hidden.
 fn largest(row: &[f32], count: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..row.len()).collect();
-    let larger = |a: f32, b: f32| b.is_nan().cmp(&a.is_nan()).then(b.total_cmp(&a));
+    // Both zeros are equal.
+    let larger = |a: f32, b: f32| b.is_nan().cmp(&a.is_nan()).then((b + 0.0).total_cmp(&(a + 0.0)));
     order.sort_by(|a, b| larger(row[*a], row[*b]).then(a.cmp(b)));
     order.truncate(count);
     order

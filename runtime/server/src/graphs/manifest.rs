@@ -36,12 +36,14 @@
 use super::builtin::Builtin;
 use crate::limits::GRAPH_MANIFEST_BYTES_MAX;
 use atoll_core::Nanos;
+use atoll_core::graphs::limits::{STAGES_MAX, TENSORS_MAX};
 use atoll_core::graphs::{
     Compare, ConditionSpec, Form, Graph, GraphError, GraphSpec, Link, Size, SourceName, StageSpec, TensorSpec,
 };
+use atoll_protocol::limits::RANK_MAX;
 use atoll_protocol::{DataType, TensorMetadata};
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 /// A manifest as it is written.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -98,6 +100,10 @@ pub(crate) enum ManifestError {
     Source { at: String, source_text: String, known: String },
     #[error("the shape of input `{input}` has the size {size}; use sizes of 0 or more, or -1 for a variable one")]
     Size { input: String, size: i64 },
+    #[error("{what} has {count} entries; the limit is {max}")]
+    TooMany { what: String, count: usize, max: usize },
+    #[error("{what} names the source `{source_name}` twice; each tensor can be named once there")]
+    SameTwice { what: String, source_name: String },
     #[error("`deadline_ms = {0}` is not a time above 0")]
     Deadline(f64),
     #[error("stage `{0}` needs either `function` or `builtin`")]
@@ -134,6 +140,7 @@ impl Manifest {
         &self,
         mut signature: impl FnMut(&str) -> Result<Signature, String>,
     ) -> Result<(Graph, Vec<Work>), ManifestError> {
+        self.check_counts()?;
         let mut spec = GraphSpec { name: self.name.clone(), ..GraphSpec::default() };
         for (name, form) in &self.inputs {
             if let Some(&size) = form.shape.iter().find(|size| **size < -1) {
@@ -156,6 +163,29 @@ impl Manifest {
         }
         spec.outputs = self.links(&self.outputs, "the outputs")?;
         Ok((Graph::new(spec)?, works))
+    }
+
+    /// Checks all counts before anything is built from them, and that no tensor is copied more often
+    /// than there are stages.
+    fn check_counts(&self) -> Result<(), ManifestError> {
+        let within = |what: &str, count: usize, max: usize| match count > max {
+            true => Err(ManifestError::TooMany { what: what.into(), count, max }),
+            false => Ok(()),
+        };
+        within("the graph's `stages`", self.stages.len(), STAGES_MAX)?;
+        within("the graph's `inputs`", self.inputs.len(), TENSORS_MAX)?;
+        for (name, form) in &self.inputs {
+            within(&format!("the shape of input `{name}`"), form.shape.len(), RANK_MAX)?;
+        }
+        let stages = self.stages.iter().map(|stage| (format!("stage `{}`", stage.name), &stage.inputs));
+        for (what, links) in stages.chain([("the graph's `outputs`".into(), &self.outputs)]) {
+            within(&what, links.len(), TENSORS_MAX)?;
+            let mut sources = HashSet::new();
+            if let Some(twice) = links.values().find(|source| !sources.insert(source.as_str())) {
+                return Err(ManifestError::SameTwice { what, source_name: twice.clone() });
+            }
+        }
+        Ok(())
     }
 
     fn stage(

@@ -108,7 +108,7 @@ impl Graphs {
         let manifest = manifest::parse(&text)?;
         let name = name.unwrap_or_else(|| manifest.name.clone());
         check_name(&name)?;
-        if app.stage_model(tenant, &name).is_ok() {
+        if app.has_function(tenant, &name) {
             return Err(GraphDeployError::Taken(name));
         }
         let key = FunctionKey { tenant: tenant.clone(), name };
@@ -125,8 +125,9 @@ impl Graphs {
 
     /// Deletes a graph. Returns whether it existed. Blocks.
     pub(crate) fn remove(&self, key: &FunctionKey) -> Result<bool, StoreError> {
+        let existed = self.store.remove_graph(&DeploymentKey { tenant: key.tenant.clone(), name: key.name.clone() })?;
         self.graphs.write().unwrap_or_else(PoisonError::into_inner).remove(key);
-        self.store.remove_graph(&DeploymentKey { tenant: key.tenant.clone(), name: key.name.clone() })
+        Ok(existed)
     }
 
     pub(crate) fn find(&self, key: &FunctionKey) -> Option<Arc<DeployedGraph>> {
@@ -146,7 +147,14 @@ impl Graphs {
             Some((tenant, name)) => FunctionKey { tenant: tenant.parse().ok()?, name: name.into() },
         };
         let graph = self.find(&key).filter(|graph| graph.key.to_string() == name)?;
-        Some(graph.callable(app))
+        let callable = graph.callable(app);
+        // A private function cannot be called over HTTP through a graph either.
+        let is_private =
+            |model: &Model| model.graph.iter().flat_map(|graph| graph.models()).any(|m| app.is_private(&m.key));
+        match callable {
+            Ok(model) if is_private(&model) => None,
+            other => Some(other),
+        }
     }
 
     /// All graphs as models.
@@ -174,5 +182,8 @@ fn resolve(app: &App, key: &FunctionKey, manifest: &Manifest) -> Result<Arc<Mode
         Work::Builtin(builtin) => StageWork::Builtin(builtin),
     };
     let works = works.into_iter().map(work).collect();
-    Ok(Arc::new(Model::of_graph(key.clone(), GraphWork::new(graph, works))))
+    Ok(Arc::new(Model::of_graph(
+        key.clone(),
+        GraphWork::new(graph, works, app.bodies.clone(), app.builtin_turns.clone()),
+    )))
 }

@@ -3,6 +3,7 @@
 
 use super::builtin::Builtin;
 use super::manifest::metadata;
+use crate::bodies::{Bodies, BodyRoom};
 use crate::inference::{blocking, invoke};
 use crate::limits::DECODE_INLINE_BYTES_MAX;
 use crate::model::{Model, dtype_of};
@@ -15,6 +16,7 @@ use atoll_fleet::Inference;
 use atoll_protocol::{DataType, TensorMetadata, to_f64};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 /// What a stage runs.
@@ -29,10 +31,14 @@ pub(crate) struct GraphWork {
     pub(crate) works: Vec<StageWork>,
     /// For each stage the outputs that are used, ascending.
     used: Vec<Vec<usize>>,
+    /// The memory budget of requests, for the tensors of a run.
+    bodies: Bodies,
+    /// The right to run a built-in stage of more than a few bytes.
+    turns: Arc<Semaphore>,
 }
 
 impl GraphWork {
-    pub(super) fn new(graph: Graph, works: Vec<StageWork>) -> GraphWork {
+    pub(super) fn new(graph: Graph, works: Vec<StageWork>, bodies: Bodies, turns: Arc<Semaphore>) -> GraphWork {
         let mut used = vec![Vec::new(); works.len()];
         let within = graph.stages().iter().flat_map(|stage| {
             let value = stage.when.iter().map(|condition| &condition.value);
@@ -47,7 +53,7 @@ impl GraphWork {
             outputs.sort_unstable();
             outputs.dedup();
         }
-        GraphWork { graph, works, used }
+        GraphWork { graph, works, used, bodies, turns }
     }
 
     /// The functions that it calls.
@@ -93,8 +99,11 @@ pub(crate) async fn run_graph(
     let outputs = vec![Vec::new(); work.works.len()];
     let (progress, next) = Progress::new(&work.graph);
     let timing = InvocationTiming::default();
+    let room = work.bodies.room();
     let run = Run {
         engine,
+        room,
+        held_bytes: 0,
         work,
         terms,
         inputs,
@@ -122,6 +131,9 @@ type Ended = Result<(Vec<Option<Held>>, InvocationTiming, u32, bool), InvokeErro
 
 struct Run<'a> {
     engine: &'a Arc<dyn Inference>,
+    /// Room for the tensors that the run made so far: copies for stages, outputs of stages.
+    room: BodyRoom,
+    held_bytes: usize,
     work: Arc<GraphWork>,
     terms: Terms,
     inputs: Vec<Held>,
@@ -156,6 +168,7 @@ impl Run<'_> {
                 Some(Err(_)) | None => return Err(InvokeError::Device("internal error: a stage panicked".into())),
             };
             let (outputs, timing, preemptions, cold_start) = ended.map_err(|error| self.of_stage(stage, error))?;
+            self.hold(outputs.iter().flatten().map(|tensor| tensor.bytes.len()).sum())?;
             self.outputs[stage] = outputs;
             self.preemptions += preemptions;
             self.cold_start |= cold_start;
@@ -174,6 +187,9 @@ impl Run<'_> {
         let remaining = self.terms.ends.map(|ends| ends.saturating_duration_since(Instant::now()));
         if remaining == Some(Duration::ZERO) {
             return Err(InvokeError::DeadlineExceeded);
+        }
+        if let StageWork::Function(_) = &self.work.works[stage] {
+            self.hold(inputs.iter().map(|input| input.bytes.len()).sum())?;
         }
         match &self.work.works[stage] {
             StageWork::Builtin(_) => {
@@ -205,6 +221,12 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// Reserves memory for tensors that the run makes.
+    fn hold(&mut self, bytes: usize) -> Result<(), InvokeError> {
+        self.held_bytes = self.held_bytes.saturating_add(bytes);
+        if self.room.grow_to(self.held_bytes) { Ok(()) } else { Err(no_room()) }
+    }
+
     fn tensor(&self, source: Source) -> Held {
         match self.progress.resolve(&self.work.graph, source) {
             Source::Input(input) => self.inputs[input].clone(),
@@ -217,6 +239,11 @@ impl Run<'_> {
     fn condition(&self, stage: usize) -> Result<bool, InvokeError> {
         let Some(condition): Option<Condition> = self.work.graph.stages()[stage].when else { return Ok(true) };
         let tensor = self.tensor(condition.value);
+        // The bytes of the largest element.
+        if tensor.bytes.len() > 8 {
+            let text = format!("its condition is on a tensor of shape {:?}; it has to have one element", tensor.shape);
+            return Err(InvokeError::BadInput(text));
+        }
         let values = self.datatype_of(condition.value).map(|datatype| to_f64(datatype, &tensor.bytes));
         let values = values.unwrap_or_default();
         let [value] = values[..] else {
@@ -246,7 +273,11 @@ impl Run<'_> {
         }
     }
 
-    fn result(self) -> Result<InvocationResult, InvokeError> {
+    fn result(mut self) -> Result<InvocationResult, InvokeError> {
+        let outputs = self.work.clone();
+        let outputs = outputs.graph.outputs().iter().map(|wanted| self.tensor(wanted.source).bytes.len());
+        let bytes = outputs.sum();
+        self.hold(bytes)?;
         if self.terms.ends.is_some_and(|ends| Instant::now() > ends) {
             return Err(InvokeError::DeadlineExceeded);
         }
@@ -275,13 +306,31 @@ fn placed(metadata: &[TensorMetadata], used: &[usize], outputs: Vec<OutputTensor
     places
 }
 
+/// What a built-in stage needs at most, in sizes of its inputs: copies of them as bytes and numbers,
+/// indices of 64 bits, and outputs.
+const BUILTIN_COPIES: usize = 8;
+
+fn no_room() -> InvokeError {
+    InvokeError::Unavailable("its tensors need more memory than requests have left; try again later".into())
+}
+
 async fn run_builtin(work: &Arc<GraphWork>, stage: usize, inputs: Vec<Held>) -> Ended {
     let begun = Instant::now();
     let StageWork::Builtin(builtin) = work.works[stage] else {
         return Err(InvokeError::Device("internal error: a function is no built-in stage".into()));
     };
     let bytes: usize = inputs.iter().map(|input| input.bytes.len()).sum();
+    let mut room = work.bodies.room();
+    if !room.grow_to(bytes.saturating_mul(BUILTIN_COPIES)) {
+        return Err(no_room());
+    }
+    // Both stay with the computation, which goes on if its client leaves.
+    let turn = match bytes <= DECODE_INLINE_BYTES_MAX {
+        true => None,
+        false => work.turns.clone().acquire_owned().await.ok(),
+    };
     let compute = move || {
+        let _held = (room, turn);
         let tensors: Vec<OutputTensor> = inputs
             .iter()
             .map(|input| OutputTensor { shape: input.shape.clone(), bytes: input.bytes.clone() })

@@ -128,8 +128,9 @@ fn every_metric_has_samples_before_anything_happened() {
 }
 
 /// Metrics of the daemon as a whole.
-const WITHOUT_DEVICE: [&str; 7] = [
+const WITHOUT_DEVICE: [&str; 8] = [
     "atoll_models",
+    "atoll_pool_waiting",
     "atoll_bundle_copies_bytes",
     "atoll_http_responses_total",
     "atoll_connections",

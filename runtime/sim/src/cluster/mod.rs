@@ -1,6 +1,7 @@
-//! Request-level simulation of a pool of devices. The daemon's own [`Pool`] places the requests; a
-//! device is a number of slots, a memory with the daemon's residency, and times: no kernels, queues
-//! or preemption inside a device. One run takes 1 to 10,000 devices.
+//! Request-level simulation of a pool of devices. The daemon's own
+//! [`Pool`](atoll_core::placement::Pool) places the requests; a device is a number of slots, a
+//! memory with the daemon's residency, and times: no kernels, queues or preemption inside a device.
+//! One run takes 1 to 10,000 devices.
 //!
 //! - [`simulate_cluster`] runs a [`Cluster`] and returns a [`ClusterReport`].
 //! - [`arrivals`] generates arrivals: Poisson, bursts, MMPP, recorded times, and functions in the

@@ -2,44 +2,11 @@
 //! bundle.
 
 use crate::binding::Binding;
+use crate::config::BatchingOptions;
 use crate::error::InvokeError;
 use atoll_core::Class;
 use atoll_core::batching::{BatchSpec, PREFERRED_MAX, ROWS_MAX};
 use atoll_kgraph::{BufferKind, KernelGraph, SymbolId};
-use std::num::NonZeroU32;
-use std::time::Duration;
-
-/// How requests of a function are gathered into batches.
-///
-/// The rows of the function have to be proven independent ([`atoll_kgraph::BatchAxis`]).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BatchingOptions {
-    /// Most rows of a batch, and of a single request.
-    pub max_batch_size: NonZeroU32,
-    /// Whether requests are gathered. If not, `max_batch_size` only limits requests.
-    pub gathers: bool,
-    /// Sizes of batches to prefer, in rows.
-    pub preferred: Vec<u32>,
-    /// How long a request waits for others although the function is free. `None` chooses the delay
-    /// from measurements; see [`atoll_core::batching`].
-    pub max_queue_delay: Option<Duration>,
-    /// Whether real-time requests are gathered as well.
-    pub real_time: bool,
-}
-
-impl BatchingOptions {
-    /// Gathers best-effort requests into batches of up to `max_batch_size` rows, with a delay that
-    /// is chosen from measurements.
-    pub fn up_to(max_batch_size: NonZeroU32) -> BatchingOptions {
-        BatchingOptions {
-            max_batch_size,
-            gathers: true,
-            preferred: Vec::new(),
-            max_queue_delay: None,
-            real_time: false,
-        }
-    }
-}
 
 /// Where the rows of a tensor lie in its bytes.
 #[derive(Clone, Copy, Debug)]

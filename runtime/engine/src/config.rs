@@ -1,6 +1,5 @@
 //! Configuration of an engine and of functions.
 
-use crate::batching::BatchingOptions;
 use crate::cores::CoreShare;
 use crate::limits;
 use crate::padding::PaddingService;
@@ -9,6 +8,7 @@ use atoll_core::memory::MemoryQuotas;
 use atoll_core::residency::RESIDENCY_POLICY_DEFAULT;
 use atoll_core::{Class, DeviceId, Tenant};
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -135,4 +135,36 @@ pub struct FunctionInfo {
     /// Blocks of each kernel that fit on a compute unit; `None` if a compute unit runs one at a
     /// time.
     pub occupancy: Vec<Option<u32>>,
+}
+
+/// How requests of a function are gathered into batches.
+///
+/// The rows of the function have to be proven independent ([`atoll_kgraph::BatchAxis`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BatchingOptions {
+    /// Most rows of a batch, and of a single request.
+    pub max_batch_size: NonZeroU32,
+    /// Whether requests are gathered. If not, `max_batch_size` only limits requests.
+    pub gathers: bool,
+    /// Sizes of batches to prefer, in rows.
+    pub preferred: Vec<u32>,
+    /// How long a request waits for others although the function is free. `None` chooses the delay
+    /// from measurements; see [`atoll_core::batching`].
+    pub max_queue_delay: Option<Duration>,
+    /// Whether real-time requests are gathered as well.
+    pub real_time: bool,
+}
+
+impl BatchingOptions {
+    /// Gathers best-effort requests into batches of up to `max_batch_size` rows, with a delay that
+    /// is chosen from measurements.
+    pub fn up_to(max_batch_size: NonZeroU32) -> BatchingOptions {
+        BatchingOptions {
+            max_batch_size,
+            gathers: true,
+            preferred: Vec::new(),
+            max_queue_delay: None,
+            real_time: false,
+        }
+    }
 }

@@ -4,7 +4,7 @@ use crate::bodies::{Bodies, ROOM_BYTES_MAX};
 use crate::compiler::CompilerService;
 use crate::config::{ModelControl, ServerConfig};
 use crate::deployed::Deployed;
-use crate::graphs::Graphs;
+use crate::graphs::{Functions, Graphs};
 use crate::identity::{Denial, Gate, Principal, Reason, Reloaded};
 use crate::inference::blocking;
 use crate::limits::BUILTIN_STAGES_MAX;
@@ -110,35 +110,6 @@ impl App {
             return Err(FindError::Version { name: name.into(), version: version.into(), only: MODEL_VERSION.into() });
         }
         model.map_err(|reason| FindError::NotReady { name: name.into(), reason })
-    }
-
-    /// Whether a tenant has a function of this name, or, for the daemon's own tenant, the repository
-    /// a model, callable or not.
-    pub(crate) fn has_function(&self, tenant: &Tenant, name: &str) -> bool {
-        let key = FunctionKey { tenant: tenant.clone(), name: name.into() };
-        let is_deployed = self.deployed.as_ref().is_some_and(|deployed| deployed.find(&key).is_some());
-        is_deployed || (tenant.is_local() && !matches!(self.repository.find(name, None), Err(FindError::Unknown(_))))
-    }
-
-    /// Whether a function can be called by its tenant only.
-    pub(crate) fn is_private(&self, key: &FunctionKey) -> bool {
-        let deployed = self.deployed.as_ref().and_then(|deployed| deployed.find(key));
-        deployed.is_some_and(|function| function.deployment.private)
-    }
-
-    /// The model that a stage of a tenant's graph calls: a deployed function of the tenant, or, for
-    /// the daemon's own tenant, a model of the repository. An error completes the sentence "the
-    /// function …".
-    pub(crate) fn stage_model(&self, tenant: &Tenant, name: &str) -> Result<Arc<Model>, String> {
-        let key = FunctionKey { tenant: tenant.clone(), name: name.into() };
-        if let Some(function) = self.deployed.as_ref().and_then(|deployed| deployed.find(&key)) {
-            return function.model.clone().map_err(|reason| format!("is not loaded: {reason}"));
-        }
-        match self.repository.find(name, None) {
-            Ok(model) if tenant.is_local() => Ok(model),
-            Err(FindError::NotReady { reason, .. }) if tenant.is_local() => Err(format!("is not loaded: {reason}")),
-            _ => Err("is not deployed".into()),
-        }
     }
 
     /// Loads the models that the mode of model control wants at start.
@@ -249,5 +220,38 @@ impl App {
 
     pub(crate) fn set_draining(&self) {
         self.draining.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Functions for App {
+    fn has_function(&self, tenant: &Tenant, name: &str) -> bool {
+        let key = FunctionKey { tenant: tenant.clone(), name: name.into() };
+        let is_deployed = self.deployed.as_ref().is_some_and(|deployed| deployed.find(&key).is_some());
+        is_deployed || (tenant.is_local() && !matches!(self.repository.find(name, None), Err(FindError::Unknown(_))))
+    }
+
+    fn is_private(&self, key: &FunctionKey) -> bool {
+        let deployed = self.deployed.as_ref().and_then(|deployed| deployed.find(key));
+        deployed.is_some_and(|function| function.deployment.private)
+    }
+
+    fn stage_model(&self, tenant: &Tenant, name: &str) -> Result<Arc<Model>, String> {
+        let key = FunctionKey { tenant: tenant.clone(), name: name.into() };
+        if let Some(function) = self.deployed.as_ref().and_then(|deployed| deployed.find(&key)) {
+            return function.model.clone().map_err(|reason| format!("is not loaded: {reason}"));
+        }
+        match self.repository.find(name, None) {
+            Ok(model) if tenant.is_local() => Ok(model),
+            Err(FindError::NotReady { reason, .. }) if tenant.is_local() => Err(format!("is not loaded: {reason}")),
+            _ => Err("is not deployed".into()),
+        }
+    }
+
+    fn bodies(&self) -> Bodies {
+        self.bodies.clone()
+    }
+
+    fn builtin_turns(&self) -> Arc<Semaphore> {
+        self.builtin_turns.clone()
     }
 }

@@ -5,10 +5,9 @@ use crate::code::{CodeError, CodeGate};
 use crate::compiler::CompileProgress;
 use crate::identity::{Access, TenantLimits};
 use crate::inference::blocking;
-use crate::limits::FUNCTION_NAME_BYTES_MAX;
 use crate::model::Model;
+use crate::names::{BadName, check_name};
 use crate::repository::Settings;
-use atoll_core::is_plain_name;
 use atoll_engine::{Class, EngineError, FunctionKey, FunctionOptions, Tenant};
 use atoll_fleet::Inference;
 use atoll_kgraph::{Bundle, BundleError};
@@ -45,11 +44,8 @@ pub(crate) struct DeployOptions {
 /// Why a function was not deployed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DeployError {
-    #[error(
-        "`{0}` is not a valid function name; use up to {FUNCTION_NAME_BYTES_MAX} letters, digits, `-`, `_` and `.`, \
-        beginning with a letter or a digit"
-    )]
-    BadName(String),
+    #[error(transparent)]
+    BadName(#[from] BadName),
     #[error("tenant `{tenant}` has reached its limit of {limit} functions; remove one first")]
     TooMany { tenant: Tenant, limit: u64 },
     #[error(
@@ -358,13 +354,6 @@ impl Deployed {
         self.functions.write().unwrap_or_else(PoisonError::into_inner).insert(function.key.clone(), function.clone());
         function
     }
-}
-
-pub(crate) fn check_name(name: &str) -> Result<(), DeployError> {
-    if is_plain_name(name, FUNCTION_NAME_BYTES_MAX) {
-        return Ok(());
-    }
-    Err(DeployError::BadName(name.chars().take(FUNCTION_NAME_BYTES_MAX).flat_map(char::escape_debug).collect()))
 }
 
 #[cfg(test)]

@@ -39,6 +39,7 @@ pub mod limits;
 mod listen;
 mod metrics;
 mod model;
+mod names;
 mod places;
 mod repository;
 mod sequences;

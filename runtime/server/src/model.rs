@@ -1,7 +1,7 @@
 //! A loaded model: its metadata, and the check of requests against it.
 
 use crate::graphs::GraphWork;
-use crate::repository::Settings;
+use crate::repository::settings::Settings;
 use atoll_engine::limits::SESSION_IDLE_DEFAULT;
 use atoll_engine::{Class, DeviceId, FunctionKey, InputTensor};
 use atoll_kgraph::{BufferKind, BufferSpec, Bundle, DType, Expr, KernelGraph, StateSpec};

@@ -1,8 +1,8 @@
 //! Classes of functions that run on the same devices, so that free devices are found by class and
 //! not by function.
 
-use super::Suits;
 use super::device_set::DeviceSet;
+use super::event::Suits;
 use crate::ids::DeviceId;
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 //! Options of a pool.
 
-use super::PlacementEntry;
+use super::policies::PlacementEntry;
 use crate::ids::Nanos;
 
 /// Configuration of a [`Pool`](super::Pool).

@@ -1,8 +1,8 @@
 //! Dispatches: real-time requests at once, the others as the policy says.
 
+use super::event::{FunctionId, PoolAction, RequestId};
 use super::pool::Pool;
 use super::state::{Place, State};
-use super::{FunctionId, PoolAction, RequestId};
 use crate::ids::{Class, DeviceId, Nanos};
 
 /// Devices that are compared for a real-time request, of those that hold its function and of those

@@ -1,6 +1,6 @@
 //! Times that are learned from measurements.
 
-use super::{DeviceKind, Expected};
+use super::event::{DeviceKind, Expected};
 use crate::ids::Nanos;
 
 /// Weight of the newest of many measurements is one in this many.

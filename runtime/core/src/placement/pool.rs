@@ -1,12 +1,12 @@
 //! The pool: what follows from each event.
 
+use super::config::PoolConfig;
 use super::estimate::Times;
+use super::event::{
+    DeviceSpec, FunctionId, FunctionSpec, PoolAction, PoolEvent, RejectReason, RequestEnd, RequestId, RequestSpec,
+};
 use super::policies::Policy;
 use super::state::{Device, Function, Group, Place, Request, State};
-use super::{
-    DeviceSpec, FunctionId, FunctionSpec, PoolAction, PoolConfig, PoolEvent, RejectReason, RequestEnd, RequestId,
-    RequestSpec,
-};
 use crate::ids::{Class, DeviceId, Nanos};
 use std::collections::BTreeSet;
 

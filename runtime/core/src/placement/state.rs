@@ -3,7 +3,7 @@
 use super::classes::{ClassId, Classes};
 use super::device_set::DeviceSet;
 use super::estimate::Times;
-use super::{DeviceSpec, FunctionId, GroupId, RequestId, RequestSpec, Suits};
+use super::event::{DeviceSpec, FunctionId, GroupId, RequestId, RequestSpec, Suits};
 use crate::ids::{DeviceId, Nanos};
 use foldhash::fast::FixedState;
 use std::collections::{BTreeMap, BTreeSet, HashMap};

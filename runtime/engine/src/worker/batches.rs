@@ -14,35 +14,9 @@ use crate::function::FunctionId;
 use crate::invocation::Invocation;
 use crate::limits::BATCH_MEMORY_DIVISOR;
 use crate::request::{InvocationResult, InvocationTiming, PendingReply};
-use atoll_core::batching::{Action, Batching, Event, Group, Request};
+use atoll_core::batching::{Action, Event, Group, Request};
 use atoll_core::{DeviceId, Epoch, Nanos, Outcome, TaskId};
 use atoll_trace::EventKind;
-use std::collections::{BTreeMap, VecDeque};
-
-/// Submissions that wait for others, and the decisions about them.
-#[derive(Default)]
-pub(super) struct Batches {
-    decisions: Batching,
-    /// Decisions to carry out, in order.
-    actions: VecDeque<Action>,
-    /// By the id of the invocation.
-    waiting: BTreeMap<TaskId, (Submission, PendingReply, Nanos)>,
-}
-
-impl Batches {
-    pub(super) fn next_wakeup(&self) -> Option<Nanos> {
-        self.decisions.next_wakeup()
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
-    }
-
-    /// Whether an invocation waits for a batch, or is in one.
-    pub(super) fn knows(&self, task: TaskId) -> bool {
-        self.decisions.knows(task)
-    }
-}
 
 impl Worker {
     /// Tells the decisions about a function that was loaded.

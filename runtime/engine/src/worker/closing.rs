@@ -1,20 +1,12 @@
 //! Shutdown: lets admitted invocations run for a while, cancels the others, and ends the thread.
 
 use super::Worker;
+use super::shutdown::Closing;
 use crate::clock::{self, saturating_nanos};
 use crate::error::InvokeError;
 use crate::limits;
 use atoll_core::Nanos;
 use std::time::Duration;
-
-/// A shutdown in progress.
-#[derive(Clone, Copy)]
-pub(super) struct Closing {
-    /// When the remaining invocations are cancelled; `None` once they are.
-    pub(super) cancel_at: Option<Nanos>,
-    /// When the thread ends even if launches are in flight.
-    pub(super) give_up_at: Nanos,
-}
 
 impl Worker {
     pub(super) fn close(&mut self, grace: Duration) {

@@ -43,7 +43,7 @@ impl Control {
         let deploy = move || {
             // Also if the client leaves.
             let _turn = turn;
-            app.graphs.as_ref().map(|graphs| graphs.deploy(&app, &tenant, name, manifest).or_refuse())
+            app.graphs.as_ref().map(|graphs| graphs.deploy(&*app, &tenant, name, manifest).or_refuse())
         };
         let graph = blocking(deploy).await.flatten().ok_or_else(panicked)??;
         plain(Answer::Graph(self.report(&graph).await?))
@@ -86,7 +86,7 @@ impl Control {
             kind: RefusalKind::Busy,
             message: format!("graph `{}` cannot be called: {reason}", call.graph),
         };
-        let model = self.graph(principal, &call.graph)?.callable(&self.app).map_err(not_ready)?;
+        let model = self.graph(principal, &call.graph)?.callable(&*self.app).map_err(not_ready)?;
         let class = call.class.unwrap_or(model.class());
         self.check_class(principal, class)?;
         if let Some(unknown) = call.inputs.keys().find(|name| !model.inputs.iter().any(|input| input.name == **name)) {
@@ -139,7 +139,7 @@ impl Control {
             stages: Vec::new(),
             latency_ns: None,
         };
-        let model = match graph.callable(&self.app) {
+        let model = match graph.callable(&*self.app) {
             Ok(model) => model,
             Err(reason) => return Ok(GraphReport { failure: Some(reason), ..empty }),
         };

@@ -102,8 +102,9 @@ impl HasRefusalKind for DeployError {
 impl HasRefusalKind for GraphDeployError {
     fn kind(&self) -> RefusalKind {
         match self {
-            GraphDeployError::Manifest(_) | GraphDeployError::Taken(_) => RefusalKind::BadRequest,
-            GraphDeployError::Name(error) => error.kind(),
+            GraphDeployError::Manifest(_) | GraphDeployError::Name(_) | GraphDeployError::Taken(_) => {
+                RefusalKind::BadRequest
+            }
             GraphDeployError::TooMany { .. } => RefusalKind::Quota,
             GraphDeployError::Store(error) => error.kind(),
         }

@@ -13,15 +13,37 @@ mod run;
 pub(crate) use manifest::ManifestError;
 pub(crate) use run::{GraphWork, StageWork, run_graph};
 
-use crate::app::App;
-use crate::deployed::check_name;
+use crate::bodies::Bodies;
 use crate::limits::GRAPHS_PER_TENANT_MAX;
 use crate::model::Model;
+use crate::names::{BadName, check_name};
 use atoll_engine::{FunctionKey, Tenant};
 use atoll_store::{DeploymentKey, Store, StoreError};
 use manifest::{Manifest, Signature, Work};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use tokio::sync::Semaphore;
+
+/// The functions that stages call, and what their runs share.
+pub(crate) trait Functions: Sync {
+    /// The model that a stage of a tenant's graph calls: a deployed function of the tenant, or, for
+    /// the daemon's own tenant, a model of the repository. An error completes the sentence "the
+    /// function …".
+    fn stage_model(&self, tenant: &Tenant, name: &str) -> Result<Arc<Model>, String>;
+
+    /// Whether a tenant has a function of this name, or, for the daemon's own tenant, the repository
+    /// a model, callable or not.
+    fn has_function(&self, tenant: &Tenant, name: &str) -> bool;
+
+    /// Whether a function can be called by its tenant only.
+    fn is_private(&self, key: &FunctionKey) -> bool;
+
+    /// The memory budget of requests.
+    fn bodies(&self) -> Bodies;
+
+    /// The right to run a built-in stage.
+    fn builtin_turns(&self) -> Arc<Semaphore>;
+}
 
 /// Why a graph was not deployed.
 #[derive(Debug, thiserror::Error)]
@@ -29,7 +51,7 @@ pub(crate) enum GraphDeployError {
     #[error(transparent)]
     Manifest(#[from] ManifestError),
     #[error(transparent)]
-    Name(#[from] crate::deployed::DeployError),
+    Name(#[from] BadName),
     #[error("a function or model already has the name `{0}`; choose another name")]
     Taken(String),
     #[error("tenant `{tenant}` has reached the limit of {GRAPHS_PER_TENANT_MAX} graphs; remove one first")]
@@ -54,7 +76,7 @@ impl DeployedGraph {
     }
 
     /// The graph as a model. Checked again if a function was replaced or removed.
-    pub(crate) fn callable(&self, app: &App) -> Callable {
+    pub(crate) fn callable(&self, app: &dyn Functions) -> Callable {
         let mut callable = self.callable.lock().unwrap_or_else(PoisonError::into_inner);
         let graph = callable.as_ref().ok().and_then(|model| model.graph.as_ref());
         let is_current = graph.is_some_and(|graph| {
@@ -100,7 +122,7 @@ impl Graphs {
     /// tenant's turn. Blocks.
     pub(crate) fn deploy(
         &self,
-        app: &App,
+        app: &dyn Functions,
         tenant: &Tenant,
         name: Option<String>,
         text: String,
@@ -141,7 +163,7 @@ impl Graphs {
     }
 
     /// The graph of this model name: `NAME`, or `TENANT:NAME`.
-    pub(crate) fn public(&self, app: &App, name: &str) -> Option<Callable> {
+    pub(crate) fn public(&self, app: &dyn Functions, name: &str) -> Option<Callable> {
         let key = match name.split_once(':') {
             None => FunctionKey::local(name),
             Some((tenant, name)) => FunctionKey { tenant: tenant.parse().ok()?, name: name.into() },
@@ -158,7 +180,7 @@ impl Graphs {
     }
 
     /// All graphs as models.
-    pub(crate) fn all(&self, app: &App) -> Vec<(FunctionKey, Callable)> {
+    pub(crate) fn all(&self, app: &dyn Functions) -> Vec<(FunctionKey, Callable)> {
         let graphs: Vec<Arc<DeployedGraph>> =
             self.graphs.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
         graphs.iter().map(|graph| (graph.key.clone(), graph.callable(app))).collect()
@@ -166,7 +188,7 @@ impl Graphs {
 }
 
 /// Checks a graph against its functions as they are now.
-fn resolve(app: &App, key: &FunctionKey, manifest: &Manifest) -> Result<Arc<Model>, ManifestError> {
+fn resolve(app: &dyn Functions, key: &FunctionKey, manifest: &Manifest) -> Result<Arc<Model>, ManifestError> {
     let mut models: BTreeMap<String, Arc<Model>> = BTreeMap::new();
     let signature = |function: &str| -> Result<Signature, String> {
         let model = app.stage_model(&key.tenant, function)?;
@@ -182,8 +204,5 @@ fn resolve(app: &App, key: &FunctionKey, manifest: &Manifest) -> Result<Arc<Mode
         Work::Builtin(builtin) => StageWork::Builtin(builtin),
     };
     let works = works.into_iter().map(work).collect();
-    Ok(Arc::new(Model::of_graph(
-        key.clone(),
-        GraphWork::new(graph, works, app.bodies.clone(), app.builtin_turns.clone()),
-    )))
+    Ok(Arc::new(Model::of_graph(key.clone(), GraphWork::new(graph, works, app.bodies(), app.builtin_turns()))))
 }

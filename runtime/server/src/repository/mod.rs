@@ -10,7 +10,7 @@ mod load;
 mod poll;
 mod scan;
 mod seen;
-mod settings;
+pub(crate) mod settings;
 
 pub(crate) use load::LoadError;
 pub(crate) use settings::Settings;

@@ -14,8 +14,8 @@ mod srtf;
 mod static_shares;
 
 use super::config::PoolOptions;
+use super::event::{FunctionId, PoolAction, RequestId};
 use super::state::State;
-use super::{FunctionId, PoolAction, RequestId};
 use crate::ids::{DeviceId, Nanos};
 
 /// A placement policy. The pool tells it what changed and asks for the next dispatch until there is

@@ -1,5 +1,4 @@
-//! NVIDIA GPUs on the stand-in driver, end to end: compiled models, the daemon, and messages for
-//! errors of the driver.
+//! NVIDIA GPUs on the stand-in driver: models, the daemon, and messages for errors of the driver.
 
 use super::cancel::{HARMLESS, metric, send};
 use super::executors::{children, wait_until};

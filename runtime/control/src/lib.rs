@@ -29,6 +29,7 @@
 mod blob;
 mod devices;
 mod frame;
+mod functions;
 mod graph;
 pub mod limits;
 mod message;
@@ -40,6 +41,7 @@ mod usage;
 pub use blob::{Attachments, Blob, Content};
 pub use devices::*;
 pub use frame::{Frame, Incoming, Outgoing, Progress, VERSION, WireError};
+pub use functions::*;
 pub use graph::{GraphReport, GraphStage};
 pub use message::*;
 pub use socket::default_socket;

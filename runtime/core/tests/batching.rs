@@ -75,7 +75,7 @@ fn rows_of(action: &Action) -> u64 {
 }
 
 #[test]
-fn a_free_function_delays_nobody() {
+fn a_free_function_delays_no_request() {
     let mut one = One::new(spec(32));
     for turn in 0..20 {
         assert_eq!(one.arrive(turn * 10 * MS, &[1]), [1]);
@@ -102,7 +102,7 @@ fn a_window_ends_although_clients_stay_away_and_is_then_skipped() {
     one.arrive(0, &[1, 1, 1]);
     assert_eq!(one.end(5 * MS, 1, 5 * MS), [0; 0]);
     assert_eq!(one.tick(one.wakeup().unwrap()), [2]);
-    // Two more arrive while the batch runs. Nobody had come back, so the next window is skipped.
+    // Two more arrive while the batch runs. No client had come back, so the next window is skipped.
     assert_eq!(one.arrive(11 * MS, &[1, 1]), [0; 0]);
     assert_eq!(one.end(15 * MS, 2, 5 * MS), [2]);
 }
@@ -260,7 +260,7 @@ fn clients_that_wait_for_answers_are_gathered_if_that_pays() {
         // One client is as fast as without batching.
         let (rows, per_s) = run_closed(&Closed { fixed_ns: 5 * MS, row_ns: 0, clients: 1, think_ns: 2 }, 32, seed);
         assert!(rows == 1.0 && per_s > 199.0, "seed {seed}: {rows} rows, {per_s} per second");
-        // A run costs per row: merging saves nothing, so nobody waits.
+        // A run costs per row: merging saves nothing, so no request waits.
         let (_, per_s) = run_closed(&Closed { fixed_ns: 0, row_ns: 10 * MS, clients: 8, think_ns: MS }, 8, seed);
         assert!(per_s > 98.0, "seed {seed}: {per_s} per second");
         // More clients than rows: full batches.
@@ -441,7 +441,7 @@ impl World {
         self.running.values().filter(of).count()
     }
 
-    /// Whoever waits, waits for a batch of its function or for a time that is near.
+    /// Every waiting request waits for a batch of its function or for a time that is near.
     fn check_waiting(&self) {
         let in_batch: BTreeSet<TaskId> = self.running.values().flatten().copied().collect();
         for (task, (request, arrived)) in self.open.iter().filter(|(task, _)| !in_batch.contains(task)) {

@@ -137,7 +137,7 @@ fn a_client_that_floods_gets_no_more() {
         let shares = vec![share("a", 100.0, 0.1, 1.0), share("b", 100.0, 0.9, 1.0)];
         let setup = Setup::new("v100", clients, shares);
         let (report, received) = setup.run();
-        assert!(report.clients.iter().any(|client| client.dropped > 2_000), "nobody floods");
+        assert!(report.clients.iter().any(|client| client.dropped > 2_000), "no client floods");
         assert_split(&received, setup.seconds * SECOND, &[0.1, 0.9], &format!("{flooding} floods"));
     }
 }

@@ -67,7 +67,7 @@ impl Queue {
     pub(super) fn push(&mut self, group: Group, request: Waiting) {
         let is_over = |window: &mut Window| window.until <= request.arrived && !self.groups.contains_key(&window.group);
         if self.window.take_if(is_over).is_some() {
-            // Nobody came back in time.
+            // No client came back in time.
             self.judge(0, 1);
         }
         self.groups.entry(group).or_default().push_back(request);

@@ -189,7 +189,7 @@ fn exclusive_groups_take_turns_if_there_are_too_few_devices() {
         let request = world.dispatches()[index].0;
         world.done(request, 10);
     }
-    assert_eq!(world.dispatches().len(), 6, "nobody starves");
+    assert_eq!(world.dispatches().len(), 6, "no function starves");
 }
 
 #[test]

@@ -25,18 +25,7 @@ impl Admission {
     /// Decides about a request without changing anything but the generator. With a plan, the
     /// verdict is filled in by the caller.
     pub(super) fn decide(&mut self, arrival: Arrival, now: u64) -> (Explanation, Option<Plan>) {
-        let mut explanation = Explanation {
-            request: arrival.request,
-            graph: arrival.graph,
-            at: Nanos(now),
-            deadline: arrival.deadline,
-            price_max: arrival.price_max,
-            assignments: 0,
-            optimal: 0,
-            qualifying: 0,
-            tried: Vec::new(),
-            verdict: Verdict::Rejected(Reason::UnknownGraph),
-        };
+        let mut explanation = Explanation::new(arrival, Nanos(now));
         let decided = self.find_plan(arrival, now, &mut explanation);
         let plan = decided.map_err(|reason| explanation.verdict = Verdict::Rejected(reason)).ok();
         (explanation, plan)

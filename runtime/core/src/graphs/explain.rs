@@ -1,7 +1,7 @@
 //! Why a request was placed as it was, or rejected.
 
 use super::costs::KindId;
-use super::event::{GraphId, NodeId, RequestId};
+use super::event::{Arrival, GraphId, NodeId, RequestId};
 use super::spec::Cost;
 use crate::ids::Nanos;
 use std::fmt;
@@ -30,6 +30,24 @@ pub struct Explanation {
     pub tried: Vec<Tried>,
     /// The decision.
     pub verdict: Verdict,
+}
+
+impl Explanation {
+    /// The explanation before anything was looked at: of a graph that is not known.
+    pub(super) fn new(arrival: Arrival, at: Nanos) -> Explanation {
+        Explanation {
+            request: arrival.request,
+            graph: arrival.graph,
+            at,
+            deadline: arrival.deadline,
+            price_max: arrival.price_max,
+            assignments: 0,
+            optimal: 0,
+            qualifying: 0,
+            tried: Vec::new(),
+            verdict: Verdict::Rejected(Reason::UnknownGraph),
+        }
+    }
 }
 
 /// A placement that was tried.

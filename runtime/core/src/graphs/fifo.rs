@@ -4,7 +4,7 @@
 
 use super::costs::CostTable;
 use super::event::{Action, Arrival, Event, FunctionId, GraphId, NodeId, RequestId};
-use super::explain::{Explanation, Reason, Verdict};
+use super::explain::{Explanation, Verdict};
 use super::graph::Graph;
 use super::node::NodeSpec;
 use super::progress::{Next, Progress};
@@ -106,18 +106,7 @@ impl Fifo {
     }
 
     fn arrive(&mut self, arrival: Arrival, now: Nanos, actions: &mut Vec<Action>) {
-        let mut explanation = Explanation {
-            request: arrival.request,
-            graph: arrival.graph,
-            at: now,
-            deadline: arrival.deadline,
-            price_max: arrival.price_max,
-            assignments: 0,
-            optimal: 0,
-            qualifying: 0,
-            tried: Vec::new(),
-            verdict: Verdict::Rejected(Reason::UnknownGraph),
-        };
+        let mut explanation = Explanation::new(arrival, now);
         let Some((graph, ..)) = self.graphs.get(arrival.graph.0 as usize) else {
             return actions.push(Action::Rejected(Box::new(explanation)));
         };

@@ -137,6 +137,19 @@ pub(super) enum Decision {
     Again { at_ns: u64 },
 }
 
+/// Ends the tokens that have expired. Returns the sum of the partitions whose tokens run on.
+fn end_expired(now: u64, clients: &[Standing], decisions: &mut Vec<Decision>) -> u32 {
+    let mut running = 0;
+    for client in clients.iter().filter(|client| client.token.is_some()) {
+        if client.runs(now) {
+            running += client.partition;
+        } else {
+            decisions.push(Decision::End { at: client.at });
+        }
+    }
+    running
+}
+
 impl Standing {
     /// Whether it has a token that has not expired.
     fn runs(&self, now: u64) -> bool {

@@ -5,19 +5,12 @@
 //! published code. It has no classes, and it does not say that launches are stopped: work that is on
 //! the device when a token expires runs on.
 
-use super::{Decision, Round, Standing, WHOLE};
+use super::{Decision, Round, Standing, WHOLE, end_expired};
 use std::cmp::Reverse;
 
 pub(super) fn plan(round: &Round, clients: &mut [Standing], decisions: &mut Vec<Decision>) {
     let now = round.now;
-    let mut running = 0;
-    for client in clients.iter().filter(|client| client.token.is_some()) {
-        if client.runs(now) {
-            running += client.partition;
-        } else {
-            decisions.push(Decision::End { at: client.at });
-        }
-    }
+    let mut running = end_expired(now, clients, decisions);
     clients.sort_by_key(|client| (Reverse(i128::from(client.request) - i128::from(client.used)), client.client));
     for client in clients {
         let Some(class) = client.wants.filter(|_| !client.runs(now) && client.used < client.limit) else { continue };

@@ -2,19 +2,12 @@
 //! compute units of tokens that it gives in the same round, small clients overtake large ones, and
 //! units are free as soon as a token expires. The ledger charges its tokens in full.
 
-use super::{Decision, Round, Standing, WHOLE};
+use super::{Decision, Round, Standing, WHOLE, end_expired};
 use std::cmp::Ordering;
 
 pub(super) fn plan(round: &Round, clients: &mut [Standing], decisions: &mut Vec<Decision>) {
     let now = round.now;
-    let mut running = 0;
-    for client in clients.iter().filter(|client| client.token.is_some()) {
-        if client.runs(now) {
-            running += client.partition;
-        } else {
-            decisions.push(Decision::End { at: client.at });
-        }
-    }
+    let running = end_expired(now, clients, decisions);
     clients.sort_by(order);
     for client in clients {
         let Some(class) = client.wants.filter(|_| !client.runs(now) && client.used < client.limit) else { continue };

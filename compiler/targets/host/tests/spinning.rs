@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::{Args, Launch, at_every_level};
+use atoll_target_host::CpuLevel;
+use common::{Args, HEADER, Launch, at_every_level, try_compile};
 
 /// Every thread takes one lock, increments a plain counter, and releases the lock.
 fn lock(take: &str, give: &str) -> String {
@@ -200,5 +201,41 @@ fn blocks_look_back_at_blocks_before_them() {
             assert_eq!(kernel.run(Launch::grid(9, 1, 1), Args::new().slice(&mut flags).slice(&mut out)), None);
             assert_eq!(out, (1..=9).map(|i| 3 * i).collect::<Vec<u32>>());
         });
+    }
+}
+
+/// A warp waits at a barrier while another one spins. The barrier's code precedes the loop.
+const SPINS_BEHIND_A_BARRIER: &str = "
+.visible .entry k(.param .u64 flag)
+{
+  .reg .pred %p<4>; .reg .b32 %r<4>; .reg .b64 %rd<4>;
+  ld.param.u64 %rd1, [flag]; mov.u32 %r0, %tid.x;
+  setp.ge.u32 %p1, %r0, 32; @%p1 bra SECOND;
+  bar.sync 1, 64; bra END;
+SECOND:
+LOOP: ld.volatile.global.u32 %r1, [%rd1]; setp.eq.u32 %p2, %r1, 0; @%p2 bra LOOP;
+  bar.sync 1, 64;
+END: ret;
+}";
+
+/// A launch may be ended at any instruction of a loop. What the compiler adds at the loop's head
+/// must have the loop's line, or the fault names another instruction.
+#[test]
+fn the_poll_of_a_spinning_loop_has_the_line_of_the_loop() {
+    let loaded = try_compile(SPINS_BEHIND_A_BARRIER, "k", [64, 1, 1], CpuLevel::V3).unwrap_or_else(|e| panic!("{e}"));
+    let ir = loaded.facts.ir.expect("IR is kept");
+    let lines = |location: &str| {
+        let named = ir.lines().find(|line| line.starts_with(&format!("{location} = ")));
+        named.and_then(|text| text.split("line: ").nth(1)?.split(',').next()?.parse::<usize>().ok())
+    };
+    // The poll between blocks belongs to no line.
+    let is_poll = |line: &&str| line.contains("load atomic volatile i32") && line.contains("!dbg");
+    let polls: Vec<_> = ir.lines().filter(is_poll).collect();
+    assert!(!polls.is_empty(), "{ir}");
+    let module = format!("{HEADER}{SPINS_BEHIND_A_BARRIER}");
+    let expected = module.lines().position(|line| line.contains("LOOP: ")).map(|at| at + 1);
+    for poll in polls {
+        let location = poll.rsplit("!dbg ").next().unwrap_or_default();
+        assert_eq!(lines(location), expected, "{poll}\n{ir}");
     }
 }

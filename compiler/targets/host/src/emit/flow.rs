@@ -112,6 +112,9 @@ impl Emitter<'_> {
         while let Some((context, block)) = self.flow.queue.pop() {
             let label = self.flow.labels[&(context, block)].clone();
             self.w.place(&label);
+            // What precedes the block's instructions, such as a poll, must not keep the line of the
+            // block that was emitted before.
+            self.w.lines.locate(self.first_line(block), None);
             self.enter(context);
             let in_nest = self.flow.contexts[context].nest.is_some();
             match self.analysis.divergent_loop_at(block).map(|l| l.blocks.clone()) {
@@ -125,6 +128,12 @@ impl Emitter<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The line of a block's first instruction.
+    fn first_line(&self, block: BlockId) -> u32 {
+        let block = &self.program.blocks[block];
+        block.insts.first().map_or(block.line, |inst| inst.line)
     }
 
     /// Whether a loop lies wholly inside the nest and is not the nest itself.
@@ -148,9 +157,7 @@ impl Emitter<'_> {
     fn instructions(&mut self, block: BlockId) -> Result<(), HostError> {
         let program = self.program;
         if self.analysis.spins.contains(&block) {
-            self.yield_while_spinning(
-                program.blocks[block].insts.first().map_or(program.blocks[block].line, |i| i.line),
-            );
+            self.yield_while_spinning(self.first_line(block));
         }
         for inst in &program.blocks[block].insts {
             self.instruction(inst)?;

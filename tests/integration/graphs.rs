@@ -206,6 +206,14 @@ fn graphs_of_deployed_functions_survive_restarts_and_bad_manifests_are_refused()
     let (status, body) = call(&daemon)?;
     // 3 (3·1 + 1) + 1 and 3 (3·2).
     ensure!(status == 200 && body.contains("[13.0,18.0]"), "{body}");
+    let taken = run(at, &["fn", "deploy", "affine.kg", "--name", "twice"])?;
+    let message = String::from_utf8_lossy(&taken.stderr).into_owned();
+    ensure!(!taken.status.success() && message.contains("a graph already has the name `twice`"), "{message}");
+    let (_, statistics) = http::ask(&daemon.http, "GET", "/v2/models/twice/stats", "")?;
+    let statistics: Value = serde_json::from_str(&statistics)?;
+    let statistics = &statistics["model_stats"][0];
+    ensure!(statistics["inference_count"] == 1, "{statistics}");
+    ensure!(statistics["inference_stats"]["compute_infer"]["ns"].as_u64().is_some_and(|ns| ns > 0), "{statistics}");
     drop(daemon);
     let daemon = Daemon::start_with(&repository, at, &[])?;
     let (mut status, mut body) = call(&daemon)?;

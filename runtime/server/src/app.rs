@@ -166,16 +166,17 @@ impl App {
         statistics
     }
 
-    /// All models and functions, of all tenants. Graphs have no statistics of their own.
+    /// All models and functions, of all tenants, without graphs.
     pub(crate) fn models(&self) -> Vec<Arc<Model>> {
         let deployed = self.deployed.iter().flat_map(|deployed| deployed.all_public());
         let functions = deployed.filter_map(|function| function.model.clone().ok());
         self.repository.ready().into_iter().chain(functions).collect()
     }
 
-    /// All models that a principal may use.
+    /// All models and graphs that a principal may use.
     pub(crate) fn models_of(&self, principal: &Principal) -> Vec<Arc<Model>> {
         let mut models = self.models();
+        models.extend(self.graphs.iter().flat_map(|graphs| graphs.all_public(self)));
         models.retain(|model| principal.may_call(model.key.tenant.as_str(), &model.name).is_ok());
         models
     }
@@ -253,5 +254,9 @@ impl Functions for App {
 
     fn builtin_turns(&self) -> Arc<Semaphore> {
         self.builtin_turns.clone()
+    }
+
+    fn changes(&self) -> u64 {
+        self.repository.changes() + self.deployed.as_ref().map_or(0, |deployed| deployed.changes())
     }
 }

@@ -15,6 +15,7 @@ use atoll_protocol::MODEL_VERSION;
 use atoll_sealed::Sealed;
 use atoll_store::{Deployment, DeploymentKey, HeldBundle, Store, StoreError};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::OwnedMutexGuard;
@@ -55,6 +56,8 @@ pub(crate) enum DeployError {
     NotTrusted { tenant: Tenant },
     #[error("a model of the repository already has the name `{0}`; choose another name")]
     Taken(String),
+    #[error("a graph already has the name `{0}`; choose another name, or remove the graph first")]
+    TakenByGraph(String),
     #[error(transparent)]
     Code(#[from] CodeError),
     #[error(transparent)]
@@ -75,6 +78,8 @@ pub(crate) struct Deployed {
     gate: CodeGate,
     /// Entries of a tenant change only while that tenant's [`Turn`] is held.
     functions: RwLock<BTreeMap<FunctionKey, Arc<DeployedFunction>>>,
+    /// How often `functions` has changed.
+    changes: AtomicU64,
     turns: Turns,
 }
 
@@ -110,7 +115,16 @@ impl Deployed {
             (key.clone(), Arc::new(DeployedFunction { key, deployment, weights_bytes: 0, model }))
         });
         let functions = RwLock::new(waiting.collect());
-        Deployed { engine, store, trust_tenants, access, gate, functions, turns: Turns::default() }
+        Deployed {
+            engine,
+            store,
+            trust_tenants,
+            access,
+            gate,
+            functions,
+            changes: AtomicU64::new(0),
+            turns: Turns::default(),
+        }
     }
 
     /// Waits for the tenant's turn.
@@ -153,6 +167,11 @@ impl Deployed {
             Err(reason) => tracing::error!(function = %key, reason, "deployed function cannot be loaded again"),
         }
         self.insert(function);
+    }
+
+    /// How often the functions have changed.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
     }
 
     pub(crate) fn find(&self, key: &FunctionKey) -> Option<Arc<DeployedFunction>> {
@@ -212,6 +231,9 @@ impl Deployed {
         let name = options.name.unwrap_or_else(|| bundle.graph().name.clone());
         check_name(&name)?;
         let key = FunctionKey { tenant: tenant.clone(), name };
+        if self.store.has_graph(&DeploymentKey { tenant: key.tenant.clone(), name: key.name.clone() }) {
+            return Err(DeployError::TakenByGraph(key.name));
+        }
         let old = self.find(&key);
         self.check_limits(limits, &key)?;
         let deployed_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -260,6 +282,7 @@ impl Deployed {
         }
         self.store.withdraw(&DeploymentKey { tenant: key.tenant.clone(), name: key.name.clone() })?;
         self.functions.write().unwrap_or_else(PoisonError::into_inner).remove(key);
+        self.changes.fetch_add(1, Ordering::Release);
         self.unload(key)?;
         Ok(true)
     }
@@ -352,6 +375,7 @@ impl Deployed {
     fn insert(&self, function: DeployedFunction) -> Arc<DeployedFunction> {
         let function = Arc::new(function);
         self.functions.write().unwrap_or_else(PoisonError::into_inner).insert(function.key.clone(), function.clone());
+        self.changes.fetch_add(1, Ordering::Release);
         function
     }
 }

@@ -77,7 +77,7 @@ impl HasRefusalKind for StoreError {
 impl HasRefusalKind for DeployError {
     fn kind(&self) -> RefusalKind {
         match self {
-            DeployError::BadName(_) | DeployError::Taken(_) => RefusalKind::BadRequest,
+            DeployError::BadName(_) | DeployError::Taken(_) | DeployError::TakenByGraph(_) => RefusalKind::BadRequest,
             DeployError::NotTrusted { .. } => RefusalKind::Denied,
             DeployError::Code(CodeError::NoSource { .. } | CodeError::NoCompiler { .. } | CodeError::Signature(_)) => {
                 RefusalKind::Denied

@@ -7,9 +7,11 @@
 //! Start reading in `run.rs`.
 
 mod builtin;
+mod counts;
 mod manifest;
 mod run;
 
+pub(crate) use counts::Counts;
 pub(crate) use manifest::ManifestError;
 pub(crate) use run::{GraphWork, StageWork, run_graph};
 
@@ -19,7 +21,9 @@ use crate::model::Model;
 use crate::names::{BadName, check_name};
 use atoll_engine::{FunctionKey, Tenant};
 use atoll_store::{DeploymentKey, Store, StoreError};
+use counts::GraphCounts;
 use manifest::{Manifest, Signature, Work};
+use run::Shared;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tokio::sync::Semaphore;
@@ -43,6 +47,10 @@ pub(crate) trait Functions: Sync {
 
     /// The right to run a built-in stage.
     fn builtin_turns(&self) -> Arc<Semaphore>;
+
+    /// A number that changes with each change of the functions: a graph that cannot be called is
+    /// not checked again while it stays the same.
+    fn changes(&self) -> u64;
 }
 
 /// Why a graph was not deployed.
@@ -63,11 +71,19 @@ pub(crate) enum GraphDeployError {
 /// The graph as a model, or why it cannot be called.
 type Callable = Result<Arc<Model>, String>;
 
+/// The outcome of a check.
+struct Checked {
+    callable: Callable,
+    /// [`Functions::changes`] before the check; `None` if there was none.
+    at: Option<u64>,
+}
+
 /// A deployed graph.
 pub(crate) struct DeployedGraph {
     key: FunctionKey,
     pub(crate) manifest: Manifest,
-    callable: Mutex<Callable>,
+    checked: Mutex<Checked>,
+    counts: Arc<GraphCounts>,
 }
 
 impl DeployedGraph {
@@ -75,19 +91,52 @@ impl DeployedGraph {
         &self.key
     }
 
+    fn new(key: FunctionKey, manifest: Manifest) -> DeployedGraph {
+        let checked = Checked { callable: Err("it has not been checked yet".into()), at: None };
+        DeployedGraph { key, manifest, checked: Mutex::new(checked), counts: Arc::default() }
+    }
+
     /// The graph as a model. Checked again if a function was replaced or removed.
     pub(crate) fn callable(&self, app: &dyn Functions) -> Callable {
-        let mut callable = self.callable.lock().unwrap_or_else(PoisonError::into_inner);
-        let graph = callable.as_ref().ok().and_then(|model| model.graph.as_ref());
-        let is_current = graph.is_some_and(|graph| {
-            graph.models().all(|model| {
-                app.stage_model(&self.key.tenant, &model.key.name).is_ok_and(|now| Arc::ptr_eq(&now, model))
-            })
-        });
-        if !is_current {
-            *callable = resolve(app, &self.key, &self.manifest).map_err(|error| error.to_string());
+        let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
+        let changes = app.changes();
+        if checked.at != Some(changes) {
+            if !self.is_current(app, &checked.callable) {
+                checked.callable = self.check(app).map_err(|error| error.to_string());
+            }
+            checked.at = Some(changes);
         }
-        callable.clone()
+        checked.callable.clone()
+    }
+
+    /// Whether a graph that can be called calls the functions as they are now.
+    fn is_current(&self, app: &dyn Functions, callable: &Callable) -> bool {
+        let graph = callable.as_ref().ok().and_then(|model| model.graph.as_ref());
+        let is_same = |model: &Arc<Model>| {
+            app.stage_model(&self.key.tenant, &model.key.name).is_ok_and(|now| Arc::ptr_eq(&now, model))
+        };
+        graph.is_some_and(|graph| graph.models().all(is_same))
+    }
+
+    /// Checks the graph against its functions as they are now.
+    fn check(&self, app: &dyn Functions) -> Result<Arc<Model>, ManifestError> {
+        let mut models: BTreeMap<String, Arc<Model>> = BTreeMap::new();
+        let signature = |function: &str| -> Result<Signature, String> {
+            let model = app.stage_model(&self.key.tenant, function)?;
+            if model.keeps_state() {
+                return Err("keeps state between calls, which stages of graphs do not".into());
+            }
+            models.insert(function.into(), model.clone());
+            Ok((model.inputs.clone(), model.outputs.clone()))
+        };
+        let (graph, works) = self.manifest.check(signature)?;
+        let work = |work: Work| match work {
+            Work::Function(function) => StageWork::Function(models[&function].clone()),
+            Work::Builtin(builtin) => StageWork::Builtin(builtin),
+        };
+        let works = works.into_iter().map(work).collect();
+        let shared = Shared { bodies: app.bodies(), turns: app.builtin_turns(), counts: self.counts.clone() };
+        Ok(Arc::new(Model::of_graph(self.key.clone(), GraphWork::new(graph, works, shared))))
     }
 }
 
@@ -104,10 +153,7 @@ impl Graphs {
         let graph = |(DeploymentKey { tenant, name }, text): (DeploymentKey, String)| {
             let key = FunctionKey { tenant, name };
             match manifest::parse(&text) {
-                Ok(manifest) => {
-                    let callable = Mutex::new(Err("it has not been checked yet".into()));
-                    Some((key.clone(), Arc::new(DeployedGraph { key, manifest, callable })))
-                }
+                Ok(manifest) => Some((key.clone(), Arc::new(DeployedGraph::new(key, manifest)))),
                 Err(error) => {
                     tracing::error!(graph = %key, %error, "the manifest of a graph cannot be read");
                     None
@@ -138,9 +184,11 @@ impl Graphs {
         if others >= GRAPHS_PER_TENANT_MAX {
             return Err(GraphDeployError::TooMany { tenant: tenant.clone() });
         }
-        let callable = Mutex::new(Ok(resolve(app, &key, &manifest)?));
+        let graph = DeployedGraph::new(key.clone(), manifest);
+        let at = Some(app.changes());
+        let checked = Checked { callable: Ok(graph.check(app)?), at };
+        let graph = Arc::new(DeployedGraph { checked: Mutex::new(checked), ..graph });
         self.store.put_graph(DeploymentKey { tenant: key.tenant.clone(), name: key.name.clone() }, text)?;
-        let graph = Arc::new(DeployedGraph { key: key.clone(), manifest, callable });
         self.graphs.write().unwrap_or_else(PoisonError::into_inner).insert(key, graph.clone());
         Ok(graph)
     }
@@ -179,30 +227,16 @@ impl Graphs {
         }
     }
 
+    /// The graphs that can be called over HTTP now.
+    pub(crate) fn all_public(&self, app: &dyn Functions) -> Vec<Arc<Model>> {
+        let names = self.all(app).into_iter().map(|(key, _)| key.to_string());
+        names.filter_map(|name| self.public(app, &name)?.ok()).collect()
+    }
+
     /// All graphs as models.
     pub(crate) fn all(&self, app: &dyn Functions) -> Vec<(FunctionKey, Callable)> {
         let graphs: Vec<Arc<DeployedGraph>> =
             self.graphs.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
         graphs.iter().map(|graph| (graph.key.clone(), graph.callable(app))).collect()
     }
-}
-
-/// Checks a graph against its functions as they are now.
-fn resolve(app: &dyn Functions, key: &FunctionKey, manifest: &Manifest) -> Result<Arc<Model>, ManifestError> {
-    let mut models: BTreeMap<String, Arc<Model>> = BTreeMap::new();
-    let signature = |function: &str| -> Result<Signature, String> {
-        let model = app.stage_model(&key.tenant, function)?;
-        if model.keeps_state() {
-            return Err("keeps state between calls, which stages of graphs do not".into());
-        }
-        models.insert(function.into(), model.clone());
-        Ok((model.inputs.clone(), model.outputs.clone()))
-    };
-    let (graph, works) = manifest.check(signature)?;
-    let work = |work: Work| match work {
-        Work::Function(function) => StageWork::Function(models[&function].clone()),
-        Work::Builtin(builtin) => StageWork::Builtin(builtin),
-    };
-    let works = works.into_iter().map(work).collect();
-    Ok(Arc::new(Model::of_graph(key.clone(), GraphWork::new(graph, works, app.bodies(), app.builtin_turns()))))
 }

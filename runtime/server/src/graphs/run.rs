@@ -2,12 +2,13 @@
 //! that do not need each other run at the same time. Intermediate tensors stay in the daemon.
 
 use super::builtin::Builtin;
+use super::counts::{Counts, GraphCounts};
 use super::manifest::metadata;
 use crate::bodies::{Bodies, BodyRoom};
 use crate::inference::{blocking, invoke};
 use crate::limits::DECODE_INLINE_BYTES_MAX;
 use crate::model::{Model, dtype_of};
-use atoll_core::graphs::{Condition, Graph, Next, Progress, Source};
+use atoll_core::graphs::{Condition, Graph, GraphOutput, Next, Progress, Source};
 use atoll_engine::{
     ChainRequest, Class, DeviceId, InputTensor, InvocationRequest, InvocationResult, InvocationTiming, InvokeError,
     OutputTensor, StageInput, StageRequest,
@@ -31,14 +32,20 @@ pub(crate) struct GraphWork {
     pub(crate) works: Vec<StageWork>,
     /// For each stage the outputs that are used, ascending.
     used: Vec<Vec<usize>>,
+    shared: Shared,
+}
+
+/// What all runs of a graph share.
+pub(crate) struct Shared {
     /// The memory budget of requests, for the tensors of a run.
-    bodies: Bodies,
+    pub(super) bodies: Bodies,
     /// The right to run a built-in stage of more than a few bytes.
-    turns: Arc<Semaphore>,
+    pub(super) turns: Arc<Semaphore>,
+    pub(super) counts: Arc<GraphCounts>,
 }
 
 impl GraphWork {
-    pub(super) fn new(graph: Graph, works: Vec<StageWork>, bodies: Bodies, turns: Arc<Semaphore>) -> GraphWork {
+    pub(super) fn new(graph: Graph, works: Vec<StageWork>, shared: Shared) -> GraphWork {
         let mut used = vec![Vec::new(); works.len()];
         let within = graph.stages().iter().flat_map(|stage| {
             let value = stage.when.iter().map(|condition| &condition.value);
@@ -53,7 +60,7 @@ impl GraphWork {
             outputs.sort_unstable();
             outputs.dedup();
         }
-        GraphWork { graph, works, used, bodies, turns }
+        GraphWork { graph, works, used, shared }
     }
 
     /// The functions that it calls.
@@ -67,6 +74,11 @@ impl GraphWork {
     /// The devices of its first function. Its requests are counted for the first of them.
     pub(crate) fn devices(&self) -> Vec<DeviceId> {
         self.models().next().map_or_else(|| vec![DeviceId(0)], |model| model.devices.clone())
+    }
+
+    /// The requests so far.
+    pub(crate) fn counts(&self) -> Counts {
+        self.shared.counts.get()
     }
 
     pub(crate) fn inputs(&self) -> Vec<TensorMetadata> {
@@ -89,6 +101,18 @@ pub(crate) async fn run_graph(
     class: Class,
 ) -> Result<InvocationResult, InvokeError> {
     let Some(work) = model.graph.clone() else { return invoke(engine, request.into()).await };
+    let ended = run_stages(engine, model, &work, request, class).await;
+    work.shared.counts.note(&ended);
+    ended
+}
+
+async fn run_stages(
+    engine: &Arc<dyn Inference>,
+    model: &Model,
+    work: &Arc<GraphWork>,
+    request: InvocationRequest,
+    class: Class,
+) -> Result<InvocationResult, InvokeError> {
     let InvocationRequest { inputs, priority, deadline, .. } = request;
     for (metadata, input) in model.inputs.iter().zip(&inputs) {
         check_input(metadata, input).map_err(InvokeError::BadInput)?;
@@ -99,12 +123,12 @@ pub(crate) async fn run_graph(
     let outputs = vec![Vec::new(); work.works.len()];
     let (progress, next) = Progress::new(&work.graph);
     let timing = InvocationTiming::default();
-    let room = work.bodies.room();
+    let room = work.shared.bodies.room();
     let run = Run {
         engine,
         room,
         held_bytes: 0,
-        work,
+        work: work.clone(),
         terms,
         inputs,
         outputs,
@@ -281,12 +305,16 @@ impl Run<'_> {
         if self.terms.ends.is_some_and(|ends| Instant::now() > ends) {
             return Err(InvokeError::DeadlineExceeded);
         }
-        let output = |source: Source| {
-            let tensor = self.tensor(source);
-            OutputTensor { shape: tensor.shape.clone(), bytes: tensor.bytes.clone() }
+        let output = |(wanted, metadata): (&GraphOutput, TensorMetadata)| {
+            let tensor = self.tensor(wanted.source);
+            // A substitute may have another size where its stage leaves sizes open.
+            check_form("output", &metadata, &tensor)?;
+            Ok(OutputTensor { shape: tensor.shape.clone(), bytes: tensor.bytes.clone() })
         };
+        let wanted = self.work.graph.outputs().iter().zip(self.work.outputs());
+        let outputs = wanted.map(output).collect::<Result<_, String>>();
         Ok(InvocationResult {
-            outputs: self.work.graph.outputs().iter().map(|wanted| output(wanted.source)).collect(),
+            outputs: outputs.map_err(InvokeError::BadInput)?,
             timing: self.timing,
             entered_ns: 0,
             preemptions: self.preemptions,
@@ -320,14 +348,14 @@ async fn run_builtin(work: &Arc<GraphWork>, stage: usize, inputs: Vec<Held>) -> 
         return Err(InvokeError::Device("internal error: a function is no built-in stage".into()));
     };
     let bytes: usize = inputs.iter().map(|input| input.bytes.len()).sum();
-    let mut room = work.bodies.room();
+    let mut room = work.shared.bodies.room();
     if !room.grow_to(bytes.saturating_mul(BUILTIN_COPIES)) {
         return Err(no_room());
     }
     // Both stay with the computation, which goes on if its client leaves.
     let turn = match bytes <= DECODE_INLINE_BYTES_MAX {
         true => None,
-        false => work.turns.clone().acquire_owned().await.ok(),
+        false => work.shared.turns.clone().acquire_owned().await.ok(),
     };
     let compute = move || {
         let _held = (room, turn);
@@ -350,25 +378,32 @@ async fn run_builtin(work: &Arc<GraphWork>, stage: usize, inputs: Vec<Held>) -> 
     Ok((outputs.into_iter().zip(builtin.output_types()).map(held).collect(), timing, 0, false))
 }
 
-/// Checks an input of a graph as far as the graph declares it.
-fn check_input(metadata: &TensorMetadata, input: &InputTensor) -> Result<(), String> {
+/// Checks type and shape of an input or output of a graph as far as the graph declares them.
+fn check_form(what: &str, metadata: &TensorMetadata, tensor: &InputTensor) -> Result<(), String> {
     let name = &metadata.name;
     let is_size = |(given, declared): (&i64, &i64)| *given >= 0 && (*declared < 0 || given == declared);
-    let is_shape = input.shape.len() == metadata.shape.len() && input.shape.iter().zip(&metadata.shape).all(is_size);
-    if input.dtype != dtype_of(metadata.datatype) || !is_shape {
-        return Err(format!(
-            "input `{name}` of the graph is {}{:?}, but the request has {}{:?}",
-            metadata.datatype,
-            metadata.shape,
-            input.dtype.map_or("BYTES".into(), |dtype| format!("{dtype:?}")),
-            input.shape
-        ));
+    let is_shape = tensor.shape.len() == metadata.shape.len() && tensor.shape.iter().zip(&metadata.shape).all(is_size);
+    if tensor.dtype == dtype_of(metadata.datatype) && is_shape {
+        return Ok(());
     }
+    Err(format!(
+        "{what} `{name}` of the graph is {}{:?}, but here it is {}{:?}",
+        metadata.datatype,
+        metadata.shape,
+        tensor.dtype.map_or("BYTES".into(), |dtype| format!("{dtype:?}")),
+        tensor.shape
+    ))
+}
+
+/// Checks an input of a graph.
+fn check_input(metadata: &TensorMetadata, input: &InputTensor) -> Result<(), String> {
+    check_form("input", metadata, input)?;
     let count = input.shape.iter().try_fold(1_usize, |count, &size| count.checked_mul(usize::try_from(size).ok()?));
     let bytes = metadata.datatype.element_bytes().and_then(|element| count?.checked_mul(element));
     if bytes != Some(input.bytes.len()) {
         return Err(format!(
-            "input `{name}` has {} bytes, which its shape {:?} does not",
+            "input `{}` has {} bytes, which its shape {:?} does not",
+            metadata.name,
             input.bytes.len(),
             input.shape
         ));

@@ -4,6 +4,7 @@ use super::error::ApiError;
 use super::identify::Caller;
 use super::model_path::ModelPath;
 use crate::app::App;
+use crate::graphs::Counts;
 use crate::inference::blocking;
 use crate::model::Model;
 use atoll_engine::FunctionStatistics;
@@ -34,7 +35,10 @@ async fn statistics(app: &App, models: Vec<Arc<Model>>) -> Result<Json<ModelStat
     let of = |model: &Arc<Model>| {
         let functions = model.on_its_devices(&devices).flat_map(|engine| &engine.functions);
         let counts: Vec<&FunctionStatistics> = functions.filter(|function| function.key == model.key).collect();
-        entry(model, &counts)
+        match &model.graph {
+            Some(graph) => graph_entry(model, graph.counts()),
+            None => entry(model, &counts),
+        }
     };
     Ok(Json(ModelStatisticsList { model_stats: models.iter().map(of).collect() }))
 }
@@ -60,6 +64,29 @@ fn entry(model: &Model, counts: &[&FunctionStatistics]) -> ModelStatistics {
             ..InferenceStatistics::default()
         },
         batch_stats: batches(counts),
+    }
+}
+
+/// The statistics of a graph: sums over its stages.
+fn graph_entry(model: &Model, counts: Counts) -> ModelStatistics {
+    let part = |ns: u64| DurationStatistics { count: counts.success, ns };
+    let Counts { success, failure, queue_ns, input_ns, compute_ns, output_ns } = counts;
+    ModelStatistics {
+        name: model.name.clone(),
+        version: model.version.clone(),
+        last_inference: model.last_inference_ms(),
+        inference_count: success,
+        execution_count: success,
+        inference_stats: InferenceStatistics {
+            success: part(queue_ns + input_ns + compute_ns + output_ns),
+            fail: DurationStatistics { count: failure, ns: 0 },
+            queue: part(queue_ns),
+            compute_input: part(input_ns),
+            compute_infer: part(compute_ns),
+            compute_output: part(output_ns),
+            ..InferenceStatistics::default()
+        },
+        batch_stats: Vec::new(),
     }
 }
 

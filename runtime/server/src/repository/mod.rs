@@ -27,6 +27,7 @@ use seen::Seen;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// The models of a folder.
@@ -42,14 +43,17 @@ pub(crate) struct Repository {
     compiling: tokio::sync::Semaphore,
     /// Held by a scan that follows changes of the folder.
     seen: tokio::sync::Mutex<Seen>,
+    /// Changes of state of all slots.
+    changes: Arc<AtomicU64>,
 }
 
 /// The entry of one model.
-#[derive(Default)]
 struct Slot {
     /// Held while the model is loaded or unloaded.
     changing: tokio::sync::Mutex<()>,
     state: RwLock<State>,
+    /// Those of the repository.
+    changes: Arc<AtomicU64>,
 }
 
 /// The state of a model.
@@ -78,12 +82,17 @@ pub(crate) enum FindError {
 }
 
 impl Slot {
+    fn new(changes: Arc<AtomicU64>) -> Slot {
+        Slot { changing: Default::default(), state: RwLock::default(), changes }
+    }
+
     fn state(&self) -> State {
         self.state.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn set(&self, state: State) {
         *self.state.write().unwrap_or_else(PoisonError::into_inner) = state;
+        self.changes.fetch_add(1, Ordering::Release);
     }
 
     fn model(&self) -> Option<Arc<Model>> {
@@ -127,6 +136,7 @@ impl Repository {
             slots: RwLock::default(),
             compiling: tokio::sync::Semaphore::new(1),
             seen: tokio::sync::Mutex::default(),
+            changes: Arc::default(),
         }
     }
 
@@ -146,6 +156,11 @@ impl Repository {
             }
             _ => Ok(model),
         }
+    }
+
+    /// How often the state of a model has changed.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
     }
 
     /// All loaded models.
@@ -219,6 +234,7 @@ impl Repository {
         if slots.len() >= MODELS_MAX && !slots.contains_key(name) {
             return Err(LoadError::TooManyModels);
         }
-        Ok(slots.entry(name.to_owned()).or_default().clone())
+        let slot = || Arc::new(Slot::new(self.changes.clone()));
+        Ok(slots.entry(name.to_owned()).or_insert_with(slot).clone())
     }
 }

@@ -24,6 +24,11 @@ impl Store {
         Ok(state.graphs.remove(key).is_some())
     }
 
+    /// Whether there is a graph of this name.
+    pub fn has_graph(&self, key: &DeploymentKey) -> bool {
+        self.lock().graphs.contains_key(key)
+    }
+
     /// All graphs with their manifests, by tenant and name.
     pub fn graphs(&self) -> Vec<(DeploymentKey, String)> {
         self.lock().graphs.iter().map(|(key, manifest)| (key.clone(), manifest.clone())).collect()

@@ -1,0 +1,41 @@
+//! Counts of a graph's requests, for its statistics.
+
+use atoll_engine::{InvocationResult, InvokeError};
+use std::sync::{Mutex, PoisonError};
+
+/// Requests of a graph since it was deployed, and the times of those that succeeded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) success: u64,
+    pub(crate) failure: u64,
+    /// Sums over all stages, in nanoseconds.
+    pub(crate) queue_ns: u64,
+    pub(crate) input_ns: u64,
+    pub(crate) compute_ns: u64,
+    pub(crate) output_ns: u64,
+}
+
+/// [`Counts`] that requests on any thread add to.
+#[derive(Debug, Default)]
+pub(crate) struct GraphCounts(Mutex<Counts>);
+
+impl GraphCounts {
+    pub(super) fn note(&self, ended: &Result<InvocationResult, InvokeError>) {
+        // The counts are plain sums, so a panic elsewhere does not break them.
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match ended {
+            Ok(result) => {
+                counts.success += 1;
+                counts.queue_ns += result.timing.queue_ns;
+                counts.input_ns += result.timing.input_ns;
+                counts.compute_ns += result.timing.compute_ns;
+                counts.output_ns += result.timing.output_ns;
+            }
+            Err(_) => counts.failure += 1,
+        }
+    }
+
+    pub(crate) fn get(&self) -> Counts {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -108,6 +108,13 @@ pub enum RequestEnd {
         /// Whether the cause may be gone at the next attempt, perhaps on another device.
         retryable: bool,
     },
+    /// The device refused it without running it. If the request may be retried, the pool dispatches
+    /// it again, to another device if there is one: until the time given, the function runs on its
+    /// other devices only.
+    Refused {
+        /// When the device may take the function again.
+        until: Nanos,
+    },
 }
 
 /// An event of the pool's world.

@@ -19,6 +19,7 @@
 //! - A device never has more best-effort requests in flight than slots.
 //! - A device that is draining or lost gets no requests and no loads.
 //! - A function runs only on devices that suit it; a pinned function only on its device.
+//! - A device that refuses a function does not attract the function's requests.
 
 mod classes;
 mod config;
@@ -30,6 +31,7 @@ mod event;
 mod policies;
 mod pool;
 mod state;
+mod suspension;
 #[cfg(test)]
 mod tests;
 

@@ -7,6 +7,7 @@ use super::event::{
 };
 use super::policies::Policy;
 use super::state::{Device, Function, Group, Place, Request, State};
+use super::suspension::Suspensions;
 use crate::ids::{Class, DeviceId, Nanos};
 use std::collections::BTreeSet;
 
@@ -23,6 +24,7 @@ pub struct Pool {
     pub(super) urgent: Vec<RequestId>,
     /// Real-time requests for which all devices are draining, until a device comes.
     pub(super) parked: Vec<RequestId>,
+    pub(super) suspensions: Suspensions,
     sequence: u64,
     pub(super) now: Nanos,
 }
@@ -38,6 +40,7 @@ impl Pool {
             deadlines: BTreeSet::new(),
             urgent: Vec::new(),
             parked: Vec::new(),
+            suspensions: Suspensions::default(),
             sequence: 0,
             now: Nanos(0),
         }
@@ -71,11 +74,13 @@ impl Pool {
     }
 
     /// The next time at which [`PoolEvent::Tick`] has to be sent if no other event comes before:
-    /// the next deadline of a waiting request, or the arrival of an announced one.
+    /// the next deadline of a waiting request, the arrival of an announced one, the end of a
+    /// suspension, or a time that the policy waits for.
     pub fn wakeup(&self) -> Option<Nanos> {
         let arrival = self.announced.first().map(|first| first.0);
         let deadline = self.deadlines.first().map(|first| first.0);
-        arrival.into_iter().chain(deadline).min()
+        let others = [self.suspensions.next_end(), self.policy.wakeup(self.now, &self.state)];
+        arrival.into_iter().chain(deadline).chain(others.into_iter().flatten()).min()
     }
 
     /// The time of the last event.
@@ -98,6 +103,7 @@ impl Pool {
     fn advance(&mut self, now: Nanos, actions: &mut Vec<PoolAction>) {
         assert!(now >= self.now, "time does not go back: {} ns after {} ns", now.0, self.now.0);
         self.now = now;
+        self.end_suspensions(|end| end <= now);
         while let Some(&(_, _, request)) = self.announced.first().filter(|first| first.0 <= now) {
             self.announced.pop_first();
             if self.state.requests.get(&request).is_some_and(|request| request.place == Place::Announced) {
@@ -134,15 +140,21 @@ impl Pool {
         let mut functions: Vec<FunctionId> = self.state.functions.keys().copied().collect();
         functions.sort_unstable();
         for function in functions {
-            self.leave_class(function);
-            self.enter_class(function);
-            self.policy.function_changed(&self.state, function);
+            self.class_function_again(function);
         }
     }
 
+    /// Classes a function again after the devices that suit it changed.
+    pub(super) fn class_function_again(&mut self, id: FunctionId) {
+        self.leave_class(id);
+        self.enter_class(id);
+        self.policy.function_changed(&self.state, id);
+    }
+
     fn enter_class(&mut self, id: FunctionId) {
+        let suits = self.suits_now(id);
         let function = self.state.functions.get_mut(&id).expect("the function is in the pool");
-        let (class, is_new) = self.state.classes.enter(&function.suits, function.constant_bytes);
+        let (class, is_new) = self.state.classes.enter(&suits, function.constant_bytes);
         function.class = class;
         if !is_new {
             return;
@@ -169,6 +181,8 @@ impl Pool {
     }
 
     fn drain(&mut self, id: DeviceId, draining: bool) {
+        // Devices that were suspended may be needed now.
+        self.end_suspensions(|_| true);
         let Some(device) = self.state.device_mut(id) else { return };
         device.draining = draining;
         self.refresh(id);
@@ -184,6 +198,7 @@ impl Pool {
     }
 
     fn lose_device(&mut self, id: DeviceId, actions: &mut Vec<PoolAction>) {
+        self.end_suspensions(|_| true);
         let Some(device) = self.state.device(id) else { return };
         let mut requests = device.in_flight.clone();
         requests.sort_by_key(|request| self.state.requests[request].order);
@@ -394,6 +409,11 @@ impl Pool {
             }
             RequestEnd::Failed { retryable: false } => {
                 self.state.requests.remove(&id);
+            }
+            RequestEnd::Refused { until } => {
+                self.suspend(function, device, until);
+                let attempts = self.state.requests[&id].attempts;
+                self.retry_or(id, RejectReason::TooManyAttempts { attempts }, actions);
             }
             RequestEnd::Failed { retryable: true } => {
                 let attempts = self.state.requests[&id].attempts;

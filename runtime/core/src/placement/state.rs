@@ -69,6 +69,8 @@ pub(super) struct Function {
     pub(super) group: GroupId,
     pub(super) constant_bytes: u64,
     pub(super) suits: Suits,
+    /// Devices that refuse it for now.
+    pub(super) suspended: Vec<DeviceId>,
     pub(super) class: ClassId,
     pub(super) times: Times,
     /// Waiting best-effort requests.
@@ -85,6 +87,7 @@ impl Function {
             group,
             constant_bytes,
             suits,
+            suspended: Vec::new(),
             class: 0,
             times,
             waiting: BTreeMap::new(),

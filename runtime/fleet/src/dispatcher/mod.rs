@@ -37,8 +37,10 @@ const SLOTS: u32 = 2;
 
 /// Requests that may wait for a device in all.
 const WAITING_MAX: usize = 1 << 16;
-/// How often a request is given to a device, if devices are lost.
+/// How often a request is given to a device, if devices are lost or refuse it.
 const ATTEMPTS_MAX: u32 = 2;
+/// How long a device that refuses a function gets no requests of it while other devices are there.
+const REFUSAL_NS: u64 = 1_000_000_000;
 
 /// The answer of an engine.
 type Answer = Result<InvocationResult, InvokeError>;
@@ -81,7 +83,7 @@ pub struct DeviceState {
     pub in_flight: u64,
     /// Requests that the pool has given it so far.
     pub dispatched: u64,
-    /// Requests that were given to another device because this one was lost.
+    /// Requests that were taken back because the device was lost or refused them.
     pub moved: u64,
 }
 
@@ -304,6 +306,15 @@ impl State {
 
     fn answered(&mut self, now: Nanos, attempt: Attempt, answer: Answer, steps: &mut Vec<Step>) {
         let Attempt { request, device, began, .. } = attempt;
+        // The executor of the function is gone there for a while; another device may have one.
+        if matches!(answer, Err(InvokeError::Unavailable(_))) && self.requests.take_back_one(&attempt) {
+            let counts = &mut self.devices[usize::from(device.0)];
+            counts.in_flight -= 1;
+            counts.moved += 1;
+            let end = RequestEnd::Refused { until: Nanos(now.0.saturating_add(REFUSAL_NS)) };
+            self.handle(now, PoolEvent::Finished { request, device, end }, steps);
+            return;
+        }
         let Some(reply) = self.requests.finish(&attempt) else { return };
         self.devices[usize::from(device.0)].in_flight -= 1;
         let end = match &answer {

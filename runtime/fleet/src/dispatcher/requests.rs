@@ -144,6 +144,19 @@ impl Requests {
         }
     }
 
+    /// A request that its device refused waits again, if it is kept for another attempt. Returns
+    /// whether it does; the pool says what becomes of it.
+    pub(super) fn take_back_one(&mut self, attempt: &Attempt) -> bool {
+        let Some(entry) = self.entries.get_mut(&attempt.request) else { return false };
+        if !entry.is_in(attempt) || entry.request.is_none() {
+            return false;
+        }
+        entry.place = Place::Waiting;
+        let function = entry.function;
+        self.count(function, 1);
+        true
+    }
+
     /// Ends a request with the answer of an attempt. `None` if the request is not in this attempt
     /// any more.
     pub(super) fn finish(&mut self, attempt: &Attempt) -> Option<Reply> {

@@ -161,3 +161,25 @@ fn chains_go_to_a_device_that_has_all_their_functions() {
     fleet.submit(chain(&["everywhere", "pinned"]), ignore());
     assert_eq!(held(&notes), [0, 1]);
 }
+
+#[test]
+fn a_device_without_executor_gives_its_requests_to_another_one() {
+    let gone = || Err(InvokeError::Unavailable("it was killed".into()));
+    let (fleet, notes) = pool(2, "cost");
+    load(&fleet, "f", &bundle("t", 10, 0), None).unwrap();
+    let answers: Vec<Answered> = (0..4).map(|_| submit(&fleet, chain(&["f"])).1).collect();
+    assert_eq!(held(&notes), [2, 2]);
+    notes[0].answer(gone());
+    assert_eq!((held(&notes), fleet.devices_state().waiting), (vec![1, 2], 1), "it waits for the other one");
+    notes[1].answer(Ok(()));
+    assert_eq!((held(&notes), fleet.devices_state().waiting), (vec![1, 2], 0));
+    // The second device refuses too, while the first one is left out: the clients hear of it.
+    notes[0].answer(gone());
+    (0..2).for_each(|_| notes[1].answer(gone()));
+    while held(&notes).iter().sum::<usize>() > 0 {
+        notes.iter().filter(|notes| !notes.held.lock().unwrap().is_empty()).for_each(|notes| notes.answer(gone()));
+    }
+    let errors: Vec<_> = answers.iter().filter_map(answer).collect();
+    assert_eq!(errors.len(), 3, "{errors:?}");
+    assert!(errors.iter().all(|error| matches!(error, InvokeError::Unavailable(_))), "{errors:?}");
+}

@@ -16,7 +16,9 @@ pub(super) const POOL_METRICS: &[Metric] = &[
     counter("atoll_device_placed_total", "Requests that the placement policy gave the device", |s, out| {
         out.integer(&[], s.place.dispatched);
     }),
-    counter("atoll_device_moved_total", "Requests that went to another device because this one was lost", |s, out| {
-        out.integer(&[], s.place.moved)
-    }),
+    counter(
+        "atoll_device_moved_total",
+        "Requests that were taken back because this device was lost or refused them",
+        |s, out| out.integer(&[], s.place.moved),
+    ),
 ];

@@ -216,6 +216,22 @@ impl Policy for Cost {
         }
     }
 
+    /// When the first request of a function that leaves a free device unused has waited as long as a
+    /// load takes.
+    fn wakeup(&self, now: Nanos, state: &State) -> Option<Nanos> {
+        if self.free.is_empty() {
+            return None;
+        }
+        let functions = self.heads.firsts().flat_map(|(class, ..)| self.heads.part(class).take(LOOKED_AT));
+        let worth_loading = |(_, id)| {
+            let device = state.free(id).first_from(0)?;
+            let function = state.function(id);
+            let ((arrival, _), _) = function.waiting.first_key_value()?;
+            Some(Nanos(arrival.0.saturating_add(state.reload(function, device))))
+        };
+        functions.filter_map(worth_loading).filter(|at| *at > now).min()
+    }
+
     fn after(&mut self, now: Nanos, state: &State) -> Option<PoolAction> {
         while let Some((function, device)) = self.cold.pop() {
             self.unloads.extend(Cost::make_room(state, device, function));

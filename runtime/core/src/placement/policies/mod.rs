@@ -45,6 +45,11 @@ pub(super) trait Policy: Send {
     /// Its decision was carried out.
     fn dispatched(&mut self, _now: Nanos, _state: &State, _function: FunctionId, _device: DeviceId) {}
 
+    /// A later time at which it wants to be asked again although nothing happens before.
+    fn wakeup(&self, _now: Nanos, _state: &State) -> Option<Nanos> {
+        None
+    }
+
     /// Called after the dispatches of a moment until it returns `None`: a function to load onto a
     /// device with room for it, or to unload. The pool carries out each before it asks for the next.
     fn after(&mut self, _now: Nanos, _state: &State) -> Option<PoolAction> {

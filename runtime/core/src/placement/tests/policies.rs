@@ -230,7 +230,10 @@ fn static_shares_are_kept_even_if_others_idle() {
 
 #[test]
 fn cost_waits_for_a_holder_if_that_is_quicker() {
-    for (remaining, reload, expected) in [(10, 100, None), (100, 10, Some(1))] {
+    // In the last case the first request takes longer than expected.
+    for (remaining, reload, expected, is_late) in
+        [(10, 100, None, false), (100, 10, Some(1), false), (10, 100, None, true)]
+    {
         let mut world = World::with_devices("cost", PoolOptions::default(), 2, 2);
         world.add_timed(1, remaining, reload);
         // Memory is full, so that nothing is loaded ahead.
@@ -244,9 +247,15 @@ fn cost_waits_for_a_holder_if_that_is_quicker() {
         world.request(2, 1);
         assert_eq!(world.dispatches().get(1).map(|dispatch| dispatch.1), expected, "{remaining} {reload}");
         if expected.is_none() {
-            world.now.0 += 10;
-            world.done(1, 10);
-            assert_eq!(world.dispatches()[1..], [(2, 0)]);
+            let loads_at = Nanos(world.now.0 + reload);
+            assert_eq!(world.pool.wakeup(), Some(loads_at));
+            world.now = if is_late { loads_at } else { Nanos(remaining) };
+            if is_late {
+                world.send(PoolEvent::Tick)
+            } else {
+                world.done(1, 10)
+            }
+            assert_eq!(world.dispatches()[1..], [(2, u16::from(is_late))], "no longer than a load takes");
         }
     }
 }

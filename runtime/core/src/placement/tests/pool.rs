@@ -149,3 +149,53 @@ fn a_full_queue_rejects() {
     ];
     assert_eq!(actions, expected);
 }
+
+#[test]
+fn a_device_that_refuses_a_function_does_not_attract_its_requests() {
+    for entry in PLACEMENTS {
+        for class in [Class::BestEffort, Class::RealTime] {
+            let mut world = world(entry.name, 2);
+            world.arrive(1, spec(&world, class));
+            let refusing = world.dispatches()[0].1;
+            let other = 1 - refusing;
+            let until = Nanos(world.now.0 + 1000);
+            world.finish(1, RequestEnd::Refused { until });
+            assert_eq!(world.dispatches()[1..], [(1, other)], "{}: it is given to the other one", entry.name);
+            world.done(1, 10);
+            for request in 2..6 {
+                world.arrive(request, spec(&world, class));
+                assert_eq!(world.dispatches().last(), Some(&(request, other)), "{}", entry.name);
+                world.done(request, 10);
+            }
+            assert_eq!(world.pool.wakeup(), Some(until), "{}", entry.name);
+            world.now = until;
+            world.send(PoolEvent::Tick);
+            // Both are taken into account again.
+            (6..10).for_each(|request| world.arrive(request, spec(&world, class)));
+            let places: Vec<u16> = world.dispatches().iter().skip(6).map(|dispatch| dispatch.1).collect();
+            assert!(places.contains(&refusing) || entry.name == "exclusive", "{}: {places:?}", entry.name);
+        }
+    }
+}
+
+#[test]
+fn the_only_device_is_not_suspended() {
+    let mut world = world("cost", 2);
+    world.send(PoolEvent::DeviceDraining { device: DeviceId(1) });
+    world.request(1, 1);
+    world.finish(1, RequestEnd::Refused { until: Nanos(1000) });
+    let mut attempts = 1;
+    while rejections(&world).is_empty() {
+        assert_eq!(world.dispatches().last(), Some(&(1, 0)), "it is tried there again");
+        world.finish(1, RequestEnd::Refused { until: Nanos(1000) });
+        attempts += 1;
+    }
+    assert_eq!(rejections(&world), [(1, RejectReason::TooManyAttempts { attempts })]);
+    world.send(PoolEvent::DeviceResumed { device: DeviceId(1) });
+    // A device that is lost leaves the refusing one as the only one.
+    world.request(2, 1);
+    let (_, refusing) = world.dispatches().last().copied().unwrap();
+    world.finish(2, RequestEnd::Refused { until: Nanos(1000) });
+    world.lose(1 - refusing);
+    assert_eq!(world.dispatches().last(), Some(&(2, refusing)));
+}

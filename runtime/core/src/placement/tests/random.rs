@@ -99,9 +99,10 @@ impl Run {
         let end = match self.rng.below(12) {
             0 => RequestEnd::Failed { retryable: true },
             1 => RequestEnd::Failed { retryable: false },
+            2 => RequestEnd::Refused { until: Nanos(self.world.now.0 + self.rng.below(60)) },
             _ => RequestEnd::Done { service: Nanos(self.rng.below(100)), loaded },
         };
-        // What is not retried after a retryable failure is rejected by the pool.
+        // What is not retried after a retryable failure or a refusal is rejected by the pool.
         self.world.finish(request, end);
     }
 
@@ -172,7 +173,9 @@ impl Run {
             let function = &world.functions[&sent.spec.function];
             for (device, state) in &world.devices {
                 let taken = |r: &&RequestId| world.requests[r].spec.class == Class::BestEffort;
+                let refuses = world.refusals.get(&(sent.spec.function, *device)).is_some_and(|at| *at > world.now);
                 let idle = !state.draining
+                    && !refuses
                     && state.in_flight.iter().filter(taken).count() < state.spec.slots as usize
                     && function.constant_bytes <= state.spec.memory_bytes
                     && function.suits.contains(*device);

@@ -29,6 +29,8 @@ pub(super) struct World {
     pub(super) devices: BTreeMap<DeviceId, Device>,
     pub(super) functions: BTreeMap<FunctionId, FunctionSpec>,
     pub(super) requests: BTreeMap<RequestId, Sent>,
+    /// Until when a device refuses a function.
+    pub(super) refusals: BTreeMap<(FunctionId, DeviceId), Nanos>,
     /// Dispatches and rejections in order.
     pub(super) log: Vec<PoolAction>,
 }
@@ -42,6 +44,7 @@ impl World {
             devices: BTreeMap::new(),
             functions: BTreeMap::new(),
             requests: BTreeMap::new(),
+            refusals: BTreeMap::new(),
             log: Vec::new(),
         }
     }
@@ -101,7 +104,9 @@ impl World {
         let request = RequestId(id);
         let device = self.requests[&request].on.expect("it is in flight");
         self.take_off(request);
-        if !matches!(end, RequestEnd::Failed { retryable: true }) {
+        if let RequestEnd::Refused { until } = end {
+            self.refusals.insert((self.requests[&request].spec.function, device), until);
+        } else if !matches!(end, RequestEnd::Failed { retryable: true }) {
             self.end(request, "finished");
         }
         self.send(PoolEvent::Finished { request, device, end });

@@ -195,9 +195,9 @@ pub struct InferenceStatistics {
     pub compute_infer: DurationStatistics,
     /// Time reading outputs.
     pub compute_output: DurationStatistics,
-    /// Always zero: results are not cached.
+    /// Requests that were answered from the response cache, from their arrival there to the answer.
     pub cache_hit: DurationStatistics,
-    /// Always zero: results are not cached.
+    /// Requests that were not found in the response cache: the time of looking and of keeping.
     pub cache_miss: DurationStatistics,
 }
 

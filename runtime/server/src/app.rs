@@ -11,6 +11,7 @@ use crate::limits::BUILTIN_STAGES_MAX;
 use crate::metrics::Recorder;
 use crate::model::Model;
 use crate::repository::{FindError, Repository};
+use crate::response_cache::ResponseCache;
 use crate::sequences::Sequences;
 use atoll_engine::{Class, EngineStatistics, FunctionKey, Tenant};
 use atoll_fleet::Inference;
@@ -38,6 +39,7 @@ pub(crate) struct App {
     /// Longest pause between two parts of a request body.
     pub(crate) body_pause: Duration,
     pub(crate) bodies: Bodies,
+    pub(crate) responses: ResponseCache,
     /// The right to run a built-in stage of a graph.
     pub(crate) builtin_turns: Arc<Semaphore>,
     pub(crate) model_control: ModelControl,
@@ -67,6 +69,7 @@ impl App {
             body_bytes_max: config.body_bytes_max.min(ROOM_BYTES_MAX),
             body_pause: config.connections.body_pause,
             bodies: Bodies::new(),
+            responses: ResponseCache::new(config.response_cache_bytes),
             builtin_turns: Arc::new(Semaphore::new(BUILTIN_STAGES_MAX)),
             model_control: config.model_control.clone(),
             strict_readiness: config.strict_readiness,

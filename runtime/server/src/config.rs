@@ -47,6 +47,9 @@ pub struct ServerConfig {
     pub cache: PathBuf,
     /// Largest body of a request in bytes.
     pub body_bytes_max: usize,
+    /// Limit of the bytes of kept responses, of models whose settings have `response_cache`; 0 keeps
+    /// none.
+    pub response_cache_bytes: u64,
     /// Limits on the number of connections per port and on their idle time.
     pub connections: ConnectionLimits,
     /// Host names, besides IP addresses and `localhost`, that clients may use in the `Host` header.
@@ -80,6 +83,7 @@ impl ServerConfig {
             model_control: ModelControl::Explicit { load: None },
             cache,
             body_bytes_max: limits::BODY_BYTES_MAX_DEFAULT,
+            response_cache_bytes: limits::RESPONSE_CACHE_BYTES_DEFAULT,
             connections: ConnectionLimits::default(),
             hosts: Vec::new(),
             origins: Vec::new(),

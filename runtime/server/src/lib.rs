@@ -42,6 +42,7 @@ mod model;
 mod names;
 mod places;
 mod repository;
+mod response_cache;
 mod sequences;
 mod server;
 mod shutdown;

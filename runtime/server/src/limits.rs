@@ -51,6 +51,9 @@ pub const SETTINGS_BYTES_MAX: u64 = 1 << 20;
 /// Nesting of messages in a `config.pbtxt`; Triton's schema has five levels.
 pub const SETTINGS_DEPTH_MAX: usize = 16;
 
+/// Default limit of the bytes of kept responses, of models whose settings have `response_cache`.
+pub const RESPONSE_CACHE_BYTES_DEFAULT: u64 = 256 << 20;
+
 /// Bytes of compiled models in the cache. The least recently used are deleted first.
 pub const CACHE_BYTES_MAX: u64 = 32 << 30;
 

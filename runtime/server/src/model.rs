@@ -2,6 +2,7 @@
 
 use crate::graphs::GraphWork;
 use crate::repository::settings::Settings;
+use crate::response_cache::CacheCounts;
 use atoll_engine::limits::SESSION_IDLE_DEFAULT;
 use atoll_engine::{Class, DeviceId, FunctionKey, InputTensor};
 use atoll_kgraph::{BufferKind, BufferSpec, Bundle, DType, Expr, KernelGraph, StateSpec};
@@ -40,6 +41,8 @@ pub(crate) struct Model {
     states: Vec<ConfigState>,
     /// Time of the last request, in milliseconds since 1970.
     last_inference_ms: AtomicU64,
+    /// Its requests that looked into the response cache.
+    pub(crate) cache_counts: CacheCounts,
 }
 
 /// A request whose tensor names match the model. The engine checks types and shapes.
@@ -93,6 +96,7 @@ impl Model {
             rows_first: rows_first(graph),
             states: states(graph),
             last_inference_ms: AtomicU64::new(0),
+            cache_counts: CacheCounts::default(),
         }
     }
 
@@ -121,6 +125,7 @@ impl Model {
             rows_first: false,
             states: Vec::new(),
             last_inference_ms: AtomicU64::new(0),
+            cache_counts: CacheCounts::default(),
         }
     }
 
@@ -196,6 +201,16 @@ impl Model {
             config.dims.remove(0);
         }
         config
+    }
+
+    /// Whether its responses are kept: its settings say so, and it has no state.
+    pub(crate) fn keeps_responses(&self) -> bool {
+        self.settings.response_cache && !self.keeps_state() && self.graph.is_none()
+    }
+
+    /// The digest of its bundle; empty for a graph.
+    pub(crate) fn digest(&self) -> &str {
+        &self.digest
     }
 
     /// Whether the model keeps state, so that its requests belong to sequences.

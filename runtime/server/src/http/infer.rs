@@ -6,7 +6,7 @@ use super::identify::Caller;
 use super::model_path::ModelPath;
 use crate::app::App;
 use crate::graphs::run_graph;
-use crate::inference::{blocking, invoke};
+use crate::inference::blocking;
 use crate::limits::DECODE_INLINE_BYTES_MAX;
 use crate::metrics::Outcome;
 use crate::model::{Fitted, Model, Wanted, binary_by_default};
@@ -59,7 +59,7 @@ pub(super) async fn infer(
     record.outcome = Outcome::Cancelled;
     let result = match sequence.filter(|_| model.keeps_state()) {
         None if model.graph.is_some() => run_graph(&app.engine, &model, invocation, class).await,
-        None => invoke(&app.engine, invocation.into()).await,
+        None => app.responses.answer(&app.engine, &caller.tenant, &model, invocation).await,
         Some(place) => {
             let turn = app.sequences.turn(&app.engine, &model, &caller.tenant, place).await?;
             turn.step(invocation.into()).await

@@ -7,6 +7,7 @@ use crate::app::App;
 use crate::graphs::Counts;
 use crate::inference::blocking;
 use crate::model::Model;
+use crate::response_cache::Looked;
 use atoll_engine::FunctionStatistics;
 use atoll_protocol::{BatchStatistics, DurationStatistics, InferenceStatistics, ModelStatistics, ModelStatisticsList};
 use axum::Json;
@@ -48,6 +49,9 @@ fn entry(model: &Model, counts: &[&FunctionStatistics]) -> ModelStatistics {
     let sum = |of: fn(&FunctionStatistics) -> u64| counts.iter().map(|function| of(function)).sum::<u64>();
     let success = sum(|f| f.success);
     let part = |of: fn(&FunctionStatistics) -> u64| DurationStatistics { count: success, ns: sum(of) };
+    let looked = |Looked { count, ns }: Looked| DurationStatistics { count, ns };
+    let (hits, misses) = (looked(model.cache_counts.hits()), looked(model.cache_counts.misses()));
+    let run = part(|f| f.queue_ns + f.input_ns + f.compute_ns + f.output_ns);
     ModelStatistics {
         name: model.name.clone(),
         version: model.version.clone(),
@@ -55,13 +59,14 @@ fn entry(model: &Model, counts: &[&FunctionStatistics]) -> ModelStatistics {
         inference_count: sum(FunctionStatistics::rows),
         execution_count: sum(FunctionStatistics::executions),
         inference_stats: InferenceStatistics {
-            success: part(|f| f.queue_ns + f.input_ns + f.compute_ns + f.output_ns),
+            success: DurationStatistics { count: run.count + hits.count, ns: run.ns + hits.ns },
             fail: DurationStatistics { count: sum(|f| f.failure + f.rejected), ns: 0 },
             queue: part(|f| f.queue_ns),
             compute_input: part(|f| f.input_ns),
             compute_infer: part(|f| f.compute_ns),
             compute_output: part(|f| f.output_ns),
-            ..InferenceStatistics::default()
+            cache_hit: hits,
+            cache_miss: misses,
         },
         batch_stats: batches(counts),
     }

@@ -3,6 +3,7 @@
 use super::recorder::{DeviceRecorder, Recorder};
 use super::text::Samples;
 use crate::model::Model;
+use crate::response_cache::ResponseCache;
 use atoll_engine::{EngineStatistics, UsageRow};
 use atoll_fleet::{DeviceState, FleetStatus};
 use atoll_protocol::ModelState;
@@ -29,6 +30,9 @@ pub(super) struct Snapshot<'a> {
     /// Total size of the daemon's copies of bundles.
     pub(super) copies_bytes: u64,
     pub(super) recorder: &'a Recorder,
+    /// All models that accept requests.
+    pub(super) models: &'a [Arc<Model>],
+    pub(super) responses: &'a ResponseCache,
     /// The queue in front of the devices.
     pub(super) fleet: &'a FleetStatus,
 }

@@ -5,6 +5,7 @@ mod batches;
 mod metric;
 mod pool;
 mod recorder;
+mod responses;
 mod table;
 mod text;
 mod usage;
@@ -21,6 +22,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use metric::{DeviceSnapshot, Snapshot};
 use pool::POOL_METRICS;
+use responses::RESPONSE_METRICS;
 use std::sync::Arc;
 use table::METRICS;
 
@@ -59,10 +61,12 @@ fn render(app: &App) -> String {
         states: app.repository.state_counts(),
         copies_bytes: app.repository.copies_bytes(),
         recorder: &app.recorder,
+        models: &models,
+        responses: &app.responses,
         fleet: &fleet,
     };
     let mut text = String::new();
-    for metric in METRICS.iter().chain(POOL_METRICS) {
+    for metric in METRICS.iter().chain(POOL_METRICS).chain(RESPONSE_METRICS) {
         metric.write(&snapshot, &mut text);
     }
     text

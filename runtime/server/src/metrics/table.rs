@@ -483,7 +483,9 @@ mod tests {
     #[test]
     fn names_are_unique_and_follow_the_convention() {
         let mut names = HashSet::new();
-        for metric in METRICS.iter().chain(super::super::pool::POOL_METRICS) {
+        for metric in
+            METRICS.iter().chain(super::super::pool::POOL_METRICS).chain(super::super::responses::RESPONSE_METRICS)
+        {
             assert!(names.insert(metric.name), "metric {} is listed twice", metric.name);
             assert!(!metric.help.is_empty());
             let counts = matches!(metric.kind, Kind::Counter) && metric.name.starts_with("atoll_");

@@ -8,6 +8,7 @@
 //! - `dynamic_batching.preferred_batch_size` and `dynamic_batching.max_queue_delay_microseconds`;
 //! - `dynamic_batching.default_priority_level`: 1 means real-time;
 //! - `dynamic_batching.default_queue_policy.max_queue_size`;
+//! - `response_cache.enable`: responses are kept and sent again for the same inputs;
 //! - `sequence_batching`: the `state` pairs and `max_sequence_idle_microseconds`;
 //! - `parameters`: `device`, the device to load the model on, as in
 //!   `parameters { key: "device" value { string_value: "host:1" } }`, `symbols`, the ranges of
@@ -52,6 +53,7 @@ pub(super) fn settings(text: &str) -> Result<Settings, String> {
         ["dynamic_batching", "default_queue_policy", "max_queue_size"] => {
             settings.queue_capacity = value.parse().ok().and_then(NonZeroUsize::new)
         }
+        ["response_cache", "enable"] => settings.response_cache = value == "true",
         ["sequence_batching", "max_sequence_idle_microseconds"] => {
             let ms = |us: u64| us.div_ceil(1000);
             settings.session_idle_ms = value.parse().ok().map(ms).and_then(NonZeroU64::new);
@@ -274,6 +276,12 @@ mod tests {
         for text in ["max_batch_size: -1", "max_batch_size: 8 dynamic_batching { preferred_batch_size: x }"] {
             assert!(settings(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn the_response_cache_is_read() {
+        assert!(settings("response_cache { enable: true }").unwrap().response_cache);
+        assert!(!settings("response_cache { enable: false }").unwrap().response_cache);
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! state = "auto"           # pairs of state inputs and outputs, found by name, or as in "h=hn,c=cn"
 //! session_idle_ms = 60000  # how long an idle session is kept
 //! max_batch_size = 32      # requests are gathered into batches of up to 32 rows
+//! response_cache = true    # responses are kept, and sent again for the same inputs
 //!
 //! [dynamic_batching]       # all of it optional
 //! preferred_batch_size = [8, 16]
@@ -55,6 +56,10 @@ pub(crate) struct Settings {
     pub(crate) max_batch_size: Option<NonZeroU32>,
     /// How requests are gathered; needs `max_batch_size`.
     pub(crate) dynamic_batching: Option<DynamicBatching>,
+    /// Whether responses are kept and sent again for the same inputs; false if absent. Not for
+    /// models that keep state or draw random numbers.
+    #[serde(default)]
+    pub(crate) response_cache: bool,
 }
 
 /// How requests of a model are gathered into batches.
@@ -125,6 +130,7 @@ impl Default for Settings {
             session_idle_ms: None,
             max_batch_size: None,
             dynamic_batching: None,
+            response_cache: false,
         }
     }
 }
@@ -230,6 +236,8 @@ mod tests {
         let options = read(&flat).unwrap().batching().unwrap();
         assert_eq!((options.max_batch_size.get(), options.gathers, options.real_time), (8, true, false));
         assert_eq!(options.max_queue_delay, Some(Duration::from_micros(50)));
+        write("m.toml", "response_cache = true");
+        assert!(read(&flat).unwrap().response_cache);
         for (text, expected) in [
             ("class = \"urgent\"", "unknown class \"urgent\""),
             ("clas = 1", "clas"),

@@ -5,6 +5,7 @@ mod identity;
 mod inference;
 mod model_control;
 mod repository;
+mod responses;
 mod routes;
 mod stop;
 mod support;

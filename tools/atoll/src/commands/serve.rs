@@ -90,6 +90,16 @@ pub(crate) struct Args {
     )]
     body_bytes_max: u64,
 
+    /// Limit of the memory for kept responses, of models whose settings have response_cache; 0
+    /// keeps none. Beyond it the least useful ones are dropped
+    #[arg(
+        long,
+        value_name = "BYTES",
+        value_parser = parse_bytes,
+        default_value_t = limits::RESPONSE_CACHE_BYTES_DEFAULT
+    )]
+    response_cache_bytes: u64,
+
     /// Additional name by which clients may call the daemon (header Host), besides IP addresses and
     /// localhost. If the daemon listens beyond loopback and no name is given, any name is accepted
     #[arg(long, value_name = "NAME")]
@@ -220,6 +230,7 @@ impl Args {
             http_port: self.http_port,
             metrics_port: self.metrics_port,
             body_bytes_max: usize::try_from(self.body_bytes_max).unwrap_or(usize::MAX),
+            response_cache_bytes: self.response_cache_bytes,
             connections: ConnectionLimits::for_open_files(raise_open_files()),
             hosts: self.allow_host,
             origins: self.allow_origin,

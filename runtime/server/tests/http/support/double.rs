@@ -45,6 +45,11 @@ impl Double {
         self.requests.lock().unwrap().last().expect("a request").clone()
     }
 
+    /// Invocations so far.
+    pub(crate) fn asked(&self) -> usize {
+        self.requests.lock().unwrap().len()
+    }
+
     /// Marks a device as permanently failed.
     pub(crate) fn lose(&self, device: usize) {
         self.lost.lock().unwrap()[device] = true;

@@ -43,6 +43,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("atoll-sim", &["atoll-core", "atoll-kgraph"]),
     ("atoll-protocol", &[]),
     ("atoll-sealed", &[]),
+    ("atoll-lease", &["atoll-core"]),
     ("atoll-store", &["atoll-core", "atoll-protocol", "atoll-sealed"]),
     ("atoll-control", &["atoll-core", "atoll-protocol", "atoll-sealed"]),
     ("atoll-client", &["atoll-control", "atoll-core", "atoll-protocol", "atoll-sealed", "atoll-trace"]),

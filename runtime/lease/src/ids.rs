@@ -1,0 +1,51 @@
+//! Names and numbers of leases.
+
+use crate::limits::HOLDER_BYTES_MAX;
+use std::fmt;
+use std::sync::Arc;
+
+/// A lease. Numbers are not used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LeaseId(pub u64);
+
+/// The number of a grant or takeover; later ones are higher.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Epoch(pub u64);
+
+/// Chosen by whoever asks, at random, and the same in all repetitions of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestKey(pub [u8; 16]);
+
+/// Who holds a lease, as the daemon has authenticated it: the tenant, and its name for the replica.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Holder(Arc<str>);
+
+impl Holder {
+    /// `None` if the name is empty or longer than [`HOLDER_BYTES_MAX`].
+    pub fn new(name: &str) -> Option<Holder> {
+        (1..=HOLDER_BYTES_MAX).contains(&name.len()).then(|| Holder(name.into()))
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for LeaseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+impl fmt::Display for Epoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}

@@ -1,0 +1,42 @@
+//! Why an event is refused.
+
+use crate::ids::{Epoch, LeaseId};
+use crate::limits::LEASES_MAX;
+use atoll_core::DeviceId;
+
+/// Why a request for or about a lease is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The device is not there.
+    #[error("there is no device {}", .0.0)]
+    NoDevice(DeviceId),
+    /// The device takes no new leases.
+    #[error("device {} is drained", .0.0)]
+    Drained(DeviceId),
+    /// No device has room.
+    #[error("no device has room for it now; ask again later, or for less")]
+    NoRoom,
+    /// No device could ever hold it.
+    #[error("no device is large enough for it, even without other leases; ask for less")]
+    TooLarge,
+    /// There are too many leases.
+    #[error("{LEASES_MAX} leases are granted, which is the limit")]
+    TooMany,
+    /// The key belongs to another request.
+    #[error("this key was used for another request; choose a new one")]
+    KeyUsed,
+    /// The lease of this request has ended.
+    #[error("the lease of this request has ended; ask for a new one with a new key")]
+    Ended,
+    /// There is no such lease, or it is not the caller's.
+    #[error("there is no lease {0} of this holder")]
+    NoLease(LeaseId),
+    /// The lease has a newer epoch: another one took it over.
+    #[error("epoch {given} of lease {lease} is over; another holder took it over")]
+    Stale {
+        /// The lease.
+        lease: LeaseId,
+        /// The epoch that was given.
+        given: Epoch,
+    },
+}

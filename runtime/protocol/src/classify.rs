@@ -7,8 +7,8 @@ use crate::limits::CLASSES_MAX;
 use crate::tensor::{Tensor, push_string};
 
 /// The `count` highest scores of each row of the last dimension, highest first, as strings
-/// `score:index`.
-pub fn top_classes(scores: &Tensor, count: usize) -> Result<Tensor, ProtocolError> {
+/// `score:index`, or `score:index:label` where there is a label.
+pub fn top_classes(scores: &Tensor, count: usize, labels: &[String]) -> Result<Tensor, ProtocolError> {
     let refuse = |reason: String| ProtocolError::tensor(&scores.name, reason);
     if scores.datatype == DataType::Bytes {
         return Err(refuse("strings cannot be classified".into()));
@@ -24,7 +24,11 @@ pub fn top_classes(scores: &Tensor, count: usize) -> Result<Tensor, ProtocolErro
     let mut bytes = Vec::new();
     for row in to_f64(scores.datatype, &scores.bytes).chunks_exact(classes) {
         for index in best(row, kept) {
-            push_string(&mut bytes, format!("{:.6}:{index}", row[index]).as_bytes());
+            let text = match labels.get(index) {
+                Some(label) => format!("{:.6}:{index}:{label}", row[index]),
+                None => format!("{:.6}:{index}", row[index]),
+            };
+            push_string(&mut bytes, text.as_bytes());
         }
     }
     let shape = rows.iter().copied().chain([kept as i64]).collect();
@@ -52,11 +56,11 @@ mod tests {
     fn rows_are_ranked() {
         let bytes: Vec<u8> = [0.1_f32, 0.7, 0.2, 3.0, 1.0, 3.0].iter().flat_map(|v| v.to_le_bytes()).collect();
         let scores = Tensor::new("s", DataType::Fp32, vec![2, 3], bytes).unwrap();
-        let top = top_classes(&scores, 2).unwrap();
+        let top = top_classes(&scores, 2, &[]).unwrap();
         let text: Vec<_> = strings(&top.bytes).map(|s| String::from_utf8_lossy(s.unwrap()).into_owned()).collect();
         assert_eq!(top.shape, [2, 2]);
         assert_eq!(text, ["0.700000:1", "0.200000:2", "3.000000:0", "3.000000:2"]);
-        assert_eq!(top_classes(&scores, 9).unwrap().shape, [2, 3], "more than there are");
-        assert!(top_classes(&scores, 0).is_err());
+        assert_eq!(top_classes(&scores, 9, &[]).unwrap().shape, [2, 3], "more than there are");
+        assert!(top_classes(&scores, 0, &[]).is_err());
     }
 }

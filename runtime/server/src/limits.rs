@@ -48,6 +48,12 @@ pub const USAGE_FUNCTIONS_MAX: usize = 256;
 /// Largest settings file of a model.
 pub const SETTINGS_BYTES_MAX: u64 = 1 << 20;
 
+/// Largest file of labels: a line of a hundred bytes for each of a hundred thousand classes.
+pub const LABELS_BYTES_MAX: u64 = 10 << 20;
+
+/// Fields of a `config.pbtxt` that are named as not honoured.
+pub const IGNORED_FIELDS_MAX: usize = 32;
+
 /// Nesting of messages in a `config.pbtxt`; Triton's schema has five levels.
 pub const SETTINGS_DEPTH_MAX: usize = 16;
 

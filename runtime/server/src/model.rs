@@ -10,6 +10,7 @@ use atoll_protocol::{
     ConfigState, ConfigTensor, DataType, DynamicBatching, InferRequest, MODEL_VERSION, ModelConfig, ModelMetadata,
     RequestedOutput, SequenceBatching, Tensor, TensorMetadata,
 };
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -39,6 +40,8 @@ pub(crate) struct Model {
     rows_first: bool,
     /// Inputs and outputs that are state buffers of a session.
     states: Vec<ConfigState>,
+    /// Names of classes, by output; none for outputs without.
+    labels: Vec<Vec<String>>,
     /// Time of the last request, in milliseconds since 1970.
     last_inference_ms: AtomicU64,
     /// Its requests that looked into the response cache.
@@ -95,9 +98,25 @@ impl Model {
             outputs: tensor_metadata(graph, BufferKind::Output),
             rows_first: rows_first(graph),
             states: states(graph),
+            labels: vec![Vec::new(); graph.buffers_of(BufferKind::Output).count()],
             last_inference_ms: AtomicU64::new(0),
             cache_counts: CacheCounts::default(),
         }
+    }
+
+    /// The model with names of classes for some of its outputs. An error names an output that it does
+    /// not have.
+    pub(crate) fn with_labels(mut self, labels: BTreeMap<String, Vec<String>>) -> Result<Model, String> {
+        for (output, labels) in labels {
+            let at = self.outputs.iter().position(|known| known.name == output).ok_or(output)?;
+            self.labels[at] = labels;
+        }
+        Ok(self)
+    }
+
+    /// The names of an output's classes.
+    pub(crate) fn labels_of(&self, output: usize) -> &[String] {
+        self.labels.get(output).map_or(&[], Vec::as_slice)
     }
 
     /// The first device that holds the model.
@@ -124,6 +143,7 @@ impl Model {
             graph: Some(Arc::new(graph)),
             rows_first: false,
             states: Vec::new(),
+            labels: Vec::new(),
             last_inference_ms: AtomicU64::new(0),
             cache_counts: CacheCounts::default(),
         }

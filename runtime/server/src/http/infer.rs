@@ -142,7 +142,7 @@ fn encode(model: &Model, id: String, mut result: InvocationResult, wanted: &[Wan
         let tensor =
             Tensor::new(metadata.name.clone(), metadata.datatype, result.outputs[wanted.index].shape.clone(), output)?;
         let tensor = match wanted.classes {
-            Some(count) => top_classes(&tensor, count)?,
+            Some(count) => top_classes(&tensor, count, model.labels_of(wanted.index))?,
             None => tensor,
         };
         outputs.push(OutputTensor { tensor, binary: wanted.binary });

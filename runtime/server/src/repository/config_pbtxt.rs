@@ -15,11 +15,14 @@
 //!   symbolic sizes, as in `seq=1..512,batch=8`, and `batch_real_time`: `true` to gather real-time
 //!   requests as well.
 //!
-//! All other fields are skipped, as long as the text is well-formed. Tensor names, types and shapes
-//! come from the model itself.
+//! - `output.label_filename`: names of classes.
+//!
+//! Tensor names, types and shapes come from the model itself. All other fields are skipped, as long
+//! as the text is well-formed; those that change how Triton serves a model are listed in
+//! [`Settings::ignored`].
 
 use super::settings::{DynamicBatching, Settings};
-use crate::limits::SETTINGS_DEPTH_MAX;
+use crate::limits::{IGNORED_FIELDS_MAX, SETTINGS_DEPTH_MAX};
 use atoll_engine::Class;
 use atoll_kgraph::{StatePair, States, size_ranges};
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
@@ -32,6 +35,7 @@ pub(super) fn settings(text: &str) -> Result<Settings, String> {
     let mut batching = DynamicBatching { enabled: false, ..DynamicBatching::default() };
     let mut wrong: Option<String> = None;
     let (mut pairs, mut input, mut output): (Vec<StatePair>, _, _) = (Vec::new(), None, None);
+    let (mut name, mut labels) = (None, None);
     // A parameter has a key and a value, in any order.
     let (mut key, mut text_value) = (None, None);
     let mut reader = Reader { rest: text, path: Vec::new() };
@@ -72,7 +76,16 @@ pub(super) fn settings(text: &str) -> Result<Settings, String> {
             (Some("batch_real_time"), Some(value)) => batching.real_time = value == "true",
             _ => {}
         },
-        _ => {}
+        ["output", "name"] => name = Some(value.to_owned()),
+        ["output", "label_filename"] => labels = Some(value.to_owned()),
+        ["output"] => settings.labels.extend(name.take().zip(labels.take())),
+        _ => {
+            let field = path.join(".");
+            let is_new = !is_harmless(&field) && !settings.ignored.iter().any(|known| covers(known, &field));
+            if is_new && settings.ignored.len() < IGNORED_FIELDS_MAX {
+                settings.ignored.push(reported(&field));
+            }
+        }
     })?;
     if let Some(wrong) = wrong {
         return Err(wrong);
@@ -83,6 +96,57 @@ pub(super) fn settings(text: &str) -> Result<Settings, String> {
     }
     settings.symbols = size_ranges(&symbols).map_err(|error| error.to_string())?;
     Ok(settings)
+}
+
+/// Fields that say what the model says itself, or what does not matter here, and messages that are
+/// read.
+const HARMLESS: &[&str] = &[
+    "name",
+    "platform",
+    "backend",
+    "runtime",
+    "default_model_filename",
+    "input",
+    "input.name",
+    "input.data_type",
+    "input.format",
+    "input.dims",
+    "output.data_type",
+    "output.dims",
+    "dynamic_batching.priority_levels",
+    "dynamic_batching.default_priority_level",
+    "dynamic_batching.default_queue_policy",
+    "dynamic_batching.preserve_ordering",
+    "sequence_batching",
+    "sequence_batching.state.data_type",
+    "sequence_batching.state.dims",
+    "response_cache",
+    "parameters.value",
+];
+
+/// Fields that are read in messages of which [`HARMLESS`] has none.
+const READ: &[&str] =
+    &["dynamic_batching.default_queue_policy.max_queue_size", "parameters.key", "response_cache.enable"];
+
+fn is_harmless(field: &str) -> bool {
+    HARMLESS.contains(&field)
+}
+
+/// The name under which a field that is not honoured is reported: the outermost message of which
+/// nothing is read.
+fn reported(field: &str) -> String {
+    let is_read = |message: &str| {
+        let message = format!("{message}.");
+        HARMLESS.iter().chain(READ).any(|known| known.starts_with(&message))
+    };
+    let ends = field.match_indices('.').map(|(at, _)| at).chain([field.len()]);
+    let messages = ends.map(|end| &field[..end]);
+    messages.into_iter().find(|message| !is_read(message)).unwrap_or(field).to_owned()
+}
+
+/// Whether a reported field covers another one.
+fn covers(reported: &str, field: &str) -> bool {
+    field.strip_prefix(reported).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 struct Reader<'a> {
@@ -253,6 +317,9 @@ mod tests {
                 symbols: size_ranges("seq=1..9").unwrap(),
                 state: "h=hn,c=cn".parse().unwrap(),
                 session_idle_ms: NonZeroU64::new(5000),
+                ignored: ["input.reshape", "instance_group", "dynamic_batching.default_queue_policy.timeout_action"]
+                    .map(str::to_owned)
+                    .into(),
                 ..Settings::default()
             })
         );
@@ -276,6 +343,18 @@ mod tests {
         for text in ["max_batch_size: -1", "max_batch_size: 8 dynamic_batching { preferred_batch_size: x }"] {
             assert!(settings(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn labels_are_read_and_what_is_not_honoured_is_named() {
+        let text = "output [ { name: 'fc6_1' data_type: TYPE_FP32 dims: [ 1000 ] label_filename: 'labels.txt' }, \
+                    { name: 'other' } ] ensemble_scheduling { step [ { model_name: 'a' } ] } model_warmup [ {} ] \
+                    version_policy: { latest { num_versions: 2 } } optimization { cuda { graphs: true } } max_batch_size: 0";
+        let settings = settings(text).unwrap();
+        assert_eq!(settings.labels, [("fc6_1".to_owned(), "labels.txt".to_owned())].into());
+        assert_eq!(settings.ignored, ["ensemble_scheduling", "model_warmup", "version_policy", "optimization"]);
+        let many = (0..100).map(|n| format!("field_{n}: 1 ")).collect::<String>();
+        assert_eq!(super::settings(&many).unwrap().ignored.len(), IGNORED_FIELDS_MAX);
     }
 
     #[test]

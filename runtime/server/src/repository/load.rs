@@ -1,5 +1,6 @@
 //! Loads and unloads models.
 
+use super::labels::{self, LabelsError};
 use super::scan::{Form, Source};
 use super::settings::{self, Settings, SettingsError};
 use super::{Repository, Slot, State};
@@ -42,6 +43,8 @@ pub(crate) enum LoadError {
     NoCompiler(PathBuf),
     #[error(transparent)]
     Compile(#[from] CompileFailure),
+    #[error(transparent)]
+    Labels(#[from] LabelsError),
     #[error(transparent)]
     Bundle(#[from] BundleError),
     #[error(transparent)]
@@ -140,6 +143,10 @@ impl Repository {
             slot.set(State::Loading("reading".into()));
         }
         let settings = settings::read(source)?;
+        if !settings.ignored.is_empty() {
+            let fields = settings.ignored.join(", ");
+            tracing::warn!(model = source.name, fields, "config.pbtxt has fields that are not honoured here");
+        }
         let bundle = self.bundle(slot, source, &settings).await?;
         self.check_rows(source, &bundle, &settings).await?;
         if let Some(old) = old {
@@ -211,6 +218,7 @@ impl Repository {
                 lane: LaneId::DEFAULT,
                 batching: settings.batching(),
             };
+            let labels = labels::read(&source, &settings.labels)?;
             let placed = engine.load(bundle.clone(), options, settings.device.as_deref())?;
             tracing::debug!(
                 model = source.name,
@@ -219,7 +227,13 @@ impl Repository {
                 weights_bytes = placed.info.weights_bytes,
                 "on the device"
             );
-            Ok(Model::new(FunctionKey::local(source.name), source.version, &bundle, settings, placed.devices))
+            let key = FunctionKey::local(source.name);
+            let model = Model::new(key.clone(), source.version, &bundle, settings, placed.devices);
+            model.with_labels(labels).map_err(|output| {
+                // It has just been loaded; that it cannot be unloaded again is in the log.
+                let _ = engine.unload(&key);
+                LoadError::Labels(LabelsError::NoOutput(output))
+            })
         };
         blocking(load).await.ok_or(LoadError::Panicked)?
     }

@@ -6,6 +6,7 @@
 mod cache;
 mod config_pbtxt;
 mod copies;
+mod labels;
 mod load;
 mod poll;
 mod scan;

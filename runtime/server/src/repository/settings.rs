@@ -14,6 +14,9 @@
 //! preferred_batch_size = [8, 16]
 //! max_queue_delay_microseconds = 500
 //!
+//! [labels]                 # names of classes: output = file in the folder of the model
+//! scores = "labels.txt"
+//!
 //! [symbols]                # sizes that the model leaves open
 //! seq = "1..512"
 //! batch = 8
@@ -27,6 +30,7 @@ use crate::limits::SETTINGS_BYTES_MAX;
 use atoll_engine::{BatchingOptions, Class};
 use atoll_kgraph::{ModelOptions, SizeRanges, States};
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
@@ -60,6 +64,13 @@ pub(crate) struct Settings {
     /// models that keep state or draw random numbers.
     #[serde(default)]
     pub(crate) response_cache: bool,
+    /// Files with the names of an output's classes, a line each, in the model's folder. They are
+    /// part of the answers of clients that ask for classes.
+    #[serde(default)]
+    pub(crate) labels: BTreeMap<String, String>,
+    /// Fields of `config.pbtxt` that change how Triton serves the model and are not honoured here.
+    #[serde(skip)]
+    pub(crate) ignored: Vec<String>,
 }
 
 /// How requests of a model are gathered into batches.
@@ -131,6 +142,8 @@ impl Default for Settings {
             max_batch_size: None,
             dynamic_batching: None,
             response_cache: false,
+            labels: BTreeMap::new(),
+            ignored: Vec::new(),
         }
     }
 }

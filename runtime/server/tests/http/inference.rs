@@ -80,6 +80,26 @@ fn classes_take_the_place_of_scores() {
 }
 
 #[test]
+fn classes_have_the_names_of_a_labels_file() {
+    let fill = |repository: &std::path::Path| {
+        write_bundle(&repository.join("toy.kg"));
+        std::fs::write(repository.join("toy.toml"), "[labels]\nout = \"names.txt\"").unwrap();
+        std::fs::write(repository.join("names.txt"), "tea pot\ncoffee mug\n").unwrap();
+    };
+    let daemon = Daemon::with(Options::default(), fill);
+    let outputs = vec![RequestedOutput { name: "out".into(), binary: Some(false), classes: Some(2) }];
+    let answer = send(&daemon, &InferRequest { outputs, ..request() });
+    // The file names the first two of four classes.
+    assert_eq!(answer.json()["outputs"][0]["data"], json!(["3.000000:1:coffee mug", "2.000000:3"]));
+    std::fs::write(daemon.repository().join("toy.toml"), "[labels]\nnone = \"names.txt\"").unwrap();
+    let refused = daemon.post("/v2/repository/models/toy/load", "{}");
+    assert!(refused.error().contains("labels for the output `none`, which the model does not have"));
+    // It can be loaded again once the settings are mended.
+    std::fs::write(daemon.repository().join("toy.toml"), "").unwrap();
+    assert_eq!(daemon.post("/v2/repository/models/toy/load", "{}").status, 200);
+}
+
+#[test]
 fn bodies_may_be_compressed() {
     let daemon = Daemon::start();
     let body = request().encode_json().bytes;

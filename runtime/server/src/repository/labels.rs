@@ -1,0 +1,72 @@
+//! Files with the names of an output's classes, one a line.
+
+use super::scan::Source;
+use crate::limits::LABELS_BYTES_MAX;
+use std::collections::BTreeMap;
+use std::io::{self, Read};
+use std::path::{Component, Path, PathBuf};
+
+/// A file of labels that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LabelsError {
+    #[error("the labels of output `{output}` are in `{file}`; name a file in the folder of the model")]
+    Outside { output: String, file: String },
+    #[error("the labels of output `{output}`: {path}: {source}")]
+    Io { output: String, path: PathBuf, source: io::Error },
+    #[error("the labels of output `{output}`: {path} is larger than {LABELS_BYTES_MAX} bytes")]
+    TooLarge { output: String, path: PathBuf },
+    #[error("the settings have labels for the output `{0}`, which the model does not have")]
+    NoOutput(String),
+}
+
+/// Reads the files, by output. They are beside the model, or in its folder.
+pub(super) fn read(
+    source: &Source,
+    files: &BTreeMap<String, String>,
+) -> Result<BTreeMap<String, Vec<String>>, LabelsError> {
+    let folder = source.folder.as_deref().or(source.path.parent()).unwrap_or(Path::new(""));
+    files.iter().map(|(output, file)| Ok((output.clone(), read_file(folder, output, file)?))).collect()
+}
+
+fn read_file(folder: &Path, output: &str, file: &str) -> Result<Vec<String>, LabelsError> {
+    let is_plain = Path::new(file).components().all(|part| matches!(part, Component::Normal(_)));
+    if file.is_empty() || !is_plain {
+        return Err(LabelsError::Outside { output: output.into(), file: file.into() });
+    }
+    let path = folder.join(file);
+    let mut text = String::new();
+    let read = std::fs::File::open(&path).and_then(|file| file.take(LABELS_BYTES_MAX + 1).read_to_string(&mut text));
+    match read {
+        Ok(bytes) if bytes as u64 > LABELS_BYTES_MAX => Err(LabelsError::TooLarge { output: output.into(), path }),
+        Ok(_) => Ok(text.lines().map(|line| line.trim_end().to_owned()).collect()),
+        Err(source) => Err(LabelsError::Io { output: output.into(), path, source }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_read_by_line_and_only_from_the_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let inside = folder.path().join("model");
+        std::fs::create_dir(&inside).unwrap();
+        std::fs::write(inside.join("labels.txt"), "cat\ndog \r\n\nlast").unwrap();
+        std::fs::write(folder.path().join("secret"), "x").unwrap();
+        assert_eq!(read_file(&inside, "out", "labels.txt").unwrap(), ["cat", "dog", "", "last"]);
+        for (file, expected) in [
+            ("../secret", "name a file in the folder"),
+            ("/etc/passwd", "name a file in the folder"),
+            ("", "name a file in the folder"),
+            ("none.txt", "none.txt: No such file"),
+        ] {
+            let message = read_file(&inside, "out", file).unwrap_err().to_string();
+            assert!(message.contains(expected) && message.contains("`out`"), "{file}: {message}");
+        }
+        std::fs::write(inside.join("large"), vec![b'a'; LABELS_BYTES_MAX as usize + 1]).unwrap();
+        assert!(matches!(read_file(&inside, "out", "large"), Err(LabelsError::TooLarge { .. })));
+        std::fs::write(inside.join("binary"), [0xff, 0xfe]).unwrap();
+        assert!(matches!(read_file(&inside, "out", "binary"), Err(LabelsError::Io { .. })));
+    }
+}

@@ -2,6 +2,8 @@
 //! format.
 
 mod batches;
+mod codes;
+mod grpc;
 mod metric;
 mod pool;
 mod recorder;
@@ -19,6 +21,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use grpc::GRPC_METRICS;
 use metric::{DeviceSnapshot, Snapshot};
 use pool::POOL_METRICS;
 use std::sync::Arc;
@@ -62,7 +65,7 @@ fn render(app: &App) -> String {
         fleet: &fleet,
     };
     let mut text = String::new();
-    for metric in METRICS.iter().chain(POOL_METRICS) {
+    for metric in METRICS.iter().chain(POOL_METRICS).chain(GRPC_METRICS) {
         metric.write(&snapshot, &mut text);
     }
     text

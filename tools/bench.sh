@@ -47,7 +47,7 @@ for model in squeezenet resnet50; do "$atoll" compile "$folder/$model.onnx" --ta
 printf '\n## Round trip of a null model over HTTP: atoll bench overhead --model null\n\n'
 mkdir "$folder/repository"
 cp "$folder/null.onnx" "$folder/repository"
-XDG_CACHE_HOME=$folder "$atoll" serve --model-repository "$folder/repository" --http-port 0 --metrics-port 0 --ready-file "$folder/ready" 2>"$folder/log" &
+XDG_CACHE_HOME=$folder "$atoll" serve --model-repository "$folder/repository" --http-port 0 --no-grpc --metrics-port 0 --ready-file "$folder/ready" 2>"$folder/log" &
 daemon=$!
 until grep -q http "$folder/ready" 2>/dev/null; do kill -0 "$daemon" || { cat "$folder/log"; exit 1; }; sleep 0.1; done
 "$atoll" bench overhead "$@" --model null --url "$(awk '$1 == "http" { print $2 }' "$folder/ready")" --count 3000

@@ -19,7 +19,7 @@ done
 
 log=$ATOLL_CACHE/demo.log
 rm -f "$log.ready"
-"$atoll" serve --model-repository "$repository" --http-port 0 --metrics-port 0 --ready-file "$log.ready" >"$log" 2>&1 &
+"$atoll" serve --model-repository "$repository" --http-port 0 --no-grpc --metrics-port 0 --ready-file "$log.ready" >"$log" 2>&1 &
 daemon=$!
 for _ in $(seq 300); do
     [ -s "$log.ready" ] && break

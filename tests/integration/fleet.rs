@@ -183,7 +183,7 @@ fn refused(folder: &Path, devices: &[&str], environment: &[(&'static str, OsStri
     let devices = devices.iter().flat_map(|device| ["--device", device]);
     let mut command = Command::new(atoll());
     command
-        .args(["serve", "--no-control", "--http-port", "0", "--metrics-port", "0", "--model-repository"])
+        .args(["serve", "--no-control", "--http-port", "0", "--no-grpc", "--metrics-port", "0", "--model-repository"])
         .arg(folder);
     let output = command.args(devices).env("XDG_CACHE_HOME", folder).envs(environment.iter().cloned()).output()?;
     ensure!(!output.status.success(), "it started");

@@ -36,7 +36,18 @@ fn eventually(what: impl Fn() -> Result<bool>) -> Result<()> {
 fn beyond_loopback_the_daemon_starts_only_if_it_is_said_who_may_use_it() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let output = Command::new(atoll())
-        .args(["serve", "--host", "0.0.0.0", "--http-port", "0", "--metrics-port", "0", "--no-control"])
+        .args([
+            "serve",
+            "--host",
+            "0.0.0.0",
+            "--http-port",
+            "0",
+            "--grpc-port",
+            "0",
+            "--metrics-port",
+            "0",
+            "--no-control",
+        ])
         .arg("--model-repository")
         .arg(folder.path())
         .output()?;

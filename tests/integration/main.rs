@@ -26,6 +26,7 @@ mod functions;
 mod gpu_check;
 mod gpu_probe;
 mod graphs;
+mod grpc;
 mod idempotence;
 mod identity;
 mod imports;

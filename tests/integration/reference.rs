@@ -133,6 +133,20 @@ fn http() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn grpc() -> Result<()> {
+    let proto = std::fs::read_to_string(root().join("runtime/server/proto/inference.proto"))?;
+    let mut text = String::from("## RPCs\n\n| RPC | what it does |\n| --- | --- |\n");
+    let rpc = Regex::new(r"(?m)^  // (.*)\n  rpc (\w+)\(")?;
+    let count = proto.matches("\n  rpc ").count();
+    let described: Vec<_> = rpc.captures_iter(&proto).collect();
+    ensure!(described.len() == count, "inference.proto: each of the {count} RPCs needs a comment of one line");
+    for described in described {
+        writeln!(text, "| `{}` | {} |", &described[2], &described[1])?;
+    }
+    hold("grpc.md", "gRPC", &text)
+}
+
 /// The parameters of requests, tensors and outputs that the daemon reads or writes.
 fn parameters() -> Result<BTreeSet<String>> {
     let access = Regex::new(r#"parameters\s*\.(?:unsigned|boolean|get|set)\("([a-z_]+)""#)?;

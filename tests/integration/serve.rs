@@ -23,6 +23,7 @@ pub(crate) fn atoll() -> PathBuf {
 pub(crate) struct Daemon {
     process: Child,
     pub(crate) http: String,
+    pub(crate) grpc: String,
     pub(crate) metrics: String,
 }
 
@@ -46,7 +47,7 @@ impl Daemon {
         let _ = std::fs::remove_file(&ready);
         let log = std::fs::File::options().create(true).append(true).open(cache.join(LOG))?;
         let mut process = Command::new(atoll())
-            .args(["serve", "--http-port", "0", "--metrics-port", "0", "--model-repository"])
+            .args(["serve", "--http-port", "0", "--grpc-port", "0", "--metrics-port", "0", "--model-repository"])
             .arg(repository)
             .arg("--ready-file")
             .arg(&ready)
@@ -76,7 +77,7 @@ impl Daemon {
         };
         let address =
             |word: &str| text.lines().find_map(|l| l.strip_prefix(word)).unwrap_or_default().trim().to_string();
-        Ok(Daemon { http: address("http "), metrics: address("metrics "), process })
+        Ok(Daemon { http: address("http "), grpc: address("grpc "), metrics: address("metrics "), process })
     }
 
     /// Whether the process is still running.
@@ -144,7 +145,7 @@ fn a_busy_port_is_named() -> Result<()> {
     let port = taken.local_addr()?.port().to_string();
     let folder = tempfile::tempdir()?;
     let output = Command::new(atoll())
-        .args(["serve", "--http-port", &port, "--metrics-port", "0", "--no-control", "--model-repository"])
+        .args(["serve", "--http-port", &port, "--no-grpc", "--metrics-port", "0", "--no-control", "--model-repository"])
         .arg(folder.path())
         .output()?;
     let message = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -25,6 +25,11 @@ impl Parameters {
         self.0.get(name)
     }
 
+    /// All parameters by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&String, &Value)> {
+        self.0.iter()
+    }
+
     /// A non-negative integer. Clients send integers signed, unsigned, or as a float without a
     /// fraction.
     pub fn unsigned(&self, name: &str) -> Result<Option<u64>, ProtocolError> {

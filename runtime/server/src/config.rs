@@ -32,8 +32,10 @@ pub struct ServerConfig {
     /// Address to listen on. Loopback by default. Beyond loopback the server starts only with
     /// authentication, or if anonymous requests are allowed explicitly.
     pub host: IpAddr,
-    /// Port of the inference protocol; 0 for any free port.
+    /// Port of the inference protocol over HTTP; 0 for any free port.
     pub http_port: u16,
+    /// Port of the inference protocol over gRPC; 0 for any free port, `None` for no gRPC.
+    pub grpc_port: Option<u16>,
     /// Port of the metrics; 0 for any free port.
     pub metrics_port: u16,
     /// Who may use the server.
@@ -66,8 +68,8 @@ pub struct ServerConfig {
     pub drain: Duration,
     /// The control socket; `None` for no control socket.
     pub control: Option<ControlConfig>,
-    /// File that receives the addresses (`http ADDRESS`, `metrics ADDRESS`, `control PATH`) once
-    /// each model of the repository is loaded or has failed.
+    /// File that receives the addresses (`http ADDRESS`, `grpc ADDRESS`, `metrics ADDRESS`, `control
+    /// PATH`) once each model of the repository is loaded or has failed.
     pub ready_file: Option<PathBuf>,
 }
 
@@ -77,6 +79,7 @@ impl ServerConfig {
         ServerConfig {
             host: Ipv4Addr::LOCALHOST.into(),
             http_port: 8000,
+            grpc_port: Some(8001),
             metrics_port: 8002,
             identity: IdentityConfig::own(),
             repository,

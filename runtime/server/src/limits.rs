@@ -20,6 +20,22 @@ pub const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// pools, so that clients close first.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 
+/// Requests of one HTTP/2 connection at the same time; the client holds further ones back. Many
+/// programs share one connection among all their threads.
+pub const STREAMS_PER_CONNECTION_MAX: u32 = 1024;
+
+/// Bytes of the headers of an HTTP/2 request, in all its frames. A token and what proxies add need
+/// a tenth of it.
+pub const HEADERS_BYTES_MAX: u32 = 16 << 10;
+
+/// Requests of one gRPC stream that run at the same time; the stream is read on when one is
+/// answered.
+pub const REQUESTS_PER_STREAM_MAX: usize = 64;
+
+/// Parameters of a request, of a tensor or of an output over gRPC. Known clients send a tenth of
+/// it.
+pub const PARAMETERS_MAX: usize = 256;
+
 /// Longest pause between two parts of a request body.
 pub const BODY_PAUSE_MAX: Duration = Duration::from_secs(10);
 

@@ -2,14 +2,15 @@
 
 use crate::app::App;
 use crate::identity::{Peer, Reason};
-use crate::places::{Closed, ConnectionLimits, Places, RequestGuard, Seat, Watched};
-use crate::tls::Tls;
+use crate::limits::{HEADERS_BYTES_MAX, STREAMS_PER_CONNECTION_MAX};
+use crate::places::{Closed, ConnectionLimits, Place, Places, RequestGuard, Seat, Watched};
+use crate::tls::{Tls, Wire};
 use axum::Router;
 use axum::body::Body;
 use hyper::body::{Frame, Incoming, SizeHint};
-use hyper::server::conn::http1;
+use hyper::server::conn::{http1, http2};
 use hyper::service::Service as _;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -32,9 +33,17 @@ const REAP_INTERVAL: Duration = Duration::from_millis(500);
 /// How long a connection that was asked to close may stay open without a request.
 const CLOSE_GRACE: Duration = Duration::from_secs(1);
 
+/// Interval of pings on an HTTP/2 connection, so that one whose client vanished does not stay open
+/// for its running requests.
+const PING_INTERVAL: Duration = Duration::from_secs(60);
+
+/// How long a client may take to answer a ping.
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
+
 /// A port and what is served on it.
 pub(crate) struct Port {
     pub(crate) listener: TcpListener,
+    pub(crate) wire: Wire,
     pub(crate) router: Router,
     /// `None` for connections without TLS.
     pub(crate) tls: Option<Arc<Tls>>,
@@ -45,8 +54,9 @@ pub(crate) struct Port {
 /// Serves a port until `stop` turns true, then lets running requests continue for `drain`. Counts
 /// the open connections, and those that were closed for inactivity or to make room.
 pub(crate) async fn serve(port: Port, mut stop: watch::Receiver<bool>, drain: Duration) {
-    let Port { listener, router, tls, app, limits } = port;
+    let Port { listener, wire, router, tls, app, limits } = port;
     let places = Places::new(limits, app.recorder.closed.clone());
+    let service = Service { wire, router, tls, app, handshake: limits.head_timeout, stop: stop.clone() };
     let mut reap = tokio::time::interval(REAP_INTERVAL);
     reap.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut connections = JoinSet::new();
@@ -66,17 +76,14 @@ pub(crate) async fn serve(port: Port, mut stop: watch::Receiver<bool>, drain: Du
                 Ok(seat) => {
                     number += 1;
                     let Some(stream) = waiting.take() else { continue };
-                    let (router, stop, guard) = (router.clone(), stop.clone(), Counted::new(&app.recorder.connections));
-                    let (tls, app) = (tls.clone(), app.clone());
+                    let (service, guard) = (service.clone(), Counted::new(&service.app.recorder.connections));
                     connections.spawn(async move {
                         // Without TCP_NODELAY an answer may wait 40 ms for the acknowledgement of
                         // the previous one. The call fails only on a closed connection.
                         let _ = stream.set_nodelay(true);
-                        match tls {
-                            None => connection(stream, router, None, stop, &seat).await,
-                            Some(tls) => {
-                                encrypted(stream, &tls, &app, limits.head_timeout, router, stop, &seat).await;
-                            }
+                        match service.tls.clone() {
+                            None => connection(stream, service, None, &seat).await,
+                            Some(tls) => encrypted(stream, service, &tls, &seat).await,
                         }
                         drop((seat, guard));
                     });
@@ -104,21 +111,27 @@ pub(crate) async fn serve(port: Port, mut stop: watch::Receiver<bool>, drain: Du
     }
 }
 
-/// Serves one connection with TLS, after its handshake.
-async fn encrypted(
-    stream: TcpStream,
-    tls: &Tls,
-    app: &App,
-    most: Duration,
+/// What all connections of a port share.
+#[derive(Clone)]
+struct Service {
+    wire: Wire,
     router: Router,
-    mut stop: watch::Receiver<bool>,
-    seat: &Seat,
-) {
+    tls: Option<Arc<Tls>>,
+    app: Arc<App>,
+    /// How long a TLS handshake may take.
+    handshake: Duration,
+    stop: watch::Receiver<bool>,
+}
+
+/// Serves one connection with TLS, after its handshake.
+async fn encrypted(stream: TcpStream, service: Service, tls: &Tls, seat: &Seat) {
+    let mut stop = service.stop.clone();
     let shaken = tokio::select! {
-        shaken = tokio::time::timeout(most, tls.acceptor().accept(stream)) => shaken,
+        shaken = tokio::time::timeout(service.handshake, tls.acceptor(service.wire).accept(stream)) => shaken,
         () = stopped(&mut stop) => return,
         () = seat.place.closing() => return,
     };
+    let app = &service.app;
     let stream = match shaken {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
@@ -129,18 +142,18 @@ async fn encrypted(
     };
     let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
     let peer = certificate.map(|certificate| app.gate.peer(certificate));
-    connection(stream, router, peer, stop, seat).await;
+    connection(stream, service, peer, seat).await;
 }
 
-/// Serves one connection. If the client disconnects, the running request is dropped, which cancels
-/// its invocation.
+/// Serves one connection. If the client disconnects, the running requests are dropped, which
+/// cancels their invocations.
 async fn connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     stream: S,
-    router: Router,
+    service: Service,
     peer: Option<Peer>,
-    mut stop: watch::Receiver<bool>,
     seat: &Seat,
 ) {
+    let Service { wire, router, stop, .. } = service;
     let (place, router) = (seat.place.clone(), TowerToHyperService::new(router));
     let service = hyper::service::service_fn({
         let place = place.clone();
@@ -152,16 +165,44 @@ async fn connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
             async move { answer.await.map(|response| response.map(|body| GuardedBody { body, _guard: guard })) }
         }
     });
-    let stream = TokioIo::new(Watched { stream, place: place.clone() });
-    let mut served = pin!(http1::Builder::new().header_read_timeout(None).serve_connection(stream, service));
-    let result = tokio::select! {
+    let stream = TokioIo::new(Watched { stream, place: place.clone(), wire });
+    let result = match wire {
+        Wire::Http1 => {
+            let served = http1::Builder::new().header_read_timeout(None).serve_connection(stream, service);
+            until_end(pin!(served), |served| served.graceful_shutdown(), stop, &place).await
+        }
+        Wire::Http2 => {
+            let served = http2::Builder::new(TokioExecutor::new())
+                .timer(TokioTimer::new())
+                .keep_alive_interval(PING_INTERVAL)
+                .keep_alive_timeout(PING_TIMEOUT)
+                .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)
+                .max_header_list_size(HEADERS_BYTES_MAX)
+                .serve_connection(stream, service);
+            until_end(pin!(served), |served| served.graceful_shutdown(), stop, &place).await
+        }
+    };
+    if let Err(error) = result {
+        tracing::debug!(%error, "a connection broke");
+    }
+}
+
+/// Drives a connection until it ends, or is asked to and its requests are answered. `finish` asks
+/// it.
+async fn until_end<C: Future<Output = hyper::Result<()>>>(
+    mut served: Pin<&mut C>,
+    finish: fn(Pin<&mut C>),
+    mut stop: watch::Receiver<bool>,
+    place: &Place,
+) -> hyper::Result<()> {
+    tokio::select! {
         result = served.as_mut() => result,
         () = stopped(&mut stop) => {
-            served.as_mut().graceful_shutdown();
+            finish(served.as_mut());
             served.await
         }
         () = place.closing() => {
-            served.as_mut().graceful_shutdown();
+            finish(served.as_mut());
             loop {
                 tokio::select! {
                     result = served.as_mut() => break result,
@@ -170,9 +211,6 @@ async fn connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
                 }
             }
         }
-    };
-    if let Err(error) = result {
-        tracing::debug!(%error, "a connection broke");
     }
 }
 

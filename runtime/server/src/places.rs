@@ -7,9 +7,10 @@
 //! connection with a running request is never closed for another one.
 
 use crate::limits;
+use crate::tls::Wire;
 use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -101,22 +102,19 @@ enum Activity {
     Idle,
     /// The client is sending the head of a request.
     SendingHead,
-    /// A request is running; its body may still be arriving.
+    /// Requests are running; their bodies may still be arriving.
     Request,
     /// The connection was asked to close.
     Closing,
 }
 
-impl Activity {
-    fn from_number(number: u8) -> Activity {
-        [Activity::Idle, Activity::SendingHead, Activity::Request, Activity::Closing][usize::from(number)]
-    }
-}
-
 /// One connection, shared between its task and the port.
 #[derive(Debug)]
 pub(crate) struct Place {
-    activity: AtomicU8,
+    /// Running requests: at most one in HTTP/1, any number in HTTP/2.
+    running: AtomicUsize,
+    sending_head: AtomicBool,
+    closing: AtomicBool,
     /// Start of the current activity, or the last traffic while idle, in milliseconds since
     /// `epoch`.
     since_ms: AtomicU64,
@@ -127,7 +125,9 @@ pub(crate) struct Place {
 impl Place {
     fn new(epoch: Instant) -> Place {
         let place = Place {
-            activity: AtomicU8::new(Activity::Idle as u8),
+            running: AtomicUsize::new(0),
+            sending_head: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
             since_ms: AtomicU64::new(0),
             epoch,
             close: Notify::new(),
@@ -137,16 +137,19 @@ impl Place {
     }
 
     fn activity(&self) -> Activity {
-        Activity::from_number(self.activity.load(Ordering::Relaxed))
+        if self.closing.load(Ordering::Relaxed) {
+            Activity::Closing
+        } else if self.is_busy() {
+            Activity::Request
+        } else if self.sending_head.load(Ordering::Relaxed) {
+            Activity::SendingHead
+        } else {
+            Activity::Idle
+        }
     }
 
     fn touch(&self) {
         self.since_ms.store(self.epoch.elapsed().as_millis() as u64, Ordering::Relaxed);
-    }
-
-    fn set(&self, activity: Activity) {
-        self.touch();
-        self.activity.store(activity as u8, Ordering::Relaxed);
     }
 
     /// Duration of the current activity.
@@ -156,14 +159,22 @@ impl Place {
 
     /// Marks the beginning of a request; dropping the guard marks its end.
     pub(crate) fn request(self: &Arc<Place>) -> RequestGuard {
-        self.set(Activity::Request);
+        self.running.fetch_add(1, Ordering::Relaxed);
+        self.sending_head.store(false, Ordering::Relaxed);
+        self.touch();
         RequestGuard(self.clone())
     }
 
-    fn note_read(&self) {
-        match self.activity() {
-            Activity::Idle => self.set(Activity::SendingHead),
-            Activity::SendingHead | Activity::Request | Activity::Closing => {}
+    /// In HTTP/1 the first bytes after an answer begin the head of the next request. In HTTP/2 they
+    /// may be anything, such as a ping, and a head fits a few frames.
+    fn note_read(&self, version: Wire) {
+        match (self.activity(), version) {
+            (Activity::Idle, Wire::Http1) => {
+                self.touch();
+                self.sending_head.store(true, Ordering::Relaxed);
+            }
+            (Activity::Idle, Wire::Http2) => self.touch(),
+            (Activity::SendingHead | Activity::Request | Activity::Closing, _) => {}
         }
     }
 
@@ -178,13 +189,14 @@ impl Place {
         self.close.notified().await;
     }
 
-    /// Whether a request is still running on a connection that was asked to close.
+    /// Whether a request is running.
     pub(crate) fn is_busy(&self) -> bool {
-        self.activity() == Activity::Request
+        self.running.load(Ordering::Relaxed) > 0
     }
 
     fn request_close(&self) {
-        self.set(Activity::Closing);
+        self.touch();
+        self.closing.store(true, Ordering::Relaxed);
         self.close.notify_one();
     }
 }
@@ -194,7 +206,8 @@ pub(crate) struct RequestGuard(Arc<Place>);
 
 impl Drop for RequestGuard {
     fn drop(&mut self) {
-        self.0.set(Activity::Idle);
+        self.0.touch();
+        self.0.running.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -285,6 +298,7 @@ impl Places {
 pub(crate) struct Watched<S> {
     pub(crate) stream: S,
     pub(crate) place: Arc<Place>,
+    pub(crate) wire: Wire,
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
@@ -296,7 +310,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         let before = buffer.filled().len();
         let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
         if buffer.filled().len() > before {
-            self.place.note_read();
+            self.place.note_read(self.wire);
         }
         polled
     }

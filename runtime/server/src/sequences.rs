@@ -53,6 +53,13 @@ impl Place {
     }
 }
 
+impl Place {
+    /// Whether the request begins its sequence.
+    pub(crate) fn starts(&self) -> bool {
+        self.starts
+    }
+}
+
 impl std::fmt::Display for Id {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

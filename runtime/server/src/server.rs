@@ -1,6 +1,7 @@
 //! The whole server: bind, load, serve, stop.
 
 use crate::app::App;
+use crate::callers::Callers;
 use crate::code::CodeGate;
 use crate::compiler::CompilerService;
 use crate::config::ServerConfig;
@@ -9,7 +10,8 @@ use crate::deployed::Deployed;
 use crate::graphs::Graphs;
 use crate::identity::{Gate, GateError};
 use crate::listen::Port;
-use crate::{http, listen, metrics};
+use crate::tls::Wire;
+use crate::{grpc, http, listen, metrics};
 use atoll_fleet::Inference;
 use atoll_store::{Store, StoreConfig, StoreError};
 use rustix::process::Signal;
@@ -104,6 +106,7 @@ pub enum ServeError {
 pub struct Server {
     app: Arc<App>,
     http: TcpListener,
+    grpc: Option<TcpListener>,
     metrics: TcpListener,
     control: Option<(Arc<Control>, ControlListener)>,
     config: ServerConfig,
@@ -139,6 +142,10 @@ impl Server {
         let app = Arc::new(App::new(&config, engine, compiler, deployed.clone(), graphs, gate));
         app.repository.scan().map_err(|source| ServeError::Repository { path: config.repository.clone(), source })?;
         let http = bind(config.host, config.http_port, "--http-port").await?;
+        let grpc = match config.grpc_port {
+            Some(port) => Some(bind(config.host, port, "--grpc-port").await?),
+            None => None,
+        };
         let metrics = bind(config.host, config.metrics_port, "--metrics-port").await?;
         let control = match (&config.control, store, deployed) {
             (Some(settings), Some(store), Some(deployed)) => {
@@ -147,12 +154,17 @@ impl Server {
             }
             _ => None,
         };
-        Ok(Server { app, http, metrics, control, config })
+        Ok(Server { app, http, grpc, metrics, control, config })
     }
 
-    /// Address of the inference protocol.
+    /// Address of the inference protocol over HTTP.
     pub fn http_address(&self) -> io::Result<SocketAddr> {
         self.http.local_addr()
+    }
+
+    /// Address of the inference protocol over gRPC; `None` if it is off.
+    pub fn grpc_address(&self) -> io::Result<Option<SocketAddr>> {
+        self.grpc.as_ref().map(TcpListener::local_addr).transpose()
     }
 
     /// Address of the metrics.
@@ -168,21 +180,38 @@ impl Server {
     /// Serves until `stop` completes, then drains. Requests are served while models are still
     /// loading.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
-        let Server { app, http, metrics, control, config } = self;
+        let Server { app, http, grpc, metrics, control, config } = self;
         // With a handler for SIGXFSZ, exceeding the file size limit is an ordinary write error
         // (like a full disk) instead of a fatal signal. The handler stays until the process exits.
         let _ = signal(SignalKind::from_raw(Signal::XFSZ.as_raw()));
-        let addresses = (http.local_addr().ok(), metrics.local_addr().ok());
+        let addresses = [
+            ("http", http.local_addr().ok()),
+            ("grpc", grpc.as_ref().and_then(|grpc| grpc.local_addr().ok())),
+            ("metrics", metrics.local_addr().ok()),
+        ];
         let (stopping, stopped) = watch::channel(false);
         let limits = config.connections;
-        let callers = Arc::new(http::Callers::new(config.host, &config.hosts, &config.origins));
+        let callers = Arc::new(Callers::new(config.host, &config.hosts, &config.origins));
         let protocol = http::router(app.clone(), callers.clone());
-        let beside = http::beside_metrics(metrics::router(app.clone()), app.clone(), callers);
+        let beside = http::beside_metrics(metrics::router(app.clone()), app.clone(), callers.clone());
         let tls = app.gate.tls().cloned();
         let metrics_tls = tls.clone().filter(|tls| tls.covers_metrics());
-        let port = |listener, router, tls| Port { listener, router, tls, app: app.clone(), limits };
-        let serve_http = listen::serve(port(http, protocol, tls), stopped.clone(), config.drain);
-        let serve_metrics = listen::serve(port(metrics, beside, metrics_tls), stopped.clone(), config.drain);
+        let port = |listener, wire, router, tls| Port { listener, wire, router, tls, app: app.clone(), limits };
+        let serve_http = listen::serve(port(http, Wire::Http1, protocol, tls.clone()), stopped.clone(), config.drain);
+        let metrics_port = port(metrics, Wire::Http1, beside, metrics_tls);
+        let serve_metrics = listen::serve(metrics_port, stopped.clone(), config.drain);
+        let grpc_port = grpc.map(|grpc| {
+            let services = grpc::router(app.clone(), callers, stopped.clone());
+            port(grpc, Wire::Http2, services, tls)
+        });
+        let serve_grpc = {
+            let stopped = stopped.clone();
+            async move {
+                if let Some(port) = grpc_port {
+                    listen::serve(port, stopped, config.drain).await;
+                }
+            }
+        };
         let reloading = reload_on_hangup(app.clone(), stopped.clone());
         let following = {
             let mut stopped = stopped.clone();
@@ -220,8 +249,8 @@ impl Server {
             app.set_draining();
             let _ = stopping.send(true);
         };
-        let serving =
-            async { tokio::join!(serve_http, serve_metrics, serve_control, reloading, following, stopping_on_request) };
+        let serve_ports = async { tokio::join!(serve_http, serve_grpc, serve_metrics) };
+        let serving = async { tokio::join!(serve_ports, serve_control, reloading, following, stopping_on_request) };
         let mut serving = std::pin::pin!(serving);
         tokio::select! {
             loaded = loading => loaded?,
@@ -272,13 +301,14 @@ async fn bind(host: IpAddr, port: u16, flag: &'static str) -> Result<TcpListener
 /// Writes a temporary file and renames it, so that readers never see a partial file.
 async fn write_ready_file(
     path: Option<&Path>,
-    addresses: (Option<SocketAddr>, Option<SocketAddr>),
+    addresses: [(&str, Option<SocketAddr>); 3],
     control: Option<&ControlConfig>,
 ) -> Result<(), ServeError> {
-    let (Some(path), (Some(http), Some(metrics))) = (path, addresses) else { return Ok(()) };
+    let Some(path) = path else { return Ok(()) };
     let temporary = path.with_extension("partial");
     let control = control.map_or_else(String::new, |control| format!("control {}\n", control.socket.display()));
-    let text = format!("http {http}\nmetrics {metrics}\n{control}");
+    let ports = addresses.iter().filter_map(|(name, address)| Some(format!("{name} {}\n", (*address)?)));
+    let text = ports.chain([control]).collect::<String>();
     let written = std::fs::write(&temporary, text).and_then(|()| std::fs::rename(&temporary, path));
     written.map_err(|source| ServeError::ReadyFile { path: path.into(), source })
 }

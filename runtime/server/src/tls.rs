@@ -1,4 +1,4 @@
-//! TLS of the HTTP ports: certificates from PEM files, read again on demand.
+//! TLS of the ports: certificates from PEM files, read again on demand.
 
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
@@ -13,8 +13,24 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::limits::PEM_BYTES_MAX;
 
-/// The protocol that clients may ask for (ALPN).
-const HTTP_1_1: &[u8] = b"http/1.1";
+/// The version of HTTP on a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wire {
+    /// HTTP/1.1: the inference and metrics ports.
+    Http1,
+    /// HTTP/2: the gRPC port.
+    Http2,
+}
+
+impl Wire {
+    /// The protocol that clients may ask for (ALPN).
+    fn alpn(self) -> &'static [u8] {
+        match self {
+            Wire::Http1 => b"http/1.1",
+            Wire::Http2 => b"h2",
+        }
+    }
+}
 
 /// PEM files of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,21 +57,22 @@ pub struct TlsError {
 pub(crate) struct Tls {
     files: TlsFiles,
     needs_certificate: bool,
-    config: RwLock<Arc<ServerConfig>>,
+    /// For HTTP/1.1 and for HTTP/2.
+    configs: RwLock<[Arc<ServerConfig>; 2]>,
 }
 
 impl Tls {
     /// Reads the files. With `needs_certificate`, handshakes without a client certificate fail.
     pub(crate) fn open(files: TlsFiles, needs_certificate: bool) -> Result<Tls, TlsError> {
-        let config = RwLock::new(Arc::new(config(&files, needs_certificate)?));
-        Ok(Tls { files, needs_certificate, config })
+        let configs = RwLock::new(configs(&files, needs_certificate)?);
+        Ok(Tls { files, needs_certificate, configs })
     }
 
     /// Reads the files again; on an error the old certificates stay. Connections that are open keep
     /// theirs.
     pub(crate) fn reload(&self) -> Result<(), TlsError> {
-        let config = Arc::new(config(&self.files, self.needs_certificate)?);
-        *self.config.write().unwrap_or_else(PoisonError::into_inner) = config;
+        let configs = configs(&self.files, self.needs_certificate)?;
+        *self.configs.write().unwrap_or_else(PoisonError::into_inner) = configs;
         Ok(())
     }
 
@@ -65,9 +82,23 @@ impl Tls {
     }
 
     /// Takes the server's side of handshakes, with the current certificates.
-    pub(crate) fn acceptor(&self) -> TlsAcceptor {
-        self.config.read().unwrap_or_else(PoisonError::into_inner).clone().into()
+    pub(crate) fn acceptor(&self, wire: Wire) -> TlsAcceptor {
+        let [http1, http2] = &*self.configs.read().unwrap_or_else(PoisonError::into_inner);
+        match wire {
+            Wire::Http1 => http1.clone().into(),
+            Wire::Http2 => http2.clone().into(),
+        }
     }
+}
+
+/// The same settings for each version of HTTP.
+fn configs(files: &TlsFiles, needs_certificate: bool) -> Result<[Arc<ServerConfig>; 2], TlsError> {
+    let config = config(files, needs_certificate)?;
+    Ok([Wire::Http1, Wire::Http2].map(|wire| {
+        let mut config = config.clone();
+        config.alpn_protocols = vec![wire.alpn().to_vec()];
+        Arc::new(config)
+    }))
 }
 
 fn config(files: &TlsFiles, needs_certificate: bool) -> Result<ServerConfig, TlsError> {
@@ -92,7 +123,6 @@ fn config(files: &TlsFiles, needs_certificate: bool) -> Result<ServerConfig, Tls
         .with_client_cert_verifier(verifier)
         .with_single_cert(chain, key)
         .map_err(|error| at(&files.certificate, format!("{error} (with the key {})", files.key.display())))?;
-    config.alpn_protocols = vec![HTTP_1_1.to_vec()];
     if files.client_ca.is_some() {
         // A resumed session would not verify the client's certificate again.
         config.session_storage = Arc::new(NoServerSessionStorage {});

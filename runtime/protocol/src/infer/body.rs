@@ -61,12 +61,7 @@ impl Binary<'_> {
     /// Completes a tensor from its JSON data or from the binary part. Also returns whether it was
     /// binary.
     pub(crate) fn tensor(&mut self, raw: RawTensor<'_>) -> Result<(Tensor, bool), ProtocolError> {
-        if raw.parameters.get("shared_memory_region").is_some() {
-            return Err(ProtocolError::tensor(
-                &raw.name,
-                "shared memory is not supported; send the data in the request",
-            ));
-        }
+        Tensor::check_parameters(&raw.name, &raw.parameters)?;
         let binary_bytes = raw.parameters.unsigned("binary_data_size")?;
         let bytes = match (binary_bytes, raw.data) {
             (Some(_), Some(_)) => {

@@ -69,7 +69,8 @@ impl InferRequest {
         body::check_count("outputs", raw.outputs.len())?;
         let inputs = raw.inputs.into_iter().map(|tensor| Ok(binary.tensor(tensor)?.0)).collect::<Result<_, _>>()?;
         binary.finish()?;
-        let outputs = raw.outputs.into_iter().map(requested_output).collect::<Result<_, _>>()?;
+        let outputs = raw.outputs.into_iter().map(|output| RequestedOutput::new(output.name, &output.parameters));
+        let outputs = outputs.collect::<Result<_, _>>()?;
         Ok(InferRequest { id: raw.id, parameters: raw.parameters, inputs, outputs })
     }
 
@@ -96,16 +97,17 @@ impl InferRequest {
     }
 }
 
-fn requested_output(raw: OutputJson) -> Result<RequestedOutput, ProtocolError> {
-    if raw.parameters.get("shared_memory_region").is_some() {
-        return Err(ProtocolError::tensor(
-            &raw.name,
-            "shared memory is not supported; read the output from the answer",
-        ));
+impl RequestedOutput {
+    /// Reads the parameters of an output: `binary_data` and `classification`.
+    pub fn new(name: String, parameters: &Parameters) -> Result<RequestedOutput, ProtocolError> {
+        if parameters.get("shared_memory_region").is_some() {
+            let reason = "shared memory is not supported; read the output from the answer";
+            return Err(ProtocolError::tensor(&name, reason));
+        }
+        let classes = parameters.unsigned("classification")?.filter(|count| *count > 0);
+        let classes = classes.map(|count| usize::try_from(count).unwrap_or(usize::MAX));
+        Ok(RequestedOutput { binary: parameters.boolean("binary_data")?, classes, name })
     }
-    let classes = raw.parameters.unsigned("classification")?.filter(|count| *count > 0);
-    let classes = classes.map(|count| usize::try_from(count).unwrap_or(usize::MAX));
-    Ok(RequestedOutput { binary: raw.parameters.boolean("binary_data")?, classes, name: raw.name })
 }
 
 impl From<&RequestedOutput> for OutputJson {

@@ -1,7 +1,6 @@
 //! The routes of KServe v2 and of Triton's extensions; one file per concern.
 
 mod body;
-mod callers;
 mod error;
 mod health;
 mod identify;
@@ -15,14 +14,12 @@ mod shared_memory;
 mod statistics;
 
 use crate::app::App;
+use crate::callers::Callers;
+use crate::requests::error::{Kind, RequestError};
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn_with_state};
-use axum::response::Response;
-pub(crate) use callers::Callers;
-use callers::check_caller;
-use error::ApiError;
+use axum::response::{IntoResponse, Response};
 use identify::identify;
 pub use routes::{RouteDescription, RoutePort, routes};
 use routes::{health_routes, inference_routes};
@@ -46,16 +43,16 @@ pub(crate) fn router(app: Arc<App>, callers: Arc<Callers>) -> Router {
         .with_state(app)
 }
 
-async fn unknown_route(request: Request) -> ApiError {
-    ApiError::new(
-        StatusCode::NOT_FOUND,
+async fn unknown_route(request: Request) -> RequestError {
+    RequestError::new(
+        Kind::NotFound,
         format!("unknown route {}; the routes of the protocol start with /v2", request.uri().path()),
     )
 }
 
-async fn wrong_method(request: Request) -> ApiError {
+async fn wrong_method(request: Request) -> RequestError {
     let text = format!("{} does not support method {}", request.uri().path(), request.method());
-    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, text)
+    RequestError::new(Kind::WrongMethod, text)
 }
 
 /// Counts answers by status.
@@ -63,4 +60,12 @@ async fn count(State(app): State<Arc<App>>, request: Request, next: Next) -> Res
     let response = next.run(request).await;
     app.recorder.note_response(response.status());
     response
+}
+
+/// Refuses requests that the rules on hosts and origins do not allow.
+async fn check_caller(State(callers): State<Arc<Callers>>, request: Request, next: Next) -> Response {
+    match callers.check(&request) {
+        Ok(()) => next.run(request).await,
+        Err(error) => error.into_response(),
+    }
 }

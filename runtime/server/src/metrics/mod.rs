@@ -2,6 +2,8 @@
 //! format.
 
 mod batches;
+mod codes;
+mod grpc;
 mod metric;
 mod pool;
 mod recorder;
@@ -20,6 +22,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use grpc::GRPC_METRICS;
 use metric::{DeviceSnapshot, Snapshot};
 use pool::POOL_METRICS;
 use responses::RESPONSE_METRICS;
@@ -66,7 +69,7 @@ fn render(app: &App) -> String {
         fleet: &fleet,
     };
     let mut text = String::new();
-    for metric in METRICS.iter().chain(POOL_METRICS).chain(RESPONSE_METRICS) {
+    for metric in METRICS.iter().chain(POOL_METRICS).chain(RESPONSE_METRICS).chain(GRPC_METRICS) {
         metric.write(&snapshot, &mut text);
     }
     text

@@ -1,5 +1,6 @@
 //! Metrics that the server counts itself; all others come from the engines.
 
+use super::codes::CODES;
 use crate::identity::Refusals;
 use crate::places::ClosedCounts;
 use atoll_engine::{Class, DeviceId, InvocationResult, InvokeError};
@@ -7,6 +8,7 @@ use axum::http::StatusCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
+use tonic::Code;
 
 /// Outcome of a request that was submitted to an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,9 +84,11 @@ pub(crate) struct Recorder {
     devices: Vec<DeviceRecorder>,
     /// Answers by the first digit of the status, 1 to 5.
     responses: [AtomicU64; 5],
-    /// Open connections on both ports.
+    /// Answers over gRPC by the number of their code.
+    grpc: [AtomicU64; CODES.len()],
+    /// Open connections on all ports.
     pub(crate) connections: Arc<AtomicUsize>,
-    /// Connections on both ports that were closed for inactivity or to make room, by reason.
+    /// Connections on all ports that were closed for inactivity or to make room, by reason.
     pub(crate) closed: Arc<ClosedCounts>,
     /// Requests that were refused for lack of credentials or rights.
     pub(crate) refusals: Refusals,
@@ -108,6 +112,7 @@ impl Recorder {
         Recorder {
             devices: std::iter::repeat_with(DeviceRecorder::default).take(devices).collect(),
             responses: Default::default(),
+            grpc: Default::default(),
             connections: Arc::default(),
             closed: Arc::default(),
             refusals: Refusals::default(),
@@ -125,6 +130,15 @@ impl Recorder {
     pub(crate) fn note_response(&self, status: StatusCode) {
         let digit = usize::from(status.as_u16() / 100).clamp(1, 5);
         self.responses[digit - 1].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn note_grpc(&self, code: Code) {
+        self.grpc[code as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Answers over gRPC by code.
+    pub(crate) fn grpc(&self) -> impl Iterator<Item = (Code, u64)> {
+        CODES.iter().map(|code| (*code, self.grpc[*code as usize].load(Ordering::Relaxed)))
     }
 
     /// The counters of one device.

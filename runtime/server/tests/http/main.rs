@@ -1,6 +1,7 @@
 //! The daemon over real sockets, with a scripted engine.
 
 mod connections;
+mod grpc;
 mod identity;
 mod inference;
 mod model_control;

@@ -50,6 +50,7 @@ fn a_server_that_exits_on_error_names_the_broken_model() {
     }
     let config = ServerConfig {
         http_port: 0,
+        grpc_port: Some(0),
         metrics_port: 0,
         exit_on_error: true,
         ..ServerConfig::new(repository, folder.path().join("cache"))
@@ -73,6 +74,7 @@ fn mistakes_in_the_configuration_name_the_flag() {
     let port = taken.local_addr().unwrap().port();
     let free = ServerConfig {
         http_port: 0,
+        grpc_port: Some(0),
         metrics_port: 0,
         ..ServerConfig::new(folder.path().into(), folder.path().join("cache"))
     };
@@ -84,6 +86,8 @@ fn mistakes_in_the_configuration_name_the_flag() {
     };
     let message = refused(ServerConfig { http_port: port, ..free.clone() });
     assert!(message.contains(&port.to_string()) && message.contains("--http-port"), "{message}");
+    let message = refused(ServerConfig { grpc_port: Some(port), ..free.clone() });
+    assert!(message.contains("--grpc-port"), "{message}");
     let message = refused(ServerConfig { metrics_port: port, ..free.clone() });
     assert!(message.contains("--metrics-port"), "{message}");
     let message = refused(ServerConfig { repository: folder.path().join("nowhere"), ..free });

@@ -23,7 +23,7 @@ use std::time::Duration;
 const EXAMPLES: &str = "\
 Examples:
   atoll serve --model-repository models/
-  atoll serve --model-repository models/ --http-port 0 --metrics-port 0 --compute-units 4
+  atoll serve --model-repository models/ --http-port 0 --grpc-port 0 --metrics-port 0 --compute-units 4
   atoll serve --model-repository models/ --config atoll.toml --control-socket /run/atoll/control.sock
   atoll serve --model-repository models/ --device host:0@0-3 --device host:1@4-7
   atoll serve --model-repository models/ --host 0.0.0.0 --auth-keys keys.json --tls-cert cert.pem --tls-key key.pem
@@ -33,7 +33,7 @@ A repository contains NAME.kg, NAME.onnx (compiled at the first load, then cache
 NAME.toml has the settings of a model:  class = \"real-time\",  queue_capacity = 64 (per class),  device = \"host:1\"
 (default: --placement decides).";
 
-/// Serve the models of a folder over HTTP (KServe v2), with metrics for Prometheus
+/// Serve the models of a folder over HTTP and gRPC (KServe v2), with metrics for Prometheus
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -65,9 +65,17 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = IpAddr::from(Ipv4Addr::LOCALHOST))]
     host: IpAddr,
 
-    /// Port for requests; 0 for any free port
+    /// Port for requests over HTTP; 0 for any free port
     #[arg(long, default_value_t = 8000)]
     http_port: u16,
+
+    /// Port for requests over gRPC; 0 for any free port
+    #[arg(long, default_value_t = 8001, conflicts_with = "no_grpc")]
+    grpc_port: u16,
+
+    /// Serve HTTP only, without gRPC
+    #[arg(long)]
+    no_grpc: bool,
 
     /// Port for metrics; 0 for any free port
     #[arg(long, default_value_t = 8002)]
@@ -81,7 +89,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     cache: Option<PathBuf>,
 
-    /// Largest request body, for example 64M
+    /// Largest request body over HTTP, and largest message over gRPC, for example 64M
     #[arg(
         long,
         value_name = "BYTES",
@@ -100,7 +108,7 @@ pub(crate) struct Args {
     )]
     response_cache_bytes: u64,
 
-    /// Additional name by which clients may call the daemon (header Host), besides IP addresses and
+    /// Additional name by which clients may call the daemon (Host, :authority), besides IP addresses and
     /// localhost. If the daemon listens beyond loopback and no name is given, any name is accepted
     #[arg(long, value_name = "NAME")]
     allow_host: Vec<String>,
@@ -137,7 +145,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PATH", env = CONTROL_SOCKET_VARIABLE, conflicts_with = "no_control")]
     control_socket: Option<PathBuf>,
 
-    /// Serve HTTP only, without a control socket
+    /// Serve without a control socket
     #[arg(long)]
     no_control: bool,
 
@@ -228,6 +236,7 @@ impl Args {
             identity: self.identity.identity(self.config.as_deref())?,
             host: self.host,
             http_port: self.http_port,
+            grpc_port: (!self.no_grpc).then_some(self.grpc_port),
             metrics_port: self.metrics_port,
             body_bytes_max: usize::try_from(self.body_bytes_max).unwrap_or(usize::MAX),
             response_cache_bytes: self.response_cache_bytes,
@@ -266,8 +275,10 @@ pub(crate) fn run(args: Args) -> Result<()> {
             .map_or_else(String::new, |control| format!("control {}\n", control.socket.display()));
         let server = Server::bind(config, Arc::new(fleet.handle()), compiler).await.map_err(classify)?;
         // Scripts read these lines from standard output; people read the log.
-        print(&format!("http {}\nmetrics {}\n{control}", server.http_address()?, server.metrics_address()?))?;
-        tracing::info!(http = %server.http_address()?, metrics = %server.metrics_address()?, "listening");
+        let (http, grpc, metrics) = (server.http_address()?, server.grpc_address()?, server.metrics_address()?);
+        let grpc_line = grpc.map_or_else(String::new, |address| format!("grpc {address}\n"));
+        print(&format!("http {http}\n{grpc_line}metrics {metrics}\n{control}"))?;
+        tracing::info!(%http, grpc = grpc.map(tracing::field::display), %metrics, "listening");
         let stop = async {
             if let Err(error) = terminated().await {
                 tracing::error!(%error, "cannot receive signals; stopping");

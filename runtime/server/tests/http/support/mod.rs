@@ -3,6 +3,8 @@
 mod authority;
 mod client;
 mod double;
+pub(crate) mod frames;
+pub(crate) mod grpc;
 mod model;
 
 pub(crate) use authority::{Authority, Leaf};
@@ -33,6 +35,7 @@ pub(crate) struct Daemon {
     pub(crate) folder: TempDir,
     pub(crate) engine: Arc<Double>,
     pub(crate) http: SocketAddr,
+    pub(crate) grpc: SocketAddr,
     pub(crate) metrics: SocketAddr,
     reloader: Reloader,
     runtime: Runtime,
@@ -71,6 +74,7 @@ impl Daemon {
         let engine = Arc::new(Double::default());
         let mut config = ServerConfig {
             http_port: 0,
+            grpc_port: Some(0),
             metrics_port: 0,
             ready_file: Some(folder.path().join("ready")),
             ..ServerConfig::new(folder.path().join("repository"), folder.path().join("cache"))
@@ -86,13 +90,24 @@ impl Daemon {
         let compiler = options.compiler.map(|compiler| compiler as Arc<dyn CompilerService>);
         let server = runtime.block_on(Server::bind(config, engine.clone(), compiler)).unwrap();
         let (http, metrics) = (server.http_address().unwrap(), server.metrics_address().unwrap());
+        let grpc = server.grpc_address().unwrap().unwrap();
         let reloader = server.reloader();
         let (stop, stopped) = oneshot::channel::<()>();
         let serving = runtime.spawn(server.run(async { drop(stopped.await) }));
         let daemon =
-            Daemon { folder, engine, http, metrics, reloader, runtime, stop: Some(stop), serving: Some(serving) };
+            Daemon { folder, engine, http, grpc, metrics, reloader, runtime, stop: Some(stop), serving: Some(serving) };
         eventually(|| daemon.folder.path().join("ready").exists());
         daemon
+    }
+
+    /// Runs a client's part on the threads of the daemon.
+    pub(crate) fn block_on<T>(&self, part: impl Future<Output = T>) -> T {
+        self.runtime.block_on(async { tokio::time::timeout(TIMEOUT, part).await.expect("an answer in time") })
+    }
+
+    /// Starts a client's part on the threads of the daemon.
+    pub(crate) fn spawn<T: Send + 'static>(&self, part: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+        self.runtime.spawn(part)
     }
 
     /// Has the daemon read its keys and certificates again.

@@ -34,6 +34,7 @@ impl Served {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let mut config = ServerConfig {
             http_port: 0,
+            grpc_port: None,
             metrics_port: 0,
             ..ServerConfig::new(repository.into(), folder.join("cache"))
         };

@@ -1,4 +1,4 @@
-//! Checks the `Host` and `Origin` headers of requests.
+//! Checks the `Host` (in HTTP/2 `:authority`) and `Origin` headers of requests.
 //!
 //! A browser sends requests on behalf of any page that it shows. Without these checks a page could
 //! load and unload models of a daemon on the user's machine. It could do so with a cross-origin
@@ -6,14 +6,11 @@
 //! has the page's domain). Other programs send no `Origin`, and call the daemon by its address or
 //! by a name that its operator has allowed.
 
-use super::error::ApiError;
-use axum::extract::{Request, State};
+use crate::requests::error::{Kind, RequestError};
+use axum::extract::Request;
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, StatusCode, header};
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::http::{HeaderMap, Uri, Version, header};
 use std::net::IpAddr;
-use std::sync::Arc;
 
 /// The allowed hosts and origins.
 #[derive(Debug)]
@@ -32,8 +29,15 @@ impl Callers {
         Callers { hosts: (!is_open).then(|| lower(hosts)), origins: lower(origins) }
     }
 
-    fn check(&self, headers: &HeaderMap) -> Result<(), String> {
-        let host = self.check_host(headers)?;
+    /// Refuses a request that the rules do not allow.
+    pub(crate) fn check(&self, request: &Request) -> Result<(), RequestError> {
+        // HTTP/2 has the host in the pseudo-header `:authority`.
+        let uri = (request.version() == Version::HTTP_2).then(|| request.uri());
+        self.allowed(request.headers(), uri).map_err(|message| RequestError::new(Kind::Denied, message))
+    }
+
+    fn allowed(&self, headers: &HeaderMap, uri: Option<&Uri>) -> Result<(), String> {
+        let host = self.check_host(headers, uri.and_then(Uri::authority))?;
         let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
         let origin = origin.to_str().unwrap_or_default().to_ascii_lowercase();
         let is_own = host.is_some_and(|host| origin.split_once("://").is_some_and(|(_, of)| of == host.as_str()));
@@ -45,12 +49,15 @@ impl Callers {
         ))
     }
 
-    /// The authority in the `Host` header, if there is one.
-    fn check_host(&self, headers: &HeaderMap) -> Result<Option<Authority>, String> {
-        let Some(value) = headers.get(header::HOST) else { return Ok(None) };
-        let authority =
-            value.to_str().ok().map(str::to_ascii_lowercase).and_then(|text| text.parse::<Authority>().ok());
-        let authority = authority.ok_or_else(|| format!("invalid Host header {value:?}"))?;
+    /// The host that the client called, if it says so.
+    fn check_host(&self, headers: &HeaderMap, called: Option<&Authority>) -> Result<Option<Authority>, String> {
+        let value = match (called, headers.get(header::HOST)) {
+            (Some(authority), _) => authority.as_str().as_bytes(),
+            (None, Some(value)) => value.as_bytes(),
+            (None, None) => return Ok(None),
+        };
+        let text = String::from_utf8_lossy(value).to_ascii_lowercase();
+        let authority: Authority = text.parse().map_err(|_| format!("invalid Host header {text:?}"))?;
         let Some(hosts) = &self.hosts else { return Ok(Some(authority)) };
         let name = authority.host().trim_start_matches('[').trim_end_matches(']');
         if name == "localhost" || name.parse::<IpAddr>().is_ok() || hosts.iter().any(|host| host == name) {
@@ -59,14 +66,6 @@ impl Callers {
         Err(format!(
             "host name {name:?} is not allowed; use the server's address, or start the daemon with --allow-host"
         ))
-    }
-}
-
-/// Refuses requests that the rules do not allow.
-pub(crate) async fn check_caller(State(callers): State<Arc<Callers>>, request: Request, next: Next) -> Response {
-    match callers.check(request.headers()) {
-        Ok(()) => next.run(request).await,
-        Err(message) => ApiError::new(StatusCode::FORBIDDEN, message).into_response(),
     }
 }
 
@@ -80,7 +79,7 @@ mod tests {
         if let Some(origin) = origin {
             headers.insert(header::ORIGIN, origin.parse().unwrap());
         }
-        callers.check(&headers)
+        callers.allowed(&headers, None)
     }
 
     #[test]

@@ -1,0 +1,45 @@
+//! One inference request over gRPC.
+
+use super::codec::in_place;
+use super::convert;
+use super::proto::inference::ModelInferRequest;
+use crate::app::App;
+use crate::identity::Principal;
+use crate::model::Model;
+use crate::requests::error::RequestError;
+use crate::requests::infer::{Checked, offload, run};
+use atoll_protocol::InferResponse;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Who sent requests, and until when it waits for answers.
+#[derive(Clone)]
+pub(super) struct Sender {
+    pub(super) app: Arc<App>,
+    pub(super) caller: Arc<Principal>,
+    pub(super) deadline: Option<Instant>,
+}
+
+/// Checks a request.
+pub(super) fn prepare(sender: &Sender, message: ModelInferRequest) -> Result<(Arc<Model>, Checked), RequestError> {
+    let version = Some(&*message.model_version).filter(|version| !version.is_empty());
+    let model = sender.app.find(&sender.caller, &message.model_name, version)?;
+    model.note_request();
+    let bytes = if message.raw_input_contents.is_empty() { prost::Message::encoded_len(&message) } else { 0 };
+    let mut checked = in_place(bytes, || Checked::new(&model, convert::request(message)?))?;
+    let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
+    checked.terms.limit(sender.deadline.map(left).map(|left| left.max(Duration::from_nanos(1))));
+    Ok((model, checked))
+}
+
+/// Runs a request.
+pub(super) async fn answer(
+    sender: &Sender,
+    model: &Arc<Model>,
+    checked: Checked,
+    arrived: Instant,
+) -> Result<InferResponse, RequestError> {
+    let done = run(&sender.app, &sender.caller, model, checked, arrived).await?;
+    let model = model.clone();
+    offload(done.output_bytes(), move || done.answer(&model)).await?
+}

@@ -1,0 +1,130 @@
+//! KServe v2 over gRPC, with the extensions of Triton, health and reflection.
+//!
+//! A request passes the same checks as over HTTP, in this order: `:authority` and `origin`
+//! (`callers.rs`), the sender (`requests/identify.rs`), the size and time of its messages
+//! ([`frames`]), and the memory that they decode to ([`bounds`]). Then tonic decodes it and calls
+//! [`service`].
+
+mod answers;
+mod bounds;
+pub(crate) mod codec;
+mod convert;
+mod describe;
+mod frames;
+mod health;
+mod infer;
+mod proto;
+mod service;
+mod settings;
+mod status;
+mod stream;
+mod timeout;
+
+use crate::app::App;
+use crate::callers::Callers;
+use crate::requests::error::RequestError;
+use crate::requests::identify::identify;
+use crate::requests::memory::Encoding;
+use answers::Pending;
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use frames::{Frames, Rooms, Rule};
+use health::Health;
+use proto::health::health_server::HealthServer;
+use proto::inference::grpc_inference_service_server::GrpcInferenceServiceServer;
+use service::{Inference, Times};
+use std::mem::take;
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::sync::watch;
+use tonic::Status;
+use tonic::codec::CompressionEncoding;
+use tonic_reflection::server::Builder;
+
+/// The RPCs whose messages are not single small ones.
+const RULES: [(&str, Rule); 4] = [
+    ("/inference.GRPCInferenceService/ModelInfer", Rule::Infer),
+    ("/inference.GRPCInferenceService/ModelStreamInfer", Rule::InferStream),
+    ("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", Rule::SmallStream),
+    ("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", Rule::SmallStream),
+];
+
+/// What the checks in front of the services need.
+#[derive(Clone)]
+struct Entrance {
+    app: Arc<App>,
+    callers: Arc<Callers>,
+    stop: watch::Receiver<bool>,
+}
+
+/// All services of the gRPC port. Streams end when `stop` turns true.
+pub(crate) fn router(app: Arc<App>, callers: Arc<Callers>, stop: watch::Receiver<bool>) -> Router {
+    // The size of messages is checked in front of tonic, which would refuse those above 4 MiB.
+    let inference = GrpcInferenceServiceServer::new(Inference { app: app.clone() })
+        .send_compressed(CompressionEncoding::Gzip)
+        .max_decoding_message_size(usize::MAX);
+    let health = HealthServer::new(Health { app: app.clone(), stop: stop.clone() });
+    let described = || Builder::configure().register_encoded_file_descriptor_set(proto::DESCRIPTORS);
+    const VALID: &str = "the descriptors were made by the build";
+    let reflection = described().build_v1().expect(VALID);
+    let old_reflection = described().build_v1alpha().expect(VALID);
+    Router::new()
+        .route_service("/inference.GRPCInferenceService/{rpc}", inference)
+        .route_service("/grpc.health.v1.Health/{rpc}", health)
+        .route_service("/grpc.reflection.v1.ServerReflection/{rpc}", reflection)
+        .route_service("/grpc.reflection.v1alpha.ServerReflection/{rpc}", old_reflection)
+        .fallback(unknown_service)
+        .layer(from_fn_with_state(Entrance { app, callers, stop }, enter))
+}
+
+async fn unknown_service(request: Request) -> Response {
+    let text = format!("there is no RPC {}; this is the service inference.GRPCInferenceService", request.uri().path());
+    Status::unimplemented(text).into_http()
+}
+
+/// Checks a request, and counts its answer.
+async fn enter(State(entrance): State<Entrance>, mut request: Request, next: Next) -> Response {
+    let is_grpc = |value: &[u8]| value.starts_with(b"application/grpc");
+    if !request.headers().get(header::CONTENT_TYPE).is_some_and(|value| is_grpc(value.as_bytes())) {
+        // gRPC's specification asks for this answer to anything else.
+        let text = "this port speaks gRPC; HTTP with JSON has a port of its own (--http-port)\n";
+        return (StatusCode::UNSUPPORTED_MEDIA_TYPE, text).into_response();
+    }
+    let pending = Pending::new(entrance.app.clone());
+    let answer = match check(&entrance, &mut request) {
+        Ok(()) => next.run(request).await,
+        Err(error) => Status::from(error).into_http(),
+    };
+    pending.answered_by(answer)
+}
+
+fn check(entrance: &Entrance, request: &mut Request) -> Result<(), RequestError> {
+    let arrived = Instant::now();
+    let Entrance { app, callers, stop } = entrance;
+    callers.check(request)?;
+    identify(app, request)?;
+    let deadline = timeout::of(request.headers())?.and_then(|timeout| arrived.checked_add(timeout));
+    let encoding = encoding(request.headers_mut())?;
+    let rule = RULES.iter().find(|(path, _)| *path == request.uri().path()).map_or(Rule::Small, |(_, rule)| *rule);
+    let rooms = Rooms::default();
+    let (app, stop) = (app.clone(), stop.clone());
+    let body = take(request.body_mut());
+    *request.body_mut() = Frames { app, body, encoding, rule, rooms: rooms.clone(), stop }.into_body();
+    request.extensions_mut().insert(Times { arrived, deadline });
+    request.extensions_mut().insert(rooms);
+    Ok(())
+}
+
+/// How the messages of a request are compressed. Answers are compressed only if the request is:
+/// clients say that they accept gzip whether they want it or not.
+fn encoding(headers: &mut HeaderMap) -> Result<Encoding, RequestError> {
+    let encoding = headers.remove("grpc-encoding");
+    let encoding = Encoding::of(encoding.as_ref().map_or(b"", |value| value.as_bytes()))?;
+    if encoding == Encoding::Identity {
+        headers.remove("grpc-accept-encoding");
+    }
+    Ok(encoding)
+}

@@ -1,0 +1,247 @@
+//! The RPCs of `inference.GRPCInferenceService`: each decodes its message, calls the function that
+//! the route over HTTP calls, too (`requests/`), and encodes the result.
+
+use super::convert;
+use super::describe;
+use super::frames::Rooms;
+use super::infer::{Sender, answer, prepare};
+use super::proto::inference::grpc_inference_service_server::GrpcInferenceService;
+use super::proto::inference::repository_index_response::ModelIndex;
+use super::proto::inference::*;
+use super::settings;
+use super::stream::{Answers, Requests, answers};
+use crate::app::App;
+use crate::identity::Principal;
+use crate::model::Model;
+use crate::requests::error::RequestError;
+use crate::requests::{health, metadata, repository, shared_memory, statistics};
+use atoll_protocol::ModelState;
+use std::sync::Arc;
+use std::time::Instant;
+use tonic::{Request, Response, Status, Streaming};
+
+/// The metadata by which a client asks for errors that end a stream.
+const STREAM_ERRORS: &str = "triton_grpc_error";
+
+/// The service.
+pub(super) struct Inference {
+    pub(super) app: Arc<App>,
+}
+
+/// When the headers of a request arrived, and until when its client waits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Times {
+    pub(super) arrived: Instant,
+    pub(super) deadline: Option<Instant>,
+}
+
+/// What the layers in front of the service found out about a request.
+fn extension<T: Clone + Send + Sync + 'static>(request: &Request<impl Sized>) -> Result<T, Status> {
+    let missing = || Status::internal("internal error: a request came past its checks; please report this bug");
+    request.extensions().get::<T>().cloned().ok_or_else(missing)
+}
+
+fn caller(request: &Request<impl Sized>) -> Result<Arc<Principal>, Status> {
+    extension(request)
+}
+
+fn version(text: &str) -> Option<&str> {
+    Some(text).filter(|text| !text.is_empty())
+}
+
+impl Inference {
+    fn find(&self, caller: &Principal, name: &str, of: &str) -> Result<Arc<Model>, RequestError> {
+        Ok(self.app.find(caller, name, version(of))?)
+    }
+
+    fn sender(&self, request: &Request<impl Sized>) -> Result<(Sender, Times, Rooms), Status> {
+        let times: Times = extension(request)?;
+        let sender = Sender { app: self.app.clone(), caller: caller(request)?, deadline: times.deadline };
+        Ok((sender, times, extension(request)?))
+    }
+}
+
+#[tonic::async_trait]
+impl GrpcInferenceService for Inference {
+    async fn server_live(&self, _: Request<ServerLiveRequest>) -> Result<Response<ServerLiveResponse>, Status> {
+        Ok(Response::new(ServerLiveResponse { live: true }))
+    }
+
+    async fn server_ready(&self, _: Request<ServerReadyRequest>) -> Result<Response<ServerReadyResponse>, Status> {
+        Ok(Response::new(ServerReadyResponse { ready: health::is_ready(&self.app).await }))
+    }
+
+    async fn model_ready(&self, request: Request<ModelReadyRequest>) -> Result<Response<ModelReadyResponse>, Status> {
+        let (caller, asked) = (caller(&request)?, request.into_inner());
+        let ready = health::model_is_ready(&self.app, &caller, &asked.name, version(&asked.version)).await?;
+        Ok(Response::new(ModelReadyResponse { ready }))
+    }
+
+    async fn server_metadata(
+        &self,
+        _: Request<ServerMetadataRequest>,
+    ) -> Result<Response<ServerMetadataResponse>, Status> {
+        let atoll_protocol::ServerMetadata { name, version, extensions } = metadata::server();
+        Ok(Response::new(ServerMetadataResponse { name, version, extensions }))
+    }
+
+    async fn model_metadata(
+        &self,
+        request: Request<ModelMetadataRequest>,
+    ) -> Result<Response<ModelMetadataResponse>, Status> {
+        let (caller, asked) = (caller(&request)?, request.into_inner());
+        let model = self.find(&caller, &asked.name, &asked.version)?;
+        Ok(Response::new(describe::metadata(model.metadata())))
+    }
+
+    async fn model_infer(&self, request: Request<ModelInferRequest>) -> Result<Response<ModelInferResponse>, Status> {
+        let (sender, times, rooms) = self.sender(&request)?;
+        let _room = rooms.take();
+        let (model, checked) = prepare(&sender, request.into_inner())?;
+        let answer = answer(&sender, &model, checked, times.arrived).await?;
+        Ok(Response::new(convert::response(answer)))
+    }
+
+    type ModelStreamInferStream = Answers;
+
+    async fn model_stream_infer(
+        &self,
+        request: Request<Streaming<ModelInferRequest>>,
+    ) -> Result<Response<Answers>, Status> {
+        let (sender, _, rooms) = self.sender(&request)?;
+        let ends_with_error = request.metadata().get(STREAM_ERRORS).is_some_and(|value| value.as_bytes() == b"true");
+        let messages = request.into_inner();
+        Ok(Response::new(answers(Requests { sender, rooms, ends_with_error, messages })))
+    }
+
+    async fn model_config(
+        &self,
+        request: Request<ModelConfigRequest>,
+    ) -> Result<Response<ModelConfigResponse>, Status> {
+        let (caller, asked) = (caller(&request)?, request.into_inner());
+        let model = self.find(&caller, &asked.name, &asked.version)?;
+        Ok(Response::new(ModelConfigResponse { config: Some(describe::config(model.config())) }))
+    }
+
+    async fn model_statistics(
+        &self,
+        request: Request<ModelStatisticsRequest>,
+    ) -> Result<Response<ModelStatisticsResponse>, Status> {
+        let (caller, asked) = (caller(&request)?, request.into_inner());
+        let models = match &*asked.name {
+            "" => self.app.models_of(&caller),
+            name => vec![self.find(&caller, name, &asked.version)?],
+        };
+        let statistics = statistics::statistics(&self.app, models).await?;
+        let model_stats = statistics.model_stats.into_iter().map(describe::statistics).collect();
+        Ok(Response::new(ModelStatisticsResponse { model_stats }))
+    }
+
+    async fn repository_index(
+        &self,
+        request: Request<RepositoryIndexRequest>,
+    ) -> Result<Response<RepositoryIndexResponse>, Status> {
+        let (caller, asked) = (caller(&request)?, request.into_inner());
+        let state = |state| match state {
+            ModelState::Ready => "READY",
+            ModelState::Loading => "LOADING",
+            ModelState::Unloading => "UNLOADING",
+            ModelState::Unavailable => "UNAVAILABLE",
+        };
+        let models = repository::index(&self.app, &caller, asked.ready)?.into_iter().map(|entry| ModelIndex {
+            name: entry.name,
+            version: entry.version,
+            state: state(entry.state).into(),
+            reason: entry.reason,
+        });
+        Ok(Response::new(RepositoryIndexResponse { models: models.collect() }))
+    }
+
+    async fn repository_model_load(
+        &self,
+        request: Request<RepositoryModelLoadRequest>,
+    ) -> Result<Response<RepositoryModelLoadResponse>, Status> {
+        let (caller, asked) = (caller(&request)?, request.into_inner());
+        repository::check(&self.app, &caller, &asked.model_name)?;
+        repository::load(self.app.clone(), asked.model_name, !asked.parameters.is_empty()).await?;
+        Ok(Response::new(RepositoryModelLoadResponse {}))
+    }
+
+    /// `unload_dependents` is ignored, since models do not depend on each other.
+    async fn repository_model_unload(
+        &self,
+        request: Request<RepositoryModelUnloadRequest>,
+    ) -> Result<Response<RepositoryModelUnloadResponse>, Status> {
+        let (caller, asked) = (caller(&request)?, request.into_inner());
+        repository::check(&self.app, &caller, &asked.model_name)?;
+        repository::unload(self.app.clone(), asked.model_name).await?;
+        Ok(Response::new(RepositoryModelUnloadResponse {}))
+    }
+
+    async fn system_shared_memory_status(
+        &self,
+        request: Request<SystemSharedMemoryStatusRequest>,
+    ) -> Result<Response<SystemSharedMemoryStatusResponse>, Status> {
+        region(&request.into_inner().name)?;
+        Ok(Response::new(SystemSharedMemoryStatusResponse::default()))
+    }
+
+    async fn system_shared_memory_register(
+        &self,
+        request: Request<SystemSharedMemoryRegisterRequest>,
+    ) -> Result<Response<SystemSharedMemoryRegisterResponse>, Status> {
+        Err(shared_memory::refused(&request.into_inner().name).into())
+    }
+
+    async fn system_shared_memory_unregister(
+        &self,
+        _: Request<SystemSharedMemoryUnregisterRequest>,
+    ) -> Result<Response<SystemSharedMemoryUnregisterResponse>, Status> {
+        Ok(Response::new(SystemSharedMemoryUnregisterResponse::default()))
+    }
+
+    async fn cuda_shared_memory_status(
+        &self,
+        request: Request<CudaSharedMemoryStatusRequest>,
+    ) -> Result<Response<CudaSharedMemoryStatusResponse>, Status> {
+        region(&request.into_inner().name)?;
+        Ok(Response::new(CudaSharedMemoryStatusResponse::default()))
+    }
+
+    async fn cuda_shared_memory_register(
+        &self,
+        request: Request<CudaSharedMemoryRegisterRequest>,
+    ) -> Result<Response<CudaSharedMemoryRegisterResponse>, Status> {
+        Err(shared_memory::refused(&request.into_inner().name).into())
+    }
+
+    async fn cuda_shared_memory_unregister(
+        &self,
+        _: Request<CudaSharedMemoryUnregisterRequest>,
+    ) -> Result<Response<CudaSharedMemoryUnregisterResponse>, Status> {
+        Ok(Response::new(CudaSharedMemoryUnregisterResponse::default()))
+    }
+
+    async fn trace_setting(
+        &self,
+        request: Request<TraceSettingRequest>,
+    ) -> Result<Response<TraceSettingResponse>, Status> {
+        let (caller, asked) = (caller(&request)?, request.into_inner());
+        if !asked.model_name.is_empty() {
+            self.find(&caller, &asked.model_name, "")?;
+        }
+        Ok(Response::new(settings::trace(asked)?))
+    }
+
+    async fn log_settings(
+        &self,
+        request: Request<LogSettingsRequest>,
+    ) -> Result<Response<LogSettingsResponse>, Status> {
+        Ok(Response::new(settings::logging(request.into_inner())?))
+    }
+}
+
+/// An error for the name of a region, as none is registered; an empty name stands for all.
+fn region(name: &str) -> Result<(), RequestError> {
+    if name.is_empty() { Ok(()) } else { Err(shared_memory::unknown(name)) }
+}

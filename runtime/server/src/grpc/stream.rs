@@ -1,0 +1,117 @@
+//! `ModelStreamInfer`: requests and answers on one stream.
+//!
+//! Requests run at the same time, up to a limit, and are answered in their order. A request that
+//! begins a sequence waits until the requests before it are answered: it might restart the sequence
+//! that they belong to. An error is an answer and the stream goes on, as in Triton; with the
+//! metadata `triton_grpc_error: true` it ends the stream as a status.
+
+use super::convert;
+use super::frames::Rooms;
+use super::infer::{Sender, answer, prepare};
+use super::proto::inference::infer_parameter::ParameterChoice;
+use super::proto::inference::{InferParameter, ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
+use crate::bodies::BodyRoom;
+use crate::limits::REQUESTS_PER_STREAM_MAX;
+use crate::requests::error::RequestError;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{FuturesOrdered, StreamExt, unfold};
+use std::pin::Pin;
+use std::time::Instant;
+use tokio_stream::Stream;
+use tonic::{Status, Streaming};
+
+/// The parameter of answers that says that a request has no further ones.
+const FINAL: &str = "triton_final_response";
+
+/// The answers of a stream.
+pub(super) type Answers = Pin<Box<dyn Stream<Item = Result<ModelStreamInferResponse, Status>> + Send>>;
+
+/// What a request came to: its id, and its answer.
+type Outcome = (String, Result<ModelInferResponse, RequestError>);
+
+/// A stream of requests.
+pub(super) struct Requests {
+    pub(super) sender: Sender,
+    pub(super) rooms: Rooms,
+    /// Whether an error ends the stream.
+    pub(super) ends_with_error: bool,
+    pub(super) messages: Streaming<ModelInferRequest>,
+}
+
+/// Answers a stream of requests. Dropping the answers cancels the requests that run.
+pub(super) fn answers(requests: Requests) -> Answers {
+    let running = Running { requests, running: FuturesOrdered::new(), waiting: None, end: None };
+    Box::pin(unfold(Some(running), |running| async move {
+        let mut running = running?;
+        match running.next().await? {
+            Ok(answer) => Some((Ok(answer), Some(running))),
+            Err(status) => Some((Err(status), None)),
+        }
+    }))
+}
+
+struct Running {
+    requests: Requests,
+    running: FuturesOrdered<BoxFuture<'static, Outcome>>,
+    /// A request that begins a sequence.
+    waiting: Option<BoxFuture<'static, Outcome>>,
+    /// How the stream ends once all requests are answered; `None` while there may be more.
+    end: Option<Result<(), Status>>,
+}
+
+impl Running {
+    /// The next answer; `None` at the end.
+    async fn next(&mut self) -> Option<Result<ModelStreamInferResponse, Status>> {
+        loop {
+            if self.running.is_empty() {
+                if let Some(request) = self.waiting.take() {
+                    self.running.push_back(request);
+                } else if let Some(end) = self.end.take() {
+                    return end.err().map(Err);
+                }
+            }
+            let reads = self.end.is_none() && self.waiting.is_none() && self.running.len() < REQUESTS_PER_STREAM_MAX;
+            tokio::select! {
+                biased;
+                Some(outcome) = self.running.next() => return Some(self.answer(outcome)),
+                message = self.requests.messages.message(), if reads => match message {
+                    Ok(Some(message)) => self.begin(message),
+                    Ok(None) => self.end = Some(Ok(())),
+                    Err(status) => self.end = Some(Err(status)),
+                },
+            }
+        }
+    }
+
+    fn begin(&mut self, message: ModelInferRequest) {
+        let (arrived, room, sender) = (Instant::now(), self.requests.rooms.take(), self.requests.sender.clone());
+        let id = message.id.clone();
+        let prepared = prepare(&sender, message);
+        let starts = prepared.as_ref().is_ok_and(|(_, checked)| checked.terms.starts_sequence());
+        let request: BoxFuture<'static, Outcome> = Box::pin(async move {
+            let _room: Option<BodyRoom> = room;
+            let answered = async {
+                let (model, checked) = prepared?;
+                answer(&sender, &model, checked, arrived).await
+            };
+            (id, answered.await.map(convert::response))
+        });
+        if starts && !self.running.is_empty() {
+            self.waiting = Some(request);
+        } else {
+            self.running.push_back(request);
+        }
+    }
+
+    fn answer(&mut self, (id, outcome): Outcome) -> Result<ModelStreamInferResponse, Status> {
+        let (error_message, mut response) = match outcome {
+            Ok(response) => (String::new(), response),
+            Err(error) if self.requests.ends_with_error => return Err(error.into()),
+            // The conversion logs what is the server's fault.
+            Err(error) => (Status::from(error).message().into(), ModelInferResponse { id, ..Default::default() }),
+        };
+        let is_final = InferParameter { parameter_choice: Some(ParameterChoice::BoolParam(true)) };
+        response.parameters.insert(FINAL.into(), is_final);
+        Ok(ModelStreamInferResponse { error_message, infer_response: Some(response) })
+    }
+}

@@ -1,0 +1,147 @@
+//! Why a request was refused or failed: a kind that says whether client or server has to act, and a
+//! message.
+
+use crate::identity::{Denial, Reason};
+use crate::model::FitError;
+use crate::repository::{FindError, LoadError};
+use atoll_engine::{EngineError, InvokeError};
+use atoll_protocol::ProtocolError;
+
+/// The kind of an error. The status follows from it, over HTTP (`http/error.rs`) and over gRPC
+/// (`grpc/status.rs`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The request is not valid, or does not fit the model.
+    BadRequest,
+    /// The request asks for something that Atoll does not have.
+    Unsupported,
+    /// Credentials are missing or not valid.
+    Unidentified,
+    /// The sender does not have the right.
+    Denied,
+    /// There is no such route, model or version.
+    NotFound,
+    /// The route does not take this method.
+    WrongMethod,
+    /// The request did not arrive in time.
+    TooSlow,
+    /// The request is larger than allowed.
+    TooLarge,
+    /// The request is encoded in an unknown way.
+    UnknownEncoding,
+    /// A bug or a failed device.
+    Internal,
+    /// A queue, memory or a quota is full.
+    Exhausted,
+    /// The model or the server takes no requests now.
+    Unavailable,
+    /// The deadline passed.
+    DeadlineExceeded,
+}
+
+/// A request that was refused or failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RequestError {
+    pub(crate) kind: Kind,
+    pub(crate) message: String,
+    /// The credential or right that is missing.
+    pub(crate) reason: Option<Reason>,
+}
+
+impl RequestError {
+    pub(crate) fn new(kind: Kind, message: impl Into<String>) -> RequestError {
+        RequestError { kind, message: message.into(), reason: None }
+    }
+
+    /// The answer for missing or bad credentials. It does not tell which part of a token is wrong.
+    pub(crate) fn unidentified(reason: Reason) -> RequestError {
+        let (kind, message) = match reason {
+            Reason::BadToken => (Kind::Unidentified, "the token is not valid"),
+            Reason::UnknownCertificate => {
+                (Kind::Denied, "the client certificate is assigned to no tenant of this daemon")
+            }
+            _ => (
+                Kind::Unidentified,
+                "this daemon wants to know who asks: send the header `Authorization: Bearer TOKEN`, or a client \
+                certificate if it has TLS",
+            ),
+        };
+        RequestError { reason: Some(reason), ..RequestError::new(kind, message) }
+    }
+
+    /// The answer for a missing right.
+    pub(crate) fn denied(reason: Reason, message: impl Into<String>) -> RequestError {
+        RequestError { reason: Some(reason), ..RequestError::new(Kind::Denied, message) }
+    }
+
+    pub(crate) fn bad_request(message: impl Into<String>) -> RequestError {
+        RequestError::new(Kind::BadRequest, message)
+    }
+
+    /// The answer for a panic in the server; the panic hook has reported the panic.
+    pub(crate) fn panicked() -> RequestError {
+        RequestError::new(Kind::Internal, "internal error: a request panicked; please report this bug")
+    }
+}
+
+impl From<Denial> for RequestError {
+    fn from(denial: Denial) -> RequestError {
+        RequestError::denied(denial.reason(), denial.to_string())
+    }
+}
+
+impl From<ProtocolError> for RequestError {
+    fn from(error: ProtocolError) -> RequestError {
+        RequestError::bad_request(error.to_string())
+    }
+}
+
+impl From<FitError> for RequestError {
+    fn from(error: FitError) -> RequestError {
+        RequestError::bad_request(error.to_string())
+    }
+}
+
+impl From<FindError> for RequestError {
+    fn from(error: FindError) -> RequestError {
+        let kind = match error {
+            FindError::Unknown(_) | FindError::Version { .. } => Kind::NotFound,
+            FindError::NotReady { .. } => Kind::Unavailable,
+        };
+        RequestError::new(kind, error.to_string())
+    }
+}
+
+impl From<InvokeError> for RequestError {
+    fn from(error: InvokeError) -> RequestError {
+        let kind = match &error {
+            InvokeError::BadInput(_) | InvokeError::NoSession | InvokeError::SessionLost => Kind::BadRequest,
+            InvokeError::UnknownFunction | InvokeError::Unloaded => Kind::NotFound,
+            InvokeError::QueueFull { .. }
+            | InvokeError::OutOfMemory { .. }
+            | InvokeError::OverQuota { .. }
+            | InvokeError::TooManySessions { .. } => Kind::Exhausted,
+            InvokeError::DeadlineExceeded => Kind::DeadlineExceeded,
+            // Only the server cancels: for a disconnected client, or while it stops.
+            InvokeError::Cancelled
+            | InvokeError::ClassRefused(_)
+            | InvokeError::SessionBusy
+            | InvokeError::ShuttingDown
+            | InvokeError::Unavailable(_) => Kind::Unavailable,
+            InvokeError::Device(_) => Kind::Internal,
+        };
+        RequestError::new(kind, error.to_string())
+    }
+}
+
+impl From<LoadError> for RequestError {
+    /// As in Triton, any problem with a model is the client's.
+    fn from(error: LoadError) -> RequestError {
+        let kind = match &error {
+            LoadError::Engine(EngineError::ShuttingDown) => Kind::Unavailable,
+            LoadError::Panicked => Kind::Internal,
+            _ => Kind::BadRequest,
+        };
+        RequestError::new(kind, error.to_string())
+    }
+}

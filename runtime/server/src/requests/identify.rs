@@ -1,0 +1,21 @@
+//! Finds out who sent a request, before anything else is done with it.
+
+use super::error::RequestError;
+use crate::app::App;
+use crate::identity::Peer;
+use axum::extract::Request;
+
+/// Puts the sender of the request, an `Arc<Principal>`, into its extensions for handlers. An error
+/// if the sender is unknown.
+pub(crate) fn identify(app: &App, request: &mut Request) -> Result<(), RequestError> {
+    match app.gate.identify(request.headers(), request.extensions().get::<Peer>()) {
+        Ok(principal) => {
+            request.extensions_mut().insert(principal);
+            Ok(())
+        }
+        Err(reason) => {
+            app.refuse_unknown(reason);
+            Err(RequestError::unidentified(reason))
+        }
+    }
+}

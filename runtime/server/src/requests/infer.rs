@@ -1,0 +1,124 @@
+//! An inference request, from its decoded form to its answer.
+
+use super::error::RequestError;
+use super::terms::Terms;
+use crate::app::App;
+use crate::graphs::run_graph;
+use crate::identity::Principal;
+use crate::inference::blocking;
+use crate::limits::DECODE_INLINE_BYTES_MAX;
+use crate::metrics::Outcome;
+use crate::model::{Fitted, Model, Wanted, binary_by_default};
+use atoll_engine::{Class, DeviceId, InputTensor, InvocationRequest, InvocationResult};
+use atoll_protocol::{InferRequest, InferResponse, OutputTensor, Parameters, Tensor, top_classes};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// A request that was checked against its model.
+#[derive(Debug)]
+pub(crate) struct Checked {
+    pub(crate) terms: Terms,
+    inputs: Vec<InputTensor>,
+    outputs: Vec<Wanted>,
+}
+
+impl Checked {
+    /// Checks a request against its model.
+    pub(crate) fn new(model: &Model, request: InferRequest) -> Result<Checked, RequestError> {
+        let terms = Terms::of(&request.id, &request.parameters)?;
+        let binary = binary_by_default(&request)?;
+        let Fitted { inputs, outputs } = model.fit(request.inputs, &request.outputs, binary)?;
+        Ok(Checked { terms, inputs, outputs })
+    }
+}
+
+/// A result that is not encoded yet.
+pub(crate) struct Done {
+    id: String,
+    result: InvocationResult,
+    outputs: Vec<Wanted>,
+}
+
+/// Runs a request that arrived at `arrived`. Cancels it if the future is dropped.
+pub(crate) async fn run(
+    app: &Arc<App>,
+    caller: &Principal,
+    model: &Model,
+    request: Checked,
+    arrived: Instant,
+) -> Result<Done, RequestError> {
+    let Checked { terms, inputs, outputs } = request;
+    let Terms { id, class: asked, priority, deadline, sequence } = terms;
+    let class = asked.unwrap_or(model.class());
+    let invocation = InvocationRequest { function: model.key.clone(), inputs, class: asked, priority, deadline };
+    let mut record =
+        Record { app: app.clone(), device: model.first_device(), class, arrived, outcome: Outcome::Refused };
+    caller.may_run(class).inspect_err(|denial| app.refuse(denial, caller, class))?;
+    record.outcome = Outcome::Cancelled;
+    let result = match sequence.filter(|_| model.keeps_state()) {
+        None if model.graph.is_some() => run_graph(&app.engine, model, invocation, class).await,
+        None => app.responses.answer(&app.engine, &caller.tenant, model, invocation).await,
+        Some(place) => {
+            let turn = app.sequences.turn(&app.engine, model, &caller.tenant, place).await?;
+            turn.step(invocation.into()).await
+        }
+    };
+    record.outcome = Outcome::of(&result);
+    let result = result?;
+    record.device = result.device;
+    Ok(Done { id, result, outputs })
+}
+
+impl Done {
+    /// Bytes of all outputs of the model.
+    pub(crate) fn output_bytes(&self) -> usize {
+        self.result.outputs.iter().map(|output| output.bytes.len()).sum()
+    }
+
+    /// The answer, with the requested outputs.
+    pub(crate) fn answer(self, model: &Model) -> Result<InferResponse, RequestError> {
+        let Done { id, mut result, outputs: wanted } = self;
+        let mut outputs = Vec::with_capacity(wanted.len());
+        for wanted in wanted {
+            let metadata = &model.outputs[wanted.index];
+            let output = &mut result.outputs[wanted.index];
+            let (shape, bytes) = (output.shape.clone(), std::mem::take(&mut output.bytes));
+            let tensor = Tensor::new(metadata.name.clone(), metadata.datatype, shape, bytes)?;
+            let tensor = match wanted.classes {
+                Some(count) => top_classes(&tensor, count, model.labels_of(wanted.index))?,
+                None => tensor,
+            };
+            outputs.push(OutputTensor { tensor, binary: wanted.binary });
+        }
+        let mut parameters = Parameters::default();
+        if result.preemptions > 0 {
+            parameters.set("preemptions", result.preemptions);
+        }
+        let (model_name, model_version) = (model.name.clone(), model.version.clone());
+        Ok(InferResponse { model_name, model_version, id, parameters, outputs })
+    }
+}
+
+/// Runs work on `bytes` bytes directly, or on the pool of blocking threads if it would take long.
+pub(crate) async fn offload<T: Send + 'static>(
+    bytes: usize,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, RequestError> {
+    if bytes <= DECODE_INLINE_BYTES_MAX { Ok(work()) } else { blocking(work).await.ok_or_else(RequestError::panicked) }
+}
+
+/// Records a request in the metrics when dropped, so that requests of disconnected clients count,
+/// too.
+struct Record {
+    app: Arc<App>,
+    device: DeviceId,
+    class: Class,
+    arrived: Instant,
+    outcome: Outcome,
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        self.app.recorder.note_request(self.device, self.class, self.outcome, self.arrived.elapsed());
+    }
+}

@@ -1,0 +1,22 @@
+//! Metadata of the server. Models describe themselves (`model.rs`).
+
+use atoll_protocol::ServerMetadata;
+
+/// The implemented extensions of the protocol; clients rely on this list.
+const EXTENSIONS: [&str; 9] = [
+    "binary_tensor_data",
+    "classification",
+    "logging",
+    "model_configuration",
+    "model_repository",
+    "parameters",
+    "schedule_policy",
+    "statistics",
+    "trace",
+];
+
+/// Name, version and extensions of the server.
+pub(crate) fn server() -> ServerMetadata {
+    let extensions = EXTENSIONS.map(String::from).to_vec();
+    ServerMetadata { name: "atoll".into(), version: env!("CARGO_PKG_VERSION").into(), extensions }
+}

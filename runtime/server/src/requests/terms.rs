@@ -1,0 +1,104 @@
+//! The parameters of an inference request, besides its tensors.
+
+use crate::sequences::Place;
+use atoll_engine::Class;
+use atoll_protocol::{Parameters, ProtocolError};
+use std::time::Duration;
+
+/// What a request asks for, besides its tensors.
+#[derive(Debug)]
+pub(crate) struct Terms {
+    pub(super) id: String,
+    pub(super) class: Option<Class>,
+    pub(super) priority: u32,
+    pub(super) deadline: Option<Duration>,
+    pub(super) sequence: Option<Place>,
+}
+
+impl Terms {
+    /// Reads the parameters of a request.
+    pub(super) fn of(id: &str, parameters: &Parameters) -> Result<Terms, ProtocolError> {
+        let (class, priority) = class(parameters)?;
+        let (deadline, sequence) = (deadline(parameters)?, Place::of(parameters)?);
+        Ok(Terms { class, priority, deadline, sequence, id: id.into() })
+    }
+
+    /// Adds a deadline, in time from now. The earlier one holds.
+    pub(crate) fn limit(&mut self, deadline: Option<Duration>) {
+        self.deadline = self.deadline.into_iter().chain(deadline).min();
+    }
+
+    /// Whether the request begins a sequence.
+    pub(crate) fn starts_sequence(&self) -> bool {
+        self.sequence.as_ref().is_some_and(Place::starts)
+    }
+}
+
+/// Service class and priority within the class. `priority` 1 is real-time; 2 and above are
+/// best-effort, lower numbers first; 0 or none selects the model's own class. `real_time_priority`
+/// orders real-time requests.
+fn class(parameters: &Parameters) -> Result<(Option<Class>, u32), ProtocolError> {
+    let number = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+    let among_real_time = number(parameters.unsigned("real_time_priority")?.unwrap_or(0));
+    Ok(match parameters.unsigned("priority")?.unwrap_or(0) {
+        0 => (None, among_real_time),
+        1 => (Some(Class::RealTime), among_real_time),
+        level => (Some(Class::BestEffort), number(level - 2)),
+    })
+}
+
+/// The earlier of Triton's `timeout` and our `deadline_us`, both in microseconds from now; 0 means
+/// none.
+fn deadline(parameters: &Parameters) -> Result<Option<Duration>, ProtocolError> {
+    let given = [parameters.unsigned("timeout")?, parameters.unsigned("deadline_us")?];
+    Ok(given.into_iter().flatten().filter(|us| *us > 0).min().map(Duration::from_micros))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parameters(json: &str) -> Parameters {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn priorities_are_classes() {
+        for (json, expected) in [
+            ("{}", None),
+            (r#"{"priority":0}"#, None),
+            (r#"{"priority":1}"#, Some(Class::RealTime)),
+            (r#"{"priority":1.0}"#, Some(Class::RealTime)),
+            (r#"{"priority":2}"#, Some(Class::BestEffort)),
+            (r#"{"priority":18446744073709551615}"#, Some(Class::BestEffort)),
+        ] {
+            assert_eq!(class(&parameters(json)).map(|(class, _)| class), Ok(expected), "{json}");
+        }
+        assert!(class(&parameters(r#"{"priority":-1}"#)).is_err());
+    }
+
+    #[test]
+    fn within_a_class_a_priority_is_what_is_left_of_it() {
+        for (json, expected) in [
+            (r#"{"priority":1}"#, 0),
+            (r#"{"priority":1,"real_time_priority":3}"#, 3),
+            (r#"{"priority":2}"#, 0),
+            (r#"{"priority":7,"real_time_priority":3}"#, 5),
+            (r#"{"priority":18446744073709551615}"#, u32::MAX),
+        ] {
+            assert_eq!(class(&parameters(json)).map(|(_, priority)| priority), Ok(expected), "{json}");
+        }
+    }
+
+    #[test]
+    fn the_sooner_deadline_counts() {
+        for (json, expected) in [
+            (r#"{"timeout":0}"#, None),
+            (r#"{"timeout":500}"#, Some(500)),
+            (r#"{"timeout":500,"deadline_us":20}"#, Some(20)),
+            (r#"{"timeout":0,"deadline_us":20}"#, Some(20)),
+        ] {
+            assert_eq!(deadline(&parameters(json)), Ok(expected.map(Duration::from_micros)), "{json}");
+        }
+    }
+}

@@ -229,9 +229,7 @@ impl Kernel {
             let (kernel, stream) = (self.handle, stream.handle);
             // SAFETY: kernel and stream are alive; there are as many addresses as the kernel has
             // parameters, each of as many bytes, which the driver copies before it returns.
-            unsafe {
-                launch(kernel, x, y, z, width, height, depth, shared_bytes, stream, addresses.as_mut_ptr())
-            }
+            unsafe { launch(kernel, x, y, z, width, height, depth, shared_bytes, stream, addresses.as_mut_ptr()) }
         };
         self.module.context.call("cuLaunchCooperativeKernel", launch)
     }

@@ -79,9 +79,8 @@ impl Stream {
             return Ok(());
         }
         // SAFETY: both ranges are inside device memory that lives.
-        self.context().call("cuMemcpyDtoDAsync", |f| unsafe {
-            (f.copy_on_device)(to.address, from.address, count, self.handle)
-        })
+        self.context()
+            .call("cuMemcpyDtoDAsync", |f| unsafe { (f.copy_on_device)(to.address, from.address, count, self.handle) })
     }
 
     /// Fills a range with whole elements. Does not wait.

@@ -78,8 +78,9 @@ impl HostMemory {
 
     /// Whether a whole range is pinned or registered.
     pub(crate) fn holds(&self, at: u64, bytes: u64) -> bool {
-        self.0.range(..=at).next_back().is_some_and(|(start, block)| {
-            at - start < block.bytes && bytes <= block.bytes - (at - start)
-        })
+        self.0
+            .range(..=at)
+            .next_back()
+            .is_some_and(|(start, block)| at - start < block.bytes && bytes <= block.bytes - (at - start))
     }
 }

@@ -63,9 +63,7 @@ impl CudaBackend {
             let offset = at - self.memory.address();
             return DeviceRange::of_memory(&self.memory, offset, bytes).map_err(|_| Code::INVALID_VALUE);
         }
-        let holds = |variable: &&Variable| {
-            Span { at: variable.address(), bytes: variable.bytes() }.contains(wanted)
-        };
+        let holds = |variable: &&Variable| Span { at: variable.address(), bytes: variable.bytes() }.contains(wanted);
         let variable = self.variables.iter().find(holds).ok_or(Code::INVALID_VALUE)?;
         DeviceRange::of_variable(variable, at - variable.address(), bytes).map_err(|_| Code::INVALID_VALUE)
     }

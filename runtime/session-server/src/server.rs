@@ -259,11 +259,7 @@ fn serve(mut connection: Connection, options: &Options, is_full: bool) -> Ended 
 }
 
 /// Reads the greeting, and answers it with facts about the device or with a refusal.
-fn greet(
-    connection: &mut Connection,
-    options: &Options,
-    is_full: bool,
-) -> Result<Replayer<CudaBackend>, String> {
+fn greet(connection: &mut Connection, options: &Options, is_full: bool) -> Result<Replayer<CudaBackend>, String> {
     let text = |error: io::Error| format!("no greeting came: {error}");
     connection.set_read_timeout(Some(HELLO_TIME)).map_err(text)?;
     let mut bytes = [0; HELLO_BYTES];

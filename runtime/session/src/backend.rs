@@ -71,16 +71,10 @@ pub trait Backend {
     fn copy_within(&mut self, stream: Option<&Self::Stream>, to: u64, from: u64, bytes: u64) -> Result<(), Code>;
 
     /// Fills memory with elements of 1, 2 or 4 bytes.
-    fn fill(&mut self, stream: Option<&Self::Stream>, to: u64, value: u32, size: u32, count: u64)
-    -> Result<(), Code>;
+    fn fill(&mut self, stream: Option<&Self::Stream>, to: u64, value: u32, size: u32, count: u64) -> Result<(), Code>;
 
     /// Launches a kernel.
-    fn launch(
-        &mut self,
-        stream: Option<&Self::Stream>,
-        kernel: &Self::Kernel,
-        launch: Launch<'_>,
-    ) -> Result<(), Code>;
+    fn launch(&mut self, stream: Option<&Self::Stream>, kernel: &Self::Kernel, launch: Launch<'_>) -> Result<(), Code>;
 
     /// Records an event.
     fn record(&mut self, event: &Self::Event, stream: Option<&Self::Stream>) -> Result<(), Code>;

@@ -30,6 +30,14 @@ pub struct Cause {
     pub code: Code,
 }
 
+/// What a stream was given last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Busy {
+    Work,
+    /// A copy back: once it is complete, so is all that was in front of it.
+    CopyBack,
+}
+
 /// A session, as the program's side sees it. Contexts are numbers of the caller: all of them share
 /// the session's context on the server.
 #[derive(Debug)]
@@ -52,8 +60,8 @@ pub struct Client<T> {
     images: HashSet<[u8; 32]>,
     /// The last number that was given to an object.
     last_number: u32,
-    /// Whether there may be work that was not waited for.
-    is_busy: bool,
+    /// Streams with work that was not waited for.
+    busy: BTreeMap<u32, Busy>,
     /// The error that every call returns.
     broken: Option<Code>,
     cause: Option<Cause>,
@@ -94,7 +102,7 @@ impl<T: Transport> Client<T> {
             known_kernels: HashMap::new(),
             images: HashSet::new(),
             last_number: 0,
-            is_busy: false,
+            busy: BTreeMap::new(),
             broken: None,
             cause: None,
             lost: None,
@@ -124,11 +132,11 @@ impl<T: Transport> Client<T> {
     /// Waits for all work.
     pub fn synchronize(&mut self) -> Result<(), Code> {
         self.check()?;
-        if !self.is_busy && self.recorder.is_empty() {
+        if self.busy.is_empty() {
             return Ok(());
         }
         self.ask(&Record::Synchronize {})?;
-        self.is_busy = false;
+        self.busy.clear();
         Ok(())
     }
 
@@ -162,7 +170,9 @@ impl<T: Transport> Client<T> {
     fn push(&mut self, record: &Record<'_>) -> Result<(), Code> {
         self.check()?;
         self.recorder.push(record);
-        self.is_busy = true;
+        if let Some(stream) = record.stream() {
+            self.busy.insert(stream, Busy::Work);
+        }
         if self.recorder.is_full() && !self.copies.is_empty() {
             // With copies back in it the message needs an answer.
             self.complete_copies()?;
@@ -226,6 +236,7 @@ impl<T: Transport> Client<T> {
         }
         let mut bytes = vec![0; answer.bytes as usize];
         self.transport.receive(&mut bytes)?;
+        self.busy.retain(|_, last| *last != Busy::CopyBack);
         Ok((answer, bytes))
     }
 

@@ -33,9 +33,6 @@ impl Code {
 
     /// Whether every later call in the context fails too: a kernel faulted, or the device is lost.
     pub fn is_sticky(self) -> bool {
-        matches!(
-            self.0,
-            700 | 702 | 709 | 710 | 714..=719 | error::MPS_RPC_FAILURE | error::MPS_CLIENT_TERMINATED
-        )
+        matches!(self.0, 700 | 702 | 709 | 710 | 714..=719 | error::MPS_RPC_FAILURE | error::MPS_CLIENT_TERMINATED)
     }
 }

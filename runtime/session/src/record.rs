@@ -258,6 +258,20 @@ impl<'a> Record<'a> {
         })
     }
 
+    /// The stream that it gives work to.
+    pub fn stream(&self) -> Option<u32> {
+        match *self {
+            Record::CopyIn { stream, .. }
+            | Record::CopyOut { stream, .. }
+            | Record::CopyWithin { stream, .. }
+            | Record::Fill { stream, .. }
+            | Record::Launch { stream, .. }
+            | Record::RecordEvent { stream, .. }
+            | Record::WaitEvent { stream, .. } => Some(stream),
+            _ => None,
+        }
+    }
+
     /// Appends the record.
     pub fn write(&self, to: &mut Vec<u8>) {
         let start = to.len();

@@ -307,12 +307,7 @@ impl<B: Backend> Replayer<B> {
 
     /// Sends the size of a copy back and its contents, or 0 if it fails at the beginning. If a part
     /// of it fails, the rest is zeros.
-    fn copy_out(
-        &mut self,
-        stream: u32,
-        span: Span,
-        output: &mut dyn Output,
-    ) -> Result<Result<(), Failed>, Refused> {
+    fn copy_out(&mut self, stream: u32, span: Span, output: &mut dyn Output) -> Result<Result<(), Failed>, Refused> {
         self.report.copies_out += 1;
         self.report.bytes_out += span.bytes;
         let streams = &self.streams;

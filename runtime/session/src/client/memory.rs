@@ -1,6 +1,6 @@
 //! Memory: allocations are local, copies and fills are recorded.
 
-use super::Client;
+use crate::client::{Busy, Client};
 use crate::code::Code;
 use crate::limits::COPY_BYTES_MAX;
 use crate::ranges::Span;
@@ -95,7 +95,7 @@ impl<T: Transport> Client<T> {
             return Ok(());
         }
         self.recorder.push(&Record::CopyOut { stream, from, bytes: to.bytes });
-        self.is_busy = true;
+        self.busy.insert(stream, Busy::CopyBack);
         self.copies.push(to);
         self.copies_bytes += to.bytes;
         if self.copies_bytes > COPIES_BYTES_MAX { self.complete_copies() } else { Ok(()) }
@@ -114,11 +114,7 @@ impl<T: Transport> Client<T> {
         if self.copies.is_empty() {
             return Ok(());
         }
-        let is_ordered = self.streams.is_empty();
-        self.exchange_checked().map_err(|(code, _)| code)?;
-        // Without other streams all work was in front of the copy.
-        self.is_busy &= !is_ordered;
-        Ok(())
+        self.exchange_checked().map(drop).map_err(|(code, _)| code)
     }
 
     /// Copies on the device.

@@ -1,6 +1,6 @@
 //! Modules by content, kernels and their facts, and launches.
 
-use super::{Client, memory};
+use crate::client::{Client, memory};
 use crate::code::Code;
 use crate::facts::KernelFacts;
 use crate::field::{Field, Reader};

@@ -1,6 +1,6 @@
 //! Streams and events: their numbers are the client's, and their work is recorded.
 
-use super::Client;
+use crate::client::Client;
 use crate::code::Code;
 use crate::field::{Field, Reader};
 use crate::limits::{EVENTS_MAX, STREAMS_MAX};
@@ -74,11 +74,11 @@ impl<T: Transport> Client<T> {
     pub fn synchronize_stream(&mut self, stream: u32) -> Result<(), Code> {
         self.check_stream(stream)?;
         self.check()?;
-        if !self.is_busy && self.recorder.is_empty() {
+        if self.is_idle(stream) {
             return Ok(());
         }
         self.ask(&Record::SynchronizeStream { stream })?;
-        self.is_busy &= !self.streams.is_empty();
+        self.busy.remove(&stream);
         Ok(())
     }
 
@@ -86,10 +86,7 @@ impl<T: Transport> Client<T> {
     pub fn query_stream(&mut self, stream: u32) -> Result<(), Code> {
         self.check_stream(stream)?;
         self.check()?;
-        if !self.is_busy && self.recorder.is_empty() {
-            return Ok(());
-        }
-        self.ask(&Record::QueryStream { stream }).map(drop)
+        if self.is_idle(stream) { Ok(()) } else { self.ask(&Record::QueryStream { stream }).map(drop) }
     }
 
     /// Creates an event.
@@ -158,7 +155,13 @@ impl<T: Transport> Client<T> {
     fn is_open(&self, event: u32) -> Result<bool, Code> {
         let event = self.event(event)?;
         self.check()?;
-        Ok(event.is_recorded && (self.is_busy || !self.recorder.is_empty()))
+        Ok(event.is_recorded && !self.busy.is_empty())
+    }
+
+    /// Whether a stream is known to have no work. The default stream is ordered with others, so it
+    /// is idle if all are.
+    fn is_idle(&self, stream: u32) -> bool {
+        self.busy.is_empty() || (stream != 0 && !self.busy.contains_key(&stream))
     }
 
     fn event(&self, event: u32) -> Result<Event, Code> {

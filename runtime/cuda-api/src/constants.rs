@@ -47,7 +47,7 @@ constants! {
         CU_POINTER_ATTRIBUTE_RANGE_SIZE = 12,
         CU_POINTER_ATTRIBUTE_MAPPED = 13;
     /// Kind of memory at an address.
-    c_uint: CU_MEMORYTYPE_HOST = 1, CU_MEMORYTYPE_DEVICE = 2;
+    c_uint: CU_MEMORYTYPE_HOST = 1, CU_MEMORYTYPE_DEVICE = 2, CU_MEMORYTYPE_UNIFIED = 4;
     /// Flag of pinned memory.
     c_uint: CU_MEMHOSTALLOC_PORTABLE = 1, CU_MEMHOSTALLOC_DEVICEMAP = 2, CU_MEMHOSTALLOC_WRITECOMBINED = 4;
     /// Flag of registered memory.

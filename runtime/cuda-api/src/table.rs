@@ -118,7 +118,20 @@ macro_rules! for_each_entry_point {
                 stream: CUstream
             );
             3020 fn cuMemsetD2D8_v2(to: CUdeviceptr, dst_pitch: usize, value: c_uchar, width: usize, height: usize);
+            3020 fn cuMemsetD2D16_v2(to: CUdeviceptr, dst_pitch: usize, value: c_ushort, width: usize, height: usize);
             3020 fn cuMemsetD2D32_v2(to: CUdeviceptr, dst_pitch: usize, value: c_uint, width: usize, height: usize);
+            3020 fn cuMemsetD2D8Async(
+                to: CUdeviceptr, dst_pitch: usize, value: c_uchar, width: usize, height: usize, stream: CUstream
+            );
+            3020 fn cuMemsetD2D16Async(
+                to: CUdeviceptr, dst_pitch: usize, value: c_ushort, width: usize, height: usize, stream: CUstream
+            );
+            3020 fn cuMemsetD2D32Async(
+                to: CUdeviceptr, dst_pitch: usize, value: c_uint, width: usize, height: usize, stream: CUstream
+            );
+            3020 fn cuMemcpy2D_v2(copy: *const CUDA_MEMCPY2D_v2);
+            3020 fn cuMemcpy2DUnaligned_v2(copy: *const CUDA_MEMCPY2D_v2);
+            3020 fn cuMemcpy2DAsync_v2(copy: *const CUDA_MEMCPY2D_v2, stream: CUstream);
 
             // Modules, their variables and kernels.
             2000 fn cuModuleLoadData(module: *mut CUmodule, image: *const c_void);
@@ -153,6 +166,18 @@ macro_rules! for_each_entry_point {
             12000 fn cuLibraryGetKernel(kernel: *mut CUkernel, library: CUlibrary, name: *const c_char);
             12000 fn cuLibraryGetModule(module: *mut CUmodule, library: CUlibrary);
             12000 fn cuKernelGetFunction(function: *mut CUfunction, kernel: CUkernel);
+            12000 fn cuLibraryGetGlobal(
+                pointer: *mut CUdeviceptr, bytes: *mut usize, library: CUlibrary, name: *const c_char
+            );
+            12000 fn cuKernelGetAttribute(
+                value: *mut c_int, attribute: CUfunction_attribute, kernel: CUkernel, device: CUdevice
+            );
+            12000 fn cuKernelSetAttribute(
+                attribute: CUfunction_attribute, value: c_int, kernel: CUkernel, device: CUdevice
+            );
+            12040 fn cuKernelGetParamInfo(
+                kernel: CUkernel, param_index: usize, param_offset: *mut usize, param_size: *mut usize
+            );
 
             // Launches and occupancy.
             4000 fn cuLaunchKernel(
@@ -201,6 +226,7 @@ macro_rules! for_each_entry_point {
             10000 fn cuLaunchHostFunc(stream: CUstream, function: CUhostFn, user_data: *mut c_void);
             10010 fn cuStreamBeginCapture_v2(stream: CUstream, mode: CUstreamCaptureMode);
             10000 fn cuStreamEndCapture(stream: CUstream, graph: *mut CUgraph);
+            10010 fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode);
             10000 fn cuStreamIsCapturing(stream: CUstream, capture_status: *mut CUstreamCaptureStatus);
             11030 fn cuStreamGetCaptureInfo_v2(
                 stream: CUstream, capture_status_out: *mut CUstreamCaptureStatus, id_out: *mut u64,

@@ -186,6 +186,41 @@ structs! {
         /// Space for other kinds.
         rest("_oversize[4]" @ 100): [u8; 44],
     }
+    /// A copy of rows.
+    CUDA_MEMCPY2D_v2: 128 {
+        /// Bytes in front of each row of the source.
+        src_x_in_bytes("srcXInBytes" @ 0): usize,
+        /// Rows in front of the source.
+        src_y("srcY" @ 8): usize,
+        /// Kind of memory of the source.
+        src_memory_type("srcMemoryType" @ 16): c_uint,
+        /// The source on the host.
+        src_host("srcHost" @ 24): *const c_void,
+        /// The source on the device.
+        src_device("srcDevice" @ 32): CUdeviceptr,
+        /// The source as an array.
+        src_array("srcArray" @ 40): *mut c_void,
+        /// Bytes from one row of the source to the next.
+        src_pitch("srcPitch" @ 48): usize,
+        /// Bytes in front of each row of the destination.
+        dst_x_in_bytes("dstXInBytes" @ 56): usize,
+        /// Rows in front of the destination.
+        dst_y("dstY" @ 64): usize,
+        /// Kind of memory of the destination.
+        dst_memory_type("dstMemoryType" @ 72): c_uint,
+        /// The destination on the host.
+        dst_host("dstHost" @ 80): *mut c_void,
+        /// The destination on the device.
+        dst_device("dstDevice" @ 88): CUdeviceptr,
+        /// The destination as an array.
+        dst_array("dstArray" @ 96): *mut c_void,
+        /// Bytes from one row of the destination to the next.
+        dst_pitch("dstPitch" @ 104): usize,
+        /// Bytes of a row.
+        width_in_bytes("WidthInBytes" @ 112): usize,
+        /// Number of rows.
+        height("Height" @ 120): usize,
+    }
     /// An attribute of a launch.
     CUlaunchAttribute: 72 {
         /// The attribute's number.

@@ -1,4 +1,4 @@
-//! The primary context of a device, made current on every thread that uses it.
+//! Contexts, made current on every thread that uses them.
 
 use crate::driver::{Driver, Gpu};
 use crate::error::CudaError;
@@ -13,24 +13,36 @@ thread_local! {
     static CURRENT: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A device's primary context, retained while this lives.
+/// A device's primary context, retained while this lives; or a context of its own, which is
+/// destroyed with it.
 #[derive(Debug)]
 pub struct Context {
     gpu: Gpu,
     handle: CUcontext,
+    is_primary: bool,
     /// A unique number: the driver may reuse handles for later contexts.
     number: u64,
 }
 
 impl Context {
     pub(crate) fn retain(gpu: Gpu) -> Result<Arc<Context>, CudaError> {
-        static RETAINED: AtomicU64 = AtomicU64::new(0);
         let mut handle = CUcontext::NULL;
         let retain = gpu.driver.functions.context_retain;
         // SAFETY: writes one handle to the given address.
         gpu.driver.check("cuDevicePrimaryCtxRetain", unsafe { retain(&mut handle, gpu.ordinal) })?;
-        let number = RETAINED.fetch_add(1, Ordering::Relaxed) + 1;
-        Ok(Arc::new(Context { gpu, handle, number }))
+        Ok(Arc::new(Context { gpu, handle, is_primary: true, number: next_number() }))
+    }
+
+    /// A context beside the primary one: a fault in one of them leaves the other alone.
+    pub(crate) fn create(gpu: Gpu) -> Result<Arc<Context>, CudaError> {
+        let (mut handle, mut current) = (CUcontext::NULL, CUcontext::NULL);
+        let functions = &gpu.driver.functions;
+        // SAFETY: writes one handle to the given address.
+        gpu.driver.check("cuCtxCreate", unsafe { (functions.context_create)(&mut handle, 0, gpu.ordinal) })?;
+        // The new context was made current above the one of before.
+        // SAFETY: writes one handle to the given address.
+        gpu.driver.check("cuCtxPopCurrent", unsafe { (functions.context_pop)(&mut current) })?;
+        Ok(Arc::new(Context { gpu, handle, is_primary: false, number: next_number() }))
     }
 
     /// The device of the context.
@@ -60,7 +72,7 @@ impl Context {
         Ok((free as u64, total as u64))
     }
 
-    /// Destroys everything in the context. Earlier handles become invalid; releasing them fails,
+    /// Destroys everything in the primary context. Earlier handles become invalid; releasing them fails,
     /// which is ignored.
     pub fn reset(&self) -> Result<(), CudaError> {
         CURRENT.set(0);
@@ -104,7 +116,20 @@ impl Drop for Context {
         if CURRENT.get() == self.number {
             CURRENT.set(0);
         }
-        // SAFETY: takes a device ordinal, and undoes one retain.
-        unsafe { (self.driver().functions.context_release)(self.gpu.ordinal) };
+        let functions = &self.driver().functions;
+        if self.is_primary {
+            // SAFETY: takes a device ordinal, and undoes one retain.
+            unsafe { (functions.context_release)(self.gpu.ordinal) };
+        } else {
+            // SAFETY: the handle is ours and not used again: all other handles in the context keep
+            // this alive.
+            unsafe { (functions.context_destroy)(self.handle) };
+        }
     }
+}
+
+/// A number for a context.
+fn next_number() -> u64 {
+    static TAKEN: AtomicU64 = AtomicU64::new(0);
+    TAKEN.fetch_add(1, Ordering::Relaxed) + 1
 }

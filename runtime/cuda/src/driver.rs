@@ -4,6 +4,7 @@ use crate::context::Context;
 use crate::error::{CudaError, status};
 use crate::functions::{Functions, Status};
 use atoll_cuda_api::constants;
+use atoll_cuda_api::types::CUuuid;
 use libloading::Library;
 use std::error::Error;
 use std::ffi::{CStr, c_char, c_int};
@@ -227,6 +228,34 @@ impl Gpu {
         Ok(unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned())
     }
 
+    /// Its UUID; zeros if the driver is too old.
+    pub fn uuid(&self) -> Result<[u8; 16], CudaError> {
+        let mut uuid = CUuuid { bytes: [0; 16] };
+        let Some(get) = self.driver.functions.device_uuid else { return Ok(uuid.bytes) };
+        // SAFETY: writes one UUID to the given address.
+        self.driver.check("cuDeviceGetUuid", unsafe { get(&mut uuid, self.ordinal) })?;
+        Ok(uuid.bytes)
+    }
+
+    /// Its place on the bus: `0000:01:00.0`.
+    pub fn pci_bus_id(&self) -> Result<String, CudaError> {
+        let mut name = [0 as c_char; 64];
+        // SAFETY: writes at most 63 bytes and a NUL into an array of 64.
+        self.driver.check("cuDeviceGetPCIBusId", unsafe {
+            (self.driver.functions.device_bus)(name.as_mut_ptr(), 63, self.ordinal)
+        })?;
+        // SAFETY: the array is NUL-terminated: its last byte was zero and is not written.
+        Ok(unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned())
+    }
+
+    /// A device attribute by its number in `cuda.h`; `None` if the driver does not know it.
+    pub fn attribute_number(&self, number: i32) -> Option<i32> {
+        let mut value = 0;
+        // SAFETY: writes one int to the given address; the driver refuses unknown numbers.
+        let code = unsafe { (self.driver.functions.device_attribute)(&mut value, number, self.ordinal) };
+        (code == 0).then_some(value)
+    }
+
     /// A device attribute; 0 if the driver returns a negative value.
     pub fn attribute(&self, attribute: Attribute) -> Result<u32, CudaError> {
         let mut value = 0;
@@ -248,6 +277,11 @@ impl Gpu {
             1 | 3 => ComputeMode::Exclusive,
             _ => ComputeMode::Default,
         })
+    }
+
+    /// Creates a context of its own, beside the primary one.
+    pub fn create_context(&self) -> Result<Arc<Context>, CudaError> {
+        Context::create(self.clone())
     }
 
     /// Retains its primary context.

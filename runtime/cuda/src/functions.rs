@@ -59,16 +59,22 @@ driver_functions! {
         device_get: cuDeviceGet;
         device_name: cuDeviceGetName;
         device_attribute: cuDeviceGetAttribute;
+        device_bus: cuDeviceGetPCIBusId;
         context_retain: cuDevicePrimaryCtxRetain;
         context_release: cuDevicePrimaryCtxRelease_v2 | cuDevicePrimaryCtxRelease;
         context_reset: cuDevicePrimaryCtxReset_v2 | cuDevicePrimaryCtxReset;
         context_set: cuCtxSetCurrent;
         context_sync: cuCtxSynchronize;
+        context_create: cuCtxCreate_v2;
+        context_destroy: cuCtxDestroy_v2;
+        context_pop: cuCtxPopCurrent_v2;
         priority_range: cuCtxGetStreamPriorityRange;
         module_load: cuModuleLoadDataEx;
         module_unload: cuModuleUnload;
         module_function: cuModuleGetFunction;
+        module_variable: cuModuleGetGlobal_v2;
         function_set: cuFuncSetAttribute;
+        function_get: cuFuncGetAttribute;
         occupancy: cuOccupancyMaxActiveBlocksPerMultiprocessor;
         memory_info: cuMemGetInfo_v2;
         memory_alloc: cuMemAlloc_v2;
@@ -79,6 +85,7 @@ driver_functions! {
         host_free: cuMemFreeHost;
         host_device_pointer: cuMemHostGetDevicePointer_v2;
         fill_bytes: cuMemsetD8Async;
+        fill_halves: cuMemsetD16Async;
         fill_words: cuMemsetD32Async;
         copy_to_device: cuMemcpyHtoDAsync_v2;
         copy_to_host: cuMemcpyDtoHAsync_v2;
@@ -87,15 +94,21 @@ driver_functions! {
         stream_create: cuStreamCreateWithPriority;
         stream_destroy: cuStreamDestroy_v2;
         stream_sync: cuStreamSynchronize;
+        stream_query: cuStreamQuery;
+        stream_wait: cuStreamWaitEvent;
         event_create: cuEventCreate;
         event_destroy: cuEventDestroy_v2;
         event_record: cuEventRecord;
         event_query: cuEventQuery;
+        event_sync: cuEventSynchronize;
         event_elapsed: cuEventElapsedTime;
         launch: cuLaunchKernel;
     }
     optional {
+        device_uuid: cuDeviceGetUuid;
         function_load: cuFuncLoad;
+        function_param: cuFuncGetParamInfo;
+        launch_cooperative: cuLaunchCooperativeKernel;
         device_resource: cuDeviceGetDevResource;
         resource_split: cuDevSmResourceSplitByCount;
         resource_describe: cuDevResourceGenerateDesc;

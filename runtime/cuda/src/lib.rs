@@ -3,9 +3,9 @@
 //! - [`Driver`]: the loaded library. [`functions`](self) lists the entry points in use; their types
 //!   come from the table of `runtime/cuda-api`.
 //! - [`Gpu`]: a device by its ordinal, before anything is done with it. [`Context`]: its primary
-//!   context, retained.
+//!   context, retained, or a context of its own.
 //! - [`Partition`]: some of its compute units. [`Module`], [`Kernel`], [`Stream`], [`Event`],
-//!   [`Graph`], [`DeviceMemory`], [`HostWords`], [`HostMemory`], [`BarWords`]: owning handles, each
+//!   [`Graph`], [`DeviceMemory`], [`Variable`], [`HostWords`], [`HostMemory`], [`BarWords`]: owning handles, each
 //!   of which keeps alive what it depends on.
 //!
 //! What it is not: it has no scheduling, no policy and no retries. Every call returns the driver's
@@ -27,6 +27,7 @@ mod graph;
 mod memory;
 mod module;
 mod partition;
+mod range;
 mod stream;
 
 pub use bar::{BarError, BarWords};
@@ -35,8 +36,9 @@ pub use driver::{Attribute, ComputeMode, Driver, Gpu, OpenError};
 pub use error::{CudaError, status};
 pub use graph::{Graph, GraphLaunch};
 pub use memory::{DeviceMemory, DevicePtr, HostMemory, HostWords, OutOfBounds, TransferError};
-pub use module::{Arg, Kernel, LaunchShape, LoadError, Module};
+pub use module::{Arg, Kernel, LaunchShape, LoadError, Module, Variable};
 pub use partition::{Partition, PartitionError};
+pub use range::{DeviceRange, Element};
 pub use stream::{Event, Stream};
 
 /// Kernels that measure how fast a flag reaches a kernel (`echo`), and the cost of reading it

@@ -2,6 +2,8 @@
 
 use crate::context::Context;
 use crate::error::{CudaError, status};
+use crate::functions::Functions;
+use crate::memory::DevicePtr;
 use crate::stream::Stream;
 use atoll_cuda_api::constants::{
     CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
@@ -56,16 +58,23 @@ impl Module {
         Ok(Module(Arc::new(Loaded { context: context.clone(), handle })))
     }
 
+    /// A variable by its name.
+    pub fn variable(&self, name: &str) -> Result<Variable, CudaError> {
+        let text = CString::new(name).map_err(|_| not_found("cuModuleGetGlobal"))?;
+        let (mut address, mut bytes) = (0, 0);
+        // SAFETY: the name is NUL-terminated and only read during the call; the module is loaded;
+        // writes an address and a size to the given addresses.
+        self.0.context.call("cuModuleGetGlobal", |f| unsafe {
+            (f.module_variable)(&mut address, &mut bytes, self.0.handle, text.as_ptr())
+        })?;
+        Ok(Variable { module: self.0.clone(), address, bytes: bytes as u64 })
+    }
+
     /// A kernel, loaded now: a kernel that is loaded at its first launch would wait for running
     /// kernels.
     pub fn kernel(&self, name: &str) -> Result<Kernel, CudaError> {
         let context = &self.0.context;
-        let not_found = || CudaError {
-            call: "cuModuleGetFunction",
-            code: status::NOT_FOUND,
-            name: "CUDA_ERROR_NOT_FOUND".to_owned(),
-        };
-        let text = CString::new(name).map_err(|_| not_found())?;
+        let text = CString::new(name).map_err(|_| not_found("cuModuleGetFunction"))?;
         let mut handle = CUfunction::NULL;
         // SAFETY: the name is NUL-terminated and only read during the call; the module is loaded.
         context.call("cuModuleGetFunction", |f| unsafe {
@@ -78,10 +87,39 @@ impl Module {
     }
 }
 
+fn not_found(call: &'static str) -> CudaError {
+    CudaError { call, code: status::NOT_FOUND, name: "CUDA_ERROR_NOT_FOUND".to_owned() }
+}
+
 impl Drop for Loaded {
     fn drop(&mut self) {
         // SAFETY: the handle is ours and not used again.
         self.context.release(|f| unsafe { (f.module_unload)(self.handle) });
+    }
+}
+
+/// A variable of a loaded module, in device memory.
+#[derive(Clone, Debug)]
+pub struct Variable {
+    module: Arc<Loaded>,
+    address: DevicePtr,
+    bytes: u64,
+}
+
+impl Variable {
+    /// Its address.
+    pub fn address(&self) -> DevicePtr {
+        self.address
+    }
+
+    /// Its size in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether it belongs to a module.
+    pub fn is_of(&self, module: &Module) -> bool {
+        Arc::ptr_eq(&self.module, &module.0)
     }
 }
 
@@ -123,6 +161,38 @@ impl Kernel {
         })
     }
 
+    /// An attribute by its number in `cuda.h`.
+    pub fn attribute(&self, number: i32) -> Result<i32, CudaError> {
+        let mut value: c_int = 0;
+        self.module.context.call("cuFuncGetAttribute", |f| {
+            // SAFETY: the kernel is loaded; writes one int to the given address.
+            unsafe { (f.function_get)(&mut value, number, self.handle) }
+        })?;
+        Ok(value)
+    }
+
+    /// Sets an attribute by its number in `cuda.h`.
+    pub fn set_attribute(&self, number: i32, value: i32) -> Result<(), CudaError> {
+        // SAFETY: the kernel is loaded.
+        self.module.context.call("cuFuncSetAttribute", |f| unsafe { (f.function_set)(self.handle, number, value) })
+    }
+
+    /// Offset and size of a parameter in the parameter block; `None` behind the last one. Needs the
+    /// driver of CUDA 12.4.
+    pub fn param(&self, index: usize) -> Result<Option<(u64, u64)>, CudaError> {
+        let (mut offset, mut bytes) = (0, 0);
+        let get = |f: &Functions| {
+            let Some(get) = f.function_param else { return status::NOT_SUPPORTED };
+            // SAFETY: the kernel is loaded; writes two numbers to the given addresses.
+            unsafe { get(self.handle, index, &mut offset, &mut bytes) }
+        };
+        match self.module.context.call("cuFuncGetParamInfo", get) {
+            Ok(()) => Ok(Some((offset as u64, bytes as u64))),
+            Err(error) if error.code == status::INVALID_VALUE => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Blocks with this many threads and this much dynamic shared memory that fit on a compute unit
     /// at once.
     pub fn occupancy(&self, threads: u32, shared_bytes: u32) -> Result<u32, CudaError> {
@@ -139,6 +209,29 @@ impl Kernel {
     pub fn launch(&self, stream: &Stream, blocks: u32, threads: u32, args: &[Arg]) -> Result<(), CudaError> {
         let shape = LaunchShape { grid: [blocks, 1, 1], block: [threads, 1, 1], shared_bytes: 0 };
         self.launch_with(stream, shape, &packed(args))
+    }
+
+    /// Like [`Kernel::launch_with`]; all blocks run at once.
+    pub fn launch_cooperative(&self, stream: &Stream, shape: LaunchShape, params: &[u8]) -> Result<(), CudaError> {
+        let LaunchShape { grid: [x, y, z], block: [width, height, depth], shared_bytes } = shape;
+        let mut addresses = Vec::new();
+        while let Some((at, bytes)) = self.param(addresses.len())? {
+            let param = params.get(at as usize..).filter(|rest| rest.len() as u64 >= bytes);
+            let invalid = || CudaError {
+                call: "cuLaunchCooperativeKernel",
+                code: status::INVALID_VALUE,
+                name: "CUDA_ERROR_INVALID_VALUE".to_owned(),
+            };
+            addresses.push(param.ok_or_else(invalid)?.as_ptr().cast_mut().cast::<c_void>());
+        }
+        let launch = |f: &Functions| {
+            let Some(launch) = f.launch_cooperative else { return status::NOT_SUPPORTED };
+            let (kernel, stream) = (self.handle, stream.handle);
+            // SAFETY: kernel and stream are alive; there are as many addresses as the kernel has
+            // parameters, each of as many bytes, which the driver copies before it returns.
+            unsafe { launch(kernel, x, y, z, width, height, depth, shared_bytes, stream, addresses.as_mut_ptr()) }
+        };
+        self.module.context.call("cuLaunchCooperativeKernel", launch)
     }
 
     /// Launches with a parameter block, which is naturally aligned and has the size that the kernel

@@ -31,6 +31,38 @@ impl Stream {
         Ok(Stream { context: context.clone(), handle, _partition: None })
     }
 
+    /// A stream with the driver's flags: 0 orders it with the default stream.
+    pub fn with_flags(context: &Arc<Context>, flags: u32, priority: i32) -> Result<Stream, CudaError> {
+        let mut handle = CUstream::NULL;
+        let create = |f: &Functions| {
+            // SAFETY: writes one handle to the given address; the driver refuses unknown flags.
+            unsafe { (f.stream_create)(&mut handle, flags, priority as c_int) }
+        };
+        context.call("cuStreamCreateWithPriority", create)?;
+        Ok(Stream { context: context.clone(), handle, _partition: None })
+    }
+
+    /// The default stream of a context, which is not destroyed.
+    pub fn default_of(context: &Arc<Context>) -> Stream {
+        Stream { context: context.clone(), handle: CUstream::NULL, _partition: None }
+    }
+
+    /// Whether all its work is done.
+    pub fn is_idle(&self) -> Result<bool, CudaError> {
+        // SAFETY: the stream is alive.
+        match self.context.call("cuStreamQuery", |f| unsafe { (f.stream_query)(self.handle) }) {
+            Ok(()) => Ok(true),
+            Err(error) if error.code == status::NOT_READY => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes later work wait for an event.
+    pub fn wait_for(&self, event: &Event) -> Result<(), CudaError> {
+        // SAFETY: both are alive; an event that was never recorded has passed.
+        self.context.call("cuStreamWaitEvent", |f| unsafe { (f.stream_wait)(self.handle, event.handle, 0) })
+    }
+
     /// A stream that runs on the compute units of a partition.
     pub fn in_partition(partition: &Arc<Partition>, priority: i32) -> Result<Stream, CudaError> {
         let context = &partition.context;
@@ -191,6 +223,9 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
+        if self.handle == CUstream::NULL {
+            return;
+        }
         // SAFETY: the handle is ours and not used again; work in the stream still completes.
         self.context.release(|f| unsafe { (f.stream_destroy)(self.handle) });
     }
@@ -206,10 +241,21 @@ pub struct Event {
 impl Event {
     /// An event that has not been recorded.
     pub fn new(context: &Arc<Context>) -> Result<Event, CudaError> {
+        Event::with_flags(context, 0)
+    }
+
+    /// The same, with the driver's flags.
+    pub fn with_flags(context: &Arc<Context>, flags: u32) -> Result<Event, CudaError> {
         let mut handle = CUevent::NULL;
-        // SAFETY: writes one handle to the given address.
-        context.call("cuEventCreate", |f| unsafe { (f.event_create)(&mut handle, 0) })?;
+        // SAFETY: writes one handle to the given address; the driver refuses unknown flags.
+        context.call("cuEventCreate", |f| unsafe { (f.event_create)(&mut handle, flags) })?;
         Ok(Event { context: context.clone(), handle })
+    }
+
+    /// Waits until all work before the event has completed.
+    pub fn synchronize(&self) -> Result<(), CudaError> {
+        // SAFETY: the event is alive.
+        self.context.call("cuEventSynchronize", |f| unsafe { (f.event_sync)(self.handle) })
     }
 
     /// Records the event in a stream.

@@ -123,6 +123,14 @@ entry_points! { MODULE:
         }
     }
 
+    fn cuFuncGetParamInfo(function: CUfunction, index: usize, offset: Out<usize>, size: Out<usize>) {
+        let function = Driver::get()?.functions.get(Handle::of(function))?;
+        let &(at, bytes) = function.params.get(index).ok_or(Status::InvalidValue)?;
+        offset.set(at as usize)?;
+        size.set_if_wanted(bytes as usize);
+        Ok(())
+    }
+
     fn cuFuncSetCacheConfig(function: CUfunction, _preference: CUfunc_cache) {
         Driver::get()?.functions.get(Handle::of(function)).map(drop)
     }

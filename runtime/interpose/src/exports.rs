@@ -1,0 +1,204 @@
+//! The entry points.
+//!
+//! The table of `runtime/cuda-api` defines them and their parameters; the exports and the results
+//! of `cuGetProcAddress` are generated from it. Each family has a file with implementations:
+//! associated functions of [`Session`] named like the symbols, in safe code over the types of
+//! `arguments`. A row without an implementation is listed in [`MISSING`]; it says so and returns
+//! `CUDA_ERROR_NOT_SUPPORTED`.
+
+mod context;
+mod copy;
+mod device;
+mod event;
+mod launch;
+mod library;
+mod lookup;
+mod memory;
+mod module;
+mod stream;
+
+use crate::arguments::Argument;
+use crate::log::{log, log_missing};
+use crate::shim::Shim;
+use atoll_cuda_api::types::*;
+use atoll_cuda_api::{ENTRY_POINTS, EntryPoint};
+use atoll_session::{Cause, Code};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// The address of an entry point.
+pub(crate) type Address = *const ();
+
+/// The implementations of entry points are its associated functions.
+struct Session;
+
+/// Declares the implementations of a family's entry points, and a list of their names. A body
+/// returns `Result<(), Code>`.
+macro_rules! entry_points {
+    ($list:ident: $(fn $name:ident($($argument:ident: $type:ty),* $(,)?) $body:block)+) => {
+        #[allow(non_snake_case, reason = "the names are those of the driver's symbols")]
+        #[allow(clippy::too_many_arguments, reason = "as many as the driver's functions have")]
+        impl $crate::exports::Session {
+            $(pub(super) fn $name($($argument: $type),*) -> Result<(), Code> $body)+
+        }
+
+        /// The entry points that this file implements.
+        pub(super) const $list: &[&str] = &[$(stringify!($name)),+];
+    };
+}
+use entry_points;
+
+/// The implemented entry points.
+const IMPLEMENTED: [&[&str]; 10] = [
+    context::CONTEXT,
+    copy::COPY,
+    device::DEVICE,
+    event::EVENT,
+    launch::LAUNCH,
+    library::LIBRARY,
+    lookup::LOOKUP,
+    memory::MEMORY,
+    module::MODULE,
+    stream::STREAM,
+];
+
+/// Entry points that sessions do not have.
+const MISSING: &[&str] = &[
+    "cuCtxEnablePeerAccess",
+    "cuCtxDisablePeerAccess",
+    "cuMemAllocManaged",
+    "cuMemHostGetDevicePointer_v2",
+    "cuPointerSetAttribute",
+    "cuMemcpyPeer",
+    "cuMemcpyPeerAsync",
+    "cuModuleGetFunctionCount",
+    "cuStreamWriteValue32_v2",
+    "cuStreamWriteValue64_v2",
+    "cuStreamWaitValue32_v2",
+    "cuStreamWaitValue64_v2",
+    "cuStreamWriteValue32",
+    "cuStreamAttachMemAsync",
+    "cuStreamBeginCapture_v2",
+    "cuStreamEndCapture",
+    "cuGraphInstantiateWithFlags",
+    "cuGraphInstantiate_v2",
+    "cuGraphLaunch",
+    "cuGraphUpload",
+    "cuGraphGetNodes",
+    "cuGraphDestroy",
+    "cuGraphExecDestroy",
+    "cuGraphCreate",
+    "cuGraphClone",
+    "cuDeviceGetDevResource",
+    "cuDevSmResourceSplitByCount",
+    "cuDevResourceGenerateDesc",
+    "cuGreenCtxCreate",
+    "cuGreenCtxDestroy",
+    "cuGreenCtxStreamCreate",
+    "cuCtxFromGreenCtx",
+    "cuGreenCtxGetDevResource",
+    "cuGreenCtxRecordEvent",
+    "cuGreenCtxWaitEvent",
+];
+
+/// Generates the exports, and defaults that return an error.
+macro_rules! exports {
+    ($($since:literal fn $name:ident($($argument:ident: $type:ty),*);)+) => {
+        /// The default for entry points without an associated function of [`Session`]: an
+        /// associated function takes precedence over a trait's.
+        #[allow(dead_code, non_snake_case, reason = "it has all entry points, under the driver's names")]
+        #[allow(clippy::too_many_arguments, reason = "as many as the driver's functions have")]
+        trait Missing {
+            $(fn $name($(_: $type),*) -> Result<(), Code> {
+                log_missing(stringify!($name));
+                Err(Code::NOT_SUPPORTED)
+            })+
+        }
+
+        impl Missing for Session {}
+
+        $(
+            /// # Safety
+            /// The arguments must be as the driver's header requires; a pointer that is checked may
+            /// be null.
+            #[unsafe(no_mangle)]
+            pub(crate) unsafe extern "C" fn $name($($argument: $type),*) -> CUresult {
+                enter(stringify!($name), move || Session::$name($(Argument::of($argument)),*))
+            }
+        )+
+
+        /// The exports, in the order of the table.
+        const ADDRESSES: &[Address] = &[$($name as Address),+];
+    };
+}
+atoll_cuda_api::for_each_entry_point!(exports);
+
+/// Each entry point with its address.
+fn exported() -> impl Iterator<Item = (&'static EntryPoint, Address)> {
+    ENTRY_POINTS.iter().zip(ADDRESSES.iter().copied())
+}
+
+/// Whether a list contains a name.
+const fn has(list: &[&str], name: &str) -> bool {
+    let mut index = 0;
+    while index < list.len() {
+        if is_same(list[index].as_bytes(), name.as_bytes()) {
+            return true;
+        }
+        index += 1;
+    }
+    false
+}
+
+const fn is_same(one: &[u8], other: &[u8]) -> bool {
+    let mut index = 0;
+    while index < one.len() && index < other.len() && one[index] == other[index] {
+        index += 1;
+    }
+    index == one.len() && index == other.len()
+}
+
+// Each row of the table is either implemented or listed as missing.
+const _: () = {
+    let mut row = 0;
+    while row < ENTRY_POINTS.len() {
+        let symbol = ENTRY_POINTS[row].symbol;
+        let (mut family, mut implemented) = (0, false);
+        while family < IMPLEMENTED.len() {
+            implemented |= has(IMPLEMENTED[family], symbol);
+            family += 1;
+        }
+        if implemented == has(MISSING, symbol) {
+            panic!("{}", symbol);
+        }
+        row += 1;
+    }
+};
+
+/// Runs an entry point. A panic becomes an error code. What a recorded call did wrong is said when
+/// its error is returned.
+fn enter(name: &'static str, body: impl FnOnce() -> Result<(), Code>) -> CUresult {
+    let run = || {
+        let result = body();
+        if result.is_err_and(|code| code != Code::NOT_READY) {
+            say_cause(name);
+        }
+        result
+    };
+    match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(Ok(())) => 0,
+        Ok(Err(code)) => code.0,
+        Err(_) => Code::UNKNOWN.0,
+    }
+}
+
+fn say_cause(name: &'static str) {
+    let Ok(mut shim) = Shim::get() else { return };
+    let (cause, lost) = (shim.client.take_cause(), shim.client.take_lost());
+    drop(shim);
+    if let Some(Cause { call, number, code }) = cause {
+        log(&format_args!("{call}, call {number} of the session, failed: {code}; {name} returns the error"));
+    }
+    if let Some(lost) = lost {
+        log(&format_args!("{name}: {lost}; every call fails from now on"));
+    }
+}

@@ -1,0 +1,157 @@
+//! Launches of kernels, and occupancy.
+
+use super::entry_points;
+use crate::arguments::{Argument, In, Out, Place};
+use crate::handles::{Kind, number, stream_number};
+use crate::shim::Shim;
+use atoll_cuda_api::constants::*;
+use atoll_cuda_api::types::*;
+use atoll_session::{Code, KernelFacts, active_blocks, available_shared, best_block, limits};
+
+/// Attributes of a launch that are ignored: hints.
+const IGNORED: [c_uint; 4] = [
+    CU_LAUNCH_ATTRIBUTE_IGNORE,
+    CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW,
+    CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY,
+    CU_LAUNCH_ATTRIBUTE_PRIORITY,
+];
+
+/// Grid, block and shared memory.
+struct Shape {
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared_bytes: u32,
+    is_cooperative: bool,
+}
+
+entry_points! { LAUNCH:
+    fn cuLaunchKernel(
+        function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint,
+        block_z: c_uint, shared_bytes: c_uint, stream: CUstream, each: In<Place>, extra: In<Place>
+    ) {
+        let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
+        launch(function, &Shape { grid, block, shared_bytes, is_cooperative: false }, stream, each, extra)
+    }
+
+    fn cuLaunchCooperativeKernel(
+        function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint,
+        block_z: c_uint, shared_bytes: c_uint, stream: CUstream, each: In<Place>
+    ) {
+        let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
+        launch(function, &Shape { grid, block, shared_bytes, is_cooperative: true }, stream, each, In::null())
+    }
+
+    fn cuLaunchKernelEx(config: In<CUlaunchConfig>, function: CUfunction, each: In<Place>, extra: In<Place>) {
+        let config = config.get(0)?;
+        let mut is_cooperative = false;
+        for index in 0..config.attribute_count as usize {
+            let attribute = In::of(config.attributes).get(index)?;
+            match attribute.id {
+                CU_LAUNCH_ATTRIBUTE_COOPERATIVE => is_cooperative |= attribute.value[0] != 0,
+                CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION if attribute.value[..3] == [1; 3] => {}
+                id if IGNORED.contains(&id) => {}
+                _ => return Err(Code::NOT_SUPPORTED),
+            }
+        }
+        let shape = Shape {
+            grid: [config.grid_dim_x, config.grid_dim_y, config.grid_dim_z],
+            block: [config.block_dim_x, config.block_dim_y, config.block_dim_z],
+            shared_bytes: config.shared_mem_bytes,
+            is_cooperative,
+        };
+        launch(function, &shape, config.stream, each, extra)
+    }
+
+    fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
+        blocks: Out<c_int>, function: CUfunction, threads: c_int, shared_bytes: usize
+    ) {
+        occupancy(blocks, function, threads, shared_bytes)
+    }
+
+    fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+        blocks: Out<c_int>, function: CUfunction, threads: c_int, shared_bytes: usize, _flags: c_uint
+    ) {
+        occupancy(blocks, function, threads, shared_bytes)
+    }
+
+    fn cuOccupancyMaxPotentialBlockSize(
+        grid: Out<c_int>, block: Out<c_int>, function: CUfunction, shared_of_block: CUoccupancyB2DSize,
+        shared_bytes: usize, limit: c_int
+    ) {
+        let shim = Shim::get()?;
+        let kernel = shim.client.kernel_facts(number(Kind::Kernel, function)?)?;
+        let device = shim.client.facts().clone();
+        // The program's function may call the driver.
+        drop(shim);
+        let shared = |threads: u64| match shared_of_block {
+            // SAFETY: the program passes null or a function of this type.
+            Some(shared) => unsafe { shared(threads as c_int) as u64 },
+            None => shared_bytes as u64,
+        };
+        let most = u64::try_from(limit).map_err(|_| Code::INVALID_VALUE)?;
+        let (blocks, threads) = best_block(&device, &kernel, shared, most);
+        grid.set(blocks as c_int)?;
+        block.set(threads as c_int)
+    }
+
+    fn cuOccupancyAvailableDynamicSMemPerBlock(
+        bytes: Out<usize>, function: CUfunction, blocks: c_int, threads: c_int
+    ) {
+        let shim = Shim::get()?;
+        let kernel = shim.client.kernel_facts(number(Kind::Kernel, function)?)?;
+        let blocks = u64::try_from(blocks).ok().filter(|blocks| *blocks > 0).ok_or(Code::INVALID_VALUE)?;
+        if threads <= 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        bytes.set(available_shared(shim.client.facts(), &kernel, blocks) as usize)
+    }
+}
+
+fn occupancy(blocks: Out<c_int>, function: CUfunction, threads: c_int, shared_bytes: usize) -> Result<(), Code> {
+    let shim = Shim::get()?;
+    let kernel = shim.client.kernel_facts(number(Kind::Kernel, function)?)?;
+    let threads = u64::try_from(threads).ok().filter(|threads| *threads > 0).ok_or(Code::INVALID_VALUE)?;
+    blocks.set(active_blocks(shim.client.facts(), &kernel, threads, shared_bytes as u64) as c_int)
+}
+
+fn launch(
+    function: CUfunction,
+    shape: &Shape,
+    stream: CUstream,
+    each: In<Place>,
+    extra: In<Place>,
+) -> Result<(), Code> {
+    let (mut shim, _) = Shim::current()?;
+    let kernel = number(Kind::Kernel, function)?;
+    let facts = shim.client.kernel_facts(kernel)?;
+    let params = if extra.is_null() { read_each(&facts, each)? } else { read_buffer(&facts, extra)? };
+    let rest = (shape.shared_bytes, shape.is_cooperative);
+    shim.client.launch(stream_number(stream)?, kernel, [shape.grid, shape.block], rest, &params)
+}
+
+/// The parameter block, from the address of each parameter.
+fn read_each(facts: &KernelFacts, each: In<Place>) -> Result<Vec<u8>, Code> {
+    let mut params = vec![0; facts.params_bytes()];
+    for (index, &(at, bytes)) in facts.params.iter().enumerate() {
+        let value = each.get(index)?.bytes(bytes.into())?;
+        params[at as usize..][..value.len()].copy_from_slice(value);
+    }
+    Ok(params)
+}
+
+/// The parameter block, from one buffer, which may be longer.
+fn read_buffer(facts: &KernelFacts, extra: In<Place>) -> Result<Vec<u8>, Code> {
+    let (mut buffer, mut bytes) = (Place::NULL, 0);
+    for index in (0..).step_by(2) {
+        match extra.get(index)?.address() as usize {
+            CU_LAUNCH_PARAM_END_AS_INT => break,
+            CU_LAUNCH_PARAM_BUFFER_POINTER_AS_INT => buffer = extra.get(index + 1)?,
+            CU_LAUNCH_PARAM_BUFFER_SIZE_AS_INT => bytes = extra.get(index + 1)?.values::<usize>().get(0)?,
+            _ => return Err(Code::INVALID_VALUE),
+        }
+    }
+    if bytes < facts.params_bytes() || bytes > limits::PARAMS_BYTES_MAX {
+        return Err(Code::INVALID_VALUE);
+    }
+    Ok(buffer.bytes(facts.params_bytes() as u64)?.to_vec())
+}

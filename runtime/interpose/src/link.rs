@@ -1,0 +1,75 @@
+//! The socket to the server.
+
+use atoll_session::{Address, Lost, Transport};
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+use std::net::TcpStream;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+
+/// A connected socket.
+#[derive(Debug)]
+pub(crate) struct Link(OwnedFd);
+
+impl Link {
+    pub(crate) fn connect(address: &Address) -> std::io::Result<Link> {
+        Ok(Link(match address {
+            Address::Unix(path) => UnixStream::connect(path)?.into(),
+            Address::Tcp(address) => {
+                let stream = TcpStream::connect(address)?;
+                stream.set_nodelay(true)?;
+                stream.into()
+            }
+        }))
+    }
+
+    pub(crate) fn raw(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+impl Transport for Link {
+    fn send(&mut self, mut bytes: &[u8]) -> Result<(), Lost> {
+        while !bytes.is_empty() {
+            // Without the flag a server that is gone would end the program by a signal.
+            match rustix::net::send(&self.0, bytes, SendFlags::NOSIGNAL) {
+                Ok(sent) => bytes = &bytes[sent..],
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(Lost(error.to_string())),
+            }
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, bytes: &mut [u8]) -> Result<(), Lost> {
+        let mut read = 0;
+        while read < bytes.len() {
+            match rustix::io::read(&self.0, &mut bytes[read..]) {
+                Ok(0) => return Err(Lost("the server has closed it".to_owned())),
+                Ok(count) => read += count,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(Lost(error.to_string())),
+            }
+        }
+        Ok(())
+    }
+
+    fn receive_to(&mut self, address: u64, bytes: u64) -> Result<(), Lost> {
+        let mut read = 0;
+        while read < bytes {
+            let at = std::ptr::with_exposed_provenance_mut((address + read) as usize);
+            // SAFETY: the program passed the address of as many bytes as the destination of a copy,
+            // and leaves them alone until it has waited for the copy.
+            let count = unsafe { libc::recv(self.raw(), at, (bytes - read) as usize, 0) };
+            match u64::try_from(count) {
+                Ok(0) => return Err(Lost("the server has closed it".to_owned())),
+                Ok(count) => read += count,
+                Err(_) => match std::io::Error::last_os_error() {
+                    error if error.kind() == std::io::ErrorKind::Interrupted => {}
+                    error => return Err(Lost(error.to_string())),
+                },
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,102 @@
+//! The state of the process.
+
+use crate::contexts::Contexts;
+use crate::host::HostMemory;
+use crate::link::Link;
+use crate::log::log;
+use atoll_session::{Address, Client, Code};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// The environment variable with the server's address.
+const VARIABLE: &str = "ATOLL_SESSION";
+
+/// The session of this process; set by `cuInit`. Never dropped: the system closes the socket when
+/// the process ends, and functions that run at exit may still call the driver.
+static SHIM: OnceLock<Result<Mutex<Shim>, Code>> = OnceLock::new();
+
+/// Whether this process is a child of the one that began the session.
+static IS_CHILD: AtomicBool = AtomicBool::new(false);
+
+/// The socket, for the child of a fork to close.
+static SOCKET: AtomicI32 = AtomicI32::new(-1);
+
+/// The session and what this side knows of it.
+#[derive(Debug)]
+pub(crate) struct Shim {
+    pub(crate) client: Client<Link>,
+    pub(crate) contexts: Contexts,
+    pub(crate) host: HostMemory,
+}
+
+impl Shim {
+    /// Begins the session, once per process.
+    pub(crate) fn init() -> Result<(), Code> {
+        refuse_in_child()?;
+        SHIM.get_or_init(Shim::start).as_ref().map(drop).map_err(|code| *code)
+    }
+
+    /// The session; an error before `cuInit`.
+    pub(crate) fn get() -> Result<MutexGuard<'static, Shim>, Code> {
+        refuse_in_child()?;
+        let shim = SHIM.get().ok_or(Code::NOT_INITIALIZED)?.as_ref().map_err(|code| *code)?;
+        Ok(shim.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The session with the current context of this thread.
+    pub(crate) fn current() -> Result<(MutexGuard<'static, Shim>, u32), Code> {
+        let shim = Shim::get()?;
+        let context = shim.contexts.current()?;
+        shim.client.check()?;
+        Ok((shim, context))
+    }
+
+    /// An error before `cuInit`.
+    pub(crate) fn check() -> Result<(), Code> {
+        Shim::get().map(drop)
+    }
+
+    /// An error before `cuInit`, without a current context, and after a fault.
+    pub(crate) fn check_current() -> Result<(), Code> {
+        Shim::current().map(drop)
+    }
+
+    fn start() -> Result<Mutex<Shim>, Code> {
+        let refuse = |code: Code, why: &dyn std::fmt::Display| {
+            log(why);
+            code
+        };
+        let text = std::env::var(VARIABLE).map_err(|_| {
+            refuse(Code::NO_DEVICE, &format_args!("{VARIABLE} is not set: start the program by `atoll run`"))
+        })?;
+        let address: Address =
+            text.parse().map_err(|error| refuse(Code::NO_DEVICE, &format_args!("{VARIABLE}: {error}")))?;
+        let link = Link::connect(&address).map_err(|error| {
+            refuse(Code::NO_DEVICE, &format_args!("no server of sessions answers at {address}: {error}"))
+        })?;
+        let raw = link.raw();
+        let client = Client::open(link, 0).map_err(|(code, why)| refuse(code, &why))?;
+        SOCKET.store(raw, Ordering::SeqCst);
+        // SAFETY: the handler only stores to statics and closes a descriptor, as a child of a fork
+        // may.
+        if unsafe { libc::pthread_atfork(None, None, Some(leave_in_child)) } != 0 {
+            return Err(Code::OUT_OF_MEMORY);
+        }
+        Ok(Mutex::new(Shim { client, contexts: Contexts::default(), host: HostMemory::default() }))
+    }
+}
+
+fn refuse_in_child() -> Result<(), Code> {
+    if IS_CHILD.load(Ordering::SeqCst) { Err(Code::NOT_INITIALIZED) } else { Ok(()) }
+}
+
+/// Runs in the child of a fork. The session stays the parent's: with the child's copy of the socket
+/// open it would outlive the parent.
+extern "C" fn leave_in_child() {
+    IS_CHILD.store(true, Ordering::SeqCst);
+    let socket = SOCKET.swap(-1, Ordering::SeqCst);
+    if socket >= 0 {
+        // SAFETY: the descriptor is this process's copy, and nothing in the child uses it.
+        unsafe { libc::close(socket) };
+    }
+}

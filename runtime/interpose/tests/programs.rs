@@ -1,0 +1,299 @@
+//! Unmodified programs in C: directly on the stand-in driver, and through this library, a socket
+//! and a server on the stand-in driver. Their outputs must be equal.
+
+#![cfg(target_arch = "x86_64")]
+
+use atoll_cuda::{Driver, Gpu};
+use atoll_session::{Address, Report};
+use atoll_session_server::{Options, Server};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// Ends a test that waits for something that does not come.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Device memory of a session in these tests.
+const SESSION_BYTES: u64 = 64 << 20;
+
+/// A library that cargo built for this test.
+fn library(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("a test has a path");
+    test.ancestors().nth(1).expect("target/<profile>/deps").join(name)
+}
+
+/// The stand-in driver, loaded into this process for all servers.
+fn gpu() -> Gpu {
+    static GPU: OnceLock<Gpu> = OnceLock::new();
+    let load = || {
+        let driver = Driver::load_from(&library("libatoll_stand_in_cuda.so")).expect("the stand-in driver");
+        driver.gpu(0).expect("its device")
+    };
+    GPU.get_or_init(load).clone()
+}
+
+/// Programs, and folders in which they find a driver.
+struct Built {
+    folder: TempDir,
+}
+
+impl Built {
+    fn linked(&self) -> PathBuf {
+        self.folder.path().join("linked")
+    }
+
+    /// The program that looks its calls up.
+    fn looking(&self) -> PathBuf {
+        self.folder.path().join("looking")
+    }
+
+    /// A program with a driver from one of the folders.
+    fn command(&self, program: &Path, driver: &str) -> Command {
+        let mut command = Command::new(program);
+        command.env("LD_LIBRARY_PATH", self.folder.path().join(driver)).env_remove("ATOLL_SESSION");
+        command
+    }
+}
+
+/// Compiles the programs, once.
+fn built() -> &'static Built {
+    static BUILT: OnceLock<Built> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (name, file) in [("shim", "libatoll_interpose.so"), ("direct", "libatoll_stand_in_cuda.so")] {
+            std::fs::create_dir(folder.path().join(name)).expect("a folder");
+            let place = folder.path().join(name).join("libcuda.so.1");
+            std::os::unix::fs::symlink(library(file), place).expect("a link");
+        }
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/main.c");
+        let compile = |name: &str, options: &[&str]| {
+            let mut command = Command::new("cc");
+            command.args(["-O1", "-Wall", "-Werror", "-pthread", "-o"]).arg(folder.path().join(name)).arg(&source);
+            let output = command.args(options).output().expect("a C compiler");
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        };
+        let search = format!("-L{}", folder.path().join("shim").display());
+        compile("linked", &[&search, "-l:libcuda.so.1"]);
+        compile("looking", &["-DLOOKUP", "-ldl"]);
+        Built { folder }
+    })
+}
+
+/// A server on a Unix socket.
+struct Sessions {
+    server: Server,
+    address: Address,
+    _folder: TempDir,
+}
+
+impl Sessions {
+    fn start() -> Sessions {
+        let folder = tempfile::tempdir().expect("a folder");
+        let address = Address::Unix(folder.path().join("sessions.sock"));
+        Sessions { server: serve(&address), address, _folder: folder }
+    }
+
+    /// The report of the only session so far.
+    fn report(&self) -> Report {
+        let ended = self.server.wait_ended(1, PATIENCE);
+        assert_eq!(ended.len(), 1, "one session");
+        assert_eq!(ended[0].why, None);
+        ended[0].report
+    }
+}
+
+fn serve(address: &Address) -> Server {
+    let options = Options { gpu: gpu(), session_bytes: Some(SESSION_BYTES), sessions_max: 8 };
+    Server::start(options, address).expect("a server")
+}
+
+/// Output and errors of a program that succeeds.
+fn output(command: &mut Command) -> (String, String) {
+    let output = command.output().expect("the program");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (out, errors) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{}\n{out}\n{errors}", output.status);
+    (out, errors)
+}
+
+/// Runs a program directly and through a session; returns its output, what the session did, and
+/// what the library said.
+fn both(program: &Path, arguments: &[&str]) -> (String, Report, String) {
+    let (direct, _) = output(built().command(program, "direct").args(arguments));
+    let sessions = Sessions::start();
+    let mut command = built().command(program, "shim");
+    let (shim, said) = output(command.env("ATOLL_SESSION", sessions.address.to_string()).args(arguments));
+    assert_eq!(shim, direct, "{said}");
+    let report = sessions.report();
+    print(arguments, &report);
+    // Beside copies back only facts and waiting are answered.
+    assert!(report.answers <= report.messages);
+    (direct, report, said)
+}
+
+#[allow(clippy::print_stdout, reason = "the counts are a result")]
+fn print(arguments: &[&str], report: &Report) {
+    let Report { calls, messages, answers, launches, copies_in, copies_out, .. } = report;
+    println!(
+        "{}: {calls} recorded calls, {messages} messages, {answers} waits; {launches} launches, {copies_in} copies \
+         to the device, {copies_out} back",
+        arguments.join(" ")
+    );
+}
+
+#[test]
+fn vectors_are_added() {
+    let (text, report, said) = both(&built().linked(), &["add"]);
+    assert!(text.contains("1 device, Atoll stand-in 0 (host CPU, no GPU)"), "{text}");
+    assert_eq!(said, "");
+    assert_eq!((report.launches, report.copies_out, report.images, report.failures), (2, 2, 1, 0));
+    // The image and the kernel are asked for once; both copies back are answered.
+    assert_eq!((report.answers, report.messages), (4, 4));
+}
+
+#[test]
+fn a_program_that_looks_its_calls_up_does_the_same() {
+    let (_, report, _) = both(&built().looking(), &["add"]);
+    assert_eq!(report.answers, 4);
+}
+
+#[test]
+fn each_copy_back_is_one_message() {
+    let (_, report, _) = both(&built().linked(), &["loop", "500"]);
+    assert_eq!((report.launches, report.copies_in, report.copies_out), (500, 500, 500));
+    // One more for the image, and one for the kernel.
+    assert_eq!((report.answers, report.messages), (502, 502));
+}
+
+#[test]
+fn streams_events_and_pinned_memory_work() {
+    let (text, report, said) = both(&built().looking(), &["streams"]);
+    assert!(text.contains("time passed"), "{text}");
+    assert_eq!((said.as_str(), report.failures), ("", 0));
+    // Each of 20 rounds waits for an event; 5 copies back come with 4 answers.
+    assert_eq!((report.launches, report.copies_out, report.answers), (60, 5, 30));
+}
+
+#[test]
+fn errors_are_those_of_the_driver() {
+    let (text, _, said) = both(&built().linked(), &["errors"]);
+    assert!(text.contains("synchronize: 700\ncopy: 700\nallocate: 700\nlaunch: 700"), "{text}");
+    assert_eq!(said, "", "no call that was only recorded failed");
+}
+
+#[test]
+fn threads_share_a_session() {
+    let (_, report, _) = both(&built().linked(), &["threads"]);
+    assert_eq!((report.launches, report.allocations, report.failures), (100, 100, 0));
+    assert_eq!((report.copies_out, report.answers), (100, 102), "waiting for a stream that has copied back is free");
+}
+
+#[test]
+fn rows_and_libraries_work() {
+    let sessions = Sessions::start();
+    let mut command = built().command(&built().linked(), "shim");
+    let (text, said) = output(command.env("ATOLL_SESSION", sessions.address.to_string()).arg("rows"));
+    assert_eq!(text, "rows and libraries\n");
+    // Said once, although it is called twice.
+    assert_eq!(said, "atoll: cuMemAllocManaged is not part of sessions; it returns CUDA_ERROR_NOT_SUPPORTED\n");
+    let report = sessions.report();
+    assert_eq!((report.copies_out, report.answers, report.failures), (5, 4, 0), "rows come with one answer");
+}
+
+#[test]
+fn the_child_of_a_fork_has_no_driver() {
+    let sessions = Sessions::start();
+    let mut command = built().command(&built().linked(), "shim");
+    let (text, _) = output(command.env("ATOLL_SESSION", sessions.address.to_string()).arg("fork"));
+    assert_eq!(text, "child 42, parent 7\n");
+    sessions.report();
+}
+
+#[test]
+fn calls_at_exit_are_harmless() {
+    let sessions = Sessions::start();
+    let mut command = built().command(&built().linked(), "shim");
+    let (text, said) = output(command.env("ATOLL_SESSION", sessions.address.to_string()).arg("exit"));
+    assert_eq!((text.as_str(), said.as_str()), ("exits\n", ""));
+    sessions.report();
+}
+
+#[test]
+fn a_session_over_tcp_does_the_same() {
+    let server = serve(&Address::Tcp("127.0.0.1:0".to_owned()));
+    let address = server.tcp_address().expect("a port").to_string();
+    let (direct, _) = output(built().command(&built().linked(), "direct").args(["loop", "50"]));
+    let mut command = built().command(&built().linked(), "shim");
+    let (text, _) = output(command.env("ATOLL_SESSION", address).args(["loop", "50"]));
+    assert_eq!(text, direct);
+}
+
+#[test]
+fn without_a_server_there_is_no_device() {
+    for (address, expected) in [
+        (None, "ATOLL_SESSION is not set"),
+        (Some("nonsense"), "\"nonsense\" is no address"),
+        (Some("unix:/nowhere/sessions.sock"), "no server of sessions answers at unix:/nowhere/sessions.sock"),
+    ] {
+        let mut command = built().command(&built().linked(), "shim");
+        if let Some(address) = address {
+            command.env("ATOLL_SESSION", address);
+        }
+        let output = command.arg("add").output().expect("the program");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(1), "the program ends by itself");
+        assert!(text.contains("cuInit(0): CUDA_ERROR_NO_DEVICE"), "{text}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains(expected), "{said}");
+    }
+}
+
+#[test]
+fn killed_clients_leave_nothing() {
+    let sessions = Sessions::start();
+    // More clients one after the other than fit beside each other.
+    for round in 1..=12u64 {
+        let mut command = built().command(&built().linked(), "shim");
+        let mut client = command
+            .env("ATOLL_SESSION", sessions.address.to_string())
+            .arg("hold")
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the program");
+        let mut line = [0; 6];
+        client.stdout.take().expect("its output").read_exact(&mut line).expect("it works");
+        assert_eq!(&line, b"holds\n");
+        client.kill().expect("it runs");
+        client.wait().expect("it ends");
+        assert_eq!(sessions.server.wait_ended(round, PATIENCE).len() as u64, round);
+        assert_eq!(sessions.server.sessions(), 0);
+    }
+}
+
+#[test]
+fn a_server_that_is_gone_is_an_error_and_not_the_end_of_the_program() {
+    let sessions = Sessions::start();
+    let mut command = built().command(&built().linked(), "shim");
+    let mut client = command
+        .env("ATOLL_SESSION", sessions.address.to_string())
+        .arg("hold")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program");
+    let mut out = client.stdout.take().expect("its output");
+    let mut line = [0; 6];
+    out.read_exact(&mut line).expect("it works");
+    drop(sessions);
+    let mut text = String::new();
+    out.read_to_string(&mut text).expect("a text");
+    let mut said = String::new();
+    client.stderr.take().expect("its errors").read_to_string(&mut said).expect("a text");
+    // The program says that a call failed and ends by itself.
+    assert_eq!(client.wait().expect("it ends").code(), Some(1));
+    assert!(text.contains("CUDA_ERROR_DEVICE_UNAVAILABLE"), "{text}");
+    assert!(said.contains("every call fails from now on"), "{said}");
+}

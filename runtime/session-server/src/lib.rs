@@ -1,0 +1,24 @@
+//! The server of sessions: sockets, a thread for each session, and the backend on a CUDA driver.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `backend` | [`CudaBackend`]: a session on `runtime/cuda` |
+//! | `connection` | a connected socket, and the buffer of answers |
+//! | `server` | [`Server`]: listeners, sessions and their ends |
+//!
+//! What it is not: it decides nothing about records, which `runtime/session` checks, and schedules
+//! nothing: the driver shares the device between sessions.
+//!
+//! Invariants: each session has a context of its own, so a fault ends one session. All that a
+//! session has on the device is released when its connection ends. A Unix socket takes only clients
+//! of the server's own user; TCP is bound to loopback addresses only, since it is neither encrypted
+//! nor authenticated.
+//!
+//! Start reading at [`Server`].
+
+mod backend;
+mod connection;
+mod server;
+
+pub use backend::CudaBackend;
+pub use server::{Ended, Options, Server, StartError};

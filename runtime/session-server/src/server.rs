@@ -1,0 +1,356 @@
+//! Listeners, sessions and their ends.
+
+use crate::backend::CudaBackend;
+use crate::connection::{Connection, Outgoing};
+use atoll_cuda::Gpu;
+use atoll_session::{
+    Address, Code, FRAME_BYTES, Frame, HELLO_BYTES, Hello, Lost, Output, Refused, Replayer, Report, Welcome, limits,
+};
+use std::collections::{HashMap, VecDeque};
+use std::io::{self, Read};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// A client has to greet within this time.
+const HELLO_TIME: Duration = Duration::from_secs(10);
+
+/// Ends of sessions that are kept.
+const ENDED_MAX: usize = 1024;
+
+/// A buffer of records above this size is not kept for the next message.
+const BODY_BYTES_KEPT: usize = 8 << 20;
+
+/// How a server is set up.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The device of all sessions.
+    pub gpu: Gpu,
+    /// Device memory of a session in bytes; half of what is free if not set.
+    pub session_bytes: Option<u64>,
+    /// Most sessions at once.
+    pub sessions_max: usize,
+}
+
+/// Why a server does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Sessions over TCP are not encrypted.
+    #[error(
+        "{0} is not a loopback address: sessions over TCP are neither encrypted nor authenticated; \
+         listen on 127.0.0.1 and forward the port, for example by ssh -L"
+    )]
+    NotLoopback(SocketAddr),
+    /// The address cannot be used.
+    #[error("cannot listen on {address}: {error}")]
+    Listen {
+        /// The address.
+        address: Address,
+        /// The system's error.
+        error: io::Error,
+    },
+}
+
+/// The end of a session.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    /// What it did.
+    pub report: Report,
+    /// Why it ended, if the client did not just leave.
+    pub why: Option<String>,
+}
+
+/// A running server; it stops when it is dropped.
+#[derive(Debug)]
+pub struct Server {
+    shared: Arc<Shared>,
+    listeners: Vec<OwnedFd>,
+    threads: Vec<JoinHandle<()>>,
+    tcp: Option<SocketAddr>,
+    socket: Option<PathBuf>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    options: Options,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    is_stopping: bool,
+    next: u64,
+    open: HashMap<u64, (Connection, Option<JoinHandle<()>>)>,
+    ended: VecDeque<Ended>,
+    ended_count: u64,
+}
+
+impl Server {
+    /// Listens on an address. A Unix socket must not exist.
+    pub fn start(options: Options, address: &Address) -> Result<Server, StartError> {
+        let shared = Arc::new(Shared { options, state: Mutex::default(), changed: Condvar::new() });
+        let failed = |error: io::Error| StartError::Listen { address: address.clone(), error };
+        let mut server = Server { shared, listeners: Vec::new(), threads: Vec::new(), tcp: None, socket: None };
+        match address {
+            Address::Unix(path) => {
+                let listener = UnixListener::bind(path).map_err(failed)?;
+                server.socket = Some(path.clone());
+                server.listeners.push(listener.as_fd().try_clone_to_owned().map_err(failed)?);
+                server.accept(move || Ok(Connection::Unix(listener.accept()?.0))).map_err(failed)?;
+            }
+            Address::Tcp(text) => {
+                let first = text.to_socket_addrs().map_err(failed)?.next();
+                let first = first.ok_or_else(|| failed(io::Error::other("the host has no address")))?;
+                if !first.ip().is_loopback() {
+                    return Err(StartError::NotLoopback(first));
+                }
+                let listener = TcpListener::bind(first).map_err(failed)?;
+                server.tcp = Some(listener.local_addr().map_err(failed)?);
+                server.listeners.push(listener.as_fd().try_clone_to_owned().map_err(failed)?);
+                let accept = move || {
+                    let stream = listener.accept()?.0;
+                    stream.set_nodelay(true)?;
+                    Ok(Connection::Tcp(stream))
+                };
+                server.accept(accept).map_err(failed)?;
+            }
+        }
+        Ok(server)
+    }
+
+    /// The TCP address that it listens on: with the port that the system chose, if it was 0.
+    pub fn tcp_address(&self) -> Option<SocketAddr> {
+        self.tcp
+    }
+
+    /// Number of open sessions.
+    pub fn sessions(&self) -> usize {
+        self.shared.lock().open.len()
+    }
+
+    /// Waits until this many sessions have ended, or for the time. Returns the ends that are kept.
+    pub fn wait_ended(&self, count: u64, time: Duration) -> Vec<Ended> {
+        let state = self.shared.lock();
+        let waited = self.shared.changed.wait_timeout_while(state, time, |state| state.ended_count < count);
+        waited.unwrap_or_else(PoisonError::into_inner).0.ended.iter().cloned().collect()
+    }
+
+    /// Takes connections until the listener is shut down.
+    fn accept(&mut self, accept: impl Fn() -> io::Result<Connection> + Send + 'static) -> io::Result<()> {
+        let shared = self.shared.clone();
+        let run = move || {
+            loop {
+                match accept() {
+                    Ok(connection) => shared.begin(connection),
+                    Err(_) if shared.lock().is_stopping => return,
+                    // The client left, or there are too many open files: others may come.
+                    Err(_) => std::thread::sleep(Duration::from_millis(10)),
+                }
+                if shared.lock().is_stopping {
+                    return;
+                }
+            }
+        };
+        self.threads.push(std::thread::Builder::new().name("session-accept".to_owned()).spawn(run)?);
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.is_stopping = true;
+        let mut threads: Vec<JoinHandle<()>> = std::mem::take(&mut self.threads);
+        for (connection, thread) in state.open.values_mut() {
+            connection.shutdown();
+            threads.extend(thread.take());
+        }
+        drop(state);
+        for listener in &self.listeners {
+            // Wakes the thread that waits for connections.
+            let _ = rustix::net::shutdown(listener, rustix::net::Shutdown::Both);
+        }
+        for thread in threads {
+            // A thread that panicked has said so.
+            let _ = thread.join();
+        }
+        if let Some(path) = &self.socket {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts the thread of a session.
+    fn begin(self: &Arc<Shared>, connection: Connection) {
+        if !is_own_user(&connection) {
+            return;
+        }
+        let Ok(kept) = connection.try_clone() else { return };
+        let mut state = self.lock();
+        if state.is_stopping {
+            return;
+        }
+        let number = state.next;
+        state.next += 1;
+        let is_full = state.open.len() >= self.options.sessions_max;
+        let shared = self.clone();
+        let run = move || shared.serve(number, connection, is_full);
+        let thread = std::thread::Builder::new().name("session".to_owned()).spawn(run);
+        if let Ok(thread) = thread {
+            // The thread ends its entry under the lock that is held here.
+            state.open.insert(number, (kept, Some(thread)));
+        }
+    }
+
+    fn serve(&self, number: u64, connection: Connection, is_full: bool) {
+        let session = || serve(connection, &self.options, is_full);
+        // A panic ends this session, not the server.
+        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(session));
+        let ended = ended.unwrap_or_else(|_| Ended {
+            report: Report::default(),
+            why: Some("a mistake of the server: the thread of the session panicked".to_owned()),
+        });
+        let mut state = self.lock();
+        state.open.remove(&number);
+        state.ended.push_back(ended);
+        state.ended_count += 1;
+        if state.ended.len() > ENDED_MAX {
+            state.ended.pop_front();
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+}
+
+/// Whether the client of a Unix socket is the server's user, or root.
+fn is_own_user(connection: &Connection) -> bool {
+    let Connection::Unix(stream) = connection else { return true };
+    rustix::net::sockopt::socket_peercred(stream)
+        .is_ok_and(|peer| peer.uid == rustix::process::geteuid() || peer.uid.is_root())
+}
+
+/// Serves a session from the greeting to its end.
+fn serve(mut connection: Connection, options: &Options, is_full: bool) -> Ended {
+    let ended = |why: String| Ended { report: Report::default(), why: Some(why) };
+    let replayer = match greet(&mut connection, options, is_full) {
+        Ok(replayer) => replayer,
+        Err(why) => return ended(why),
+    };
+    let mut replayer = replayer;
+    let why = match connection.try_clone() {
+        Ok(other) => run(&mut connection, &mut Outgoing::new(other), &mut replayer).err(),
+        Err(error) => Some(error.to_string()),
+    };
+    connection.shutdown();
+    let report = replayer.report();
+    // Everything on the device is released before the session counts as ended.
+    drop(replayer);
+    Ended { report, why }
+}
+
+/// Reads the greeting, and answers it with facts about the device or with a refusal.
+fn greet(connection: &mut Connection, options: &Options, is_full: bool) -> Result<Replayer<CudaBackend>, String> {
+    let text = |error: io::Error| format!("no greeting came: {error}");
+    connection.set_read_timeout(Some(HELLO_TIME)).map_err(text)?;
+    let mut bytes = [0; HELLO_BYTES];
+    connection.read_exact(&mut bytes).map_err(text)?;
+    connection.set_read_timeout(None).map_err(text)?;
+    let hello = Hello::read(&bytes).map_err(|error| format!("the client is none of sessions: {error}"))?;
+    let mut outgoing = Outgoing::new(connection.try_clone().map_err(text)?);
+    match admit(hello, options, is_full) {
+        Ok((backend, facts)) => {
+            let memory = backend.memory();
+            welcome(&mut outgoing, None, (memory.at, memory.bytes), &facts).map_err(|lost| lost.to_string())?;
+            Ok(Replayer::new(backend, memory))
+        }
+        Err((code, why)) => {
+            // The client may be gone; the reason is the same.
+            let _ = welcome(&mut outgoing, Some(code), (0, 0), why.as_bytes());
+            Err(why)
+        }
+    }
+}
+
+fn admit(hello: Hello, options: &Options, is_full: bool) -> Result<(CudaBackend, Vec<u8>), (Code, String)> {
+    if hello.version != limits::VERSION {
+        let text = format!("it speaks version {}, the server {}", hello.version, limits::VERSION);
+        return Err((Code::SYSTEM_DRIVER_MISMATCH, text));
+    }
+    if is_full {
+        return Err((Code::DEVICE_UNAVAILABLE, format!("all {} sessions are taken", options.sessions_max)));
+    }
+    let wanted = match (hello.memory_bytes, options.session_bytes) {
+        (0, most) => most,
+        (wanted, Some(most)) => Some(wanted.min(most)),
+        (wanted, None) => Some(wanted),
+    };
+    let failed = |error: atoll_cuda::CudaError| (Code(error.code), error.to_string());
+    let backend = CudaBackend::new(&options.gpu, wanted).map_err(failed)?;
+    let facts = backend.facts().map_err(failed)?.write();
+    Ok((backend, facts))
+}
+
+fn welcome(
+    outgoing: &mut Outgoing,
+    refusal: Option<Code>,
+    (memory_at, memory_bytes): (u64, u64),
+    facts: &[u8],
+) -> Result<(), Lost> {
+    let facts = &facts[..facts.len().min(limits::FACTS_BYTES_MAX as usize)];
+    let facts_bytes = facts.len() as u32;
+    let welcome = Welcome { version: limits::VERSION, refusal, memory_at, memory_bytes, facts_bytes };
+    outgoing.write(&welcome.write())?;
+    outgoing.write(facts)?;
+    outgoing.flush()
+}
+
+/// Carries out messages until the client leaves, which is no error between two messages.
+fn run(
+    connection: &mut Connection,
+    outgoing: &mut Outgoing,
+    replayer: &mut Replayer<CudaBackend>,
+) -> Result<(), String> {
+    let mut body = Vec::new();
+    loop {
+        let mut head = [0; FRAME_BYTES];
+        if !read_head(connection, &mut head)? {
+            return Ok(());
+        }
+        let frame = Frame::read(&head).map_err(|error| format!("the client sent no message: {error}"))?;
+        body.clear();
+        body.shrink_to(BODY_BYTES_KEPT);
+        // The buffer grows with the bytes that come, not with the size that is announced.
+        let read = connection.take(frame.bytes).read_to_end(&mut body).map_err(|error| error.to_string())?;
+        if (read as u64) < frame.bytes {
+            return Err(format!("the client left after {read} of {} bytes of a message", frame.bytes));
+        }
+        replayer.run(frame, &body, outgoing).map_err(|refused: Refused| refused.to_string())?;
+        outgoing.flush().map_err(|lost| lost.to_string())?;
+    }
+}
+
+/// Reads the head of a message; false if the client left before it.
+fn read_head(connection: &mut Connection, head: &mut [u8; FRAME_BYTES]) -> Result<bool, String> {
+    let mut read = 0;
+    while read < head.len() {
+        match connection.read(&mut head[read..]) {
+            Ok(0) if read == 0 => return Ok(false),
+            Ok(0) => return Err(format!("the client left after {read} bytes of a message's head")),
+            Ok(count) => read += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset && read == 0 => return Ok(false),
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    Ok(true)
+}

@@ -1,0 +1,105 @@
+//! The client's allocator: best fit in the session's memory.
+
+use crate::code::Code;
+use crate::limits::ALIGN_BYTES;
+use crate::ranges::Span;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Free parts of the session's memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Arena {
+    bytes: u64,
+    free_bytes: u64,
+    /// Sizes of free parts by address.
+    free: BTreeMap<u64, u64>,
+    /// The same by size.
+    by_size: BTreeSet<(u64, u64)>,
+}
+
+impl Arena {
+    /// An allocator of a range; its ends are rounded to the alignment.
+    pub(crate) fn new(span: Span) -> Arena {
+        let start = span.at.checked_next_multiple_of(ALIGN_BYTES);
+        let end = span.end().map(|end| end / ALIGN_BYTES * ALIGN_BYTES);
+        let bytes = start.zip(end).map_or(0, |(start, end)| end.saturating_sub(start));
+        let mut arena = Arena { bytes, free_bytes: 0, free: BTreeMap::new(), by_size: BTreeSet::new() };
+        if bytes > 0 {
+            arena.put(start.unwrap_or(0), bytes);
+        }
+        arena
+    }
+
+    /// Free and total bytes.
+    pub(crate) fn free_and_total(&self) -> (u64, u64) {
+        (self.free_bytes, self.bytes)
+    }
+
+    /// An aligned part of at least this size, from the smallest free part that is large enough.
+    pub(crate) fn take(&mut self, bytes: u64) -> Result<u64, Code> {
+        let bytes = bytes.checked_next_multiple_of(ALIGN_BYTES).ok_or(Code::OUT_OF_MEMORY)?;
+        let &(size, at) = self.by_size.range((bytes, 0)..).next().ok_or(Code::OUT_OF_MEMORY)?;
+        self.cut(at, size);
+        if size > bytes {
+            self.put(at + bytes, size - bytes);
+        }
+        Ok(at)
+    }
+
+    /// Gives a part back that was taken with this size.
+    pub(crate) fn give_back(&mut self, span: Span) {
+        let (mut at, mut bytes) = (span.at, span.bytes.next_multiple_of(ALIGN_BYTES));
+        if let Some(after) = self.free.get(&(at + bytes)).copied() {
+            self.cut(at + bytes, after);
+            bytes += after;
+        }
+        if let Some((&before, &size)) = self.free.range(..at).next_back()
+            && before + size == at
+        {
+            self.cut(before, size);
+            (at, bytes) = (before, size + bytes);
+        }
+        self.put(at, bytes);
+    }
+
+    fn put(&mut self, at: u64, bytes: u64) {
+        self.free.insert(at, bytes);
+        self.by_size.insert((bytes, at));
+        self.free_bytes += bytes;
+    }
+
+    fn cut(&mut self, at: u64, bytes: u64) {
+        self.free.remove(&at);
+        self.by_size.remove(&(bytes, at));
+        self.free_bytes -= bytes;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_aligned_disjoint_and_joined_again() {
+        let mut arena = Arena::new(Span { at: 1000, bytes: 10 * ALIGN_BYTES });
+        assert_eq!(arena.free_and_total(), (9 * ALIGN_BYTES, 9 * ALIGN_BYTES));
+        let parts: Vec<u64> = [1, 513, 512].map(|bytes| arena.take(bytes).expect("room")).to_vec();
+        assert_eq!(parts, [1024, 1536, 2560]);
+        assert_eq!(arena.take(6 * ALIGN_BYTES), Err(Code::OUT_OF_MEMORY));
+        assert_eq!(arena.take(u64::MAX), Err(Code::OUT_OF_MEMORY));
+        for (at, bytes) in [(1536, 513), (1024, 1), (2560, 512)] {
+            arena.give_back(Span { at, bytes });
+        }
+        assert_eq!(arena.take(9 * ALIGN_BYTES), Ok(1024));
+        assert_eq!(arena.free_and_total().0, 0);
+    }
+
+    #[test]
+    fn a_million_allocations_are_given_back() {
+        let mut arena = Arena::new(Span { at: 0, bytes: 1 << 40 });
+        let parts: Vec<u64> = (0..1_000_000u64).map(|index| arena.take(1 + index % 5000).expect("room")).collect();
+        for (index, at) in parts.into_iter().enumerate() {
+            arena.give_back(Span { at, bytes: 1 + index as u64 % 5000 });
+        }
+        assert_eq!(arena.free_and_total(), (1 << 40, 1 << 40));
+    }
+}

@@ -1,0 +1,102 @@
+//! The device of a session.
+
+use crate::code::Code;
+use crate::facts::KernelFacts;
+use crate::ranges::Span;
+
+/// A launch, checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Launch<'a> {
+    /// Blocks.
+    pub grid: [u32; 3],
+    /// Threads of a block.
+    pub block: [u32; 3],
+    /// Dynamic shared memory of a block in bytes.
+    pub shared_bytes: u32,
+    /// Whether all blocks must run at once.
+    pub is_cooperative: bool,
+    /// The parameter block, of the size that the kernel declares.
+    pub params: &'a [u8],
+}
+
+/// Why a module was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoadFailure {
+    /// The error.
+    pub code: Code,
+    /// The compiler's log.
+    pub log: String,
+}
+
+/// What a session runs on. `None` as a stream is the default stream. Addresses that it is given lie
+/// in memory that exists in the session; an object is destroyed when it is dropped.
+pub trait Backend {
+    /// A stream.
+    type Stream;
+    /// An event.
+    type Event;
+    /// A module.
+    type Module;
+    /// A kernel, which keeps its module loaded.
+    type Kernel;
+
+    /// Creates a stream with the driver's flags.
+    fn stream(&mut self, flags: u32, priority: i32) -> Result<Self::Stream, Code>;
+
+    /// Creates an event with the driver's flags.
+    fn event(&mut self, flags: u32) -> Result<Self::Event, Code>;
+
+    /// Loads PTX or machine code.
+    fn load(&mut self, image: &[u8]) -> Result<Self::Module, LoadFailure>;
+
+    /// Forgets the variables of a module, which is dropped afterwards.
+    fn unload(&mut self, module: &Self::Module);
+
+    /// A kernel and its facts.
+    fn kernel(&mut self, module: &Self::Module, name: &str) -> Result<(Self::Kernel, KernelFacts), Code>;
+
+    /// A variable of a module.
+    fn variable(&mut self, module: &Self::Module, name: &str) -> Result<Span, Code>;
+
+    /// Sets an attribute of a kernel.
+    fn set_attribute(&mut self, kernel: &Self::Kernel, attribute: i32, value: i32) -> Result<(), Code>;
+
+    /// Copies to the device. The bytes are read before it returns.
+    fn copy_in(&mut self, stream: Option<&Self::Stream>, to: u64, bytes: &[u8]) -> Result<(), Code>;
+
+    /// Copies from the device, and waits for the copy.
+    fn copy_out(&mut self, stream: Option<&Self::Stream>, from: u64, bytes: &mut [u8]) -> Result<(), Code>;
+
+    /// Copies on the device.
+    fn copy_within(&mut self, stream: Option<&Self::Stream>, to: u64, from: u64, bytes: u64) -> Result<(), Code>;
+
+    /// Fills memory with elements of 1, 2 or 4 bytes.
+    fn fill(&mut self, stream: Option<&Self::Stream>, to: u64, value: u32, size: u32, count: u64) -> Result<(), Code>;
+
+    /// Launches a kernel.
+    fn launch(&mut self, stream: Option<&Self::Stream>, kernel: &Self::Kernel, launch: Launch<'_>) -> Result<(), Code>;
+
+    /// Records an event.
+    fn record(&mut self, event: &Self::Event, stream: Option<&Self::Stream>) -> Result<(), Code>;
+
+    /// Makes a stream wait for an event.
+    fn wait(&mut self, stream: Option<&Self::Stream>, event: &Self::Event) -> Result<(), Code>;
+
+    /// Waits for all work.
+    fn synchronize(&mut self) -> Result<(), Code>;
+
+    /// Waits for a stream.
+    fn synchronize_stream(&mut self, stream: Option<&Self::Stream>) -> Result<(), Code>;
+
+    /// Waits for an event.
+    fn synchronize_event(&mut self, event: &Self::Event) -> Result<(), Code>;
+
+    /// [`Code::NOT_READY`] if a stream has work left.
+    fn query_stream(&mut self, stream: Option<&Self::Stream>) -> Result<(), Code>;
+
+    /// [`Code::NOT_READY`] if an event has not passed.
+    fn query_event(&mut self, event: &Self::Event) -> Result<(), Code>;
+
+    /// Milliseconds between two events.
+    fn elapsed(&mut self, start: &Self::Event, end: &Self::Event) -> Result<f32, Code>;
+}

@@ -1,0 +1,248 @@
+//! The client's side: what a program's calls mean, and when the server has to be asked.
+
+mod memory;
+mod module;
+mod stream;
+
+use crate::arena::Arena;
+use crate::code::Code;
+use crate::facts::DeviceFacts;
+use crate::field::WireError;
+use crate::frame::{ANSWER_BYTES, Answer, Hello, Kind, WELCOME_BYTES, Welcome};
+use crate::limits::VERSION;
+use crate::ranges::{Ranges, Span};
+use crate::record::Record;
+use crate::recorder::Recorder;
+use crate::transport::{Lost, Transport};
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+pub use memory::{HostCopy, MemoryKind};
+pub use module::LoadError;
+
+/// A recorded call that failed, for the program's log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cause {
+    /// The entry point.
+    pub call: &'static str,
+    /// The number of the recorded call in the session, from 0.
+    pub number: u64,
+    /// Its error.
+    pub code: Code,
+}
+
+/// What a stream was given last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Busy {
+    Work,
+    /// A copy back: once it is complete, so is all that was in front of it.
+    CopyBack,
+}
+
+/// A session, as the program's side sees it. Contexts are numbers of the caller: all of them share
+/// the session's context on the server.
+#[derive(Debug)]
+pub struct Client<T> {
+    transport: T,
+    facts: DeviceFacts,
+    recorder: Recorder,
+    arena: Arena,
+    ranges: Ranges<memory::Owner>,
+    /// Copies back in the buffer, in the order of their records.
+    copies: Vec<HostCopy>,
+    copies_bytes: u64,
+    streams: BTreeMap<u32, stream::Stream>,
+    events: BTreeMap<u32, stream::Event>,
+    modules: BTreeMap<u32, module::Module>,
+    kernels: BTreeMap<u32, module::Kernel>,
+    /// What the server said about kernels, by image and name.
+    known_kernels: HashMap<([u8; 32], String), module::KnownKernel>,
+    /// Images that the server has, and accepted.
+    images: HashSet<[u8; 32]>,
+    /// The last number that was given to an object.
+    last_number: u32,
+    /// Streams with work that was not waited for.
+    busy: BTreeMap<u32, Busy>,
+    /// The error that every call returns.
+    broken: Option<Code>,
+    cause: Option<Cause>,
+    lost: Option<Lost>,
+}
+
+impl<T: Transport> Client<T> {
+    /// Begins a session. The error has a text for the program's log.
+    pub fn open(mut transport: T, memory_bytes: u64) -> Result<Client<T>, (Code, String)> {
+        let lost = |lost: Lost| (Code::DEVICE_UNAVAILABLE, lost.to_string());
+        let wire = |error: WireError| (Code::DEVICE_UNAVAILABLE, format!("the server is none for sessions: {error}"));
+        transport.send(&Hello { version: VERSION, memory_bytes }.write()).map_err(lost)?;
+        let mut bytes = [0; WELCOME_BYTES];
+        transport.receive(&mut bytes).map_err(lost)?;
+        let welcome = Welcome::read(&bytes).map_err(wire)?;
+        let mut facts = vec![0; welcome.facts_bytes as usize];
+        transport.receive(&mut facts).map_err(lost)?;
+        if welcome.version != VERSION {
+            let text = format!("the server speaks version {} of sessions, this side {VERSION}", welcome.version);
+            return Err((Code::SYSTEM_DRIVER_MISMATCH, text));
+        }
+        if let Some(code) = welcome.refusal {
+            return Err((code, format!("the server refuses the session: {}", String::from_utf8_lossy(&facts))));
+        }
+        let facts = DeviceFacts::read(&facts).map_err(wire)?;
+        Ok(Client {
+            transport,
+            facts,
+            recorder: Recorder::default(),
+            arena: Arena::new(Span { at: welcome.memory_at, bytes: welcome.memory_bytes }),
+            ranges: Ranges::default(),
+            copies: Vec::new(),
+            copies_bytes: 0,
+            streams: BTreeMap::new(),
+            events: BTreeMap::new(),
+            modules: BTreeMap::new(),
+            kernels: BTreeMap::new(),
+            known_kernels: HashMap::new(),
+            images: HashSet::new(),
+            last_number: 0,
+            busy: BTreeMap::new(),
+            broken: None,
+            cause: None,
+            lost: None,
+        })
+    }
+
+    /// Facts about the device.
+    pub fn facts(&self) -> &DeviceFacts {
+        &self.facts
+    }
+
+    /// The recorded call whose error the last call returned; for the log.
+    pub fn take_cause(&mut self) -> Option<Cause> {
+        self.cause.take()
+    }
+
+    /// Why the connection is over, once; for the log.
+    pub fn take_lost(&mut self) -> Option<Lost> {
+        self.lost.take()
+    }
+
+    /// The error that every call returns, if there is one.
+    pub fn check(&self) -> Result<(), Code> {
+        self.broken.map_or(Ok(()), Err)
+    }
+
+    /// Waits for all work.
+    pub fn synchronize(&mut self) -> Result<(), Code> {
+        self.check()?;
+        if self.busy.is_empty() {
+            return Ok(());
+        }
+        self.ask(&Record::Synchronize {})?;
+        self.busy.clear();
+        Ok(())
+    }
+
+    /// Ends everything that belongs to a context.
+    pub fn destroy_context(&mut self, context: u32) -> Result<(), Code> {
+        let kernels = self.modules.iter().filter(|(_, module)| module.context == context);
+        for module in kernels.map(|(number, _)| *number).collect::<Vec<u32>>() {
+            self.unload(module)?;
+        }
+        let events = self.events.iter().filter(|(_, event)| event.context == context);
+        for event in events.map(|(number, _)| *number).collect::<Vec<u32>>() {
+            self.destroy_event(event)?;
+        }
+        let streams = self.streams.iter().filter(|(_, stream)| stream.context == context);
+        for stream in streams.map(|(number, _)| *number).collect::<Vec<u32>>() {
+            self.destroy_stream(stream)?;
+        }
+        self.ranges
+            .starts(|owner| *owner == memory::Owner::Allocation { context })
+            .into_iter()
+            .try_for_each(|at| self.free(at))
+    }
+
+    /// A number for a new object.
+    fn number(&mut self) -> Result<u32, Code> {
+        self.last_number = self.last_number.checked_add(1).ok_or(Code::OUT_OF_MEMORY)?;
+        Ok(self.last_number)
+    }
+
+    /// Records a call.
+    fn push(&mut self, record: &Record<'_>) -> Result<(), Code> {
+        self.check()?;
+        self.recorder.push(record);
+        if let Some(stream) = record.stream() {
+            self.busy.insert(stream, Busy::Work);
+        }
+        if self.recorder.is_full() && !self.copies.is_empty() {
+            // With copies back in it the message needs an answer.
+            self.complete_copies()?;
+        } else if self.recorder.is_full() {
+            let sent = self.transport.send(self.recorder.message(Kind::Post));
+            self.recorder.sent();
+            sent.map_err(|lost| self.lose(lost))?;
+        }
+        Ok(())
+    }
+
+    /// Records a call and waits for its answer.
+    fn ask(&mut self, record: &Record<'_>) -> Result<Vec<u8>, Code> {
+        self.ask_with_log(record).map_err(|(code, _)| code)
+    }
+
+    /// Like `ask`; the error has what the server says about it.
+    fn ask_with_log(&mut self, record: &Record<'_>) -> Result<Vec<u8>, (Code, Vec<u8>)> {
+        self.check().map_err(|code| (code, Vec::new()))?;
+        self.recorder.push(record);
+        self.exchange_checked()
+    }
+
+    fn exchange_checked(&mut self) -> Result<Vec<u8>, (Code, Vec<u8>)> {
+        let (answer, bytes) = self.exchange().map_err(|lost| (self.lose(lost), Vec::new()))?;
+        if let Some(code) = answer.earlier {
+            let call = Record::call_of(answer.earlier_record);
+            self.cause = Some(Cause { call, number: answer.earlier_call, code });
+        }
+        let first = answer.earlier.or(answer.error);
+        self.broken = [answer.earlier, answer.error].into_iter().flatten().find(|code| code.is_sticky());
+        match (self.broken.or(first), answer.earlier) {
+            (None, _) => Ok(bytes),
+            (Some(code), None) => Err((code, bytes)),
+            // The log, if any, is not about this error.
+            (Some(code), Some(_)) => Err((code, Vec::new())),
+        }
+    }
+
+    /// Sends the buffer and receives the answer.
+    fn exchange(&mut self) -> Result<(Answer, Vec<u8>), Lost> {
+        let sent = self.transport.send(self.recorder.message(Kind::Call));
+        let sequence = self.recorder.sent();
+        self.copies_bytes = 0;
+        let copies = std::mem::take(&mut self.copies);
+        sent?;
+        for copy in copies {
+            let mut size = [0; 8];
+            self.transport.receive(&mut size)?;
+            match u64::from_le_bytes(size) {
+                0 => {}
+                bytes if bytes == copy.bytes => self.transport.receive_to(copy.to, bytes)?,
+                bytes => return Err(Lost(format!("the server sends {bytes} bytes for a copy of {}", copy.bytes))),
+            }
+        }
+        let mut bytes = [0; ANSWER_BYTES];
+        self.transport.receive(&mut bytes)?;
+        let answer = Answer::read(&bytes).map_err(|error| Lost(error.to_string()))?;
+        if answer.sequence != sequence {
+            return Err(Lost(format!("the server answers message {} after {sequence}", answer.sequence)));
+        }
+        let mut bytes = vec![0; answer.bytes as usize];
+        self.transport.receive(&mut bytes)?;
+        self.busy.retain(|_, last| *last != Busy::CopyBack);
+        Ok((answer, bytes))
+    }
+
+    fn lose(&mut self, lost: Lost) -> Code {
+        self.lost = Some(lost);
+        self.broken = Some(Code::DEVICE_UNAVAILABLE);
+        Code::DEVICE_UNAVAILABLE
+    }
+}

@@ -1,0 +1,239 @@
+//! Frames: the greeting of both sides, the head of a message, and the end of an answer. Each has a
+//! fixed size.
+
+use crate::code::Code;
+use crate::field::{Field, Reader, WireError};
+use crate::limits::{ANSWER_BYTES_MAX, FACTS_BYTES_MAX, MESSAGE_BYTES_MAX};
+
+/// First bytes of both sides.
+const MAGIC: [u8; 8] = *b"ATOLLSES";
+/// First bytes of an answer's end.
+const ANSWER_MAGIC: u32 = u32::from_le_bytes(*b"ANSR");
+
+/// Size of [`Hello`].
+pub const HELLO_BYTES: usize = 24;
+/// Size of [`Welcome`] without the facts that follow.
+pub const WELCOME_BYTES: usize = 40;
+/// Size of [`Frame`].
+pub const FRAME_BYTES: usize = 16;
+/// Size of [`Answer`] without what follows.
+pub const ANSWER_BYTES: usize = 36;
+
+/// What a client says first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// The version of the client's protocol.
+    pub version: u32,
+    /// Device memory that it wants in bytes; 0 leaves it to the server.
+    pub memory_bytes: u64,
+}
+
+impl Hello {
+    /// The bytes.
+    pub fn write(&self) -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        self.version.write(&mut bytes);
+        0u32.write(&mut bytes);
+        self.memory_bytes.write(&mut bytes);
+        bytes
+    }
+
+    /// Reads it.
+    pub fn read(bytes: &[u8; HELLO_BYTES]) -> Result<Hello, WireError> {
+        let mut reader = Reader::new(bytes);
+        check_magic(reader.get()?)?;
+        let version = reader.get()?;
+        reader.get::<u32>()?;
+        Ok(Hello { version, memory_bytes: reader.get()? })
+    }
+}
+
+/// What a server answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Welcome {
+    /// The version of the server's protocol.
+    pub version: u32,
+    /// Why there is no session.
+    pub refusal: Option<Code>,
+    /// The session's memory: its first address.
+    pub memory_at: u64,
+    /// Its size.
+    pub memory_bytes: u64,
+    /// Bytes of facts about the device that follow, or of a text that says why there is no session.
+    pub facts_bytes: u32,
+}
+
+impl Welcome {
+    /// The bytes.
+    pub fn write(&self) -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        self.version.write(&mut bytes);
+        self.refusal.map_or(0, |code| code.0).write(&mut bytes);
+        self.memory_at.write(&mut bytes);
+        self.memory_bytes.write(&mut bytes);
+        self.facts_bytes.write(&mut bytes);
+        0u32.write(&mut bytes);
+        bytes
+    }
+
+    /// Reads it.
+    pub fn read(bytes: &[u8; WELCOME_BYTES]) -> Result<Welcome, WireError> {
+        let mut reader = Reader::new(bytes);
+        check_magic(reader.get()?)?;
+        let version = reader.get()?;
+        let refusal = optional(reader.get()?);
+        let (memory_at, memory_bytes, facts_bytes) = (reader.get()?, reader.get()?, reader.get()?);
+        within("the size of facts", facts_bytes, FACTS_BYTES_MAX)?;
+        Ok(Welcome { version, refusal, memory_at, memory_bytes, facts_bytes })
+    }
+}
+
+/// What a message wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Nothing: more follows.
+    Post,
+    /// An answer.
+    Call,
+}
+
+/// The head of a message from a client; its records follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// What it wants.
+    pub kind: Kind,
+    /// Its number in the session, from 0.
+    pub sequence: u32,
+    /// Bytes of records.
+    pub bytes: u64,
+}
+
+impl Frame {
+    /// The bytes.
+    pub fn write(&self) -> [u8; FRAME_BYTES] {
+        let mut bytes = [0; FRAME_BYTES];
+        bytes[..4].copy_from_slice(&(self.kind as u32).to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.sequence.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.bytes.to_le_bytes());
+        bytes
+    }
+
+    /// Reads it.
+    pub fn read(bytes: &[u8; FRAME_BYTES]) -> Result<Frame, WireError> {
+        let mut reader = Reader::new(bytes);
+        let kind = match reader.get::<u32>()? {
+            0 => Kind::Post,
+            1 => Kind::Call,
+            other => return Err(WireError::Value { what: "the kind of a message", value: other.into() }),
+        };
+        let (sequence, bytes) = (reader.get()?, reader.get()?);
+        if bytes > MESSAGE_BYTES_MAX {
+            return Err(WireError::Value { what: "the size of a message", value: bytes });
+        }
+        Ok(Frame { kind, sequence, bytes })
+    }
+}
+
+/// The end of an answer; what the last question asked for follows. In front of it are the copies
+/// back, each with its size as 8 bytes: the size asked for, or 0 if the copy failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The number of the message that it answers.
+    pub sequence: u32,
+    /// The first error of a recorded call since the last answer.
+    pub earlier: Option<Code>,
+    /// The number of that call's record kind.
+    pub earlier_record: u16,
+    /// That call's number in the session, from 0.
+    pub earlier_call: u64,
+    /// The error of the last question.
+    pub error: Option<Code>,
+    /// Bytes that follow.
+    pub bytes: u32,
+}
+
+impl Answer {
+    /// The bytes.
+    pub fn write(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(ANSWER_BYTES);
+        ANSWER_MAGIC.write(&mut bytes);
+        self.sequence.write(&mut bytes);
+        self.earlier.map_or(0, |code| code.0).write(&mut bytes);
+        u32::from(self.earlier_record).write(&mut bytes);
+        self.earlier_call.write(&mut bytes);
+        self.error.map_or(0, |code| code.0).write(&mut bytes);
+        self.bytes.write(&mut bytes);
+        0u32.write(&mut bytes);
+        bytes
+    }
+
+    /// Reads it.
+    pub fn read(bytes: &[u8; ANSWER_BYTES]) -> Result<Answer, WireError> {
+        let mut reader = Reader::new(bytes);
+        let magic = reader.get::<u32>()?;
+        if magic != ANSWER_MAGIC {
+            return Err(WireError::Value { what: "the first word of an answer", value: magic.into() });
+        }
+        let (sequence, earlier) = (reader.get()?, optional(reader.get()?));
+        let earlier_record = reader.get::<u32>()? as u16;
+        let (earlier_call, error, bytes) = (reader.get()?, optional(reader.get()?), reader.get()?);
+        within("the size of an answer", bytes, ANSWER_BYTES_MAX)?;
+        Ok(Answer { sequence, earlier, earlier_record, earlier_call, error, bytes })
+    }
+}
+
+fn optional(code: i32) -> Option<Code> {
+    (code != 0).then_some(Code(code))
+}
+
+fn check_magic(magic: [u8; 8]) -> Result<(), WireError> {
+    if magic == MAGIC {
+        return Ok(());
+    }
+    Err(WireError::Value { what: "the first word of the greeting", value: u64::from_le_bytes(magic) })
+}
+
+fn within(what: &'static str, value: u32, most: u32) -> Result<(), WireError> {
+    if value > most { Err(WireError::Value { what, value: value.into() }) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_have_their_sizes_and_are_read_as_written() {
+        let hello = Hello { version: 3, memory_bytes: 5 };
+        assert_eq!(Hello::read(&hello.write().try_into().expect("its size")), Ok(hello));
+        let welcome = Welcome {
+            version: 1,
+            refusal: Some(Code::NO_DEVICE),
+            memory_at: 1 << 40,
+            memory_bytes: 1 << 30,
+            facts_bytes: 17,
+        };
+        assert_eq!(Welcome::read(&welcome.write().try_into().expect("its size")), Ok(welcome));
+        let frame = Frame { kind: Kind::Call, sequence: 9, bytes: 80 };
+        assert_eq!(Frame::read(&frame.write()), Ok(frame));
+        let answer = Answer {
+            sequence: 9,
+            earlier: Some(Code::ILLEGAL_ADDRESS),
+            earlier_record: 7,
+            earlier_call: 1 << 33,
+            error: None,
+            bytes: 3,
+        };
+        assert_eq!(Answer::read(&answer.write().try_into().expect("its size")), Ok(answer));
+    }
+
+    #[test]
+    fn wrong_frames_are_refused() {
+        assert!(Hello::read(&[0; HELLO_BYTES]).is_err());
+        assert!(Welcome::read(&[0; WELCOME_BYTES]).is_err());
+        assert!(Answer::read(&[0; ANSWER_BYTES]).is_err());
+        let mut bytes = Frame { kind: Kind::Post, sequence: 0, bytes: MESSAGE_BYTES_MAX + 1 }.write();
+        assert!(matches!(Frame::read(&bytes), Err(WireError::Value { what: "the size of a message", .. })));
+        bytes[0] = 2;
+        assert!(matches!(Frame::read(&bytes), Err(WireError::Value { what: "the kind of a message", .. })));
+    }
+}

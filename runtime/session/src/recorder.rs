@@ -1,0 +1,78 @@
+//! The buffer of a client.
+
+use crate::frame::{FRAME_BYTES, Frame, Kind};
+use crate::limits::BUFFER_BYTES;
+use crate::record::Record;
+
+/// Why a client waits: the ten kinds of calls that return what only the server knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Wait {
+    /// Data comes back.
+    CopyBack,
+    /// For all work.
+    Context,
+    /// For a stream.
+    Stream,
+    /// For an event.
+    Event,
+    /// Whether a stream is idle.
+    StreamQuery,
+    /// Whether an event has passed.
+    EventQuery,
+    /// The time between events.
+    ElapsedTime,
+    /// Whether a module is valid; once for each image.
+    Module,
+    /// Facts about a kernel; once for each kernel of an image.
+    Kernel,
+    /// The address of a variable; once for each module.
+    Variable,
+}
+
+/// Calls that were recorded and not sent.
+#[derive(Clone, Debug)]
+pub struct Recorder {
+    /// Space for the frame, and the records.
+    bytes: Vec<u8>,
+    sequence: u32,
+}
+
+impl Default for Recorder {
+    fn default() -> Recorder {
+        Recorder { bytes: vec![0; FRAME_BYTES], sequence: 0 }
+    }
+}
+
+impl Recorder {
+    /// Appends a call.
+    pub fn push(&mut self, record: &Record<'_>) {
+        record.write(&mut self.bytes);
+    }
+
+    /// Whether there is nothing to send.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.len() == FRAME_BYTES
+    }
+
+    /// Whether the buffer is large enough to be sent although nothing waits.
+    pub fn is_full(&self) -> bool {
+        self.bytes.len() >= BUFFER_BYTES
+    }
+
+    /// The message with all records. [`Recorder::sent`] begins the next one.
+    pub fn message(&mut self, kind: Kind) -> &[u8] {
+        let bytes = (self.bytes.len() - FRAME_BYTES) as u64;
+        self.bytes[..FRAME_BYTES].copy_from_slice(&Frame { kind, sequence: self.sequence, bytes }.write());
+        &self.bytes
+    }
+
+    /// Begins the next message. Returns the number of the message that was sent.
+    pub fn sent(&mut self) -> u32 {
+        self.bytes.truncate(FRAME_BYTES);
+        // A large buffer is not kept for small messages.
+        self.bytes.shrink_to(2 * BUFFER_BYTES);
+        let sequence = self.sequence;
+        self.sequence = self.sequence.wrapping_add(1);
+        sequence
+    }
+}

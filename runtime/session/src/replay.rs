@@ -1,0 +1,476 @@
+//! The server's side: checks records against the state of their session, and carries them out.
+
+use crate::backend::{Backend, Launch, LoadFailure};
+use crate::code::Code;
+use crate::field::WireError;
+use crate::frame::{Answer, Frame, Kind};
+use crate::limits::{
+    ALLOCATIONS_MAX, ANSWER_BYTES_MAX, EVENTS_MAX, IMAGE_BYTES_MAX, IMAGES_BYTES_MAX, KERNELS_MAX, MODULES_MAX,
+    NAME_BYTES_MAX, OUTPUT_BYTES, PARAMS_BYTES_MAX, ROWS_MAX, STREAMS_MAX,
+};
+use crate::ranges::{Ranges, Span};
+use crate::record::{Record, records};
+use crate::transport::Lost;
+use sha2::{Digest, Sha256};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Where answers go.
+pub trait Output {
+    /// Sends bytes, now or with the next ones.
+    fn write(&mut self, bytes: &[u8]) -> Result<(), Lost>;
+}
+
+/// Why a session ends.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// Bytes that are no record.
+    #[error("the client sent no records: {0}")]
+    Wire(#[from] WireError),
+    /// A message was lost or sent twice.
+    #[error("the client sent message {found} where {expected} follows")]
+    Sequence {
+        /// The next number.
+        expected: u32,
+        /// The number that came.
+        found: u32,
+    },
+    /// A copy back in a message that has no answer.
+    #[error("the client wants data back in a message without an answer")]
+    CopyWithoutAnswer,
+    /// The client is gone.
+    #[error(transparent)]
+    Lost(#[from] Lost),
+}
+
+/// What a session did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Recorded calls.
+    pub calls: u64,
+    /// Messages from the client.
+    pub messages: u64,
+    /// Messages for which it waited.
+    pub answers: u64,
+    /// Kernel launches.
+    pub launches: u64,
+    /// Allocations.
+    pub allocations: u64,
+    /// Copies to the device.
+    pub copies_in: u64,
+    /// Their bytes.
+    pub bytes_in: u64,
+    /// Copies from the device.
+    pub copies_out: u64,
+    /// Their bytes.
+    pub bytes_out: u64,
+    /// Images of modules that were sent.
+    pub images: u64,
+    /// Calls that failed.
+    pub failures: u64,
+}
+
+/// Whose a range of memory is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    Allocation,
+    /// A variable of a module.
+    Module(u32),
+}
+
+#[derive(Debug)]
+struct Kernel<K> {
+    kernel: K,
+    module: u32,
+    params_bytes: usize,
+}
+
+/// The first error of a recorded call since the last answer.
+#[derive(Clone, Copy, Debug)]
+struct Earlier {
+    code: Code,
+    record: u16,
+    call: u64,
+}
+
+/// A session.
+#[derive(Debug)]
+pub struct Replayer<B: Backend> {
+    kernels: HashMap<u32, Kernel<B::Kernel>>,
+    modules: HashMap<u32, B::Module>,
+    events: HashMap<u32, B::Event>,
+    streams: HashMap<u32, B::Stream>,
+    backend: B,
+    memory: Span,
+    ranges: Ranges<Owner>,
+    images: HashMap<[u8; 32], Arc<[u8]>>,
+    images_bytes: u64,
+    /// Memory was freed since all work was last waited for: work may still use it.
+    has_freed: bool,
+    earlier: Option<Earlier>,
+    sequence: u32,
+    report: Report,
+}
+
+impl<B: Backend> Replayer<B> {
+    /// A session whose allocations lie in `memory`.
+    pub fn new(backend: B, memory: Span) -> Replayer<B> {
+        Replayer {
+            kernels: HashMap::new(),
+            modules: HashMap::new(),
+            events: HashMap::new(),
+            streams: HashMap::new(),
+            backend,
+            memory,
+            ranges: Ranges::default(),
+            images: HashMap::new(),
+            images_bytes: 0,
+            has_freed: false,
+            earlier: None,
+            sequence: 0,
+            report: Report::default(),
+        }
+    }
+
+    /// What the session did so far.
+    pub fn report(&self) -> Report {
+        self.report
+    }
+
+    /// Carries out a message, and answers it if the client waits. The answer has the result of the
+    /// last record; the first error of the others is reported with it, or with the next answer.
+    pub fn run(&mut self, frame: Frame, body: &[u8], output: &mut dyn Output) -> Result<(), Refused> {
+        if frame.sequence != self.sequence {
+            return Err(Refused::Sequence { expected: self.sequence, found: frame.sequence });
+        }
+        self.sequence = self.sequence.wrapping_add(1);
+        self.report.messages += 1;
+        let mut last = Ok(Vec::new());
+        let mut records = records(body).peekable();
+        while let Some(record) = records.next() {
+            let record = record?;
+            let is_asked = frame.kind == Kind::Call && records.peek().is_none();
+            let result = match record {
+                Record::CopyOut { .. } if frame.kind == Kind::Post => return Err(Refused::CopyWithoutAnswer),
+                Record::CopyOut { stream, from, bytes } => {
+                    self.copy_out(stream, Span { at: from, bytes }, output)?.map(|()| Vec::new())
+                }
+                other => self.perform(other),
+            };
+            let call = self.report.calls;
+            self.report.calls += 1;
+            match result {
+                result if is_asked && record.wait().is_some() => last = result,
+                Ok(_) => {}
+                Err(code) => {
+                    self.report.failures += 1;
+                    self.earlier.get_or_insert(Earlier { code: code.0, record: record.number(), call });
+                }
+            }
+        }
+        if frame.kind == Kind::Call { self.answer(frame.sequence, last, output) } else { Ok(()) }
+    }
+
+    fn answer(&mut self, sequence: u32, last: Result<Vec<u8>, Failed>, output: &mut dyn Output) -> Result<(), Refused> {
+        self.report.answers += 1;
+        let earlier = self.earlier.take();
+        let (error, mut bytes) = match last {
+            Ok(bytes) => (None, bytes),
+            Err(Failed(code, log)) => (Some(code), log.into_bytes()),
+        };
+        bytes.truncate(ANSWER_BYTES_MAX as usize);
+        let answer = Answer {
+            sequence,
+            earlier: earlier.map(|earlier| earlier.code),
+            earlier_record: earlier.map_or(0, |earlier| earlier.record),
+            earlier_call: earlier.map_or(0, |earlier| earlier.call),
+            error,
+            bytes: bytes.len() as u32,
+        };
+        output.write(&answer.write())?;
+        Ok(output.write(&bytes)?)
+    }
+
+    fn perform(&mut self, record: Record<'_>) -> Result<Vec<u8>, Failed> {
+        let done = |result: Result<(), Code>| result.map(|()| Vec::new()).map_err(Failed::from);
+        match record {
+            Record::Allocate { at, bytes } => done(self.allocate(Span { at, bytes })),
+            Record::Free { at } => done(self.free(at)),
+            Record::CopyIn { stream, to, bytes } => done(self.copy_in(stream, to, bytes)),
+            Record::CopyWithin { stream, to, from, bytes } => {
+                self.ranges.check(Span { at: to, bytes })?;
+                self.ranges.check(Span { at: from, bytes })?;
+                let stream = stream_of(&self.streams, stream)?;
+                done(if bytes == 0 { Ok(()) } else { self.backend.copy_within(stream, to, from, bytes) })
+            }
+            Record::Fill { stream, to, pitch, width, height, value, size } => {
+                done(self.fill(stream, to, (pitch, width, height), (value, size)))
+            }
+            Record::Launch { stream, kernel, grid, block, shared_bytes, cooperative, params } => {
+                let launch = Launch { grid, block, shared_bytes, is_cooperative: cooperative != 0, params };
+                done(self.launch(stream, kernel, launch))
+            }
+            Record::LoadModule { module, digest, image } => self.load(module, digest, image),
+            Record::UnloadModule { module } => done(self.unload(module)),
+            Record::GetKernel { kernel, module, name } => self.kernel(kernel, module, name),
+            Record::GetVariable { module, name } => self.variable(module, name),
+            Record::SetAttribute { kernel, attribute, value } => {
+                let kernel = self.kernels.get(&kernel).ok_or(Code::INVALID_HANDLE)?;
+                done(self.backend.set_attribute(&kernel.kernel, attribute, value))
+            }
+            Record::Elapsed { start, end } => {
+                let (start, end) = (event_of(&self.events, start)?, event_of(&self.events, end)?);
+                Ok(self.backend.elapsed(start, end)?.to_le_bytes().to_vec())
+            }
+            // The caller answers it, since it has an output.
+            Record::CopyOut { .. } => Err(Code::UNKNOWN.into()),
+            other => done(self.order(other)),
+        }
+    }
+
+    /// Streams and events, and waiting for them.
+    fn order(&mut self, record: Record<'_>) -> Result<(), Code> {
+        let backend = &mut self.backend;
+        match record {
+            Record::CreateStream { stream, flags, priority } => {
+                admit(&self.streams, stream, STREAMS_MAX)?;
+                self.streams.insert(stream, backend.stream(flags, priority)?);
+            }
+            Record::DestroyStream { stream } => {
+                // Work in it goes on; the driver destroys it afterwards.
+                self.streams.remove(&stream).ok_or(Code::INVALID_HANDLE)?;
+            }
+            Record::CreateEvent { event, flags } => {
+                admit(&self.events, event, EVENTS_MAX)?;
+                self.events.insert(event, backend.event(flags)?);
+            }
+            Record::DestroyEvent { event } => {
+                self.events.remove(&event).ok_or(Code::INVALID_HANDLE)?;
+            }
+            Record::RecordEvent { event, stream } => {
+                backend.record(event_of(&self.events, event)?, stream_of(&self.streams, stream)?)?;
+            }
+            Record::WaitEvent { stream, event } => {
+                backend.wait(stream_of(&self.streams, stream)?, event_of(&self.events, event)?)?;
+            }
+            Record::Synchronize {} => self.settle()?,
+            Record::SynchronizeStream { stream } => {
+                backend.synchronize_stream(stream_of(&self.streams, stream)?)?;
+            }
+            Record::SynchronizeEvent { event } => backend.synchronize_event(event_of(&self.events, event)?)?,
+            Record::QueryStream { stream } => backend.query_stream(stream_of(&self.streams, stream)?)?,
+            Record::QueryEvent { event } => backend.query_event(event_of(&self.events, event)?)?,
+            _ => return Err(Code::UNKNOWN),
+        }
+        Ok(())
+    }
+
+    /// Waits for all work.
+    fn settle(&mut self) -> Result<(), Code> {
+        self.backend.synchronize()?;
+        self.has_freed = false;
+        Ok(())
+    }
+
+    fn allocate(&mut self, span: Span) -> Result<(), Code> {
+        if !self.memory.contains(span) {
+            return Err(Code::INVALID_VALUE);
+        }
+        if self.ranges.len() >= ALLOCATIONS_MAX {
+            return Err(Code::OUT_OF_MEMORY);
+        }
+        self.ranges.insert(span, Owner::Allocation)?;
+        self.report.allocations += 1;
+        // The memory may be some that was freed while work used it. `cuMemFree` waits for that work;
+        // here the wait is left until the memory may be used again.
+        if self.has_freed { self.settle() } else { Ok(()) }
+    }
+
+    fn free(&mut self, at: u64) -> Result<(), Code> {
+        match self.ranges.find(at) {
+            Some((span, Owner::Allocation)) if span.at == at => {
+                self.ranges.remove(at);
+                self.has_freed = true;
+                Ok(())
+            }
+            _ => Err(Code::INVALID_VALUE),
+        }
+    }
+
+    fn copy_in(&mut self, stream: u32, to: u64, bytes: &[u8]) -> Result<(), Code> {
+        self.ranges.check(Span { at: to, bytes: bytes.len() as u64 })?;
+        let stream = stream_of(&self.streams, stream)?;
+        self.report.copies_in += 1;
+        self.report.bytes_in += bytes.len() as u64;
+        if bytes.is_empty() { Ok(()) } else { self.backend.copy_in(stream, to, bytes) }
+    }
+
+    /// Sends the size of a copy back and its contents, or 0 if it fails at the beginning. If a part
+    /// of it fails, the rest is zeros.
+    fn copy_out(&mut self, stream: u32, span: Span, output: &mut dyn Output) -> Result<Result<(), Failed>, Refused> {
+        self.report.copies_out += 1;
+        self.report.bytes_out += span.bytes;
+        let streams = &self.streams;
+        let stream = match self.ranges.check(span).and_then(|()| stream_of(streams, stream)) {
+            Ok(stream) => stream,
+            Err(code) => {
+                output.write(&0u64.to_le_bytes())?;
+                return Ok(Err(code.into()));
+            }
+        };
+        let mut part = vec![0; OUTPUT_BYTES.min(span.bytes as usize)];
+        let (mut at, mut result) = (0, Ok(()));
+        while at < span.bytes {
+            let part = &mut part[..OUTPUT_BYTES.min((span.bytes - at) as usize)];
+            if result.is_ok() {
+                result = self.backend.copy_out(stream, span.at + at, part);
+            }
+            match (&result, at) {
+                (Err(_), 0) => break,
+                (Err(_), _) => part.fill(0),
+                (Ok(()), 0) => output.write(&span.bytes.to_le_bytes())?,
+                (Ok(()), _) => {}
+            }
+            output.write(part)?;
+            at += part.len() as u64;
+        }
+        if at == 0 {
+            output.write(&0u64.to_le_bytes())?;
+        }
+        Ok(result.map_err(Failed::from))
+    }
+
+    fn fill(
+        &mut self,
+        stream: u32,
+        to: u64,
+        (pitch, width, height): (u64, u64, u64),
+        (value, size): (u32, u32),
+    ) -> Result<(), Code> {
+        let stream = stream_of(&self.streams, stream)?;
+        if ![1, 2, 4].contains(&size) || !to.is_multiple_of(size.into()) {
+            return Err(Code::INVALID_VALUE);
+        }
+        if width == 0 || height == 0 {
+            return Ok(());
+        }
+        let row = width.checked_mul(size.into()).ok_or(Code::INVALID_VALUE)?;
+        let is_one = height == 1 || pitch == row;
+        if !is_one && (pitch < row || !pitch.is_multiple_of(size.into())) {
+            return Err(Code::INVALID_VALUE);
+        }
+        let before = if height == 1 { Some(0) } else { pitch.checked_mul(height - 1) };
+        let bytes = before.and_then(|before| before.checked_add(row)).ok_or(Code::INVALID_VALUE)?;
+        self.ranges.check(Span { at: to, bytes })?;
+        if is_one {
+            return self.backend.fill(stream, to, value, size, width * height);
+        }
+        if height > ROWS_MAX {
+            return Err(Code::NOT_SUPPORTED);
+        }
+        (0..height).try_for_each(|index| self.backend.fill(stream, to + index * pitch, value, size, width))
+    }
+
+    fn launch(&mut self, stream: u32, kernel: u32, launch: Launch<'_>) -> Result<(), Code> {
+        let kernel = self.kernels.get(&kernel).ok_or(Code::INVALID_HANDLE)?;
+        let stream = stream_of(&self.streams, stream)?;
+        let is_empty = launch.grid.iter().chain(&launch.block).any(|size| *size == 0);
+        let params = launch.params.get(..kernel.params_bytes);
+        let params = params.filter(|_| !is_empty && launch.params.len() <= PARAMS_BYTES_MAX);
+        let launch = Launch { params: params.ok_or(Code::INVALID_VALUE)?, ..launch };
+        self.report.launches += 1;
+        self.backend.launch(stream, &kernel.kernel, launch)
+    }
+
+    fn load(&mut self, module: u32, digest: [u8; 32], image: &[u8]) -> Result<Vec<u8>, Failed> {
+        admit(&self.modules, module, MODULES_MAX)?;
+        let image = match image {
+            [] => self.images.get(&digest).cloned().ok_or(Code::INVALID_IMAGE)?,
+            sent => self.keep(digest, sent)?,
+        };
+        let loaded = self.backend.load(&image).map_err(|LoadFailure { code, log }| Failed(code, log))?;
+        self.modules.insert(module, loaded);
+        Ok(Vec::new())
+    }
+
+    /// Keeps an image for later modules of the session.
+    fn keep(&mut self, digest: [u8; 32], image: &[u8]) -> Result<Arc<[u8]>, Code> {
+        let bytes = image.len() as u64;
+        if bytes > IMAGE_BYTES_MAX || <[u8; 32]>::from(Sha256::digest(image)) != digest {
+            return Err(Code::INVALID_IMAGE);
+        }
+        if self.images_bytes + bytes > IMAGES_BYTES_MAX {
+            return Err(Code::OUT_OF_MEMORY);
+        }
+        self.report.images += 1;
+        let image: Arc<[u8]> = image.into();
+        if self.images.insert(digest, image.clone()).is_none() {
+            self.images_bytes += bytes;
+        }
+        Ok(image)
+    }
+
+    fn unload(&mut self, module: u32) -> Result<(), Code> {
+        let unloaded = self.modules.remove(&module).ok_or(Code::INVALID_HANDLE)?;
+        self.kernels.retain(|_, kernel| kernel.module != module);
+        for at in self.ranges.starts(|owner| *owner == Owner::Module(module)) {
+            self.ranges.remove(at);
+        }
+        self.backend.unload(&unloaded);
+        Ok(())
+    }
+
+    fn kernel(&mut self, number: u32, module: u32, name: &str) -> Result<Vec<u8>, Failed> {
+        admit(&self.kernels, number, KERNELS_MAX)?;
+        check_name(name)?;
+        let of = self.modules.get(&module).ok_or(Code::INVALID_HANDLE)?;
+        let (kernel, facts) = self.backend.kernel(of, name)?;
+        let params_bytes = facts.params_bytes();
+        if params_bytes > PARAMS_BYTES_MAX {
+            return Err(Code::NOT_SUPPORTED.into());
+        }
+        self.kernels.insert(number, Kernel { kernel, module, params_bytes });
+        Ok(facts.write())
+    }
+
+    fn variable(&mut self, module: u32, name: &str) -> Result<Vec<u8>, Failed> {
+        check_name(name)?;
+        let of = self.modules.get(&module).ok_or(Code::INVALID_HANDLE)?;
+        let span = self.backend.variable(of, name)?;
+        let is_known = self.ranges.find(span.at).is_some_and(|(known, _)| known == span);
+        if !is_known {
+            self.ranges.insert(span, Owner::Module(module))?;
+        }
+        Ok([span.at.to_le_bytes(), span.bytes.to_le_bytes()].concat())
+    }
+}
+
+/// Why a record failed, with a log.
+struct Failed(Code, String);
+
+impl From<Code> for Failed {
+    fn from(code: Code) -> Failed {
+        Failed(code, String::new())
+    }
+}
+
+/// A stream by its number; `None` is the default stream.
+fn stream_of<S>(streams: &HashMap<u32, S>, stream: u32) -> Result<Option<&S>, Code> {
+    if stream == 0 { Ok(None) } else { streams.get(&stream).map(Some).ok_or(Code::INVALID_HANDLE) }
+}
+
+fn event_of<E>(events: &HashMap<u32, E>, event: u32) -> Result<&E, Code> {
+    events.get(&event).ok_or(Code::INVALID_HANDLE)
+}
+
+/// An error if a number is taken or there are too many objects of its kind. 0 is no number.
+fn admit<T>(objects: &HashMap<u32, T>, number: u32, most: usize) -> Result<(), Code> {
+    if number == 0 || objects.contains_key(&number) {
+        return Err(Code::INVALID_HANDLE);
+    }
+    if objects.len() >= most { Err(Code::OUT_OF_MEMORY) } else { Ok(()) }
+}
+
+fn check_name(name: &str) -> Result<(), Code> {
+    if name.len() > NAME_BYTES_MAX || name.contains('\0') { Err(Code::NOT_FOUND) } else { Ok(()) }
+}

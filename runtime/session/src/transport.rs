@@ -1,0 +1,18 @@
+//! How a client sends and receives.
+
+/// The connection is over.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the connection to the session's server is over: {0}")]
+pub struct Lost(pub String);
+
+/// A connection to a server, as a client sees it.
+pub trait Transport {
+    /// Sends all bytes.
+    fn send(&mut self, bytes: &[u8]) -> Result<(), Lost>;
+
+    /// Fills the buffer.
+    fn receive(&mut self, bytes: &mut [u8]) -> Result<(), Lost>;
+
+    /// Receives bytes into the program's memory: the destination of a copy from the device.
+    fn receive_to(&mut self, address: u64, bytes: u64) -> Result<(), Lost>;
+}

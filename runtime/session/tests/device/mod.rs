@@ -1,0 +1,271 @@
+//! A device of a session in the memory of the test, and the connection of a client to it.
+
+use atoll_session::{
+    Answer, Backend, Client, Code, DeviceFacts, FRAME_BYTES, Frame, KernelFacts, Launch, LoadFailure, Lost, Output,
+    Replayer, Report, Span, Transport, Welcome, limits,
+};
+use sha2::Digest;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+
+/// Where the session's memory begins.
+pub(crate) const BASE: u64 = 1 << 40;
+/// Its size.
+pub(crate) const MEMORY: u64 = 32 << 20;
+
+pub(crate) fn memory() -> Span {
+    Span { at: BASE, bytes: MEMORY }
+}
+
+pub(crate) fn digest(image: &[u8]) -> [u8; 32] {
+    sha2::Sha256::digest(image).into()
+}
+
+pub(crate) fn facts() -> DeviceFacts {
+    let attributes = (1..=150).map(|number| (number == 1).then_some(1024)).collect();
+    let name = "memory of the test".to_owned();
+    DeviceFacts { name, uuid: [0; 16], pci_bus_id: String::new(), driver: 12040, priority: -1, attributes }
+}
+
+/// A device that carries everything out at once. A launch of 999 blocks is refused; the kernel
+/// `fault` breaks the device.
+#[derive(Debug)]
+pub(crate) struct Device {
+    memory: Vec<u8>,
+    is_broken: bool,
+}
+
+impl Default for Device {
+    fn default() -> Device {
+        Device { memory: vec![0; MEMORY as usize], is_broken: false }
+    }
+}
+
+impl Device {
+    fn at(&mut self, at: u64, bytes: u64) -> &mut [u8] {
+        let start = (at - BASE) as usize;
+        &mut self.memory[start..start + bytes as usize]
+    }
+
+    fn check(&self) -> Result<(), Code> {
+        if self.is_broken { Err(Code::ILLEGAL_ADDRESS) } else { Ok(()) }
+    }
+}
+
+impl Backend for Device {
+    type Stream = ();
+    type Event = ();
+    type Module = ();
+    type Kernel = String;
+
+    fn stream(&mut self, _flags: u32, _priority: i32) -> Result<(), Code> {
+        self.check()
+    }
+
+    fn event(&mut self, _flags: u32) -> Result<(), Code> {
+        self.check()
+    }
+
+    fn load(&mut self, image: &[u8]) -> Result<(), LoadFailure> {
+        match image {
+            b"image" => Ok(()),
+            _ => Err(LoadFailure { code: Code::INVALID_IMAGE, log: "line 1: refused".to_owned() }),
+        }
+    }
+
+    fn unload(&mut self, _module: &()) {}
+
+    fn kernel(&mut self, _module: &(), name: &str) -> Result<(String, KernelFacts), Code> {
+        let params = match name {
+            "add_one" => vec![(0, 8), (8, 4)],
+            "fault" => Vec::new(),
+            _ => return Err(Code::NOT_FOUND),
+        };
+        Ok((name.to_owned(), KernelFacts { params, attributes: [1024; 10] }))
+    }
+
+    fn variable(&mut self, _module: &(), _name: &str) -> Result<Span, Code> {
+        Err(Code::NOT_FOUND)
+    }
+
+    fn set_attribute(&mut self, _kernel: &String, _attribute: i32, _value: i32) -> Result<(), Code> {
+        self.check()
+    }
+
+    fn copy_in(&mut self, _stream: Option<&()>, to: u64, bytes: &[u8]) -> Result<(), Code> {
+        self.at(to, bytes.len() as u64).copy_from_slice(bytes);
+        self.check()
+    }
+
+    fn copy_out(&mut self, _stream: Option<&()>, from: u64, bytes: &mut [u8]) -> Result<(), Code> {
+        bytes.copy_from_slice(self.at(from, bytes.len() as u64));
+        self.check()
+    }
+
+    fn copy_within(&mut self, _stream: Option<&()>, to: u64, from: u64, bytes: u64) -> Result<(), Code> {
+        let moved = self.at(from, bytes).to_vec();
+        self.at(to, bytes).copy_from_slice(&moved);
+        self.check()
+    }
+
+    fn fill(&mut self, _stream: Option<&()>, to: u64, value: u32, size: u32, count: u64) -> Result<(), Code> {
+        let element = &value.to_le_bytes()[..size as usize];
+        self.at(to, count * u64::from(size)).chunks_mut(size as usize).for_each(|to| to.copy_from_slice(element));
+        self.check()
+    }
+
+    fn launch(&mut self, _stream: Option<&()>, kernel: &String, launch: Launch<'_>) -> Result<(), Code> {
+        if launch.grid[0] == 999 {
+            return Err(Code::LAUNCH_OUT_OF_RESOURCES);
+        }
+        if kernel == "fault" {
+            self.is_broken = true;
+            return Ok(());
+        }
+        let at = u64::from_le_bytes(launch.params[..8].try_into().expect("8 bytes"));
+        let count = u32::from_le_bytes(launch.params[8..].try_into().expect("4 bytes"));
+        if count > 0 {
+            self.at(at, count.into()).iter_mut().for_each(|byte| *byte = byte.wrapping_add(1));
+        }
+        self.check()
+    }
+
+    fn record(&mut self, _event: &(), _stream: Option<&()>) -> Result<(), Code> {
+        self.check()
+    }
+
+    fn wait(&mut self, _stream: Option<&()>, _event: &()) -> Result<(), Code> {
+        self.check()
+    }
+
+    fn synchronize(&mut self) -> Result<(), Code> {
+        self.check()
+    }
+
+    fn synchronize_stream(&mut self, _stream: Option<&()>) -> Result<(), Code> {
+        self.check()
+    }
+
+    fn synchronize_event(&mut self, _event: &()) -> Result<(), Code> {
+        self.check()
+    }
+
+    fn query_stream(&mut self, _stream: Option<&()>) -> Result<(), Code> {
+        self.check()
+    }
+
+    fn query_event(&mut self, _event: &()) -> Result<(), Code> {
+        self.check()
+    }
+
+    fn elapsed(&mut self, _start: &(), _end: &()) -> Result<f32, Code> {
+        self.check().map(|()| 1.0)
+    }
+}
+
+thread_local! {
+    /// The session of the test's thread, and the memory of its program.
+    static SESSION: RefCell<Option<Replayer<Device>>> = const { RefCell::new(None) };
+    static HOST: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A connection to the session of this thread.
+#[derive(Debug, Default)]
+pub(crate) struct Wire {
+    answers: Answers,
+    is_greeted: bool,
+}
+
+#[derive(Debug, Default)]
+struct Answers(VecDeque<u8>);
+
+impl Output for Answers {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), Lost> {
+        self.0.extend(bytes);
+        Ok(())
+    }
+}
+
+impl Wire {
+    /// What the session did.
+    pub(crate) fn report() -> Report {
+        SESSION.with_borrow(|session| session.as_ref().expect("a session").report())
+    }
+
+    /// Memory of the program.
+    pub(crate) fn host(at: usize, bytes: usize) -> Vec<u8> {
+        HOST.with_borrow(|host| host[at..at + bytes].to_vec())
+    }
+}
+
+impl Transport for Wire {
+    fn send(&mut self, bytes: &[u8]) -> Result<(), Lost> {
+        if !std::mem::replace(&mut self.is_greeted, true) {
+            let facts = facts().write();
+            let facts_bytes = facts.len() as u32;
+            let (memory_at, memory_bytes) = (BASE, MEMORY);
+            let welcome = Welcome { version: limits::VERSION, refusal: None, memory_at, memory_bytes, facts_bytes };
+            self.answers.write(&welcome.write())?;
+            return self.answers.write(&facts);
+        }
+        let (head, body) = bytes.split_at(FRAME_BYTES);
+        let frame = Frame::read(head.try_into().expect("its size")).expect("a frame");
+        assert_eq!(frame.bytes, body.len() as u64);
+        SESSION.with_borrow_mut(|session| {
+            let session = session.as_mut().expect("a session");
+            session.run(frame, body, &mut self.answers).map_err(|refused| Lost(refused.to_string()))
+        })
+    }
+
+    fn receive(&mut self, bytes: &mut [u8]) -> Result<(), Lost> {
+        if self.answers.0.len() < bytes.len() {
+            return Err(Lost("there is no answer".to_owned()));
+        }
+        let count = bytes.len();
+        bytes.iter_mut().zip(self.answers.0.drain(..count)).for_each(|(to, byte)| *to = byte);
+        Ok(())
+    }
+
+    fn receive_to(&mut self, address: u64, bytes: u64) -> Result<(), Lost> {
+        let mut part = vec![0; bytes as usize];
+        self.receive(&mut part)?;
+        HOST.with_borrow_mut(|host| {
+            host.resize(host.len().max((address + bytes) as usize), 0);
+            host[address as usize..][..part.len()].copy_from_slice(&part);
+        });
+        Ok(())
+    }
+}
+
+/// A client of a new session on this thread.
+pub(crate) fn connect() -> Client<Wire> {
+    SESSION.set(Some(Replayer::new(Device::default(), memory())));
+    Client::open(Wire::default(), 0).expect("a session")
+}
+
+/// A server that refuses.
+#[derive(Debug)]
+pub(crate) struct Greeter(VecDeque<u8>);
+
+impl Greeter {
+    pub(crate) fn new(version: u32, code: Code) -> Greeter {
+        let welcome = Welcome { version, refusal: Some(code), memory_at: 0, memory_bytes: 0, facts_bytes: 3 };
+        assert!(Answer::read(&[0; atoll_session::ANSWER_BYTES]).is_err());
+        Greeter([welcome.write(), b"why".to_vec()].concat().into())
+    }
+}
+
+impl Transport for Greeter {
+    fn send(&mut self, _bytes: &[u8]) -> Result<(), Lost> {
+        Ok(())
+    }
+
+    fn receive(&mut self, bytes: &mut [u8]) -> Result<(), Lost> {
+        bytes.iter_mut().for_each(|byte| *byte = self.0.pop_front().expect("no more is asked for"));
+        Ok(())
+    }
+
+    fn receive_to(&mut self, _address: u64, _bytes: u64) -> Result<(), Lost> {
+        Err(Lost("nothing was copied".to_owned()))
+    }
+}

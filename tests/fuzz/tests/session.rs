@@ -1,0 +1,215 @@
+//! Fuzz targets of sessions: any bytes are records or an error, records are read as they are
+//! written, and a server carries any message out without a panic.
+
+use atoll_session::{
+    Answer, Backend, Code, DeviceFacts, Frame, Hello, KernelFacts, Kind, Launch, LoadFailure, Lost, Output, Record,
+    Replayer, Span, Welcome, records,
+};
+use bolero::check;
+
+/// The session's memory.
+const MEMORY: Span = Span { at: 1 << 40, bytes: 1 << 20 };
+
+/// SHA-256 of `abc`.
+const ABC: [u8; 32] = [
+    0xba, 0x78, 0x16, 0xbf, 0x8f, 0x01, 0xcf, 0xea, 0x41, 0x41, 0x40, 0xde, 0x5d, 0xae, 0x22, 0x23, 0xb0, 0x03, 0x61,
+    0xa3, 0x96, 0x17, 0x7a, 0x9c, 0xb4, 0x10, 0xff, 0x61, 0xf2, 0x00, 0x15, 0xad,
+];
+
+/// A device on which everything succeeds, after a check that the addresses are the session's.
+struct Device;
+
+fn check(at: u64, bytes: u64) -> Result<(), Code> {
+    assert!(MEMORY.contains(Span { at, bytes }), "{bytes} bytes at {at:#x} are not the session's");
+    Ok(())
+}
+
+impl Backend for Device {
+    type Stream = ();
+    type Event = ();
+    type Module = ();
+    type Kernel = ();
+
+    fn stream(&mut self, _flags: u32, _priority: i32) -> Result<(), Code> {
+        Ok(())
+    }
+
+    fn event(&mut self, _flags: u32) -> Result<(), Code> {
+        Ok(())
+    }
+
+    fn load(&mut self, _image: &[u8]) -> Result<(), LoadFailure> {
+        Ok(())
+    }
+
+    fn unload(&mut self, _module: &()) {}
+
+    fn kernel(&mut self, _module: &(), name: &str) -> Result<((), KernelFacts), Code> {
+        let params = vec![(0, name.len() as u32)];
+        Ok(((), KernelFacts { params, attributes: [1024; 10] }))
+    }
+
+    fn variable(&mut self, _module: &(), _name: &str) -> Result<Span, Code> {
+        Ok(Span { at: MEMORY.at, bytes: 64 })
+    }
+
+    fn set_attribute(&mut self, _kernel: &(), _attribute: i32, _value: i32) -> Result<(), Code> {
+        Ok(())
+    }
+
+    fn copy_in(&mut self, _stream: Option<&()>, to: u64, bytes: &[u8]) -> Result<(), Code> {
+        check(to, bytes.len() as u64)
+    }
+
+    fn copy_out(&mut self, _stream: Option<&()>, from: u64, bytes: &mut [u8]) -> Result<(), Code> {
+        check(from, bytes.len() as u64)
+    }
+
+    fn copy_within(&mut self, _stream: Option<&()>, to: u64, from: u64, bytes: u64) -> Result<(), Code> {
+        check(to, bytes)?;
+        check(from, bytes)
+    }
+
+    fn fill(&mut self, _stream: Option<&()>, to: u64, _value: u32, size: u32, count: u64) -> Result<(), Code> {
+        check(to, count * u64::from(size))
+    }
+
+    fn launch(&mut self, _stream: Option<&()>, _kernel: &(), launch: Launch<'_>) -> Result<(), Code> {
+        assert!(launch.grid.iter().chain(&launch.block).all(|size| *size > 0));
+        Ok(())
+    }
+
+    fn record(&mut self, _event: &(), _stream: Option<&()>) -> Result<(), Code> {
+        Ok(())
+    }
+
+    fn wait(&mut self, _stream: Option<&()>, _event: &()) -> Result<(), Code> {
+        Ok(())
+    }
+
+    fn synchronize(&mut self) -> Result<(), Code> {
+        Ok(())
+    }
+
+    fn synchronize_stream(&mut self, _stream: Option<&()>) -> Result<(), Code> {
+        Ok(())
+    }
+
+    fn synchronize_event(&mut self, _event: &()) -> Result<(), Code> {
+        Ok(())
+    }
+
+    fn query_stream(&mut self, _stream: Option<&()>) -> Result<(), Code> {
+        Err(Code::NOT_READY)
+    }
+
+    fn query_event(&mut self, _event: &()) -> Result<(), Code> {
+        Err(Code::NOT_READY)
+    }
+
+    fn elapsed(&mut self, _start: &(), _end: &()) -> Result<f32, Code> {
+        Ok(0.5)
+    }
+}
+
+/// Bytes of answers.
+#[derive(Default)]
+struct Answers(Vec<u8>);
+
+impl Output for Answers {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), Lost> {
+        self.0.extend_from_slice(bytes);
+        Ok(())
+    }
+}
+
+/// Reads the bytes as records, writes them again, and carries them out.
+fn exercise(bytes: &[u8]) {
+    let read: Vec<Record<'_>> = records(bytes).map_while(Result::ok).collect();
+    let mut written = Vec::new();
+    read.iter().for_each(|record| record.write(&mut written));
+    assert_eq!(written, bytes[..written.len()], "records are not read as they are written");
+    let mut replayer = Replayer::new(Device, MEMORY);
+    for (sequence, kind) in [Kind::Post, Kind::Call, Kind::Call].into_iter().enumerate() {
+        let mut answers = Answers::default();
+        let frame = Frame { kind, sequence: sequence as u32, bytes: bytes.len() as u64 };
+        if replayer.run(frame, bytes, &mut answers).is_err() {
+            return;
+        }
+        assert_eq!(kind == Kind::Call, !answers.0.is_empty(), "a call is answered");
+    }
+}
+
+/// One of each record of a program, with numbers from the input.
+fn program(numbers: &[u8; 12]) -> Vec<u8> {
+    let at = |index: usize| MEMORY.at + u64::from(numbers[index]) * 512;
+    let size = |index: usize| u64::from(numbers[index]);
+    let id = |index: usize| u32::from(numbers[index] % 4);
+    let (image, digest) = (b"abc", if numbers[0] < 200 { ABC } else { [0; 32] });
+    let mut bytes = Vec::new();
+    for record in [
+        Record::Allocate { at: at(0), bytes: size(1) * 8 },
+        Record::Allocate { at: at(2), bytes: size(3) },
+        Record::CopyIn { stream: id(4), to: at(0) + size(5), bytes: image },
+        Record::Fill {
+            stream: id(4),
+            to: at(0) + size(6),
+            pitch: size(7),
+            width: size(8),
+            height: size(9),
+            value: 1,
+            size: id(10) + 1,
+        },
+        Record::CreateStream { stream: id(4), flags: 0, priority: 0 },
+        Record::CreateEvent { event: id(5), flags: 0 },
+        Record::RecordEvent { event: id(6), stream: id(7) },
+        Record::WaitEvent { stream: id(8), event: id(9) },
+        Record::LoadModule { module: id(4), digest, image },
+        Record::GetKernel { kernel: id(5), module: id(6), name: "kernel" },
+        Record::GetVariable { module: id(6), name: "v" },
+        Record::Free { at: at(2) },
+        Record::CopyWithin { stream: 0, to: at(0), from: at(2) + size(5), bytes: size(6) },
+        Record::UnloadModule { module: id(7) },
+    ] {
+        record.write(&mut bytes);
+    }
+    bytes
+}
+
+#[test]
+fn any_bytes() {
+    check!().for_each(|bytes: &[u8]| {
+        exercise(bytes);
+        let _ = DeviceFacts::read(bytes);
+        let _ = KernelFacts::read(bytes);
+        if let Some(first) = bytes.first_chunk() {
+            let _ = Frame::read(first);
+        }
+        if let Some(first) = bytes.first_chunk() {
+            let _ = Hello::read(first);
+        }
+        if let Some(first) = bytes.first_chunk() {
+            let _ = Welcome::read(first);
+        }
+        if let Some(first) = bytes.first_chunk() {
+            let _ = Answer::read(first);
+        }
+    });
+}
+
+#[test]
+fn programs_with_any_numbers() {
+    check!().with_type::<[u8; 12]>().for_each(|numbers| exercise(&program(numbers)));
+}
+
+#[test]
+fn mutated_programs() {
+    check!().with_type::<([u8; 12], Vec<(u16, u8)>)>().for_each(|(numbers, changes)| {
+        let mut bytes = program(numbers);
+        for (at, byte) in changes.iter().take(6) {
+            let at = usize::from(*at) % bytes.len();
+            bytes[at] = *byte;
+        }
+        exercise(&bytes);
+    });
+}

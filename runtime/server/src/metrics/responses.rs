@@ -38,9 +38,9 @@ pub(super) const RESPONSE_METRICS: &[Metric] = &[
     }),
 ];
 
-/// A sample for each model whose responses are kept.
+/// A sample for each model; 0 for those whose responses are not kept.
 fn each(snapshot: &Snapshot<'_>, out: &mut Samples<'_>, of: fn(&Model) -> u64) {
-    for model in snapshot.models.iter().filter(|model| model.keeps_responses()) {
+    for model in snapshot.models {
         out.integer(&[("model", &model.name), ("version", &model.version)], of(model));
     }
 }

@@ -78,6 +78,6 @@ fn responses_are_kept_only_where_the_settings_say_so() {
     (0..3).for_each(|_| drop(outputs(&ask(&daemon, 1.0, &json!({})))));
     assert_eq!(daemon.engine.asked(), 3);
     let metrics = daemon.metrics();
-    assert!(!metrics.contains("nv_cache_num_hits_per_model{"), "{metrics}");
+    assert!(metrics.contains("nv_cache_num_misses_per_model{model=\"toy\",version=\"1\"} 0\n"), "{metrics}");
     assert!(metrics.contains("atoll_response_cache_bytes 0\n"), "{metrics}");
 }

@@ -128,11 +128,18 @@ fn every_metric_has_samples_before_anything_happened() {
 }
 
 /// Metrics of the daemon as a whole.
-const WITHOUT_DEVICE: [&str; 8] = [
+const WITHOUT_DEVICE: [&str; 15] = [
     "atoll_models",
     "atoll_pool_waiting",
     "atoll_bundle_copies_bytes",
     "atoll_http_responses_total",
+    "atoll_grpc_responses_total",
+    "atoll_response_cache_bytes",
+    "atoll_response_cache_bytes_max",
+    "nv_cache_num_hits_per_model",
+    "nv_cache_num_misses_per_model",
+    "nv_cache_hit_duration_per_model",
+    "nv_cache_miss_duration_per_model",
     "atoll_connections",
     "atoll_connections_closed_total",
     "atoll_denied_requests_total",

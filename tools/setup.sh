@@ -30,6 +30,8 @@ else
     apt_install llvm-19-dev libzstd-dev zlib1g-dev libxml2-dev
     atoll_llvm=19
 fi
+# LLVM's linker, for AMD code objects.
+[ -x "/usr/lib/llvm-$atoll_llvm/bin/ld.lld" ] || apt_install "lld-$atoll_llvm"
 export LLVM_SYS_221_PREFIX=/usr/lib/llvm-22 LLVM_SYS_191_PREFIX=/usr/lib/llvm-19
 # Features that choose the LLVM, for cargo calls over the whole workspace, and over the program alone.
 ATOLL_FEATURES= ATOLL_BIN_FEATURES=

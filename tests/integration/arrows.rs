@@ -14,7 +14,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("atoll-passes", &["atoll-ptx", "atoll-kgraph"]),
     ("atoll-interp", &["atoll-ptx"]),
     ("atoll-lower", &["atoll-ptx"]),
-    ("atoll-target-host", &["atoll-ptx", "atoll-kgraph", "atoll-lower"]),
+    ("atoll-emit", &["atoll-ptx", "atoll-lower"]),
+    ("atoll-target-host", &["atoll-ptx", "atoll-kgraph", "atoll-lower", "atoll-emit"]),
+    ("atoll-target-amd", &["atoll-ptx", "atoll-lower", "atoll-emit"]),
     ("atoll-target-nvidia", &["atoll-ptx", "atoll-kgraph"]),
     (
         "atoll-pipeline",

@@ -17,14 +17,16 @@ pub enum Elem {
     I64,
     /// 128 bits.
     I128,
-    /// A half.
-    F16,
     /// A half-precision float.
-    F32,
+    F16,
     /// A single-precision float.
-    F64,
+    F32,
     /// A double-precision float.
+    F64,
+    /// A pointer.
     Ptr,
+    /// A pointer of an address space other than 0.
+    Space(u8),
 }
 
 impl Elem {
@@ -46,8 +48,9 @@ impl Elem {
             Elem::I1 => 1,
             Elem::I8 => 8,
             Elem::I16 | Elem::F16 => 16,
-            Elem::I32 | Elem::F32 => 32,
-            Elem::I64 | Elem::F64 | Elem::Ptr => 64,
+            // AMD's LDS and scratch.
+            Elem::I32 | Elem::F32 | Elem::Space(3 | 5) => 32,
+            Elem::I64 | Elem::F64 | Elem::Ptr | Elem::Space(_) => 64,
             Elem::I128 => 128,
         }
     }
@@ -74,13 +77,20 @@ impl Elem {
             Elem::F16 => "f16",
             Elem::F32 => "f32",
             Elem::F64 => "f64",
-            Elem::Ptr => "p0",
+            Elem::Ptr | Elem::Space(0) => "p0",
+            Elem::Space(1) => "p1",
+            Elem::Space(3) => "p3",
+            Elem::Space(4) => "p4",
+            Elem::Space(_) => "p5",
         }
     }
 }
 
 impl fmt::Display for Elem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Elem::Space(space) = self {
+            return write!(f, "ptr addrspace({space})");
+        }
         f.write_str(match self {
             Elem::F16 => "half",
             Elem::F32 => "float",

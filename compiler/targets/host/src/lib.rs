@@ -43,9 +43,7 @@ mod emit;
 mod error;
 mod frame_size;
 mod globals;
-mod lines;
 mod link;
-mod llvm;
 mod object;
 mod settings;
 

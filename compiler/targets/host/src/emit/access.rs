@@ -2,9 +2,8 @@
 //! [`Options::check`](crate::Options::check), whether the device allows the access.
 
 use super::*;
-use crate::llvm::Check;
+use atoll_emit::writer::Check;
 use atoll_kgraph::host_abi::{Access, AccessKind, AccessSpace, TrapCode, offsets};
-use atoll_lower::program::Opnd;
 use atoll_ptx::StateSpace;
 
 /// The addresses of an access.

@@ -10,9 +10,9 @@
 //! shared memory does not.
 
 use super::*;
-use crate::llvm::intrinsics;
+use atoll_emit::writer::intrinsics;
 use atoll_kgraph::host_abi::AccessKind;
-use atoll_lower::program::{Opnd, is_signed, storage};
+use atoll_lower::program::{is_signed, storage};
 use atoll_ptx::{ScalarType, StateSpace};
 
 /// Number of the stack array for the results of lanes.
@@ -343,9 +343,9 @@ impl Emitter<'_> {
     }
 
     fn flushed_sum(&mut self, a: &Val, b: &Val) -> Val {
-        let (a, b) = (self.flush(a), self.flush(b));
+        let (a, b) = (Arithmetic(self).flush(a), Arithmetic(self).flush(b));
         let sum = self.w.bin("fadd", &a, &b);
-        self.flush(&sum)
+        Arithmetic(self).flush(&sum)
     }
 
     /// The same for a half or a pair of halves, as bits.
@@ -356,16 +356,16 @@ impl Emitter<'_> {
             let [a, b] = [old, value].map(|bits| {
                 let moved = self.w.bin_const("lshr", bits, (16 * index).into());
                 let half = self.w.resize(&moved, Elem::I16, false);
-                self.half_to_float(&half, update.ty)
+                Arithmetic(self).half_to_float(&half, update.ty)
             });
             let result = match update.op {
                 AtomicOp::Add => self.w.bin("fadd", &a, &b),
                 op => intrinsics::extreme_number(&mut self.w, op == AtomicOp::Max, &a, &b),
             };
-            results.push(self.float_to_half(&result, update.ty));
+            results.push(Arithmetic(self).float_to_half(&result, update.ty));
         }
         match results.as_slice() {
-            [low, high] => self.join_halves(low, high),
+            [low, high] => Arithmetic(self).join_halves(low, high),
             _ => results.remove(0),
         }
     }

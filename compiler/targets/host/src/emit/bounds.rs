@@ -2,7 +2,6 @@
 
 use super::*;
 use atoll_kgraph::host_abi::TrapCode;
-use atoll_lower::program::Opnd;
 
 /// Larger steps could wrap more than once between the first and the last lane.
 const STRIDE_MAX: u64 = 1 << 58;

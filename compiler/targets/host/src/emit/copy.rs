@@ -4,7 +4,6 @@
 use super::access::Address;
 use super::*;
 use atoll_kgraph::host_abi::AccessKind;
-use atoll_lower::program::Opnd;
 use atoll_ptx::{Immediate, StateSpace};
 
 impl Emitter<'_> {

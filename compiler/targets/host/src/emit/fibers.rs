@@ -15,7 +15,7 @@
 
 use super::*;
 use atoll_kgraph::host_abi::{NO_THREAD, TrapCode};
-use atoll_lower::program::{Opnd, Participants, Reduce, ReduceOp};
+use atoll_lower::program::{Participants, Reduce, ReduceOp};
 
 /// Stack space beyond the warp's own frame: for the helpers that the warp calls, and for the
 /// registers that a signal saves on a thread without an alternate signal stack.

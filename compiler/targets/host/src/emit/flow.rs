@@ -15,7 +15,7 @@ mod linearise;
 
 use super::*;
 use atoll_lower::analysis::Split;
-use atoll_lower::program::{BlockId, EXIT, Reg, Term};
+use atoll_lower::program::{BlockId, EXIT, Term};
 
 /// Limits on the instructions of linearised influences: per instruction of the kernel, and a
 /// minimum. Beyond them no copy is made for warps whose lanes agree.

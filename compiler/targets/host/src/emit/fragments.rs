@@ -4,9 +4,9 @@
 //! PTX requires that all lanes of the warp execute them; inactive lanes are not detected.
 
 use super::access::{Address, Guarded};
-use super::matrix::{MatrixShape, per_register};
 use super::*;
-use crate::llvm::intrinsics;
+use atoll_emit::matrix::{MatrixShape, per_register};
+use atoll_emit::writer::intrinsics;
 use atoll_kgraph::host_abi::AccessKind;
 use atoll_lower::program::storage;
 use atoll_ptx::ScalarType;

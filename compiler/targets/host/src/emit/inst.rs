@@ -2,7 +2,7 @@
 
 use super::*;
 use atoll_lower::bounds::BOUND;
-use atoll_lower::program::{Opnd, elem_of};
+use atoll_lower::program::elem_of;
 use atoll_ptx::ScalarType;
 
 /// How an instruction may be executed for lanes that fail its guard.
@@ -96,7 +96,7 @@ impl Emitter<'_> {
         });
         match inst.form.opcode.as_str() {
             "mov" => self.mov(inst),
-            "cvt" => self.cvt(inst),
+            "cvt" => Ok(Arithmetic(self).cvt(inst)?),
             "cvta" => self.cvta(inst),
             "isspacep" => self.isspacep(inst),
             "ld" | "ldu" => self.load(inst),
@@ -130,12 +130,12 @@ impl Emitter<'_> {
             // Hints, and waits that a warp in lock step does not need.
             "prefetch" | "prefetchu" | "nanosleep" | "applypriority" | "discard" | "pmevent" | "griddepcontrol"
             | "brkpt" => Ok(()),
-            "setp" | "set" => self.compare(inst),
-            "selp" => self.selp(inst),
-            "slct" => self.slct(inst),
-            opcode if atoll_lower::forms::is_video(opcode) => self.video(inst),
-            _ if is_float => self.float(inst),
-            _ => self.integer(inst),
+            "setp" | "set" => Ok(Arithmetic(self).compare(inst)?),
+            "selp" => Ok(Arithmetic(self).selp(inst)?),
+            "slct" => Ok(Arithmetic(self).slct(inst)?),
+            opcode if atoll_lower::forms::is_video(opcode) => Ok(Arithmetic(self).video(inst)?),
+            _ if is_float => Ok(Arithmetic(self).float(inst)?),
+            _ => Ok(Arithmetic(self).integer(inst)?),
         }
     }
 

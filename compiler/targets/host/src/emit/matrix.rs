@@ -1,10 +1,6 @@
 //! Matrix products of a warp: `mma.sync` and `wmma.mma`.
 //!
-//! *Layout.* A matrix is divided into tiles of 8 rows (for B: columns) and as many numbers along k
-//! as four registers hold; lane l holds the (l mod 4)-th register of row l div 4. A result has 8 ×
-//! 8 tiles, of which each lane holds two neighbouring numbers. Registers enumerate the tiles along
-//! the rows of A first, then along k. This is the ISA's layout of `mma`. The layout of `wmma`
-//! fragments is unspecified; they use the same one.
+//! [`atoll_emit::matrix`] describes their layout.
 //!
 //! *Rounding.* Products of f16, bf16 and tf32 (only the 10 bits of its fraction are used) are
 //! exact. They are added to the f32 accumulator in ascending k by fused multiply-adds, with one
@@ -17,7 +13,7 @@
 //! layout of the accumulators; the rest are fused multiply-adds of whole registers.
 
 use super::*;
-use atoll_lower::program::Opnd;
+use atoll_emit::matrix::{MatrixShape, MatrixTypes, is_known, per_register};
 use atoll_ptx::ScalarType;
 use std::collections::hash_map::Entry;
 
@@ -25,52 +21,6 @@ use std::collections::hash_map::Entry;
 const TILE: u32 = 8;
 /// Lanes that share a row of a tile.
 const ROW_LANES: u32 = 4;
-
-/// Sizes of a product: m × k by k × n.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct MatrixShape {
-    pub(super) m: u32,
-    pub(super) n: u32,
-    pub(super) k: u32,
-}
-
-impl MatrixShape {
-    /// The shape in a modifier such as `m16n8k16`.
-    pub(super) fn of(inst: &Inst) -> Option<MatrixShape> {
-        inst.form.modifiers.iter().find_map(|word| {
-            let (m, rest) = word.strip_prefix('m')?.split_once('n')?;
-            let (n, k) = rest.split_once('k')?;
-            Some(MatrixShape { m: m.parse().ok()?, n: n.parse().ok()?, k: k.parse().ok()? })
-        })
-    }
-}
-
-/// Numbers of a factor per register.
-pub(super) fn per_register(ty: ScalarType) -> u32 {
-    match ty {
-        ScalarType::F16 | ScalarType::Bf16 => 2,
-        ScalarType::S8 | ScalarType::U8 => 4,
-        _ => 1,
-    }
-}
-
-/// Supported shapes by the type of the factors.
-fn is_known(shape: MatrixShape, ty: ScalarType, is_wmma: bool) -> bool {
-    let MatrixShape { m, n, k } = shape;
-    let wide = [(16, 16), (32, 8), (8, 32)].contains(&(m, n));
-    match (ty, is_wmma) {
-        (ScalarType::F16 | ScalarType::Bf16 | ScalarType::S8 | ScalarType::U8, true) => wide && k == 16,
-        (ScalarType::Tf32, true) => (m, n, k) == (16, 16, 8),
-        (ScalarType::F64, true) => (m, n, k) == (8, 8, 4),
-        (ScalarType::F16 | ScalarType::Bf16, false) => (m, n) == (16, 8) && (k == 8 || k == 16),
-        (ScalarType::Tf32, false) => (m, n) == (16, 8) && (k == 4 || k == 8),
-        (ScalarType::S8 | ScalarType::U8, false) => {
-            (m, n, k) == (8, 8, 16) || (m, n) == (16, 8) && (k == 16 || k == 32)
-        }
-        (ScalarType::F64, false) => (m, n, k) == (8, 8, 4) || (m, n) == (16, 8) && [4, 8, 16].contains(&k),
-        _ => false,
-    }
-}
 
 /// A product being emitted.
 struct Product {
@@ -87,34 +37,28 @@ struct Product {
 impl Emitter<'_> {
     /// `mma.sync.aligned.shape.row.col.d.a.b.c` and `wmma.mma.sync.aligned.row.col.shape…`
     pub(super) fn matrix_product(&mut self, inst: &Inst) -> Result<(), HostError> {
-        let is_wmma = inst.form.opcode == "wmma";
         let (Some(shape), [d, a, b, c]) = (MatrixShape::of(inst), inst.ops.as_slice()) else {
             return Err(self.malformed(inst, "needs a shape and four operands"));
         };
-        let types: Vec<ScalarType> = inst.form.modifiers.iter().filter_map(|m| ScalarType::from_name(m)).collect();
-        let (d_ty, a_ty, b_ty, c_ty) = match types[..] {
-            [d, a, b, c] => (d, a, b, c),
-            // `wmma` of halves names the types of the accumulators only.
-            [d, c] if is_wmma => (d, ScalarType::F16, ScalarType::F16, c),
-            _ => return Err(self.malformed(inst, "needs the types of its matrices")),
+        let Some(types) = MatrixTypes::of(inst) else {
+            return Err(self.malformed(inst, "needs the types of its matrices"));
         };
-        let is_in_order = is_wmma || inst.has("row") && inst.has("col");
-        if !is_in_order || !is_known(shape, a_ty, is_wmma) || !agree(a_ty, b_ty, c_ty, d_ty) {
+        if !is_known(inst, shape, types) {
             return Err(self.unsupported(inst, "a product of this shape and these types"));
         }
-        let per = per_register(a_ty);
+        let per = per_register(types.a);
         let (a_registers, b_registers) = (shape.m * shape.k / (LANES * per), shape.n * shape.k / (LANES * per));
         let factors = Product {
             shape,
-            a: self.factor(inst, a, a_registers, a_ty)?,
-            b: self.factor(inst, b, b_registers, b_ty)?,
+            a: self.factor(inst, a, a_registers, types.a)?,
+            b: self.factor(inst, b, b_registers, types.b)?,
             per,
             placed: HashMap::new(),
         };
         let count = shape.m * shape.n / LANES;
-        let start = self.accumulators(inst, c, count, c_ty)?;
+        let start = self.accumulators(inst, c, count, types.c)?;
         let sums = self.multiply(inst, factors, start);
-        self.write_accumulators(inst, d, &sums, d_ty)
+        self.write_accumulators(inst, d, &sums, types.d)
     }
 
     /// The registers of a vector operand, at least `count`.
@@ -136,7 +80,7 @@ impl Emitter<'_> {
             match ty {
                 ScalarType::F16 | ScalarType::Bf16 => {
                     let pair = if ty == ScalarType::F16 { ScalarType::F16x2 } else { ScalarType::Bf16x2 };
-                    numbers.extend(self.halves(register, pair, LANES, false));
+                    numbers.extend(Arithmetic(self).halves(register, pair, LANES, false));
                 }
                 ScalarType::Tf32 => {
                     let bits = self.get(register, Elem::I32, LANES);
@@ -146,7 +90,8 @@ impl Emitter<'_> {
                 ScalarType::F64 => numbers.push(self.get(register, Elem::F64, LANES)),
                 _ => {
                     let bytes = self.get(register, Elem::I32, LANES);
-                    numbers.extend((0..4).map(|i| self.sub_register(&bytes, 8 * i, 8, ty == ScalarType::S8)));
+                    numbers
+                        .extend((0..4).map(|i| Arithmetic(self).sub_register(&bytes, 8 * i, 8, ty == ScalarType::S8)));
                 }
             }
         }
@@ -159,7 +104,7 @@ impl Emitter<'_> {
             let registers = self.registers(inst, operand, count / 2)?.to_vec();
             return Ok(registers[..count as usize / 2]
                 .iter()
-                .flat_map(|r| self.halves(r, ScalarType::F16x2, LANES, false))
+                .flat_map(|r| Arithmetic(self).halves(r, ScalarType::F16x2, LANES, false))
                 .collect());
         }
         let registers = self.registers(inst, operand, count)?.to_vec();
@@ -175,8 +120,8 @@ impl Emitter<'_> {
     ) -> Result<(), HostError> {
         let values: Vec<Val> = match ty {
             ScalarType::F16 => {
-                let halves: Vec<Val> = sums.iter().map(|s| self.float_to_half(s, ty)).collect();
-                halves.chunks(2).map(|pair| self.join_halves(&pair[0], &pair[1])).collect()
+                let halves: Vec<Val> = sums.iter().map(|s| Arithmetic(self).float_to_half(s, ty)).collect();
+                halves.chunks(2).map(|pair| Arithmetic(self).join_halves(&pair[0], &pair[1])).collect()
             }
             _ => sums.to_vec(),
         };
@@ -242,17 +187,5 @@ impl Emitter<'_> {
             Entry::Occupied(entry) => entry.get().clone(),
             Entry::Vacant(entry) => entry.insert(self.w.shuffle(number, pattern)).clone(),
         }
-    }
-}
-
-/// Whether factors and accumulators of these types can be combined.
-fn agree(a: ScalarType, b: ScalarType, c: ScalarType, d: ScalarType) -> bool {
-    use ScalarType::*;
-    match a {
-        F16 => b == a && [c, d].iter().all(|t| matches!(t, F16 | F32)),
-        Bf16 | Tf32 => b == a && c == F32 && d == F32,
-        F64 => b == a && c == F64 && d == F64,
-        S8 | U8 => matches!(b, S8 | U8) && c == S32 && d == S32,
-        _ => false,
     }
 }

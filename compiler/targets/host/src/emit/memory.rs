@@ -5,9 +5,9 @@
 
 use super::access::{Address, Guarded};
 use super::*;
-use crate::llvm::intrinsics;
+use atoll_emit::writer::intrinsics;
 use atoll_kgraph::host_abi::AccessKind;
-use atoll_lower::program::{Opnd, is_signed, storage};
+use atoll_lower::program::{is_signed, storage};
 use atoll_ptx::{ScalarType, StateSpace};
 
 /// The memory order of an access.
@@ -89,7 +89,7 @@ impl Emitter<'_> {
         };
         let value = self.get(base, elem, lanes);
         let is_small = matches!(space, Some(StateSpace::Shared | StateSpace::Local | StateSpace::Param));
-        self.reinterpret(&value, Elem::I64, is_small)
+        self.w.reinterpret(&value, Elem::I64, is_small)
     }
 
     fn order(&self, inst: &Inst) -> Order {

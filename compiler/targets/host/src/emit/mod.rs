@@ -12,43 +12,36 @@
 
 mod access;
 mod atomic;
-mod bits;
 mod bounds;
-mod compare;
-mod convert;
 mod copy;
 mod faults;
 mod fibers;
-mod float;
 mod flow;
 mod fragments;
-mod half;
 mod inst;
-mod integer;
-pub(crate) mod math;
 mod matrix;
 mod memory;
-mod packed;
 mod print;
-mod quarter;
 mod regions;
 mod rounding;
 mod spaces;
 mod value;
-mod video;
 mod warp;
 
 pub(crate) use fibers::{FIBER_ALIGN, FIBER_RESERVE_BYTES};
 
 use crate::error::HostError;
-use crate::llvm::{Elem, Label, Ty, Val, Writer, constant};
 use crate::{CpuLevel, TARGET};
+use atoll_emit::math::Routine;
+use atoll_emit::writer::{Elem, I1, I32, I64, Label, Ty, Val, Writer, constant};
+use atoll_emit::{Arithmetic, Emit, Rounded, Rounding};
 use atoll_kgraph::host_abi::offsets;
 use atoll_lower::LowerError;
 use atoll_lower::alignment::Alignments;
 use atoll_lower::analysis::Analysis;
 use atoll_lower::loads::Loads;
-use atoll_lower::program::{Inst, Program};
+use atoll_lower::program::{Inst, Opnd, Program, Reg};
+use atoll_ptx::ScalarType;
 use std::collections::{BTreeSet, HashMap};
 
 /// Lanes of a warp.
@@ -56,12 +49,6 @@ pub(crate) const LANES: u32 = 32;
 
 /// A pointer.
 pub(crate) const PTR: Ty = Ty { elem: Elem::Ptr, lanes: 1 };
-/// A scalar predicate.
-pub(crate) const I1: Ty = Ty { elem: Elem::I1, lanes: 1 };
-/// A 32-bit scalar.
-pub(crate) const I32: Ty = Ty { elem: Elem::I32, lanes: 1 };
-/// A 64-bit scalar.
-pub(crate) const I64: Ty = Ty { elem: Elem::I64, lanes: 1 };
 /// A mask: one predicate per lane.
 pub(crate) const MASK: Ty = Ty { elem: Elem::I1, lanes: LANES };
 
@@ -72,8 +59,8 @@ pub(crate) struct EmittedKernel {
     pub(crate) text: String,
     /// The metadata that its text refers to.
     pub(crate) lines: String,
-    /// Math routines it calls (see [`math`]).
-    pub(crate) math: BTreeSet<math::Routine>,
+    /// Math routines it calls (see [`atoll_emit::math`]).
+    pub(crate) math: BTreeSet<Routine>,
     /// Module variables it refers to.
     pub(crate) globals: BTreeSet<atoll_ptx::Name>,
     /// Scratch memory per compute unit in bytes, without the stacks of fibers.
@@ -130,7 +117,7 @@ pub(crate) struct Emitter<'a> {
     regions: regions::Regions,
     /// Stack arrays for lane loops, by element and purpose.
     lane_arrays: HashMap<(Elem, u8), Val>,
-    math: BTreeSet<math::Routine>,
+    math: BTreeSet<Routine>,
     globals: BTreeSet<atoll_ptx::Name>,
     /// Definitions of strings.
     texts: Vec<String>,
@@ -324,6 +311,66 @@ impl Emitter<'_> {
     /// The context pointer.
     fn context(&self) -> Val {
         Val { ty: PTR, text: "%context".into() }
+    }
+}
+
+impl Emit for Emitter<'_> {
+    fn writer(&mut self) -> &mut Writer {
+        &mut self.w
+    }
+
+    fn program(&self) -> &Program {
+        self.program
+    }
+
+    fn target(&self) -> &'static str {
+        TARGET
+    }
+
+    fn line(&self) -> u32 {
+        self.line
+    }
+
+    fn get(&mut self, operand: &Opnd, elem: Elem, lanes: u32) -> Val {
+        self.read_operand(operand, elem, lanes)
+    }
+
+    fn set_operand(&mut self, operand: &Opnd, value: &Val, signed: bool) {
+        if let Opnd::Reg(reg) = operand {
+            self.set(*reg, value, signed);
+        }
+    }
+
+    fn lanes_of(&self, inst: &Inst) -> u32 {
+        self.lanes_to_compute(inst)
+    }
+
+    fn all_lanes(&self) -> u32 {
+        LANES
+    }
+
+    fn is_uniform(&self, operand: &Opnd) -> bool {
+        self.stride(operand) == Some(0)
+    }
+
+    fn is_flushed(&self, reg: Reg) -> bool {
+        self.flushed[reg]
+    }
+
+    fn extended(&mut self, operand: &Opnd, ty: ScalarType, to: Elem, lanes: u32) -> Val {
+        self.extended_operand(operand, ty, to, lanes)
+    }
+
+    fn directed(&mut self, op: Rounded, rounding: Rounding, arguments: &[&Val]) -> Val {
+        self.rounded_towards(op, rounding, arguments)
+    }
+
+    fn half_directed(&mut self, value: &Val, rounding: Rounding) -> Val {
+        self.half_towards(value, rounding)
+    }
+
+    fn use_routine(&mut self, routine: Routine) {
+        self.math.insert(routine);
     }
 }
 

@@ -9,7 +9,7 @@ mod plan;
 
 use self::plan::is_block_wide;
 use super::*;
-use atoll_lower::program::{BlockId, Reduce, ReduceOp, Reg, Term};
+use atoll_lower::program::{BlockId, Reduce, ReduceOp, Term};
 use std::collections::BTreeMap;
 
 /// Alignment of a warp's record, for whole-vector accesses.

@@ -1,9 +1,9 @@
 //! Reading operands and writing registers.
 
 use super::*;
-use atoll_lower::program::{Opnd, Reg, Special, Symbol};
+use atoll_emit::writer::bits_of;
+use atoll_lower::program::{Special, Symbol};
 use atoll_lower::shape::TidRun;
-use atoll_ptx::Immediate;
 
 impl Emitter<'_> {
     /// Lane numbers 0..32 as integers of an element type.
@@ -47,7 +47,7 @@ impl Emitter<'_> {
     }
 
     /// An operand read as an element type.
-    pub(super) fn get(&mut self, operand: &Opnd, elem: Elem, lanes: u32) -> Val {
+    pub(super) fn read_operand(&mut self, operand: &Opnd, elem: Elem, lanes: u32) -> Val {
         let value = match operand {
             Opnd::Reg(reg) => self.read(*reg, lanes),
             Opnd::Not(reg) => {
@@ -61,25 +61,14 @@ impl Emitter<'_> {
             Opnd::Part(whole, _) | Opnd::Negated(whole) => return self.get(whole, elem, lanes),
             Opnd::Vec(_) | Opnd::Pair(..) | Opnd::Sink => return constant(Ty { elem, lanes }, 0),
         };
-        self.reinterpret(&value, elem, false)
-    }
-
-    /// Reinterprets the bits as another type; extends or truncates if the width differs.
-    pub(super) fn reinterpret(&mut self, value: &Val, elem: Elem, signed: bool) -> Val {
-        let from = value.ty.elem;
-        if from == elem {
-            return value.clone();
-        }
-        let int = if from.is_float() { self.w.cast("bitcast", value, Elem::int(from.bits())) } else { value.clone() };
-        let sized = self.w.resize(&int, Elem::int(elem.bits()), signed);
-        if elem.is_float() { self.w.cast("bitcast", &sized, elem) } else { sized }
+        self.w.reinterpret(&value, elem, false)
     }
 
     /// Writes a register under the current mask; `signed` tells how a narrower value is extended.
     pub(super) fn set(&mut self, reg: Reg, value: &Val, signed: bool) {
         let (shape, elem) = (self.analysis.shapes[reg], self.program.regs[reg].elem);
         let lanes = if shape.is_scalar() { 1 } else { LANES };
-        let mut value = self.reinterpret(value, elem, signed);
+        let mut value = self.w.reinterpret(value, elem, signed);
         if value.ty.lanes == 1 {
             value = self.w.splat(&value, lanes);
         }
@@ -97,18 +86,6 @@ impl Emitter<'_> {
         self.w.store(&value, &slot);
     }
 
-    /// Writes the destination operand, which may be `_`.
-    pub(super) fn set_operand(&mut self, operand: &Opnd, value: &Val, signed: bool) {
-        if let Opnd::Reg(reg) = operand {
-            self.set(*reg, value, signed);
-        }
-    }
-
-    /// Whether an operand is the same in all lanes.
-    pub(super) fn is_uniform(&self, operand: &Opnd) -> bool {
-        self.stride(operand) == Some(0)
-    }
-
     /// The distance between an operand's lanes.
     pub(super) fn stride(&self, operand: &Opnd) -> Option<i64> {
         match operand {
@@ -123,10 +100,32 @@ impl Emitter<'_> {
     }
 
     /// The number of lanes to compute: 1 if the result is a scalar or all sources are uniform.
-    pub(super) fn lanes_of(&self, inst: &Inst) -> u32 {
+    pub(super) fn lanes_to_compute(&self, inst: &Inst) -> u32 {
         let scalar_result = inst.defs().iter().all(|&d| self.analysis.shapes[d].is_scalar());
         let uniform_sources = inst.sources().iter().all(|o| self.is_uniform(o));
         if scalar_result || uniform_sources { 1 } else { LANES }
+    }
+
+    /// An integer operand extended from `ty`. If lane 0 of a progression may leave the range of
+    /// `ty`, it is extended so that the lanes after a wrap-around are correct. The addresses of the
+    /// lanes before the wrap-around would be some 2³² elements away (see
+    /// [`atoll_lower::shape::Shape::assumed`]).
+    pub(super) fn extended_operand(&mut self, operand: &Opnd, ty: ScalarType, to: Elem, lanes: u32) -> Val {
+        let signed = atoll_lower::program::is_signed(ty);
+        let value = self.get(operand, Elem::int(ty.bits()), lanes);
+        let stride = self.stride(operand).unwrap_or(0);
+        let shape = match operand {
+            Opnd::Reg(reg) => Some(self.analysis.shapes[*reg]),
+            _ => None,
+        };
+        let may_wrap = lanes == 1 && stride != 0 && !signed && shape.is_some_and(|s| !s.is_exact_in(ty.bits(), false));
+        if !may_wrap {
+            return self.w.resize(&value, to, signed);
+        }
+        let last = self.w.bin_const("add", &value, i128::from(stride) * i128::from(LANES - 1));
+        let wraps = self.w.compare(if stride > 0 { "icmp ult" } else { "icmp ugt" }, &last, &value);
+        let (below, above) = (self.w.resize(&value, to, true), self.w.resize(&value, to, false));
+        self.w.select(&wraps, &below, &above)
     }
 
     /// A special register.
@@ -243,15 +242,4 @@ impl Emitter<'_> {
 /// The LLVM symbol of a module variable.
 pub(crate) fn global_symbol(name: &str) -> String {
     quoted(&format!("atoll_var_{name}"))
-}
-
-/// The bits of a literal as an element type.
-fn bits_of(immediate: Immediate, elem: Elem) -> i128 {
-    match (immediate, elem) {
-        (Immediate::Int(value), _) => value,
-        (Immediate::F32(bits), Elem::F64) => f64::from(f32::from_bits(bits)).to_bits().into(),
-        (Immediate::F32(bits), _) => bits.into(),
-        (Immediate::F64(bits), Elem::F32) => (f64::from_bits(bits) as f32).to_bits().into(),
-        (Immediate::F64(bits), _) => bits.into(),
-    }
 }

@@ -2,8 +2,8 @@
 //! runs in lock step, and the lanes of the current mask take part.
 
 use super::*;
-use crate::llvm::intrinsics;
-use atoll_lower::program::{Opnd, ReduceOp, elem_of, is_signed};
+use atoll_emit::writer::intrinsics;
+use atoll_lower::program::{ReduceOp, elem_of, is_signed};
 use atoll_ptx::{Immediate, ScalarType};
 
 /// Number of the stack array that a shuffle reads through.

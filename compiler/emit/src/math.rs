@@ -2,7 +2,7 @@
 //!
 //! The table on the crate's first page lists their errors.
 
-use crate::llvm::{Elem, Ty, Val, Writer, constant, float};
+use crate::writer::{Elem, Ty, Val, Writer, constant, float};
 
 /// A function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -16,14 +16,14 @@ enum Function {
 
 /// A function for one vector width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Routine {
+pub struct Routine {
     function: Function,
     lanes: u32,
 }
 
 impl Routine {
     /// The routine for a PTX opcode.
-    pub(crate) fn of(opcode: &str, lanes: u32) -> Option<Routine> {
+    pub fn of(opcode: &str, lanes: u32) -> Option<Routine> {
         let function = match opcode {
             "ex2" => Function::Exp2,
             "lg2" => Function::Log2,
@@ -40,7 +40,7 @@ impl Routine {
     }
 
     /// Its LLVM symbol, without `@`.
-    pub(crate) fn symbol(self) -> String {
+    pub fn symbol(self) -> String {
         let name = match self.function {
             Function::Exp2 => "ex2",
             Function::Log2 => "lg2",
@@ -52,9 +52,9 @@ impl Routine {
     }
 
     /// Its definition.
-    pub(crate) fn definition(self) -> String {
+    pub fn definition(self) -> String {
         let mut m = Math { w: Writer::default(), ty: self.ty() };
-        m.w.place(&crate::llvm::Label("start".into()));
+        m.w.place(&crate::writer::Label("start".into()));
         let x = Val { ty: self.ty(), text: "%x".into() };
         let result = match self.function {
             Function::Exp2 => m.exp2(&x),

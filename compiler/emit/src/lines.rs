@@ -12,7 +12,7 @@ const FIRST_LOCATION: u32 = 105;
 
 /// The locations of one function, numbered in order of appearance.
 #[derive(Debug, Default)]
-pub(crate) struct Lines {
+pub struct Lines {
     numbers: HashMap<(u32, u16), u32>,
     list: Vec<(u32, u16)>,
     /// The location of the instructions being emitted.
@@ -22,7 +22,7 @@ pub(crate) struct Lines {
 impl Lines {
     /// Sets the location of the following instructions: `line`, and the line of the load they
     /// consume. Line 0 means no location.
-    pub(crate) fn locate(&mut self, line: u32, load: Option<u32>) {
+    pub fn locate(&mut self, line: u32, load: Option<u32>) {
         let above = load.and_then(|load| u16::try_from(line.checked_sub(load)?).ok()).unwrap_or(0);
         self.current = (line > 0).then(|| {
             *self.numbers.entry((line, above)).or_insert_with(|| {
@@ -33,13 +33,13 @@ impl Lines {
     }
 
     /// The metadata suffix of an instruction emitted now.
-    pub(crate) fn suffix(&self) -> Suffix {
+    pub fn suffix(&self) -> Suffix {
         Suffix(self.current)
     }
 
     /// The metadata of a function of this name. The function refers to it as `!103`; its line is
     /// the smallest of its locations.
-    pub(crate) fn metadata(&self, name: &str) -> String {
+    pub fn metadata(&self, name: &str) -> String {
         let first = self.list.iter().map(|l| l.0).min().unwrap_or(0);
         let mut text = format!(
             "!llvm.dbg.cu = !{{!100}}\n!llvm.module.flags = !{{!101}}\n\
@@ -60,7 +60,7 @@ impl Lines {
 }
 
 /// `, !dbg !107`, or nothing.
-pub(crate) struct Suffix(Option<u32>);
+pub struct Suffix(Option<u32>);
 
 impl std::fmt::Display for Suffix {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -5,13 +5,13 @@
 
 use super::rounding::{Rounded, Rounding};
 use super::*;
-use crate::llvm::{float, intrinsics};
+use crate::writer::{float, intrinsics};
 use atoll_lower::program::{Opnd, elem_of};
 use atoll_ptx::ScalarType;
 
-impl Emitter<'_> {
+impl<E: Emit> Arithmetic<'_, E> {
     /// Lowers a floating-point instruction.
-    pub(super) fn float(&mut self, inst: &Inst) -> Result<(), HostError> {
+    pub fn float(&mut self, inst: &Inst) -> Result<(), LowerError> {
         let ty = self.ty_of(inst)?;
         if inst.form.modifiers.iter().filter_map(|m| ScalarType::from_name(m)).any(|t| t != ty) {
             return Err(self.unsupported(inst, "operands of different types"));
@@ -29,7 +29,7 @@ impl Emitter<'_> {
         }
     }
 
-    fn single_or_double(&mut self, inst: &Inst, ty: ScalarType) -> Result<(), HostError> {
+    fn single_or_double(&mut self, inst: &Inst, ty: ScalarType) -> Result<(), LowerError> {
         let lanes = self.lanes_of(inst);
         let mut arguments = Vec::new();
         for operand in inst.ops.iter().skip(1) {
@@ -45,34 +45,37 @@ impl Emitter<'_> {
     /// An f32 or f64 operand, flushed if `ftz` is set.
     pub(super) fn float_operand(&mut self, operand: &Opnd, ty: ScalarType, lanes: u32, ftz: bool) -> Val {
         let value = self.get(operand, elem_of(ty), lanes);
-        let is_flushed = matches!(operand, Opnd::Reg(reg) if self.flushed[*reg]);
+        let is_flushed = matches!(operand, Opnd::Reg(reg) if self.0.is_flushed(*reg));
         if ftz && !is_flushed { self.flush(&value) } else { value }
     }
 
     /// Flushes subnormal numbers to zeros of the same sign: a number with a zero exponent keeps
     /// only its sign.
-    pub(super) fn flush(&mut self, value: &Val) -> Val {
+    pub fn flush(&mut self, value: &Val) -> Val {
         let elem = value.ty.elem;
-        let bits = self.w.cast("bitcast", value, Elem::int(elem.bits()));
+        let bits = self.w().cast("bitcast", value, Elem::int(elem.bits()));
         let (exponent, sign): (i128, i128) =
             if elem == Elem::F64 { (0x7ff << 52, 1 << 63) } else { (0xff << 23, 1 << 31) };
-        let exponent = self.w.bin_const("and", &bits, exponent);
-        let has_none = self.w.compare("icmp eq", &exponent, &constant(bits.ty, 0));
-        let sign = self.w.bin_const("and", &bits, sign);
-        let flushed = self.w.select(&has_none, &sign, &bits);
-        self.w.cast("bitcast", &flushed, elem)
+        let exponent = self.w().bin_const("and", &bits, exponent);
+        let has_none = self.w().compare("icmp eq", &exponent, &constant(bits.ty, 0));
+        let sign = self.w().bin_const("and", &bits, sign);
+        let flushed = self.w().select(&has_none, &sign, &bits);
+        self.w().cast("bitcast", &flushed, elem)
     }
 
     /// Flushes numbers of a magnitude below `least` to zeros of the same sign.
     pub(super) fn flush_below(&mut self, value: &Val, least: &Val) -> Val {
-        let magnitude = self.w.call("llvm.fabs", value.ty, &[value]);
-        let is_small = self.w.compare("fcmp olt", &magnitude, least);
-        let zero = self.w.call("llvm.copysign", value.ty, &[&constant(value.ty, 0), value]);
-        self.w.select(&is_small, &zero, value)
+        let magnitude = self.w().call("llvm.fabs", value.ty, &[value]);
+        let is_small = self.w().compare("fcmp olt", &magnitude, least);
+        let zero = self.w().call("llvm.copysign", value.ty, &[&constant(value.ty, 0), value]);
+        self.w().select(&is_small, &zero, value)
     }
 
     /// The operation itself, on floats or doubles.
-    fn compute(&mut self, inst: &Inst, arguments: &[Val]) -> Result<Val, HostError> {
+    fn compute(&mut self, inst: &Inst, arguments: &[Val]) -> Result<Val, LowerError> {
+        if let Some(value) = self.0.approximation(inst, arguments) {
+            return Ok(value);
+        }
         let opcode = inst.form.opcode.as_str();
         let rounding = Rounding::of(inst);
         let is_single = arguments.first().is_some_and(|a| a.ty.elem == Elem::F32);
@@ -93,10 +96,10 @@ impl Emitter<'_> {
             ("min" | "max", [first, rest @ ..]) if !rest.is_empty() => {
                 rest.iter().fold(first.clone(), |sum, next| self.extreme(inst, &sum, next))
             }
-            ("abs", [a]) => self.w.call("llvm.fabs", a.ty, &[a]),
-            ("neg", [a]) => self.w.value(a.ty, format_args!("fneg {a}")),
+            ("abs", [a]) => self.w().call("llvm.fabs", a.ty, &[a]),
+            ("neg", [a]) => self.w().value(a.ty, format_args!("fneg {a}")),
             // PTX applies the sign of a to the magnitude of b.
-            ("copysign", [a, b]) => self.w.call("llvm.copysign", a.ty, &[b, a]),
+            ("copysign", [a, b]) => self.w().call("llvm.copysign", a.ty, &[b, a]),
             ("ex2" | "lg2" | "sin" | "cos" | "tanh", [a]) if is_single => self.transcendental(inst, a)?,
             _ => return Err(self.unsupported(inst, "")),
         })
@@ -112,7 +115,7 @@ impl Emitter<'_> {
     }
 
     fn inverse_root(&mut self, a: &Val) -> Val {
-        let root = self.w.call("llvm.sqrt", a.ty, &[a]);
+        let root = self.w().call("llvm.sqrt", a.ty, &[a]);
         self.reciprocal(&root, Rounding::Nearest)
     }
 
@@ -120,9 +123,9 @@ impl Emitter<'_> {
     /// of the result.
     fn on_upper_half(&mut self, a: &Val, function: impl Fn(&mut Self, &Val) -> Val) -> Val {
         let upper = |e: &mut Self, value: &Val| {
-            let bits = e.w.cast("bitcast", value, Elem::I64);
-            let bits = e.w.bin_const("and", &bits, -(1 << 32));
-            e.w.cast("bitcast", &bits, Elem::F64)
+            let bits = e.w().cast("bitcast", value, Elem::I64);
+            let bits = e.w().bin_const("and", &bits, -(1 << 32));
+            e.w().cast("bitcast", &bits, Elem::F64)
         };
         let a = upper(self, a);
         let value = function(self, &a);
@@ -130,11 +133,11 @@ impl Emitter<'_> {
     }
 
     /// ex2, lg2, sin, cos or tanh of floats.
-    pub(super) fn transcendental(&mut self, inst: &Inst, a: &Val) -> Result<Val, HostError> {
+    pub(super) fn transcendental(&mut self, inst: &Inst, a: &Val) -> Result<Val, LowerError> {
         let routine =
             math::Routine::of(inst.form.opcode.as_str(), a.ty.lanes).ok_or_else(|| self.unsupported(inst, ""))?;
-        self.math.insert(routine);
-        Ok(self.w.call_named(&routine.symbol(), a.ty, &[a]))
+        self.0.use_routine(routine);
+        Ok(self.w().call_named(&routine.symbol(), a.ty, &[a]))
     }
 
     /// `min` and `max`: −0 is less than +0; a NaN yields the other operand, or with `.NaN` a NaN.
@@ -142,17 +145,17 @@ impl Emitter<'_> {
     pub(super) fn extreme(&mut self, inst: &Inst, a: &Val, b: &Val) -> Val {
         let is_max = inst.form.opcode == "max";
         let of = |e: &mut Self, a: &Val, b: &Val| match inst.has("NaN") {
-            true => e.w.call(if is_max { "llvm.maximum" } else { "llvm.minimum" }, a.ty, &[a, b]),
-            false => intrinsics::extreme_number(&mut e.w, is_max, a, b),
+            true => e.w().call(if is_max { "llvm.maximum" } else { "llvm.minimum" }, a.ty, &[a, b]),
+            false => intrinsics::extreme_number(e.w(), is_max, a, b),
         };
-        let magnitudes = |e: &mut Self| [a, b].map(|x| e.w.call("llvm.fabs", x.ty, &[x]));
+        let magnitudes = |e: &mut Self| [a, b].map(|x| e.w().call("llvm.fabs", x.ty, &[x]));
         if inst.has("xorsign") {
             let [x, y] = magnitudes(self);
             let value = of(self, &x, &y);
-            let [x, y] = [a, b].map(|v| self.w.cast("bitcast", v, Elem::int(v.ty.elem.bits())));
-            let sign = self.w.bin("xor", &x, &y);
-            let sign = self.w.cast("bitcast", &sign, a.ty.elem);
-            return self.w.call("llvm.copysign", a.ty, &[&value, &sign]);
+            let [x, y] = [a, b].map(|v| self.w().cast("bitcast", v, Elem::int(v.ty.elem.bits())));
+            let sign = self.w().bin("xor", &x, &y);
+            let sign = self.w().cast("bitcast", &sign, a.ty.elem);
+            return self.w().call("llvm.copysign", a.ty, &[&value, &sign]);
         }
         if inst.has("abs") {
             let [x, y] = magnitudes(self);
@@ -165,20 +168,20 @@ impl Emitter<'_> {
     pub(super) fn saturated(&mut self, inst: &Inst, value: Val) -> Val {
         let zero = constant(value.ty, 0);
         if inst.has("relu") {
-            return self.w.call("llvm.maximum", value.ty, &[&value, &zero]);
+            return self.w().call("llvm.maximum", value.ty, &[&value, &zero]);
         }
         if !inst.has("sat") {
             return value;
         }
         let one = self.one(value.ty);
-        let is_positive = self.w.compare("fcmp ogt", &value, &zero);
-        let value = self.w.select(&is_positive, &value, &zero);
-        let is_below = self.w.compare("fcmp olt", &value, &one);
-        self.w.select(&is_below, &value, &one)
+        let is_positive = self.w().compare("fcmp ogt", &value, &zero);
+        let value = self.w().select(&is_positive, &value, &zero);
+        let is_below = self.w().compare("fcmp olt", &value, &one);
+        self.w().select(&is_below, &value, &one)
     }
 
     /// `testp.op p, a`
-    fn test(&mut self, inst: &Inst, ty: ScalarType) -> Result<(), HostError> {
+    fn test(&mut self, inst: &Inst, ty: ScalarType) -> Result<(), LowerError> {
         // Class bits of `llvm.is.fpclass`: NaNs, infinities, normals, subnormals, zeros.
         let class: u32 = match inst.form.modifiers.first().map(|m| m.as_str()) {
             Some("finite") => 0b01_1111_1000,
@@ -192,7 +195,7 @@ impl Emitter<'_> {
         let lanes = self.lanes_of(inst);
         let value = self.get(self.op(inst, 1)?, elem_of(ty), lanes);
         let name = format!("llvm.is.fpclass.{}", value.ty.mangled());
-        let holds = self.w.call_named(&name, value.ty.with(Elem::I1), &[&value, &constant(I32, class.into())]);
+        let holds = self.w().call_named(&name, value.ty.with(Elem::I1), &[&value, &constant(I32, class.into())]);
         self.set_operand(&inst.ops[0], &holds, false);
         Ok(())
     }

@@ -1,13 +1,13 @@
 //! Comparisons and selections: `setp`, `set`, `selp`, `slct`.
 
 use super::*;
-use crate::llvm::float;
+use crate::writer::float;
 use atoll_lower::program::{Opnd, elem_of, is_signed};
 use atoll_ptx::{ScalarType, types::TypeClass};
 
-impl Emitter<'_> {
+impl<E: Emit> Arithmetic<'_, E> {
     /// `setp` and `set`, with the optional combination with a predicate.
-    pub(super) fn compare(&mut self, inst: &Inst) -> Result<(), HostError> {
+    pub fn compare(&mut self, inst: &Inst) -> Result<(), LowerError> {
         let types: Vec<ScalarType> = inst.form.modifiers.iter().filter_map(|m| ScalarType::from_name(m)).collect();
         let Some(&ty) = types.last() else { return Err(self.malformed(inst, "has no type")) };
         let words: Vec<&str> = inst.form.modifiers.iter().map(|m| m.as_str()).collect();
@@ -17,14 +17,14 @@ impl Emitter<'_> {
         };
         let lanes = if inst.sources().iter().all(|o| self.is_uniform(o)) { 1 } else { self.lanes_of(inst) };
         let (a, b) = (self.comparands(inst, 1, ty, lanes)?, self.comparands(inst, 2, ty, lanes)?);
-        let holds: Vec<Val> = a.iter().zip(&b).map(|(a, b)| self.w.compare(op, a, b)).collect();
+        let holds: Vec<Val> = a.iter().zip(&b).map(|(a, b)| self.w().compare(op, a, b)).collect();
         let combine = words.iter().copied().find(|w| matches!(*w, "and" | "or" | "xor"));
         let other = match combine {
             Some(_) => Some(self.get(self.op(inst, 3)?, Elem::I1, lanes)),
             None => None,
         };
         let joined = |e: &mut Self, value: &Val| match (combine, &other) {
-            (Some(op), Some(other)) => e.w.bin(op, value, other),
+            (Some(op), Some(other)) => e.w().bin(op, value, other),
             _ => value.clone(),
         };
         let first = joined(self, &holds[0]);
@@ -40,7 +40,7 @@ impl Emitter<'_> {
                 self.set_operand(q, &second, false);
             }
             (Opnd::Pair(p, q), None) => {
-                let fails = self.w.bin_const("xor", &holds[0], 1);
+                let fails = self.w().bin_const("xor", &holds[0], 1);
                 let second = joined(self, &fails);
                 self.set_operand(p, &first, false);
                 self.set_operand(q, &second, false);
@@ -52,7 +52,7 @@ impl Emitter<'_> {
     }
 
     /// The values to compare: two for a pair of halves, one otherwise.
-    fn comparands(&mut self, inst: &Inst, index: usize, ty: ScalarType, lanes: u32) -> Result<Vec<Val>, HostError> {
+    fn comparands(&mut self, inst: &Inst, index: usize, ty: ScalarType, lanes: u32) -> Result<Vec<Val>, LowerError> {
         let operand = self.op(inst, index)?.clone();
         let ftz = inst.has("ftz");
         Ok(match ty {
@@ -65,7 +65,7 @@ impl Emitter<'_> {
     }
 
     /// The result of `set`: all ones, or 1.0, if the comparison holds.
-    fn set_result(&mut self, inst: &Inst, holds: &Val, upper: Option<&Val>, ty: ScalarType) -> Result<(), HostError> {
+    fn set_result(&mut self, inst: &Inst, holds: &Val, upper: Option<&Val>, ty: ScalarType) -> Result<(), LowerError> {
         let half = |ty| if matches!(ty, ScalarType::F16 | ScalarType::F16x2) { 0x3c00 } else { 0x3f80 };
         let (elem, yes) = match (ty, ty.class(), upper) {
             (ScalarType::F32, ..) => (Elem::F32, None),
@@ -78,33 +78,34 @@ impl Emitter<'_> {
         };
         let result = Ty { elem, lanes: holds.ty.lanes };
         let yes = yes.map_or_else(|| float(result, 1.0), |bits| constant(result, bits));
-        let mut value = self.w.select(holds, &yes, &constant(result, 0));
+        let mut value = self.w().select(holds, &yes, &constant(result, 0));
         if let Some(upper) = upper {
-            let high = self.w.select(upper, &yes, &constant(result, 0));
+            let high = self.w().select(upper, &yes, &constant(result, 0));
             value = self.join_halves(&value, &high);
         }
         self.set_operand(&inst.ops[0], &value, is_signed(ty));
         Ok(())
     }
 
-    pub(super) fn selp(&mut self, inst: &Inst) -> Result<(), HostError> {
+    /// `selp`
+    pub fn selp(&mut self, inst: &Inst) -> Result<(), LowerError> {
         let elem = elem_of(self.ty_of(inst)?);
         let mut lanes = self.lanes_of(inst);
         let (a, b) = (self.op(inst, 1)?, self.op(inst, 2)?);
         let condition = self.op(inst, 3)?;
         // Lane 0 of the result is the selection of lanes 0, for progressions too.
         if !self.is_uniform(condition) {
-            lanes = LANES;
+            lanes = self.0.all_lanes();
         }
         let (a, b) = (self.get(a, elem, lanes), self.get(b, elem, lanes));
         let condition = self.get(condition, Elem::I1, lanes);
-        let value = self.w.select(&condition, &a, &b);
+        let value = self.w().select(&condition, &a, &b);
         self.set_operand(&inst.ops[0], &value, false);
         Ok(())
     }
 
     /// `slct.type.ctype d, a, b, c`: selects a if c ≥ 0.
-    pub(super) fn slct(&mut self, inst: &Inst) -> Result<(), HostError> {
+    pub fn slct(&mut self, inst: &Inst) -> Result<(), LowerError> {
         let types: Vec<ScalarType> = inst.form.modifiers.iter().filter_map(|m| ScalarType::from_name(m)).collect();
         let [ty, condition_ty] = types[..] else { return Err(self.malformed(inst, "needs two types")) };
         let lanes = self.lanes_of(inst);
@@ -115,8 +116,8 @@ impl Emitter<'_> {
             ScalarType::F32 => (self.float_operand(&condition, condition_ty, lanes, inst.has("ftz")), "fcmp oge"),
             _ => (self.get(&condition, Elem::I32, lanes), "icmp sge"),
         };
-        let condition = self.w.compare(op, &c, &constant(c.ty, 0));
-        let value = self.w.select(&condition, &a, &b);
+        let condition = self.w().compare(op, &c, &constant(c.ty, 0));
+        let value = self.w().select(&condition, &a, &b);
         self.set_operand(&inst.ops[0], &value, false);
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! `cvt` from and to pairs of 8-bit floats: e4m3 (no infinities, one NaN) and e5m2.
 
 use super::*;
-use crate::llvm::float;
+use crate::writer::float;
 use atoll_ptx::ScalarType;
 
 /// An 8-bit float format.
@@ -36,9 +36,9 @@ impl Quarter {
 
 const NAN: i128 = 0x7f;
 
-impl Emitter<'_> {
+impl<E: Emit> Arithmetic<'_, E> {
     /// Lowers a conversion from or to an 8-bit float; `None` if it is not one.
-    pub(super) fn cvt_quarter(&mut self, inst: &Inst) -> Option<Result<(), HostError>> {
+    pub(super) fn cvt_quarter(&mut self, inst: &Inst) -> Option<Result<(), LowerError>> {
         let words: Vec<&str> = inst.form.modifiers.iter().map(|m| m.as_str()).collect();
         let at = words.iter().position(|w| Quarter::of(w).is_some())?;
         let quarter = Quarter::of(words[at])?;
@@ -74,9 +74,9 @@ impl Emitter<'_> {
             let value = self.saturated(inst, value.clone());
             bytes.push(self.shorten_to_quarter(quarter, &value));
         }
-        let high = self.w.bin_const("shl", &bytes[1], 8);
-        let both = self.w.bin("or", &bytes[0], &high);
-        let both = self.w.resize(&both, Elem::I16, false);
+        let high = self.w().bin_const("shl", &bytes[1], 8);
+        let both = self.w().bin("or", &bytes[0], &high);
+        let both = self.w().resize(&both, Elem::I16, false);
         self.set_operand(to, &both, false);
     }
 
@@ -84,39 +84,39 @@ impl Emitter<'_> {
     /// become the largest finite number.
     fn shorten_to_quarter(&mut self, quarter: Quarter, value: &Val) -> Val {
         let ty = value.ty;
-        let magnitude = self.w.call("llvm.fabs", ty, &[value]);
-        let magnitude = self.w.call("llvm.minnum", ty, &[&magnitude, &float(ty, quarter.max())]);
+        let magnitude = self.w().call("llvm.fabs", ty, &[value]);
+        let magnitude = self.w().call("llvm.minnum", ty, &[&magnitude, &float(ty, quarter.max())]);
         // Adding and subtracting a number whose unit in the last place is the target precision
         // rounds there.
-        let bits = self.w.cast("bitcast", &magnitude, Elem::I32);
+        let bits = self.w().cast("bitcast", &magnitude, Elem::I32);
         let least = constant(bits.ty, i128::from((1 - quarter.bias() + 127) << 23));
-        let exponent = self.w.bin_const("and", &bits, 0x7f80_0000);
-        let exponent = self.w.call("llvm.umax", bits.ty, &[&exponent, &least]);
-        let rounder = self.w.bin_const("add", &exponent, i128::from((23 - quarter.fraction_bits()) << 23));
-        let rounder = self.w.bin_const("or", &rounder, 0x40_0000);
-        let rounder = self.w.cast("bitcast", &rounder, Elem::F32);
-        let sum = self.w.bin("fadd", &magnitude, &rounder);
-        let rounded = self.w.bin("fsub", &sum, &rounder);
+        let exponent = self.w().bin_const("and", &bits, 0x7f80_0000);
+        let exponent = self.w().call("llvm.umax", bits.ty, &[&exponent, &least]);
+        let rounder = self.w().bin_const("add", &exponent, i128::from((23 - quarter.fraction_bits()) << 23));
+        let rounder = self.w().bin_const("or", &rounder, 0x40_0000);
+        let rounder = self.w().cast("bitcast", &rounder, Elem::F32);
+        let sum = self.w().bin("fadd", &magnitude, &rounder);
+        let rounded = self.w().bin("fsub", &sum, &rounder);
         // Scaled so that the exponent has the bias of the 8-bit format, subnormal numbers included.
         let scale = f32::from_bits((quarter.bias() as u32) << 23);
-        let scaled = self.w.bin("fmul", &rounded, &float(ty, scale));
-        let short = self.w.cast("bitcast", &scaled, Elem::I32);
-        let short = self.w.bin_const("lshr", &short, i128::from(23 - quarter.fraction_bits()));
-        let is_nan = self.w.compare("fcmp uno", value, value);
-        let short = self.w.select(&is_nan, &constant(short.ty, NAN), &short);
-        let sign = self.w.cast("bitcast", value, Elem::I32);
-        let sign = self.w.bin_const("lshr", &sign, 24);
-        let sign = self.w.bin_const("and", &sign, 0x80);
-        let sign = self.w.select(&is_nan, &constant(sign.ty, 0), &sign);
-        self.w.bin("or", &short, &sign)
+        let scaled = self.w().bin("fmul", &rounded, &float(ty, scale));
+        let short = self.w().cast("bitcast", &scaled, Elem::I32);
+        let short = self.w().bin_const("lshr", &short, i128::from(23 - quarter.fraction_bits()));
+        let is_nan = self.w().compare("fcmp uno", value, value);
+        let short = self.w().select(&is_nan, &constant(short.ty, NAN), &short);
+        let sign = self.w().cast("bitcast", value, Elem::I32);
+        let sign = self.w().bin_const("lshr", &sign, 24);
+        let sign = self.w().bin_const("and", &sign, 0x80);
+        let sign = self.w().select(&is_nan, &constant(sign.ty, 0), &sign);
+        self.w().bin("or", &short, &sign)
     }
 
     /// Converts two bytes to two halves.
     fn widen_quarters(&mut self, inst: &Inst, quarter: Quarter, pair: &Val) -> Val {
-        let wide = self.w.resize(pair, Elem::I32, false);
+        let wide = self.w().resize(pair, Elem::I32, false);
         let mut halves = Vec::new();
         for shift in [0, 8] {
-            let byte = self.w.bin_const("lshr", &wide, shift);
+            let byte = self.w().bin_const("lshr", &wide, shift);
             let value = self.widen_quarter(quarter, &byte);
             let value = self.saturated(inst, value);
             halves.push(self.float_to_half(&value, ScalarType::F16));
@@ -126,26 +126,26 @@ impl Emitter<'_> {
 
     /// Converts the lowest byte to a float.
     fn widen_quarter(&mut self, quarter: Quarter, byte: &Val) -> Val {
-        let magnitude = self.w.bin_const("and", byte, 0x7f);
-        let bits = self.w.bin_const("shl", &magnitude, i128::from(23 - quarter.fraction_bits()));
-        let tiny = self.w.cast("bitcast", &bits, Elem::F32);
-        let value = self.w.bin("fmul", &tiny, &float(tiny.ty, f32::from_bits((254 - quarter.bias() as u32) << 23)));
+        let magnitude = self.w().bin_const("and", byte, 0x7f);
+        let bits = self.w().bin_const("shl", &magnitude, i128::from(23 - quarter.fraction_bits()));
+        let tiny = self.w().cast("bitcast", &bits, Elem::F32);
+        let value = self.w().bin("fmul", &tiny, &float(tiny.ty, f32::from_bits((254 - quarter.bias() as u32) << 23)));
         let special = constant(magnitude.ty, if quarter == Quarter::E4m3 { NAN } else { 0x7c });
         let value = match quarter {
             Quarter::E4m3 => {
-                let is_nan = self.w.compare("icmp eq", &magnitude, &special);
-                self.w.select(&is_nan, &float(value.ty, f32::NAN), &value)
+                let is_nan = self.w().compare("icmp eq", &magnitude, &special);
+                self.w().select(&is_nan, &float(value.ty, f32::NAN), &value)
             }
             Quarter::E5m2 => {
-                let is_nan = self.w.compare("icmp ugt", &magnitude, &special);
-                let value = self.w.select(&is_nan, &float(value.ty, f32::NAN), &value);
-                let is_infinite = self.w.compare("icmp eq", &magnitude, &special);
-                self.w.select(&is_infinite, &float(value.ty, f32::INFINITY), &value)
+                let is_nan = self.w().compare("icmp ugt", &magnitude, &special);
+                let value = self.w().select(&is_nan, &float(value.ty, f32::NAN), &value);
+                let is_infinite = self.w().compare("icmp eq", &magnitude, &special);
+                self.w().select(&is_infinite, &float(value.ty, f32::INFINITY), &value)
             }
         };
-        let sign = self.w.bin_const("and", byte, 0x80);
-        let is_negative = self.w.compare("icmp ne", &sign, &constant(sign.ty, 0));
-        let negative = self.w.value(value.ty, format_args!("fneg {value}"));
-        self.w.select(&is_negative, &negative, &value)
+        let sign = self.w().bin_const("and", byte, 0x80);
+        let is_negative = self.w().compare("icmp ne", &sign, &constant(sign.ty, 0));
+        let negative = self.w().value(value.ty, format_args!("fneg {value}"));
+        self.w().select(&is_negative, &negative, &value)
     }
 }

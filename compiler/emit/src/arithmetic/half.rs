@@ -6,7 +6,7 @@
 //! of single precision. Those results are first rounded to odd.
 
 use super::*;
-use crate::llvm::float;
+use crate::writer::float;
 use atoll_lower::program::Opnd;
 use atoll_ptx::ScalarType;
 
@@ -18,9 +18,9 @@ pub(super) fn is_brain(ty: ScalarType) -> bool {
     matches!(ty, ScalarType::Bf16 | ScalarType::Bf16x2)
 }
 
-impl Emitter<'_> {
+impl<E: Emit> Arithmetic<'_, E> {
     /// Lowers an instruction on halves or pairs of halves.
-    pub(super) fn half(&mut self, inst: &Inst, ty: ScalarType) -> Result<(), HostError> {
+    pub(super) fn half(&mut self, inst: &Inst, ty: ScalarType) -> Result<(), LowerError> {
         let lanes = self.lanes_of(inst);
         let ftz = inst.has("ftz");
         if let Some(mode) = ["rz", "rm", "rp"].into_iter().find(|m| inst.has(m)) {
@@ -49,13 +49,13 @@ impl Emitter<'_> {
     }
 
     /// An operand as floats: one, or two for a pair.
-    pub(super) fn halves(&mut self, operand: &Opnd, ty: ScalarType, lanes: u32, ftz: bool) -> Vec<Val> {
+    pub fn halves(&mut self, operand: &Opnd, ty: ScalarType, lanes: u32, ftz: bool) -> Vec<Val> {
         let bits = if ty.bits() == 16 {
             vec![self.get(operand, Elem::I16, lanes)]
         } else {
             let pair = self.get(operand, Elem::I32, lanes);
-            let high = self.w.bin_const("lshr", &pair, 16);
-            [pair, high].iter().map(|b| self.w.resize(b, Elem::I16, false)).collect()
+            let high = self.w().bin_const("lshr", &pair, 16);
+            [pair, high].iter().map(|b| self.w().resize(b, Elem::I16, false)).collect()
         };
         let mut values = Vec::new();
         for bits in bits {
@@ -68,28 +68,28 @@ impl Emitter<'_> {
 
     /// The bits of a half, with subnormal numbers flushed.
     fn flush_half(&mut self, bits: &Val, ty: ScalarType) -> Val {
-        let exponent = self.w.bin_const("and", bits, if is_brain(ty) { 0x7f80 } else { 0x7c00 });
-        let is_small = self.w.compare("icmp eq", &exponent, &constant(bits.ty, 0));
-        let sign = self.w.bin_const("and", bits, 0x8000);
-        self.w.select(&is_small, &sign, bits)
+        let exponent = self.w().bin_const("and", bits, if is_brain(ty) { 0x7f80 } else { 0x7c00 });
+        let is_small = self.w().compare("icmp eq", &exponent, &constant(bits.ty, 0));
+        let sign = self.w().bin_const("and", bits, 0x8000);
+        self.w().select(&is_small, &sign, bits)
     }
 
-    fn compute_half(&mut self, inst: &Inst, ty: ScalarType, arguments: &[Val]) -> Result<Val, HostError> {
+    fn compute_half(&mut self, inst: &Inst, ty: ScalarType, arguments: &[Val]) -> Result<Val, LowerError> {
         Ok(match (inst.form.opcode.as_str(), arguments) {
-            ("add", [a, b]) => self.w.bin("fadd", a, b),
-            ("sub", [a, b]) => self.w.bin("fsub", a, b),
+            ("add", [a, b]) => self.w().bin("fadd", a, b),
+            ("sub", [a, b]) => self.w().bin("fsub", a, b),
             ("mul", [a, b]) if is_brain(ty) => {
                 let zero = float(a.ty, -0.0);
                 self.fused_brain(a, b, &zero)
             }
-            ("mul", [a, b]) => self.w.bin("fmul", a, b),
+            ("mul", [a, b]) => self.w().bin("fmul", a, b),
             ("fma", [a, b, c]) if is_brain(ty) => self.fused_brain(a, b, c),
             ("fma", [a, b, c]) => self.fused_half(a, b, c),
             ("min" | "max", [first, rest @ ..]) if !rest.is_empty() => {
                 rest.iter().fold(first.clone(), |sum, next| self.extreme(inst, &sum, next))
             }
-            ("abs", [a]) => self.w.call("llvm.fabs", a.ty, &[a]),
-            ("neg", [a]) => self.w.value(a.ty, format_args!("fneg {a}")),
+            ("abs", [a]) => self.w().call("llvm.fabs", a.ty, &[a]),
+            ("neg", [a]) => self.w().value(a.ty, format_args!("fneg {a}")),
             ("ex2" | "tanh", [a]) => self.transcendental(inst, a)?,
             _ => return Err(self.unsupported(inst, "")),
         })
@@ -97,56 +97,56 @@ impl Emitter<'_> {
 
     /// a · b + c of f16, rounded to odd in single precision, where the product is exact.
     fn fused_half(&mut self, a: &Val, b: &Val, c: &Val) -> Val {
-        let product = self.w.bin("fmul", a, b);
-        let sum = self.w.bin("fadd", &product, c);
+        let product = self.w().bin("fmul", a, b);
+        let sum = self.w().bin("fadd", &product, c);
         let error = self.sum_error(&product, c, &sum);
         self.make_odd(&sum, &error)
     }
 
     /// The same for bf16, in double precision.
     fn fused_brain(&mut self, a: &Val, b: &Val, c: &Val) -> Val {
-        let [a, b, c] = [a, b, c].map(|x| self.w.cast("fpext", x, Elem::F64));
+        let [a, b, c] = [a, b, c].map(|x| self.w().cast("fpext", x, Elem::F64));
         let sum = self.fused_half(&a, &b, &c);
         self.narrow_to_odd(&sum)
     }
 
     /// Packs two 16-bit halves into a 32-bit integer.
-    pub(super) fn join_halves(&mut self, low: &Val, high: &Val) -> Val {
-        let (low, high) = (self.w.resize(low, Elem::I32, false), self.w.resize(high, Elem::I32, false));
-        let high = self.w.bin_const("shl", &high, 16);
-        self.w.bin("or", &low, &high)
+    pub fn join_halves(&mut self, low: &Val, high: &Val) -> Val {
+        let (low, high) = (self.w().resize(low, Elem::I32, false), self.w().resize(high, Elem::I32, false));
+        let high = self.w().bin_const("shl", &high, 16);
+        self.w().bin("or", &low, &high)
     }
 
     /// Converts the bits of an f16 or bf16 to a float.
-    pub(super) fn half_to_float(&mut self, bits: &Val, ty: ScalarType) -> Val {
+    pub fn half_to_float(&mut self, bits: &Val, ty: ScalarType) -> Val {
         if is_brain(ty) {
-            let wide = self.w.resize(bits, Elem::I32, false);
-            let top = self.w.bin_const("shl", &wide, 16);
-            return self.w.cast("bitcast", &top, Elem::F32);
+            let wide = self.w().resize(bits, Elem::I32, false);
+            let top = self.w().bin_const("shl", &wide, 16);
+            return self.w().cast("bitcast", &top, Elem::F32);
         }
-        let half = self.w.cast("bitcast", bits, Elem::F16);
-        self.w.cast("fpext", &half, Elem::F32)
+        let half = self.w().cast("bitcast", bits, Elem::F16);
+        self.w().cast("fpext", &half, Elem::F32)
     }
 
     /// Rounds a float to the bits of an f16 or bf16, to nearest even.
-    pub(super) fn float_to_half(&mut self, value: &Val, ty: ScalarType) -> Val {
+    pub fn float_to_half(&mut self, value: &Val, ty: ScalarType) -> Val {
         if is_brain(ty) {
-            let bits = self.w.cast("bitcast", value, Elem::I32);
-            let odd = self.w.bin_const("lshr", &bits, 16);
-            let odd = self.w.bin_const("and", &odd, 1);
-            let rounded = self.w.bin_const("add", &bits, 0x7fff);
-            let rounded = self.w.bin("add", &rounded, &odd);
+            let bits = self.w().cast("bitcast", value, Elem::I32);
+            let odd = self.w().bin_const("lshr", &bits, 16);
+            let odd = self.w().bin_const("and", &odd, 1);
+            let rounded = self.w().bin_const("add", &bits, 0x7fff);
+            let rounded = self.w().bin("add", &rounded, &odd);
             return self.upper_half(value, &rounded);
         }
-        let half = self.w.cast("fptrunc", value, Elem::F16);
-        self.w.cast("bitcast", &half, Elem::I16)
+        let half = self.w().cast("fptrunc", value, Elem::F16);
+        self.w().cast("bitcast", &half, Elem::I16)
     }
 
     /// The upper halves of rounded bits, or NaN if the value is NaN.
     pub(super) fn upper_half(&mut self, value: &Val, rounded: &Val) -> Val {
-        let is_nan = self.w.compare("fcmp uno", value, value);
-        let chosen = self.w.select(&is_nan, &constant(rounded.ty, 0x7fff_0000), rounded);
-        let top = self.w.bin_const("lshr", &chosen, 16);
-        self.w.resize(&top, Elem::I16, false)
+        let is_nan = self.w().compare("fcmp uno", value, value);
+        let chosen = self.w().select(&is_nan, &constant(rounded.ty, 0x7fff_0000), rounded);
+        let top = self.w().bin_const("lshr", &chosen, 16);
+        self.w().resize(&top, Elem::I16, false)
     }
 }

@@ -5,33 +5,36 @@
 //! serves scalars and vectors.
 
 use crate::lines::Lines;
-pub(crate) use atoll_lower::elem::Elem;
+pub use atoll_lower::elem::Elem;
+use atoll_ptx::Immediate;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
 
 /// The spelling of a value: `%12`, `5`, `splat (i32 5)`.
-pub(crate) type Spelling = atoll_ptx::Name;
+pub type Spelling = atoll_ptx::Name;
 
 /// A scalar (`lanes` 1) or vector type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Ty {
-    pub(crate) elem: Elem,
-    pub(crate) lanes: u32,
+pub struct Ty {
+    /// The type of one lane.
+    pub elem: Elem,
+    /// The number of lanes.
+    pub lanes: u32,
 }
 
 impl Ty {
     /// A scalar type.
-    pub(crate) fn scalar(elem: Elem) -> Ty {
+    pub fn scalar(elem: Elem) -> Ty {
         Ty { elem, lanes: 1 }
     }
 
     /// The same number of lanes with another element type.
-    pub(crate) fn with(self, elem: Elem) -> Ty {
+    pub fn with(self, elem: Elem) -> Ty {
         Ty { elem, ..self }
     }
 
     /// The suffix of an overloaded intrinsic: `v32f32`, `i64`.
-    pub(crate) fn mangled(self) -> String {
+    pub fn mangled(self) -> String {
         if self.lanes == 1 { self.elem.mangled().into() } else { format!("v{}{}", self.lanes, self.elem.mangled()) }
     }
 }
@@ -44,9 +47,11 @@ impl fmt::Display for Ty {
 
 /// A typed value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Val {
-    pub(crate) ty: Ty,
-    pub(crate) text: Spelling,
+pub struct Val {
+    /// Its type.
+    pub ty: Ty,
+    /// Its spelling.
+    pub text: Spelling,
 }
 
 impl fmt::Display for Val {
@@ -57,10 +62,10 @@ impl fmt::Display for Val {
 }
 
 /// The constant `value` in every lane; for floats, `value` is their bits.
-pub(crate) fn constant(ty: Ty, value: i128) -> Val {
+pub fn constant(ty: Ty, value: i128) -> Val {
     let one: Spelling = match ty.elem {
         Elem::I1 => if value & 1 == 1 { "true" } else { "false" }.into(),
-        Elem::Ptr => "null".into(),
+        Elem::Ptr | Elem::Space(_) => "null".into(),
         Elem::F16 => format!("0xH{:04X}", value as u16).into(),
         Elem::F32 => format!("0x{:016X}", f64::from(f32::from_bits(value as u32)).to_bits()).into(),
         Elem::F64 => format!("0x{:016X}", value as u64).into(),
@@ -74,28 +79,49 @@ pub(crate) fn constant(ty: Ty, value: i128) -> Val {
 }
 
 /// The `f32` constant in every lane.
-pub(crate) fn float(ty: Ty, value: f32) -> Val {
+pub fn float(ty: Ty, value: f32) -> Val {
     constant(ty, value.to_bits().into())
 }
 
+/// The bits of a literal of PTX as an element type.
+pub fn bits_of(immediate: Immediate, elem: Elem) -> i128 {
+    match (immediate, elem) {
+        (Immediate::Int(value), _) => value,
+        (Immediate::F32(bits), Elem::F64) => f64::from(f32::from_bits(bits)).to_bits().into(),
+        (Immediate::F32(bits), _) => bits.into(),
+        (Immediate::F64(bits), Elem::F32) => (f64::from_bits(bits) as f32).to_bits().into(),
+        (Immediate::F64(bits), _) => bits.into(),
+    }
+}
+
+/// A predicate.
+pub const I1: Ty = Ty { elem: Elem::I1, lanes: 1 };
+/// A 32-bit integer.
+pub const I32: Ty = Ty { elem: Elem::I32, lanes: 1 };
+/// A 64-bit integer.
+pub const I64: Ty = Ty { elem: Elem::I64, lanes: 1 };
+
 /// A label of a basic block.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Label(pub(crate) Spelling);
+pub struct Label(pub Spelling);
 
 /// An alignment check that the lanes of a mask have passed. The address has the form parameter plus
-/// offset; the fields are the offset of the parameter, the offset modulo the alignment, and the
-/// alignment.
+/// offset.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Check {
-    pub(crate) parameter: u32,
-    pub(crate) offset: i64,
-    pub(crate) align: i64,
-    pub(crate) mask: Option<Spelling>,
+pub struct Check {
+    /// Offset of the parameter.
+    pub parameter: u32,
+    /// The offset modulo the alignment.
+    pub offset: i64,
+    /// The alignment.
+    pub align: i64,
+    /// The mask; all lanes if absent.
+    pub mask: Option<Spelling>,
 }
 
 /// Facts that hold at a place in the text on all paths to it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Known {
+pub struct Known {
     /// The values of [register](Writer::register) slots.
     registers: BTreeMap<Spelling, Val>,
     checked: BTreeSet<Check>,
@@ -103,7 +129,7 @@ pub(crate) struct Known {
 
 /// Writes one function: allocas first, then blocks in the order in which they are placed.
 #[derive(Debug, Default)]
-pub(crate) struct Writer {
+pub struct Writer {
     allocas: String,
     body: String,
     next: u32,
@@ -111,11 +137,18 @@ pub(crate) struct Writer {
     open: bool,
     registers: BTreeSet<Spelling>,
     known: Known,
+    /// The address space of the stack; 0 if absent.
+    stack: Option<u8>,
     /// Lines of PTX of the emitted instructions.
-    pub(crate) lines: Lines,
+    pub lines: Lines,
 }
 
 impl Writer {
+    /// A writer for a processor whose stack has an address space of its own.
+    pub fn with_stack(space: u8) -> Writer {
+        Writer { stack: Some(space), ..Writer::default() }
+    }
+
     fn fresh(&mut self) -> Spelling {
         self.next += 1;
         format!("%v{}", self.next).into()
@@ -124,27 +157,36 @@ impl Writer {
     /// A slot that is accessed by [`Writer::load`] and [`Writer::store`] only. Registers are kept
     /// in such slots until LLVM turns them into SSA values; within a block the writer does so
     /// itself ([`Known`]), so that LLVM has less to read.
-    pub(crate) fn register(&mut self, ty: Ty) -> Val {
+    pub fn register(&mut self, ty: Ty) -> Val {
         let slot = self.alloca(ty);
         self.registers.insert(slot.text.clone());
         slot
     }
 
     /// A stack slot.
-    pub(crate) fn alloca(&mut self, ty: Ty) -> Val {
+    pub fn alloca(&mut self, ty: Ty) -> Val {
+        self.stack_memory(&ty.to_string(), ty.elem.bytes() * ty.lanes)
+    }
+
+    /// Memory on the stack of an LLVM type, with an alignment in bytes.
+    pub fn stack_memory(&mut self, ty: &str, align: u32) -> Val {
         let name = self.fresh();
-        let _ = writeln!(self.allocas, "  {name} = alloca {ty}");
-        Val { ty: Ty::scalar(Elem::Ptr), text: name }
+        let (space, pointer) = match self.stack {
+            Some(space) => (format!(", align {}, addrspace({space})", align.next_power_of_two()), Elem::Space(space)),
+            None => (String::new(), Elem::Ptr),
+        };
+        let _ = writeln!(self.allocas, "  {name} = alloca {ty}{space}");
+        Val { ty: Ty::scalar(pointer), text: name }
     }
 
     /// A label to be placed later.
-    pub(crate) fn label(&mut self, stem: &str) -> Label {
+    pub fn label(&mut self, stem: &str) -> Label {
         self.next += 1;
         Label(format!("{stem}.{}", self.next).into())
     }
 
     /// Starts the block of a label; an open block falls through to it.
-    pub(crate) fn place(&mut self, label: &Label) {
+    pub fn place(&mut self, label: &Label) {
         if self.open {
             self.br(label);
         }
@@ -154,75 +196,78 @@ impl Writer {
     }
 
     /// The facts that hold at the current place.
-    pub(crate) fn known(&self) -> Known {
+    pub fn known(&self) -> Known {
         self.known.clone()
     }
 
     /// Starts the block of a label that is reached only from places where these facts held, with no
     /// store to a register in between.
-    pub(crate) fn place_behind(&mut self, label: &Label, known: Known) {
+    pub fn place_behind(&mut self, label: &Label, known: Known) {
         self.place(label);
         self.known = known;
     }
 
     /// Whether a check was made on all paths to this place; records that it is made now.
-    pub(crate) fn was_checked(&mut self, check: Check) -> bool {
+    pub fn was_checked(&mut self, check: Check) -> bool {
         !self.known.checked.insert(check)
     }
 
     /// Emits an instruction with a result.
-    pub(crate) fn value(&mut self, ty: Ty, text: fmt::Arguments<'_>) -> Val {
+    pub fn value(&mut self, ty: Ty, text: fmt::Arguments<'_>) -> Val {
         let name = self.fresh();
         let _ = writeln!(self.body, "  {name} = {text}{}", self.lines.suffix());
         Val { ty, text: name }
     }
 
     /// Emits an instruction without a result.
-    pub(crate) fn effect(&mut self, text: fmt::Arguments<'_>) {
+    pub fn effect(&mut self, text: fmt::Arguments<'_>) {
         let _ = writeln!(self.body, "  {text}{}", self.lines.suffix());
     }
 
     /// Ends the block.
-    pub(crate) fn terminate(&mut self, text: fmt::Arguments<'_>) {
+    pub fn terminate(&mut self, text: fmt::Arguments<'_>) {
         if self.open {
             let _ = writeln!(self.body, "  {text}{}", self.lines.suffix());
         }
         self.open = false;
     }
 
-    pub(crate) fn br(&mut self, to: &Label) {
+    /// Ends the block with a jump.
+    pub fn br(&mut self, to: &Label) {
         self.terminate(format_args!("br label %{}", to.0));
     }
 
-    pub(crate) fn br_if(&mut self, condition: &Val, yes: &Label, no: &Label) {
+    /// Ends the block with a branch.
+    pub fn br_if(&mut self, condition: &Val, yes: &Label, no: &Label) {
         self.terminate(format_args!("br {condition}, label %{}, label %{}", yes.0, no.0));
     }
 
     /// `op a, b` with the type of `a`.
-    pub(crate) fn bin(&mut self, op: &str, a: &Val, b: &Val) -> Val {
+    pub fn bin(&mut self, op: &str, a: &Val, b: &Val) -> Val {
         debug_assert_eq!(a.ty, b.ty, "{op}");
         self.value(a.ty, format_args!("{op} {a}, {}", b.text))
     }
 
     /// `op a, constant`.
-    pub(crate) fn bin_const(&mut self, op: &str, a: &Val, b: i128) -> Val {
+    pub fn bin_const(&mut self, op: &str, a: &Val, b: i128) -> Val {
         let b = constant(a.ty, b);
         self.bin(op, a, &b)
     }
 
     /// `icmp` or `fcmp` by its full name (`icmp slt`).
-    pub(crate) fn compare(&mut self, op: &str, a: &Val, b: &Val) -> Val {
+    pub fn compare(&mut self, op: &str, a: &Val, b: &Val) -> Val {
         debug_assert_eq!(a.ty, b.ty, "{op}");
         self.value(a.ty.with(Elem::I1), format_args!("{op} {a}, {}", b.text))
     }
 
-    pub(crate) fn select(&mut self, condition: &Val, a: &Val, b: &Val) -> Val {
+    /// `a` in the lanes where the condition holds, `b` elsewhere.
+    pub fn select(&mut self, condition: &Val, a: &Val, b: &Val) -> Val {
         debug_assert_eq!(a.ty, b.ty, "select");
         self.value(a.ty, format_args!("select {condition}, {a}, {b}"))
     }
 
     /// A conversion instruction, or the value itself if it already has the type.
-    pub(crate) fn cast(&mut self, op: &str, a: &Val, elem: Elem) -> Val {
+    pub fn cast(&mut self, op: &str, a: &Val, elem: Elem) -> Val {
         if a.ty.elem == elem {
             return a.clone();
         }
@@ -231,7 +276,7 @@ impl Writer {
     }
 
     /// Zero- or sign-extends or truncates an integer.
-    pub(crate) fn resize(&mut self, a: &Val, elem: Elem, signed: bool) -> Val {
+    pub fn resize(&mut self, a: &Val, elem: Elem, signed: bool) -> Val {
         let op = if elem.bits() < a.ty.elem.bits() {
             "trunc"
         } else if signed {
@@ -242,20 +287,31 @@ impl Writer {
         self.cast(op, a, elem)
     }
 
+    /// Reinterprets the bits as another type; extends or truncates if the width differs.
+    pub fn reinterpret(&mut self, value: &Val, elem: Elem, signed: bool) -> Val {
+        let from = value.ty.elem;
+        if from == elem {
+            return value.clone();
+        }
+        let int = if from.is_float() { self.cast("bitcast", value, Elem::int(from.bits())) } else { value.clone() };
+        let sized = self.resize(&int, Elem::int(elem.bits()), signed);
+        if elem.is_float() { self.cast("bitcast", &sized, elem) } else { sized }
+    }
+
     /// A call of an intrinsic overloaded on its result type: `llvm.fma` becomes `@llvm.fma.v32f32`.
-    pub(crate) fn call(&mut self, intrinsic: &str, ty: Ty, arguments: &[&Val]) -> Val {
+    pub fn call(&mut self, intrinsic: &str, ty: Ty, arguments: &[&Val]) -> Val {
         let overload = ty.mangled();
         self.call_named(&format!("{intrinsic}.{overload}"), ty, arguments)
     }
 
     /// A call by full name.
-    pub(crate) fn call_named(&mut self, name: &str, ty: Ty, arguments: &[&Val]) -> Val {
+    pub fn call_named(&mut self, name: &str, ty: Ty, arguments: &[&Val]) -> Val {
         let arguments: Vec<String> = arguments.iter().map(|a| a.to_string()).collect();
         self.value(ty, format_args!("call {ty} @{name}({})", arguments.join(", ")))
     }
 
     /// One value in every lane.
-    pub(crate) fn splat(&mut self, a: &Val, lanes: u32) -> Val {
+    pub fn splat(&mut self, a: &Val, lanes: u32) -> Val {
         if lanes == 1 || a.ty.lanes != 1 {
             return a.clone();
         }
@@ -269,26 +325,26 @@ impl Writer {
     }
 
     /// A shuffle of one vector by a constant pattern.
-    pub(crate) fn shuffle(&mut self, a: &Val, pattern: &[u32]) -> Val {
+    pub fn shuffle(&mut self, a: &Val, pattern: &[u32]) -> Val {
         let ty = Ty { elem: a.ty.elem, lanes: pattern.len() as u32 };
         let lanes: Vec<String> = pattern.iter().map(|i| format!("i32 {i}")).collect();
         self.value(ty, format_args!("shufflevector {a}, {} poison, <{} x i32> <{}>", a.ty, ty.lanes, lanes.join(", ")))
     }
 
     /// A shuffle of two vectors by a constant pattern.
-    pub(crate) fn shuffle2(&mut self, a: &Val, b: &Val, pattern: &[u32]) -> Val {
+    pub fn shuffle2(&mut self, a: &Val, b: &Val, pattern: &[u32]) -> Val {
         let ty = Ty { elem: a.ty.elem, lanes: pattern.len() as u32 };
         let lanes: Vec<String> = pattern.iter().map(|i| format!("i32 {i}")).collect();
         self.value(ty, format_args!("shufflevector {a}, {b}, <{} x i32> <{}>", ty.lanes, lanes.join(", ")))
     }
 
     /// Lane `index` (any integer type) of a vector.
-    pub(crate) fn extract(&mut self, a: &Val, index: &Val) -> Val {
+    pub fn extract(&mut self, a: &Val, index: &Val) -> Val {
         self.value(Ty::scalar(a.ty.elem), format_args!("extractelement {a}, {index}"))
     }
 
     /// Loads from a stack slot or a pointer with natural alignment.
-    pub(crate) fn load(&mut self, ty: Ty, pointer: &Val) -> Val {
+    pub fn load(&mut self, ty: Ty, pointer: &Val) -> Val {
         if let Some(value) = self.known.registers.get(&pointer.text) {
             debug_assert_eq!(value.ty, ty, "a register is of one type");
             return value.clone();
@@ -298,7 +354,8 @@ impl Writer {
         value
     }
 
-    pub(crate) fn store(&mut self, value: &Val, pointer: &Val) {
+    /// Stores to a stack slot or a pointer with natural alignment.
+    pub fn store(&mut self, value: &Val, pointer: &Val) {
         self.effect(format_args!("store {value}, {pointer}"));
         self.note(pointer, value);
     }
@@ -310,12 +367,12 @@ impl Writer {
     }
 
     /// `pointer + bytes`.
-    pub(crate) fn offset(&mut self, pointer: &Val, bytes: &Val) -> Val {
+    pub fn offset(&mut self, pointer: &Val, bytes: &Val) -> Val {
         self.value(pointer.ty, format_args!("getelementptr i8, {pointer}, {bytes}"))
     }
 
     /// `pointer + bytes` for a constant distance.
-    pub(crate) fn offset_const(&mut self, pointer: &Val, bytes: u64) -> Val {
+    pub fn offset_const(&mut self, pointer: &Val, bytes: u64) -> Val {
         if bytes == 0 {
             pointer.clone()
         } else {
@@ -324,13 +381,13 @@ impl Writer {
     }
 
     /// The finished body, from the entry block on.
-    pub(crate) fn finish(self) -> String {
+    pub fn finish(self) -> String {
         format!("entry:\n{}  br label %start\n{}", self.allocas, self.body)
     }
 }
 
 /// Intrinsics whose spelling depends on the LLVM version. Only this table differs between versions.
-pub(crate) mod intrinsics {
+pub mod intrinsics {
     use super::{Elem, Ty, Val, Writer};
 
     /// `align n` is an attribute of the pointer since LLVM 22 and an operand of its own before.
@@ -344,7 +401,7 @@ pub(crate) mod intrinsics {
 
     /// The smaller or larger of two numbers; −0 is less than +0, and a NaN yields the other
     /// operand.
-    pub(crate) fn extreme_number(w: &mut Writer, is_max: bool, a: &Val, b: &Val) -> Val {
+    pub fn extreme_number(w: &mut Writer, is_max: bool, a: &Val, b: &Val) -> Val {
         if cfg!(not(feature = "llvm19")) {
             return w.call(if is_max { "llvm.maximumnum" } else { "llvm.minimumnum" }, a.ty, &[a, b]);
         }
@@ -360,14 +417,7 @@ pub(crate) mod intrinsics {
     /// A wide load is written in pieces of one machine register: if LLVM 22 has to split a load
     /// itself, it treats a piece with a constant false mask as a load without a mask, and so reads
     /// memory that the lanes must not read.
-    pub(crate) fn masked_load(
-        w: &mut Writer,
-        ty: Ty,
-        pointer: &Val,
-        align: u32,
-        mask: &Val,
-        register_bits: u32,
-    ) -> Val {
+    pub fn masked_load(w: &mut Writer, ty: Ty, pointer: &Val, align: u32, mask: &Val, register_bits: u32) -> Val {
         let lanes = (register_bits / ty.elem.bits()).min(ty.lanes);
         let piece = Ty { lanes, ..ty };
         let mut pieces: Vec<Val> = (0..ty.lanes / lanes)
@@ -395,13 +445,13 @@ pub(crate) mod intrinsics {
     }
 
     /// Contiguous store of the lanes in `mask`.
-    pub(crate) fn masked_store(w: &mut Writer, value: &Val, pointer: &Val, align: u32, mask: &Val) {
+    pub fn masked_store(w: &mut Writer, value: &Val, pointer: &Val, align: u32, mask: &Val) {
         let at = pointer_and_align(pointer, align);
         w.effect(format_args!("call void @llvm.masked.store.{}.p0({value}, {at}, {mask})", value.ty.mangled()));
     }
 
     /// Load through a vector of pointers.
-    pub(crate) fn gather(w: &mut Writer, elem: Elem, pointers: &Val, align: u32, mask: &Val) -> Val {
+    pub fn gather(w: &mut Writer, elem: Elem, pointers: &Val, align: u32, mask: &Val) -> Val {
         let ty = pointers.ty.with(elem);
         let at = pointer_and_align(pointers, align);
         let name = format!("llvm.masked.gather.{}.{}", ty.mangled(), pointers.ty.mangled());
@@ -409,7 +459,7 @@ pub(crate) mod intrinsics {
     }
 
     /// Store through a vector of pointers; of two lanes with the same address the higher one wins.
-    pub(crate) fn scatter(w: &mut Writer, value: &Val, pointers: &Val, align: u32, mask: &Val) {
+    pub fn scatter(w: &mut Writer, value: &Val, pointers: &Val, align: u32, mask: &Val) {
         let at = pointer_and_align(pointers, align);
         let name = format!("llvm.masked.scatter.{}.{}", value.ty.mangled(), pointers.ty.mangled());
         w.effect(format_args!("call void @{name}({value}, {at}, {mask})"));

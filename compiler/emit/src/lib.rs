@@ -1,0 +1,76 @@
+//! LLVM IR as text, and the arithmetic of PTX in it: what the targets that compile with LLVM share.
+//!
+//! [`writer::Writer`] writes one function. [`Arithmetic`] lowers the instructions that compute
+//! values from values (integers, floats, halves, conversions, comparisons, packed numbers) for any
+//! number of lanes. A target implements [`Emit`]: it reads operands, writes destinations, and does
+//! the few operations for which each processor has its own instructions. [`math`] has the
+//! approximate functions, [`matrix`] the matrix products that there are.
+//!
+//! The host target computes up to 32 lanes at once, a GPU target one.
+//!
+//! This crate knows no memory, no control flow and no processor, and does not call LLVM.
+
+mod arithmetic;
+pub mod lines;
+pub mod math;
+pub mod matrix;
+pub mod writer;
+
+pub use arithmetic::{Arithmetic, Rounded, Rounding, malformed, unsupported};
+
+use atoll_lower::program::{Inst, Opnd, Program, Reg};
+use atoll_ptx::ScalarType;
+use writer::{Elem, Val, Writer};
+
+/// A target that emits one kernel.
+pub trait Emit {
+    /// The text of the function being written.
+    fn writer(&mut self) -> &mut Writer;
+
+    /// The kernel.
+    fn program(&self) -> &Program;
+
+    /// The name of the target in errors.
+    fn target(&self) -> &'static str;
+
+    /// The line of the current instruction.
+    fn line(&self) -> u32;
+
+    /// Reads an operand as an element type.
+    fn get(&mut self, operand: &Opnd, elem: Elem, lanes: u32) -> Val;
+
+    /// Writes the destination operand, which may be `_`; `signed` tells how a narrower value is
+    /// extended.
+    fn set_operand(&mut self, operand: &Opnd, value: &Val, signed: bool);
+
+    /// The number of lanes to compute for an instruction.
+    fn lanes_of(&self, inst: &Inst) -> u32;
+
+    /// The number of lanes of a value that differs between threads.
+    fn all_lanes(&self) -> u32;
+
+    /// Whether one lane of an operand stands for all.
+    fn is_uniform(&self, operand: &Opnd) -> bool;
+
+    /// Whether a register never holds a subnormal f32.
+    fn is_flushed(&self, reg: Reg) -> bool;
+
+    /// An integer operand extended from `ty`.
+    fn extended(&mut self, operand: &Opnd, ty: ScalarType, to: Elem, lanes: u32) -> Val;
+
+    /// An operation in a rounding mode other than to nearest.
+    fn directed(&mut self, op: Rounded, rounding: Rounding, arguments: &[&Val]) -> Val;
+
+    /// Converts a float to f16 in a rounding mode other than to nearest.
+    fn half_directed(&mut self, value: &Val, rounding: Rounding) -> Val;
+
+    /// Notes that the text calls a routine, which the target then adds to the module.
+    fn use_routine(&mut self, routine: math::Routine);
+
+    /// An instruction of the processor for an approximate instruction of PTX on floats, if it is
+    /// faster than the general lowering and within the bounds of the ISA.
+    fn approximation(&mut self, inst: &Inst, arguments: &[Val]) -> Option<Val> {
+        let _ = (inst, arguments);
+        None
+    }
+}

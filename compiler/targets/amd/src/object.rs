@@ -1,0 +1,143 @@
+//! Compiles IR text to an ELF object with LLVM.
+
+use crate::architecture::Architecture;
+use crate::emit::{EmittedKernel, quoted};
+use crate::error::AmdError;
+use crate::globals::Globals;
+use crate::{Options, abi};
+use inkwell::OptimizationLevel;
+use inkwell::context::Context;
+use inkwell::memory_buffer::MemoryBuffer;
+use inkwell::passes::PassBuilderOptions;
+use inkwell::targets::{CodeModel, FileType, InitializationConfig, RelocMode, Target, TargetMachine, TargetTriple};
+use std::collections::BTreeSet;
+
+const TRIPLE: &str = "amdgcn-amd-amdhsa";
+/// The version of the code-object ABI, times 100. Loaders of ROCm 5.6 and later know version 5.
+const CODE_OBJECT_VERSION: u32 = 500;
+
+/// Optimisation passes. The passes that infer attributes of kernels are not among them: they would
+/// drop inputs that a kernel does not use, and so move the registers at its entry.
+const PIPELINE: &str = "always-inline,globaldce,function(infer-address-spaces,sroa,early-cse,simplifycfg,\
+    instcombine<no-verify-fixpoint>,loop-mssa(loop-rotate,licm),gvn,loop-unroll,\
+    infer-address-spaces,sroa,instcombine<no-verify-fixpoint>,simplifycfg,adce)";
+
+/// The passes for modules with a kernel of more than [`MAX_UNROLLED_BLOCKS`] basic blocks, without unrolling.
+const PIPELINE_OF_LARGE: &str = "always-inline,globaldce,function(infer-address-spaces,sroa,early-cse,simplifycfg,\
+    instcombine<no-verify-fixpoint>,loop-mssa(loop-rotate,licm),gvn,instsimplify,simplifycfg,adce)";
+
+/// Number of the attributes of the first kernel; the numbers before are taken.
+const FIRST_ATTRIBUTES: usize = 2;
+
+/// Limit on the basic blocks of a kernel whose loops are unrolled.
+const MAX_UNROLLED_BLOCKS: usize = 1500;
+
+/// The LLVM module of kernels and of the variables of their module.
+pub(crate) fn module_text(globals: &Globals, kernels: &[EmittedKernel], options: &Options) -> String {
+    let mut text = format!("target triple = \"{TRIPLE}\"\n") + &globals.text();
+    for (number, kernel) in kernels.iter().enumerate() {
+        text += &format!(
+            "define protected amdgpu_kernel void \
+             @{}(ptr addrspace(4) noundef byref([{} x i8]) align 16 %kernarg) #{} {{\n{}}}\n",
+            quoted(&kernel.name),
+            abi::kernarg_bytes(kernel.params_bytes),
+            FIRST_ATTRIBUTES + number,
+            kernel.body
+        );
+    }
+    let math: BTreeSet<_> = kernels.iter().flat_map(|kernel| &kernel.math).collect();
+    math.iter().for_each(|routine| text.push_str(&routine.definition()));
+    // The attributes of math routines.
+    text += "attributes #1 = { nounwind alwaysinline \"no-builtins\" }\n";
+    for (number, kernel) in kernels.iter().enumerate() {
+        text += &attributes(FIRST_ATTRIBUTES + number, kernel, options);
+    }
+    text + &flags()
+}
+
+/// Module flags, and the metadata that instructions refer to: `!0` is empty, `!1` marks accesses
+/// that caches need not keep.
+fn flags() -> String {
+    format!(
+        "!llvm.module.flags = !{{!2}}\n!0 = !{{}}\n!1 = !{{i32 1}}\n\
+         !2 = !{{i32 1, !\"amdhsa_code_object_version\", i32 {CODE_OBJECT_VERSION}}}\n"
+    )
+}
+
+/// The attributes of a kernel, which fix the registers at the entry: no input of the runtime but
+/// the kernarg segment, all workgroup ids.
+fn attributes(number: usize, kernel: &EmittedKernel, options: &Options) -> String {
+    const NO_INPUTS: [&str; 10] = [
+        "dispatch-ptr",
+        "queue-ptr",
+        "dispatch-id",
+        "implicitarg-ptr",
+        "hostcall-ptr",
+        "heap-ptr",
+        "default-queue",
+        "completion-action",
+        "multigrid-sync-arg",
+        "lds-kernel-id",
+    ];
+    let none: String = NO_INPUTS.iter().map(|input| format!(" \"amdgpu-no-{input}\"")).collect();
+    let threads = kernel.block.threads();
+    let waves = options.waves_per_simd.map(|(least, most)| format!(" \"amdgpu-waves-per-eu\"=\"{least},{most}\""));
+    format!(
+        "attributes #{number} = {{ nounwind convergent norecurse null_pointer_is_valid \"no-builtins\" \
+         \"denormal-fp-math\"=\"ieee,ieee\" \"denormal-fp-math-f32\"=\"ieee,ieee\" \
+         \"amdgpu-flat-work-group-size\"=\"{threads},{threads}\" \"amdgpu-lds-size\"=\"{}\" \
+         \"amdgpu-implicitarg-num-bytes\"=\"0\" \"uniform-work-group-size\"=\"true\"{none}{} }}\n",
+        kernel.shared_bytes,
+        waves.unwrap_or_default()
+    )
+}
+
+/// Optimises and compiles the IR text of kernels.
+pub(crate) fn compile_ir(
+    text: &str,
+    kernels: &[EmittedKernel],
+    architecture: Architecture,
+) -> Result<Vec<u8>, AmdError> {
+    let failure = |message: String| AmdError::Llvm {
+        kernels: kernels.iter().map(|kernel| kernel.name.as_str()).collect::<Vec<_>>().join(", "),
+        architecture: architecture.name(),
+        message,
+    };
+    let context = Context::create();
+    // LLVM 22 no longer takes ownership of the buffer, but inkwell 0.11 still forgets it: a copy of
+    // the text would leak. The parser reads the byte behind the end, hence the zero byte.
+    let text = format!("{text}\0");
+    let buffer = MemoryBuffer::create_from_memory_range(&text.as_bytes()[..text.len() - 1], "kernels");
+    let module = context.create_module_from_ir(buffer).map_err(|e| failure(e.to_string()))?;
+    let machine = target_machine(architecture)?;
+    module.set_data_layout(&machine.get_target_data().get_data_layout());
+    if cfg!(debug_assertions) {
+        module.verify().map_err(|e| failure(e.to_string()))?;
+    }
+    let options = PassBuilderOptions::create();
+    options.set_loop_vectorization(false);
+    options.set_loop_slp_vectorization(false);
+    module.run_passes(pipeline_for(kernels), &machine, options).map_err(|e| failure(e.to_string()))?;
+    let object = machine.write_to_memory_buffer(&module, FileType::Object).map_err(|e| failure(e.to_string()))?;
+    Ok(object.as_slice().to_vec())
+}
+
+fn pipeline_for(kernels: &[EmittedKernel]) -> &'static str {
+    let labels = |kernel: &EmittedKernel| kernel.body.lines().filter(|line| line.ends_with(':')).count();
+    if kernels.iter().any(|kernel| labels(kernel) > MAX_UNROLLED_BLOCKS) { PIPELINE_OF_LARGE } else { PIPELINE }
+}
+
+fn target_machine(architecture: Architecture) -> Result<TargetMachine, AmdError> {
+    Target::initialize_amd_gpu(&InitializationConfig::default());
+    let triple = TargetTriple::create(TRIPLE);
+    let target = Target::from_triple(&triple).map_err(|e| AmdError::NoTarget(e.to_string()))?;
+    let machine = target.create_target_machine(
+        &triple,
+        architecture.name(),
+        architecture.llvm_features(),
+        OptimizationLevel::Default,
+        RelocMode::PIC,
+        CodeModel::Default,
+    );
+    machine.ok_or_else(|| AmdError::NoTarget(format!("no machine for {architecture}")))
+}

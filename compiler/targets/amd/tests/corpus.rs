@@ -1,0 +1,100 @@
+//! Kernels of the corpus, compiled for AMD GPUs.
+
+mod common;
+
+use atoll_target_amd::{Architecture, Options, compile, llvm_ir};
+use std::fmt::Write as _;
+
+const VECTOR_ADD: &str = "
+.version 7.0
+.target sm_80
+.address_size 64
+.visible .entry add(.param .u64 a, .param .u64 b, .param .u64 c, .param .u32 n)
+{
+    .reg .pred %p;
+    .reg .b32 %r<6>;
+    .reg .b64 %rd<8>;
+    .reg .f32 %f<4>;
+    ld.param.u64 %rd1, [a];
+    ld.param.u64 %rd2, [b];
+    ld.param.u64 %rd3, [c];
+    ld.param.u32 %r1, [n];
+    mov.u32 %r2, %ctaid.x;
+    mov.u32 %r3, %ntid.x;
+    mov.u32 %r4, %tid.x;
+    mad.lo.s32 %r5, %r2, %r3, %r4;
+    setp.ge.s32 %p, %r5, %r1;
+    @%p bra DONE;
+    mul.wide.s32 %rd4, %r5, 4;
+    add.s64 %rd5, %rd1, %rd4;
+    add.s64 %rd6, %rd2, %rd4;
+    add.s64 %rd7, %rd3, %rd4;
+    ld.global.f32 %f1, [%rd5];
+    ld.global.f32 %f2, [%rd6];
+    add.f32 %f3, %f1, %f2;
+    st.global.f32 [%rd7], %f3;
+DONE:
+    ret;
+}
+";
+
+#[test]
+fn a_vector_addition_links_for_every_architecture() {
+    let module = atoll_ptx::parse(VECTOR_ADD).unwrap();
+    let shape = atoll_target_amd::KernelShape { name: "add".into(), block: [256, 1, 1] };
+    for architecture in Architecture::ALL {
+        let code = compile(&module, std::slice::from_ref(&shape), architecture, &Options::default()).unwrap();
+        let [facts] = &code.kernels[..] else { panic!("{:?}", code.kernels) };
+        assert_eq!((facts.params_bytes, facts.kernarg_bytes), (28, 72), "{architecture}");
+        assert_eq!(facts.wave_lanes, architecture.wave_lanes(), "{architecture}");
+        assert_eq!((facts.vgpr_spills, facts.sgpr_spills, facts.scratch_bytes), (0, 0, 0), "{architecture}");
+        let symbols = common::llvm("llvm-readobj", &["--dyn-syms"], &code.elf);
+        assert!(symbols.contains("Name: add ") && symbols.contains("Name: add.kd "), "{symbols}");
+    }
+}
+
+/// What the target refuses, of the corpus before and after the passes. The list is golden: a new
+/// refusal, or one that has become unnecessary, changes it.
+#[test]
+fn refusals_are_listed() {
+    let mut list = String::new();
+    for file in common::files() {
+        for (stage, module) in [("plain", &file.module), ("preemptible", &file.preemptible())] {
+            for kernel in &file.kernels {
+                for architecture in [Architecture::Gfx90a, Architecture::Gfx1100] {
+                    if let Err(error) = llvm_ir(module, std::slice::from_ref(kernel), architecture, &Options::default())
+                    {
+                        writeln!(list, "{} {stage} {architecture}: {error}", file.name).unwrap();
+                    }
+                }
+            }
+        }
+    }
+    insta::assert_snapshot!(list);
+}
+
+/// Compiles kernels of the corpus before and after the passes: all for all architectures if the
+/// whole test is wanted, some of each file for one architecture each otherwise.
+#[test]
+fn the_corpus_links() {
+    const SAMPLE: usize = 3;
+    let mut number = 0;
+    for file in common::files() {
+        for module in [&file.module, &file.preemptible()] {
+            let mut kernels = common::accepted(&file, module, Architecture::Gfx90a);
+            let mut architectures = Architecture::ALL.to_vec();
+            if !common::is_full() {
+                architectures = vec![architectures[number % architectures.len()]];
+                let start = number * SAMPLE % kernels.len().max(1);
+                kernels.rotate_left(start);
+                kernels.truncate(SAMPLE);
+            }
+            number += 1;
+            for architecture in architectures {
+                let code = compile(module, &kernels, architecture, &Options::default());
+                let code = code.unwrap_or_else(|error| panic!("{} for {architecture}: {error}", file.name));
+                assert_eq!(code.kernels.len(), kernels.len());
+            }
+        }
+    }
+}

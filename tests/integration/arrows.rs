@@ -68,6 +68,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("atoll-models", &["atoll-frontend"]),
     ("gpu-probe", &["atoll-cuda"]),
+    ("atoll-amd-interp", &[]),
     (
         "atoll-stand-in-cuda",
         &[

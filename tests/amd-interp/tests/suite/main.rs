@@ -1,0 +1,11 @@
+//! Kernels, compiled and assembled by LLVM's tools, against plain Rust.
+
+#![expect(clippy::print_stderr, reason = "a skipped check and the seed must be seen")]
+
+mod assembly;
+mod control;
+mod floats;
+mod integers;
+mod matrix;
+mod numeric;
+mod tools;

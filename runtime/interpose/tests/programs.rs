@@ -3,9 +3,9 @@
 
 #![cfg(target_arch = "x86_64")]
 
-use atoll_cuda::{Driver, Gpu};
+use atoll_cuda::Gpu;
 use atoll_session::{Address, Report};
-use atoll_session_server::{Options, Server};
+use atoll_session_server::{LIBRARY, Options, STAND_IN, Server, environment, open};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -28,11 +28,7 @@ fn library(name: &str) -> PathBuf {
 /// The stand-in driver, loaded into this process for all servers.
 fn gpu() -> Gpu {
     static GPU: OnceLock<Gpu> = OnceLock::new();
-    let load = || {
-        let driver = Driver::load_from(&library("libatoll_stand_in_cuda.so")).expect("the stand-in driver");
-        driver.gpu(0).expect("its device")
-    };
-    GPU.get_or_init(load).clone()
+    GPU.get_or_init(|| open(Some(&library(STAND_IN)), 0).expect("the stand-in driver")).clone()
 }
 
 /// Programs, and folders in which they find a driver.
@@ -63,10 +59,10 @@ fn built() -> &'static Built {
     static BUILT: OnceLock<Built> = OnceLock::new();
     BUILT.get_or_init(|| {
         let folder = tempfile::tempdir().expect("a folder");
-        for (name, file) in [("shim", "libatoll_interpose.so"), ("direct", "libatoll_stand_in_cuda.so")] {
-            std::fs::create_dir(folder.path().join(name)).expect("a folder");
-            let place = folder.path().join(name).join("libcuda.so.1");
-            std::os::unix::fs::symlink(library(file), place).expect("a link");
+        for (name, file) in [("shim", LIBRARY), ("direct", STAND_IN)] {
+            let place = folder.path().join(name);
+            std::fs::create_dir(&place).expect("a folder");
+            environment(&place, &library(file), &Address::Tcp(String::new())).expect("links");
         }
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/main.c");
         let compile = |name: &str, options: &[&str]| {

@@ -1,13 +1,21 @@
 //! A session on the CUDA driver.
 
 use atoll_cuda::{
-    Context, CudaError, DeviceMemory, DeviceRange, Element, Event, Gpu, Kernel, LaunchShape, Module, Stream, Variable,
+    Context, CudaError, DeviceMemory, DeviceRange, Driver, Element, Event, Gpu, Kernel, LaunchShape, Module, OpenError,
+    Stream, Variable,
 };
 use atoll_session::{Backend, Code, DeviceFacts, KernelFacts, Launch, LoadFailure, Span, limits};
+use std::path::Path;
 use std::sync::Arc;
 
 /// A session's memory is a multiple of this many bytes: the driver's page of device memory.
 const MEMORY_STEP: u64 = 2 << 20;
+
+/// A device of the installed driver, or of the driver in a file.
+pub fn open(driver: Option<&Path>, ordinal: u32) -> Result<Gpu, OpenError> {
+    let driver = driver.map_or_else(Driver::load, Driver::load_from)?;
+    driver.gpu(ordinal)
+}
 
 /// A context of its own on a device, with the session's memory in it.
 #[derive(Debug)]

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `backend` | [`CudaBackend`]: a session on `runtime/cuda` |
 //! | `connection` | a connected socket, and the buffer of answers |
+//! | `program` | [`environment`]: in which a program finds the library and its server |
 //! | `server` | [`Server`]: listeners, sessions and their ends |
 //!
 //! What it is not: it decides nothing about records, which `runtime/session` checks, and schedules
@@ -18,7 +19,9 @@
 
 mod backend;
 mod connection;
+mod program;
 mod server;
 
-pub use backend::CudaBackend;
+pub use backend::{CudaBackend, open};
+pub use program::{LIBRARY, STAND_IN, beside, environment};
 pub use server::{Ended, Options, Server, StartError};

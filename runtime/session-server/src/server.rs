@@ -133,6 +133,11 @@ impl Server {
         self.shared.lock().open.len()
     }
 
+    /// Number of sessions that have ended.
+    pub fn ended(&self) -> u64 {
+        self.shared.lock().ended_count
+    }
+
     /// Waits until this many sessions have ended, or for the time. Returns the ends that are kept.
     pub fn wait_ended(&self, count: u64, time: Duration) -> Vec<Ended> {
         let state = self.shared.lock();

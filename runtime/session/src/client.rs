@@ -132,7 +132,7 @@ impl<T: Transport> Client<T> {
     /// Waits for all work.
     pub fn synchronize(&mut self) -> Result<(), Code> {
         self.check()?;
-        if self.busy.is_empty() {
+        if self.busy.is_empty() && self.recorder.is_empty() {
             return Ok(());
         }
         self.ask(&Record::Synchronize {})?;

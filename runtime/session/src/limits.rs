@@ -36,15 +36,19 @@ pub const PARAMS_BYTES_MAX: usize = 32_764;
 /// Most parameters of a kernel.
 pub const PARAMS_MAX: usize = 4096;
 
-/// Most streams, events, modules, kernels and allocations of a session.
+/// Most streams of a session.
 pub const STREAMS_MAX: usize = 256;
-/// See [`STREAMS_MAX`].
+
+/// Most events of a session.
 pub const EVENTS_MAX: usize = 1 << 16;
-/// See [`STREAMS_MAX`].
+
+/// Most modules of a session.
 pub const MODULES_MAX: usize = 4096;
-/// See [`STREAMS_MAX`].
+
+/// Most kernels of a session.
 pub const KERNELS_MAX: usize = 1 << 16;
-/// See [`STREAMS_MAX`].
+
+/// Most allocations and variables of a session.
 pub const ALLOCATIONS_MAX: usize = 1 << 22;
 
 /// Alignment of allocations in bytes, as the driver's.

@@ -49,6 +49,8 @@ pub(crate) enum Command {
     Verify(commands::sign::VerifyArgs),
     Serve(commands::serve::Args),
     Infer(commands::infer::Args),
+    #[cfg(feature = "cuda")]
+    Run(commands::run::Args),
     Generate(commands::generate::Args),
     #[command(name = "fn")]
     Functions(commands::functions::Args),

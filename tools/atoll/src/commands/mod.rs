@@ -26,6 +26,8 @@ pub(crate) mod ps;
 pub(crate) mod ptx;
 #[cfg(feature = "compiler")]
 pub(crate) mod recompile;
+#[cfg(feature = "cuda")]
+pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod sign;
 pub(crate) mod top;
@@ -52,6 +54,8 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
         Command::Verify(args) => sign::verify(&args),
         Command::Serve(args) => serve::run(args),
         Command::Infer(args) => infer::run(&args),
+        #[cfg(feature = "cuda")]
+        Command::Run(args) => run::run(&args),
         Command::Generate(args) => generate::run(&args),
         Command::Functions(args) => functions::run(args),
         Command::Graph(args) => graph::run(args),

@@ -1,0 +1,34 @@
+//! Programs whose driver is the library of sessions.
+
+use atoll_session::Address;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The file of the library that takes the driver's place (`runtime/interpose`).
+pub const LIBRARY: &str = "libatoll_interpose.so";
+
+/// The file of the driver that runs kernels on the CPU (`tests/stand-in-cuda`).
+pub const STAND_IN: &str = "libatoll_stand_in_cuda.so";
+
+/// Names under which programs look for the driver.
+const NAMES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
+
+/// A file beside this program, if it is there.
+pub fn beside(name: &str) -> Option<PathBuf> {
+    let program = std::env::current_exe().ok()?;
+    program.parent().map(|folder| folder.join(name)).filter(|file| file.is_file())
+}
+
+/// Links the library into a folder under the driver's names. Returns the variables with which a
+/// program finds it, before any driver that is installed, and its server.
+pub fn environment(folder: &Path, library: &Path, address: &Address) -> io::Result<[(&'static str, OsString); 2]> {
+    let library = library.canonicalize()?;
+    for name in NAMES {
+        std::os::unix::fs::symlink(&library, folder.join(name))?;
+    }
+    let others = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let others = std::env::split_paths(&others).filter(|path| !path.as_os_str().is_empty());
+    let path = std::env::join_paths(std::iter::once(folder.to_owned()).chain(others)).map_err(io::Error::other)?;
+    Ok([("LD_LIBRARY_PATH", path), ("ATOLL_SESSION", address.to_string().into())])
+}

@@ -1,0 +1,156 @@
+//! `atoll run`
+
+use crate::failure::{OrUserError, user_error};
+use anyhow::{Context, Result};
+use atoll_session::{Address, Report};
+use atoll_session_server::{Ended, LIBRARY, Options, STAND_IN, Server, beside, environment, open};
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::time::Duration;
+
+const EXAMPLES: &str = "\
+Examples:
+  atoll run -- ./vector-add 1000000
+  atoll run --report -- python3 train.py
+  atoll run --listen 127.0.0.1:9000                 # where the GPU is
+  atoll run --server 127.0.0.1:9000 -- ./vector-add # where it is not, through a forwarded port
+
+The exit code is the program's.";
+
+/// Sessions at once.
+const SESSIONS_MAX: usize = 64;
+
+/// Run a program for the CUDA driver API on a device that is elsewhere: its calls are recorded and
+/// carried out by a server
+#[derive(Debug, clap::Args)]
+#[command(about, after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The program and its arguments
+    #[arg(value_name = "PROGRAM", last = true, required_unless_present = "listen")]
+    program: Vec<OsString>,
+
+    /// Server, as unix:PATH or HOST:PORT [default: one that is started for the program]
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["listen", "driver", "ordinal", "memory_mib"])]
+    server: Option<Address>,
+
+    /// Run no program, but serve others at this address: unix:PATH, or a loopback address and port
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "program")]
+    listen: Option<Address>,
+
+    /// The CUDA driver of the server [default: the installed one, else the one that runs kernels on
+    /// the CPU, if it lies beside this program]
+    #[arg(long, value_name = "FILE")]
+    driver: Option<PathBuf>,
+
+    /// Ordinal of the server's device
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    ordinal: u32,
+
+    /// Device memory of a session in MiB [default: half of what is free]
+    #[arg(long, value_name = "N")]
+    memory_mib: Option<u64>,
+
+    /// Say on standard error what each session did
+    #[arg(long)]
+    report: bool,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    match (&args.listen, &args.server) {
+        (Some(address), _) => listen(args, address),
+        (None, Some(address)) => end(start(args, address)?),
+        (None, None) => {
+            let folder = tempfile::tempdir().context("cannot make a folder for the socket")?;
+            let address = Address::Unix(folder.path().join("sessions.sock"));
+            let server = Server::start(options(args)?, &address)?;
+            let status = start(args, &address)?;
+            // Sessions of the program and of those that it started have ended with it.
+            while server.sessions() > 0 {
+                server.wait_ended(u64::MAX, Duration::from_millis(5));
+            }
+            for ended in server.wait_ended(0, Duration::ZERO) {
+                say(args, &ended);
+            }
+            drop((server, folder));
+            end(status)
+        }
+    }
+}
+
+/// Serves until the process is ended.
+fn listen(args: &Args, address: &Address) -> Result<()> {
+    let server = Server::start(options(args)?, address).or_user_error()?;
+    let place = server.tcp_address().map_or_else(|| address.to_string(), |address| address.to_string());
+    tracing::info!(address = place, "serving sessions");
+    let mut said = 0;
+    loop {
+        // Ends beyond those that are kept are not said.
+        let ended = server.wait_ended(said + 1, Duration::from_secs(3600));
+        let count = server.ended();
+        let news = ended.len().min(usize::try_from(count - said).unwrap_or(usize::MAX));
+        ended[ended.len() - news..].iter().for_each(|ended| say(args, ended));
+        said = count;
+    }
+}
+
+fn options(args: &Args) -> Result<Options> {
+    let stand_in = beside(STAND_IN);
+    let gpu = match (&args.driver, open(None, args.ordinal), &stand_in) {
+        (Some(file), _, _) => open(Some(file), args.ordinal).or_user_error()?,
+        (None, Ok(gpu), _) => gpu,
+        (None, Err(_), Some(file)) => open(Some(file), args.ordinal)?,
+        (None, Err(error), None) => return Err(error.into()),
+    };
+    let session_bytes = args.memory_mib.map(|mib| mib.saturating_mul(1 << 20));
+    Ok(Options { gpu, session_bytes, sessions_max: SESSIONS_MAX })
+}
+
+/// Runs the program to its end.
+fn start(args: &Args, address: &Address) -> Result<ExitStatus> {
+    let library = beside(LIBRARY).with_context(|| {
+        format!(
+            "{LIBRARY} is not beside this program; build it: cargo build --workspace, with --release if this is one"
+        )
+    })?;
+    let folder = tempfile::tempdir().context("cannot make a folder for the library")?;
+    let variables = environment(folder.path(), &library, address).context("cannot link the library")?;
+    let (program, arguments) = args.program.split_first().ok_or_else(|| user_error("no program is given"))?;
+    let status = Command::new(program).args(arguments).envs(variables).status();
+    status.with_context(|| format!("cannot start {}", Path::new(program).display())).or_user_error()
+}
+
+/// Ends this program as the program ended.
+fn end(status: ExitStatus) -> Result<()> {
+    match status.code().or_else(|| status.signal().map(|signal| 128 + signal)) {
+        Some(0) | None => Ok(()),
+        Some(code) => std::process::exit(code),
+    }
+}
+
+fn say(args: &Args, ended: &Ended) {
+    if let Some(why) = &ended.why {
+        tracing::warn!("a session ended: {why}");
+    }
+    if args.report {
+        // Standard output is the program's.
+        let _ = std::io::stderr().write_all(text(&ended.report).as_bytes());
+    }
+}
+
+fn text(report: &Report) -> String {
+    let Report { calls, messages, answers, launches, allocations, copies_in, bytes_in, copies_out, bytes_out, .. } =
+        report;
+    let mut text = String::new();
+    let _ = writeln!(text, "session: {calls} recorded calls, {messages} messages, {answers} of them waited for");
+    let _ = writeln!(
+        text,
+        "  {launches} launches, {allocations} allocations; to the device {copies_in} copies, {bytes_in} bytes; \
+         back {copies_out} copies, {bytes_out} bytes"
+    );
+    text
+}

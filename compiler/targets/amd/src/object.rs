@@ -22,7 +22,8 @@ const PIPELINE: &str = "always-inline,globaldce,function(infer-address-spaces,sr
     instcombine<no-verify-fixpoint>,loop-mssa(loop-rotate,licm),gvn,loop-unroll,\
     infer-address-spaces,sroa,instcombine<no-verify-fixpoint>,simplifycfg,adce)";
 
-/// The passes for modules with a kernel of more than [`MAX_UNROLLED_BLOCKS`] basic blocks, without unrolling.
+/// The passes for modules with a kernel of more than [`MAX_UNROLLED_BLOCKS`] basic blocks, without
+/// unrolling.
 const PIPELINE_OF_LARGE: &str = "always-inline,globaldce,function(infer-address-spaces,sroa,early-cse,simplifycfg,\
     instcombine<no-verify-fixpoint>,loop-mssa(loop-rotate,licm),gvn,instsimplify,simplifycfg,adce)";
 

@@ -64,14 +64,14 @@ impl Emitter<'_> {
         let source = self.op(inst, 1)?.clone();
         let is_to = inst.has("to");
         let value = match inst.form.space() {
-            Some(StateSpace::Shared) if is_to => self.from_generic(&source, SHARED),
+            Some(StateSpace::Shared) if is_to => self.address_within(&source, SHARED),
             Some(StateSpace::Shared) => {
                 let at = self.operand(&source, Elem::I32);
                 let within = self.w.cast("inttoptr", &at, pointer(SHARED));
-                self.to_generic(&within)
+                self.generic_address(&within)
             }
             Some(StateSpace::Local) if is_to => {
-                let address = self.from_generic(&source, PRIVATE);
+                let address = self.address_within(&source, PRIVATE);
                 match self.local.clone() {
                     Some(local) => {
                         let start = self.w.cast("ptrtoint", &local, Elem::I32);
@@ -82,7 +82,7 @@ impl Emitter<'_> {
             }
             Some(StateSpace::Local) => {
                 let within = self.local_pointer(&source);
-                self.to_generic(&within)
+                self.generic_address(&within)
             }
             Some(StateSpace::Param) => {
                 let address = self.operand(&source, Elem::I64);
@@ -97,12 +97,12 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    fn to_generic(&mut self, within: &Val) -> Val {
+    fn generic_address(&mut self, within: &Val) -> Val {
         let flat = self.w.cast("addrspacecast", within, Elem::Ptr);
         self.w.cast("ptrtoint", &flat, Elem::I64)
     }
 
-    fn from_generic(&mut self, source: &Opnd, space: u8) -> Val {
+    fn address_within(&mut self, source: &Opnd, space: u8) -> Val {
         let flat = self.absolute(source, 0);
         let within = self.w.cast("addrspacecast", &flat, pointer(space));
         self.w.cast("ptrtoint", &within, Elem::I32)

@@ -40,7 +40,7 @@ impl Emitter<'_> {
             return self.in_mode(op, rounding, arguments);
         }
         let wide: Vec<Val> = arguments.iter().map(|a| self.w.cast("fpext", a, Elem::F64)).collect();
-        let exact_or_odd = self.to_odd(op, &wide);
+        let exact_or_odd = self.rounded_to_odd(op, &wide);
         let value = self.narrow(&exact_or_odd, rounding);
         if rounding != Rounding::Down || !matches!(op, Rounded::Add | Rounded::Sub | Rounded::Fma) {
             return value;
@@ -70,7 +70,7 @@ impl Emitter<'_> {
     }
 
     /// An operation on doubles that hold floats: exact, or rounded to odd.
-    fn to_odd(&mut self, op: Rounded, arguments: &[Val]) -> Val {
+    fn rounded_to_odd(&mut self, op: Rounded, arguments: &[Val]) -> Val {
         match (op, arguments) {
             (Rounded::Add, [a, b]) => self.sum_to_odd(a, b),
             (Rounded::Sub, [a, b]) => {

@@ -9,6 +9,13 @@ use atoll_amd_interp::{Launch, Memory, Options, Program, RunError, Stats, run};
 /// The architectures on which every kernel runs.
 pub(crate) const CPUS: [&str; 3] = ["gfx906", "gfx90a", "gfx1100"];
 
+/// These, and with `ATOLL_TEST_FULL=1` more. Compiled kernels run on all of them.
+pub(crate) fn cpus() -> Vec<&'static str> {
+    let more = ["gfx908", "gfx942", "gfx1030", "gfx1201"];
+    let full = std::env::var_os("ATOLL_TEST_FULL").is_some();
+    CPUS.into_iter().chain(more.into_iter().filter(|_| full)).collect()
+}
+
 /// The folder with `llc`, `llvm-mc` and `ld.lld`, or nothing with a line that says so.
 fn folder() -> Option<&'static Path> {
     static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();

@@ -1,4 +1,4 @@
-//! Kernels of one operation each, run on random and special operands, in vector and scalar registers.
+//! Kernels of one operation each, on random and special operands, in vector and scalar registers.
 
 use std::fmt::Write;
 

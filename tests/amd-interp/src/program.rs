@@ -16,7 +16,7 @@ use crate::op::Inst;
 use crate::target::Target;
 
 /// Largest code object that is read, and largest image, in bytes.
-const LARGEST: u64 = 1 << 28;
+const LARGEST: u64 = 1 << 26;
 const RELATIVE64: u32 = 13;
 const ABS64: u32 = 3;
 

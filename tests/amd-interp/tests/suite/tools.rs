@@ -115,7 +115,8 @@ pub(crate) fn launch_with(
 ) -> Result<Stats, RunError> {
     let mut launch = launch.clone();
     if let Ok(kernel) = programs[0].kernel(kernel) {
-        let needed = kernel.descriptor.kernarg_bytes as usize;
+        // A damaged descriptor may ask for gigabytes.
+        let needed = kernel.descriptor.kernarg_bytes.min(1 << 16) as usize;
         launch.kernarg.resize(launch.kernarg.len().max(needed), 0xa5);
     }
     run(programs, kernel, &launch, memory, options)

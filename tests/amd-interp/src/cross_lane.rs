@@ -91,8 +91,7 @@ fn move_pair(machine: &mut Machine, inst: &Inst) -> Result<(), FaultKind> {
     let mut lanes = [0u64; 64];
     for part in 0..2 {
         let operand = inst.operand(1 + part)?;
-        // The first source gives the low register by `op_sel`, the second the high one by `op_sel_hi`
-        // where it is printed; both default to their own half.
+        // The first source gives the low register, the second the high one; `op_sel` picks the half.
         let high = inst.mods.op_sel >> part & 1;
         let value = match operand.registers() {
             2 => wave.source(operand, Ty::B64, false)?.map(|v| v >> (32 * high) & 0xffff_ffff),

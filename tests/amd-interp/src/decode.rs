@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use crate::fault::FaultKind;
 use crate::op::{Class, Inst, Op, Row};
-use crate::operand::Kind;
+use crate::operand::{Kind, Ty};
 use crate::target::Target;
 use crate::text::Parsed;
 use crate::{compare, control, convert, cross_lane, flat, lds, matrix, salu, smem, special, valu_float, valu_int};
@@ -136,10 +136,27 @@ fn find(name: &str, clamp: bool) -> Option<Op> {
         return table().get(format!("{old}:clamp").as_str()).copied();
     }
     op.or_else(|| compare::find(name))
+        .or_else(|| scalar_float(name))
         .or_else(|| flat::find(name).map(|(space, action)| Op::Memory(space, action)))
         .or_else(|| lds::find(name).map(Op::Lds))
         .or_else(|| smem::find(name).map(Op::ScalarLoad))
         .or_else(|| matrix::find(name).map(Op::Matrix))
+}
+
+/// Scalar floating-point arithmetic of gfx11.5 and gfx12 has the names of the vector operations.
+fn scalar_float(name: &str) -> Option<Op> {
+    let rest = name
+        .strip_prefix("v_s_")
+        .or_else(|| name.strip_prefix("s_"))
+        .filter(|r| r.contains("_f32") || r.contains("_f16"))?;
+    let vector = format!("v_{rest}");
+    let narrow = |dst: Ty, src: &[Ty]| dst.bits() <= 32 && src.iter().all(|ty| ty.bits() <= 32);
+    match table().get(vector.as_str()).copied().or_else(|| compare::find(&vector))? {
+        Op::Lane { dst, src, f } if narrow(dst, src) => Some(Op::ScalarFloat { dst, src, accumulate: false, f }),
+        Op::Accumulate { dst, src, f } if narrow(dst, src) => Some(Op::ScalarFloat { dst, src, accumulate: true, f }),
+        Op::Compare { src, f, exec: false } if narrow(src[0], &src) => Some(Op::ScalarCompare { src, f }),
+        _ => None,
+    }
 }
 
 fn class(name: &str, op: &Op) -> Class {

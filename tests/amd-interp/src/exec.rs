@@ -34,6 +34,8 @@ pub(crate) fn execute(machine: &mut Machine, inst: &Inst) -> Result<(), FaultKin
         Op::ScalarLoad(load) => smem::execute(machine, inst, load),
         Op::Matrix(shape) => matrix::execute(machine, inst, shape),
         Op::Scalar { dst, src, f } => scalar(machine.wave, inst, dst, src, f),
+        Op::ScalarFloat { dst, src, accumulate, f } => scalar_float(machine.wave, inst, (dst, src, accumulate), f),
+        Op::ScalarCompare { src, f } => scalar_compare(machine.wave, inst, src, f),
         Op::ScalarK { dst, f } => scalar_constant(machine.wave, inst, dst, f),
         Op::Compare { src, f, exec } => compare(machine.wave, inst, src, f, exec),
         Op::Carry { src, dst, carry_in, f } => carry(machine.wave, inst, (src, dst, carry_in), f),
@@ -57,6 +59,37 @@ fn scalar(wave: &mut Wave, inst: &Inst, dst: Option<Ty>, src: &[Ty], f: ScalarFn
         Some(ty) => wave.set_uniform(inst.operand(0)?, value, ty),
         None => Ok(()),
     }
+}
+
+/// A source in a scalar register with its modifiers, without bits beyond its type.
+fn number(wave: &Wave, operand: &Operand, ty: Ty) -> Result<u64, FaultKind> {
+    let sign = 1u64 << (ty.bits() - 1);
+    let value = wave.uniform(operand, ty)? & (sign | (sign - 1));
+    let value = if operand.abs { value & !sign } else { value };
+    Ok(if operand.neg { value ^ sign } else { value })
+}
+
+fn scalar_float(
+    wave: &mut Wave,
+    inst: &Inst,
+    (dst, src, accumulate): (Ty, &[Ty], bool),
+    f: LaneFn,
+) -> Result<(), FaultKind> {
+    let mut values = [0; 3];
+    for (at, &ty) in src.iter().enumerate() {
+        values[at] = number(wave, inst.operand(1 + at)?, ty)?;
+    }
+    if accumulate {
+        values[src.len()] = number(wave, inst.operand(0)?, dst)?;
+    }
+    let value = f(wave.mode, values) & u64::MAX >> (64 - dst.bits());
+    wave.set_uniform(inst.operand(0)?, value, Ty::B32)
+}
+
+fn scalar_compare(wave: &mut Wave, inst: &Inst, src: [Ty; 2], f: fn(Mode, [u64; 2]) -> bool) -> Result<(), FaultKind> {
+    let values = [number(wave, inst.operand(0)?, src[0])?, number(wave, inst.operand(1)?, src[1])?];
+    wave.scc = f(wave.mode, values);
+    Ok(())
 }
 
 fn scalar_constant(wave: &mut Wave, inst: &Inst, dst: bool, f: ScalarFn) -> Result<(), FaultKind> {

@@ -21,8 +21,8 @@
 //! From file to result:
 //!
 //! - `program`, `descriptor`, `target`: ELF, kernel descriptors, architectures.
-//! - `disasm`, `text`, `operand`, `decode`: bytes → LLVM's text → operands and modifiers → operation.
-//!   Each address is decoded once.
+//! - `disasm`, `text`, `operand`, `decode`: bytes to LLVM's text, to operands and modifiers, to an
+//!   operation. Each address is decoded once.
 //! - `op`: the forms of operations. The tables of the families have one line per mnemonic: `salu`,
 //!   `valu_int`, `valu_float`, `convert`, `compare`, `special` (steps of division), `cross_lane`,
 //!   `control` (branches, EXEC, barriers, hardware registers), `flat` (global, flat, scratch,
@@ -48,9 +48,9 @@
 //! global data share, trap handlers, XNACK, and jumps between waves of different size.
 //!
 //! Numbers: arithmetic that IEEE 754 defines is exact, in all rounding and denormal modes.
-//! `v_rcp`, `v_rsq`, `v_sqrt`, `v_exp`, `v_log`, `v_sin` and `v_cos` are computed in f64 and rounded
-//! once; hardware is off by up to one unit in the last place, and for f32 both make subnormal
-//! values zero. Matrix products are summed in f64. NaNs keep the payload of the first NaN source.
+//! `v_rcp`, `v_rsq`, `v_sqrt`, `v_exp`, `v_log`, `v_sin` and `v_cos` are computed in f64 and
+//! rounded once; hardware is off by up to one unit in the last place. Their subnormal sources and
+//! results of f32 are zero. Matrix products are summed in f64. NaNs keep the payload of the first NaN source.
 //!
 //! Start reading at `run.rs`, then `exec.rs`.
 

@@ -35,7 +35,7 @@ impl Memory {
         base
     }
 
-    /// Adds a buffer at an address of the caller's choice, in front of a buffer of the same address.
+    /// Adds a buffer at an address of the caller's choice.
     pub fn add_at(&mut self, name: &str, base: u64, bytes: Vec<u8>, writable: bool) {
         let place = self.buffers.partition_point(|b| b.base < base);
         self.buffers.insert(place, Buffer { name: name.to_owned(), base, bytes, writable });

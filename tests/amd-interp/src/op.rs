@@ -48,6 +48,10 @@ pub(crate) enum Op {
     Carry { src: &'static [Ty], dst: Ty, carry_in: bool, f: CarryFn },
     /// Scalar: destination first if there is one.
     Scalar { dst: Option<Ty>, src: &'static [Ty], f: ScalarFn },
+    /// Scalar floating-point arithmetic, with the function of the vector operation.
+    ScalarFloat { dst: Ty, src: &'static [Ty], accumulate: bool, f: LaneFn },
+    /// A comparison of scalar floating-point numbers, to SCC.
+    ScalarCompare { src: [Ty; 2], f: fn(Mode, [u64; 2]) -> bool },
     /// Scalar, of the destination and a 16-bit immediate.
     ScalarK { dst: bool, f: ScalarFn },
     /// A global, flat, scratch or buffer instruction.

@@ -16,7 +16,7 @@ use crate::op::Inst;
 use crate::target::Target;
 
 /// Largest code object that is read, and largest image, in bytes.
-const LARGEST: u64 = 1 << 28;
+const LARGEST: u64 = 1 << 26;
 const RELATIVE64: u32 = 13;
 const ABS64: u32 = 3;
 
@@ -40,6 +40,15 @@ pub struct Program {
     kernels: BTreeMap<String, Kernel>,
     symbols: BTreeMap<String, u64>,
     disassemblers: [OnceLock<Option<Mutex<Disassembler>>>; 2],
+}
+
+/// Why there is no decoded instruction at an address.
+pub(crate) struct Refusal {
+    pub(crate) kind: FaultKind,
+    /// LLVM's text, if it decodes the bytes.
+    pub(crate) text: String,
+    /// Bytes.
+    pub(crate) size: u64,
 }
 
 /// A kernel of a program.
@@ -100,6 +109,30 @@ impl Program {
         self.symbols.get(name).copied()
     }
 
+    /// All instructions of the code that the interpreter refuses: address, text and reason. Padding
+    /// behind functions is skipped, and bytes that are no instruction are not listed.
+    pub fn unknown_instructions(&self, wave_size: u32) -> Vec<(u64, String, FaultKind)> {
+        let mut unknown = Vec::new();
+        for segment in self.segments.iter().filter(|s| !s.decoded.is_empty()) {
+            let end = segment.address.saturating_add(segment.bytes.len() as u64 & !3);
+            let mut address = segment.address;
+            while address < end {
+                let size = match self.instruction(address, wave_size) {
+                    Ok(inst) => inst.size,
+                    Err(refusal) => {
+                        let size = refusal.size;
+                        if !refusal.text.is_empty() && refusal.text != "s_code_end" {
+                            unknown.push((address, refusal.text, refusal.kind));
+                        }
+                        size
+                    }
+                };
+                address += size.max(4);
+            }
+        }
+        unknown
+    }
+
     /// Adds the segments to memory, if they are not there: variables can then be read and written.
     pub fn map(&self, memory: &mut Memory) {
         for segment in self.segments.iter().filter(|s| !memory.has(s.address)).collect::<Vec<_>>() {
@@ -127,20 +160,20 @@ impl Program {
     }
 
     /// The instruction at an address; `wave_size` is that of the kernel that reaches it first.
-    pub(crate) fn instruction(&self, address: u64, wave_size: u32) -> Result<&Inst, (FaultKind, String)> {
-        let outside = || (FaultKind::OutsideCode(address), String::new());
+    pub(crate) fn instruction(&self, address: u64, wave_size: u32) -> Result<&Inst, Refusal> {
+        let outside = || Refusal { kind: FaultKind::OutsideCode(address), text: String::new(), size: 4 };
         let (segment, offset) = self.code(address).filter(|(_, o)| o % 4 == 0).ok_or_else(outside)?;
         let cell = segment.decoded.get(offset / 4).ok_or_else(outside)?;
         if let Some(inst) = cell.get() {
             return Ok(inst);
         }
-        let undecodable = || (FaultKind::Undecodable, String::new());
+        let undecodable = || Refusal { kind: FaultKind::Undecodable, text: String::new(), size: 4 };
         let disassembler = self.disassembler(wave_size).ok_or_else(undecodable)?;
         let mut guard = disassembler.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let (text, size) = guard.text(&segment.bytes[offset..], address).ok_or_else(undecodable)?;
         drop(guard);
-        let inst =
-            decode(&text, &segment.bytes[offset..offset + size], &self.target).map_err(|kind| (kind, text.clone()))?;
+        let bytes = &segment.bytes[offset..offset + size];
+        let inst = decode(&text, bytes, &self.target).map_err(|kind| Refusal { kind, text, size: size as u64 })?;
         Ok(cell.get_or_init(|| Box::new(inst)))
     }
 }

@@ -164,7 +164,7 @@ impl Runner<'_> {
             |kind, text: &str, lane| Fault { kind, address: pc, text: text.to_owned(), workgroup, wave: index, lane };
         let program = self.programs.iter().find(|p| p.has_code(pc));
         let program = program.ok_or_else(|| fault(FaultKind::OutsideCode(pc), "", None))?;
-        let inst = program.instruction(pc, wave.size).map_err(|(kind, text)| fault(kind, &text, None))?;
+        let inst = program.instruction(pc, wave.size).map_err(|r| fault(r.kind, &r.text, None))?;
         if self.executed >= self.options.limit {
             return Err(fault(FaultKind::LimitReached(self.options.limit), &inst.text, None));
         }

@@ -3,7 +3,7 @@
 use crate::fault::FaultKind;
 use crate::op::{Inst, Machine, Op, Row};
 use crate::operand::{Ty, VCC};
-use crate::soft::{Exact, F32, F64, Format, Round, Value};
+use crate::soft::{Exact, F16, F32, F64, Format, Round, Value};
 use crate::valu_int::dot4;
 use crate::wave::Bits;
 
@@ -108,6 +108,14 @@ fn dot4_signs(machine: &mut Machine, inst: &Inst) -> Result<(), FaultKind> {
     wave.write(inst.operand(0)?, Ty::B32, exec, &lanes)
 }
 
+/// The upper half of a scalar register as f32.
+fn convert_upper(machine: &mut Machine, inst: &Inst) -> Result<(), FaultKind> {
+    let wave = &mut *machine.wave;
+    let upper = wave.uniform(inst.operand(1)?, Ty::B32)? >> 16;
+    let value = wave.mode.convert(F16, F32, upper);
+    wave.set_uniform(inst.operand(0)?, value, Ty::B32)
+}
+
 /// The table.
 pub(crate) const TABLE: &[Row] = &[
     ("v_div_scale_f32", Op::Whole(|m, i| div_scales(m, i, Ty::F32, F32))),
@@ -115,4 +123,5 @@ pub(crate) const TABLE: &[Row] = &[
     ("v_div_fmas_f32", Op::Whole(|m, i| div_fmas(m, i, Ty::F32, F32))),
     ("v_div_fmas_f64", Op::Whole(|m, i| div_fmas(m, i, Ty::F64, F64))),
     ("v_dot4_i32_iu8", Op::Whole(dot4_signs)),
+    ("s_cvt_hi_f32_f16", Op::Whole(convert_upper)),
 ];

@@ -1,4 +1,4 @@
-//! The text of an instruction, as LLVM's disassembler prints it, to mnemonic, operands and modifiers.
+//! The text of an instruction, as LLVM prints it, to mnemonic, operands and modifiers.
 
 use crate::operand::Operand;
 

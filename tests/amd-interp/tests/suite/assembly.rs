@@ -221,7 +221,7 @@ fn damaged_files_are_refused_and_never_crash() {
     assert_eq!(Program::load(&other).err(), Some(LoadError::UnknownArchitecture(0xee)));
     let mut random = SplitMix64::seed_from_u64(seed());
     let mut ran = 0;
-    let rounds = if std::env::var_os("ATOLL_TEST_FULL").is_some() { 1000 } else { 60 };
+    let rounds = if std::env::var_os("ATOLL_TEST_FULL").is_some() { 500 } else { 60 };
     for _ in 0..rounds {
         let mut damaged = elf.clone();
         for _ in 0..1 + random.next_u32() % 40 {

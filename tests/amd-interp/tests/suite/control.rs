@@ -2,13 +2,13 @@
 
 use atoll_amd_interp::{FaultKind, Launch, Memory, Options, RunError, run};
 
-use crate::tools::{Arguments, CPUS, launch, launch_with, line, program, read_words, words};
+use crate::tools::{Arguments, cpus, launch, launch_with, line, program, read_words, words};
 
 /// Runs a test on the kernels of every architecture, with the lanes of a wave.
 fn each(test: impl Fn(&atoll_amd_interp::Program, u32)) {
-    for cpu in CPUS {
+    for cpu in cpus() {
         if let Some(program) = program("control.ll", cpu) {
-            test(&program, if cpu == "gfx1100" { 32 } else { 64 });
+            test(&program, if cpu.starts_with("gfx1") { 32 } else { 64 });
         }
     }
 }

@@ -7,5 +7,6 @@ mod control;
 mod floats;
 mod integers;
 mod matrix;
+mod memory;
 mod numeric;
 mod tools;

@@ -1,4 +1,4 @@
-//! Kernels of one operation each, run on random and special operands, in vector and scalar registers.
+//! Kernels of one operation each, on random and special operands, in vector and scalar registers.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use atoll_amd_interp::Memory;
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-use crate::tools::{Arguments, CPUS, compiled, launch, line, seed};
+use crate::tools::{Arguments, compiled, cpus, launch, line, seed};
 
 /// One operation: IR that computes `%r` from `%a`, `%b` and `%c`, and the same in Rust.
 pub(crate) struct Case {
@@ -107,7 +107,7 @@ pub(crate) fn check(declarations: &str, cases: &[Case], special: fn(&str) -> Vec
         kernel(case, false, &mut module);
         kernel(case, true, &mut module);
     }
-    for cpu in CPUS {
+    for cpu in cpus() {
         let Some(program) = compiled(&module, cpu) else { return };
         for case in cases {
             let columns = operands(&special(case.input), case.input);

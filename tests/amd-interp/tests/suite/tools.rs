@@ -9,6 +9,13 @@ use atoll_amd_interp::{Launch, Memory, Options, Program, RunError, Stats, run};
 /// The architectures on which every kernel runs.
 pub(crate) const CPUS: [&str; 3] = ["gfx906", "gfx90a", "gfx1100"];
 
+/// These, and with `ATOLL_TEST_FULL=1` more. Compiled kernels run on all of them.
+pub(crate) fn cpus() -> Vec<&'static str> {
+    let more = ["gfx908", "gfx942", "gfx1030", "gfx1201"];
+    let full = std::env::var_os("ATOLL_TEST_FULL").is_some();
+    CPUS.into_iter().chain(more.into_iter().filter(|_| full)).collect()
+}
+
 /// The folder with `llc`, `llvm-mc` and `ld.lld`, or nothing with a line that says so.
 fn folder() -> Option<&'static Path> {
     static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
@@ -108,7 +115,8 @@ pub(crate) fn launch_with(
 ) -> Result<Stats, RunError> {
     let mut launch = launch.clone();
     if let Ok(kernel) = programs[0].kernel(kernel) {
-        let needed = kernel.descriptor.kernarg_bytes as usize;
+        // A damaged descriptor may ask for gigabytes.
+        let needed = kernel.descriptor.kernarg_bytes.min(1 << 16) as usize;
         launch.kernarg.resize(launch.kernarg.len().max(needed), 0xa5);
     }
     run(programs, kernel, &launch, memory, options)

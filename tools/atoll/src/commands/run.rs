@@ -10,7 +10,7 @@ use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -20,6 +20,9 @@ Examples:
   atoll run --server 127.0.0.1:9000 -- ./vector-add # where it is not, through a forwarded port
 
 The exit code is the program's.";
+
+/// How long kernels of a program that has ended are waited for.
+const BUSY_TIME: Duration = Duration::from_secs(10);
 
 /// Sessions at once.
 const SESSIONS_MAX: usize = 64;
@@ -69,14 +72,20 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             let address = Address::Unix(folder.path().join("sessions.sock"));
             let server = Server::start(options(args)?, &address)?;
             let status = start(args, &address)?;
-            // Sessions of the program and of those that it started have ended with it.
-            while server.sessions() > 0 {
+            // Sessions of the program and of those that it started end with it.
+            let began = Instant::now();
+            while server.sessions() > 0 && began.elapsed() < BUSY_TIME {
                 server.wait_ended(u64::MAX, Duration::from_millis(5));
             }
             for ended in server.wait_ended(0, Duration::ZERO) {
                 say(args, &ended);
             }
-            drop((server, folder));
+            if server.sessions() > 0 {
+                tracing::warn!("a kernel of the program still runs after {} s; it is left", BUSY_TIME.as_secs());
+                // Stopping the server would wait for it; the end of this process does not.
+                std::mem::forget(server);
+            }
+            drop(folder);
             end(status)
         }
     }

@@ -1,6 +1,7 @@
 //! `atoll run`
 
 use crate::failure::{OrUserError, user_error};
+use crate::output::print;
 use anyhow::{Context, Result};
 use atoll_session::{Address, Report};
 use atoll_session_server::{Ended, LIBRARY, Options, STAND_IN, Server, beside, environment, open};
@@ -95,7 +96,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 fn listen(args: &Args, address: &Address) -> Result<()> {
     let server = Server::start(options(args)?, address).or_user_error()?;
     let place = server.tcp_address().map_or_else(|| address.to_string(), |address| address.to_string());
-    tracing::info!(address = place, "serving sessions");
+    print(&format!("serving sessions at {place}\n"))?;
     let mut said = 0;
     loop {
         // Ends beyond those that are kept are not said.

@@ -21,6 +21,7 @@
 //! - host memory is never mapped into the device, and there is no managed memory, no peer access,
 //!   no graphs and no captures;
 //! - all contexts of a process share one context on the server, so a fault in one breaks all;
+//! - while a thread waits, calls of the other threads wait too;
 //! - functions that a stream calls run on the thread that added them, after the stream's work;
 //! - an error of a recorded call is returned by the next call that waits, and named on standard
 //!   error.

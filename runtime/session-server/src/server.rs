@@ -10,8 +10,8 @@ use std::collections::{HashMap, VecDeque};
 use std::io::{self, Read};
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -91,14 +91,14 @@ struct State {
 }
 
 impl Server {
-    /// Listens on an address. A Unix socket must not exist.
+    /// Listens on an address. A Unix socket that another server left is replaced.
     pub fn start(options: Options, address: &Address) -> Result<Server, StartError> {
         let shared = Arc::new(Shared { options, state: Mutex::default(), changed: Condvar::new() });
         let failed = |error: io::Error| StartError::Listen { address: address.clone(), error };
         let mut server = Server { shared, listeners: Vec::new(), threads: Vec::new(), tcp: None, socket: None };
         match address {
             Address::Unix(path) => {
-                let listener = UnixListener::bind(path).map_err(failed)?;
+                let listener = bind(path).map_err(failed)?;
                 server.socket = Some(path.clone());
                 server.listeners.push(listener.as_fd().try_clone_to_owned().map_err(failed)?);
                 server.accept(move || Ok(Connection::Unix(listener.accept()?.0))).map_err(failed)?;
@@ -234,6 +234,21 @@ impl Shared {
         }
         drop(state);
         self.changed.notify_all();
+    }
+}
+
+/// A Unix socket in place of one at which no server answers any more.
+fn bind(path: &Path) -> io::Result<UnixListener> {
+    match UnixListener::bind(path) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            let answer = UnixStream::connect(path);
+            if !answer.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
+                return Err(error);
+            }
+            std::fs::remove_file(path)?;
+            UnixListener::bind(path)
+        }
+        bound => bound,
     }
 }
 

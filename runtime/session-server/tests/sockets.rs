@@ -10,7 +10,7 @@ use atoll_session::{
 use atoll_session_server::{Options, Server, StartError};
 use std::io::{Read, Write};
 use std::net::Shutdown;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -165,6 +165,19 @@ fn a_session_sees_nothing_of_the_one_before() {
         drop(client);
         sessions.ends(round);
     }
+}
+
+#[test]
+fn a_socket_that_was_left_is_replaced_and_one_in_use_is_not() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("sessions.sock");
+    drop(UnixListener::bind(&path).expect("a socket"));
+    let address = Address::Unix(path.clone());
+    let server = Server::start(options(1), &address).expect("a server");
+    let refused = Server::start(options(1), &address).expect_err("in use");
+    assert!(refused.to_string().contains("Address already in use"), "{refused}");
+    drop(server);
+    assert!(!path.exists());
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! `atoll run`
 
 use crate::failure::{OrUserError, user_error};
+use crate::output::print;
 use anyhow::{Context, Result};
 use atoll_session::{Address, Report};
 use atoll_session_server::{Ended, LIBRARY, Options, STAND_IN, Server, beside, environment, open};
@@ -10,7 +11,7 @@ use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -20,6 +21,9 @@ Examples:
   atoll run --server 127.0.0.1:9000 -- ./vector-add # where it is not, through a forwarded port
 
 The exit code is the program's.";
+
+/// How long kernels of a program that has ended are waited for.
+const BUSY_TIME: Duration = Duration::from_secs(10);
 
 /// Sessions at once.
 const SESSIONS_MAX: usize = 64;
@@ -69,14 +73,20 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             let address = Address::Unix(folder.path().join("sessions.sock"));
             let server = Server::start(options(args)?, &address)?;
             let status = start(args, &address)?;
-            // Sessions of the program and of those that it started have ended with it.
-            while server.sessions() > 0 {
+            // Sessions of the program and of those that it started end with it.
+            let began = Instant::now();
+            while server.sessions() > 0 && began.elapsed() < BUSY_TIME {
                 server.wait_ended(u64::MAX, Duration::from_millis(5));
             }
             for ended in server.wait_ended(0, Duration::ZERO) {
                 say(args, &ended);
             }
-            drop((server, folder));
+            if server.sessions() > 0 {
+                tracing::warn!("a kernel of the program still runs after {} s; it is left", BUSY_TIME.as_secs());
+                // Stopping the server would wait for it; the end of this process does not.
+                std::mem::forget(server);
+            }
+            drop(folder);
             end(status)
         }
     }
@@ -86,7 +96,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 fn listen(args: &Args, address: &Address) -> Result<()> {
     let server = Server::start(options(args)?, address).or_user_error()?;
     let place = server.tcp_address().map_or_else(|| address.to_string(), |address| address.to_string());
-    tracing::info!(address = place, "serving sessions");
+    print(&format!("serving sessions at {place}\n"))?;
     let mut said = 0;
     loop {
         // Ends beyond those that are kept are not said.

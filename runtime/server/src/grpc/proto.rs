@@ -1,6 +1,6 @@
 //! Messages and services of the gRPC port, generated from `proto/` by `build.rs`.
 
-#![expect(unreachable_pub, reason = "generated code has its own style")]
+#![expect(unreachable_pub, clippy::enum_variant_names, reason = "generated code has its own style")]
 
 /// KServe's service with Triton's extensions.
 pub(crate) mod inference {

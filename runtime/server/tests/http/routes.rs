@@ -128,11 +128,12 @@ fn every_metric_has_samples_before_anything_happened() {
 }
 
 /// Metrics of the daemon as a whole.
-const WITHOUT_DEVICE: [&str; 8] = [
+const WITHOUT_DEVICE: [&str; 9] = [
     "atoll_models",
     "atoll_pool_waiting",
     "atoll_bundle_copies_bytes",
     "atoll_http_responses_total",
+    "atoll_grpc_responses_total",
     "atoll_connections",
     "atoll_connections_closed_total",
     "atoll_denied_requests_total",

@@ -7,7 +7,7 @@ use proto::{InferTensorContents, ModelInferRequest};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 
-#[expect(unreachable_pub, reason = "generated code")]
+#[expect(unreachable_pub, clippy::enum_variant_names, reason = "generated code")]
 pub(crate) mod proto {
     include!(concat!(env!("OUT_DIR"), "/client/inference.rs"));
 }

@@ -1,4 +1,5 @@
-//! Who may do what over gRPC: tokens, certificates, rights and the name by which the port is called.
+//! Who may do what over gRPC: tokens, certificates, rights, and the name by which clients call the
+//! port.
 
 use crate::support::grpc::proto::ServerLiveRequest;
 use crate::support::grpc::proto::infer_parameter::ParameterChoice;

@@ -68,8 +68,8 @@ pub struct ServerConfig {
     pub drain: Duration,
     /// The control socket; `None` for no control socket.
     pub control: Option<ControlConfig>,
-    /// File that receives the addresses (`http ADDRESS`, `grpc ADDRESS`, `metrics ADDRESS`, `control
-    /// PATH`) once each model of the repository is loaded or has failed.
+    /// File that receives the addresses (`http ADDRESS`, `grpc ADDRESS`, `metrics ADDRESS`,
+    /// `control PATH`) once each model of the repository is loaded or has failed.
     pub ready_file: Option<PathBuf>,
 }
 

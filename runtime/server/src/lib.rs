@@ -1,4 +1,4 @@
-//! The daemon: KServe v2 over HTTP, a model repository, a control socket, and metrics.
+//! The daemon: KServe v2 over HTTP and gRPC, a model repository, a control socket, and metrics.
 //!
 //! A request acts for a tenant, which follows from a token, a client certificate or the peer's user
 //! (`identity/`). The server decodes requests with [`atoll_protocol`], checks them against the
@@ -9,14 +9,14 @@
 //! Not here: scheduling, devices, compilers, and the command line. The server knows devices only as
 //! [`atoll_fleet::Inference`], so tests run without any.
 //!
-//! Start reading in `server.rs` (startup and shutdown), then `http/infer.rs` (the path of a
-//! request).
+//! Start reading in `server.rs` (startup and shutdown), then `requests/infer.rs` (the path of a
+//! request), which `http/infer.rs` and `grpc/service.rs` call.
 //!
 //! # Invariants
 //!
 //! - A response is one write, on a connection with `TCP_NODELAY`.
-//! - Every request gets a JSON answer (metrics are text). The status tells whether the client or
-//!   the server caused an error. Bodies, connections and bytes in flight are bounded by [`limits`].
+//! - Every request over HTTP gets a JSON answer (metrics are text). The status tells whether the
+//!   client or the server caused an error. Bodies, connections and bytes in flight are bounded by [`limits`].
 //! - An invocation is cancelled if its client disconnects.
 //! - Apart from the store of the control socket, the daemon keeps only the cache of compiled models
 //!   on disk. Its files appear complete or not at all. Copies of served bundles have no names and

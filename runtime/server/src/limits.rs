@@ -16,8 +16,8 @@ pub const CONNECTIONS_MAX: usize = 8192;
 /// How long the head of a request may take, from its first byte.
 pub const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a connection without traffic stays open. Longer than the idle time of common client
-/// pools, so that clients close first.
+/// How long a connection without traffic, in HTTP/2 without requests, stays open. Longer than the
+/// idle time of common client pools, so that clients close first.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Requests of one HTTP/2 connection at the same time; the client holds further ones back. Many

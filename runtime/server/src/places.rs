@@ -30,7 +30,7 @@ pub struct ConnectionLimits {
     /// How long the head of a request may take, from its first byte, and a TLS handshake, from the
     /// acceptance of the connection.
     pub head_timeout: Duration,
-    /// How long a connection without traffic stays open.
+    /// How long a connection without traffic, in HTTP/2 without requests, stays open.
     pub idle_timeout: Duration,
     /// Longest pause between two parts of a request body.
     pub body_pause: Duration,
@@ -166,20 +166,16 @@ impl Place {
     }
 
     /// In HTTP/1 the first bytes after an answer begin the head of the next request. In HTTP/2 they
-    /// may be anything, such as a ping, and a head fits a few frames.
-    fn note_read(&self, version: Wire) {
-        match (self.activity(), version) {
-            (Activity::Idle, Wire::Http1) => {
-                self.touch();
-                self.sending_head.store(true, Ordering::Relaxed);
-            }
-            (Activity::Idle, Wire::Http2) => self.touch(),
-            (Activity::SendingHead | Activity::Request | Activity::Closing, _) => {}
+    /// may be anything, such as a ping, and a head fits a few frames: only requests count.
+    fn note_read(&self, wire: Wire) {
+        if wire == Wire::Http1 && self.activity() == Activity::Idle {
+            self.touch();
+            self.sending_head.store(true, Ordering::Relaxed);
         }
     }
 
-    fn note_write(&self) {
-        if self.activity() == Activity::Idle {
+    fn note_write(&self, wire: Wire) {
+        if wire == Wire::Http1 && self.activity() == Activity::Idle {
             self.touch();
         }
     }
@@ -320,7 +316,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write(context, bytes);
         if matches!(polled, Poll::Ready(Ok(_))) {
-            self.place.note_write();
+            self.place.note_write(self.wire);
         }
         polled
     }
@@ -340,7 +336,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     ) -> Poll<std::io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
         if matches!(polled, Poll::Ready(Ok(_))) {
-            self.place.note_write();
+            self.place.note_write(self.wire);
         }
         polled
     }

@@ -1,8 +1,8 @@
 //! The memory that a message of an inference request takes once it is decoded.
 //!
-//! A message of a few bytes may decode to many times its size: an empty input takes two bytes on the
-//! wire and some hundred in memory. So the message is walked before it is decoded: the number of its
-//! tensors and parameters is limited, and memory is reserved for the rest.
+//! A message of a few bytes may decode to many times its size: an empty input takes two bytes on
+//! the wire and some hundred in memory. So the message is walked before it is decoded: the number
+//! of its tensors and parameters is limited, and memory is reserved for the rest.
 
 use crate::limits::PARAMETERS_MAX;
 use crate::requests::error::RequestError;
@@ -25,8 +25,8 @@ enum Message {
     Contents,
 }
 
-/// The bytes that the message of a `ModelInferRequest` takes when it is decoded, besides its own. An
-/// error if it has too many tensors or parameters, or is no message.
+/// The bytes that the message of a `ModelInferRequest` takes when it is decoded, besides its own.
+/// An error if it has too many tensors or parameters, or is no message.
 pub(super) fn decoded_bytes(message: &[u8]) -> Result<usize, RequestError> {
     walk(Message::Request, message)
 }

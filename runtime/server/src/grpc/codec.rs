@@ -1,5 +1,5 @@
-//! Messages to bytes and back. Like tonic's codec for prost, but a message that cannot be decoded is
-//! the client's mistake, and a large one does not block other connections.
+//! Messages to bytes and back. Like tonic's codec for prost, but a message that cannot be decoded
+//! is the client's mistake, and a large one does not block other connections.
 
 use crate::limits::DECODE_INLINE_BYTES_MAX;
 use prost::Message;

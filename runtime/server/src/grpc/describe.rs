@@ -38,7 +38,7 @@ pub(super) fn config(model: ModelConfig) -> proto::ModelConfig {
         name: tensor.name,
         dims: tensor.dims,
     };
-    // A model that keeps state is described by its sequences, as a message has room for one of them.
+    // The message has room for one of the two. A model that keeps state is described by it.
     let sequences = model.sequence_batching.map(|batching| SchedulingChoice::SequenceBatching(sequences(batching)));
     let batches = || model.dynamic_batching.map(|batching| SchedulingChoice::DynamicBatching(batches(batching)));
     proto::ModelConfig {

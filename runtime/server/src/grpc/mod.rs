@@ -68,9 +68,8 @@ pub(crate) fn router(app: Arc<App>, callers: Arc<Callers>, stop: watch::Receiver
         .max_decoding_message_size(usize::MAX);
     let health = HealthServer::new(Health { app: app.clone(), stop: stop.clone() });
     let described = || Builder::configure().register_encoded_file_descriptor_set(proto::DESCRIPTORS);
-    const VALID: &str = "the descriptors were made by the build";
-    let reflection = described().build_v1().expect(VALID);
-    let old_reflection = described().build_v1alpha().expect(VALID);
+    let reflection = described().build_v1().expect("the build has made valid descriptors");
+    let old_reflection = described().build_v1alpha().expect("the build has made valid descriptors");
     Router::new()
         .route_service("/inference.GRPCInferenceService/{rpc}", inference)
         .route_service("/grpc.health.v1.Health/{rpc}", health)

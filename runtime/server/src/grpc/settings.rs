@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 pub(super) fn trace(request: TraceSettingRequest) -> Result<TraceSettingResponse, RequestError> {
     let wanted = request.settings.into_iter().map(|(name, setting)| {
         let mut values = setting.value.into_iter().map(Value::from);
-        // The level is a list, every other setting one value, and an empty list asks for the default.
+        // The level is a list, every other setting one value; an empty list asks for the default.
         let value = if name == "trace_level" { Value::Array(values.collect()) } else { values.next().into() };
         (name, if value.as_array().is_some_and(Vec::is_empty) { Value::Null } else { value })
     });

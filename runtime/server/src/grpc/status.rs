@@ -4,7 +4,8 @@ use crate::requests::error::{Kind, RequestError};
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 
-/// The metadata that says which credential or right is missing, as the field of that name over HTTP.
+/// The metadata that says which credential or right is missing, as the field of that name over
+/// HTTP.
 const REASON: &str = "reason";
 
 /// The gRPC code of an error.

@@ -1,6 +1,6 @@
-//! What requests of the inference protocol do, whatever carries them: HTTP (`http/`) and gRPC
-//! (`grpc/`) decode a message, call a function of this module, and encode its result. Every check of
-//! a request, and every error, is here.
+//! What requests of the inference protocol do: HTTP (`http/`) and gRPC (`grpc/`) decode a message,
+//! call a function of this module, and encode its result. Every check of a request, and every
+//! error, is here.
 
 pub(crate) mod error;
 pub(crate) mod health;

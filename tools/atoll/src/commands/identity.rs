@@ -12,12 +12,13 @@ pub(super) const AUTH_KEYS_VARIABLE: &str = "ATOLL_AUTH_KEYS";
 /// Tokens, certificates, and requests without either.
 #[derive(Debug, clap::Args)]
 pub(super) struct IdentityArgs {
-    /// Keys of HTTP clients, as `atoll auth create` writes them; requests then need a token. Read
-    /// again on SIGHUP and `atoll auth reload` [default: auth_keys of --config]
+    /// Keys of HTTP and gRPC clients, as `atoll auth create` writes them; requests then need a
+    /// token. Read again on SIGHUP and `atoll auth reload` [default: auth_keys of --config]
     #[arg(long, value_name = "FILE", env = AUTH_KEYS_VARIABLE)]
     auth_keys: Option<PathBuf>,
 
-    /// Certificate chain of the HTTP port in PEM form. Read again on SIGHUP and `atoll auth reload`
+    /// Certificate chain of the HTTP and gRPC ports in PEM form. Read again on SIGHUP and
+    /// `atoll auth reload`
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
 

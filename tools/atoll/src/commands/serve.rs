@@ -108,8 +108,9 @@ pub(crate) struct Args {
     )]
     response_cache_bytes: u64,
 
-    /// Additional name by which clients may call the daemon (Host, :authority), besides IP addresses and
-    /// localhost. If the daemon listens beyond loopback and no name is given, any name is accepted
+    /// Additional name by which clients may call the daemon (Host, :authority), besides IP
+    /// addresses and localhost. If the daemon listens beyond loopback and no name is given, any
+    /// name is accepted
     #[arg(long, value_name = "NAME")]
     allow_host: Vec<String>,
 

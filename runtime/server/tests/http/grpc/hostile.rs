@@ -4,15 +4,23 @@ use crate::support::frames::*;
 use crate::support::grpc::proto::model_infer_request::InferInputTensor;
 use crate::support::grpc::proto::{LogSettingsRequest, ModelInferRequest};
 use crate::support::grpc::{Client, refused, request};
-use crate::support::{Behaviour, Connection, Daemon, Options, eventually, write_bundle};
+use crate::support::{Behaviour, Daemon, Options, eventually, write_bundle};
 use atoll_server::ConnectionLimits;
+use axum::body::Bytes;
+use axum::http;
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use futures_util::stream::{self, StreamExt};
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Frame;
 use prost::Message;
+use std::future::poll_fn;
 use std::io::Write;
 use std::time::Duration;
-use tonic::Code;
+use tonic::body::Body;
 use tonic::codec::CompressionEncoding;
+use tonic::codegen::Service;
+use tonic::{Code, Status};
 
 fn daemon(change: impl FnOnce(&mut Options)) -> Daemon {
     let mut options = Options::default();
@@ -28,23 +36,26 @@ fn is_served(daemon: &Daemon) -> bool {
     daemon.block_on(daemon.client().model_infer(request(""))).is_ok()
 }
 
-/// The `grpc-status` and `grpc-message` of the answer to bare frames.
-fn status(connection: &mut Connection) -> String {
-    let ended = |bytes: &[u8]| bytes.windows(11).any(|window| window == b"grpc-status");
-    String::from_utf8_lossy(&connection.receive_raw(ended)).into_owned()
+/// Calls `ModelInfer` with these bytes as the body, which ends only if `ends`.
+fn call(daemon: &Daemon, more: &[(&'static str, &'static str)], body: &[u8], ends: bool) -> Status {
+    let mut request = http::Request::post("/inference.GRPCInferenceService/ModelInfer");
+    for (name, value) in [("content-type", "application/grpc"), ("te", "trailers")].iter().chain(more) {
+        request = request.header(*name, *value);
+    }
+    let part = Ok::<_, Status>(Frame::data(Bytes::copy_from_slice(body)));
+    let rest = if ends { stream::empty().boxed() } else { stream::pending().boxed() };
+    let request = request.body(Body::new(StreamBody::new(stream::iter([part]).chain(rest)))).unwrap();
+    let mut channel = daemon.channel();
+    daemon.block_on(async {
+        poll_fn(|context| channel.poll_ready(context)).await.unwrap();
+        let (head, body) = channel.call(request).await.unwrap().into_parts();
+        let trailers = body.collect().await.unwrap().trailers().cloned();
+        Status::from_header_map(&trailers.unwrap_or(head.headers)).expect("a status")
+    })
 }
 
-/// Calls `ModelInfer` with these bytes as the body, compressed as the header says.
-fn call(daemon: &Daemon, more: &[(&str, &str)], body: &[u8]) -> String {
-    let mut connection = open(daemon.grpc);
-    connection.send_raw(&frame(HEADERS, END_HEADERS, 1, &headers(more)));
-    for (at, part) in body.chunks(16_000).enumerate() {
-        let is_last = (at + 1) * 16_000 >= body.len();
-        if !connection.try_send_raw(&frame(DATA, u8::from(is_last) * END_STREAM, 1, part)) {
-            break;
-        }
-    }
-    status(&mut connection)
+fn says(status: &Status, code: Code, words: &[&str]) {
+    refused(Err::<(), _>(status.clone()), code, words);
 }
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {
@@ -72,11 +83,8 @@ fn messages_above_the_limit_are_refused_before_they_arrive() {
     let large = ModelInferRequest { raw_input_contents: vec![vec![0; 200_000]], ..request("") };
     let words = ["larger than 100000 bytes", "--body-bytes-max"];
     refused(daemon.block_on(daemon.client().model_infer(large)), Code::ResourceExhausted, &words);
-    // Only announced.
-    let mut connection = open(daemon.grpc);
-    connection.send_raw(&frame(HEADERS, END_HEADERS, 1, &headers(&[])));
-    connection.send_raw(&frame(DATA, 0, 1, &[0, 0xff, 0xff, 0xff, 0xff]));
-    assert!(status(&mut connection).contains("larger than 100000 bytes"));
+    let announced = call(&daemon, &[], &[0, 0xff, 0xff, 0xff, 0xff], false);
+    says(&announced, Code::ResourceExhausted, &words);
     let setting = ("x".repeat(2 << 20), Default::default());
     let settings = LogSettingsRequest { settings: [setting].into() };
     refused(daemon.block_on(daemon.client().log_settings(settings)), Code::ResourceExhausted, &["larger than"]);
@@ -88,14 +96,15 @@ fn a_bomb_is_refused_when_it_has_grown_to_the_limit() {
     let daemon = small_bodies();
     let packed = gzip(&vec![0; 64 << 20]);
     assert!(packed.len() < 100_000);
-    let answer = call(&daemon, &[("grpc-encoding", "gzip")], &message(1, &packed));
-    assert!(answer.contains("larger than 100000 bytes"), "{answer}");
-    let broken = call(&daemon, &[("grpc-encoding", "gzip")], &message(1, &packed[..500]));
-    assert!(broken.contains("cannot be decompressed"), "{broken}");
-    let unknown = call(&daemon, &[("grpc-encoding", "zstd")], &message(1, &packed));
-    assert!(unknown.contains("zstd") && unknown.contains("gzip"), "{unknown}");
-    let unnamed = call(&daemon, &[], &message(1, &packed));
-    assert!(unnamed.contains("no grpc-encoding"), "{unnamed}");
+    let gzip = &[("grpc-encoding", "gzip")];
+    let grown = call(&daemon, gzip, &message(1, &packed), true);
+    says(&grown, Code::ResourceExhausted, &["larger than 100000 bytes"]);
+    let broken = call(&daemon, gzip, &message(1, &packed[..50]), true);
+    says(&broken, Code::InvalidArgument, &["cannot be decompressed"]);
+    let unknown = call(&daemon, &[("grpc-encoding", "zstd")], &message(1, &packed), true);
+    says(&unknown, Code::Unimplemented, &["zstd", "gzip"]);
+    let unnamed = call(&daemon, &[], &message(1, &packed), true);
+    says(&unnamed, Code::InvalidArgument, &["no grpc-encoding"]);
     assert!(is_served(&daemon));
 }
 
@@ -114,12 +123,9 @@ fn text_that_is_not_utf_8_and_bytes_that_are_no_message_are_refused() {
     // The name follows its tag and its length.
     assert_eq!(&named[..5], b"\x0a\x03toy");
     named[2..5].copy_from_slice(&[0xff, 0xfe, 0xfd]);
-    let answer = call(&daemon, &[], &message(0, &named));
-    assert!(answer.contains("not valid") && answer.contains("UTF-8"), "{answer}");
-    let answer = call(&daemon, &[], &message(0, &[0xff; 64]));
-    assert!(answer.contains("not valid"), "{answer}");
-    let answer = call(&daemon, &[], &message(7, b""));
-    assert!(answer.contains("begins with 7"), "{answer}");
+    says(&call(&daemon, &[], &message(0, &named), true), Code::InvalidArgument, &["not valid", "UTF-8"]);
+    says(&call(&daemon, &[], &message(0, &[0xff; 64]), true), Code::InvalidArgument, &["not valid"]);
+    says(&call(&daemon, &[], &message(7, b""), true), Code::InvalidArgument, &["begins with 7"]);
     assert_eq!(daemon.answers("INVALID_ARGUMENT"), 3);
     assert!(is_served(&daemon));
 }
@@ -130,15 +136,10 @@ fn half_a_request_is_given_up_and_takes_no_memory_of_others() {
     let daemon = daemon(|options| options.connections = Some(pause));
     let whole = message(0, &request("").encode_to_vec());
     for half in [&[][..], &whole[..3], &whole[..whole.len() - 1], &whole] {
-        let mut connection = open(daemon.grpc);
-        connection.send_raw(&frame(HEADERS, END_HEADERS, 1, &headers(&[])));
-        connection.send_raw(&frame(DATA, 0, 1, half));
-        let answer = status(&mut connection);
-        assert!(answer.contains("paused for 0.1 seconds"), "{answer}");
+        says(&call(&daemon, &[], half, false), Code::DeadlineExceeded, &["paused for 0.1 seconds"]);
     }
     for half in [&whole[..3], &whole[..whole.len() - 1]] {
-        let answer = call(&daemon, &[], half);
-        assert!(answer.contains("ended within a message"), "{answer}");
+        says(&call(&daemon, &[], half, true), Code::InvalidArgument, &["ended within a message"]);
     }
     assert!(is_served(&daemon));
 }

@@ -1,4 +1,5 @@
-//! Who may do what over gRPC: tokens, certificates, rights and the name by which the port is called.
+//! Who may do what over gRPC: tokens, certificates, rights, and the name by which clients call the
+//! port.
 
 use crate::support::grpc::proto::ServerLiveRequest;
 use crate::support::grpc::proto::infer_parameter::ParameterChoice;
@@ -16,7 +17,7 @@ const TENANTS: &str = r#"
     class = "best-effort"
     models = ["toy"]
     [tenant.robot]
-    certificates = ["robot"]
+    certificates = ["cn:robot"]
 "#;
 
 fn identity(folder: &TempDir) -> IdentityConfig {
@@ -97,11 +98,11 @@ fn a_certificate_is_a_tenant_and_none_is_refused() {
     let mut other = connect(&daemon, &authority, Some(&authority.named("other", |_| ()))).unwrap();
     denied(daemon.block_on(other.server_ready(ServerReadyRequest {})), Code::PermissionDenied, "unknown_certificate");
     // With TLS 1.3 the client learns of the refusal when it reads.
-    let nobody = connect(&daemon, &authority, None);
-    let asked = nobody.map(|mut client| daemon.block_on(client.server_ready(ServerReadyRequest {})));
+    let without = connect(&daemon, &authority, None);
+    let asked = without.map(|mut client| daemon.block_on(client.server_ready(ServerReadyRequest {})));
     assert!(!matches!(asked, Ok(Ok(_))));
-    let stranger = Authority::new("stranger").named("robot", |_| ());
-    let forged = connect(&daemon, &authority, Some(&stranger));
+    let forger = Authority::new("forger").named("robot", |_| ());
+    let forged = connect(&daemon, &authority, Some(&forger));
     let asked = forged.map(|mut client| daemon.block_on(client.server_ready(ServerReadyRequest {})));
     assert!(!matches!(asked, Ok(Ok(_))));
     assert!(daemon.block_on(robot.server_ready(ServerReadyRequest {})).is_ok());

@@ -72,17 +72,6 @@ impl Connection {
         self.stream.write_all(bytes).is_ok()
     }
 
-    /// Reads what the server sends until `is_enough` of it has arrived.
-    pub(crate) fn receive_raw(&mut self, is_enough: impl Fn(&[u8]) -> bool) -> Vec<u8> {
-        let (mut received, mut chunk) = (Vec::new(), [0; 4096]);
-        while !is_enough(&received) {
-            let count = self.stream.read(&mut chunk).unwrap();
-            assert!(count > 0, "the connection was closed after {:?}", String::from_utf8_lossy(&received));
-            received.extend_from_slice(&chunk[..count]);
-        }
-        received
-    }
-
     /// Waits until the server closes the connection. Discards what it sends before.
     pub(crate) fn closed(&mut self) {
         let mut chunk = [0; 4096];

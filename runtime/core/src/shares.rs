@@ -50,6 +50,25 @@ impl DeviceScheduler {
         was_there
     }
 
+    /// The share of a client in a lane.
+    pub fn share_of(&self, lane: LaneId, client: ClientId) -> Option<ShareSpec> {
+        self.lanes[self.place_of(lane)?].tokens.as_ref()?.share_of(client)
+    }
+
+    /// Whether the token of a task's client is over and launches of the client have not ended.
+    pub fn is_recalled(&self, task: TaskId) -> bool {
+        let lane = self.lane_of(task).and_then(|lane| self.place_of(lane)).map(|at| &self.lanes[at]);
+        lane.is_some_and(|lane| {
+            let tokens = lane.tokens.as_ref();
+            tokens.is_some_and(|tokens| tokens.is_draining(lane.tasks[&task].spec.client))
+        })
+    }
+
+    /// The settings of tokens.
+    pub fn token_config(&self) -> TokenConfig {
+        self.token_config
+    }
+
     /// The shares in a lane and what their clients received.
     pub fn shares(&self, now: Nanos, lane: LaneId) -> Vec<ShareState> {
         let tokens = self.place_of(lane).and_then(|at| self.lanes[at].tokens.as_ref());

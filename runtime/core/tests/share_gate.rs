@@ -149,3 +149,22 @@ fn tasks_that_are_not_ready_count_in_the_clients_part_of_the_host_queue() {
     harness.arrive(20_000, 1, Class::RealTime, 1, false);
     assert_eq!(harness.refused.len(), 3, "each class has its own queue");
 }
+
+#[test]
+fn a_task_is_recalled_from_the_end_of_its_token_until_its_launches_end() {
+    let mut harness = Harness::new();
+    harness.share(1, 0.1, 0.1);
+    harness.arrive(1, 1, Class::BestEffort, 1_000, true);
+    assert!(!harness.scheduler.is_recalled(TaskId(1)) && !harness.scheduler.is_recalled(TaskId(7)));
+    let expires = harness.scheduler.next_wakeup().expect("the token expires");
+    assert_eq!(expires.0, WINDOW / 10, "the request of a window");
+    harness.now = expires.0;
+    harness.send(Event::Tick);
+    assert!(harness.scheduler.is_recalled(TaskId(1)));
+    let (launch, _) = harness.launches.pop_front().expect("it runs");
+    harness.send(Event::LaunchEnded { launch, end: LaunchEnd::Evicted });
+    assert!(!harness.scheduler.is_recalled(TaskId(1)));
+    let share = harness.scheduler.share_of(LaneId::DEFAULT, ClientId(1)).expect("it was set");
+    assert_eq!((share.request().millionths(), harness.scheduler.token_config().window_ns()), (100_000, WINDOW));
+    assert_eq!(harness.scheduler.share_of(LaneId::DEFAULT, ClientId(2)), None);
+}

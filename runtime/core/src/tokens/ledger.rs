@@ -153,6 +153,16 @@ impl TokenLedger {
         self.place_of(client).map_or(Ppm::WHOLE, |at| self.clients[at].share.partition)
     }
 
+    /// The share of a client.
+    pub fn share_of(&self, client: ClientId) -> Option<ShareSpec> {
+        self.place_of(client).ok().map(|at| self.clients[at].share)
+    }
+
+    /// Whether the token of a client is over and launches of it have not ended.
+    pub fn is_draining(&self, client: ClientId) -> bool {
+        self.place_of(client).is_ok_and(|at| matches!(self.clients[at].state, State::Draining(_)))
+    }
+
     /// Whether a client has a share.
     pub fn has(&self, client: ClientId) -> bool {
         self.place_of(client).is_ok()

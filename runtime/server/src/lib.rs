@@ -35,6 +35,7 @@ mod graphs;
 mod http;
 mod identity;
 mod inference;
+mod instances;
 pub mod limits;
 mod listen;
 mod metrics;

@@ -109,7 +109,9 @@ impl From<InvokeError> for ApiError {
     fn from(error: InvokeError) -> ApiError {
         let status = match &error {
             InvokeError::BadInput(_) | InvokeError::NoSession | InvokeError::SessionLost => StatusCode::BAD_REQUEST,
-            InvokeError::UnknownFunction | InvokeError::Unloaded => StatusCode::NOT_FOUND,
+            InvokeError::UnknownFunction | InvokeError::UnknownInstance(_) | InvokeError::Unloaded => {
+                StatusCode::NOT_FOUND
+            }
             InvokeError::QueueFull { .. }
             | InvokeError::ClassRefused(_)
             | InvokeError::OutOfMemory { .. }

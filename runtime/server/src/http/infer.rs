@@ -28,6 +28,7 @@ struct Terms {
     id: String,
     class: Option<Class>,
     priority: u32,
+    instance: Option<String>,
     deadline: Option<Duration>,
     sequence: Option<Place>,
 }
@@ -49,10 +50,13 @@ pub(super) async fn infer(
         move || decode(&model, &bytes, json_bytes)
     })
     .await??;
-    let class = terms.class.unwrap_or(model.class());
     let Fitted { inputs, outputs } = fitted;
-    let Terms { id, class: asked, priority, deadline, sequence } = terms;
-    let invocation = InvocationRequest { function: model.key.clone(), inputs, class: asked, priority, deadline };
+    let Terms { id, class: asked, priority, instance, deadline, sequence } = terms;
+    let found = app.instance_of(&model, instance.as_deref()).map_err(ApiError::bad_request)?;
+    let asked = asked.or(found.and_then(|instance| instance.class));
+    let class = asked.unwrap_or(model.class());
+    let function = model.key.clone();
+    let invocation = InvocationRequest { function, inputs, class: asked, priority, instance, deadline };
     let mut record =
         Record { app: app.clone(), device: model.first_device(), class, arrived, outcome: Outcome::Refused };
     caller.may_run(class).inspect_err(|denial| app.refuse(denial, &caller, class))?;
@@ -90,6 +94,7 @@ fn decode(model: &Model, body: &[u8], json_bytes: Option<usize>) -> Result<(Term
     let terms = Terms {
         class,
         priority,
+        instance: request.parameters.text("instance")?.map(str::to_owned),
         deadline: deadline(&request.parameters)?,
         sequence: Place::of(&request.parameters)?,
         id: request.id.clone(),

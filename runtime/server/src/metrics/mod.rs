@@ -5,6 +5,7 @@ mod batches;
 mod metric;
 mod pool;
 mod recorder;
+mod shares;
 mod table;
 mod text;
 mod usage;
@@ -19,8 +20,9 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use metric::{DeviceSnapshot, Snapshot};
+use metric::{DeviceSnapshot, Metric, Snapshot};
 use pool::POOL_METRICS;
+use shares::SHARE_METRICS;
 use std::sync::Arc;
 use table::METRICS;
 
@@ -62,8 +64,37 @@ fn render(app: &App) -> String {
         fleet: &fleet,
     };
     let mut text = String::new();
-    for metric in METRICS.iter().chain(POOL_METRICS) {
+    for metric in all_metrics() {
         metric.write(&snapshot, &mut text);
     }
     text
+}
+
+fn all_metrics() -> impl Iterator<Item = &'static Metric> {
+    METRICS.iter().chain(POOL_METRICS).chain(SHARE_METRICS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use metric::Kind;
+    use std::collections::HashSet;
+
+    #[test]
+    fn names_are_unique_and_follow_the_convention() {
+        let mut names = HashSet::new();
+        for metric in all_metrics() {
+            assert!(names.insert(metric.name), "metric {} is listed twice", metric.name);
+            assert!(!metric.help.is_empty());
+            let counts = matches!(metric.kind, Kind::Counter) && metric.name.starts_with("atoll_");
+            assert_eq!(
+                metric.name.ends_with("_total"),
+                counts,
+                "{}: all of our counters, and only they, end in _total",
+                metric.name
+            );
+            let has_unit = metric.name.ends_with("_seconds") || metric.name.ends_with("_rows");
+            assert_eq!(has_unit, matches!(metric.kind, Kind::Histogram), "{}", metric.name);
+        }
+    }
 }

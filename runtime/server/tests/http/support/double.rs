@@ -101,6 +101,7 @@ fn single(mut chain: ChainRequest) -> InvocationRequest {
         inputs,
         class: chain.class,
         priority: chain.priority,
+        instance: chain.instance,
         deadline: chain.deadline,
     }
 }

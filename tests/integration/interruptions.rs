@@ -419,6 +419,7 @@ impl Asked {
             inputs: self.inputs.clone(),
             class: Some(self.class),
             priority: 0,
+            instance: None,
             deadline: None,
         };
         self.handle.submit(request, Box::new(move |result| drop(answer.send(result.map(|result| result.outputs)))));

@@ -44,6 +44,7 @@ mod reference;
 mod sequences;
 mod serve;
 mod served;
+mod shares;
 mod tenant_code;
 mod tidy;
 mod trace;

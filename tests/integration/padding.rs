@@ -248,6 +248,7 @@ impl Caller {
             inputs: inputs.collect(),
             class: Some(self.class),
             priority: 0,
+            instance: None,
             deadline: None,
         };
         let (answer, answered) = mpsc::channel();

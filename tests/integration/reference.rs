@@ -149,7 +149,7 @@ fn grpc() -> Result<()> {
 
 /// The parameters of requests, tensors and outputs that the daemon reads or writes.
 fn parameters() -> Result<BTreeSet<String>> {
-    let access = Regex::new(r#"parameters\s*\.(?:unsigned|boolean|get|set)\("([a-z_]+)""#)?;
+    let access = Regex::new(r#"parameters\s*\.(?:unsigned|boolean|text|get|set)\("([a-z_]+)""#)?;
     let mut names = BTreeSet::new();
     for file in text_files(&[".rs"])? {
         if file.path.starts_with("runtime/server/src/") || file.path.starts_with("runtime/protocol/src/infer/") {
@@ -163,7 +163,7 @@ fn parameters() -> Result<BTreeSet<String>> {
 
 #[test]
 fn control_protocol() -> Result<()> {
-    let source = ["message", "graph", "status", "usage", "trace", "blob"];
+    let source = ["message", "graph", "functions", "instances", "status", "usage", "trace", "blob"];
     let paths = source.map(|name| format!("runtime/control/src/{name}.rs"));
     let types = Types::read(&paths.each_ref().map(String::as_str))?;
     hold("control-protocol.md", "Control protocol", &types.page(&["Request", "Answer"])?)

@@ -88,7 +88,14 @@ fn request(tokens: &[i64], past: i64) -> InvocationRequest {
         integers(&vec![1; (past + new) as usize]),
         integers(&(past..past + new).collect::<Vec<_>>()),
     ];
-    InvocationRequest { function: FunctionKey::local("gpt2"), inputs, class: None, priority: 0, deadline: None }
+    InvocationRequest {
+        function: FunctionKey::local("gpt2"),
+        inputs,
+        class: None,
+        priority: 0,
+        instance: None,
+        deadline: None,
+    }
 }
 
 fn step(handle: &EngineHandle, session: SessionId, tokens: &[i64], past: i64) -> Result<InvocationResult, InvokeError> {

@@ -281,8 +281,14 @@ impl Loaded {
                 })
             })
             .collect::<Result<_>>()?;
-        let request =
-            InvocationRequest { function: self.key.clone(), inputs, class: None, priority: 0, deadline: None };
+        let request = InvocationRequest {
+            function: self.key.clone(),
+            inputs,
+            class: None,
+            priority: 0,
+            instance: None,
+            deadline: None,
+        };
         let request = ChainRequest { times_launches: true, ..request.into() };
         let (answer, answered) = mpsc::channel();
         self.handle.submit_chain(request, Box::new(move |result| drop(answer.send(result))));

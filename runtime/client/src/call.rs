@@ -77,6 +77,7 @@ impl Content {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
     pub(crate) stages: Vec<CallStage>,
+    pub(crate) instance: Option<String>,
     pub(crate) class: Option<Class>,
     pub(crate) deadline: Option<Duration>,
     pub(crate) remember: bool,
@@ -96,7 +97,15 @@ pub struct Plan(pub(crate) u32);
 impl Call {
     /// A call of a function. By default, all its outputs are sent back.
     pub fn of(function: impl Into<String>) -> Call {
-        Call { stages: vec![CallStage::new(function.into())], class: None, deadline: None, remember: false }
+        let stages = vec![CallStage::new(function.into())];
+        Call { stages, instance: None, class: None, deadline: None, remember: false }
+    }
+
+    /// Uses the share of an instance of the first function.
+    #[must_use]
+    pub fn instance(mut self, instance: impl Into<String>) -> Call {
+        self.instance = Some(instance.into());
+        self
     }
 
     /// Appends a function to the call. Inputs and outputs that are named afterwards belong to it.

@@ -5,8 +5,9 @@ use crate::error::ClientError;
 use crate::trace::Trace;
 use atoll_control as wire;
 use atoll_control::{
-    Attachments, CompileStage, DevicesReport, FunctionSummary, GraphReport, Incoming, Invoke, Invoked, ObjectSummary,
-    Outgoing, ProcessReport, Progress, Put, Rename, Request, Statistics, StatusReport, UsageReport, WireError,
+    Attachments, CompileStage, DevicesReport, FunctionSummary, GraphReport, Incoming, InstanceReport, InstanceResize,
+    InstanceSpec, Invoke, Invoked, ObjectSummary, Outgoing, ProcessReport, Progress, Put, Rename, Request, Statistics,
+    StatusReport, UsageReport, WireError,
 };
 use atoll_core::{Class, Tenant};
 use atoll_protocol::TensorMetadata;
@@ -188,7 +189,7 @@ impl Client {
         let stages: std::io::Result<Vec<_>> = call.stages.iter().map(|stage| stage.attach(&mut attachments)).collect();
         let stages = wire::Call::Stages { stages: stages?, remember: call.remember };
         let deadline_us = call.deadline.map(|within| u64::try_from(within.as_micros()).unwrap_or(u64::MAX));
-        let request = Invoke { call: stages, class: call.class, deadline_us };
+        let request = Invoke { call: stages, instance: call.instance, class: call.class, deadline_us };
         self.invoked(&Request::Invoke(request), attachments)
     }
 
@@ -200,7 +201,7 @@ impl Client {
         };
         let rename: std::io::Result<Vec<Rename>> = rename.iter().map(one).collect();
         let call = wire::Call::Again { plan: plan.0, rename: rename? };
-        self.invoked(&Request::Invoke(Invoke { call, class: None, deadline_us: None }), attachments)
+        self.invoked(&Request::Invoke(Invoke { call, instance: None, class: None, deadline_us: None }), attachments)
     }
 
     /// Deploys a graph of functions, or replaces the one of the same name. The manifest is TOML or
@@ -239,6 +240,27 @@ impl Client {
         let deadline_us = deadline.map(|within| u64::try_from(within.as_micros()).unwrap_or(u64::MAX));
         let request = Request::InvokeGraph { graph: graph.into(), inputs: attached?, class, deadline_us };
         self.invoked(&request, attachments)
+    }
+
+    /// Creates an instance of a function: a share under which its requests run. For root and the
+    /// daemon's own user, if they chose no tenant.
+    pub fn create_instance(&mut self, spec: InstanceSpec) -> Result<InstanceReport, ClientError> {
+        expect!(self.ask(&Request::CreateInstance(spec))?.0, wire::Answer::Instance(instance) => instance)
+    }
+
+    /// Changes an instance, with the same right. Its requests go on.
+    pub fn resize_instance(&mut self, resize: InstanceResize) -> Result<InstanceReport, ClientError> {
+        expect!(self.ask(&Request::ResizeInstance(resize))?.0, wire::Answer::Instance(instance) => instance)
+    }
+
+    /// Removes an instance, with the same right. Requests that name it end.
+    pub fn remove_instance(&mut self, instance: &str) -> Result<(), ClientError> {
+        expect!(self.ask(&Request::RemoveInstance { instance: instance.into() })?.0, wire::Answer::Done => ())
+    }
+
+    /// Instances and shares of tenants, of the tenants that [`Client::usage`] covers.
+    pub fn instances(&mut self) -> Result<Vec<InstanceReport>, ClientError> {
+        expect!(self.ask(&Request::Instances)?.0, wire::Answer::Instances { instances } => instances)
     }
 
     /// Stores a tensor as an object of a class (default best-effort) and returns its digest.

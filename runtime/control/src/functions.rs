@@ -1,6 +1,6 @@
-//! A deployed function, as clients see it.
+//! Functions of a tenant, as clients see them.
 
-use atoll_core::Class;
+use atoll_core::{Class, Tenant};
 use atoll_sealed::Digest;
 use serde::{Deserialize, Serialize};
 
@@ -29,4 +29,40 @@ pub struct FunctionSummary {
     pub devices: Vec<String>,
     /// The reason why it cannot be called.
     pub failure: Option<String>,
+}
+
+/// What a tenant stores, and counters of its functions.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Statistics {
+    /// The tenant.
+    pub tenant: Tenant,
+    /// Bytes of its objects.
+    pub object_bytes: u64,
+    /// Limit of the bytes of its objects.
+    pub object_bytes_max: u64,
+    /// Number of its objects.
+    pub objects: u64,
+    /// Limit of the number of its objects.
+    pub objects_max: u64,
+    /// Limit of the number of its functions.
+    pub functions_max: u64,
+    /// Counters of its functions, since each was loaded.
+    pub functions: Vec<FunctionCounts>,
+}
+
+/// Counters of a function.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FunctionCounts {
+    /// Its name.
+    pub name: String,
+    /// Invocations with a result.
+    pub success: u64,
+    /// Invocations that were admitted and failed.
+    pub failure: u64,
+    /// Invocations that were rejected.
+    pub rejected: u64,
+    /// Queued and running invocations.
+    pub pending: u64,
+    /// Time on the device, in nanoseconds.
+    pub compute_ns: u64,
 }

@@ -2,8 +2,9 @@
 
 use crate::blob::Blob;
 use crate::devices::DevicesReport;
-use crate::functions::FunctionSummary;
+use crate::functions::{FunctionSummary, Statistics};
 use crate::graph::GraphReport;
+use crate::instances::{InstanceReport, InstanceResize, InstanceSpec};
 use crate::status::StatusReport;
 use crate::trace::TracePiece;
 use crate::usage::{ProcessReport, UsageReport};
@@ -14,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// A request. Legal at any time, in any order; applies to the tenant of the connection.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case")]
 pub enum Request {
     /// Starts the connection. The daemon's own user and root may choose the tenant. Answered with
@@ -71,6 +72,19 @@ pub enum Request {
         /// Cancels the call after this time, in microseconds.
         deadline_us: Option<u64>,
     },
+    /// Creates an instance of a function. For root and the daemon's own user, unless they chose a
+    /// tenant; so are the next two. Answered with [`Answer::Instance`].
+    CreateInstance(InstanceSpec),
+    /// Changes an instance; its requests go on. Answered with [`Answer::Instance`].
+    ResizeInstance(InstanceResize),
+    /// Removes an instance; requests that name it end. Answered with [`Answer::Done`].
+    RemoveInstance {
+        /// Its name, as in [`InstanceReport::instance`].
+        instance: String,
+    },
+    /// Lists instances, and shares of tenants: of all tenants for root and the daemon's own user,
+    /// unless they chose a tenant. Answered with [`Answer::Instances`].
+    Instances,
     /// Stores an object. Answered with [`Answer::Stored`].
     Put(Put),
     /// Reads an object. Answered with [`Answer::Object`].
@@ -150,7 +164,11 @@ pub struct Deploy {
 pub struct Invoke {
     /// The functions and their inputs.
     pub call: Call,
-    /// The class; `None` for that of the first function.
+    /// The instance of the first function whose share the call uses; `None` for the share of the
+    /// tenant, if it has one.
+    #[serde(default)]
+    pub instance: Option<String>,
+    /// The class; `None` for that of the instance, or of the first function.
     pub class: Option<Class>,
     /// Cancels the call after this time, in microseconds.
     pub deadline_us: Option<u64>,
@@ -292,6 +310,13 @@ pub enum Answer {
         /// By name.
         graphs: Vec<GraphReport>,
     },
+    /// An instance.
+    Instance(InstanceReport),
+    /// Instances, and tenants with shares.
+    Instances {
+        /// By tenant and name.
+        instances: Vec<InstanceReport>,
+    },
     /// Result of a call.
     Invoked(Invoked),
     /// The object was stored.
@@ -410,42 +435,6 @@ pub struct ObjectSummary {
     pub used_s: u64,
     /// Whether it is in memory as well as on disk.
     pub in_memory: bool,
-}
-
-/// What a tenant stores, and counters of its functions.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Statistics {
-    /// The tenant.
-    pub tenant: Tenant,
-    /// Bytes of its objects.
-    pub object_bytes: u64,
-    /// Limit of the bytes of its objects.
-    pub object_bytes_max: u64,
-    /// Number of its objects.
-    pub objects: u64,
-    /// Limit of the number of its objects.
-    pub objects_max: u64,
-    /// Limit of the number of its functions.
-    pub functions_max: u64,
-    /// Counters of its functions, since each was loaded.
-    pub functions: Vec<FunctionCounts>,
-}
-
-/// Counters of a function.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FunctionCounts {
-    /// Its name.
-    pub name: String,
-    /// Invocations with a result.
-    pub success: u64,
-    /// Invocations that were admitted and failed.
-    pub failure: u64,
-    /// Invocations that were rejected.
-    pub rejected: u64,
-    /// Queued and running invocations.
-    pub pending: u64,
-    /// Time on the device, in nanoseconds.
-    pub compute_ns: u64,
 }
 
 /// Why a request was refused.

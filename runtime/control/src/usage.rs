@@ -1,5 +1,6 @@
 //! Loaded functions and usage, for operators of a daemon. Field names end in their units.
 
+use crate::instances::ShareEntry;
 use atoll_core::{Class, Tenant};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -119,6 +120,9 @@ pub struct ProcessReport {
     /// Executor processes, ordered by the arrival of their tenants; empty if the device runs inside
     /// the daemon.
     pub executors: Vec<ExecutorEntry>,
+    /// Instances and tenants with shares, by device.
+    #[serde(default)]
+    pub shares: Vec<ShareEntry>,
     /// All devices. The fields above describe the first one.
     #[serde(default)]
     pub devices: Vec<DeviceEntry>,

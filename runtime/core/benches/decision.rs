@@ -1,10 +1,11 @@
 //! The time of one scheduling decision with 32 busy device queues (budget: 1 µs), and of one choice
-//! of co-scheduled blocks (budget: 0.4 µs).
+//! of co-scheduled blocks (budget: 0.4 µs); and of a round of tokens with 64 clients.
 //!
 //! `cargo bench -p atoll-core --bench decision`
 
 use atoll_core::limits::PADS_MAX;
 use atoll_core::padding::Padding;
+use atoll_core::tokens::{ShareRequest, ShareSpec, TokenConfig, TokenLedger};
 use atoll_core::*;
 use criterion::{Criterion, criterion_group, criterion_main};
 use std::collections::VecDeque;
@@ -176,9 +177,38 @@ fn pad(criterion: &mut Criterion) {
     }
 }
 
+const CLIENTS: u32 = 64;
+
+/// Rounds of tokens while all clients want one: the last token is over, the next one is given.
+fn give_tokens(criterion: &mut Criterion) {
+    for (name, partition) in [("one at a time", 100.0), ("four at a time", 25.0)] {
+        let mut ledger = TokenLedger::new(TokenConfig::for_device(4_000));
+        let share = ShareRequest { sm_partition: partition, quota_request: 0.015, quota_limit: 1.0, group: 0 };
+        let share = ShareSpec::new(&share).expect("a valid share");
+        (0..CLIENTS).for_each(|client| ledger.set(Nanos(0), ClientId(client), share).expect("the lane honours it"));
+        let (mut now, mut recalled) = (Nanos(0), Vec::new());
+        criterion.bench_function(&format!("round of tokens, {CLIENTS} clients, {name}"), |bencher| {
+            bencher.iter(|| {
+                ledger.begin_wants();
+                (0..CLIENTS).for_each(|client| ledger.want(ClientId(client), Class::BestEffort));
+                black_box(ledger.grant(now, &mut recalled));
+                recalled.clear();
+                now = ledger.next_grant().expect("a token expires");
+            });
+        });
+        criterion.bench_function(&format!("decision between rounds, {CLIENTS} clients, {name}"), |bencher| {
+            bencher.iter(|| {
+                ledger.begin_wants();
+                (0..CLIENTS).for_each(|client| ledger.want(ClientId(client), Class::BestEffort));
+                black_box(ledger.grant(Nanos(now.0 - 1), &mut recalled))
+            });
+        });
+    }
+}
+
 criterion_group! {
     name = benches;
     config = Criterion::default().measurement_time(Duration::from_secs(2)).warm_up_time(Duration::from_millis(500));
-    targets = decide, pad
+    targets = decide, pad, give_tokens
 }
 criterion_main!(benches);

@@ -64,32 +64,43 @@ impl Scheduler {
         let (now, starves) = (self.now, self.best_effort_starves());
         let Some(starvation) = &mut self.starvation else { return };
         let is_due = starvation.is_due(starves, now);
+        let has_begun = starvation.running().is_some();
         let mut holder = starvation.holder();
-        if is_due {
+        // A promised slice may wait for a token; another task may get one first.
+        let may_change = self.tokens.is_some() && !has_begun && holder.is_some_and(|id| self.tasks.contains_key(&id));
+        if is_due || may_change {
             holder = self.oldest_best_effort();
-            self.counters.best_effort_slices += u64::from(holder.is_some());
+            self.counters.best_effort_slices += u64::from(is_due && holder.is_some());
         }
-        let phase = holder.and_then(|id| self.tasks.get(&id)).map(|task| task.phase);
+        let task = holder.and_then(|id| self.tasks.get(&id));
+        let (phase, has_token) = (task.map(|task| task.phase), task.is_some_and(|task| self.has_token(task)));
         let starvation = self.starvation.as_mut().expect("present: checked above");
         match (holder, phase) {
             (Some(task), Some(Phase::Waiting | Phase::Preparing)) if starves => starvation.promise(task),
-            (Some(task), Some(Phase::Running)) if starves => starvation.run(task, now),
+            (Some(task), Some(Phase::Running)) if starves && has_token => starvation.run(task, now),
+            (Some(task), Some(Phase::Running)) if starves && !has_begun => starvation.promise(task),
             // The slice is over, or no real-time task is left that blocks best-effort work.
             (Some(_), _) => starvation.end(now),
             // All remaining best-effort tasks are ending.
             (None, _) if is_due => starvation.note_progress(now),
+            // Clients of all remaining best-effort tasks used up their limits.
+            (None, _) if may_change => starvation.end(now),
             (None, _) => {}
         }
     }
 
-    /// The best-effort task that started first, or else the next one to start.
+    /// The best-effort task that started first, or else the next one to start. Of clients with
+    /// shares, tasks that have a token come first, and those of clients that used up their limit do
+    /// not count: they could not issue.
     fn oldest_best_effort(&self) -> Option<TaskId> {
         let bound = self.device_queues.iter().flat_map(|queue| &queue.bound).copied();
         let can_go_on = |id: &TaskId| {
             let task = &self.tasks[id];
-            task.class() == Class::BestEffort && matches!(task.phase, Phase::Preparing | Phase::Running)
+            let is_alive = task.class() == Class::BestEffort && matches!(task.phase, Phase::Preparing | Phase::Running);
+            is_alive && self.may_get_token(task.spec.client, Class::BestEffort)
         };
-        bound.filter(can_go_on).min().or_else(|| self.host_queues[Class::BestEffort as usize].first())
+        let oldest = bound.filter(can_go_on).min_by_key(|id| (!self.has_token(&self.tasks[id]), *id));
+        oldest.or_else(|| self.first_that_may_start(Class::BestEffort))
     }
 
     /// Whether a task may issue: every launch passes this check. It depends on the time tokens of

@@ -50,6 +50,25 @@ impl DeviceScheduler {
         was_there
     }
 
+    /// The share of a client in a lane.
+    pub fn share_of(&self, lane: LaneId, client: ClientId) -> Option<ShareSpec> {
+        self.lanes[self.place_of(lane)?].tokens.as_ref()?.share_of(client)
+    }
+
+    /// Whether the token of a task's client is over and launches of the client have not ended.
+    pub fn is_recalled(&self, task: TaskId) -> bool {
+        let lane = self.lane_of(task).and_then(|lane| self.place_of(lane)).map(|at| &self.lanes[at]);
+        lane.is_some_and(|lane| {
+            let tokens = lane.tokens.as_ref();
+            tokens.is_some_and(|tokens| tokens.is_draining(lane.tasks[&task].spec.client))
+        })
+    }
+
+    /// The settings of tokens.
+    pub fn token_config(&self) -> TokenConfig {
+        self.token_config
+    }
+
     /// The shares in a lane and what their clients received.
     pub fn shares(&self, now: Nanos, lane: LaneId) -> Vec<ShareState> {
         let tokens = self.place_of(lane).and_then(|at| self.lanes[at].tokens.as_ref());
@@ -142,19 +161,39 @@ impl Scheduler {
         tokens.is_none_or(|tokens| tokens.may_issue(self.now, task.spec.client, task.class()))
     }
 
+    /// Whether a client has a token or may get one in this window.
+    pub(crate) fn may_get_token(&self, client: ClientId, class: Class) -> bool {
+        self.tokens.as_ref().is_none_or(|tokens| tokens.may_begin(self.now, client, class))
+    }
+
+    /// The first task of a host queue whose client has a token or may get one in this window.
+    pub(crate) fn first_that_may_start(&self, class: Class) -> Option<TaskId> {
+        let queue = &self.host_queues[class as usize];
+        if self.tokens.is_none() {
+            return queue.first();
+        }
+        queue.waiting().find(|&(_, client)| self.may_get_token(client, class)).map(|(id, _)| id)
+    }
+
     /// Whether the host queue has room for a task. A client with a share may fill its part of the
-    /// queue only, so that it does not keep others out.
+    /// queue only, so that it does not keep others out. Tasks that are not ready hold places, too.
     pub(crate) fn has_host_room(&self, spec: &TaskSpec) -> bool {
         let Some(tokens) = self.tokens.as_ref().filter(|tokens| tokens.has(spec.client)) else { return true };
-        let (queue, part) = (&self.host_queues[spec.class as usize], HOST_QUEUE_TASKS_MAX / tokens.len().max(1));
-        queue.len() < part || queue.waiting().filter(|&(_, client)| client == spec.client).count() < part
+        let part = HOST_QUEUE_TASKS_MAX / tokens.len().max(1);
+        let holds_place = |task: &&Task| {
+            let is_here = matches!(task.phase, Phase::Waiting | Phase::Unready);
+            is_here && task.spec.client == spec.client && task.class() == spec.class
+        };
+        self.waiting(spec.class) < part || self.tasks.values().filter(holds_place).count() < part
     }
 
     /// The rank of the most urgent real-time task that is ready. A task whose client used up its
     /// limit does not count: it could not run if others made way.
     pub(crate) fn rt_first(&self) -> Option<u64> {
-        let Some(tokens) = &self.tokens else { return self.rt_tasks.first().map(|&(rank, _)| rank) };
-        let may_run = |id: &TaskId| tokens.may_begin(self.now, self.tasks[id].spec.client, Class::RealTime);
+        if self.tokens.is_none() {
+            return self.rt_tasks.first().map(|&(rank, _)| rank);
+        }
+        let may_run = |id: &TaskId| self.may_get_token(self.tasks[id].spec.client, Class::RealTime);
         self.rt_tasks.iter().find(|(_, id)| may_run(id)).map(|&(rank, _)| rank)
     }
 
@@ -202,9 +241,7 @@ impl Scheduler {
 
     /// Whether blocks of a task may be co-scheduled: its client has not used up its limit.
     pub(crate) fn may_pad(&self, id: TaskId) -> bool {
-        let may_begin =
-            |tokens: &TokenLedger| tokens.may_begin(self.now, self.tasks[&id].spec.client, Class::BestEffort);
-        self.tokens.as_deref().is_none_or(may_begin)
+        self.may_get_token(self.tasks[&id].spec.client, Class::BestEffort)
     }
 
     /// What co-scheduled blocks cost their client: their time, as if they had run on the client's

@@ -128,6 +128,7 @@ impl InvocationOutcome {
                 InvokeError::Cancelled
                 | InvokeError::Unloaded
                 | InvokeError::UnknownFunction
+                | InvokeError::UnknownInstance(_)
                 | InvokeError::ShuttingDown,
             ) => InvocationOutcome::Cancelled,
             Err(

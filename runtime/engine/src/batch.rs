@@ -69,6 +69,7 @@ impl Batch {
         let submissions = || requests.iter().map(|(submission, _)| submission);
         let submission = Submission {
             id: InvocationId(batch.0),
+            instance: first.instance.clone(),
             chain: Chain::of_batch(&function, binding),
             class: first.class,
             priority: first.priority,

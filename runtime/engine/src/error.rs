@@ -3,6 +3,7 @@
 
 use crate::config::FunctionKey;
 use atoll_core::memory::{LoadRefusal, Refusal};
+use atoll_core::tokens::ShareError;
 use atoll_core::{Class, LaneError, Tenant};
 use atoll_device::DeviceError;
 
@@ -28,6 +29,9 @@ pub enum EngineError {
     /// A lane cannot be opened or closed.
     #[error("{0}")]
     Lane(LaneError),
+    /// The share of a client is refused.
+    #[error("{0}")]
+    Share(ShareError),
     /// A function of this name is loaded, or being loaded.
     #[error("a function `{0}` is already loaded; unload it first")]
     AlreadyLoaded(FunctionKey),
@@ -166,6 +170,9 @@ pub enum InvokeError {
     /// No function of this name is loaded.
     #[error("no function of this name is loaded")]
     UnknownFunction,
+    /// The request names an instance that does not exist, or was removed before it ended.
+    #[error("there is no instance `{0}`; `atoll instance ls` lists the instances")]
+    UnknownInstance(String),
     /// The queue of the class is full.
     #[error("{capacity} invocations of this class are already waiting; try again later or raise the queue capacity")]
     QueueFull {

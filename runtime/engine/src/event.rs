@@ -13,7 +13,9 @@ use crate::padding::PaddingResult;
 use crate::recorder::TraceBatch;
 use crate::request::{InvocationId, PendingReply};
 use crate::session::{Session, SessionId};
+use crate::share::ShareClient;
 use crate::statistics::EngineStatistics;
+use atoll_core::tokens::ShareSpec;
 use atoll_core::{Class, LaneId, Nanos, TaskId};
 use atoll_device::{Lane, LaneSpec};
 use crossbeam_channel::Sender;
@@ -36,6 +38,10 @@ pub(crate) enum Command {
     OpenLane { spec: LaneSpec, answer: Sender<Result<Lane, EngineError>> },
     /// Close a lane. Legal always; answered when the lane is empty.
     CloseLane { lane: LaneId, answer: Sender<Result<(), EngineError>> },
+    /// Set or change the share of a client. Legal always; refused on a lost device.
+    SetShare { client: ShareClient, lane: LaneId, share: ShareSpec, answer: Sender<Result<(), EngineError>> },
+    /// Remove the shares of a client; answers whether it had any. Legal always.
+    RemoveShare { client: ShareClient, answer: Sender<bool> },
     /// Result of a padding job. Legal always.
     PaddingResult(Box<PaddingResult>),
     /// Report statistics. Legal always.
@@ -50,6 +56,8 @@ pub(crate) enum Command {
 pub(crate) struct Submission {
     pub(crate) id: InvocationId,
     pub(crate) chain: Chain,
+    /// The instance whose share it uses; that of its tenant if `None`.
+    pub(crate) instance: Option<String>,
     pub(crate) class: Class,
     pub(crate) priority: u32,
     pub(crate) submitted: Nanos,
@@ -71,5 +79,10 @@ impl Submission {
     /// Its task in the scheduler.
     pub(crate) fn task(&self) -> TaskId {
         TaskId(self.id.0)
+    }
+
+    /// Whose share it uses.
+    pub(crate) fn client(&self) -> ShareClient {
+        ShareClient { tenant: self.chain.tenant().clone(), instance: self.instance.clone() }
     }
 }

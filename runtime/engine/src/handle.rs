@@ -11,11 +11,13 @@ use crate::padding_thread::PaddingThread;
 use crate::recorder::TraceBatch;
 use crate::request::{ChainRequest, InvocationId, InvocationRequest, PendingReply, Reply};
 use crate::session::{Session, SessionId, Sessions};
+use crate::share::ShareClient;
 use crate::shared::{Inbox, Shared};
 use crate::staging::Stager;
 use crate::statistics::EngineStatistics;
 use crate::worker::{Parts, Worker};
 use atoll_core::residency::{RESIDENCY_POLICIES, residency_policy_by_name};
+use atoll_core::tokens::ShareSpec;
 use atoll_core::{Class, LaneId, Nanos, POLICIES, policy_by_name};
 use atoll_device::{Device, DeviceInfo, Lane, LaneSpec};
 use atoll_kgraph::Bundle;
@@ -172,6 +174,21 @@ impl EngineHandle {
         self.ask(|answer| Command::CloseLane { lane, answer }).unwrap_or(Err(EngineError::ShuttingDown))
     }
 
+    /// Sets or changes the share of a client in a lane, the one of its functions. From now on its
+    /// invocations there issue launches only while it has a token ([`atoll_core::tokens`]).
+    ///
+    /// # Errors
+    /// If the lane cannot honour its shares together, does not exist, or the device is lost.
+    pub fn set_share(&self, client: ShareClient, lane: LaneId, share: ShareSpec) -> Result<(), EngineError> {
+        self.ask(|answer| Command::SetShare { client, lane, share, answer }).unwrap_or(Err(EngineError::ShuttingDown))
+    }
+
+    /// Removes the shares of a client; `false` if it has none. Invocations of an instance end with
+    /// [`InvokeError::UnknownInstance`]; those of a tenant go on.
+    pub fn remove_share(&self, client: ShareClient) -> bool {
+        self.ask(|answer| Command::RemoveShare { client, answer }).unwrap_or(false)
+    }
+
     /// Calls a function. Invalid requests are answered before this returns; all others by the
     /// engine's thread.
     pub fn submit(&self, request: InvocationRequest, reply: Reply) -> InvocationId {
@@ -275,13 +292,16 @@ impl EngineHandle {
         let deadline =
             request.deadline.map(|within| Nanos(submitted.0.saturating_add(clock::saturating_nanos(within))));
         let ChainRequest { class, priority, times_launches, .. } = request;
+        let instance = request.instance.clone();
         let chain = Chain::new(request, session.as_deref(), |key| self.shared.find(key))?;
         let class = class.unwrap_or(chain.stages[0].function.class);
-        let gathers = session.is_none() && !times_launches && chain.gathers(class);
+        // A batch is charged to one client, and requests of several instances would share it.
+        let gathers = session.is_none() && instance.is_none() && !times_launches && chain.gathers(class);
         let (retries, due) = (0, None);
         Ok(Submission {
             id,
             chain,
+            instance,
             class,
             priority,
             submitted,

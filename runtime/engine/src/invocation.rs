@@ -11,7 +11,7 @@ use crate::instance::Instance;
 use crate::padding::LoadedPadding;
 use crate::request::{InvocationTiming, LaunchTime, PendingReply};
 use atoll_core::memory::SlotId;
-use atoll_core::{Class, Epoch, Nanos};
+use atoll_core::{Class, ClientId, Epoch, Nanos};
 use atoll_device::{Completion, Fault, FaultKind, LaunchStatus};
 use std::sync::Arc;
 
@@ -34,6 +34,8 @@ pub(crate) struct Invocation {
     pub(crate) may_have_run: bool,
     /// Why it fails; set as soon as the reason is known.
     pub(crate) failure: Option<InvokeError>,
+    /// Its client, while it is ready or running.
+    pub(crate) ready_as: Option<ClientId>,
     /// Whether it waited for constants to be loaded.
     pub(crate) cold_start: bool,
     /// Whether its arrival evicted launches of others.
@@ -99,6 +101,7 @@ impl Invocation {
             lost_executor: false,
             epoch: Epoch(0),
             may_have_run: false,
+            ready_as: None,
             cold_start: false,
             preempted_others: false,
             evicted_for_others: None,

@@ -43,11 +43,13 @@ mod instance;
 mod invocation;
 pub mod limits;
 mod literal;
+mod meter;
 mod padding;
 mod padding_thread;
 mod recorder;
 mod request;
 mod session;
+mod share;
 mod shared;
 mod staging;
 mod statistics;
@@ -55,6 +57,7 @@ mod worker;
 
 pub use accounts::{InvocationOutcome, MemoryKind, MemoryUse, Usage, UsageRow};
 pub use atoll_core::memory::{MemoryQuotas, TenantBytes};
+pub use atoll_core::tokens::{Ppm, ShareError, ShareRequest, ShareSpec};
 pub use atoll_core::{BadTenant, Class, DeviceId, LaneError, LaneId, Tenant};
 pub use atoll_device::{ComputeUnitUse, ExecutorProcess, ExecutorStatistics, Lane, LaneSpec};
 pub use atoll_trace::FunctionName;
@@ -70,6 +73,7 @@ pub use request::{
     OutputTensor, Reply, StageInput, StageRequest,
 };
 pub use session::SessionId;
+pub use share::{SHARE_PERIOD_WINDOWS, ShareClient, ShareStatistics};
 pub use statistics::{
     BatchStatistics, ClassStatistics, ConstantState, ConstantStatistics, DeviceStatistics, EngineStatistics,
     FunctionMemory, FunctionStatistics, LaneStatistics, TenantMemory,

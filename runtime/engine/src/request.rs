@@ -23,6 +23,9 @@ pub struct InvocationRequest {
     /// Priority within the class: a lower number is more urgent. Ignored by policies that order by
     /// deadline.
     pub priority: u32,
+    /// The instance of the function whose share the request uses; the share of the tenant, if it has
+    /// one, if `None`.
+    pub instance: Option<String>,
     /// The deadline, relative to the submission. Once it has passed, the invocation is evicted from
     /// the device and answered with [`InvokeError::DeadlineExceeded`].
     pub deadline: Option<Duration>,
@@ -38,6 +41,8 @@ pub struct ChainRequest {
     pub class: Option<Class>,
     /// As [`InvocationRequest::priority`].
     pub priority: u32,
+    /// Like [`InvocationRequest::instance`].
+    pub instance: Option<String>,
     /// Like [`InvocationRequest::deadline`], for all calls together.
     pub deadline: Option<Duration>,
     /// Whether the result includes the time of each launch.
@@ -73,8 +78,8 @@ impl From<InvocationRequest> for ChainRequest {
     fn from(request: InvocationRequest) -> ChainRequest {
         let inputs = request.inputs.into_iter().map(StageInput::Tensor).collect();
         let stage = StageRequest { function: request.function, inputs, outputs: None };
-        let InvocationRequest { class, priority, deadline, .. } = request;
-        ChainRequest { stages: vec![stage], class, priority, deadline, times_launches: false }
+        let InvocationRequest { class, priority, instance, deadline, .. } = request;
+        ChainRequest { stages: vec![stage], class, priority, instance, deadline, times_launches: false }
     }
 }
 

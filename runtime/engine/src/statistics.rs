@@ -4,6 +4,7 @@ use crate::accounts::UsageRow;
 use crate::config::FunctionKey;
 use crate::histogram::Histogram;
 use crate::request::InvocationTiming;
+use crate::share::ShareStatistics;
 use atoll_core::memory::TenantBytes;
 use atoll_core::{Class, LaneId, Tenant};
 use atoll_device::{ComputeUnitUse, ExecutorStatistics};
@@ -19,6 +20,8 @@ pub struct EngineStatistics {
     /// Memory use of tenants with a quota: those named in the configuration, and others that were
     /// active.
     pub tenants: Vec<TenantMemory>,
+    /// The shares of clients, by lane and client.
+    pub shares: Vec<ShareStatistics>,
     /// Per loaded function, by name.
     pub functions: Vec<FunctionStatistics>,
     /// The device.

@@ -118,6 +118,7 @@ fn a_chain_fails_with_any_of_its_stages() {
                 stages: stages.collect(),
                 class: None,
                 priority: 0,
+                instance: None,
                 deadline: None,
                 times_launches: false,
             };

@@ -120,7 +120,8 @@ fn a_function_with_read_backs_is_refused_in_a_chain() {
     let first: Vec<_> =
         request("counted", Class::BestEffort, &input(64, [4, 4])).inputs.into_iter().map(StageInput::Tensor).collect();
     let stages = vec![stage(first), stage(vec![StageInput::Output { stage: 0, output: 0 }])];
-    let chain = ChainRequest { stages, class: None, priority: 0, deadline: None, times_launches: false };
+    let chain =
+        ChainRequest { stages, class: None, priority: 0, instance: None, deadline: None, times_launches: false };
     let (send, answers) = channel();
     engine.handle().submit_chain(chain, Box::new(move |answer| send.send(answer).expect("the test waits")));
     let error = answer(&answers).expect_err("a refusal").to_string();

@@ -5,18 +5,19 @@ use crate::inference::{FleetStatus, Inference, Placed};
 use crate::member::Member;
 use crate::placements::{Placement, Placements, Weight};
 use crate::placing::Placing;
+use crate::shares::Shares;
 use atoll_core::DeviceId;
 use atoll_core::limits::DEVICES_MAX;
 use atoll_core::placement::{Candidate, FunctionId, emptiest};
 use atoll_engine::{
     ChainRequest, EngineError, EngineStatistics, FunctionInfo, FunctionKey, FunctionOptions, InvocationId, InvokeError,
-    Reply, SessionId, StageRequest, TraceBatch,
+    Reply, SessionId, ShareClient, ShareSpec, StageRequest, TraceBatch,
 };
 use atoll_kgraph::{BufferKind, Bundle};
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 /// The id of an invocation that was rejected before it reached an engine.
@@ -32,6 +33,8 @@ struct Shared {
     names: Vec<String>,
     /// No other lock is taken while it is held.
     placements: RwLock<Placements>,
+    /// Taken before the lock of the placements, never while that is held.
+    shares: Mutex<Shares>,
     /// The pool and its policy, if it chooses the device of each request.
     pool: Option<(&'static str, Dispatcher)>,
     /// A bit for each device that gets no new requests.
@@ -72,8 +75,8 @@ impl FleetHandle {
             }
             _ => None,
         };
-        let (placements, drained) = (RwLock::default(), AtomicU64::new(0));
-        Ok(FleetHandle(Arc::new(Shared { members, names, placements, pool, drained })))
+        let (placements, shares, drained) = (RwLock::default(), Mutex::default(), AtomicU64::new(0));
+        Ok(FleetHandle(Arc::new(Shared { members, names, placements, shares, pool, drained })))
     }
 
     fn member(&self, device: DeviceId) -> Option<&dyn Member> {
@@ -82,6 +85,15 @@ impl FleetHandle {
 
     fn ids(&self) -> impl Iterator<Item = DeviceId> {
         (0..self.0.members.len()).map(|at| DeviceId(at as u16))
+    }
+
+    /// These devices with their members.
+    fn with_members(&self, devices: &[DeviceId]) -> Vec<(DeviceId, &dyn Member)> {
+        devices.iter().filter_map(|&device| Some((device, self.member(device)?))).collect()
+    }
+
+    fn shares(&self) -> MutexGuard<'_, Shares> {
+        self.0.shares.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn placements(&self) -> RwLockReadGuard<'_, Placements> {
@@ -257,6 +269,7 @@ impl Inference for FleetHandle {
             );
         }
         self.placements_mut().loaded(&function, &devices, self.0.pool.is_some());
+        self.shares().place(&function, &self.with_members(&devices));
         let info = loaded.into_iter().next().map(|(_, info)| info).ok_or(EngineError::ShuttingDown)?;
         Ok(Placed { devices, info })
     }
@@ -280,7 +293,26 @@ impl Inference for FleetHandle {
         let outcomes: Vec<_> = placement.devices.iter().map(unload).collect();
         outcomes.into_iter().collect::<Result<(), EngineError>>()?;
         self.placements_mut().remove(function);
+        self.shares().displace(function, &self.with_members(&placement.devices));
         Ok(())
+    }
+
+    fn set_share(
+        &self,
+        client: &ShareClient,
+        function: Option<&FunctionKey>,
+        share: ShareSpec,
+    ) -> Result<(), EngineError> {
+        let mut shares = self.shares();
+        let devices = match function {
+            None => self.ids().collect(),
+            Some(function) => self.placements().get(function).map_or_else(Vec::new, |place| place.devices.clone()),
+        };
+        shares.set(client, function, share, &self.with_members(&devices))
+    }
+
+    fn remove_share(&self, client: &ShareClient) -> bool {
+        self.shares().remove(client, &self.0.members)
     }
 
     fn submit(&self, request: ChainRequest, reply: Reply) -> InvocationId {

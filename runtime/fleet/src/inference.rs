@@ -4,7 +4,7 @@ use crate::dispatcher::DeviceState;
 use atoll_core::DeviceId;
 use atoll_engine::{
     ChainRequest, EngineError, EngineStatistics, FunctionInfo, FunctionKey, FunctionOptions, InvocationId, InvokeError,
-    Reply, SessionId, TraceBatch,
+    Reply, SessionId, ShareClient, ShareSpec, TraceBatch,
 };
 use atoll_kgraph::Bundle;
 use std::sync::Arc;
@@ -49,6 +49,29 @@ pub trait Inference: Send + Sync + 'static {
     ///
     /// [`EngineError::NotLoaded`] if no device has it.
     fn unload(&self, function: &FunctionKey) -> Result<(), EngineError>;
+
+    /// Sets or changes the share of a client: on the devices of a function, or, without one, on all
+    /// devices. A function that is loaded later brings the shares of its clients to its devices.
+    /// Blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Share`] if a device cannot honour its shares together. On error nothing has
+    /// changed. A test double accepts every share.
+    fn set_share(
+        &self,
+        _client: &ShareClient,
+        _function: Option<&FunctionKey>,
+        _share: ShareSpec,
+    ) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    /// Removes the shares of a client; `false` if it has none. Invocations of an instance end.
+    /// Blocks.
+    fn remove_share(&self, _client: &ShareClient) -> bool {
+        false
+    }
 
     /// Invokes a chain of functions, one after the other. There must be a device that holds all of
     /// them. The reply is called exactly once.

@@ -28,6 +28,7 @@ mod inference;
 mod member;
 mod placements;
 mod placing;
+mod shares;
 
 pub use dispatcher::DeviceState;
 pub use error::FleetError;

@@ -2,7 +2,7 @@
 
 use atoll_engine::{
     ChainRequest, EngineError, EngineHandle, EngineStatistics, FunctionInfo, FunctionKey, FunctionOptions,
-    InvocationId, InvokeError, Reply, SessionId, TraceBatch,
+    InvocationId, InvokeError, LaneId, Reply, SessionId, ShareClient, ShareSpec, TraceBatch,
 };
 use atoll_kgraph::Bundle;
 use std::sync::Arc;
@@ -45,6 +45,15 @@ pub trait Member: Send + Sync + 'static {
     }
 
     fn trace(&self, from: Option<u64>) -> Option<TraceBatch>;
+
+    /// Sets the share of a client in the default lane, which has the functions of the daemon.
+    fn set_share(&self, _client: &ShareClient, _share: ShareSpec) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    fn remove_share(&self, _client: &ShareClient) -> bool {
+        false
+    }
 }
 
 impl Member for EngineHandle {
@@ -104,5 +113,13 @@ impl Member for EngineHandle {
 
     fn trace(&self, from: Option<u64>) -> Option<TraceBatch> {
         EngineHandle::trace(self, from)
+    }
+
+    fn set_share(&self, client: &ShareClient, share: ShareSpec) -> Result<(), EngineError> {
+        EngineHandle::set_share(self, client.clone(), LaneId::DEFAULT, share)
+    }
+
+    fn remove_share(&self, client: &ShareClient) -> bool {
+        EngineHandle::remove_share(self, client.clone())
     }
 }

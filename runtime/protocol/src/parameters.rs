@@ -38,6 +38,12 @@ impl Parameters {
         number.map(Some).ok_or_else(|| refused(name, value, "a non-negative whole number"))
     }
 
+    /// A text.
+    pub fn text(&self, name: &str) -> Result<Option<&str>, ProtocolError> {
+        let Some(value) = self.0.get(name) else { return Ok(None) };
+        value.as_str().map(Some).ok_or_else(|| refused(name, value, "a text"))
+    }
+
     /// A boolean.
     pub fn boolean(&self, name: &str) -> Result<Option<bool>, ProtocolError> {
         let Some(value) = self.0.get(name) else { return Ok(None) };
@@ -76,5 +82,7 @@ mod tests {
         }
         assert_eq!(parameters.boolean("g"), Ok(Some(true)));
         assert!(parameters.boolean("a").is_err());
+        assert_eq!((parameters.text("f"), parameters.text("nothing")), (Ok(Some("1")), Ok(None)));
+        assert!(parameters.text("a").unwrap_err().to_string().contains("1 is not a text"));
     }
 }

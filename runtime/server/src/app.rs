@@ -7,7 +7,8 @@ use crate::deployed::Deployed;
 use crate::graphs::{Functions, Graphs};
 use crate::identity::{Denial, Gate, Principal, Reason, Reloaded};
 use crate::inference::blocking;
-use crate::limits::BUILTIN_STAGES_MAX;
+use crate::instances::{Instance, Instances};
+use crate::limits::{BUILTIN_STAGES_MAX, FUNCTION_NAME_BYTES_MAX};
 use crate::metrics::Recorder;
 use crate::model::Model;
 use crate::repository::{FindError, Repository};
@@ -32,6 +33,7 @@ pub(crate) struct App {
     pub(crate) deployed: Option<Arc<Deployed>>,
     /// Graphs of functions, deployed over the control socket.
     pub(crate) graphs: Option<Graphs>,
+    pub(crate) instances: Instances,
     pub(crate) recorder: Recorder,
     /// Open sequences of the models that keep state.
     pub(crate) sequences: Arc<Sequences>,
@@ -55,6 +57,7 @@ impl App {
         compiler: Option<Arc<dyn CompilerService>>,
         deployed: Option<Arc<Deployed>>,
         graphs: Option<Graphs>,
+        instances: Instances,
         gate: Arc<Gate>,
     ) -> App {
         App {
@@ -65,6 +68,7 @@ impl App {
             engine,
             deployed,
             graphs,
+            instances,
             // A body larger than the budget of all bodies could never be read.
             body_bytes_max: config.body_bytes_max.min(ROOM_BYTES_MAX),
             body_pause: config.connections.body_pause,
@@ -96,6 +100,23 @@ impl App {
         // A model of the repository may have a name like that of a tenant's function.
         principal.may_call(model.key.tenant.as_str(), &model.name).map_err(unknown)?;
         Ok(model)
+    }
+
+    /// The instance of a model that a request names; `None` if it names none. An error says what is
+    /// wrong with the name.
+    pub(crate) fn instance_of(&self, model: &Model, name: Option<&str>) -> Result<Option<Arc<Instance>>, String> {
+        let Some(name) = name else { return Ok(None) };
+        let key = FunctionKey { tenant: model.key.tenant.clone(), name: name.into() };
+        let found = self.instances.find(&key).filter(|instance| instance.function == model.key.name);
+        if found.is_some() {
+            return Ok(found);
+        }
+        let known = self.instances.names_of(&model.key);
+        let name: String = name.chars().take(FUNCTION_NAME_BYTES_MAX).flat_map(char::escape_debug).collect();
+        Err(match known.is_empty() {
+            true => format!("function `{}` has no instances, and the request names instance `{name}`", model.key),
+            false => format!("function `{}` has no instance `{name}`; it has {}", model.key, known.join(", ")),
+        })
     }
 
     fn find_any(&self, name: &str, version: Option<&str>) -> Result<Arc<Model>, FindError> {

@@ -37,6 +37,7 @@ mod grpc;
 mod http;
 mod identity;
 mod inference;
+mod instances;
 pub mod limits;
 mod listen;
 mod metrics;

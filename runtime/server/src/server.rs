@@ -8,10 +8,12 @@ use crate::config::ServerConfig;
 use crate::control::{Control, ControlConfig, ControlListener};
 use crate::deployed::Deployed;
 use crate::graphs::Graphs;
-use crate::identity::{Gate, GateError};
+use crate::identity::{Access, Gate, GateError};
+use crate::instances::Instances;
 use crate::listen::Port;
 use crate::tls::Wire;
 use crate::{grpc, http, listen, metrics};
+use atoll_engine::{EngineError, ShareClient, Tenant};
 use atoll_fleet::Inference;
 use atoll_store::{Store, StoreConfig, StoreError};
 use rustix::process::Signal;
@@ -85,6 +87,14 @@ pub enum ServeError {
     /// The store of objects and deployed functions cannot be opened.
     #[error("cannot open the store of objects and deployed functions: {0}")]
     Store(#[from] StoreError),
+    /// A device cannot honour the shares of the tenants in the configuration together.
+    #[error("[tenant.{tenant}] of the configuration: {source}")]
+    Share {
+        /// The tenant whose share does not fit.
+        tenant: Tenant,
+        /// The reason.
+        source: EngineError,
+    },
     /// Models of the repository cannot be loaded, and `exit_on_error` is set.
     #[error(
         "{} of the repository cannot be loaded:{}\nfix or remove them, or start without --exit-on-error",
@@ -139,7 +149,9 @@ impl Server {
             Arc::new(Deployed::new(engine.clone(), store.clone(), trust_tenants, access, code))
         });
         let graphs = store.clone().map(Graphs::new);
-        let app = Arc::new(App::new(&config, engine, compiler, deployed.clone(), graphs, gate));
+        set_tenant_shares(&*engine, &config.identity.access)?;
+        let instances = Instances::new(engine.clone(), store.clone());
+        let app = Arc::new(App::new(&config, engine, compiler, deployed.clone(), graphs, instances, gate));
         app.repository.scan().map_err(|source| ServeError::Repository { path: config.repository.clone(), source })?;
         let http = bind(config.host, config.http_port, "--http-port").await?;
         let grpc = match config.grpc_port {
@@ -259,6 +271,16 @@ impl Server {
         serving.await;
         Ok(())
     }
+}
+
+/// Sets the shares of the tenants in the configuration, on all devices.
+fn set_tenant_shares(engine: &dyn Inference, access: &Access) -> Result<(), ServeError> {
+    for (tenant, share) in access.shares() {
+        let client = ShareClient { tenant: tenant.clone(), instance: None };
+        let failed = |source| ServeError::Share { tenant: tenant.clone(), source };
+        engine.set_share(&client, None, *share).map_err(failed)?;
+    }
+    Ok(())
 }
 
 /// Reads keys and certificates again whenever SIGHUP arrives. Without any, SIGHUP ends the process

@@ -9,7 +9,10 @@ use crate::error::{StoreError, is_full};
 use crate::object::Holding;
 use atoll_core::Tenant;
 use atoll_sealed::Digest;
-use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, StorageError, TableDefinition, WriteTransaction};
+use redb::{
+    Database, DatabaseError, ReadTransaction, ReadableDatabase, ReadableTable, StorageError, TableDefinition,
+    WriteTransaction,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io;
@@ -24,6 +27,8 @@ const HOLDINGS: TableDefinition<(&str, &[u8; 32]), &[u8]> = TableDefinition::new
 const DEPLOYMENTS: TableDefinition<(&str, &str), &[u8]> = TableDefinition::new("deployments");
 /// Tenant and graph name → its manifest as text. Older indices have no such table.
 const GRAPHS: TableDefinition<(&str, &str), &str> = TableDefinition::new("graphs");
+/// Tenant and instance name → its record as text. Older indices have no such table.
+const INSTANCES: TableDefinition<(&str, &str), &str> = TableDefinition::new("instances");
 /// Properties of the index itself.
 const ABOUT: TableDefinition<&str, u64> = TableDefinition::new("about");
 
@@ -48,6 +53,7 @@ pub(crate) struct Contents {
     pub(crate) holdings: Vec<(Tenant, Digest, Holding)>,
     pub(crate) deployments: Vec<(DeploymentKey, Deployment)>,
     pub(crate) graphs: Vec<(DeploymentKey, String)>,
+    pub(crate) instances: Vec<(DeploymentKey, String)>,
 }
 
 /// A set of changes, applied atomically.
@@ -63,6 +69,9 @@ pub(crate) struct Change {
     /// Graphs with their manifests.
     pub(crate) put_graphs: Vec<(DeploymentKey, String)>,
     pub(crate) drop_graphs: Vec<DeploymentKey>,
+    /// Instances with their records.
+    pub(crate) put_instances: Vec<(DeploymentKey, String)>,
+    pub(crate) drop_instances: Vec<DeploymentKey>,
 }
 
 impl Index {
@@ -125,6 +134,13 @@ impl Index {
             }
             for key in &change.drop_graphs {
                 graphs.remove((key.tenant.as_str(), key.name.as_str()))?;
+            }
+            let mut instances = transaction.open_table(INSTANCES)?;
+            for (key, record) in &change.put_instances {
+                instances.insert((key.tenant.as_str(), key.name.as_str()), record.as_str())?;
+            }
+            for key in &change.drop_instances {
+                instances.remove((key.tenant.as_str(), key.name.as_str()))?;
             }
             Ok(())
         })
@@ -202,17 +218,27 @@ fn read_contents(database: &Database) -> Result<Contents, redb::Error> {
             .deployments
             .push((DeploymentKey { tenant: tenant_of(tenant)?, name: name.into() }, parsed(deployment.value())?));
     }
-    let graphs = match transaction.open_table(GRAPHS) {
-        Err(redb::TableError::TableDoesNotExist(_)) => return Ok(contents),
-        graphs => graphs?,
-    };
-    for entry in graphs.iter()? {
-        let (key, manifest) = entry?;
-        let (tenant, name) = key.value();
-        let key = DeploymentKey { tenant: tenant_of(tenant)?, name: name.into() };
-        contents.graphs.push((key, manifest.value().into()));
-    }
+    contents.graphs = texts(&transaction, GRAPHS)?;
+    contents.instances = texts(&transaction, INSTANCES)?;
     Ok(contents)
+}
+
+/// The texts of a table by tenant and name; none if an older daemon wrote the index.
+fn texts(
+    transaction: &ReadTransaction,
+    table: TableDefinition<'_, (&'static str, &'static str), &'static str>,
+) -> Result<Vec<(DeploymentKey, String)>, redb::Error> {
+    let table = match transaction.open_table(table) {
+        Err(redb::TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
+        table => table?,
+    };
+    let mut texts = Vec::new();
+    for entry in table.iter()? {
+        let (key, text) = entry?;
+        let (tenant, name) = key.value();
+        texts.push((DeploymentKey { tenant: tenant_of(tenant)?, name: name.into() }, text.value().into()));
+    }
+    Ok(texts)
 }
 
 fn json(value: &impl Serialize) -> Vec<u8> {

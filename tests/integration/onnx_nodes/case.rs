@@ -167,6 +167,7 @@ impl Runner {
             inputs: inputs.collect(),
             class: None,
             priority: 0,
+            instance: None,
             deadline: None,
         };
         let (answer, answered) = mpsc::channel();

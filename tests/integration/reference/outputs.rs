@@ -102,6 +102,7 @@ fn commands(http: &str, digest: &str) -> Vec<Sample> {
     let kernel = ["kernel", "run", "affine.ptx", "--grid", "1", "--block", "128", "--arg", "in:f32:128:arange"];
     let kernel = [&kernel[..], &["--arg", "in:f32:128:arange", "--arg", "out:f32:128", "--arg", "u32:128"]].concat();
     let decoder = ["--state", "auto", "--symbol", "past_sequence_length=0..48", "--compute-units", "1"];
+    let fast = ["--function", "affine", "--quota-request", "0.2", "--class", "best-effort", "--gpu-mem", "1M"];
     let generate = [&["generate", "--model", "gpt2.onnx", "--tokens", "3,1", "--max-new", "3"][..], &decoder].concat();
     vec![
         sample("atoll compile", &["compile", "null.onnx", "--target", "host"]),
@@ -122,6 +123,9 @@ fn commands(http: &str, digest: &str) -> Vec<Sample> {
         sample("atoll graph explain", &["graph", "explain", "twice"]),
         sample("atoll graph invoke", &["graph", "invoke", "twice", "--shape", "x=8", "--shape", "b=8"]),
         sample("atoll graph rm", &["graph", "rm", "twice"]),
+        sample("atoll instance create", &[&["instance", "create", "fast"][..], &fast].concat()),
+        sample("atoll instance resize", &["instance", "resize", "fast", "--quota-limit", "0.5"]),
+        sample("atoll instance ls", &["instance", "ls"]),
         sample("atoll object put", &["object", "put", "object.bin"]),
         sample("atoll object ls", &["object", "ls"]),
         sample("atoll ps", &["ps"]),
@@ -160,6 +164,7 @@ fn benches() -> Vec<Sample> {
         bench("atoll bench overhead", &["--count", "5", "--warm-up", "0"]),
         bench("atoll bench preempt", &[&full[..], &["--count", "2"]].concat()),
         bench("atoll bench residency", &["zipf"]),
+        bench("atoll bench shares", &["--model", "null.kg", "--duration", "2"]),
         bench("atoll bench transform", &["null", "--rounds", "1"]),
     ]
 }

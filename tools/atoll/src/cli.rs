@@ -55,6 +55,7 @@ pub(crate) enum Command {
     #[command(name = "fn")]
     Functions(commands::functions::Args),
     Graph(commands::graph::Args),
+    Instance(commands::instance::Args),
     Object(commands::object::Args),
     Auth(commands::auth::Args),
     Profile(commands::profile::Args),

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 pub(crate) const CONTROL_SOCKET_VARIABLE: &str = "ATOLL_CONTROL_SOCKET";
 
 /// Flags of every command that uses the control socket.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct ControlArgs {
     /// Control socket of the daemon [default: $XDG_RUNTIME_DIR/atoll.sock or /run/atoll.sock]
     #[arg(long, value_name = "PATH", env = CONTROL_SOCKET_VARIABLE)]

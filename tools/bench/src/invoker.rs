@@ -220,7 +220,14 @@ pub fn input(tensor: &Tensor) -> InputTensor {
 /// A request with tensors in the order of the model's inputs.
 pub fn request(function: &str, inputs: &[Tensor], class: Option<Class>) -> InvocationRequest {
     let inputs = inputs.iter().map(input).collect();
-    InvocationRequest { function: FunctionKey::local(function), inputs, class, priority: 0, deadline: None }
+    InvocationRequest {
+        function: FunctionKey::local(function),
+        inputs,
+        class,
+        priority: 0,
+        instance: None,
+        deadline: None,
+    }
 }
 
 /// Invokes a function and waits for the result.

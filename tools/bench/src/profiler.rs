@@ -75,6 +75,7 @@ impl Profiled<'_> {
             stages: vec![stage],
             class: Some(Class::RealTime),
             priority: 0,
+            instance: None,
             deadline: None,
             times_launches: true,
         };

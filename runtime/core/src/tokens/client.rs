@@ -38,6 +38,9 @@ pub struct ShareState {
 pub(super) struct Client {
     pub(super) id: ClientId,
     pub(super) share: ShareSpec,
+    /// The request and the limit of a window, at least 1 ns.
+    pub(super) request: u64,
+    pub(super) limit: u64,
     pub(super) account: Account,
     pub(super) asked: Asked,
     /// When its last token ended; launches that end later overran it.
@@ -69,9 +72,12 @@ pub(super) enum State {
 
 impl Client {
     pub(super) fn new(now: Nanos, id: ClientId, share: ShareSpec, window: u64) -> Client {
+        let (request, limit) = of_window(share, window);
         Client {
             id,
             share,
+            request,
+            limit,
             account: Account::opened(now, window),
             asked: Asked::opened(now, window),
             ended_at: u64::MAX,
@@ -89,17 +95,22 @@ impl Client {
         }
     }
 
+    /// Changes the share.
+    pub(super) fn set_share(&mut self, share: ShareSpec, window: u64) {
+        self.share = share;
+        (self.request, self.limit) = of_window(share, window);
+    }
+
     /// Charges a launch. Times in which launches of a client overlap count once, unless more than
     /// two overlap.
     pub(super) fn charge(&mut self, from: u64, to: u64, config: &TokenConfig) {
-        let (window, limit) = (config.window, self.share.limit.of(config.window).max(1));
+        let (window, limit, request) = (config.window, self.limit, self.request);
         let (start, end) = self.charged;
         let before = start.saturating_sub(from);
         let parts = if from >= end { [(from, to), (to, to)] } else { [(from, from + before), (end.min(to), to)] };
         for (from, to) in parts {
             if to > from {
                 self.account = self.account.charged(from, to, window, limit);
-                let request = self.share.request.of(window).max(1);
                 self.asked = self.asked.charged(from, to, self.ended_at, window, request);
                 self.received += to - from;
             }
@@ -118,4 +129,9 @@ impl Client {
             State::Draining(units) => units,
         }
     }
+}
+
+/// The request and the limit of a window.
+fn of_window(share: ShareSpec, window: u64) -> (u64, u64) {
+    (share.request.of(window).max(1), share.limit.of(window).max(1))
 }

@@ -15,6 +15,8 @@ pub struct TokenLedger {
     clients: Vec<Client>,
     /// Whether a client began or ceased to want a token, or compute units became free.
     is_stale: bool,
+    /// Whether clients are in more than one group; may stay set after the others are gone.
+    has_groups: bool,
     /// When [`TokenLedger::grant`] is due if nothing happens before.
     due: Option<u64>,
     standings: Vec<Standing>,
@@ -28,6 +30,7 @@ impl TokenLedger {
             config,
             clients: Vec::new(),
             is_stale: false,
+            has_groups: false,
             due: None,
             standings: Vec::new(),
             decisions: Vec::new(),
@@ -72,9 +75,14 @@ impl TokenLedger {
     fn put(&mut self, now: Nanos, client: ClientId, share: ShareSpec) {
         self.is_stale = true;
         match self.place_of(client) {
-            Ok(at) => (self.clients[at].share, self.clients[at].is_removed) = (share, false),
+            Ok(at) => {
+                self.clients[at].set_share(share, self.config.window);
+                self.clients[at].is_removed = false;
+            }
             Err(at) => self.clients.insert(at, Client::new(now, client, share, self.config.window)),
         }
+        let first = self.clients[0].share.group;
+        self.has_groups = self.clients.iter().any(|client| client.share.group != first);
     }
 
     /// Removes the share of a client. Launches that it has on the device are told to exit: the
@@ -145,6 +153,16 @@ impl TokenLedger {
         self.place_of(client).map_or(Ppm::WHOLE, |at| self.clients[at].share.partition)
     }
 
+    /// The share of a client.
+    pub fn share_of(&self, client: ClientId) -> Option<ShareSpec> {
+        self.place_of(client).ok().map(|at| self.clients[at].share)
+    }
+
+    /// Whether the token of a client is over and launches of it have not ended.
+    pub fn is_draining(&self, client: ClientId) -> bool {
+        self.place_of(client).is_ok_and(|at| matches!(self.clients[at].state, State::Draining(_)))
+    }
+
     /// Whether a client has a share.
     pub fn has(&self, client: ClientId) -> bool {
         self.place_of(client).is_ok()
@@ -211,8 +229,9 @@ impl TokenLedger {
     /// blocks that were co-scheduled in launches of others.
     pub fn charge(&mut self, now: Nanos, client: ClientId, ns: u64) {
         if let Ok(at) = self.place_of(client) {
-            let (window, limit) = (self.config.window, self.limit(at));
+            let window = self.config.window;
             let client = &mut self.clients[at];
+            let limit = client.limit;
             client.account =
                 client.account.at(now.0, window, limit).charged(now.0.saturating_sub(ns), now.0, window, limit);
             client.received += ns;
@@ -309,15 +328,18 @@ impl TokenLedger {
                 standings.push(self.standing(at, now));
             }
         }
-        self.note_groups(standings, now);
+        if self.has_groups {
+            self.note_groups(standings, now);
+        }
     }
 
-    /// Notes which groups of clients use less than they request together.
+    /// Notes which groups of clients use less than they request together. With one group all are
+    /// equal.
     fn note_groups(&self, standings: &mut [Standing], now: u64) {
         let mut groups: Vec<(u32, u64, u64)> = Vec::new();
         for client in self.clients.iter().filter(|client| !client.is_removed) {
             let (group, used) = (client.share.group, self.used(client, now));
-            let request = client.share.request.of(self.config.window);
+            let request = client.request;
             match groups.iter_mut().find(|other| other.0 == group) {
                 Some((_, sum, requests)) => {
                     (*sum, *requests) = (sum.saturating_add(used), requests.saturating_add(request));
@@ -333,14 +355,14 @@ impl TokenLedger {
 
     fn standing(&self, at: usize, now: u64) -> Standing {
         let client = &self.clients[at];
-        let limit = self.limit(at);
+        let limit = client.limit;
         let token = if let State::Running(token) = client.state { Some(token) } else { None };
         Standing {
             at,
             client: client.id,
             wants: client.wants,
             partition: client.share.partition.millionths(),
-            request: client.share.request.of(self.config.window).max(1),
+            request: client.request,
             limit,
             debt_max: limit.saturating_mul(self.config.debt_windows.into()),
             used: self.used(client, now),
@@ -348,7 +370,6 @@ impl TokenLedger {
             is_in_flight: client.in_flight > 0,
             token,
             group_lends: false,
-            rank: (0, false, 0),
             finding: Finding::Rest,
         }
     }
@@ -412,13 +433,9 @@ impl TokenLedger {
 
     // Accounts.
 
-    fn limit(&self, at: usize) -> u64 {
-        self.clients[at].share.limit.of(self.config.window).max(1)
-    }
-
     /// The account of a client with its launches in flight, as if all of them kept the device busy.
     fn account(&self, client: &Client, now: u64) -> Account {
-        let (window, limit) = (self.config.window, client.share.limit.of(self.config.window).max(1));
+        let (window, limit) = (self.config.window, client.limit);
         if client.in_flight > 0 {
             client.account.charged(client.active_since, now, window, limit).at(now, window, limit)
         } else {
@@ -434,7 +451,7 @@ impl TokenLedger {
     }
 
     fn asked(&self, client: &Client, now: u64) -> u64 {
-        let (window, request) = (self.config.window, client.share.request.of(self.config.window).max(1));
+        let (window, request) = (self.config.window, client.request);
         match self.config.rule.charge {
             Charge::Given => self.used(client, now),
             Charge::Measured if client.in_flight > 0 => {

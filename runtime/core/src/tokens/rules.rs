@@ -98,8 +98,6 @@ pub(super) struct Standing {
     pub(super) token: Option<Token>,
     /// Whether the clients of its group use less than they request together.
     pub(super) group_lends: bool,
-    /// Its place in the order of a rule.
-    pub(super) rank: (u8, bool, u64),
     /// What the rule found about its token; `Rest` when it is called.
     pub(super) finding: Finding,
 }

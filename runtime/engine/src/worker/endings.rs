@@ -22,6 +22,7 @@ const IMPOSSIBLE_END: &str = "a launch ended in an impossible way: a kernel of t
 impl Worker {
     /// Answers an invocation and releases its resources.
     pub(super) fn finish(&mut self, task: TaskId, outcome: Outcome, preemptions: u32) {
+        self.note_ready(task, None);
         let mut invocation = self.invocations.remove(&task).expect("a task finishes once");
         if invocation.submission.gathers {
             self.note_batch_ended(&invocation, outcome);

@@ -70,6 +70,7 @@ impl Worker {
         };
         tracing::info!(device = %self.shared.device.name, lane = lane.0, "lane closed");
         self.lanes.units.remove(&lane);
+        self.move_meters(lane);
         if let Some(answer) = self.lanes.closing.remove(&lane) {
             drop(answer.send(closed.map_err(EngineError::from)));
         }

@@ -71,6 +71,7 @@ impl Worker {
             }
         }
         self.record_end(completion, launch, end, now);
+        self.note_busy(completion, launch, now);
         self.notify_scheduler(Event::LaunchEnded { launch: completion.launch, end });
         self.cancel_uncertain();
     }

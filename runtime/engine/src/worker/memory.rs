@@ -84,14 +84,16 @@ impl Worker {
     // Invocations.
 
     fn become_ready(&mut self, task: TaskId) {
-        let before = self.actions.len();
+        let (before, client) = (self.actions.len(), self.client_of(task));
         self.notify_scheduler(TaskEvent::TaskReady { task });
+        self.note_ready(task, Some(client));
         self.note_preemptions(task, before);
     }
 
     fn become_unready(&mut self, task: TaskId) {
         // A pending `Prepare` of it is obsolete.
         self.actions.retain(|action| *action != TaskAction::Prepare { task });
+        self.note_ready(task, None);
         self.notify_scheduler(TaskEvent::TaskUnready { task });
     }
 

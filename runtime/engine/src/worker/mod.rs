@@ -29,6 +29,7 @@ mod parked;
 mod read_backs;
 mod report;
 mod sessions;
+mod shares;
 mod shutdown;
 mod tasks;
 mod time_limit;
@@ -319,6 +320,10 @@ impl Worker {
             Command::Unload { key, answer } => self.unload(&key, answer),
             Command::OpenLane { spec, answer } => drop(answer.send(self.open_lane(&spec))),
             Command::CloseLane { lane, answer } => self.begin_close_lane(lane, answer),
+            Command::SetShare { client, lane, share, answer } => {
+                drop(answer.send(self.set_share(&client, lane, share)))
+            }
+            Command::RemoveShare { client, answer } => drop(answer.send(self.remove_share(&client))),
             Command::PaddingResult(result) => self.padding_compiled(*result),
             Command::Statistics { answer } => drop(answer.send(self.statistics())),
             Command::Trace { from, answer } => drop(answer.send(self.recorder.batch(from, &mut *self.device))),

@@ -18,6 +18,7 @@ impl Worker {
         self.update_charges();
         let now = clock::now();
         let usage = self.usage(now);
+        let shares = self.share_statistics();
         let counters = self.scheduler.counters();
         let class = |class: Class| ClassStatistics {
             class,
@@ -34,6 +35,7 @@ impl Worker {
             uptime_ns: now.0.saturating_sub(self.started.0),
             usage,
             tenants: self.tenant_memory(),
+            shares,
             functions,
             device: DeviceStatistics {
                 name: self.shared.device.name.clone(),

@@ -11,7 +11,7 @@ use crate::invocation::Invocation;
 use crate::request::PendingReply;
 use atoll_core::memory::Event as MemoryEvent;
 use atoll_core::memory::InvocationSpec;
-use atoll_core::{DeviceOffset, Epoch, Event, LaunchId, QueueId, TaskId, TaskSpec};
+use atoll_core::{ClientId, DeviceOffset, Epoch, Event, LaunchId, QueueId, TaskId, TaskSpec};
 use atoll_device::{DeviceError, Fault, FaultKind, LaunchRecord, LaunchReport, SubmitError};
 use std::sync::Arc;
 
@@ -41,6 +41,9 @@ impl Worker {
             // The function was withdrawn after the client's thread had found it.
             return Err(InvokeError::Unloaded);
         }
+        if submission.instance.is_some() {
+            self.check_instance(&submission.client())?;
+        }
         let spec = spec_of(submission);
         let checked = self.memory.check(&spec);
         checked.map_err(|refusal| InvokeError::refused(refusal, &spec.tenant)).map(|()| spec)
@@ -51,7 +54,7 @@ impl Worker {
         let Submission { class, priority, deadline, due, ref chain, .. } = self.invocation(task).submission;
         let (steps, forks) = (Arc::clone(&chain.steps), chain.forks.clone());
         let first = Arc::clone(&chain.stages[0].function);
-        let (lane, client) = (first.lane, self.lanes.client(&first.key.tenant));
+        let (lane, client) = (first.lane, self.client_of(task));
         let before = self.actions.len();
         let profiles = self.profiles(task);
         self.notify_scheduler(Event::TaskArrived(TaskSpec {
@@ -67,7 +70,14 @@ impl Worker {
             forks,
             ready,
         }));
+        self.note_ready(task, ready.then_some(client));
         self.note_preemptions(task, before);
+    }
+
+    /// The scheduler's id of the client whose share an invocation uses.
+    pub(super) fn client_of(&mut self, task: TaskId) -> ClientId {
+        let client = self.invocation(task).submission.client();
+        self.lanes.client(&client)
     }
 
     pub(super) fn invocation(&mut self, task: TaskId) -> &mut Invocation {
@@ -154,6 +164,7 @@ impl Worker {
         if self.lost.is_none() {
             let words: Vec<DeviceOffset> = self.invocation(task).instances.iter().map(Instance::epoch_word).collect();
             words.into_iter().for_each(|word| self.device.store_epoch(word, epoch));
+            self.interrupt_recalled(task);
         }
     }
 

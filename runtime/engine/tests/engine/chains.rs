@@ -16,7 +16,14 @@ pub(super) fn chain(length: usize, class: Class, input: &[u32]) -> ChainRequest 
             outputs: Some(if stage + 1 == length { vec![0] } else { vec![] }),
         }
     });
-    ChainRequest { stages: stages.collect(), class: Some(class), priority: 0, deadline: None, times_launches: false }
+    ChainRequest {
+        stages: stages.collect(),
+        class: Some(class),
+        priority: 0,
+        instance: None,
+        deadline: None,
+        times_launches: false,
+    }
 }
 
 pub(super) fn submit_chain(handle: &EngineHandle, request: ChainRequest) -> Receiver<Answer> {

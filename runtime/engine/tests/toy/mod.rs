@@ -58,7 +58,7 @@ pub(crate) fn request(function: &str, class: Class, input: &[u32]) -> Invocation
 pub(crate) fn request_of(function: FunctionKey, class: Class, input: &[u32]) -> InvocationRequest {
     let bytes = input.iter().flat_map(|x| x.to_le_bytes()).collect();
     let inputs = vec![InputTensor { dtype: Some(DType::U32), shape: vec![input.len() as i64], bytes }];
-    InvocationRequest { function, inputs, class: Some(class), priority: 0, deadline: None }
+    InvocationRequest { function, inputs, class: Some(class), priority: 0, instance: None, deadline: None }
 }
 
 /// The expected result of the function.

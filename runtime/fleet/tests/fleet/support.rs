@@ -216,6 +216,7 @@ pub(crate) fn chain(functions: &[&str]) -> ChainRequest {
         stages: functions.iter().map(stage).collect(),
         class: None,
         priority: 0,
+        instance: None,
         deadline: None,
         times_launches: false,
     }

@@ -107,8 +107,14 @@ impl Control {
         };
         let (inputs, _rooms) = blocking(read).await.ok_or_else(panicked)??;
         let deadline = call.deadline_us.map(Duration::from_micros);
-        let request =
-            InvocationRequest { function: model.key.clone(), inputs, class: Some(class), priority: 0, deadline };
+        let request = InvocationRequest {
+            function: model.key.clone(),
+            inputs,
+            class: Some(class),
+            priority: 0,
+            instance: None,
+            deadline,
+        };
         let result = run_graph(&self.app.engine, &model, request, class).await.or_refuse()?;
         let mut attachments = Attachments::default();
         let last = model.graph.as_ref().map_or(0, |graph| graph.works.len().saturating_sub(1));

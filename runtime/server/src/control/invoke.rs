@@ -30,6 +30,7 @@ pub(super) struct Plans(Vec<Plan>);
 #[derive(Clone)]
 struct Plan {
     stages: Vec<Stage>,
+    instance: Option<String>,
     class: Option<Class>,
     deadline_us: Option<u64>,
 }
@@ -73,24 +74,25 @@ struct Bound {
 
 impl Control {
     pub(super) async fn invoke(&self, session: &mut Session, request: Invoke, attachments: Attachments) -> Answered {
-        let Invoke { call, class, deadline_us } = request;
+        let Invoke { call, instance, class, deadline_us } = request;
         let (plan, remembered) = match call {
             Call::Stages { stages, remember } => {
-                let plan = Plan { stages, class, deadline_us };
+                let plan = Plan { stages, instance, class, deadline_us };
                 let remembered = if remember { Some(session.plans.remember(&plan)?) } else { None };
                 (plan, remembered)
             }
             Call::Again { plan: index, rename } => {
                 let plan = session.plans.renamed(index, rename)?;
-                (
-                    Plan { class: class.or(plan.class), deadline_us: deadline_us.or(plan.deadline_us), ..plan },
-                    Some(index),
-                )
+                let (class, deadline_us) = (class.or(plan.class), deadline_us.or(plan.deadline_us));
+                (Plan { class, deadline_us, instance: instance.or(plan.instance.clone()), ..plan }, Some(index))
             }
         };
         let principal = &session.principal;
         let stages = self.bind(principal, plan.stages)?;
-        let class = plan.class.unwrap_or_else(|| stages[0].model.class());
+        let named = plan.instance.as_deref();
+        let instance = self.app.instance_of(&stages[0].model, named).map_err(bad_request)?;
+        let class = plan.class.or(instance.and_then(|instance| instance.class));
+        let class = class.unwrap_or_else(|| stages[0].model.class());
         self.check_class(principal, class)?;
         let (store, tenant) = (self.store.clone(), principal.tenant.clone());
         let app = self.app.clone();
@@ -103,8 +105,14 @@ impl Control {
         };
         let (requests, stages, _rooms) = blocking(read).await.ok_or_else(panicked)??;
         let deadline = plan.deadline_us.map(Duration::from_micros);
-        let request =
-            ChainRequest { stages: requests, class: Some(class), priority: 0, deadline, times_launches: false };
+        let request = ChainRequest {
+            stages: requests,
+            class: Some(class),
+            priority: 0,
+            instance: plan.instance,
+            deadline,
+            times_launches: false,
+        };
         let result = invoke(&self.app.engine, request).await.or_refuse()?;
         let (store, principal) = (self.store.clone(), principal.clone());
         let encode = move || encode(&store, &principal, class, &stages, result, remembered);

@@ -7,6 +7,7 @@
 
 mod devices;
 mod graphs;
+mod instances;
 mod invoke;
 mod refusal;
 mod requests;

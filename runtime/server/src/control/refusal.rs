@@ -4,6 +4,7 @@ use crate::code::CodeError;
 use crate::deployed::DeployError;
 use crate::graphs::GraphDeployError;
 use crate::identity::{Denial, Denied};
+use crate::instances::InstanceError;
 use atoll_control::{Answer, Attachments, Refusal, RefusalKind, WireError};
 use atoll_engine::{EngineError, InvokeError};
 use atoll_kgraph::BundleError;
@@ -99,6 +100,18 @@ impl HasRefusalKind for DeployError {
     }
 }
 
+impl HasRefusalKind for InstanceError {
+    fn kind(&self) -> RefusalKind {
+        match self {
+            InstanceError::Name(_) | InstanceError::Exists(_) | InstanceError::Share(_) => RefusalKind::BadRequest,
+            InstanceError::NoFunction(_) | InstanceError::Unknown(_) => RefusalKind::NotFound,
+            InstanceError::Store(error) => error.kind(),
+            InstanceError::Engine(EngineError::ShuttingDown) => RefusalKind::Busy,
+            InstanceError::Engine(_) => RefusalKind::Daemon,
+        }
+    }
+}
+
 impl HasRefusalKind for GraphDeployError {
     fn kind(&self) -> RefusalKind {
         match self {
@@ -115,7 +128,9 @@ impl HasRefusalKind for InvokeError {
     fn kind(&self) -> RefusalKind {
         match self {
             InvokeError::BadInput(_) | InvokeError::ClassRefused(_) | InvokeError::NoSession => RefusalKind::BadRequest,
-            InvokeError::UnknownFunction | InvokeError::Unloaded => RefusalKind::NotFound,
+            InvokeError::UnknownFunction | InvokeError::UnknownInstance(_) | InvokeError::Unloaded => {
+                RefusalKind::NotFound
+            }
             InvokeError::QueueFull { .. }
             | InvokeError::OutOfMemory { .. }
             | InvokeError::ShuttingDown

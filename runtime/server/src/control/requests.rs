@@ -50,6 +50,10 @@ impl Control {
                 let call = GraphCall { graph, inputs, class, deadline_us };
                 self.invoke_graph(principal, call, attachments).await
             }
+            Request::CreateInstance(spec) => self.create_instance(principal, spec).await,
+            Request::ResizeInstance(resize) => self.resize_instance(principal, resize).await,
+            Request::RemoveInstance { instance } => self.remove_instance(principal, &instance).await,
+            Request::Instances => self.instances(principal).await,
             Request::Put(put) => self.put(principal, put, attachments).await,
             Request::Get { digest } => self.get(principal, digest).await,
             Request::Drop { digest } => self.drop_object(principal, digest).await,

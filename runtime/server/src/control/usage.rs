@@ -2,6 +2,7 @@
 //! wire types, restricted to what the peer may see.
 
 use super::Control;
+use super::instances::shares;
 use super::refusal::panicked;
 use super::requests::{Answered, plain};
 use crate::identity::Principal;
@@ -96,6 +97,7 @@ fn entry(device: &DeviceStatistics, row: UsageRow) -> UsageEntry {
 /// The report of all devices; the fields outside `devices` describe the first device.
 fn processes(statistics: Vec<EngineStatistics>, principal: &Principal) -> ProcessReport {
     let devices: Vec<DeviceEntry> = statistics.iter().map(|engine| device_entry(&engine.device)).collect();
+    let shares = shares(&statistics, principal);
     let (mut functions, mut executors) = (Vec::new(), Vec::new());
     for engine in statistics {
         let DeviceStatistics { name, executors: own, .. } = engine.device;
@@ -113,6 +115,7 @@ fn processes(statistics: Vec<EngineStatistics>, principal: &Principal) -> Proces
         lost: first.and_then(|first| first.lost),
         functions,
         executors,
+        shares,
         devices,
     }
 }

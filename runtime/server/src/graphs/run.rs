@@ -229,6 +229,7 @@ impl Run<'_> {
                     }],
                     class: Some(self.terms.class),
                     priority: self.terms.priority,
+                    instance: None,
                     deadline: remaining,
                     times_launches: false,
                 };

@@ -5,7 +5,7 @@ use super::configuration::{ConfigurationFile, Grant, Section};
 use super::principal::{Principal, TenantLimits};
 use crate::code::TrustedKeys;
 use crate::limits::CONFIGURATION_BYTES_MAX;
-use atoll_engine::{BadTenant, MemoryQuotas, Tenant};
+use atoll_engine::{BadTenant, MemoryQuotas, ShareSpec, Tenant};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
@@ -36,6 +36,9 @@ use std::path::{Path, PathBuf};
 /// compile_bytes = "1G"
 /// device_bytes = "2G"        # device memory at one time: constants and invocations
 /// best_effort_device_bytes = "1G"
+/// quota_request = 0.4        # the part of the time that it gets whenever it has work
+/// quota_limit = 0.8          # and at most
+/// sm_partition = 50          # compute units that it may use, in percent
 /// object_bytes = "8G"
 /// object_count = 1000
 /// best_effort_object_bytes = "4G"
@@ -48,6 +51,7 @@ pub struct Access {
     certificates: BTreeMap<CertificateName, Tenant>,
     allow_unknown: bool,
     default: Grant,
+    shares: BTreeMap<Tenant, ShareSpec>,
     anonymous: Option<Tenant>,
     auth_keys: Option<PathBuf>,
     /// The user id of the daemon itself.
@@ -100,6 +104,7 @@ impl Access {
             certificates: BTreeMap::new(),
             allow_unknown: false,
             default: Grant::other(),
+            shares: BTreeMap::new(),
             anonymous: None,
             auth_keys: None,
             own_uid,
@@ -129,6 +134,10 @@ impl Access {
         if !file.default.uids.is_empty() || !file.default.certificates.is_empty() {
             return Err("[default] must not have uids or certificates; list them in a section [tenant.NAME]".into());
         }
+        let states_share = [file.default.quota_request, file.default.quota_limit, file.default.sm_partition];
+        if states_share.iter().any(Option::is_some) {
+            return Err("[default] must not have a share; set quota_request in a section [tenant.NAME]".into());
+        }
         access.auth_keys = file.auth_keys.map(PathBuf::from);
         let anonymous = file.allow_anonymous.map(|name| name.parse()).transpose();
         access.anonymous = anonymous.map_err(|error: BadTenant| format!("allow_anonymous: {error}"))?;
@@ -150,6 +159,8 @@ impl Access {
     fn add(&mut self, tenant: Tenant, section: Section) -> Result<(), String> {
         let base = if tenant.is_local() { Grant::local() } else { self.default.clone() };
         let grant = section.over(&base).map_err(|reason| format!("[tenant.{tenant}]: {reason}"))?;
+        let share = section.share(&tenant).map_err(|reason| format!("[tenant.{tenant}]: {reason}"))?;
+        self.shares.extend(share.map(|share| (tenant.clone(), share)));
         self.tenants.insert(tenant.clone(), grant);
         for uid in section.uids {
             if let Some(other) = self.uids.insert(uid, tenant.clone()) {
@@ -169,6 +180,11 @@ impl Access {
     pub fn memory_quotas(&self) -> MemoryQuotas {
         let tenants = self.tenants.iter().map(|(tenant, grant)| (tenant.clone(), grant.limits.device));
         MemoryQuotas { default: self.default.limits.device, tenants: tenants.collect() }
+    }
+
+    /// The shares of tenants.
+    pub fn shares(&self) -> &BTreeMap<Tenant, ShareSpec> {
+        &self.shares
     }
 
     /// The keys file of the configuration.
@@ -372,6 +388,12 @@ mod tests {
             ("[tenant.a]\nmodels = [\"\"]", "[tenant.a]: models has an entry of 0 bytes"),
             ("allow_anonymous = \"a b\"", "allow_anonymous: `a b` is not a tenant name"),
             ("[tenant.a]\nobjects = 1", "objects"),
+            ("[tenant.a]\nquota_request = 1.5", "[tenant.a]: a quota request of 1.5"),
+            ("[tenant.a]\nquota_request = 0.5\nquota_limit = 0.4", "[tenant.a]: the quota request 0.5 exceeds"),
+            ("[tenant.a]\nquota_request = nan", "a quota request of NaN"),
+            ("[tenant.a]\nquota_request = 0.1\nsm_partition = 130", "a partition of 130 %"),
+            ("[tenant.a]\nquota_limit = 0.5", "need quota_request"),
+            ("[default]\nquota_request = 0.5", "[default] must not have a share"),
             ("trusted_keys = [\"RWnonsense\"]", "trusted_keys: `RWnonsense` is not a public key"),
             ("[tenant.a]\ntrusted_code = 1", "trusted_code"),
         ] {

@@ -4,7 +4,8 @@ use super::patterns::Patterns;
 use super::principal::TenantLimits;
 use crate::bytes::size;
 use crate::compiler::CompileLimits;
-use atoll_engine::{Class, TenantBytes};
+use crate::instances::share;
+use atoll_engine::{Class, ShareSpec, Tenant, TenantBytes};
 use atoll_store::{Limit, Quota};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -84,6 +85,14 @@ pub(super) struct Section {
     /// Device memory at one time of best-effort work; unlimited if nothing is set.
     #[serde(default, deserialize_with = "size")]
     pub(super) best_effort_device_bytes: Option<u64>,
+    /// The fraction of time on each device that the tenant gets whenever it has work: above 0, at
+    /// most 1. Not allowed in `[default]`, like the next two. Without it the tenant has no share,
+    /// and its work is not limited in time.
+    pub(super) quota_request: Option<f64>,
+    /// The fraction of time that it gets at most; 1 if nothing is set.
+    pub(super) quota_limit: Option<f64>,
+    /// Compute units that it may use, in percent; 100 if nothing is set.
+    pub(super) sm_partition: Option<f64>,
     /// Bytes of all objects; 4 GiB if nothing is set.
     #[serde(default, deserialize_with = "size")]
     pub(super) object_bytes: Option<u64>,
@@ -116,6 +125,18 @@ impl Section {
         };
         let model_control = self.model_control.unwrap_or(base.model_control);
         Ok(Grant { limits: self.limits(&base.limits), models, model_control })
+    }
+
+    /// The share of the tenant, checked; `None` if the section states none.
+    pub(super) fn share(&self, tenant: &Tenant) -> Result<Option<ShareSpec>, String> {
+        let Some(request) = self.quota_request else {
+            return match self.quota_limit.or(self.sm_partition) {
+                Some(_) => Err("quota_limit and sm_partition need quota_request".into()),
+                None => Ok(None),
+            };
+        };
+        let (partition, limit) = (self.sm_partition.unwrap_or(100.0), self.quota_limit.unwrap_or(1.0));
+        share(tenant, partition, request, limit).map(Some).map_err(|error| error.to_string())
     }
 
     fn limits(&self, base: &TenantLimits) -> TenantLimits {

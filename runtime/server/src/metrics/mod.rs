@@ -8,6 +8,7 @@ mod metric;
 mod pool;
 mod recorder;
 mod responses;
+mod shares;
 mod table;
 mod text;
 mod usage;
@@ -23,9 +24,10 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use grpc::GRPC_METRICS;
-use metric::{DeviceSnapshot, Snapshot};
+use metric::{DeviceSnapshot, Metric, Snapshot};
 use pool::POOL_METRICS;
 use responses::RESPONSE_METRICS;
+use shares::SHARE_METRICS;
 use std::sync::Arc;
 use table::METRICS;
 
@@ -69,8 +71,38 @@ fn render(app: &App) -> String {
         fleet: &fleet,
     };
     let mut text = String::new();
-    for metric in METRICS.iter().chain(POOL_METRICS).chain(RESPONSE_METRICS).chain(GRPC_METRICS) {
+    for metric in all_metrics() {
         metric.write(&snapshot, &mut text);
     }
     text
+}
+
+fn all_metrics() -> impl Iterator<Item = &'static Metric> {
+    let others = [POOL_METRICS, SHARE_METRICS, RESPONSE_METRICS, GRPC_METRICS];
+    METRICS.iter().chain(others.into_iter().flatten())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use metric::Kind;
+    use std::collections::HashSet;
+
+    #[test]
+    fn names_are_unique_and_follow_the_convention() {
+        let mut names = HashSet::new();
+        for metric in all_metrics() {
+            assert!(names.insert(metric.name), "metric {} is listed twice", metric.name);
+            assert!(!metric.help.is_empty());
+            let counts = matches!(metric.kind, Kind::Counter) && metric.name.starts_with("atoll_");
+            assert_eq!(
+                metric.name.ends_with("_total"),
+                counts,
+                "{}: all of our counters, and only they, end in _total",
+                metric.name
+            );
+            let has_unit = metric.name.ends_with("_seconds") || metric.name.ends_with("_rows");
+            assert_eq!(has_unit, matches!(metric.kind, Kind::Histogram), "{}", metric.name);
+        }
+    }
 }

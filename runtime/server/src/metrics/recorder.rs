@@ -51,6 +51,7 @@ impl Outcome {
                 InvokeError::Cancelled
                 | InvokeError::Unloaded
                 | InvokeError::UnknownFunction
+                | InvokeError::UnknownInstance(_)
                 | InvokeError::ShuttingDown,
             ) => Outcome::Cancelled,
             Err(InvokeError::Device(_) | InvokeError::Unavailable(_) | InvokeError::SessionLost) => Outcome::Failed,

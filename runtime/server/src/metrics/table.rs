@@ -474,29 +474,3 @@ fn state_label(state: ModelState) -> &'static str {
         ModelState::Unavailable => "unavailable",
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::HashSet;
-
-    #[test]
-    fn names_are_unique_and_follow_the_convention() {
-        let mut names = HashSet::new();
-        for metric in
-            METRICS.iter().chain(super::super::pool::POOL_METRICS).chain(super::super::responses::RESPONSE_METRICS)
-        {
-            assert!(names.insert(metric.name), "metric {} is listed twice", metric.name);
-            assert!(!metric.help.is_empty());
-            let counts = matches!(metric.kind, Kind::Counter) && metric.name.starts_with("atoll_");
-            assert_eq!(
-                metric.name.ends_with("_total"),
-                counts,
-                "{}: all of our counters, and only they, end in _total",
-                metric.name
-            );
-            let has_unit = metric.name.ends_with("_seconds") || metric.name.ends_with("_rows");
-            assert_eq!(has_unit, matches!(metric.kind, Kind::Histogram), "{}", metric.name);
-        }
-    }
-}

@@ -116,7 +116,7 @@ impl From<InvokeError> for RequestError {
     fn from(error: InvokeError) -> RequestError {
         let kind = match &error {
             InvokeError::BadInput(_) | InvokeError::NoSession | InvokeError::SessionLost => Kind::BadRequest,
-            InvokeError::UnknownFunction | InvokeError::Unloaded => Kind::NotFound,
+            InvokeError::UnknownFunction | InvokeError::UnknownInstance(_) | InvokeError::Unloaded => Kind::NotFound,
             InvokeError::QueueFull { .. }
             | InvokeError::OutOfMemory { .. }
             | InvokeError::OverQuota { .. }

@@ -48,9 +48,12 @@ pub(crate) async fn run(
     arrived: Instant,
 ) -> Result<Done, RequestError> {
     let Checked { terms, inputs, outputs } = request;
-    let Terms { id, class: asked, priority, deadline, sequence } = terms;
+    let Terms { id, class: asked, priority, instance, deadline, sequence } = terms;
+    let found = app.instance_of(model, instance.as_deref()).map_err(RequestError::bad_request)?;
+    let asked = asked.or(found.and_then(|instance| instance.class));
     let class = asked.unwrap_or(model.class());
-    let invocation = InvocationRequest { function: model.key.clone(), inputs, class: asked, priority, deadline };
+    let function = model.key.clone();
+    let invocation = InvocationRequest { function, inputs, class: asked, priority, instance, deadline };
     let mut record =
         Record { app: app.clone(), device: model.first_device(), class, arrived, outcome: Outcome::Refused };
     caller.may_run(class).inspect_err(|denial| app.refuse(denial, caller, class))?;

@@ -11,6 +11,7 @@ pub(crate) struct Terms {
     pub(super) id: String,
     pub(super) class: Option<Class>,
     pub(super) priority: u32,
+    pub(super) instance: Option<String>,
     pub(super) deadline: Option<Duration>,
     pub(super) sequence: Option<Place>,
 }
@@ -20,7 +21,8 @@ impl Terms {
     pub(super) fn of(id: &str, parameters: &Parameters) -> Result<Terms, ProtocolError> {
         let (class, priority) = class(parameters)?;
         let (deadline, sequence) = (deadline(parameters)?, Place::of(parameters)?);
-        Ok(Terms { class, priority, deadline, sequence, id: id.into() })
+        let instance = parameters.text("instance")?.map(str::to_owned);
+        Ok(Terms { class, priority, instance, deadline, sequence, id: id.into() })
     }
 
     /// Adds a deadline, in time from now. The earlier one holds.

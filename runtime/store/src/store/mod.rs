@@ -2,6 +2,7 @@
 
 mod bundles;
 mod graphs;
+mod instances;
 mod state;
 
 pub use bundles::HeldBundle;
@@ -87,6 +88,7 @@ impl Store {
             tenants: BTreeMap::new(),
             deployments: contents.deployments.into_iter().collect(),
             graphs: contents.graphs.into_iter().collect(),
+            instances: contents.instances.into_iter().collect(),
             held_bundles: BTreeMap::new(),
             residents: BTreeSet::new(),
             in_memory_bytes: 0,

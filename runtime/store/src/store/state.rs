@@ -19,6 +19,8 @@ pub(super) struct State {
     pub(super) deployments: BTreeMap<DeploymentKey, Deployment>,
     /// Deployed graphs with their manifests.
     pub(super) graphs: BTreeMap<DeploymentKey, String>,
+    /// Instances of functions with their records.
+    pub(super) instances: BTreeMap<DeploymentKey, String>,
     /// Bundles in use by deployments that have not finished, with the number of such uses.
     pub(super) held_bundles: BTreeMap<Digest, usize>,
     /// Objects in memory: best-effort ones first, then by last use.

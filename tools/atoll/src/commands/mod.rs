@@ -13,6 +13,7 @@ mod identity;
 pub(crate) mod import;
 pub(crate) mod infer;
 pub(crate) mod inspect;
+pub(crate) mod instance;
 pub(crate) mod kernel;
 pub(crate) mod keys;
 pub(crate) mod man;
@@ -59,6 +60,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
         Command::Generate(args) => generate::run(&args),
         Command::Functions(args) => functions::run(args),
         Command::Graph(args) => graph::run(args),
+        Command::Instance(args) => instance::run(args),
         Command::Object(args) => object::run(args),
         Command::Auth(args) => auth::run(args),
         Command::Profile(args) => profile::run(&args),

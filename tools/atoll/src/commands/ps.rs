@@ -4,7 +4,7 @@ use super::functions::ls::class_name;
 use crate::control::{Classify, ControlArgs};
 use crate::output::{Align, Table, bytes, counted, print, print_json};
 use anyhow::Result;
-use atoll_client::{DeviceEntry, ExecutorEntry, ProcessEntry, ProcessReport, Residency};
+use atoll_client::{DeviceEntry, ExecutorEntry, ProcessEntry, ProcessReport, Residency, ShareEntry};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -54,7 +54,37 @@ fn render(report: &ProcessReport) -> String {
         table.hide(0);
     }
     let devices: String = report.devices.iter().map(headline).collect();
-    format!("{devices}{table}{}", executors(&report.executors, is_alone))
+    format!("{devices}{table}{}{}", shares(&report.shares, is_alone), executors(&report.executors, is_alone))
+}
+
+/// Instances and tenants with shares; empty if there are none.
+fn shares(shares: &[ShareEntry], is_alone: bool) -> String {
+    if shares.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new([
+        ("device", Align::Left),
+        ("tenant", Align::Left),
+        ("instance", Align::Left),
+        ("promised", Align::Right),
+        ("received", Align::Right),
+        ("largest error", Align::Right),
+    ]);
+    let percent = |fraction: f64| format!("{:.1} %", fraction * 100.0);
+    for entry in shares {
+        table.row([
+            entry.device.clone(),
+            entry.tenant.to_string(),
+            entry.instance.clone().unwrap_or_else(|| "-".into()),
+            percent(entry.promised),
+            percent(entry.received),
+            percent(entry.error_max),
+        ]);
+    }
+    if is_alone {
+        table.hide(0);
+    }
+    format!("\n{table}")
 }
 
 fn headline(entry: &DeviceEntry) -> String {

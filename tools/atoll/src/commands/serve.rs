@@ -300,7 +300,9 @@ pub(crate) fn run(args: Args) -> Result<()> {
 /// is not.
 fn classify(error: ServeError) -> anyhow::Error {
     match error {
-        ServeError::Repository { .. } | ServeError::Models(_) | ServeError::Identity(_) => users(error),
+        ServeError::Repository { .. } | ServeError::Models(_) | ServeError::Identity(_) | ServeError::Share { .. } => {
+            users(error)
+        }
         other => other.into(),
     }
 }

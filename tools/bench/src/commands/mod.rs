@@ -32,6 +32,8 @@ mod parts;
 mod preempt;
 #[cfg(feature = "native")]
 mod residency;
+#[cfg(feature = "compiler")]
+mod shares;
 #[cfg(feature = "native")]
 mod transform;
 
@@ -55,6 +57,7 @@ Examples:
   atoll bench branches
   atoll bench overhead
   atoll bench preempt
+  atoll bench shares --split 10:90 --duration 10
   atoll bench kernel
   atoll bench models --against onnxruntime
   atoll bench transform resnet18
@@ -71,12 +74,12 @@ Examples:
 /// Run benchmarks
 ///
 /// Latency: real-time beside best-effort work (latency), preemption of a full device (preempt),
-/// isolation by lanes (lanes) and by GPU partitions (parts), parallel branches (branches), overhead
-/// of daemon and engine (overhead, engine), cold starts (coldstart). Speed: kernels and models
-/// beside their peers (kernel, models), cost of passes and dkp modules (transform, assembled, dkp).
-/// Policies: residency on recorded mixes (residency), many functions on one device (functions),
-/// scheduling on real and simulated devices (disb), placement on simulated clusters (cluster).
-/// Serving: batches of requests (batching).
+/// isolation by lanes (lanes) and by GPU partitions (parts), shares of time (shares), parallel
+/// branches (branches), overhead of daemon and engine (overhead, engine), cold starts (coldstart).
+/// Speed: kernels and models beside their peers (kernel, models), cost of passes and dkp modules
+/// (transform, assembled, dkp). Policies: residency on recorded mixes (residency), many functions on
+/// one device (functions), scheduling on real and simulated devices (disb), placement on simulated
+/// clusters (cluster). Serving: batches of requests (batching).
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub struct Args {
@@ -125,6 +128,8 @@ enum Bench {
     Preempt(preempt::Args),
     #[cfg(feature = "native")]
     Residency(residency::Args),
+    #[cfg(feature = "compiler")]
+    Shares(shares::Args),
     #[cfg(feature = "native")]
     Transform(transform::Args),
 }
@@ -165,6 +170,8 @@ pub fn run(args: &Args) -> Result<()> {
         Bench::Preempt(args) => preempt::run(args),
         #[cfg(feature = "native")]
         Bench::Residency(args) => residency::run(args),
+        #[cfg(feature = "compiler")]
+        Bench::Shares(args) => shares::run(args),
         #[cfg(feature = "native")]
         Bench::Transform(args) => transform::run(args),
     };

@@ -11,10 +11,7 @@ use super::{Decision, Finding, Round, Standing, WHOLE};
 use crate::ids::Class;
 
 pub(super) fn plan(round: &Round, clients: &mut [Standing], decisions: &mut Vec<Decision>) {
-    for client in clients.iter_mut() {
-        client.rank = rank(round, client);
-    }
-    clients.sort_unstable_by_key(|client| (client.rank, client.client));
+    sort(round, clients);
     let commitments = vec![(round.now, round.draining)];
     let mut plan = Plan { round, commitments, taken: round.draining, reserved: None };
     for client in clients.iter_mut().filter(|client| is_firm(round, client)) {
@@ -46,6 +43,19 @@ pub(super) fn plan(round: &Round, clients: &mut [Standing], decisions: &mut Vec<
         decisions.extend(next_return(round, clients));
     }
     carry_out(round, clients, &grants, decisions);
+}
+
+/// Puts clients into their order. Sorts small keys and moves each client twice.
+fn sort(round: &Round, clients: &mut [Standing]) {
+    let key = |(at, client): (usize, &Standing)| {
+        let (tier, is_behind, used_part) = rank(round, client);
+        let key = u128::from(tier) << 97 | u128::from(is_behind) << 96 | u128::from(used_part) << 32;
+        (key | u128::from(client.client.0), at)
+    };
+    let mut order: Vec<(u128, usize)> = clients.iter().enumerate().map(key).collect();
+    order.sort_unstable();
+    let sorted: Vec<Standing> = order.into_iter().map(|(_, at)| clients[at]).collect();
+    clients.copy_from_slice(&sorted);
 }
 
 /// Ends tokens, and gives the planned ones whose compute units are free now. The others follow when
@@ -111,8 +121,14 @@ fn rank(round: &Round, client: &Standing) -> (u8, bool, u64) {
         _ => 3,
     };
     // The used part of the request, in 2^-32.
-    let used_part = (u128::from(client.asked) << 32) / u128::from(client.request);
-    (tier, tier == 3 && !client.group_lends, u64::try_from(used_part).unwrap_or(u64::MAX))
+    let used_part = match u32::try_from(client.asked) {
+        Ok(asked) => (u64::from(asked) << 32) / client.request,
+        Err(_) => {
+            let used_part = (u128::from(client.asked) << 32) / u128::from(client.request);
+            u64::try_from(used_part).unwrap_or(u64::MAX)
+        }
+    };
+    (tier, tier == 3 && !client.group_lends, used_part)
 }
 
 struct Plan<'a> {

@@ -106,6 +106,7 @@ fn single(mut chain: ChainRequest) -> InvocationRequest {
         inputs,
         class: chain.class,
         priority: chain.priority,
+        instance: chain.instance,
         deadline: chain.deadline,
     }
 }

@@ -100,6 +100,7 @@ pub(super) fn request() -> InvocationRequest {
         inputs: vec![InputTensor { dtype: Some(DType::U32), shape: vec![1], bytes: vec![0; 4] }],
         class: None,
         priority: 0,
+        instance: None,
         deadline: None,
     }
 }

@@ -61,6 +61,10 @@ pub(super) struct Args {
     #[arg(long, value_enum)]
     class: Option<ClassName>,
 
+    /// Instance of the first function whose share the call uses
+    #[arg(long, value_name = "NAME")]
+    instance: Option<String>,
+
     /// Cancel the call after this time
     #[arg(long, value_name = "MICROSECONDS")]
     deadline_us: Option<u64>,
@@ -254,6 +258,9 @@ fn call(args: &Args, stages: &[Stage], contents: &[((usize, String), Content)]) 
         for output in stages.iter().next_back().into_iter().flat_map(|last| &last.about.outputs) {
             call = call.keep(&output.name);
         }
+    }
+    if let Some(instance) = &args.instance {
+        call = call.instance(instance);
     }
     if let Some(class) = args.class {
         call = call.class(Class::from(class));

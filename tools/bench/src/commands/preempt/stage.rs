@@ -208,6 +208,7 @@ fn keep_busy(handle: &EngineHandle, function: &FunctionKey, stop: &AtomicBool) {
                 inputs: Vec::new(),
                 class: None,
                 priority: 0,
+                instance: None,
                 deadline: None,
             };
             let reply = move |_| {
@@ -251,7 +252,14 @@ fn load(handle: &EngineHandle, name: &str, bundle: &Arc<Bundle>, class: Class) -
 /// Invokes a function without inputs, with timed launches.
 fn call(handle: &EngineHandle, function: &str) -> Result<InvocationResult> {
     let stage = StageRequest { function: FunctionKey::local(function), inputs: Vec::new(), outputs: None };
-    let request = ChainRequest { stages: vec![stage], class: None, priority: 0, deadline: None, times_launches: true };
+    let request = ChainRequest {
+        stages: vec![stage],
+        class: None,
+        priority: 0,
+        instance: None,
+        deadline: None,
+        times_launches: true,
+    };
     let (answer, answered) = mpsc::sync_channel(1);
     handle.submit_chain(request, Box::new(move |result| drop(answer.send(result))));
     Ok(answered.recv().context("the engine ended")??)

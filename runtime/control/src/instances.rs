@@ -1,0 +1,90 @@
+//! Instances of functions, and what clients with shares received. The names are those of FaSTPod.
+
+use atoll_core::{Class, Tenant};
+use serde::{Deserialize, Serialize};
+
+/// An instance to create.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct InstanceSpec {
+    /// Its name, unique per tenant.
+    pub name: String,
+    /// The function, as in `resnet50` or `TENANT:NAME`. Its tenant owns the instance.
+    pub function: String,
+    /// The class of requests that name none; `None` for that of the function.
+    pub class: Option<Class>,
+    /// Compute units of the lane, in percent: above 0, at most 100.
+    pub sm_partition: f64,
+    /// The fraction of time that it gets whenever it has work: above 0, at most 1.
+    pub quota_request: f64,
+    /// The fraction of time that it gets at most: from `quota_request` to 1.
+    pub quota_limit: f64,
+    /// Device memory that it is planned with, in bytes; recorded, and not enforced.
+    pub gpu_mem: Option<u64>,
+}
+
+/// A change of an instance. What is `None` stays.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct InstanceResize {
+    /// Its name, as in [`InstanceReport::instance`].
+    pub instance: String,
+    /// As [`InstanceSpec::sm_partition`].
+    pub sm_partition: Option<f64>,
+    /// As [`InstanceSpec::quota_request`].
+    pub quota_request: Option<f64>,
+    /// As [`InstanceSpec::quota_limit`].
+    pub quota_limit: Option<f64>,
+    /// As [`InstanceSpec::gpu_mem`].
+    pub gpu_mem: Option<u64>,
+}
+
+/// An instance, or a tenant with a share.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct InstanceReport {
+    /// `NAME` for instances of the daemon's own functions, `TENANT:NAME` for others; `None` for the
+    /// share of a tenant.
+    pub instance: Option<String>,
+    /// Its tenant.
+    pub tenant: Tenant,
+    /// The function, in the same notation; `None` for the share of a tenant.
+    pub function: Option<String>,
+    /// The class of requests that name none; `None` for that of the function.
+    pub class: Option<Class>,
+    /// As [`InstanceSpec::sm_partition`].
+    pub sm_partition: f64,
+    /// As [`InstanceSpec::quota_request`].
+    pub quota_request: f64,
+    /// As [`InstanceSpec::quota_limit`].
+    pub quota_limit: f64,
+    /// As [`InstanceSpec::gpu_mem`].
+    pub gpu_mem: Option<u64>,
+    /// What it received, on each device that has its function; empty while none has it.
+    pub devices: Vec<ShareEntry>,
+}
+
+/// What a client with a share received on a device.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ShareEntry {
+    /// The device.
+    pub device: String,
+    /// The tenant.
+    pub tenant: Tenant,
+    /// The instance, without its tenant; `None` for the share of the tenant.
+    pub instance: Option<String>,
+    /// The promised fraction of the time: the quota request.
+    pub promised: f64,
+    /// The fraction of the time that its launches kept the device busy, over the last second in
+    /// which it was measured.
+    pub received: f64,
+    /// The largest distance from the promise over any second in which it had work throughout, as a
+    /// fraction of the time.
+    pub error_max: f64,
+    /// Device time beyond the limit of a window: the 99th percentile over the windows in which it
+    /// used the device, in microseconds.
+    pub p99_overshoot_us: f64,
+    /// Device time charged to it since the share was set, in seconds.
+    pub received_s: f64,
+    /// Tokens that it was given.
+    pub tokens: u64,
+    /// Tokens that ended while launches of it were on the device.
+    pub recalls: u64,
+}

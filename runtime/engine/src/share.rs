@@ -1,0 +1,62 @@
+//! Clients with shares, and what they received.
+
+use crate::histogram::Histogram;
+use atoll_core::tokens::ShareSpec;
+use atoll_core::{LaneId, Tenant};
+use std::fmt;
+
+/// A client of the scheduler: a tenant, or an instance of one of its functions.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ShareClient {
+    /// The tenant.
+    pub tenant: Tenant,
+    /// The name of the instance, unique per tenant; `None` for the requests of the tenant that name
+    /// none.
+    pub instance: Option<String>,
+}
+
+impl fmt::Display for ShareClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.instance {
+            None => write!(f, "tenant {}", self.tenant),
+            Some(instance) if self.tenant.is_local() => f.write_str(instance),
+            Some(instance) => write!(f, "{}:{instance}", self.tenant),
+        }
+    }
+}
+
+/// A share, and what its client received.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ShareStatistics {
+    /// The client.
+    pub client: ShareClient,
+    /// The lane that it has the share of.
+    pub lane: LaneId,
+    /// The share.
+    pub share: ShareSpec,
+    /// The window in which the share holds, in nanoseconds.
+    pub window_ns: u64,
+    /// Device time charged to the client since the share was set, in nanoseconds.
+    pub received_ns: u64,
+    /// The fraction of the time that its launches kept the device busy, over the last
+    /// [`SHARE_PERIOD_WINDOWS`] windows that were measured.
+    pub received_ratio: f64,
+    /// The largest distance from the promise over that many windows in a row in which the client
+    /// had work throughout: what it lacked of its request, or had beyond its limit, as a fraction of
+    /// the time.
+    pub error_max: f64,
+    /// Windows measured since the share was set.
+    pub windows: u64,
+    /// Device time beyond the limit, for each window in which the client used the device.
+    pub overshoot: Histogram,
+    /// Tokens that the client was given.
+    pub tokens: u64,
+    /// Tokens that ended while launches of the client were on the device.
+    pub recalls: u64,
+    /// Whether the client has a token.
+    pub has_token: bool,
+}
+
+/// The number of windows over which [`ShareStatistics::received_ratio`] and
+/// [`ShareStatistics::error_max`] are taken: a second, with windows of 40 ms.
+pub const SHARE_PERIOD_WINDOWS: usize = crate::meter::PERIOD_WINDOWS;

@@ -1,0 +1,139 @@
+//! Instances: create, resize, remove and list them (`atoll instance`).
+
+use super::Control;
+use super::refusal::{OrRefuse, bad_request, panicked};
+use super::requests::{Answered, plain};
+use crate::graphs::Functions;
+use crate::identity::Principal;
+use crate::inference::blocking;
+use crate::instances::Instance;
+use atoll_control::{Answer, InstanceReport, InstanceResize, InstanceSpec, Refusal, ShareEntry};
+use atoll_engine::{Class, EngineStatistics, FunctionKey, ShareStatistics, Tenant};
+
+impl Control {
+    pub(super) async fn create_instance(&self, principal: &Principal, spec: InstanceSpec) -> Answered {
+        self.check_operator(principal)?;
+        let function = key_of(&spec.function)?;
+        let key = FunctionKey { tenant: function.tenant.clone(), name: spec.name };
+        let instance = Instance {
+            function: function.name,
+            class: spec.class,
+            sm_partition: spec.sm_partition,
+            quota_request: spec.quota_request,
+            quota_limit: spec.quota_limit,
+            gpu_mem: spec.gpu_mem,
+        };
+        let (app, made) = (self.app.clone(), key.clone());
+        let create = move || {
+            let has_function = app.has_function(&made.tenant, &instance.function);
+            app.instances.create(made, instance, has_function).or_refuse()
+        };
+        blocking(create).await.ok_or_else(panicked)??;
+        self.instance(&key).await
+    }
+
+    pub(super) async fn resize_instance(&self, principal: &Principal, resize: InstanceResize) -> Answered {
+        self.check_operator(principal)?;
+        let InstanceResize { instance, sm_partition, quota_request, quota_limit, gpu_mem } = resize;
+        let key = key_of(&instance)?;
+        let (app, changed) = (self.app.clone(), key.clone());
+        let change = move |instance: &mut Instance| {
+            instance.sm_partition = sm_partition.unwrap_or(instance.sm_partition);
+            instance.quota_request = quota_request.unwrap_or(instance.quota_request);
+            instance.quota_limit = quota_limit.unwrap_or(instance.quota_limit);
+            instance.gpu_mem = gpu_mem.or(instance.gpu_mem);
+        };
+        blocking(move || app.instances.resize(&changed, change).or_refuse()).await.ok_or_else(panicked)??;
+        self.instance(&key).await
+    }
+
+    pub(super) async fn remove_instance(&self, principal: &Principal, instance: &str) -> Answered {
+        self.check_operator(principal)?;
+        let (app, key) = (self.app.clone(), key_of(instance)?);
+        blocking(move || app.instances.remove(&key).or_refuse()).await.ok_or_else(panicked)??;
+        plain(Answer::Done)
+    }
+
+    pub(super) async fn instances(&self, principal: &Principal) -> Answered {
+        let shares = shares(&self.engine_statistics().await?, principal);
+        let all = self.app.instances.all().into_iter().filter(|(key, _)| principal.sees(&key.tenant));
+        let mut instances: Vec<InstanceReport> = all.map(|(key, instance)| report(&key, &instance, &shares)).collect();
+        for (tenant, share) in self.app.gate.access().shares().iter().filter(|(tenant, _)| principal.sees(tenant)) {
+            instances.push(InstanceReport {
+                instance: None,
+                tenant: (*tenant).clone(),
+                function: None,
+                class: None,
+                sm_partition: f64::from(share.partition().millionths()) / 1e4,
+                quota_request: f64::from(share.request().millionths()) / 1e6,
+                quota_limit: f64::from(share.limit().millionths()) / 1e6,
+                gpu_mem: None,
+                devices: shares.iter().filter(|e| e.tenant == *tenant && e.instance.is_none()).cloned().collect(),
+            });
+        }
+        plain(Answer::Instances { instances })
+    }
+
+    async fn instance(&self, key: &FunctionKey) -> Answered {
+        let statistics = self.engine_statistics().await?;
+        let instance = self.app.instances.find(key).ok_or_else(|| bad_request(format!("`{key}` was removed")))?;
+        let all = entries(&statistics).collect::<Vec<_>>();
+        plain(Answer::Instance(report(key, &instance, &all)))
+    }
+
+    fn check_operator(&self, principal: &Principal) -> Result<(), Refusal> {
+        let refuse = |denial: &_| self.app.refuse(denial, principal, Class::BestEffort);
+        principal.may_operate().inspect_err(refuse).or_refuse()
+    }
+}
+
+/// `NAME`, or `TENANT:NAME`.
+fn key_of(name: &str) -> Result<FunctionKey, Refusal> {
+    match name.split_once(':') {
+        None => Ok(FunctionKey::local(name)),
+        Some((tenant, name)) => {
+            let tenant = tenant.parse::<Tenant>().map_err(bad_request)?;
+            Ok(FunctionKey { tenant, name: name.into() })
+        }
+    }
+}
+
+fn report(key: &FunctionKey, instance: &Instance, shares: &[ShareEntry]) -> InstanceReport {
+    let is_its = |entry: &&ShareEntry| entry.tenant == key.tenant && entry.instance.as_ref() == Some(&key.name);
+    let function = FunctionKey { tenant: key.tenant.clone(), name: instance.function.clone() };
+    InstanceReport {
+        instance: Some(key.to_string()),
+        tenant: key.tenant.clone(),
+        function: Some(function.to_string()),
+        class: instance.class,
+        sm_partition: instance.sm_partition,
+        quota_request: instance.quota_request,
+        quota_limit: instance.quota_limit,
+        gpu_mem: instance.gpu_mem,
+        devices: shares.iter().filter(is_its).cloned().collect(),
+    }
+}
+
+/// What clients with shares received, of the tenants that a principal sees.
+pub(super) fn shares(statistics: &[EngineStatistics], principal: &Principal) -> Vec<ShareEntry> {
+    entries(statistics).filter(|entry| principal.sees(&entry.tenant)).collect()
+}
+
+fn entries(statistics: &[EngineStatistics]) -> impl Iterator<Item = ShareEntry> {
+    statistics.iter().flat_map(|engine| engine.shares.iter().map(|share| entry(&engine.device.name, share)))
+}
+
+fn entry(device: &str, share: &ShareStatistics) -> ShareEntry {
+    ShareEntry {
+        device: device.into(),
+        tenant: share.client.tenant.clone(),
+        instance: share.client.instance.clone(),
+        promised: f64::from(share.share.request().millionths()) / 1e6,
+        received: share.received_ratio,
+        error_max: share.error_max,
+        p99_overshoot_us: share.overshoot.quantile_ns(0.99) as f64 / 1e3,
+        received_s: share.received_ns as f64 / 1e9,
+        tokens: share.tokens,
+        recalls: share.recalls,
+    }
+}

@@ -1,0 +1,200 @@
+//! Instances of functions: named shares under which requests run.
+//!
+//! An instance belongs to a function and its tenant. All instances of a function use the same
+//! constants. Instances are kept in the store, so that they are there again after a restart; on
+//! which devices their shares hold is up to the fleet.
+
+use crate::names::{BadName, check_name};
+use atoll_engine::{Class, EngineError, FunctionKey, ShareClient, ShareError, ShareRequest, ShareSpec, Tenant};
+use atoll_fleet::Inference;
+use atoll_store::{DeploymentKey, Store, StoreError};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+/// An instance, as it is kept in the store.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Instance {
+    /// The name of its function, which belongs to the same tenant.
+    pub(crate) function: String,
+    /// The class of requests that name none; `None` for that of the function.
+    pub(crate) class: Option<Class>,
+    /// Compute units of the lane, in percent.
+    pub(crate) sm_partition: f64,
+    /// The fraction of time that it gets whenever it has work, and at most.
+    pub(crate) quota_request: f64,
+    pub(crate) quota_limit: f64,
+    /// Device memory that it is planned with, in bytes.
+    pub(crate) gpu_mem: Option<u64>,
+}
+
+/// Why an instance is refused.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum InstanceError {
+    #[error("{0}")]
+    Name(#[from] BadName),
+    #[error("there is an instance `{0}` already; change it with `atoll instance resize`, or choose another name")]
+    Exists(String),
+    #[error("there is no function `{0}`; `atoll fn ls` and `atoll ps` list the functions")]
+    NoFunction(FunctionKey),
+    #[error("there is no instance `{0}`; `atoll instance ls` lists the instances")]
+    Unknown(String),
+    #[error("{0}")]
+    Share(ShareError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Engine(EngineError),
+}
+
+impl From<EngineError> for InstanceError {
+    fn from(error: EngineError) -> InstanceError {
+        match error {
+            EngineError::Share(error) => InstanceError::Share(error),
+            other => InstanceError::Engine(other),
+        }
+    }
+}
+
+/// All instances.
+pub(crate) struct Instances {
+    store: Option<Arc<Store>>,
+    engine: Arc<dyn Inference>,
+    all: RwLock<BTreeMap<FunctionKey, Arc<Instance>>>,
+    /// Held while an instance changes: it blocks, and reading must not wait for it.
+    change: Mutex<()>,
+}
+
+impl Instance {
+    /// Checks its share.
+    pub(crate) fn share(&self, tenant: &Tenant) -> Result<ShareSpec, ShareError> {
+        share(tenant, self.sm_partition, self.quota_request, self.quota_limit)
+    }
+}
+
+/// A checked share. Time that a client does not request is lent within its tenant first.
+pub(crate) fn share(
+    tenant: &Tenant,
+    sm_partition: f64,
+    quota_request: f64,
+    quota_limit: f64,
+) -> Result<ShareSpec, ShareError> {
+    // FNV-1a; two tenants with one number lend to each other first, which does no harm.
+    let group =
+        tenant.as_str().bytes().fold(0x811C_9DC5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    ShareSpec::new(&ShareRequest { sm_partition, quota_request, quota_limit, group })
+}
+
+/// The client of an instance.
+fn client(key: &FunctionKey) -> ShareClient {
+    ShareClient { tenant: key.tenant.clone(), instance: Some(key.name.clone()) }
+}
+
+impl Instances {
+    /// The instances of a store. Their shares hold once their functions are loaded. One that is
+    /// damaged or cannot hold any more is logged and left out.
+    pub(crate) fn new(engine: Arc<dyn Inference>, store: Option<Arc<Store>>) -> Instances {
+        let mut all = BTreeMap::new();
+        for (DeploymentKey { tenant, name }, record) in store.iter().flat_map(|store| store.instances()) {
+            let key = FunctionKey { tenant, name };
+            let read = serde_json::from_str::<Instance>(&record).map_err(|error| error.to_string());
+            let placed = read.and_then(|instance| {
+                let share = instance.share(&key.tenant).map_err(|error| error.to_string())?;
+                let function = FunctionKey { tenant: key.tenant.clone(), name: instance.function.clone() };
+                engine.set_share(&client(&key), Some(&function), share).map_err(|error| error.to_string())?;
+                Ok(instance)
+            });
+            match placed {
+                Ok(instance) => drop(all.insert(key, Arc::new(instance))),
+                Err(error) => tracing::error!(instance = %key, error, "an instance cannot be restored"),
+            }
+        }
+        Instances { store, engine, all: RwLock::new(all), change: Mutex::default() }
+    }
+
+    /// The instance of a name.
+    pub(crate) fn find(&self, key: &FunctionKey) -> Option<Arc<Instance>> {
+        self.all.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+    }
+
+    /// All instances, by tenant and name.
+    pub(crate) fn all(&self) -> Vec<(FunctionKey, Arc<Instance>)> {
+        let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
+        all.iter().map(|(key, instance)| (key.clone(), instance.clone())).collect()
+    }
+
+    /// The names of a function's instances, for messages.
+    pub(crate) fn names_of(&self, function: &FunctionKey) -> Vec<String> {
+        let is_its = |(key, instance): &(FunctionKey, Arc<Instance>)| {
+            key.tenant == function.tenant && instance.function == function.name
+        };
+        self.all().into_iter().filter(is_its).map(|(key, _)| key.name).collect()
+    }
+
+    /// Creates an instance. Blocks.
+    pub(crate) fn create(&self, key: FunctionKey, instance: Instance, has_function: bool) -> Result<(), InstanceError> {
+        check_name(&key.name)?;
+        let share = instance.share(&key.tenant).map_err(InstanceError::Share)?;
+        let _change = self.change.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.find(&key).is_some() {
+            return Err(InstanceError::Exists(key.to_string()));
+        }
+        if !has_function {
+            return Err(InstanceError::NoFunction(FunctionKey { tenant: key.tenant, name: instance.function }));
+        }
+        self.put(key, instance, share, None)
+    }
+
+    /// Changes an instance by `change`. Blocks.
+    pub(crate) fn resize(&self, key: &FunctionKey, change: impl FnOnce(&mut Instance)) -> Result<(), InstanceError> {
+        let _change = self.change.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.find(key).ok_or_else(|| InstanceError::Unknown(key.to_string()))?;
+        let mut instance = Instance::clone(&before);
+        change(&mut instance);
+        let share = instance.share(&key.tenant).map_err(InstanceError::Share)?;
+        self.put(key.clone(), instance, share, Some(&before))
+    }
+
+    /// Sets the share and records the instance; if that fails, the share is as before.
+    fn put(
+        &self,
+        key: FunctionKey,
+        instance: Instance,
+        share: ShareSpec,
+        before: Option<&Instance>,
+    ) -> Result<(), InstanceError> {
+        let function = FunctionKey { tenant: key.tenant.clone(), name: instance.function.clone() };
+        self.engine.set_share(&client(&key), Some(&function), share)?;
+        if let Some(store) = &self.store {
+            let record = serde_json::to_string(&instance).expect("checked numbers and texts can be serialized");
+            let stored =
+                store.put_instance(DeploymentKey { tenant: key.tenant.clone(), name: key.name.clone() }, record);
+            if let Err(error) = stored {
+                let before = before.and_then(|before| before.share(&key.tenant).ok());
+                let holds_again = |share| self.engine.set_share(&client(&key), Some(&function), share).is_ok();
+                if !before.is_some_and(holds_again) {
+                    self.engine.remove_share(&client(&key));
+                }
+                return Err(error.into());
+            }
+        }
+        tracing::info!(instance = %key, %function, quota_request = instance.quota_request, "instance set");
+        self.all.write().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::new(instance));
+        Ok(())
+    }
+
+    /// Removes an instance; its requests end. Blocks.
+    pub(crate) fn remove(&self, key: &FunctionKey) -> Result<(), InstanceError> {
+        let _change = self.change.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.find(key).is_none() {
+            return Err(InstanceError::Unknown(key.to_string()));
+        }
+        if let Some(store) = &self.store {
+            store.remove_instance(&DeploymentKey { tenant: key.tenant.clone(), name: key.name.clone() })?;
+        }
+        self.all.write().unwrap_or_else(PoisonError::into_inner).remove(key);
+        self.engine.remove_share(&client(key));
+        tracing::info!(instance = %key, "instance removed");
+        Ok(())
+    }
+}

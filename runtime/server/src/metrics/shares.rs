@@ -1,0 +1,50 @@
+//! Metrics of clients with shares: what they were promised and what they received.
+
+use super::metric::{DeviceSnapshot, Metric, counter, gauge, histogram};
+use super::recorder::BUCKETS_NS;
+use super::text::Samples;
+use atoll_engine::ShareStatistics;
+
+/// The metrics of shares, with labels `tenant` and `instance`; the latter is empty for the share of
+/// a tenant. None if no client has a share.
+pub(super) const SHARE_METRICS: &[Metric] = &[
+    gauge("atoll_share_promised_ratio", "Fraction of the time that a client with a share is promised", |s, out| {
+        per_share(s, out, |share| f64::from(share.share.request().millionths()) / 1e6);
+    }),
+    gauge("atoll_share_received_ratio", "Fraction of the last second that it received", |s, out| {
+        per_share(s, out, |share| share.received_ratio);
+    }),
+    gauge(
+        "atoll_share_error_ratio_max",
+        "Largest distance from its promise over any second in which it had work throughout",
+        |s, out| per_share(s, out, |share| share.error_max),
+    ),
+    histogram(
+        "atoll_share_overshoot_seconds",
+        "Device time beyond its limit, of each window in which it used the device",
+        |s, out| {
+            for share in &s.engine.shares {
+                let counts = BUCKETS_NS.iter().map(|bound| share.overshoot.count_at_most(*bound));
+                let counts: Vec<u64> = counts.chain([share.overshoot.count()]).collect();
+                out.histogram(&labels(share), &counts, share.overshoot.sum_ns());
+            }
+        },
+    ),
+    counter("atoll_share_received_seconds_total", "Device time charged to it", |s, out| {
+        per_share(s, out, |share| share.received_ns as f64 / 1e9);
+    }),
+    counter("atoll_share_tokens_total", "Tokens that it was given", |s, out| {
+        per_share(s, out, |share| share.tokens as f64);
+    }),
+];
+
+fn per_share(snapshot: &DeviceSnapshot<'_>, out: &mut Samples<'_>, value: impl Fn(&ShareStatistics) -> f64) {
+    for share in &snapshot.engine.shares {
+        out.number(&labels(share), value(share));
+    }
+}
+
+fn labels(share: &ShareStatistics) -> [(&'static str, &str); 2] {
+    let instance = share.client.instance.as_deref().unwrap_or_default();
+    [("tenant", share.client.tenant.as_str()), ("instance", instance)]
+}

@@ -1,0 +1,127 @@
+//! Shares through the daemon: instances of functions, and tenants with quotas of time.
+
+use crate::control::{Setup, refusal};
+use anyhow::{Context, Result, ensure};
+use atoll_client::{Call, Class, InstanceReport, InstanceResize, InstanceSpec, RefusalKind, Tensor};
+use atoll_tests::http::ask;
+use serde_json::json;
+
+const CONFIG: &str = "[tenant.vision]\nquota_request = 0.2\nquota_limit = 0.5\n";
+
+fn spec(name: &str, quota_request: f64, quota_limit: f64) -> InstanceSpec {
+    InstanceSpec {
+        name: name.into(),
+        function: "affine".into(),
+        class: None,
+        sm_partition: 100.0,
+        quota_request,
+        quota_limit,
+        gpu_mem: None,
+    }
+}
+
+fn call(instance: &str) -> Call {
+    let vector = Tensor::f32(&[4], &[1.0, 2.0, 3.0, 4.0]);
+    Call::of("affine").instance(instance).input("x", vector.clone()).input("b", vector)
+}
+
+/// The instance or share of a tenant with a name, of a list.
+fn found<'a>(instances: &'a [InstanceReport], name: Option<&str>) -> Result<&'a InstanceReport> {
+    instances.iter().find(|report| report.instance.as_deref() == name).context("it is not listed")
+}
+
+#[test]
+fn instances_are_created_resized_and_removed_and_outlive_the_daemon() -> Result<()> {
+    let mut setup = Setup::start(&["--compute-units", "1"], CONFIG)?;
+    setup.json(&["fn", "deploy", "affine.kg"])?;
+    let mut client = setup.client()?;
+    let created = client.create_instance(InstanceSpec { gpu_mem: Some(1 << 20), ..spec("fast", 0.5, 0.6) })?;
+    ensure!(created.devices.len() == 1 && created.devices[0].promised == 0.5, "{created:?}");
+    client.invoke(call("fast"))?;
+    let body = json!({
+        "parameters": { "instance": "fast" },
+        "inputs": [
+            { "name": "x", "datatype": "FP32", "shape": [2], "data": [1, 2] },
+            { "name": "b", "datatype": "FP32", "shape": [2], "data": [1, 2] },
+        ],
+    });
+    let (status, text) = ask(&setup.daemon.http, "POST", "/v2/models/affine/infer", &body.to_string())?;
+    ensure!(status == 200, "{text}");
+    let resize = InstanceResize { instance: "fast".into(), quota_limit: Some(0.8), ..InstanceResize::default() };
+    let resized = client.resize_instance(resize)?;
+    ensure!((resized.quota_request, resized.quota_limit, resized.gpu_mem) == (0.5, 0.8, Some(1 << 20)), "{resized:?}");
+    let instances = client.instances()?;
+    let (fast, tenant) = (found(&instances, Some("fast"))?, found(&instances, None)?);
+    ensure!(fast.devices[0].received_s > 0.0 && fast.devices[0].tokens > 0, "requests ran under it: {fast:?}");
+    ensure!((tenant.tenant.as_str(), tenant.quota_request, tenant.quota_limit) == ("vision", 0.2, 0.5), "{tenant:?}");
+    let (_, metrics) = ask(&setup.daemon.metrics, "GET", "/metrics", "")?;
+    let line = "atoll_share_promised_ratio{tenant=\"local\",instance=\"fast\",device=\"host:0\"} 0.5";
+    ensure!(metrics.contains(line), "{metrics}");
+
+    setup.kill_and_restart()?;
+    let mut client = setup.client()?;
+    let instances = client.instances()?;
+    let fast = found(&instances, Some("fast"))?;
+    ensure!((fast.quota_limit, fast.function.as_deref()) == (0.8, Some("affine")), "{fast:?}");
+    client.invoke(call("fast"))?;
+    client.remove_instance("fast")?;
+    let (kind, message) = refusal(client.invoke(call("fast")))?;
+    ensure!(kind == RefusalKind::BadRequest && message.contains("function `affine` has no instances"), "{message}");
+    ensure!(client.instances()?.len() == 1, "the share of the tenant is left");
+    Ok(())
+}
+
+#[test]
+fn instances_that_cannot_hold_are_refused_with_the_cause() -> Result<()> {
+    let setup = Setup::start(&["--compute-units", "1"], CONFIG)?;
+    setup.json(&["fn", "deploy", "affine.kg"])?;
+    let mut client = setup.client()?;
+    client.create_instance(spec("fast", 0.5, 0.6))?;
+    for (instance, part) in [
+        (spec("fast", 0.1, 0.1), "there is an instance `fast` already"),
+        (spec("a b", 0.1, 0.1), "`a b` is not a valid"),
+        (spec("b", 0.4, 1.0), "come to 110 % of the lane"),
+        (spec("b", 0.5, 0.4), "the quota request 0.5 exceeds the quota limit 0.4"),
+        (spec("b", 0.0, 0.4), "a quota request of 0;"),
+        (spec("b", -0.1, 0.4), "a quota request of -0.1;"),
+        (spec("b", 0.1, 1.5), "a quota limit of 1.5;"),
+        (InstanceSpec { sm_partition: 130.0, ..spec("b", 0.1, 0.1) }, "a partition of 130 %"),
+        (InstanceSpec { sm_partition: 0.0, ..spec("b", 0.1, 0.1) }, "a partition of 0 %"),
+        (InstanceSpec { function: "none".into(), ..spec("b", 0.1, 0.1) }, "there is no function `none`"),
+    ] {
+        let (kind, message) = refusal(client.create_instance(instance))?;
+        ensure!(kind.is_clients() && message.contains(part), "{kind:?}: {message}");
+    }
+    let too_much = InstanceResize { instance: "fast".into(), quota_request: Some(0.9), ..InstanceResize::default() };
+    ensure!(refusal(client.resize_instance(too_much))?.1.contains("the quota request 0.9 exceeds"));
+    ensure!(refusal(client.remove_instance("other"))?.1.contains("there is no instance `other`"));
+    let (kind, message) = refusal(client.invoke(call("other")))?;
+    ensure!(kind == RefusalKind::BadRequest && message.contains("it has fast"), "{message}");
+    let not_a_number = setup.command(&["instance", "resize", "fast", "--quota-request", "nan"]).output()?;
+    ensure!(String::from_utf8_lossy(&not_a_number.stderr).contains("`nan` is not a finite number"));
+    let instances = client.instances()?;
+    ensure!(found(&instances, Some("fast"))?.quota_request == 0.5 && instances.len() == 2, "{instances:?}");
+
+    let mut vision = setup.client_of("vision")?;
+    let (kind, _) = refusal(vision.create_instance(spec("mine", 0.1, 0.1)))?;
+    ensure!(kind == RefusalKind::Denied);
+    let seen = vision.instances()?;
+    ensure!(seen.len() == 1 && seen[0].instance.is_none(), "a tenant sees its own: {seen:?}");
+    Ok(())
+}
+
+#[test]
+fn an_instance_has_a_class_of_its_own() -> Result<()> {
+    let setup = Setup::start(&["--compute-units", "1"], "[tenant.vision]\nclass = \"best-effort\"\n")?;
+    let mut vision = setup.client_of("vision")?;
+    let deploy = atoll_client::Deploy { private: true, ..atoll_client::Deploy::default() };
+    vision.deploy(&setup.path("affine.kg"), &deploy)?;
+    let instance =
+        InstanceSpec { class: Some(Class::RealTime), function: "vision:affine".into(), ..spec("fast", 0.5, 1.0) };
+    let created = setup.client()?.create_instance(instance)?;
+    ensure!(created.instance.as_deref() == Some("vision:fast"), "{created:?}");
+    let (kind, message) = refusal(vision.invoke(call("fast")))?;
+    ensure!(kind == RefusalKind::Denied && message.contains("best-effort work only"), "{message}");
+    vision.invoke(call("fast").class(Class::BestEffort))?;
+    Ok(())
+}

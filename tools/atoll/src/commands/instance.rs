@@ -1,0 +1,314 @@
+//! `atoll instance`: instances of functions, with shares of the device.
+
+use super::functions::ls::class_name;
+use crate::control::{ClassName, Classify, ControlArgs};
+use crate::failure::{OrUserError, user_error};
+use crate::output::{Align, Table, bytes, parse_bytes, print, print_json};
+use anyhow::{Context, Result};
+use atoll_client::{InstanceReport, InstanceResize, InstanceSpec};
+use clap::Subcommand;
+use serde::Deserialize;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+const EXAMPLES: &str = "\
+Examples:
+  atoll instance create fast --function resnet50 --quota-request 0.6 --quota-limit 0.8
+  atoll instance create --file slow.toml
+  atoll instance resize fast --quota-request 0.7
+  atoll instance ls --json
+  atoll instance rm fast
+
+A request names an instance by its parameter `instance`. The manifest has the names of FaSTPod:
+  name = \"slow\", function = \"resnet50\", sm_partition = 24, quota_request = 0.2, quota_limit = 0.4, gpu_mem = \"2G\"";
+
+/// Largest manifest: its few fields take a few hundred bytes.
+const MANIFEST_BYTES_MAX: u64 = 64 << 10;
+
+/// Create, resize, remove and list instances of functions: shares of the device under which their
+/// requests run
+#[derive(Debug, clap::Args)]
+#[command(about, after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Create(CreateArgs),
+    Resize(ResizeArgs),
+    Rm(RmArgs),
+    Ls(ListArgs),
+}
+
+/// Create an instance of a function
+#[derive(Debug, clap::Args)]
+struct CreateArgs {
+    /// Its name, unique per tenant
+    #[arg(required_unless_present = "file")]
+    name: Option<String>,
+
+    /// The function, as in resnet50 or TENANT:NAME
+    #[arg(long, value_name = "FUNCTION", required_unless_present = "file")]
+    function: Option<String>,
+
+    /// Class of requests that name none [default: that of the function]
+    #[arg(long, value_enum)]
+    class: Option<ClassName>,
+
+    #[command(flatten)]
+    figures: Figures,
+
+    /// Manifest (TOML or JSON) with these fields; flags take their place
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    control: ControlArgs,
+}
+
+/// Change an instance; its requests go on
+#[derive(Debug, clap::Args)]
+struct ResizeArgs {
+    /// The instance, as in NAME or TENANT:NAME
+    #[arg(value_name = "INSTANCE")]
+    instance: String,
+
+    #[command(flatten)]
+    figures: Figures,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    control: ControlArgs,
+}
+
+/// Remove an instance; requests that name it end
+#[derive(Debug, clap::Args)]
+struct RmArgs {
+    /// The instance, as in NAME or TENANT:NAME
+    #[arg(value_name = "INSTANCE")]
+    instance: String,
+
+    #[command(flatten)]
+    control: ControlArgs,
+}
+
+/// List instances and shares of tenants, with what they received
+#[derive(Debug, clap::Args)]
+struct ListArgs {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    control: ControlArgs,
+}
+
+#[derive(Debug, Default, clap::Args)]
+struct Figures {
+    /// Compute units of the lane, in percent: above 0, at most 100 [default: 100]
+    #[arg(long, value_name = "PERCENT", value_parser = parse_number)]
+    sm_partition: Option<f64>,
+
+    /// Fraction of the time that it gets whenever it has work: above 0, at most 1
+    #[arg(long, value_name = "FRACTION", value_parser = parse_number)]
+    quota_request: Option<f64>,
+
+    /// Fraction of the time that it gets at most [default: 1]
+    #[arg(long, value_name = "FRACTION", value_parser = parse_number)]
+    quota_limit: Option<f64>,
+
+    /// Device memory that it is planned with, for example 2G; recorded, and not enforced
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    gpu_mem: Option<u64>,
+}
+
+/// A manifest. Numbers may be texts, as the annotations of a FaSTPod are.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Manifest {
+    name: Option<String>,
+    function: Option<String>,
+    class: Option<atoll_client::Class>,
+    sm_partition: Option<Number>,
+    quota_request: Option<Number>,
+    quota_limit: Option<Number>,
+    gpu_mem: Option<Number>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Number {
+    Number(f64),
+    Text(String),
+}
+
+impl Number {
+    fn value(&self, field: &str) -> Result<f64> {
+        let value = match self {
+            Number::Number(number) => parse_number(&number.to_string()),
+            Number::Text(text) => parse_number(text),
+        };
+        value.map_err(|error| user_error(format!("{field}: {error}")))
+    }
+
+    fn bytes(&self, field: &str) -> Result<u64> {
+        let text = match self {
+            Number::Number(number) => number.to_string(),
+            Number::Text(text) => text.clone(),
+        };
+        parse_bytes(&text).map_err(|error| user_error(format!("{field}: {error}")))
+    }
+}
+
+/// A finite number. The daemon checks its range.
+fn parse_number(text: &str) -> Result<f64, String> {
+    let number: f64 = text.trim().parse().map_err(|_| format!("`{text}` is not a number"))?;
+    if number.is_finite() { Ok(number) } else { Err(format!("`{text}` is not a finite number")) }
+}
+
+pub(crate) fn run(args: Args) -> Result<()> {
+    match args.command {
+        Command::Create(args) => {
+            let manifest = args.file.as_deref().map(read).transpose()?.unwrap_or_default();
+            let (control, json) = (args.control.clone(), args.json);
+            let spec = spec(args, &manifest)?;
+            show(&control.connect()?.create_instance(spec).classify()?, json)
+        }
+        Command::Resize(ResizeArgs { instance, figures, json, control }) => {
+            let Figures { sm_partition, quota_request, quota_limit, gpu_mem } = figures;
+            let resize = InstanceResize { instance, sm_partition, quota_request, quota_limit, gpu_mem };
+            show(&control.connect()?.resize_instance(resize).classify()?, json)
+        }
+        Command::Rm(RmArgs { instance, control }) => control.connect()?.remove_instance(&instance).classify(),
+        Command::Ls(ListArgs { json, control }) => {
+            let instances = control.connect()?.instances().classify()?;
+            if json { print_json(&instances) } else { Ok(print(&table(&instances))?) }
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<Manifest> {
+    let failed = || format!("{}", path.display());
+    let mut text = String::new();
+    let file = std::fs::File::open(path).with_context(failed).or_user_error()?;
+    file.take(MANIFEST_BYTES_MAX).read_to_string(&mut text).with_context(failed).or_user_error()?;
+    match path.extension().is_some_and(|extension| extension == "json") {
+        true => serde_json::from_str(&text).with_context(failed).or_user_error(),
+        false => toml::from_str(&text).with_context(failed).or_user_error(),
+    }
+}
+
+/// The instance of flags and a manifest.
+fn spec(args: CreateArgs, manifest: &Manifest) -> Result<InstanceSpec> {
+    let needed = |what: &str| user_error(format!("the instance has no {what}; state it by a flag or in the manifest"));
+    let number = |flag: Option<f64>, field: &Option<Number>, name: &str| match (flag, field) {
+        (Some(flag), _) => Ok(Some(flag)),
+        (None, field) => field.as_ref().map(|field| field.value(name)).transpose(),
+    };
+    let Figures { sm_partition, quota_request, quota_limit, gpu_mem } = args.figures;
+    let memory = || manifest.gpu_mem.as_ref().map(|field| field.bytes("gpu_mem")).transpose();
+    Ok(InstanceSpec {
+        name: args.name.or(manifest.name.clone()).ok_or_else(|| needed("name"))?,
+        function: args.function.or(manifest.function.clone()).ok_or_else(|| needed("function"))?,
+        class: args.class.map(Into::into).or(manifest.class),
+        sm_partition: number(sm_partition, &manifest.sm_partition, "sm_partition")?.unwrap_or(100.0),
+        quota_request: number(quota_request, &manifest.quota_request, "quota_request")?
+            .ok_or_else(|| needed("quota_request"))?,
+        quota_limit: number(quota_limit, &manifest.quota_limit, "quota_limit")?.unwrap_or(1.0),
+        gpu_mem: gpu_mem.map_or_else(memory, |bytes| Ok(Some(bytes)))?,
+    })
+}
+
+fn show(instance: &InstanceReport, json: bool) -> Result<()> {
+    if json { print_json(instance) } else { Ok(print(&table(std::slice::from_ref(instance)))?) }
+}
+
+fn table(instances: &[InstanceReport]) -> String {
+    let mut table = Table::new([
+        ("instance", Align::Left),
+        ("function", Align::Left),
+        ("class", Align::Left),
+        ("units", Align::Right),
+        ("request", Align::Right),
+        ("limit", Align::Right),
+        ("memory", Align::Right),
+        ("device", Align::Left),
+        ("received", Align::Right),
+        ("largest error", Align::Right),
+    ]);
+    let percent = |fraction: f64| format!("{:.1} %", fraction * 100.0);
+    for report in instances {
+        let name = report.instance.clone().unwrap_or_else(|| format!("tenant {}", report.tenant));
+        let of_promise = [
+            name,
+            report.function.clone().unwrap_or_else(|| "-".into()),
+            report.class.map_or("-", class_name).into(),
+            percent(report.sm_partition / 100.0),
+            percent(report.quota_request),
+            percent(report.quota_limit),
+            report.gpu_mem.map_or_else(|| "-".into(), bytes),
+        ];
+        let mut row = |device: [String; 3]| {
+            let cells: Vec<String> = of_promise.iter().cloned().chain(device).collect();
+            table.row::<10>(cells.try_into().expect("seven and three cells"));
+        };
+        if report.devices.is_empty() {
+            row(["-".into(), "-".into(), "-".into()]);
+        }
+        for entry in &report.devices {
+            row([entry.device.clone(), percent(entry.received), percent(entry.error_max)]);
+        }
+    }
+    table.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn manifest(toml: &str) -> Manifest {
+        toml::from_str(toml).unwrap()
+    }
+
+    fn args(file: bool) -> CreateArgs {
+        CreateArgs {
+            name: None,
+            function: None,
+            class: None,
+            figures: Figures::default(),
+            file: file.then(|| "slow.toml".into()),
+            json: false,
+            control: ControlArgs::default(),
+        }
+    }
+
+    #[test]
+    fn a_manifest_has_the_names_of_faas_pods_as_numbers_or_texts() {
+        let text = "name = \"slow\"\nfunction = \"f\"\nsm_partition = \"24\"\nquota_request = 0.4\nquota_limit = \"0.8\"\n\
+                    gpu_mem = \"2G\"\nclass = \"best-effort\"";
+        let found = spec(args(true), &manifest(text)).unwrap();
+        assert_eq!((found.sm_partition, found.quota_request, found.quota_limit), (24.0, 0.4, 0.8));
+        assert_eq!((found.gpu_mem, found.name.as_str(), found.function.as_str()), (Some(2 << 30), "slow", "f"));
+        let flags = CreateArgs { figures: Figures { quota_limit: Some(0.9), ..Figures::default() }, ..args(true) };
+        assert_eq!(spec(flags, &manifest(text)).unwrap().quota_limit, 0.9, "flags take the place of fields");
+    }
+
+    #[test]
+    fn what_is_missing_or_no_number_is_named() {
+        let why = |text: &str| spec(args(true), &manifest(text)).unwrap_err().to_string();
+        assert!(why("function = \"f\"").contains("the instance has no name"));
+        assert!(why("name = \"a\"\nfunction = \"f\"").contains("no quota_request"));
+        assert!(why("name = \"a\"\nfunction = \"f\"\nquota_request = nan").contains("quota_request: `NaN`"));
+        assert!(why("name = \"a\"\nfunction = \"f\"\nquota_request = \"x\"").contains("`x` is not a number"));
+        assert!(toml::from_str::<Manifest>("quota = 1").is_err());
+    }
+}

@@ -16,7 +16,8 @@
 //!
 //! - A response is one write, on a connection with `TCP_NODELAY`.
 //! - Every request over HTTP gets a JSON answer (metrics are text). The status tells whether the
-//!   client or the server caused an error. Bodies, connections and bytes in flight are bounded by [`limits`].
+//!   client or the server caused an error. Over gRPC the code does. Bodies, connections and bytes in
+//!   flight are bounded by [`limits`].
 //! - An invocation is cancelled if its client disconnects.
 //! - Apart from the store of the control socket, the daemon keeps only the cache of compiled models
 //!   on disk. Its files appear complete or not at all. Copies of served bundles have no names and

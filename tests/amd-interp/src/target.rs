@@ -28,7 +28,7 @@ pub struct Target {
     pub accumulators: Accumulators,
     /// The hardware sets the base of flat scratch; else the kernel does.
     pub architected_flat_scratch: bool,
-    /// `mul:2` and clamps aside, an f16 result of two-source instructions zeroes the upper half.
+    /// A 16-bit result of an instruction with one or two sources makes the upper half zero.
     pub zeroes_upper_half: bool,
 }
 

@@ -115,13 +115,9 @@ impl Parsed {
         }
         let operands = parts.into_iter().map(Operand::parse).collect();
         let mut mods = Mods::default();
-        for (at, word) in modifiers.iter().enumerate() {
-            // `-1` behind `offset:` and the like never stands alone; an old form is `offset: 4`.
-            if at > 0 && modifiers[at - 1].ends_with(':') {
-                continue;
-            }
+        for word in modifiers {
             if modifier(&mut mods, word).is_none() {
-                mods.unknown.push((*word).to_owned());
+                mods.unknown.push(word.to_owned());
             }
         }
         Self { mnemonic: mnemonic.to_owned(), operands, mods }

@@ -290,10 +290,10 @@ fn div_fixup(format: Format, [quotient, denominator, numerator]: [u64; 3]) -> u6
         return sign;
     }
     let difference = format.exponent_field(numerator) - format.exponent_field(denominator);
-    let subnormal = format.is_subnormal(numerator) || format.is_subnormal(denominator);
-    if difference < lowest && !subnormal {
+    if difference < lowest {
         return sign;
     }
+    // The steps in between overflow where the quotient does.
     if format.is_nan(quotient) {
         return signed_infinity(format, negative);
     }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// An engine with one compute unit and the function `f` of each of these tenants.
 fn start(tenants: &[&str]) -> (Engine, EngineHandle) {
@@ -107,16 +107,26 @@ fn received(handle: &EngineHandle) -> BTreeMap<String, u64> {
     shares.into_iter().map(|share| (share.client.to_string(), share.received_ns)).collect()
 }
 
+/// What a client received, as a part of the time that all received and of the time that passed. On
+/// a busy machine the device is idle at times, so the former has no upper bound.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    of_received: f64,
+    of_time: f64,
+}
+
 /// Waits until the clients received so much device time together; returns the part of each.
-fn parts(handle: &EngineHandle, at_least: Duration) -> BTreeMap<String, f64> {
-    let before = received(handle);
+fn parts(handle: &EngineHandle, at_least: Duration) -> BTreeMap<String, Part> {
+    let (before, began) = (received(handle), Instant::now());
     loop {
         std::thread::sleep(Duration::from_millis(20));
         let mut parts = received(handle);
+        let passed_ns = began.elapsed().as_nanos() as f64;
         parts.iter_mut().for_each(|(client, ns)| *ns -= before.get(client).copied().unwrap_or(0));
         let all: u64 = parts.values().sum();
         if Duration::from_nanos(all) >= at_least {
-            return parts.into_iter().map(|(client, ns)| (client, ns as f64 / all as f64)).collect();
+            let part = |ns: u64| Part { of_received: ns as f64 / all as f64, of_time: ns as f64 / passed_ns };
+            return parts.into_iter().map(|(client, ns)| (client, part(ns))).collect();
         }
     }
 }
@@ -129,11 +139,11 @@ fn clients_receive_their_quotas_before_and_after_a_resize() {
     set("large", share(0.9, 0.9));
     let busy = ["small", "large"].map(|tenant| Busy::start(&handle, tenant, None, 2));
     let small = parts(&handle, Duration::from_millis(800))["tenant small"];
-    assert!((0.04..0.2).contains(&small), "the client with 10 % received {small}");
+    assert!(small.of_received > 0.04 && small.of_time < 0.15, "the client with 10 % received {small:?}");
     set("large", share(0.4, 0.4));
     set("small", share(0.6, 0.6));
     let small = parts(&handle, Duration::from_millis(800))["tenant small"];
-    assert!((0.45..0.75).contains(&small), "the client with 60 % received {small}");
+    assert!(small.of_received > 0.4 && small.of_time < 0.75, "the client with 60 % received {small:?}");
     let statistics = handle.statistics();
     for share in &statistics.shares {
         assert!(share.windows > 0 && share.tokens > 5 && share.overshoot.count() > 0, "{share:?}");
@@ -154,7 +164,7 @@ fn a_flooding_tenant_takes_no_more_than_what_others_leave() {
     let flood = Busy::start(&handle, "flood", None, 400);
     let calm = Busy::start(&handle, "calm", None, 2);
     let part = parts(&handle, Duration::from_millis(800))["tenant calm"];
-    assert!((0.35..0.6).contains(&part), "the client that was promised half received {part}");
+    assert!(part.of_received > 0.35 && part.of_time < 0.65, "the client that was promised half received {part:?}");
     assert_eq!(calm.stop(), None);
     // What others leave is lent.
     let before = received(&handle)["tenant flood"];
@@ -177,7 +187,7 @@ fn instances_have_shares_of_their_own_and_requests_of_a_removed_one_end() {
     assert!(error.contains("come to 110 % of the lane"), "{error}");
     let (fast, slow) = (Busy::start(&handle, "a", Some("fast"), 3), Busy::start(&handle, "a", Some("slow"), 3));
     let found = parts(&handle, Duration::from_millis(600));
-    assert!((0.6..0.9).contains(&found["a:fast"]) && found["a:slow"] > 0.08, "{found:?}");
+    assert!(found["a:fast"].of_received > 0.5 && found["a:slow"].of_received > 0.08, "{found:?}");
     // It has a token, or launches of one, most of the time.
     assert!(handle.remove_share(client("a", Some("fast"))));
     assert!(!handle.remove_share(client("a", Some("fast"))));

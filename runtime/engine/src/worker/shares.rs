@@ -62,9 +62,11 @@ impl Worker {
 
     /// A lane closed: its shares hold in the default lane from now on.
     pub(super) fn move_meters(&mut self, lane: LaneId) {
-        let moved = self.lanes.meters.extract_if(.., |key, _| key.0 == lane).collect::<Vec<_>>();
-        for ((_, client), meter) in moved {
-            self.lanes.meters.entry((LaneId::DEFAULT, client)).or_insert(meter);
+        let keys: Vec<(LaneId, ClientId)> = self.lanes.meters.keys().filter(|key| key.0 == lane).copied().collect();
+        for key in keys {
+            if let Some(meter) = self.lanes.meters.remove(&key) {
+                self.lanes.meters.entry((LaneId::DEFAULT, key.1)).or_insert(meter);
+            }
         }
     }
 

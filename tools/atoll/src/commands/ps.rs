@@ -171,6 +171,7 @@ mod tests {
             lost: None,
             functions: vec![function],
             executors: vec![],
+            shares: vec![],
             devices: vec![],
         }
         .complete();
@@ -181,6 +182,23 @@ mod tests {
              waiting\n  \
              a       f         real-time  host       1.0 KiB of 2.0 KiB           512 B      1.0 MiB        1        \
              3\n"
+        );
+        let share = ShareEntry {
+            device: "host:0".into(),
+            tenant: "a".parse().unwrap(),
+            instance: Some("fast".into()),
+            promised: 0.6,
+            received: 0.594,
+            error_max: 0.01,
+            p99_overshoot_us: 80.0,
+            received_s: 1.5,
+            tokens: 7,
+            recalls: 5,
+        };
+        assert_eq!(
+            shares(&[share], true),
+            "\n  tenant  instance  promised  received  largest error\n  \
+             a       fast        60.0 %    59.4 %          1.0 %\n"
         );
         let entry = |pid, cause: Option<&str>| ExecutorEntry {
             device: "host:1".into(),

@@ -133,7 +133,7 @@ fn a_promised_slice_waits_for_a_token_and_no_real_time_work_waits_for_it() {
     }
     let part = best_effort as f64 * (WINDOW / 200) as f64 / (40 * WAIT) as f64;
     assert!(part > 0.08 && part < 0.12, "the best-effort client got {part} of the time");
-    assert!(idle_ns >= 14 * WAIT, "40 % of the time belong to nobody: {idle_ns} ns");
+    assert!(idle_ns >= 14 * WAIT, "40 % of the time belong to no client: {idle_ns} ns");
 }
 
 #[test]

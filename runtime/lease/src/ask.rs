@@ -51,7 +51,7 @@ pub enum BadAsk {
     #[error("{0} real-time slots; at most {SLOTS_MAX} are possible")]
     Slots(u32),
     /// The time to live is out of range.
-    #[error("a time to live of {} ms; {} to {} ms are possible", .0.0 / 1_000_000, TTL_MIN.0 / 1_000_000, TTL_MAX.0 / 1_000_000)]
+    #[error("a time to live of {} ns; {} to {} are possible", .0.0, TTL_MIN.0, TTL_MAX.0)]
     Ttl(Nanos),
 }
 

@@ -12,7 +12,7 @@ pub struct LeaseId(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);
 
-/// Chosen by whoever asks, at random, and the same in all repetitions of a request.
+/// Chosen by the client, at random, and the same in all repetitions of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestKey(pub [u8; 16]);
 

@@ -2,7 +2,7 @@
 //!
 //! A placement engine (Ray, Kubernetes) decides where an instance should be. The daemon alone
 //! grants it: a lease promises a part of a device's compute units, a quota of its time, memory and
-//! real-time slots, for a limited time. Whoever holds the lease renews it. A lease whose holder is
+//! real-time slots, for a limited time. Its holder renews it. A lease whose holder is
 //! gone ends by itself.
 //!
 //! The [`Ledger`] is pure, like the scheduler: events and the time go in, actions come out. The

@@ -144,14 +144,7 @@ impl Pool {
         }
     }
 
-    /// Classes a function again after the devices that suit it changed.
-    pub(super) fn class_function_again(&mut self, id: FunctionId) {
-        self.leave_class(id);
-        self.enter_class(id);
-        self.policy.function_changed(&self.state, id);
-    }
-
-    fn enter_class(&mut self, id: FunctionId) {
+    pub(super) fn enter_class(&mut self, id: FunctionId) {
         let suits = self.suits_now(id);
         let function = self.state.functions.get_mut(&id).expect("the function is in the pool");
         let (class, is_new) = self.state.classes.enter(&suits, function.constant_bytes);
@@ -172,7 +165,7 @@ impl Pool {
         }
     }
 
-    fn leave_class(&mut self, id: FunctionId) {
+    pub(super) fn leave_class(&mut self, id: FunctionId) {
         let class = self.state.function(id).class;
         for device in self.state.classes.leave(class).iter().flat_map(|members| members.iter()) {
             let device = self.state.device_mut(device).expect("members of a class are in the pool");

@@ -44,6 +44,13 @@ impl Pool {
         }
     }
 
+    /// Classes a function again after the devices that suit it changed.
+    pub(super) fn class_function_again(&mut self, id: FunctionId) {
+        self.leave_class(id);
+        self.enter_class(id);
+        self.policy.function_changed(&self.state, id);
+    }
+
     /// The devices that a function may run on now.
     pub(super) fn suits_now(&self, id: FunctionId) -> Suits {
         let function = self.state.function(id);

@@ -349,7 +349,8 @@ mod tests {
     fn labels_are_read_and_what_is_not_honoured_is_named() {
         let text = "output [ { name: 'fc6_1' data_type: TYPE_FP32 dims: [ 1000 ] label_filename: 'labels.txt' }, \
                     { name: 'other' } ] ensemble_scheduling { step [ { model_name: 'a' } ] } model_warmup [ {} ] \
-                    version_policy: { latest { num_versions: 2 } } optimization { cuda { graphs: true } } max_batch_size: 0";
+                    version_policy: { latest { num_versions: 2 } } optimization { cuda { graphs: true } } \
+                    max_batch_size: 0";
         let settings = settings(text).unwrap();
         assert_eq!(settings.labels, [("fc6_1".to_owned(), "labels.txt".to_owned())].into());
         assert_eq!(settings.ignored, ["ensemble_scheduling", "model_warmup", "version_policy", "optimization"]);

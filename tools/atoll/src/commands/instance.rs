@@ -20,7 +20,8 @@ Examples:
   atoll instance rm fast
 
 A request names an instance by its parameter `instance`. The manifest has the names of FaSTPod:
-  name = \"slow\", function = \"resnet50\", sm_partition = 24, quota_request = 0.2, quota_limit = 0.4, gpu_mem = \"2G\"";
+  name = \"slow\", function = \"resnet50\", sm_partition = 24, quota_request = 0.2, quota_limit = 0.4,
+  gpu_mem = \"2G\"";
 
 /// Largest manifest: its few fields take a few hundred bytes.
 const MANIFEST_BYTES_MAX: u64 = 64 << 10;
@@ -293,7 +294,8 @@ mod tests {
 
     #[test]
     fn a_manifest_has_the_names_of_faas_pods_as_numbers_or_texts() {
-        let text = "name = \"slow\"\nfunction = \"f\"\nsm_partition = \"24\"\nquota_request = 0.4\nquota_limit = \"0.8\"\n\
+        let text = "name = \"slow\"\nfunction = \"f\"\nsm_partition = \"24\"\nquota_request = 0.4\n\
+                    quota_limit = \"0.8\"\n\
                     gpu_mem = \"2G\"\nclass = \"best-effort\"";
         let found = spec(args(true), &manifest(text)).unwrap();
         assert_eq!((found.sm_partition, found.quota_request, found.quota_limit), (24.0, 0.4, 0.8));

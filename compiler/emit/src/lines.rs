@@ -1,7 +1,7 @@
 //! Maps instructions to lines of PTX, as LLVM debug metadata with line tables only.
 //!
 //! A *location* is a line, and the distance to the line of the load that the instruction consumes
-//! (see [`atoll_kgraph::host_abi`]). The distance is stored in the column: x86 reads memory in the
+//! (see `atoll_kgraph::host_abi`). The distance is stored in the column: x86 reads memory in the
 //! operation that uses the value, and LLVM gives such an operation the line of the use.
 
 use std::collections::HashMap;

@@ -32,6 +32,8 @@ pub(crate) struct Invocation {
     pub(crate) epoch: Epoch,
     /// It may have been running on the executor that was lost, so it may have caused the loss.
     pub(crate) may_have_run: bool,
+    /// The step of which a block was stopped when its token was over last.
+    pub(crate) recalled: Option<u32>,
     /// Why it fails; set as soon as the reason is known.
     pub(crate) failure: Option<InvokeError>,
     /// Its client, while it is ready or running.
@@ -101,6 +103,7 @@ impl Invocation {
             lost_executor: false,
             epoch: Epoch(0),
             may_have_run: false,
+            recalled: None,
             ready_as: None,
             cold_start: false,
             preempted_others: false,

@@ -104,14 +104,17 @@ impl Model {
         }
     }
 
-    /// The model with names of classes for some of its outputs. An error names an output that it does
-    /// not have.
-    pub(crate) fn with_labels(mut self, labels: BTreeMap<String, Vec<String>>) -> Result<Model, String> {
-        for (output, labels) in labels {
-            let at = self.outputs.iter().position(|known| known.name == output).ok_or(output)?;
-            self.labels[at] = labels;
-        }
-        Ok(self)
+    /// The model with names of classes for some of its outputs.
+    pub(crate) fn with_labels(mut self, mut labels: BTreeMap<String, Vec<String>>) -> Model {
+        let of = |output: &TensorMetadata| labels.remove(&output.name).unwrap_or_default();
+        self.labels = self.outputs.iter().map(of).collect();
+        self
+    }
+
+    /// Whether these are the names of its classes.
+    pub(crate) fn has_labels(&self, labels: &BTreeMap<String, Vec<String>>) -> bool {
+        let of = |output: &TensorMetadata| labels.get(&output.name).map_or(&[][..], Vec::as_slice);
+        self.outputs.iter().enumerate().all(|(at, output)| self.labels_of(at) == of(output))
     }
 
     /// The names of an output's classes.

@@ -251,7 +251,7 @@ impl Places {
                     taken.insert(id, place.clone());
                     return Seat { places: self.clone(), id, place };
                 }
-                if !taken.values().any(|place| place.activity() == Activity::Closing) {
+                if !taken.values().any(|place| place.activity() == Activity::Closing && !place.is_busy()) {
                     self.make_room(&taken);
                 }
             }

@@ -10,6 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io::{self, Read};
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -243,6 +244,10 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             let answer = UnixStream::connect(path);
             if !answer.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
+                return Err(error);
+            }
+            // A plain file gives the same errors, and is not ours to remove.
+            if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
                 return Err(error);
             }
             std::fs::remove_file(path)?;

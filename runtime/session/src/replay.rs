@@ -308,8 +308,6 @@ impl<B: Backend> Replayer<B> {
     /// Sends the size of a copy back and its contents, or 0 if it fails at the beginning. If a part
     /// of it fails, the rest is zeros.
     fn copy_out(&mut self, stream: u32, span: Span, output: &mut dyn Output) -> Result<Result<(), Failed>, Refused> {
-        self.report.copies_out += 1;
-        self.report.bytes_out += span.bytes;
         let streams = &self.streams;
         let stream = match self.ranges.check(span).and_then(|()| stream_of(streams, stream)) {
             Ok(stream) => stream,
@@ -318,6 +316,8 @@ impl<B: Backend> Replayer<B> {
                 return Ok(Err(code.into()));
             }
         };
+        self.report.copies_out += 1;
+        self.report.bytes_out += span.bytes;
         let mut part = vec![0; OUTPUT_BYTES.min(span.bytes as usize)];
         let (mut at, mut result) = (0, Ok(()));
         while at < span.bytes {

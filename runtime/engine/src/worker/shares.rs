@@ -124,9 +124,19 @@ impl Worker {
         if self.lanes.meters.is_empty() || self.lost.is_some() || !self.scheduler.is_recalled(task) {
             return;
         }
-        let launches = self.launches.iter().filter(|(_, launch)| launch.task == task);
-        let launches: Vec<(LaunchId, InFlight)> = launches.map(|(id, launch)| (*id, *launch)).collect();
-        for (id, launch) in launches {
+        // Those behind the first one leave at their entry.
+        let its = self.launches.iter().filter(|(_, launch)| launch.task == task);
+        let Some((id, launch)) = its.min_by_key(|(id, _)| **id).map(|(id, launch)| (*id, *launch)) else { return };
+        // The device stops whatever runs in the queue.
+        let is_before = |(other, of): (&LaunchId, &InFlight)| of.queue == launch.queue && *other < id;
+        if self.launches.iter().any(is_before) {
+            return;
+        }
+        // A block that is longer than a token would begin anew with each one, so of two tokens in a
+        // row one lets it finish; the time beyond the limit is paid back.
+        let invocation = self.invocation(task);
+        if invocation.recalled.take() != Some(launch.step) {
+            invocation.recalled = Some(launch.step);
             self.device.interrupt(launch.queue, id, u64::MAX);
         }
     }

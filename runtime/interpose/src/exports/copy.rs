@@ -201,13 +201,19 @@ fn copy_rows(stream: CUstream, copy: CUDA_MEMCPY2D_v2, returns: Returns) -> Resu
     let offset = |x: usize, y: u64, pitch: u64| {
         y.checked_mul(pitch).and_then(|before| before.checked_add(x as u64)).ok_or(Code::INVALID_VALUE)
     };
-    let mut is_left = true;
-    for row in 0..height {
+    let mut rows = (0..height).map(|row| {
         let from = from.behind(offset(copy.src_x_in_bytes, copy.src_y as u64 + row, from_pitch)?)?;
         let to = to.behind(offset(copy.dst_x_in_bytes, copy.dst_y as u64 + row, to_pitch)?)?;
-        is_left &= copy_row(&mut shim, stream, from, to, width)?;
+        copy_row(&mut shim, stream, from, to, width)
+    });
+    let copied = rows.try_fold(true, |is_left, row| Ok(is_left & row?));
+    drop(rows);
+    // After an error the program may free its memory, so nothing may be left to be written there.
+    if copied == Ok(true) && returns == Returns::AtOnce {
+        return Ok(());
     }
-    if is_left && returns == Returns::AtOnce { Ok(()) } else { shim.client.complete_copies() }
+    let completed = shim.client.complete_copies();
+    copied.and(completed)
 }
 
 fn fill(

@@ -67,10 +67,16 @@ entry_points! { STREAM:
 
     fn cuStreamAddCallback(stream: CUstream, callback: CUstreamCallback, data: Place, _flags: c_uint) {
         let callback = callback.ok_or(Code::INVALID_VALUE)?;
-        let waited = Shim::current()?.0.client.synchronize_stream(stream_number(stream)?);
-        // SAFETY: as above.
+        let waited = {
+            let (mut shim, _) = Shim::current()?;
+            let stream = stream_number(stream)?;
+            shim.client.check_stream(stream)?;
+            shim.client.synchronize_stream(stream)
+        };
+        // SAFETY: as above. The callback has the error; the call itself succeeded, or the program
+        // would undo it.
         unsafe { callback(stream, waited.err().map_or(0, |code| code.0), pointer(data)) };
-        waited
+        Ok(())
     }
 
     fn cuStreamIsCapturing(stream: CUstream, status: Out<CUstreamCaptureStatus>) {

@@ -86,11 +86,16 @@ pub(super) struct Frames {
 impl Frames {
     /// A body with the messages, checked.
     pub(super) fn into_body(self) -> Body {
-        let reader = Reader { frames: self, rest: Bytes::new() };
+        let held = self.app.bodies.room();
+        let reader = Reader { frames: self, rest: Bytes::new(), held };
         let messages = unfold(Some(reader), |reader| async move {
             let mut reader = reader?;
             match reader.message().await {
-                Ok(Some(message)) => Some((Ok(Frame::data(message)), Some(reader))),
+                Ok(Some(message)) => {
+                    // The body of a single message ends with it: tonic would read on.
+                    let reader = reader.frames.rule.is_stream().then_some(reader);
+                    Some((Ok(Frame::data(message)), reader))
+                }
                 Ok(None) => None,
                 Err(error) => Some((Err(Status::from(error)), None)),
             }
@@ -103,6 +108,9 @@ struct Reader {
     frames: Frames,
     /// Bytes that arrived behind the last message.
     rest: Bytes,
+    /// Memory that a stream keeps as long as it lives: tonic's buffer has the size of the largest
+    /// message.
+    held: BodyRoom,
 }
 
 impl Reader {
@@ -129,8 +137,12 @@ impl Reader {
         if self.frames.rule.has_tensors() {
             let decoded = decoded_bytes(&message[HEADER_BYTES..])?;
             reserve(&mut room, message.len() + decoded)?;
+            // Only handlers of tensors take rooms; that of a small message is free again at once.
+            self.frames.rooms.put(room);
         }
-        self.frames.rooms.put(room);
+        if self.frames.rule.is_stream() {
+            reserve(&mut self.held, message.len())?;
+        }
         Ok(Some(message.into()))
     }
 

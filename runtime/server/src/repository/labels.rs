@@ -2,6 +2,7 @@
 
 use super::scan::Source;
 use crate::limits::LABELS_BYTES_MAX;
+use atoll_kgraph::{BufferKind, Bundle};
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
@@ -19,11 +20,15 @@ pub(crate) enum LabelsError {
     NoOutput(String),
 }
 
+/// Labels by output.
+pub(crate) type Labels = BTreeMap<String, Vec<String>>;
+
 /// Reads the files, by output. They are beside the model, or in its folder.
-pub(super) fn read(
-    source: &Source,
-    files: &BTreeMap<String, String>,
-) -> Result<BTreeMap<String, Vec<String>>, LabelsError> {
+pub(super) fn read(source: &Source, files: &BTreeMap<String, String>, bundle: &Bundle) -> Result<Labels, LabelsError> {
+    let outputs: Vec<&str> = bundle.graph().buffers_of(BufferKind::Output).map(|(_, of)| of.name.as_str()).collect();
+    if let Some(unknown) = files.keys().find(|output| !outputs.contains(&output.as_str())) {
+        return Err(LabelsError::NoOutput(unknown.clone()));
+    }
     let folder = source.folder.as_deref().or(source.path.parent()).unwrap_or(Path::new(""));
     files.iter().map(|(output, file)| Ok((output.clone(), read_file(folder, output, file)?))).collect()
 }

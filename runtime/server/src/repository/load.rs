@@ -1,6 +1,6 @@
 //! Loads and unloads models.
 
-use super::labels::{self, LabelsError};
+use super::labels::{self, Labels, LabelsError};
 use super::scan::{Form, Source};
 use super::settings::{self, Settings, SettingsError};
 use super::{Repository, Slot, State};
@@ -149,15 +149,17 @@ impl Repository {
         }
         let bundle = self.bundle(slot, source, &settings).await?;
         self.check_rows(source, &bundle, &settings).await?;
+        let read = (source.clone(), settings.labels.clone(), bundle.clone());
+        let labels = blocking(move || labels::read(&read.0, &read.1, &read.2)).await.ok_or(LoadError::Panicked)??;
         if let Some(old) = old {
-            if old.is_made_of(&bundle, &settings) {
+            if old.is_made_of(&bundle, &settings) && old.has_labels(&labels) {
                 return Ok(());
             }
             slot.set(State::Unloading);
             self.unload_function(&source.name).await?;
         }
         slot.set(State::Loading("loading weights and code onto the device".into()));
-        let model = self.load_function(source, bundle, settings).await?;
+        let model = self.load_function(source, bundle, settings, labels).await?;
         slot.set(State::Ready(Arc::new(model)));
         Ok(())
     }
@@ -208,6 +210,7 @@ impl Repository {
         source: &Source,
         bundle: Arc<Bundle>,
         settings: Settings,
+        labels: Labels,
     ) -> Result<Model, LoadError> {
         let (engine, source) = (self.engine.clone(), source.clone());
         let load = move || {
@@ -218,7 +221,6 @@ impl Repository {
                 lane: LaneId::DEFAULT,
                 batching: settings.batching(),
             };
-            let labels = labels::read(&source, &settings.labels)?;
             let placed = engine.load(bundle.clone(), options, settings.device.as_deref())?;
             tracing::debug!(
                 model = source.name,
@@ -228,12 +230,8 @@ impl Repository {
                 "on the device"
             );
             let key = FunctionKey::local(source.name);
-            let model = Model::new(key.clone(), source.version, &bundle, settings, placed.devices);
-            model.with_labels(labels).map_err(|output| {
-                // It has just been loaded; that it cannot be unloaded again is in the log.
-                let _ = engine.unload(&key);
-                LoadError::Labels(LabelsError::NoOutput(output))
-            })
+            let model = Model::new(key, source.version, &bundle, settings, placed.devices);
+            Ok(model.with_labels(labels))
         };
         blocking(load).await.ok_or(LoadError::Panicked)?
     }

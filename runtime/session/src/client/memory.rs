@@ -98,7 +98,8 @@ impl<T: Transport> Client<T> {
         self.busy.insert(stream, Busy::CopyBack);
         self.copies.push(to);
         self.copies_bytes += to.bytes;
-        if self.copies_bytes > COPIES_BYTES_MAX { self.complete_copies() } else { Ok(()) }
+        let is_full = self.copies_bytes > COPIES_BYTES_MAX || self.recorder.is_full();
+        if is_full { self.complete_copies() } else { Ok(()) }
     }
 
     /// Whether a recorded copy from the device has yet to write into a range of the program's

@@ -6,6 +6,7 @@ mod assembled;
 mod bad_input;
 mod batching;
 mod benchmark_functions;
+mod benchmarks;
 mod branches;
 mod cancel;
 mod chaos;

@@ -1,6 +1,6 @@
 """Writes random sets of rectangles with the number of bins that rectpack 0.2.2 needs for them.
 
-python rectpack_sets.py > runtime/core/tests/packing/rectpack.txt
+python rectpack_sets.py > runtime/core/tests/suite/packing/rectpack.txt
 
 Each line: bins, then the rectangles as WIDTHxHEIGHT in bins of 100 x 100. Without rotation; with
 rectpack's defaults (maximal rectangles by short side, largest area first, best bin).

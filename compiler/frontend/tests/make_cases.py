@@ -3,7 +3,7 @@ tests.
 
     python make_cases.py OUT_FOLDER MODEL.onnx [MODEL.onnx ...] [--size NAME=VALUE ...]
 
-Run `cargo test -p atoll-frontend --test conformance` with ATOLL_ONNX_CASES=OUT_FOLDER afterwards.
+Run `cargo test -p atoll-frontend --test suite conformance` with ATOLL_ONNX_CASES=OUT_FOLDER afterwards.
 """
 
 import argparse

@@ -16,7 +16,7 @@
 fn main() {}
 
 #[cfg(target_arch = "x86_64")]
-#[path = "../tests/toy/mod.rs"]
+#[path = "../tests/suite/toy/mod.rs"]
 #[expect(dead_code, reason = "the toy belongs to the tests")]
 mod toy;
 

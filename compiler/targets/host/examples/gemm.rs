@@ -9,7 +9,7 @@
 
 #![allow(clippy::print_stdout, reason = "an example prints")]
 
-#[path = "../tests/common/mod.rs"]
+#[path = "../tests/suite/common/mod.rs"]
 mod common;
 
 use common::{Args, Launch, Random, levels, try_compile};

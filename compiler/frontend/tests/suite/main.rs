@@ -1,0 +1,13 @@
+//! Tests of the frontend, in one binary because each binary costs a link.
+
+mod batch;
+mod common;
+mod conformance;
+mod graphs;
+mod import;
+mod memory_plan;
+mod packed;
+mod run_time_sizes;
+mod states;
+mod symbolic_sizes;
+mod transform;

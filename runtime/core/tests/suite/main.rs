@@ -1,0 +1,20 @@
+//! Tests of the pure core, in one binary because each binary costs a link.
+
+mod batching;
+mod driver;
+mod graphs;
+mod lanes;
+mod memory_mixes;
+mod memory_model;
+mod memory_simulation;
+mod model;
+mod packing;
+mod padding;
+mod recorded;
+mod scaling;
+mod share_gate;
+mod shares;
+mod simulation;
+mod tokens;
+mod urgency;
+mod wakeups;

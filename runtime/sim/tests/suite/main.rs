@@ -1,0 +1,7 @@
+//! Tests of the simulation, in one binary because each binary costs a link.
+
+mod cluster;
+mod device;
+mod graphs;
+mod shares;
+mod world;

@@ -1,7 +1,5 @@
 //! Tiny ONNX models for tests, built with the same structs that the importer reads.
 
-#![allow(dead_code, unreachable_pub, reason = "every test binary uses a part")]
-
 use atoll_frontend::onnx::proto::*;
 use atoll_frontend::onnx::{ImportError, ImportOptions, import_bytes};
 use atoll_frontend::reference;
@@ -14,7 +12,7 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 /// A dimension: a number or a name.
 #[derive(Clone)]
-pub enum Dim {
+pub(crate) enum Dim {
     N(i64),
     S(&'static str),
 }
@@ -32,13 +30,13 @@ impl From<&'static str> for Dim {
 }
 
 /// Builds a model node by node.
-pub struct Model {
+pub(crate) struct Model {
     pub proto: ModelProto,
     seed: u32,
 }
 
 impl Model {
-    pub fn new(opset: i64) -> Model {
+    pub(crate) fn new(opset: i64) -> Model {
         let graph = GraphProto { name: "test".into(), ..GraphProto::default() };
         let opset_import = vec![OperatorSetIdProto { domain: String::new(), version: opset }];
         Model {
@@ -47,11 +45,11 @@ impl Model {
         }
     }
 
-    pub fn graph(&mut self) -> &mut GraphProto {
+    pub(crate) fn graph(&mut self) -> &mut GraphProto {
         self.proto.graph.as_mut().unwrap()
     }
 
-    pub fn input<D: Into<Dim> + Clone>(&mut self, name: &str, data_type: DataType, dims: &[D]) -> String {
+    pub(crate) fn input<D: Into<Dim> + Clone>(&mut self, name: &str, data_type: DataType, dims: &[D]) -> String {
         let dim = dims
             .iter()
             .map(|d| Dimension {
@@ -70,11 +68,11 @@ impl Model {
         name.into()
     }
 
-    pub fn output(&mut self, name: &str) {
+    pub(crate) fn output(&mut self, name: &str) {
         self.graph().output.push(ValueInfoProto { name: name.into(), ..ValueInfoProto::default() });
     }
 
-    pub fn floats(&mut self, name: &str, dims: &[i64], values: &[f32]) -> String {
+    pub(crate) fn floats(&mut self, name: &str, dims: &[i64], values: &[f32]) -> String {
         let raw_data = values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>().into();
         self.graph().initializer.push(TensorProto {
             name: name.into(),
@@ -86,7 +84,7 @@ impl Model {
         name.into()
     }
 
-    pub fn ints(&mut self, name: &str, values: &[i64]) -> String {
+    pub(crate) fn ints(&mut self, name: &str, values: &[i64]) -> String {
         let dims = vec![values.len() as i64];
         self.graph().initializer.push(TensorProto {
             name: name.into(),
@@ -98,7 +96,7 @@ impl Model {
         name.into()
     }
 
-    pub fn int32(&mut self, name: &str, dims: &[i64], values: &[i32]) -> String {
+    pub(crate) fn int32(&mut self, name: &str, dims: &[i64], values: &[i32]) -> String {
         let int32_data = values.to_vec();
         self.graph().initializer.push(TensorProto {
             name: name.into(),
@@ -111,7 +109,7 @@ impl Model {
     }
 
     /// Random weights around `mean`, seeded.
-    pub fn random(&mut self, name: &str, dims: &[i64], mean: f32, spread: f32) -> String {
+    pub(crate) fn random(&mut self, name: &str, dims: &[i64], mean: f32, spread: f32) -> String {
         let count = dims.iter().product::<i64>() as usize;
         let values = noise(self.seed, count).into_iter().map(|v| mean + spread * v).collect::<Vec<f32>>();
         self.seed += 1;
@@ -119,7 +117,7 @@ impl Model {
     }
 
     /// Adds a node with one result; the result has the node's name.
-    pub fn node(&mut self, op: &str, name: &str, inputs: &[&str], attributes: Vec<AttributeProto>) -> String {
+    pub(crate) fn node(&mut self, op: &str, name: &str, inputs: &[&str], attributes: Vec<AttributeProto>) -> String {
         self.graph().node.push(NodeProto {
             op_type: op.into(),
             name: name.into(),
@@ -131,17 +129,17 @@ impl Model {
         name.into()
     }
 
-    pub fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         self.proto.encode_to_vec()
     }
 
-    pub fn import(&self) -> Result<TensorGraph, ImportError> {
+    pub(crate) fn import(&self) -> Result<TensorGraph, ImportError> {
         import_bytes(self.bytes(), "test", &ImportOptions::default())
     }
 
     /// Imports and transforms the model; checks that both graphs give the same outputs for
     /// `inputs`. Returns the transformed graph and the outputs.
-    pub fn transformed(&self, inputs: &[Tensor]) -> (TensorGraph, Vec<Tensor>) {
+    pub(crate) fn transformed(&self, inputs: &[Tensor]) -> (TensorGraph, Vec<Tensor>) {
         let imported = self.import().unwrap();
         let expected = reference::run(&imported, inputs).unwrap();
         let graph = transform(imported).unwrap();
@@ -159,21 +157,21 @@ impl Model {
 }
 
 /// Random numbers in -1..1, the same in every run.
-pub fn noise(seed: u32, count: usize) -> Vec<f32> {
+pub(crate) fn noise(seed: u32, count: usize) -> Vec<f32> {
     let mut random = SplitMix64::seed_from_u64(seed.into());
     (0..count).map(|_| (random.next_u64() >> 32) as f32 / u32::MAX as f32 * 2.0 - 1.0).collect()
 }
 
-pub fn random_tensor(seed: u32, shape: &[usize]) -> Tensor {
+pub(crate) fn random_tensor(seed: u32, shape: &[usize]) -> Tensor {
     let values = noise(seed, shape.iter().product());
     Tensor::floats(atoll_kgraph::DType::F32, shape.to_vec(), values.into_iter().map(f64::from))
 }
 
-pub fn int(name: &str, i: i64) -> AttributeProto {
+pub(crate) fn int(name: &str, i: i64) -> AttributeProto {
     AttributeProto { name: name.into(), i, r#type: AttributeType::Int as i32, ..AttributeProto::default() }
 }
 
-pub fn ints(name: &str, ints: &[i64]) -> AttributeProto {
+pub(crate) fn ints(name: &str, ints: &[i64]) -> AttributeProto {
     AttributeProto {
         name: name.into(),
         ints: ints.to_vec(),
@@ -183,7 +181,7 @@ pub fn ints(name: &str, ints: &[i64]) -> AttributeProto {
 }
 
 /// A convolution with batch normalisation, and optionally `relu`.
-pub fn conv_bn(
+pub(crate) fn conv_bn(
     m: &mut Model,
     name: &str,
     x: &str,
@@ -210,7 +208,7 @@ pub fn conv_bn(
 
 /// The structure of ResNet-50, with `width` instead of 64 channels, a dynamic batch and images of
 /// `size` by `size` pixels.
-pub fn resnet50(width: i64, size: i64) -> Model {
+pub(crate) fn resnet50(width: i64, size: i64) -> Model {
     let mut m = Model::new(13);
     let x = m.input("image", DataType::Float, &[Dim::S("batch"), Dim::N(3), Dim::N(size), Dim::N(size)]);
     let x = conv_bn(&mut m, "stem", &x, [3, width], [7, 2], true);

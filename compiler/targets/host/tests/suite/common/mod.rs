@@ -3,7 +3,7 @@
 #![allow(
     dead_code,
     clippy::missing_panics_doc,
-    reason = "each test binary uses its part; a failed expectation is the test's failure"
+    reason = "an example uses a part; a failed expectation is the test's failure"
 )]
 
 pub(crate) mod forms;

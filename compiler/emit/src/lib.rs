@@ -4,19 +4,24 @@
 //! values from values (integers, floats, halves, conversions, comparisons, packed numbers) for any
 //! number of lanes. A target implements [`Emit`]: it reads operands, writes destinations, and does
 //! the few operations for which each processor has its own instructions. [`math`] has the
-//! approximate functions, [`matrix`] the matrix products that there are.
+//! approximate functions, [`matrix`] the matrix products that there are, [`AtomicOp`] the atomic
+//! operations, and [`typed_literal`] writes initial values of variables.
 //!
 //! The host target computes up to 32 lanes at once, a GPU target one.
 //!
-//! This crate knows no memory, no control flow and no processor, and does not call LLVM.
+//! This crate knows no accesses to memory, no control flow and no processor, and does not call LLVM.
 
 mod arithmetic;
+mod atomic;
 pub mod lines;
+mod literal;
 pub mod math;
 pub mod matrix;
 pub mod writer;
 
 pub use arithmetic::{Arithmetic, Rounded, Rounding, malformed, unsupported};
+pub use atomic::{AtomicOp, is_half};
+pub use literal::typed_literal;
 
 use atoll_lower::program::{Inst, Opnd, Program, Reg};
 use atoll_ptx::ScalarType;

@@ -1,9 +1,10 @@
 //! Variables that outlive a launch, with their initial values: those of the module, and the
 //! `.global` and `.const` variables that functions declare.
 
+use crate::LowerError;
 use crate::read::function_address;
 use atoll_ptx::{
-    InitialValue, Item, ItemKind, Module, Name, OpaqueType, StateSpace, Statement, StatementKind, Variable,
+    InitialValue, Item, ItemKind, Linkage, Module, Name, OpaqueType, StateSpace, Statement, StatementKind, Variable,
 };
 use std::collections::HashMap;
 
@@ -63,6 +64,9 @@ pub fn is_opaque(module: &Module, name: &str) -> bool {
     })
 }
 
+/// Limit on the size of one variable; larger data belongs in a buffer of the kernel graph.
+const BYTES_MAX: u64 = 64 << 20;
+
 /// The initial value of a variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Value {
@@ -73,6 +77,30 @@ pub struct Value {
 }
 
 impl Value {
+    /// The value that a target puts into its object: as many bytes as the variable has. An array
+    /// without a size has the size of its initialiser.
+    ///
+    /// # Errors
+    /// A variable of another module or above 64 MiB, an initialiser that is larger than its
+    /// variable, and those of [`Value::of`]; with the target's name and the line.
+    pub fn whole(module: &Module, variable: &Variable, target: &'static str, line: u32) -> Result<Value, LowerError> {
+        let unsupported = |what| LowerError::Unsupported { target, kernel: variable.name.clone(), line, what };
+        if variable.linkage == Linkage::Extern {
+            return Err(unsupported("variables defined in another module".into()));
+        }
+        let mut value = Value::of(module, variable).map_err(unsupported)?;
+        let declared = variable
+            .bytes()
+            .filter(|bytes| *bytes <= BYTES_MAX)
+            .ok_or_else(|| unsupported(format!("module variables above {BYTES_MAX} bytes")))?;
+        let size = if declared == 0 { value.bytes.len() } else { declared as usize };
+        if value.bytes.len() > size {
+            return Err(unsupported("an initialiser larger than its variable".into()));
+        }
+        value.bytes.resize(size, 0);
+        Ok(value)
+    }
+
     /// The initial value of a variable, with the addresses of functions filled in.
     ///
     /// # Errors

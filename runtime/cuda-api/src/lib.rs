@@ -5,6 +5,7 @@
 //! | `table` | [`for_each_entry_point`]: symbol, parameters and first CUDA version of each entry point |
 //! | [`types`] | handles, integers and structs of parameters, with the layout of the C header |
 //! | [`constants`] | flags and attribute numbers in use |
+//! | [`coverage`] | the check that a library has each entry point or lists it as missing |
 //! | [`error`] | error numbers, and [`for_each_error`] with their texts |
 //!
 //! The table is a macro that calls another macro with all its rows. [`ENTRY_POINTS`], the function
@@ -25,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 pub mod constants;
+pub mod coverage;
 pub mod error;
 mod table;
 pub mod types;

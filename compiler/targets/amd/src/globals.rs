@@ -3,14 +3,10 @@
 
 use crate::emit::quoted;
 use crate::error::AmdError;
-use atoll_lower::LowerError;
+use atoll_emit::typed_literal;
 use atoll_lower::variables::{self, Value};
-use atoll_ptx::{Linkage, Module, Name, Variable};
+use atoll_ptx::{Module, Name, Variable};
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
-
-/// Limit on the size of one variable; larger data belongs to the buffers of the kernel graph.
-const MAX_BYTES: u64 = 64 << 20;
 
 /// Definitions of the variables of a module.
 #[derive(Debug, Default)]
@@ -36,61 +32,8 @@ pub(crate) fn definitions(module: &Module) -> Result<Globals, AmdError> {
 }
 
 fn definition(module: &Module, name: &Name, variable: &Variable, line: u32) -> Result<String, AmdError> {
-    let unsupported =
-        |what: String| LowerError::Unsupported { target: crate::TARGET, kernel: variable.name.clone(), line, what };
-    if variable.linkage == Linkage::Extern {
-        return Err(unsupported("variables defined in another module".into()).into());
-    }
-    let mut value = Value::of(module, variable).map_err(unsupported)?;
-    let declared = variable
-        .bytes()
-        .filter(|b| *b <= MAX_BYTES)
-        .ok_or_else(|| unsupported(format!("module variables above {MAX_BYTES} bytes")))?;
-    // An array without a size has the size of its initialiser.
-    let size = if declared == 0 { value.bytes.len() } else { declared as usize };
-    if value.bytes.len() > size {
-        return Err(unsupported("an initialiser larger than its variable".into()).into());
-    }
-    value.bytes.resize(size, 0);
+    let value = Value::whole(module, variable, crate::TARGET, line)?;
+    let literal = typed_literal(&value, "ptr addrspace(1)", quoted);
     let align = variable.alignment().max(16);
-    Ok(format!("@{} = protected addrspace(1) global {}, align {align}\n", quoted(name), typed_literal(&value)))
-}
-
-/// A value in LLVM's syntax, with its type.
-fn typed_literal(value: &Value) -> String {
-    let plain = |bytes: &[u8]| match bytes.iter().all(|b| *b == 0) {
-        true => format!("[{} x i8] zeroinitializer", bytes.len()),
-        false => format!("[{} x i8] {}", bytes.len(), literal(bytes)),
-    };
-    if value.addresses.is_empty() {
-        return plain(&value.bytes);
-    }
-    let (mut all, mut from) = (Vec::new(), 0);
-    for (at, name, offset) in &value.addresses {
-        if from < *at {
-            all.push(plain(&value.bytes[from..*at]));
-        }
-        all.push(format!("ptr addrspace(1) getelementptr (i8, ptr addrspace(1) @{}, i64 {offset})", quoted(name)));
-        from = at + 8;
-    }
-    if from < value.bytes.len() {
-        all.push(plain(&value.bytes[from..]));
-    }
-    let types: Vec<&str> = all.iter().map(|part| type_of(part)).collect();
-    format!("<{{ {} }}> <{{ {} }}>", types.join(", "), all.join(", "))
-}
-
-/// The type in front of a literal that [`typed_literal`] has written.
-fn type_of(part: &str) -> &str {
-    const POINTER: &str = "ptr addrspace(1)";
-    if part.starts_with(POINTER) { POINTER } else { part.split_inclusive(']').next().unwrap_or(part) }
-}
-
-/// Bytes as an LLVM string.
-fn literal(bytes: &[u8]) -> String {
-    let mut text = String::from("c\"");
-    for byte in bytes {
-        let _ = write!(text, "\\{byte:02X}");
-    }
-    text + "\""
+    Ok(format!("@{} = protected addrspace(1) global {literal}, align {align}\n", quoted(name)))
 }

@@ -7,25 +7,10 @@
 
 use super::memory::scope;
 use super::*;
-use atoll_emit::Arithmetic;
 use atoll_emit::writer::intrinsics;
+use atoll_emit::{Arithmetic, AtomicOp, is_half};
 use atoll_lower::program::{is_signed, storage};
 use atoll_ptx::StateSpace;
-
-/// The operation of an atomic.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum AtomicOp {
-    Add,
-    And,
-    Or,
-    Xor,
-    Exchange,
-    Min,
-    Max,
-    Increment,
-    Decrement,
-    CompareAndSwap,
-}
 
 /// An atomic on one number.
 #[derive(Clone, Copy, Debug)]
@@ -35,67 +20,6 @@ struct Update {
     space: Option<StateSpace>,
     scope: &'static str,
     order: &'static str,
-}
-
-impl AtomicOp {
-    fn of(word: &str) -> Option<AtomicOp> {
-        Some(match word {
-            "add" => AtomicOp::Add,
-            "and" => AtomicOp::And,
-            "or" => AtomicOp::Or,
-            "xor" => AtomicOp::Xor,
-            "exch" => AtomicOp::Exchange,
-            "min" => AtomicOp::Min,
-            "max" => AtomicOp::Max,
-            "inc" => AtomicOp::Increment,
-            "dec" => AtomicOp::Decrement,
-            "cas" => AtomicOp::CompareAndSwap,
-            _ => return None,
-        })
-    }
-
-    /// Whether PTX has the operation for a type, and AMD GPUs too: they have none of 128 bits.
-    fn has(self, ty: ScalarType) -> bool {
-        use ScalarType::*;
-        match self {
-            AtomicOp::Add => matches!(ty, U32 | S32 | U64 | S64 | F32 | F64 | F16 | F16x2 | Bf16 | Bf16x2),
-            AtomicOp::Min | AtomicOp::Max => matches!(ty, U32 | S32 | U64 | S64 | F16 | F16x2 | Bf16 | Bf16x2),
-            AtomicOp::And | AtomicOp::Or | AtomicOp::Xor => matches!(ty, B32 | B64),
-            AtomicOp::Increment | AtomicOp::Decrement => ty == U32,
-            AtomicOp::Exchange => matches!(ty, B32 | B64 | U32 | S32 | U64 | F32),
-            AtomicOp::CompareAndSwap => matches!(ty, B16 | B32 | B64 | U32 | S32 | U64),
-        }
-    }
-}
-
-impl Update {
-    /// LLVM's `atomicrmw` operation; `None` for a loop.
-    fn instruction(self) -> Option<&'static str> {
-        let signed = is_signed(self.ty);
-        if is_half(self.ty) {
-            return None;
-        }
-        Some(match (self.op, signed) {
-            (AtomicOp::Add, _) if self.ty == ScalarType::F64 => "fadd",
-            (AtomicOp::Add, _) if self.ty == ScalarType::F32 => return None,
-            (AtomicOp::Add, _) => "add",
-            (AtomicOp::And, _) => "and",
-            (AtomicOp::Or, _) => "or",
-            (AtomicOp::Xor, _) => "xor",
-            (AtomicOp::Exchange, _) => "xchg",
-            (AtomicOp::Min, true) => "min",
-            (AtomicOp::Min, false) => "umin",
-            (AtomicOp::Max, true) => "max",
-            (AtomicOp::Max, false) => "umax",
-            (AtomicOp::Increment, _) => "uinc_wrap",
-            (AtomicOp::Decrement, _) => "udec_wrap",
-            (AtomicOp::CompareAndSwap, _) => return None,
-        })
-    }
-}
-
-fn is_half(ty: ScalarType) -> bool {
-    matches!(ty, ScalarType::F16 | ScalarType::F16x2 | ScalarType::Bf16 | ScalarType::Bf16x2)
 }
 
 fn order(inst: &Inst) -> &'static str {
@@ -115,7 +39,9 @@ impl Emitter<'_> {
     pub(super) fn atomic(&mut self, inst: &Inst) -> Result<(), LowerError> {
         let ty = self.ty_of(inst)?;
         let op = inst.form.modifiers.iter().find_map(|m| AtomicOp::of(m));
-        let Some(op) = op.filter(|op| op.has(ty)) else { return Err(self.unsupported(inst, "")) };
+        // AMD GPUs have no atomics of 128 bits.
+        let op = op.filter(|op| op.has(ty) && ty != ScalarType::B128);
+        let Some(op) = op else { return Err(self.unsupported(inst, "")) };
         let first = usize::from(inst.form.opcode == "atom");
         let update = Update { op, ty, space: inst.form.space(), scope: scope(inst), order: order(inst) };
         let parts = |operand: &Opnd| match operand {
@@ -153,7 +79,7 @@ impl Emitter<'_> {
             return self.compare_and_swap(update, pointer, expected, new).0;
         }
         let (value, Update { scope, order, .. }) = (&values[0], update);
-        match update.instruction() {
+        match update.op.instruction(update.ty) {
             Some(instruction) => {
                 self.w.value(value.ty, format_args!("atomicrmw {instruction} {pointer}, {value} {scope}{order}"))
             }

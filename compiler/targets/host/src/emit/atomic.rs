@@ -11,27 +11,13 @@
 
 use super::*;
 use atoll_emit::writer::intrinsics;
+use atoll_emit::{AtomicOp, is_half};
 use atoll_kgraph::host_abi::AccessKind;
 use atoll_lower::program::{is_signed, storage};
 use atoll_ptx::{ScalarType, StateSpace};
 
 /// Number of the stack array for the results of lanes.
 const RESULTS: u8 = 7;
-
-/// The operation of an atomic.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum AtomicOp {
-    Add,
-    And,
-    Or,
-    Xor,
-    Exchange,
-    Min,
-    Max,
-    Increment,
-    Decrement,
-    CompareAndSwap,
-}
 
 /// An atomic on one number.
 #[derive(Clone, Copy, Debug)]
@@ -45,72 +31,7 @@ struct Update {
     order: &'static str,
 }
 
-impl AtomicOp {
-    fn of(word: &str) -> Option<AtomicOp> {
-        Some(match word {
-            "add" => AtomicOp::Add,
-            "and" => AtomicOp::And,
-            "or" => AtomicOp::Or,
-            "xor" => AtomicOp::Xor,
-            "exch" => AtomicOp::Exchange,
-            "min" => AtomicOp::Min,
-            "max" => AtomicOp::Max,
-            "inc" => AtomicOp::Increment,
-            "dec" => AtomicOp::Decrement,
-            "cas" => AtomicOp::CompareAndSwap,
-            _ => return None,
-        })
-    }
-
-    /// Whether PTX has the operation for a type.
-    fn has(self, ty: ScalarType) -> bool {
-        use ScalarType::*;
-        match self {
-            AtomicOp::Add => matches!(ty, U32 | S32 | U64 | S64 | F32 | F64 | F16 | F16x2 | Bf16 | Bf16x2),
-            AtomicOp::Min | AtomicOp::Max => matches!(ty, U32 | S32 | U64 | S64 | F16 | F16x2 | Bf16 | Bf16x2),
-            AtomicOp::And | AtomicOp::Or | AtomicOp::Xor => matches!(ty, B32 | B64),
-            AtomicOp::Increment | AtomicOp::Decrement => ty == U32,
-            AtomicOp::Exchange => matches!(ty, B32 | B64 | B128 | U32 | S32 | U64 | F32),
-            AtomicOp::CompareAndSwap => matches!(ty, B16 | B32 | B64 | B128 | U32 | S32 | U64),
-        }
-    }
-}
-
 impl Update {
-    /// LLVM's `atomicrmw` operation, if the target has an instruction for it.
-    fn instruction(self) -> Option<&'static str> {
-        let signed = is_signed(self.ty);
-        if is_half(self.ty) {
-            return None;
-        }
-        Some(match self.op {
-            AtomicOp::Add if self.ty == ScalarType::F64 => "fadd",
-            AtomicOp::Add if self.ty == ScalarType::F32 => return None,
-            AtomicOp::Add => "add",
-            AtomicOp::And => "and",
-            AtomicOp::Or => "or",
-            AtomicOp::Xor => "xor",
-            AtomicOp::Exchange => "xchg",
-            AtomicOp::Min => {
-                if signed {
-                    "min"
-                } else {
-                    "umin"
-                }
-            }
-            AtomicOp::Max => {
-                if signed {
-                    "max"
-                } else {
-                    "umax"
-                }
-            }
-            AtomicOp::Increment => "uinc_wrap",
-            AtomicOp::Decrement => "udec_wrap",
-            AtomicOp::CompareAndSwap => return None,
-        })
-    }
-
     /// The reduction of a vector by this operation.
     fn reduction(self) -> Option<&'static str> {
         if self.ty.class() == atoll_ptx::types::TypeClass::Float {
@@ -150,10 +71,6 @@ impl Update {
             _ => 0,
         }
     }
-}
-
-fn is_half(ty: ScalarType) -> bool {
-    matches!(ty, ScalarType::F16 | ScalarType::F16x2 | ScalarType::Bf16 | ScalarType::Bf16x2)
 }
 
 impl Emitter<'_> {
@@ -269,7 +186,7 @@ impl Emitter<'_> {
         if let Some(new) = arguments.get(2) {
             return self.compare_and_swap(update, pointer, value, new).0;
         }
-        match update.instruction() {
+        match update.op.instruction(update.ty) {
             Some(instruction) => {
                 self.w.value(ty, format_args!("atomicrmw {instruction} {pointer}, {value} {}", update.order))
             }

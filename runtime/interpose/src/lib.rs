@@ -44,4 +44,5 @@ mod host;
 mod image;
 mod link;
 mod log;
+mod reserved;
 mod shim;

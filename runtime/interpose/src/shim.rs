@@ -4,6 +4,7 @@ use crate::contexts::Contexts;
 use crate::host::HostMemory;
 use crate::link::Link;
 use crate::log::log;
+use crate::reserved::reserve;
 use atoll_session::{Address, Client, Code};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -76,6 +77,12 @@ impl Shim {
         })?;
         let raw = link.raw();
         let client = Client::open(link, 0).map_err(|(code, why)| refuse(code, &why))?;
+        if let Err(error) = reserve(client.memory()) {
+            log(&format_args!(
+                "addresses of the session's device memory are taken in this process ({error}): calls that tell by a \
+                 pointer where it points to may take memory of the program for the device's"
+            ));
+        }
         SOCKET.store(raw, Ordering::SeqCst);
         // SAFETY: the handler only stores to statics and closes a descriptor, as a child of a fork
         // may.

@@ -22,6 +22,7 @@ mod connection;
 mod program;
 mod server;
 
+pub use atoll_cuda::OpenError;
 pub use backend::{CudaBackend, open};
 pub use program::{LIBRARY, STAND_IN, beside, environment};
 pub use server::{Ended, Options, Server, StartError};

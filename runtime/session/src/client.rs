@@ -44,6 +44,7 @@ enum Busy {
 pub struct Client<T> {
     transport: T,
     facts: DeviceFacts,
+    memory: Span,
     recorder: Recorder,
     arena: Arena,
     ranges: Ranges<memory::Owner>,
@@ -87,11 +88,13 @@ impl<T: Transport> Client<T> {
             return Err((code, format!("the server refuses the session: {}", String::from_utf8_lossy(&facts))));
         }
         let facts = DeviceFacts::read(&facts).map_err(wire)?;
+        let memory = Span { at: welcome.memory_at, bytes: welcome.memory_bytes };
         Ok(Client {
             transport,
             facts,
+            memory,
             recorder: Recorder::default(),
-            arena: Arena::new(Span { at: welcome.memory_at, bytes: welcome.memory_bytes }),
+            arena: Arena::new(memory),
             ranges: Ranges::default(),
             copies: Vec::new(),
             copies_bytes: 0,
@@ -107,6 +110,11 @@ impl<T: Transport> Client<T> {
             cause: None,
             lost: None,
         })
+    }
+
+    /// The session's memory on the device.
+    pub fn memory(&self) -> Span {
+        self.memory
     }
 
     /// Facts about the device.
@@ -140,8 +148,10 @@ impl<T: Transport> Client<T> {
         Ok(())
     }
 
-    /// Ends everything that belongs to a context.
+    /// Ends everything that belongs to a context, after its work: the program may free the memory
+    /// that copies back write into.
     pub fn destroy_context(&mut self, context: u32) -> Result<(), Code> {
+        let worked = self.synchronize();
         let kernels = self.modules.iter().filter(|(_, module)| module.context == context);
         for module in kernels.map(|(number, _)| *number).collect::<Vec<u32>>() {
             self.unload(module)?;
@@ -157,7 +167,8 @@ impl<T: Transport> Client<T> {
         self.ranges
             .starts(|owner| *owner == memory::Owner::Allocation { context })
             .into_iter()
-            .try_for_each(|at| self.free(at))
+            .try_for_each(|at| self.free(at))?;
+        worked
     }
 
     /// A number for a new object.

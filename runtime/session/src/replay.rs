@@ -4,15 +4,18 @@ use crate::backend::{Backend, Launch, LoadFailure};
 use crate::code::Code;
 use crate::field::WireError;
 use crate::frame::{Answer, Frame, Kind};
+use crate::image;
 use crate::limits::{
     ALLOCATIONS_MAX, ANSWER_BYTES_MAX, EVENTS_MAX, IMAGE_BYTES_MAX, IMAGES_BYTES_MAX, KERNELS_MAX, MODULES_MAX,
     NAME_BYTES_MAX, OUTPUT_BYTES, PARAMS_BYTES_MAX, ROWS_MAX, STREAMS_MAX,
 };
 use crate::ranges::{Ranges, Span};
 use crate::record::{Record, records};
+use crate::report::Report;
 use crate::transport::Lost;
+use atoll_cuda_api::constants::CU_STREAM_NON_BLOCKING;
 use sha2::{Digest, Sha256};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// Where answers go.
@@ -41,33 +44,6 @@ pub enum Refused {
     /// The client is gone.
     #[error(transparent)]
     Lost(#[from] Lost),
-}
-
-/// What a session did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Report {
-    /// Recorded calls.
-    pub calls: u64,
-    /// Messages from the client.
-    pub messages: u64,
-    /// Messages for which it waited.
-    pub answers: u64,
-    /// Kernel launches.
-    pub launches: u64,
-    /// Allocations.
-    pub allocations: u64,
-    /// Copies to the device.
-    pub copies_in: u64,
-    /// Their bytes.
-    pub bytes_in: u64,
-    /// Copies from the device.
-    pub copies_out: u64,
-    /// Their bytes.
-    pub bytes_out: u64,
-    /// Images of modules that were sent.
-    pub images: u64,
-    /// Calls that failed.
-    pub failures: u64,
 }
 
 /// Whose a range of memory is.
@@ -100,6 +76,8 @@ pub struct Replayer<B: Backend> {
     modules: HashMap<u32, B::Module>,
     events: HashMap<u32, B::Event>,
     streams: HashMap<u32, B::Stream>,
+    /// Those that do not wait for the default stream.
+    unordered: HashSet<u32>,
     backend: B,
     memory: Span,
     ranges: Ranges<Owner>,
@@ -107,6 +85,8 @@ pub struct Replayer<B: Backend> {
     images_bytes: u64,
     /// Memory was freed since all work was last waited for: work may still use it.
     has_freed: bool,
+    /// A copy to the device in the default stream may not be complete.
+    has_copied_in: bool,
     earlier: Option<Earlier>,
     sequence: u32,
     report: Report,
@@ -120,12 +100,14 @@ impl<B: Backend> Replayer<B> {
             modules: HashMap::new(),
             events: HashMap::new(),
             streams: HashMap::new(),
+            unordered: HashSet::new(),
             backend,
             memory,
             ranges: Ranges::default(),
             images: HashMap::new(),
             images_bytes: 0,
             has_freed: false,
+            has_copied_in: false,
             earlier: None,
             sequence: 0,
             report: Report::default(),
@@ -150,6 +132,7 @@ impl<B: Backend> Replayer<B> {
         while let Some(record) = records.next() {
             let record = record?;
             let is_asked = frame.kind == Kind::Call && records.peek().is_none();
+            let ordered = self.order_behind_copies(record.stream());
             let result = match record {
                 Record::CopyOut { .. } if frame.kind == Kind::Post => return Err(Refused::CopyWithoutAnswer),
                 Record::CopyOut { stream, from, bytes } => {
@@ -159,7 +142,7 @@ impl<B: Backend> Replayer<B> {
             };
             let call = self.report.calls;
             self.report.calls += 1;
-            match result {
+            match ordered.map_err(Failed::from).and(result) {
                 result if is_asked && record.wait().is_some() => last = result,
                 Ok(_) => {}
                 Err(code) => {
@@ -169,6 +152,17 @@ impl<B: Backend> Replayer<B> {
             }
         }
         if frame.kind == Kind::Call { self.answer(frame.sequence, last, output) } else { Ok(()) }
+    }
+
+    /// A program's synchronous copy to the device has ended when the call returns, so work that it
+    /// gives to any stream afterwards sees it. Here the copy is a step of the default stream, for
+    /// which streams that do not wait for that one have to be held up.
+    fn order_behind_copies(&mut self, stream: Option<u32>) -> Result<(), Code> {
+        if self.has_copied_in && stream.is_some_and(|stream| self.unordered.contains(&stream)) {
+            self.has_copied_in = false;
+            self.backend.synchronize_stream(None)?;
+        }
+        Ok(())
     }
 
     fn answer(&mut self, sequence: u32, last: Result<Vec<u8>, Failed>, output: &mut dyn Output) -> Result<(), Refused> {
@@ -235,10 +229,14 @@ impl<B: Backend> Replayer<B> {
             Record::CreateStream { stream, flags, priority } => {
                 admit(&self.streams, stream, STREAMS_MAX)?;
                 self.streams.insert(stream, backend.stream(flags, priority)?);
+                if flags & CU_STREAM_NON_BLOCKING != 0 {
+                    self.unordered.insert(stream);
+                }
             }
             Record::DestroyStream { stream } => {
                 // Work in it goes on; the driver destroys it afterwards.
                 self.streams.remove(&stream).ok_or(Code::INVALID_HANDLE)?;
+                self.unordered.remove(&stream);
             }
             Record::CreateEvent { event, flags } => {
                 admit(&self.events, event, EVENTS_MAX)?;
@@ -268,7 +266,7 @@ impl<B: Backend> Replayer<B> {
     /// Waits for all work.
     fn settle(&mut self) -> Result<(), Code> {
         self.backend.synchronize()?;
-        self.has_freed = false;
+        (self.has_freed, self.has_copied_in) = (false, false);
         Ok(())
     }
 
@@ -299,6 +297,7 @@ impl<B: Backend> Replayer<B> {
 
     fn copy_in(&mut self, stream: u32, to: u64, bytes: &[u8]) -> Result<(), Code> {
         self.ranges.check(Span { at: to, bytes: bytes.len() as u64 })?;
+        self.has_copied_in |= stream == 0;
         let stream = stream_of(&self.streams, stream)?;
         self.report.copies_in += 1;
         self.report.bytes_in += bytes.len() as u64;
@@ -399,6 +398,7 @@ impl<B: Backend> Replayer<B> {
         if bytes > IMAGE_BYTES_MAX || <[u8; 32]>::from(Sha256::digest(image)) != digest {
             return Err(Code::INVALID_IMAGE);
         }
+        image::check(image)?;
         if self.images_bytes + bytes > IMAGES_BYTES_MAX {
             return Err(Code::OUT_OF_MEMORY);
         }

@@ -36,6 +36,31 @@ fn a_program_waits_only_where_data_comes_back() {
 }
 
 #[test]
+fn a_copy_to_the_device_is_in_front_of_work_in_every_stream() {
+    let (mut client, kernel) = prepared();
+    let at = client.allocate(1, 16).expect("room");
+    for flags in [0, 1] {
+        let stream = client.create_stream(1, flags, 0).expect("a stream");
+        client.copy_in(0, at, &[7; 16]).expect("a copy");
+        client.launch(stream, kernel, [[1; 3]; 2], (0, false), &params(at, 16)).expect("a launch");
+        client.copy_out(stream, HostCopy { to: 0, bytes: 16 }, at).expect("a copy");
+        client.complete_copies().expect("no error");
+        assert_eq!(Wire::host(0, 16), [8; 16], "flags {flags}");
+    }
+}
+
+#[test]
+fn a_context_ends_after_the_copies_back_that_it_was_given() {
+    let (mut client, _) = prepared();
+    let at = client.allocate(1, 8).expect("room");
+    client.copy_in(0, at, &[5; 8]).expect("a copy");
+    client.copy_out(0, HostCopy { to: 0, bytes: 8 }, at).expect("a copy");
+    client.destroy_context(1).expect("no error");
+    assert!(!client.is_awaited(0, 8));
+    assert_eq!(Wire::host(0, 8), [5; 8]);
+}
+
+#[test]
 fn several_copies_back_come_with_one_answer() {
     let (mut client, _) = prepared();
     let at = client.allocate(1, 64).expect("room");

@@ -27,17 +27,20 @@ pub(crate) fn facts() -> DeviceFacts {
     DeviceFacts { name, uuid: [0; 16], pci_bus_id: String::new(), driver: 12040, priority: -1, attributes }
 }
 
-/// A device that carries everything out at once. A launch of 999 blocks is refused; the kernel
+/// A device that carries everything out at once, but copies to it in the default stream when that
+/// stream is waited for, or is given other work, or a stream that waits for it is. A launch of 999 blocks is refused; the kernel
 /// `fault` breaks the device.
 #[derive(Debug)]
 pub(crate) struct Device {
     memory: Vec<u8>,
     is_broken: bool,
+    /// Copies to the device that are not carried out yet.
+    copies: Vec<(u64, Vec<u8>)>,
 }
 
 impl Default for Device {
     fn default() -> Device {
-        Device { memory: vec![0; MEMORY as usize], is_broken: false }
+        Device { memory: vec![0; MEMORY as usize], is_broken: false, copies: Vec::new() }
     }
 }
 
@@ -47,19 +50,30 @@ impl Device {
         &mut self.memory[start..start + bytes as usize]
     }
 
+    /// Carries copies out in front of what comes next, unless its stream is one that does not wait
+    /// for the default stream.
+    fn order(&mut self, stream: Option<&u32>) {
+        if stream.is_none_or(|flags| *flags == 0) {
+            for (to, bytes) in std::mem::take(&mut self.copies) {
+                self.at(to, bytes.len() as u64).copy_from_slice(&bytes);
+            }
+        }
+    }
+
     fn check(&self) -> Result<(), Code> {
         if self.is_broken { Err(Code::ILLEGAL_ADDRESS) } else { Ok(()) }
     }
 }
 
 impl Backend for Device {
-    type Stream = ();
+    /// Its flags.
+    type Stream = u32;
     type Event = ();
     type Module = ();
     type Kernel = String;
 
-    fn stream(&mut self, _flags: u32, _priority: i32) -> Result<(), Code> {
-        self.check()
+    fn stream(&mut self, flags: u32, _priority: i32) -> Result<u32, Code> {
+        self.check().map(|()| flags)
     }
 
     fn event(&mut self, _flags: u32) -> Result<(), Code> {
@@ -92,29 +106,36 @@ impl Backend for Device {
         self.check()
     }
 
-    fn copy_in(&mut self, _stream: Option<&()>, to: u64, bytes: &[u8]) -> Result<(), Code> {
-        self.at(to, bytes.len() as u64).copy_from_slice(bytes);
+    fn copy_in(&mut self, stream: Option<&u32>, to: u64, bytes: &[u8]) -> Result<(), Code> {
+        self.copies.push((to, bytes.to_vec()));
+        if stream.is_some() {
+            self.order(None);
+        }
         self.check()
     }
 
-    fn copy_out(&mut self, _stream: Option<&()>, from: u64, bytes: &mut [u8]) -> Result<(), Code> {
+    fn copy_out(&mut self, stream: Option<&u32>, from: u64, bytes: &mut [u8]) -> Result<(), Code> {
+        self.order(stream);
         bytes.copy_from_slice(self.at(from, bytes.len() as u64));
         self.check()
     }
 
-    fn copy_within(&mut self, _stream: Option<&()>, to: u64, from: u64, bytes: u64) -> Result<(), Code> {
+    fn copy_within(&mut self, stream: Option<&u32>, to: u64, from: u64, bytes: u64) -> Result<(), Code> {
+        self.order(stream);
         let moved = self.at(from, bytes).to_vec();
         self.at(to, bytes).copy_from_slice(&moved);
         self.check()
     }
 
-    fn fill(&mut self, _stream: Option<&()>, to: u64, value: u32, size: u32, count: u64) -> Result<(), Code> {
+    fn fill(&mut self, stream: Option<&u32>, to: u64, value: u32, size: u32, count: u64) -> Result<(), Code> {
+        self.order(stream);
         let element = &value.to_le_bytes()[..size as usize];
         self.at(to, count * u64::from(size)).chunks_mut(size as usize).for_each(|to| to.copy_from_slice(element));
         self.check()
     }
 
-    fn launch(&mut self, _stream: Option<&()>, kernel: &String, launch: Launch<'_>) -> Result<(), Code> {
+    fn launch(&mut self, stream: Option<&u32>, kernel: &String, launch: Launch<'_>) -> Result<(), Code> {
+        self.order(stream);
         if launch.grid[0] == 999 {
             return Err(Code::LAUNCH_OUT_OF_RESOURCES);
         }
@@ -130,19 +151,21 @@ impl Backend for Device {
         self.check()
     }
 
-    fn record(&mut self, _event: &(), _stream: Option<&()>) -> Result<(), Code> {
+    fn record(&mut self, _event: &(), _stream: Option<&u32>) -> Result<(), Code> {
         self.check()
     }
 
-    fn wait(&mut self, _stream: Option<&()>, _event: &()) -> Result<(), Code> {
+    fn wait(&mut self, _stream: Option<&u32>, _event: &()) -> Result<(), Code> {
         self.check()
     }
 
     fn synchronize(&mut self) -> Result<(), Code> {
+        self.order(None);
         self.check()
     }
 
-    fn synchronize_stream(&mut self, _stream: Option<&()>) -> Result<(), Code> {
+    fn synchronize_stream(&mut self, stream: Option<&u32>) -> Result<(), Code> {
+        self.order(stream);
         self.check()
     }
 
@@ -150,7 +173,7 @@ impl Backend for Device {
         self.check()
     }
 
-    fn query_stream(&mut self, _stream: Option<&()>) -> Result<(), Code> {
+    fn query_stream(&mut self, _stream: Option<&u32>) -> Result<(), Code> {
         self.check()
     }
 

@@ -4,14 +4,17 @@ use crate::failure::{OrUserError, user_error};
 use crate::output::print;
 use anyhow::{Context, Result};
 use atoll_session::{Address, Report};
-use atoll_session_server::{Ended, LIBRARY, Options, STAND_IN, Server, beside, environment, open};
+use atoll_session_server::{Ended, LIBRARY, OpenError, Options, STAND_IN, Server, beside, environment, open};
+use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal};
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -113,8 +116,9 @@ fn options(args: &Args) -> Result<Options> {
     let gpu = match (&args.driver, open(None, args.ordinal), &stand_in) {
         (Some(file), _, _) => open(Some(file), args.ordinal).or_user_error()?,
         (None, Ok(gpu), _) => gpu,
-        (None, Err(_), Some(file)) => open(Some(file), args.ordinal)?,
-        (None, Err(error), None) => return Err(error.into()),
+        // A device that an installed driver does not have is the user's mistake.
+        (None, Err(OpenError::NoLibrary { .. } | OpenError::NoDevice), Some(file)) => open(Some(file), args.ordinal)?,
+        (None, Err(error), _) => return Err(error).or_user_error(),
     };
     let session_bytes = args.memory_mib.map(|mib| mib.saturating_mul(1 << 20));
     Ok(Options { gpu, session_bytes, sessions_max: SESSIONS_MAX })
@@ -130,8 +134,52 @@ fn start(args: &Args, address: &Address) -> Result<ExitStatus> {
     let folder = tempfile::tempdir().context("cannot make a folder for the library")?;
     let variables = environment(folder.path(), &library, address).context("cannot link the library")?;
     let (program, arguments) = args.program.split_first().ok_or_else(|| user_error("no program is given"))?;
-    let status = Command::new(program).args(arguments).envs(variables).status();
-    status.with_context(|| format!("cannot start {}", Path::new(program).display())).or_user_error()
+    let signals = Signals::take().context("cannot receive signals")?;
+    let started = Command::new(program).args(arguments).envs(variables).spawn();
+    let mut child =
+        started.with_context(|| format!("cannot start {}", Path::new(program).display())).or_user_error()?;
+    signals.hand_on(&child).context("cannot hand signals on to the program")?;
+    child.wait().context("cannot wait for the program")
+}
+
+/// Signals that would end this process, and with it the server, before the program. Those from a
+/// terminal reach the program by themselves; SIGTERM is handed on.
+struct Signals {
+    runtime: Runtime,
+    from_terminal: [Signal; 2],
+    terminate: Signal,
+}
+
+impl Signals {
+    /// From here on the signals end this process no longer. A program that it starts has the
+    /// system's defaults.
+    fn take() -> Result<Signals> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+        let guard = runtime.enter();
+        let from_terminal = [signal(SignalKind::interrupt())?, signal(SignalKind::quit())?];
+        let terminate = signal(SignalKind::terminate())?;
+        drop(guard);
+        Ok(Signals { runtime, from_terminal, terminate })
+    }
+
+    /// Hands SIGTERM on until this process ends.
+    fn hand_on(self, child: &Child) -> Result<()> {
+        let program = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
+        let Signals { runtime, from_terminal: [mut interrupt, mut quit], mut terminate } = self;
+        std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+            runtime.block_on(async {
+                loop {
+                    tokio::select! {
+                        _ = interrupt.recv() => {}
+                        _ = quit.recv() => {}
+                        // The program may have ended.
+                        _ = terminate.recv() => drop(pidfd_send_signal(&program, rustix::process::Signal::TERM)),
+                    }
+                }
+            })
+        })?;
+        Ok(())
+    }
 }
 
 /// Ends this program as the program ended.

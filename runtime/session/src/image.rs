@@ -1,0 +1,108 @@
+//! Images of modules: a driver is given only an address, and believes the sizes in the headers.
+
+use crate::code::Code;
+use object::Endianness;
+use object::elf::FileHeader64;
+use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
+
+/// First words of a fat binary.
+const FAT_BINARY: [u8; 4] = 0xba55_ed50u32.to_le_bytes();
+/// Bytes of a fat binary's header, and of the fields of an entry's header that are read here.
+const FAT_HEAD_BYTES: usize = 16;
+const ENTRY_HEAD_BYTES: usize = 16;
+
+/// An error unless all that the headers of machine code or a fat binary speak of lies inside the
+/// image. Everything else is a text, which the driver reads up to its end.
+pub(crate) fn check(image: &[u8]) -> Result<(), Code> {
+    let is_whole = if image.starts_with(&FAT_BINARY) {
+        fat_binary(image).is_some()
+    } else if image.starts_with(&object::elf::ELFMAG) {
+        elf(image).is_some()
+    } else {
+        true
+    };
+    if is_whole { Ok(()) } else { Err(Code::INVALID_IMAGE) }
+}
+
+/// Machine code: its tables, and the contents of all sections and segments.
+fn elf(image: &[u8]) -> Option<()> {
+    let header = FileHeader64::<Endianness>::parse(image).ok()?;
+    let endian = header.endian().ok()?;
+    for section in header.section_headers(endian, image).ok()? {
+        section.data(endian, image).ok()?;
+    }
+    for segment in header.program_headers(endian, image).ok()? {
+        segment.data(endian, image).ok()?;
+    }
+    Some(())
+}
+
+/// A fat binary: its entries fill it, and machine code in them is whole. What is compressed is the
+/// driver's to check.
+fn fat_binary(image: &[u8]) -> Option<()> {
+    let (head, rest) = image.split_at_checked(FAT_HEAD_BYTES)?;
+    let head_bytes = usize::from(u16::from_le_bytes([head[6], head[7]]));
+    let bytes = usize::try_from(u64::from_le_bytes(head[8..].try_into().ok()?)).ok()?;
+    let mut entries = rest.get(head_bytes.checked_sub(FAT_HEAD_BYTES)?..)?.get(..bytes)?;
+    while !entries.is_empty() {
+        let head = entries.get(..ENTRY_HEAD_BYTES)?;
+        let head_bytes = u32::from_le_bytes(head[4..8].try_into().ok()?) as usize;
+        let bytes = usize::try_from(u64::from_le_bytes(head[8..].try_into().ok()?)).ok()?;
+        let end = head_bytes.checked_add(bytes).filter(|_| head_bytes >= ENTRY_HEAD_BYTES)?;
+        let payload = entries.get(head_bytes..end)?;
+        if payload.starts_with(&object::elf::ELFMAG) {
+            elf(payload)?;
+        }
+        entries = &entries[end..];
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A 64-bit ELF file with one section of as many bytes as named.
+    fn machine_code(section_bytes: u64) -> Vec<u8> {
+        let mut file = vec![0; 64 + 64 + 8];
+        file[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        file[6] = 1;
+        file[16] = 2;
+        file[20] = 1;
+        file[40..48].copy_from_slice(&64u64.to_le_bytes());
+        file[52..54].copy_from_slice(&64u16.to_le_bytes());
+        file[58..60].copy_from_slice(&64u16.to_le_bytes());
+        file[60..62].copy_from_slice(&1u16.to_le_bytes());
+        file[64 + 4] = 1;
+        file[64 + 24..64 + 32].copy_from_slice(&128u64.to_le_bytes());
+        file[64 + 32..64 + 40].copy_from_slice(&section_bytes.to_le_bytes());
+        file
+    }
+
+    /// A fat binary with one entry of as many bytes as named.
+    fn fat(payload: &[u8], bytes: u64) -> Vec<u8> {
+        let mut file = FAT_BINARY.to_vec();
+        file.extend([1, 0, 16, 0]);
+        file.extend((32 + payload.len() as u64).to_le_bytes());
+        file.extend([2, 0, 1, 1, 32, 0, 0, 0]);
+        file.extend(bytes.to_le_bytes());
+        file.extend([0; 16]);
+        file.extend(payload);
+        file
+    }
+
+    #[test]
+    fn sizes_beyond_the_image_are_refused() {
+        let whole = machine_code(8);
+        for image in [b"text".to_vec(), whole.clone(), fat(b"text", 4), fat(&whole, whole.len() as u64)] {
+            assert_eq!(check(&image), Ok(()), "{image:?}");
+        }
+        let lying = machine_code(9);
+        let cut = whole[..100].to_vec();
+        let wrong =
+            [lying.clone(), cut, whole[..20].to_vec(), fat(b"text", 5), fat(b"text", u64::MAX), fat(b"text", 3)];
+        for image in wrong.into_iter().chain([fat(&lying, lying.len() as u64), FAT_BINARY.to_vec()]) {
+            assert_eq!(check(&image), Err(Code::INVALID_IMAGE), "{image:?}");
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! Counts of a session.
+
+/// What a session did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Recorded calls.
+    pub calls: u64,
+    /// Messages from the client.
+    pub messages: u64,
+    /// Messages for which it waited.
+    pub answers: u64,
+    /// Kernel launches.
+    pub launches: u64,
+    /// Allocations.
+    pub allocations: u64,
+    /// Copies to the device.
+    pub copies_in: u64,
+    /// Their bytes.
+    pub bytes_in: u64,
+    /// Copies from the device.
+    pub copies_out: u64,
+    /// Their bytes.
+    pub bytes_out: u64,
+    /// Images of modules that were sent.
+    pub images: u64,
+    /// Calls that failed.
+    pub failures: u64,
+}

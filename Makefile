@@ -13,7 +13,7 @@ SETUP := . tools/setup.sh
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-setup: ## Install what is missing: LLVM, a Python venv, cargo-deny, trained models
+setup: ## Install what is missing: LLVM, a Python venv, trained models
 	@export ATOLL_SETUP=test; $(SETUP)
 
 demo: ## Compile a trained model, serve it, ask it with tritonclient, then measure real-time beside best-effort

@@ -54,10 +54,6 @@ fi
 "$ATOLL_VENV/bin/python" models/fetch.py "$ATOLL_MODELS_DIR"
 
 export PATH="$ATOLL_CACHE/tools/bin:$PATH"
-if [ "${ATOLL_SETUP:-}" = test ] && ! command -v cargo-deny >/dev/null; then
-    say "building cargo-deny (two minutes, once)"
-    cargo install --quiet --debug --locked --root "$ATOLL_CACHE/tools" cargo-deny
-fi
 # The page of the guide on certificates makes some.
 if [ "${ATOLL_SETUP:-}" = test ] && ! command -v openssl >/dev/null; then apt_install openssl; fi
 

@@ -9,7 +9,7 @@ step() { printf '\n== %s\n' "$*"; }
 step "format, lints, licences"
 cargo fmt --all --check
 cargo clippy --quiet --workspace --all-targets $ATOLL_FEATURES -- -D warnings
-cargo deny --log-level error check bans licenses sources
+tools/licences.sh
 
 step "documentation"
 RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps $ATOLL_FEATURES

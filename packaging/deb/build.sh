@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# Builds the Debian package of the program in a folder of build outputs (default: target/release), which is made by
+# `make deb`. Prints the package's path. Needs dpkg-deb; dpkg-shlibdeps names the libraries that the program needs.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+built=${1:-target/release}
+version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -1)
+architecture=$(dpkg --print-architecture)
+root=$(mktemp -d)
+chmod 755 "$root"
+trap 'rm -rf "$root"' EXIT
+install_as() { install -D -m "$1" "$2" "$root/$3"; }
+
+install_as 755 "$built/atoll" usr/bin/atoll
+strip --strip-debug "$root/usr/bin/atoll"
+# What `atoll run` lays in front of CUDA programs, and the driver that runs kernels on the CPU. The program looks
+# beside itself, which is where it really lies.
+mkdir -p "$root/usr/lib/atoll"
+mv "$root/usr/bin/atoll" "$root/usr/lib/atoll/atoll"
+ln -s ../lib/atoll/atoll "$root/usr/bin/atoll"
+for library in libatoll_interpose.so libatoll_stand_in_cuda.so; do
+    [ ! -f "$built/$library" ] || { install_as 644 "$built/$library" "usr/lib/atoll/$library"; strip --strip-debug "$root/usr/lib/atoll/$library"; }
+done
+
+deb=packaging/deb
+install_as 644 "$deb/atoll.service" lib/systemd/system/atoll.service
+install_as 644 "$deb/atoll.tmpfiles" usr/lib/tmpfiles.d/atoll.conf
+install_as 644 "$deb/atoll.sysusers" usr/lib/sysusers.d/atoll.conf
+install_as 644 "$deb/atoll.default" etc/default/atoll
+install_as 644 "$deb/atoll.toml" etc/atoll/atoll.toml
+for page in README.md CHANGELOG.md SECURITY.md docs/reference/settings.md; do
+    install_as 644 "$page" "usr/share/doc/atoll/$(basename "$page")"
+done
+install_as 644 LICENSE usr/share/doc/atoll/copyright
+
+mkdir -p "$root/usr/share/man/man1"
+"$root/usr/lib/atoll/atoll" man "$root/usr/share/man/man1"
+gzip -9n "$root"/usr/share/man/man1/*.1
+completions() { mkdir -p "$root/$(dirname "$2")"; "$root/usr/lib/atoll/atoll" completions "$1" >"$root/$2"; }
+completions bash usr/share/bash-completion/completions/atoll
+completions zsh usr/share/zsh/vendor-completions/_atoll
+completions fish usr/share/fish/vendor_completions.d/atoll.fish
+
+# The libraries, with the packages that have them.
+mkdir -p "$root/debian"
+printf 'Source: atoll\n\nPackage: atoll\nArchitecture: any\n' >"$root/debian/control"
+programs=("$root/usr/lib/atoll/atoll" $(find "$root/usr/lib/atoll" -name '*.so'))
+depends=$(cd "$root" && dpkg-shlibdeps -O --ignore-missing-info "${programs[@]}" 2>/dev/null | sed 's/^shlibs:Depends=//')
+rm -r "$root/debian"
+
+mkdir "$root/DEBIAN"
+printf '/etc/atoll/atoll.toml\n/etc/default/atoll\n' >"$root/DEBIAN/conffiles"
+for script in postinst prerm postrm; do install_as 755 "$deb/$script" "DEBIAN/$script"; done
+cat >"$root/DEBIAN/control" <<CONTROL
+Package: atoll
+Version: $version
+Architecture: $architecture
+Maintainer: The Atoll project <atoll@localhost>
+Installed-Size: $(du -sk --exclude=DEBIAN "$root" | cut -f1)
+Depends: $depends
+Suggests: lld-22
+Section: science
+Priority: optional
+Description: deep-learning models as preemptible functions on shared GPUs
+ Atoll compiles models (ONNX, PTX) into preemptible kernel graphs and serves them
+ over HTTP and gRPC (KServe v2): a real-time request gets the device within
+ microseconds, best-effort work fills what is left. Runs on NVIDIA GPUs and on the
+ CPU.
+CONTROL
+
+package="${built}/atoll_${version}_${architecture}.deb"
+dpkg-deb --root-owner-group -Zxz --build "$root" "$package" >/dev/null
+echo "$package"

@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# Installs a package in a bare Debian 12, serves a model as the package's unit does, and purges it:
+#   packaging/deb/check.sh PACKAGE.deb MODEL.onnx
+# Needs root and debootstrap. The bare system is kept in $ATOLL_CACHE and not changed.
+set -euo pipefail
+
+package=$(realpath "$1") model=$(realpath "$2")
+base=${ATOLL_CACHE:-$HOME/.cache/atoll}/debian-12
+say() { printf 'check: %s\n' "$*"; }
+
+if [ ! -f "$base/etc/debian_version" ]; then
+    say "making a bare Debian 12 (once)"
+    rm -rf "$base.new"
+    debootstrap --variant=minbase --include=ca-certificates bookworm "$base.new" >"$base.log" 2>&1 || { tail -5 "$base.log" >&2; exit 1; }
+    mv "$base.new" "$base"
+fi
+
+# A writable view of it, in a mount namespace of this script.
+if [ "${ATOLL_CHECK_INSIDE:-}" != 1 ]; then exec env ATOLL_CHECK_INSIDE=1 unshare --mount --pid --fork --kill-child "$0" "$package" "$model"; fi
+work=$(mktemp -d)
+trap 'umount -R "$work" 2>/dev/null || true; rmdir "$work" 2>/dev/null || true' EXIT
+mount -t tmpfs -o mode=755 tmpfs "$work"
+mkdir "$work"/{upper,work,root}
+mount -t overlay -o "lowerdir=$base,upperdir=$work/upper,workdir=$work/work" overlay "$work/root"
+root=$work/root
+mount -t proc proc "$root/proc"
+mount --bind /dev "$root/dev"
+cp /etc/resolv.conf "$root/etc/resolv.conf"
+# The same mirrors as here, with security updates, from which LLVM comes.
+rm -rf "$root/etc/apt/sources.list.d" && mkdir "$root/etc/apt/sources.list.d"
+cp -r /etc/apt/sources.list /etc/apt/sources.list.d /etc/apt/apt.conf.d "$root/etc/apt/" 2>/dev/null || true
+mkdir "$root/package" && cp "$package" "$root/package/atoll.deb" && cp "$model" "$root/package/model.onnx"
+inside() { chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive "$@"; }
+files() { (cd "$root" && find . -xdev -name '*atoll*' -not -path './proc/*' -not -path './dev/*' | sort); }
+
+apt() { inside apt-get -y -q "$@" >"$work/log" 2>&1 || { tail -20 "$work/log" >&2; exit 1; }; }
+
+say "installing"
+apt update
+apt install --no-install-recommends /package/atoll.deb
+inside atoll --version
+inside getent passwd atoll >/dev/null || { say "no user atoll"; exit 1; }
+inside test -e /usr/share/man/man1/atoll-serve.1.gz || inside test -e /etc/dpkg/dpkg.cfg.d/docker
+
+say "serving as the unit does"
+command=$(sed -n 's/^ExecStart=//p' "$root/lib/systemd/system/atoll.service" | sed 's/ \$ATOLL_OPTIONS$//')
+for folder in /var/lib/atoll/models /var/lib/atoll/state /var/cache/atoll /run/atoll; do
+    inside install -d -o atoll -g atoll "$folder"
+done
+inside install -o atoll -g atoll -m 644 /package/model.onnx /var/lib/atoll/models/null.onnx
+(exec chroot "$root" env -i PATH=/usr/bin setpriv --reuid atoll --regid atoll --clear-groups $command --http-port 18000 --no-grpc --metrics-port 18002) &
+daemon=$!
+ask() { exec 3<>/dev/tcp/127.0.0.1/18000 && printf 'GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n' "$1" >&3 && cat <&3; }
+for _ in $(seq 300); do
+    if ask /v2/health/ready 2>/dev/null | grep -q '^HTTP/1.1 200'; then break; fi
+    kill -0 "$daemon" 2>/dev/null || { say "the daemon has ended"; exit 1; }
+    sleep 0.2
+done
+ask /v2/models/null/ready | head -1 | grep -q 200 || { say "the model is not ready"; exit 1; }
+inside env ATOLL_CONTROL_SOCKET=/run/atoll/control.sock atoll ps
+kill "$daemon"
+wait "$daemon"
+say "stopped, with status 0"
+
+say "purging"
+apt purge atoll
+left=$(files | grep -v '^./package' || true)
+[ -z "$left" ] || { say "left behind:"; echo "$left"; exit 1; }
+! inside getent passwd atoll >/dev/null || { say "the user is left"; exit 1; }
+say "nothing is left"

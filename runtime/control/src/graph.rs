@@ -1,10 +1,11 @@
 //! Reports about graphs of functions.
 
+use crate::admission::AdmissionReport;
 use atoll_protocol::TensorMetadata;
 use serde::{Deserialize, Serialize};
 
 /// A deployed graph.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GraphReport {
     /// Its name within the tenant.
     pub name: String,
@@ -24,6 +25,9 @@ pub struct GraphReport {
     /// Time of a request that waits for nothing and skips no stage, in nanoseconds, by the measured
     /// times of its functions; `None` until all of them have been called.
     pub latency_ns: Option<u64>,
+    /// The admission of its requests; `None` in lists, and for a daemon without admission.
+    #[serde(default)]
+    pub admission: Option<AdmissionReport>,
 }
 
 /// A stage of a graph.

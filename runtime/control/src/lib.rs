@@ -26,6 +26,7 @@
 //!   [`limits`].
 //! - Files that no message refers to are closed.
 
+mod admission;
 mod blob;
 mod devices;
 mod frame;
@@ -39,6 +40,7 @@ mod status;
 mod trace;
 mod usage;
 
+pub use admission::*;
 pub use blob::{Attachments, Blob, Content};
 pub use devices::*;
 pub use frame::{Frame, Incoming, Outgoing, Progress, VERSION, WireError};

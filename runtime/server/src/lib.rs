@@ -45,6 +45,7 @@ mod metrics;
 mod model;
 mod names;
 mod places;
+mod prices;
 mod repository;
 mod requests;
 mod response_cache;

@@ -31,6 +31,8 @@ pub(crate) struct Model {
     pub(crate) devices: Vec<DeviceId>,
     settings: Settings,
     digest: String,
+    /// Bytes of its constants; 0 for a graph.
+    pub(crate) constant_bytes: u64,
     /// The stages, if it is a graph of functions.
     pub(crate) graph: Option<Arc<GraphWork>>,
     pub(crate) inputs: Vec<TensorMetadata>,
@@ -93,6 +95,7 @@ impl Model {
             devices,
             settings,
             digest: bundle.digest().into(),
+            constant_bytes: bundle.weights().len() as u64,
             graph: None,
             inputs: tensor_metadata(graph, BufferKind::Input),
             outputs: tensor_metadata(graph, BufferKind::Output),
@@ -141,6 +144,7 @@ impl Model {
             devices: graph.devices(),
             settings: Settings::default(),
             digest: String::new(),
+            constant_bytes: 0,
             inputs: graph.inputs(),
             outputs: graph.outputs(),
             graph: Some(Arc::new(graph)),

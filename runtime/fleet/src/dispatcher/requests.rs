@@ -82,6 +82,11 @@ impl Requests {
         RequestId(self.next)
     }
 
+    /// The function of an unanswered request.
+    pub(super) fn function(&self, id: RequestId) -> Option<FunctionId> {
+        self.entries.get(&id).map(|entry| entry.function)
+    }
+
     /// Requests that wait for a device.
     pub(super) fn waiting(&self) -> u64 {
         self.waiting

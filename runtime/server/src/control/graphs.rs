@@ -1,13 +1,15 @@
 //! Graphs of functions: deploy, list, explain, delete, call.
 
 use super::Control;
+use super::admission::report as admission_report;
 use super::invoke::Reader;
 use super::refusal::{OrRefuse, bad_request, panicked};
 use super::requests::{Answered, plain};
-use crate::graphs::{DeployedGraph, Graphs, StageWork, run_graph};
+use crate::graphs::{DeployedGraph, Graphs, Limits, StageWork, run_graph};
 use crate::identity::Principal;
 use crate::inference::blocking;
 use crate::model::Model;
+use crate::prices::price;
 use atoll_control::{
     Answer, Attachments, Form, GraphReport, GraphStage, Input, Invoked, Output, Refusal, RefusalKind, Timing, Value,
 };
@@ -24,6 +26,14 @@ pub(super) struct GraphCall {
     pub(super) inputs: BTreeMap<String, Input>,
     pub(super) class: Option<Class>,
     pub(super) deadline_us: Option<u64>,
+    pub(super) price_max: Option<f64>,
+}
+
+/// Checks the limits of a request.
+fn limits(deadline_us: Option<u64>, price_max: Option<f64>) -> Result<Limits, Refusal> {
+    let checked = |units: f64| price(units).ok_or_else(|| bad_request(format!("{units} is not a price of 0 or more")));
+    let price_max = price_max.map(checked).transpose()?;
+    Ok(Limits { deadline: deadline_us.map(Duration::from_micros), price_max })
 }
 
 impl Control {
@@ -57,9 +67,21 @@ impl Control {
         plain(Answer::Graphs { graphs })
     }
 
-    pub(super) async fn explain_graph(&self, principal: &Principal, name: &str) -> Answered {
+    pub(super) async fn explain_graph(
+        &self,
+        principal: &Principal,
+        name: &str,
+        deadline_us: Option<u64>,
+        price_max: Option<f64>,
+    ) -> Answered {
+        let limits = limits(deadline_us, price_max)?;
         let graph = self.graph(principal, name)?;
-        plain(Answer::Graph(self.report(&graph).await?))
+        let mut report = self.report(&graph).await?;
+        if let Ok(model) = graph.callable(&*self.app) {
+            let devices = self.app.engine.devices();
+            report.admission = model.graph.as_ref().and_then(|work| admission_report(work, devices, limits));
+        }
+        plain(Answer::Graph(report))
     }
 
     pub(super) async fn remove_graph(&self, principal: &Principal, name: String) -> Answered {
@@ -106,7 +128,7 @@ impl Control {
             Ok::<_, Refusal>((tensors, reader.rooms))
         };
         let (inputs, _rooms) = blocking(read).await.ok_or_else(panicked)??;
-        let deadline = call.deadline_us.map(Duration::from_micros);
+        let Limits { deadline, price_max } = limits(call.deadline_us, call.price_max)?;
         let request = InvocationRequest {
             function: model.key.clone(),
             inputs,
@@ -115,7 +137,7 @@ impl Control {
             instance: None,
             deadline,
         };
-        let result = run_graph(&self.app.engine, &model, request, class).await.or_refuse()?;
+        let result = run_graph(&self.app.engine, &model, request, class, price_max).await.or_refuse()?.or_refuse()?;
         let mut attachments = Attachments::default();
         let last = model.graph.as_ref().map_or(0, |graph| graph.works.len().saturating_sub(1));
         let mut outputs = Vec::with_capacity(result.outputs.len());
@@ -144,6 +166,7 @@ impl Control {
             outputs: Vec::new(),
             stages: Vec::new(),
             latency_ns: None,
+            admission: None,
         };
         let model = match graph.callable(&*self.app) {
             Ok(model) => model,

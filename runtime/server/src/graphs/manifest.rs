@@ -3,6 +3,8 @@
 //! ```toml
 //! name = "vision"
 //! deadline_ms = 50                     # of requests that state none
+//! price_max = 0.001                    # the same, in units of account
+//! prefer = "cost"                      # or "speed": which of several plans is taken
 //!
 //! [inputs]
 //! x = { datatype = "FP32", shape = [1, 3, 224, 224] }    # -1 for a variable size
@@ -35,10 +37,11 @@
 
 use super::builtin::Builtin;
 use crate::limits::GRAPH_MANIFEST_BYTES_MAX;
+use crate::prices::price;
 use atoll_core::Nanos;
 use atoll_core::graphs::limits::{STAGES_MAX, TENSORS_MAX};
 use atoll_core::graphs::{
-    Compare, ConditionSpec, Form, Graph, GraphError, GraphSpec, Link, Size, SourceName, StageSpec, TensorSpec,
+    Compare, ConditionSpec, Form, Graph, GraphError, GraphSpec, Link, Prefer, Size, SourceName, StageSpec, TensorSpec,
 };
 use atoll_protocol::limits::RANK_MAX;
 use atoll_protocol::{DataType, TensorMetadata};
@@ -52,10 +55,26 @@ pub(crate) struct Manifest {
     pub(crate) name: String,
     /// The deadline of requests that state none, in milliseconds.
     deadline_ms: Option<f64>,
+    /// The price limit of requests that state none, in units of account.
+    price_max: Option<f64>,
+    /// Which of several plans is taken.
+    #[serde(default)]
+    prefer: Preference,
     inputs: BTreeMap<String, InputForm>,
     #[serde(rename = "stage")]
     pub(crate) stages: Vec<ManifestStage>,
     outputs: BTreeMap<String, String>,
+}
+
+/// Which of several plans of a request is taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Preference {
+    /// The cheapest.
+    #[default]
+    Cost,
+    /// The fastest.
+    Speed,
 }
 
 /// Type and shape of an input.
@@ -106,6 +125,8 @@ pub(crate) enum ManifestError {
     SameTwice { what: String, source_name: String },
     #[error("`deadline_ms = {0}` is not a time above 0")]
     Deadline(f64),
+    #[error("`price_max = {0}` is not a price of 0 or more")]
+    Price(f64),
     #[error("stage `{0}` needs either `function` or `builtin`")]
     NoWork(String),
     #[error("stage `{stage}`: {reason}")]
@@ -155,6 +176,12 @@ impl Manifest {
             // Saturates, and the check refuses what is too long.
             spec.deadline = Some(Nanos((ms * 1e6).max(1.0) as u64));
         }
+        let checked = |units: f64| price(units).ok_or(ManifestError::Price(units));
+        spec.price_max = self.price_max.map(checked).transpose()?;
+        spec.prefer = Some(match self.prefer {
+            Preference::Cost => Prefer::Cost,
+            Preference::Speed => Prefer::Speed,
+        });
         let mut works = Vec::with_capacity(self.stages.len());
         for stage in &self.stages {
             let (work, described) = self.stage(stage, &spec, &mut signature)?;
@@ -316,6 +343,7 @@ pub(super) fn metadata(tensor: &TensorSpec) -> TensorMetadata {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use atoll_core::graphs::Cost;
 
     const CASCADE: &str = r#"
         name = "cascade"
@@ -361,7 +389,11 @@ mod tests {
     fn a_cascade_is_read() {
         let (graph, works) = parse(CASCADE).unwrap().check(signature).unwrap();
         assert_eq!(works, [Work::Function("f".into()), Work::Builtin(Builtin::Max), Work::Function("f".into())]);
-        assert_eq!(graph.deadline(), Some(Nanos(50_000_000)));
+        assert_eq!((graph.deadline(), graph.price_max()), (Some(Nanos(50_000_000)), None));
+        let priced = CASCADE.replacen("deadline_ms = 50", "price_max = 0.5\nprefer = \"speed\"", 1);
+        let (graph, _) = parse(&priced).unwrap().check(signature).unwrap();
+        assert_eq!((graph.price_max().map(Cost::units), graph.prefer()), (Some(0.5), Some(Prefer::Speed)));
+        let (graph, _) = parse(CASCADE).unwrap().check(signature).unwrap();
         assert_eq!(graph.stages()[2].needs, [0, 1]);
     }
 
@@ -385,6 +417,8 @@ mod tests {
             ("< 0.8", "= 0.8", "has to be a source"),
             ("deadline_ms = 50", "deadline_ms = 0", "not a time above 0"),
             ("deadline_ms = 50", "deadline_ms = 1e30", "above the limit"),
+            ("deadline_ms = 50", "price_max = -1.0", "not a price of 0 or more"),
+            ("deadline_ms = 50", "prefer = \"luck\"", "not valid TOML"),
             ("builtin = \"max\"", "builtin = \"min\"", "stage `top`: there is no built-in `min`"),
             ("builtin = \"max\"", "", "needs either `function` or `builtin`"),
             ("deadline_ms", "dead_line", "not valid TOML"),

@@ -36,7 +36,9 @@ most = "most.y"
 /// A daemon with two host devices of one core each, with other prices.
 fn start() -> Result<Setup> {
     let allowed = cpus::allowed();
-    let [first, second, ..] = allowed[..] else { anyhow::bail!("two host devices take two CPUs, here are {allowed:?}") };
+    let [first, second, ..] = allowed[..] else {
+        anyhow::bail!("two host devices take two CPUs, here are {allowed:?}")
+    };
     let devices = [format!("host:0@{first}"), format!("host:1@{second}")];
     let setup = Setup::start(&["--device", &devices[0], "--device", &devices[1]], PRICES)?;
     let how = Deploy { name: Some("line".into()), ..Deploy::default() };
@@ -48,7 +50,7 @@ fn start() -> Result<Setup> {
 fn call(client: &mut Client, deadline: Option<Duration>, price_max: Option<f64>) -> Result<Result<(), ClientError>> {
     let inputs: [(&str, Content); 2] =
         [("x", Tensor::f32(&[2], &[1.0, 2.0]).into()), ("b", Tensor::f32(&[2], &[1.0, 0.0]).into())];
-    match client.invoke_graph("twice", &inputs, None, deadline, price_max) {
+    match client.invoke_graph("twice", &inputs, None, deadline, price_max, None) {
         Ok(answer) => {
             ensure!(answer.tensor("y")? == &Tensor::f32(&[2], &[13.0, 18.0]), "{answer:?}");
             ensure!(answer.tensor("most")? == &Tensor::f32(&[], &[18.0]), "{answer:?}");
@@ -122,7 +124,12 @@ fn requests_are_admitted_by_measured_costs_and_prices_or_rejected_with_the_reaso
         let per_s = if row.device == "host:0" { 0.00001 } else { 0.0001 };
         ensure!(row.price.is_some_and(|price| (price - per_s * row.device_s).abs() < 1e-12), "{row:?}");
     }
-    ensure!(metric(&setup.daemon, "atoll_usage_price_units_total{tenant=\"local\",function=\"line\",class=\"best_effort\"}")? > 0.0);
+    ensure!(
+        metric(
+            &setup.daemon,
+            "atoll_usage_price_units_total{tenant=\"local\",function=\"line\",class=\"best_effort\"}"
+        )? > 0.0
+    );
     Ok(())
 }
 

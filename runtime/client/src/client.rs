@@ -240,7 +240,7 @@ impl Client {
     }
 
     /// Calls a graph and waits for its outputs. `price_max` is the most that it may cost, in units of
-    /// account.
+    /// account; calls with the same `id` get the same versions of functions.
     pub fn invoke_graph(
         &mut self,
         graph: &str,
@@ -248,12 +248,20 @@ impl Client {
         class: Option<Class>,
         deadline: Option<Duration>,
         price_max: Option<f64>,
+        id: Option<&str>,
     ) -> Result<Answer, ClientError> {
         let mut attachments = Attachments::default();
         let attached: std::io::Result<BTreeMap<String, wire::Input>> =
             inputs.iter().map(|(name, content)| Ok(((*name).to_owned(), content.attach(&mut attachments)?))).collect();
         let deadline_us = deadline.map(|within| u64::try_from(within.as_micros()).unwrap_or(u64::MAX));
-        let request = Request::InvokeGraph { graph: graph.into(), inputs: attached?, class, deadline_us, price_max };
+        let request = Request::InvokeGraph {
+            graph: graph.into(),
+            inputs: attached?,
+            class,
+            deadline_us,
+            price_max,
+            id: id.map(str::to_owned),
+        };
         self.invoked(&request, attachments)
     }
 

@@ -50,7 +50,7 @@ pub use atoll_control::{
     FunctionSummary, GraphReport, GraphStage, InstanceReport, InstanceResize, InstanceSpec, KindEntry, LatencyStatus,
     MemoryEntry, MissingEntry, ObjectSummary, PlacedEntry, ProcessEntry, ProcessReport, Refusal, RefusalKind,
     Residency, ShareEntry, Statistics, StatusReport, Timing, TriedEntry, UnitStatus, UsageEntry, UsageReport,
-    WholeStatus, default_socket,
+    VersionEntry, WholeStatus, default_socket,
 };
 pub use atoll_core::{Class, Tenant};
 pub use atoll_protocol::{DataType, TensorMetadata};

@@ -47,4 +47,22 @@ pub struct GraphStage {
     pub when: Option<String>,
     /// Mean time of its function from request to reply, in nanoseconds, over all its calls.
     pub mean_ns: Option<u64>,
+    /// The versions of its function, if it has several.
+    #[serde(default)]
+    pub versions: Vec<VersionEntry>,
+}
+
+/// A version of a stage's function.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VersionEntry {
+    /// The function.
+    pub function: String,
+    /// Its weight, relative to the sum of all.
+    pub weight: u32,
+    /// Requests of the graph that it served.
+    pub success: u64,
+    /// Requests of the graph that failed on it.
+    pub failure: u64,
+    /// Mean time of those that it served, in nanoseconds.
+    pub mean_ns: Option<u64>,
 }

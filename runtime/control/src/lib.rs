@@ -45,7 +45,7 @@ pub use blob::{Attachments, Blob, Content};
 pub use devices::*;
 pub use frame::{Frame, Incoming, Outgoing, Progress, VERSION, WireError};
 pub use functions::*;
-pub use graph::{GraphReport, GraphStage};
+pub use graph::{GraphReport, GraphStage, VersionEntry};
 pub use instances::*;
 pub use message::*;
 pub use socket::default_socket;

@@ -81,6 +81,9 @@ pub enum Request {
         /// The most that the call may cost, in units of account; `None` for the graph's own limit.
         #[serde(default)]
         price_max: Option<f64>,
+        /// Decides between versions of functions: calls with the same id get the same version.
+        #[serde(default)]
+        id: Option<String>,
     },
     /// Creates an instance of a function. For root and the daemon's own user, unless they chose a
     /// tenant; so are the next two. Answered with [`Answer::Instance`].

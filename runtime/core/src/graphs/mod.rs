@@ -31,6 +31,7 @@ mod progress;
 mod spec;
 mod tensor;
 mod timeline;
+mod versions;
 
 pub use admission::{Admission, AdmissionConfig};
 pub use costs::{CostTable, Kind, KindId, StageCost};
@@ -46,3 +47,4 @@ pub use plans::{Assignment, Plans, Qualify, evaluate};
 pub use progress::{Next, Progress, StageState};
 pub use spec::{Compare, ConditionSpec, Cost, GraphSpec, Link, Prefer, SourceName, StageSpec};
 pub use tensor::{Form, Size, TensorSpec};
+pub use versions::{VERSIONS_MAX, WEIGHT_MAX, Weights};

@@ -48,8 +48,8 @@ impl Control {
                 self.explain_graph(principal, &graph, deadline_us, price_max).await
             }
             Request::RemoveGraph { graph } => self.remove_graph(principal, graph).await,
-            Request::InvokeGraph { graph, inputs, class, deadline_us, price_max } => {
-                let call = GraphCall { graph, inputs, class, deadline_us, price_max };
+            Request::InvokeGraph { graph, inputs, class, deadline_us, price_max, id } => {
+                let call = GraphCall { graph, inputs, class, deadline_us, price_max, id };
                 self.invoke_graph(principal, call, attachments).await
             }
             Request::CreateInstance(spec) => self.create_instance(principal, spec).await,

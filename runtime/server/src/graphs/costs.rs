@@ -172,7 +172,7 @@ impl Costs {
         let bytes = |stage: usize, kind: KindId| -> Option<u64> {
             let is_here = kinds_of(desk, &works[stage]).contains(&kind);
             is_here.then(|| match &works[stage] {
-                StageWork::Function(model) => model.constant_bytes,
+                StageWork::Function(callee) => callee.constant_bytes(),
                 StageWork::Builtin(_) => 0,
             })
         };
@@ -197,8 +197,8 @@ impl Costs {
         let mut state = self.lock();
         let kind = state.measures.next(stage, kinds_of(desk, work))?;
         state.measures.try_on(stage, kind);
-        let StageWork::Function(model) = work else { return None };
-        model.devices.iter().copied().find(|device| desk.kind(Some(*device)) == kind && !desk.is_shut(*device))
+        let StageWork::Function(callee) = work else { return None };
+        callee.devices().into_iter().find(|device| desk.kind(Some(*device)) == kind && !desk.is_shut(*device))
     }
 
     /// Notes a run of a stage.
@@ -261,8 +261,8 @@ impl State {
 
 /// The kinds of devices on which a stage can run.
 fn kinds_of(desk: &Desk, work: &StageWork) -> Vec<KindId> {
-    let StageWork::Function(model) = work else { return vec![desk.kind(None)] };
-    let mut kinds: Vec<KindId> = model.devices.iter().map(|device| desk.kind(Some(*device))).collect();
+    let StageWork::Function(callee) = work else { return vec![desk.kind(None)] };
+    let mut kinds: Vec<KindId> = callee.devices().iter().map(|device| desk.kind(Some(*device))).collect();
     kinds.sort_unstable();
     kinds.dedup();
     kinds

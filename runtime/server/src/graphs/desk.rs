@@ -236,6 +236,12 @@ impl Desk {
         Nanos(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
+    /// The state, and the time since it is locked: the time of events does not go back.
+    fn at_once(&self) -> (MutexGuard<'_, State>, Nanos) {
+        let state = self.lock();
+        (state, self.now())
+    }
+
     /// Deploys a graph.
     pub(super) fn deploy(&self, graph: Graph, costs: CostTable) -> Result<GraphId, GraphError> {
         self.lock().admission.deploy(graph, costs)
@@ -253,8 +259,8 @@ impl Desk {
 
     /// The constants of a stage's function are on a device.
     pub(super) fn resident(&self, graph: GraphId, stage: usize, device: DeviceId) {
-        let now = self.now();
-        self.lock().admission.resident(graph, stage, NodeId(device.0), now);
+        let (mut state, now) = self.at_once();
+        state.admission.resident(graph, stage, NodeId(device.0), now);
     }
 
     /// The optimal assignments of a graph.
@@ -264,7 +270,7 @@ impl Desk {
 
     /// What the decision about a request would be now.
     pub(super) fn consider(&self, graph: GraphId, limits: Limits) -> Explanation {
-        let (now, mut state) = (self.now(), self.lock());
+        let (mut state, now) = self.at_once();
         let arrival = arrival(RequestId(u64::MAX), graph, limits, now);
         state.admission.consider(arrival, now)
     }
@@ -275,7 +281,7 @@ impl Desk {
         let (to, calls) = unbounded_channel();
         let mut messages = Vec::new();
         let (explanation, request) = {
-            let (now, mut state) = (self.now(), self.lock());
+            let (mut state, now) = self.at_once();
             let request = RequestId(state.next);
             state.next += 1;
             state.seats.insert(request, to);
@@ -318,7 +324,7 @@ impl Desk {
     fn handle(self: &Arc<Desk>, event: Event) {
         let mut messages = Vec::new();
         {
-            let (now, mut state) = (self.now(), self.lock());
+            let (mut state, now) = self.at_once();
             state.handle(event, now, &self.counts, &mut messages);
             self.set_timer(&mut state);
         }

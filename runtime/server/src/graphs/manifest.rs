@@ -42,6 +42,7 @@ use atoll_core::Nanos;
 use atoll_core::graphs::limits::{STAGES_MAX, TENSORS_MAX};
 use atoll_core::graphs::{
     Compare, ConditionSpec, Form, Graph, GraphError, GraphSpec, Link, Prefer, Size, SourceName, StageSpec, TensorSpec,
+    VERSIONS_MAX, WEIGHT_MAX, Weights,
 };
 use atoll_protocol::limits::RANK_MAX;
 use atoll_protocol::{DataType, TensorMetadata};
@@ -91,6 +92,9 @@ struct InputForm {
 pub(crate) struct ManifestStage {
     pub(crate) name: String,
     pub(crate) function: Option<String>,
+    /// Instead of one function: versions of it, with the weights by which requests are divided.
+    #[serde(default)]
+    pub(crate) versions: BTreeMap<String, u32>,
     pub(crate) builtin: Option<String>,
     /// The number of elements that `top_k` keeps.
     k: Option<u64>,
@@ -103,8 +107,8 @@ pub(crate) struct ManifestStage {
 /// What a stage runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
-    /// A function, by name within the tenant.
-    Function(String),
+    /// Versions of a function by name within the tenant, with their weights; most often one.
+    Function(Vec<(String, u32)>),
     Builtin(Builtin),
 }
 
@@ -127,10 +131,12 @@ pub(crate) enum ManifestError {
     Deadline(f64),
     #[error("`price_max = {0}` is not a price of 0 or more")]
     Price(f64),
-    #[error("stage `{0}` needs either `function` or `builtin`")]
+    #[error("stage `{0}` needs one of `function`, `versions` and `builtin`")]
     NoWork(String),
     #[error("stage `{stage}`: {reason}")]
     Builtin { stage: String, reason: String },
+    #[error("the versions of stage `{stage}`: {reason}")]
+    Versions { stage: String, reason: String },
     #[error("stage `{stage}`: the condition `{text}` has to be a source, one of < <= > >=, and a number")]
     Condition { stage: String, text: String },
     #[error("stage `{stage}` calls function `{function}`, which {reason}")]
@@ -224,17 +230,18 @@ impl Manifest {
         let about = format!("stage `{}`", stage.name);
         let from = self.links(&stage.inputs, &about)?;
         let refuse = |reason| ManifestError::Builtin { stage: stage.name.clone(), reason };
-        let (work, inputs, outputs) = match (&stage.function, &stage.builtin) {
-            (Some(function), None) if stage.k.is_none() => {
-                let (inputs, outputs) = signature(function).map_err(|reason| ManifestError::Function {
-                    stage: stage.name.clone(),
-                    function: function.clone(),
-                    reason,
-                })?;
-                (Work::Function(function.clone()), specs(&inputs), specs(&outputs))
+        let versions = match &stage.function {
+            Some(function) => vec![(function.clone(), 1)],
+            None => stage.versions.clone().into_iter().collect(),
+        };
+        let is_both = stage.function.is_some() && !stage.versions.is_empty();
+        let (work, inputs, outputs) = match (versions.is_empty() || is_both, &stage.builtin) {
+            (false, None) if stage.k.is_none() => {
+                let (inputs, outputs) = signature_of(stage, &versions, signature)?;
+                (Work::Function(versions), specs(&inputs), specs(&outputs))
             }
-            (Some(_), None) => return Err(refuse("`k` belongs to the built-in `top_k`".into())),
-            (None, Some(name)) => {
+            (false, None) => return Err(refuse("`k` belongs to the built-in `top_k`".into())),
+            (true, Some(name)) if !is_both => {
                 let builtin = Builtin::parse(name, stage.k).map_err(refuse)?;
                 let forms: Vec<(String, Option<Form>)> =
                     from.iter().map(|link| (link.name.clone(), form_of(before, &link.from))).collect();
@@ -245,7 +252,12 @@ impl Manifest {
         };
         let described = StageSpec {
             name: stage.name.clone(),
-            function: stage.function.clone().or(stage.builtin.clone()).unwrap_or_default(),
+            function: match &work {
+                Work::Function(versions) => {
+                    versions.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join("|")
+                }
+                Work::Builtin(builtin) => builtin.name().into(),
+            },
             inputs,
             outputs,
             from,
@@ -296,6 +308,40 @@ impl Manifest {
         let value = self.source(value, &format!("the condition of stage `{}`", stage.name))?;
         Ok(ConditionSpec { value, compare, threshold })
     }
+}
+
+/// What is wrong with weights.
+pub(super) fn bad_weights() -> String {
+    format!("state 1 to {VERSIONS_MAX} weights of at most {WEIGHT_MAX}, at least one of them above 0")
+}
+
+/// The tensors of a function, which all its versions have.
+fn signature_of(
+    stage: &ManifestStage,
+    versions: &[(String, u32)],
+    signature: &mut impl FnMut(&str) -> Result<Signature, String>,
+) -> Result<Signature, ManifestError> {
+    let bad = |reason| ManifestError::Versions { stage: stage.name.clone(), reason };
+    if Weights::new(&versions.iter().map(|(_, weight)| *weight).collect::<Vec<_>>()).is_none() {
+        return Err(bad(bad_weights()));
+    }
+    let form = |tensors: &[TensorMetadata]| -> Vec<(String, DataType, Vec<i64>)> {
+        tensors.iter().map(|tensor| (tensor.name.clone(), tensor.datatype, tensor.shape.clone())).collect()
+    };
+    let mut first: Option<(&str, Signature)> = None;
+    for (function, _) in versions {
+        let found = signature(function).map_err(|reason| ManifestError::Function {
+            stage: stage.name.clone(),
+            function: function.clone(),
+            reason,
+        })?;
+        match &first {
+            None => first = Some((function, found)),
+            Some((_, known)) if form(&known.0) == form(&found.0) && form(&known.1) == form(&found.1) => {}
+            Some((other, _)) => return Err(bad(format!("`{function}` has other tensors than `{other}`"))),
+        }
+    }
+    first.map(|(_, signature)| signature).ok_or_else(|| bad(bad_weights()))
 }
 
 /// The form of a source among what is described so far; `None` if it is not there, which the check
@@ -376,7 +422,8 @@ mod tests {
             symbols: Vec::new(),
         };
         match function {
-            "f" => Ok((vec![tensor("in")], vec![tensor("out")])),
+            "f" | "f2" => Ok((vec![tensor("in")], vec![tensor("out")])),
+            "other" => Ok((vec![tensor("in")], vec![tensor("out"), tensor("more")])),
             _ => Err("is not deployed".into()),
         }
     }
@@ -388,13 +435,22 @@ mod tests {
     #[test]
     fn a_cascade_is_read() {
         let (graph, works) = parse(CASCADE).unwrap().check(signature).unwrap();
-        assert_eq!(works, [Work::Function("f".into()), Work::Builtin(Builtin::Max), Work::Function("f".into())]);
+        let f = || Work::Function(vec![("f".into(), 1)]);
+        assert_eq!(works, [f(), Work::Builtin(Builtin::Max), f()]);
         assert_eq!((graph.deadline(), graph.price_max()), (Some(Nanos(50_000_000)), None));
         let priced = CASCADE.replacen("deadline_ms = 50", "price_max = 0.5\nprefer = \"speed\"", 1);
         let (graph, _) = parse(&priced).unwrap().check(signature).unwrap();
         assert_eq!((graph.price_max().map(Cost::units), graph.prefer()), (Some(0.5), Some(Prefer::Speed)));
         let (graph, _) = parse(CASCADE).unwrap().check(signature).unwrap();
         assert_eq!(graph.stages()[2].needs, [0, 1]);
+    }
+
+    #[test]
+    fn a_stage_may_have_versions() {
+        let text = CASCADE.replacen("function = \"f\"", "versions = { f2 = 10, f = 90 }", 1);
+        let (graph, works) = parse(&text).unwrap().check(signature).unwrap();
+        assert_eq!(works[0], Work::Function(vec![("f".into(), 90), ("f2".into(), 10)]));
+        assert_eq!(graph.stages()[0].function, "f|f2");
     }
 
     #[test]
@@ -420,7 +476,10 @@ mod tests {
             ("deadline_ms = 50", "price_max = -1.0", "not a price of 0 or more"),
             ("deadline_ms = 50", "prefer = \"luck\"", "not valid TOML"),
             ("builtin = \"max\"", "builtin = \"min\"", "stage `top`: there is no built-in `min`"),
-            ("builtin = \"max\"", "", "needs either `function` or `builtin`"),
+            ("builtin = \"max\"", "", "needs one of `function`, `versions` and `builtin`"),
+            ("function = \"f\"", "function = \"f\"\nversions = { f = 1 }", "needs one of"),
+            ("function = \"f\"", "versions = { f = 0 }", "at least one of them above 0"),
+            ("function = \"f\"", "versions = { f = 1, other = 1 }", "`other` has other tensors than `f`"),
             ("deadline_ms", "dead_line", "not valid TOML"),
         ] {
             let text = refusal(&CASCADE.replacen(from, to, 1));

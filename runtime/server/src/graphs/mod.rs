@@ -20,13 +20,14 @@ pub(crate) use costs::{CostView, Rejected, rejection};
 pub(crate) use counts::Counts;
 pub(crate) use desk::{Desk, Limits};
 pub(crate) use manifest::ManifestError;
-pub(crate) use run::{GraphWork, run_graph};
-pub(crate) use stage::StageWork;
+pub(crate) use run::{Asked, GraphWork, run_graph};
+pub(crate) use stage::{Callee, StageWork, Version};
 
 use crate::bodies::Bodies;
 use crate::limits::GRAPHS_PER_TENANT_MAX;
 use crate::model::Model;
 use crate::names::{BadName, check_name};
+use atoll_core::graphs::Stage;
 use atoll_engine::{FunctionKey, Tenant};
 use atoll_store::{DeploymentKey, Store, StoreError};
 use costs::Costs;
@@ -142,11 +143,18 @@ impl DeployedGraph {
             Ok((model.inputs.clone(), model.outputs.clone()))
         };
         let (graph, works) = self.manifest.check(signature)?;
-        let work = |work: Work| match work {
-            Work::Function(function) => StageWork::Function(models[&function].clone()),
-            Work::Builtin(builtin) => StageWork::Builtin(builtin),
+        let work = |(stage, work): (&Stage, Work)| match work {
+            Work::Function(versions) => {
+                let models = versions.iter().map(|(function, weight)| (models[function].clone(), *weight)).collect();
+                let callee = Callee::new(format!("{}/{}", self.key, stage.name), models);
+                callee.map(|callee| StageWork::Function(Arc::new(callee))).ok_or_else(|| ManifestError::Versions {
+                    stage: stage.name.clone(),
+                    reason: manifest::bad_weights(),
+                })
+            }
+            Work::Builtin(builtin) => Ok(StageWork::Builtin(builtin)),
         };
-        let works: Vec<StageWork> = works.into_iter().map(work).collect();
+        let works = graph.stages().iter().zip(works).map(work).collect::<Result<Vec<StageWork>, ManifestError>>()?;
         let shared = Shared { bodies: app.bodies(), turns: app.builtin_turns(), counts: self.counts.clone() };
         let costs = Costs::new(app.desk(), self.key.tenant.as_str(), graph.stages().len());
         Ok(Arc::new(Model::of_graph(self.key.clone(), GraphWork::new(graph, works, shared, costs))))

@@ -18,6 +18,7 @@ use atoll_fleet::Inference;
 use atoll_protocol::{DataType, TensorMetadata, to_f64};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
@@ -29,6 +30,8 @@ pub(crate) struct GraphWork {
     used: Vec<Vec<usize>>,
     shared: Shared,
     pub(crate) costs: Costs,
+    /// Numbers requests without an id.
+    unnamed: AtomicU64,
 }
 
 impl GraphWork {
@@ -47,15 +50,16 @@ impl GraphWork {
             outputs.sort_unstable();
             outputs.dedup();
         }
-        GraphWork { graph, works, used, shared, costs }
+        GraphWork { graph, works, used, shared, costs, unnamed: AtomicU64::new(0) }
     }
 
     /// The functions that it calls.
     pub(crate) fn models(&self) -> impl Iterator<Item = &Arc<Model>> {
-        self.works.iter().filter_map(|work| match work {
-            StageWork::Function(model) => Some(model),
+        let callees = self.works.iter().filter_map(|work| match work {
+            StageWork::Function(callee) => Some(callee),
             StageWork::Builtin(_) => None,
-        })
+        });
+        callees.flat_map(|callee| callee.models())
     }
 
     /// The devices of its first function. Its requests are counted for the first of them.
@@ -77,6 +81,14 @@ impl GraphWork {
     }
 }
 
+/// What a request of a graph asks for, besides what every request does.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Asked<'a> {
+    pub(crate) price_max: Option<Cost>,
+    /// Its id, which decides between versions of functions; may be empty.
+    pub(crate) id: &'a str,
+}
+
 /// Runs a request whose model is a graph. Stages in flight are cancelled if the future is dropped.
 ///
 /// # Errors
@@ -86,7 +98,7 @@ pub(crate) async fn run_graph(
     model: &Model,
     request: InvocationRequest,
     class: Class,
-    price_max: Option<Cost>,
+    asked: Asked<'_>,
 ) -> Result<Result<InvocationResult, InvokeError>, Rejected> {
     let Some(work) = model.graph.clone() else { return Ok(invoke(engine, request.into()).await) };
     for (metadata, input) in model.inputs.iter().zip(&request.inputs) {
@@ -96,7 +108,7 @@ pub(crate) async fn run_graph(
             return Ok(refused);
         }
     }
-    let limits = Limits { deadline: request.deadline, price_max };
+    let limits = Limits { deadline: request.deadline, price_max: asked.price_max };
     let (ticket, measures) = match work.costs.decide(&work.graph, &work.works, limits) {
         Decision::Free => (None, false),
         Decision::Measure => (None, true),
@@ -110,8 +122,13 @@ pub(crate) async fn run_graph(
     let deadline = deadline.or(work.graph.deadline().map(|after| Duration::from_nanos(after.0)));
     let terms = Terms { class, priority, ends: deadline.and_then(|after| Instant::now().checked_add(after)) };
     let (progress, next) = Progress::new(&work.graph);
+    let id = match asked.id {
+        "" => work.unnamed.fetch_add(1, Ordering::Relaxed).to_string(),
+        id => id.to_owned(),
+    };
     let run = Run {
         engine,
+        id,
         room: work.shared.bodies.room(),
         held_bytes: 0,
         terms,
@@ -145,6 +162,8 @@ struct Terms {
 /// A stage that has ended.
 struct Ended {
     stage: usize,
+    /// The version of its function.
+    version: usize,
     /// The device that it was given to by name.
     given_to: Option<DeviceId>,
     is_planned: bool,
@@ -161,6 +180,7 @@ struct Place {
 
 struct Run<'a> {
     engine: &'a Arc<dyn Inference>,
+    id: String,
     /// Room for the tensors that the run made so far: copies for stages, outputs of stages.
     room: BodyRoom,
     held_bytes: usize,
@@ -202,7 +222,10 @@ impl Run<'_> {
             if self.progress.is_done() {
                 return self.result();
             }
-            let Ended { stage, given_to, is_planned, took, result } = self.next_end().await?;
+            let Ended { stage, version, given_to, is_planned, took, result } = self.next_end().await?;
+            if let StageWork::Function(callee) = &self.work.works[stage] {
+                callee.version(version).note(result.is_ok(), took);
+            }
             let result = match result {
                 Err(_) if self.is_of_lost_device(given_to) => {
                     self.start(stage, Place::default())?;
@@ -227,6 +250,9 @@ impl Run<'_> {
     /// The next stage that ends. Begins stages whose turns come meanwhile.
     async fn next_end(&mut self) -> Result<Ended, InvokeError> {
         loop {
+            if self.tasks.is_empty() && self.ticket.is_none() {
+                return Err(InvokeError::Device("internal error: a graph has stages that nothing starts".into()));
+            }
             let ends = self.terms.ends.filter(|_| self.ticket.is_some());
             tokio::select! {
                 biased;
@@ -302,15 +328,20 @@ impl Run<'_> {
         let Place { device, turn } = place;
         let work = self.work.clone();
         let begun = Instant::now();
+        let version = match &self.work.works[stage] {
+            StageWork::Function(callee) => callee.choose(&self.id),
+            StageWork::Builtin(_) => 0,
+        };
         let ended = move |result, turn: Option<Turn>| Ended {
             stage,
+            version,
             given_to: device,
             is_planned: turn.is_some(),
             took: begun.elapsed(),
             result,
         };
         let model = match &self.work.works[stage] {
-            StageWork::Function(model) => model.clone(),
+            StageWork::Function(callee) => callee.version(version).model.clone(),
             StageWork::Builtin(builtin) => {
                 let builtin = *builtin;
                 self.tasks.spawn(async move { ended(run_builtin(builtin, &work.shared, inputs).await, turn) });
@@ -384,7 +415,7 @@ impl Run<'_> {
         match source {
             Source::Input(input) => self.work.graph.inputs()[input].form.element.parse().ok(),
             Source::Output { stage, output } => match &self.work.works[stage] {
-                StageWork::Function(model) => Some(model.outputs[output].datatype),
+                StageWork::Function(callee) => Some(callee.first().outputs[output].datatype),
                 StageWork::Builtin(builtin) => builtin.output_types().get(output).copied(),
             },
         }

@@ -6,16 +6,112 @@ use crate::bodies::Bodies;
 use crate::inference::blocking;
 use crate::limits::DECODE_INLINE_BYTES_MAX;
 use crate::model::{Model, dtype_of};
+use atoll_core::graphs::Weights;
 use atoll_engine::{DeviceId, InputTensor, InvocationTiming, InvokeError, OutputTensor};
 use atoll_protocol::{DataType, TensorMetadata};
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 
 /// What a stage runs.
 pub(crate) enum StageWork {
-    Function(Arc<Model>),
+    Function(Arc<Callee>),
     Builtin(Builtin),
+}
+
+/// The versions of a function that a stage calls: most often one.
+pub(crate) struct Callee {
+    /// Makes the choice of a version independent of other stages.
+    salt: String,
+    versions: Vec<Version>,
+    weights: Weights,
+}
+
+/// A version of a function, and what became of the requests that it served.
+pub(crate) struct Version {
+    pub(crate) model: Arc<Model>,
+    success: AtomicU64,
+    failure: AtomicU64,
+    ns: AtomicU64,
+}
+
+/// Requests that a version served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct VersionCounts {
+    pub(crate) success: u64,
+    pub(crate) failure: u64,
+    /// Sum of the times of those that succeeded, from start to answer, in nanoseconds.
+    pub(crate) ns: u64,
+}
+
+impl Callee {
+    /// The versions with their weights; `None` if the weights are not valid.
+    pub(super) fn new(salt: String, versions: Vec<(Arc<Model>, u32)>) -> Option<Callee> {
+        let weights = Weights::new(&versions.iter().map(|(_, weight)| *weight).collect::<Vec<_>>())?;
+        let version = |(model, _)| Version {
+            model,
+            success: AtomicU64::new(0),
+            failure: AtomicU64::new(0),
+            ns: AtomicU64::new(0),
+        };
+        Some(Callee { salt, versions: versions.into_iter().map(version).collect(), weights })
+    }
+
+    /// The version whose tensors stand for those of all.
+    pub(crate) fn first(&self) -> &Arc<Model> {
+        &self.versions[0].model
+    }
+
+    pub(crate) fn models(&self) -> impl Iterator<Item = &Arc<Model>> {
+        self.versions.iter().map(|version| &version.model)
+    }
+
+    /// The versions with their weights.
+    pub(crate) fn versions(&self) -> impl Iterator<Item = (&Version, u32)> {
+        self.versions.iter().zip(self.weights.list().iter().copied())
+    }
+
+    /// The index of the version that serves a request with this id.
+    pub(super) fn choose(&self, id: &str) -> usize {
+        if self.versions.len() == 1 { 0 } else { self.weights.choose(&self.salt, id) }
+    }
+
+    pub(super) fn version(&self, index: usize) -> &Version {
+        &self.versions[index]
+    }
+
+    /// The devices that hold all versions.
+    pub(crate) fn devices(&self) -> Vec<DeviceId> {
+        let is_common = |device: &DeviceId| self.models().all(|model| model.devices.contains(device));
+        self.first().devices.iter().copied().filter(is_common).collect()
+    }
+
+    /// Bytes of the constants of the largest version.
+    pub(super) fn constant_bytes(&self) -> u64 {
+        self.models().map(|model| model.constant_bytes).max().unwrap_or(0)
+    }
+}
+
+impl Version {
+    /// Counts a request that took this long.
+    pub(super) fn note(&self, is_success: bool, took: Duration) {
+        if is_success {
+            self.success.fetch_add(1, Ordering::Relaxed);
+            let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+            self.ns.fetch_add(ns, Ordering::Relaxed);
+        } else {
+            self.failure.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn counts(&self) -> VersionCounts {
+        VersionCounts {
+            success: self.success.load(Ordering::Relaxed),
+            failure: self.failure.load(Ordering::Relaxed),
+            ns: self.ns.load(Ordering::Relaxed),
+        }
+    }
 }
 
 /// What all runs of a graph share.

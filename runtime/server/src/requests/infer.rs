@@ -3,7 +3,7 @@
 use super::error::RequestError;
 use super::terms::Terms;
 use crate::app::App;
-use crate::graphs::run_graph;
+use crate::graphs::{Asked, run_graph};
 use crate::identity::Principal;
 use crate::inference::blocking;
 use crate::limits::DECODE_INLINE_BYTES_MAX;
@@ -64,7 +64,8 @@ pub(crate) async fn run(
     record.outcome = Outcome::Cancelled;
     let result = match sequence.filter(|_| model.keeps_state()) {
         None if model.graph.is_some() => {
-            let run = run_graph(&app.engine, model, invocation, class, price_max).await;
+            let asked = Asked { price_max, id: &id };
+            let run = run_graph(&app.engine, model, invocation, class, asked).await;
             run.inspect_err(|_| record.outcome = Outcome::Refused)?
         }
         None => app.responses.answer(&app.engine, &caller.tenant, model, invocation).await,

@@ -118,6 +118,10 @@ struct InvokeArgs {
     #[arg(long, value_name = "UNITS")]
     price_max: Option<f64>,
 
+    /// Id of the call: calls with the same id get the same versions of functions
+    #[arg(long)]
+    id: Option<String>,
+
     /// Folder to write the outputs to, as NAME.npy
     #[arg(long, value_name = "DIR")]
     save: Option<PathBuf>,
@@ -240,7 +244,8 @@ fn invoke(args: &InvokeArgs) -> Result<()> {
     }
     let deadline = args.deadline_us.map(Duration::from_micros);
     let class = args.class.map(Class::from);
-    let answer = client.invoke_graph(&args.graph, &inputs, class, deadline, args.price_max).classify()?;
+    let answer =
+        client.invoke_graph(&args.graph, &inputs, class, deadline, args.price_max, args.id.as_deref()).classify()?;
     print_answer(args.save.as_deref(), args.top, args.json, &answer)
 }
 
@@ -275,6 +280,7 @@ fn explain(args: &ExplainArgs) -> Result<()> {
     let mut text = table.to_string();
     // Writing to a string cannot fail.
     let _ = writeln!(text, "{}", verdict(&graph));
+    text.push_str(&explain::versions(&graph));
     graph.admission.iter().for_each(|admission| text.push_str(&explain::admission(admission)));
     Ok(print(&text)?)
 }

@@ -1,7 +1,7 @@
 //! The admission of a graph's requests, for people.
 
 use crate::output::{Align, Table};
-use atoll_client::{AdmissionReport, DecisionEntry};
+use atoll_client::{AdmissionReport, DecisionEntry, GraphReport};
 use std::fmt::Write;
 
 /// Assignments and tried placements that are shown; all of them are in the JSON form.
@@ -13,6 +13,32 @@ pub(super) fn admission(report: &AdmissionReport) -> String {
     // Writing to a string cannot fail.
     let _ = write_report(&mut text, report);
     text
+}
+
+/// The versions of functions, with what they served.
+pub(super) fn versions(graph: &GraphReport) -> String {
+    let mut table = Table::new([
+        ("stage", Align::Left),
+        ("version", Align::Left),
+        ("weight", Align::Right),
+        ("done", Align::Right),
+        ("failed", Align::Right),
+        ("mean", Align::Right),
+    ]);
+    let rows = graph.stages.iter().flat_map(|stage| stage.versions.iter().map(move |version| (stage, version)));
+    let mut is_empty = true;
+    for (stage, version) in rows {
+        is_empty = false;
+        table.row([
+            stage.name.clone(),
+            version.function.clone(),
+            version.weight.to_string(),
+            version.success.to_string(),
+            version.failure.to_string(),
+            version.mean_ns.map_or("-".into(), millis),
+        ]);
+    }
+    if is_empty { String::new() } else { format!("\n{table}") }
 }
 
 fn write_report(text: &mut String, report: &AdmissionReport) -> std::fmt::Result {
@@ -91,7 +117,8 @@ fn costs(report: &AdmissionReport) -> String {
 }
 
 fn optimal(report: &AdmissionReport) -> String {
-    let mut table = Table::new([("time", Align::Right), ("price", Align::Right), ("devices of the stages", Align::Left)]);
+    let mut table =
+        Table::new([("time", Align::Right), ("price", Align::Right), ("devices of the stages", Align::Left)]);
     for plan in report.optimal.iter().take(ROWS_MAX) {
         table.row([millis(plan.latency_ns), units(plan.price), plan.kinds.join("; ")]);
     }

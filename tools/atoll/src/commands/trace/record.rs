@@ -323,7 +323,8 @@ fn text(summary: &Summary) -> String {
         ),
     };
     let (file, size) = (summary.file.display(), bytes(summary.file_bytes));
-    let devices: Vec<&str> = summary.devices.iter().filter(|device| device.compute_units > 0).map(|device| device.device.as_str()).collect();
+    let devices: Vec<&str> =
+        summary.devices.iter().filter(|device| device.compute_units > 0).map(|device| device.device.as_str()).collect();
     format!(
         "{:.1} s of {}: {requests} requests, {launches} launches ({evicted_launches} evicted), {chunks} chunks of \
         blocks, {preemptions} preemptions{lost}\n\

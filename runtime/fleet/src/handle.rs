@@ -372,6 +372,23 @@ impl Inference for FleetHandle {
         }
     }
 
+    fn place_of(&self, id: InvocationId) -> Option<DeviceId> {
+        match (DeviceId::of_id(id.0), &self.0.pool) {
+            (POOLED, Some((_, pool))) => pool.place_of(id),
+            (device, _) => self.member(device).map(|_| device),
+        }
+    }
+
+    fn other_device(&self, function: &FunctionKey, beside: DeviceId) -> Option<DeviceId> {
+        let devices = self.placements().get(function)?.devices.clone();
+        let states = self.devices_state().devices;
+        let load = |device: &DeviceId| {
+            let state = states.get(usize::from(device.0))?;
+            (*device != beside && !state.is_lost && !state.is_drained).then_some((state.in_flight, *device))
+        };
+        devices.iter().filter_map(load).min().map(|(_, device)| device)
+    }
+
     fn set_drained(&self, device: &str, is_drained: bool) -> Result<(), EngineError> {
         let device = self.named(device)?;
         match is_drained {

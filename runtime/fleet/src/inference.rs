@@ -101,6 +101,17 @@ pub trait Inference: Send + Sync + 'static {
         self.submit(request, reply)
     }
 
+    /// The device that an invocation is on; `None` if it waits for one or has ended.
+    fn place_of(&self, id: InvocationId) -> Option<DeviceId> {
+        Some(DeviceId::of_id(id.0))
+    }
+
+    /// The device with the fewest requests that could run a function beside this one; `None` if
+    /// there is none.
+    fn other_device(&self, _function: &FunctionKey, _beside: DeviceId) -> Option<DeviceId> {
+        None
+    }
+
     /// Stops giving requests to a device, or starts again. Requests that it has finish there;
     /// functions that are on no other device cannot be called meanwhile.
     ///

@@ -35,6 +35,7 @@ mod control;
 mod deployed;
 mod graphs;
 mod grpc;
+mod hedging;
 mod http;
 mod identity;
 mod inference;

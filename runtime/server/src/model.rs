@@ -1,6 +1,7 @@
 //! A loaded model: its metadata, and the check of requests against it.
 
 use crate::graphs::GraphWork;
+use crate::hedging::Hedging;
 use crate::repository::settings::Settings;
 use crate::response_cache::CacheCounts;
 use atoll_engine::limits::SESSION_IDLE_DEFAULT;
@@ -46,6 +47,8 @@ pub(crate) struct Model {
     labels: Vec<Vec<String>>,
     /// Time of the last request, in milliseconds since 1970.
     last_inference_ms: AtomicU64,
+    /// How its slow requests are sent to a second device, if they are.
+    pub(crate) hedging: Option<Hedging>,
     /// Its requests that looked into the response cache.
     pub(crate) cache_counts: CacheCounts,
 }
@@ -88,7 +91,10 @@ impl Model {
         devices: Vec<DeviceId>,
     ) -> Model {
         let graph = bundle.graph();
+        // The state of a session is on one device.
+        let keeps_state = graph.buffers_of(BufferKind::State).next().is_some();
         Model {
+            hedging: settings.hedging().filter(|_| !keeps_state).map(Hedging::new),
             name: key.to_string(),
             key,
             version,
@@ -148,6 +154,7 @@ impl Model {
             inputs: graph.inputs(),
             outputs: graph.outputs(),
             graph: Some(Arc::new(graph)),
+            hedging: None,
             rows_first: false,
             states: Vec::new(),
             labels: Vec::new(),

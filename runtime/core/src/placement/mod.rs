@@ -29,6 +29,7 @@ mod emptiest;
 mod estimate;
 mod event;
 mod grounds;
+mod hedge;
 mod policies;
 mod pool;
 mod state;
@@ -43,5 +44,6 @@ pub use event::{
     RequestEnd, RequestId, RequestSpec, Suits,
 };
 pub use grounds::{Grounds, Why};
+pub use hedge::{HedgeConfig, Hedges};
 pub use policies::{PLACEMENT_DEFAULT, PLACEMENTS, PlacementEntry, placement_by_name};
 pub use pool::Pool;

@@ -179,6 +179,11 @@ impl Dispatcher {
         self.with(|state, now, steps| state.cancel(now, request, steps));
     }
 
+    /// The device of a request in flight.
+    pub(crate) fn place_of(&self, id: InvocationId) -> Option<DeviceId> {
+        self.lock().requests.place_of(RequestId(id.0 - POOLED.first_id()))
+    }
+
     /// Stops giving requests to a device, or starts again. Requests that it has finish there.
     pub(crate) fn set_drained(&self, device: DeviceId, is_drained: bool) {
         self.with(|state, now, steps| {

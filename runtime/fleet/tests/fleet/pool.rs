@@ -86,6 +86,28 @@ fn the_trace_says_where_requests_went_and_why() {
 }
 
 #[test]
+fn a_request_in_flight_has_a_place_and_its_function_another_device() {
+    let (fleet, notes) = pool(3, "cost");
+    let f = FunctionKey::local("f");
+    load(&fleet, "f", &bundle("t", 10, 0), None).unwrap();
+    load(&fleet, "only", &bundle("t", 10, 0), Some("host:0")).unwrap();
+    let (id, _answered) = submit(&fleet, chain(&["f"]));
+    let at = fleet.place_of(id).expect("it is on a device");
+    assert_eq!(held(&notes)[usize::from(at.0)], 1);
+    let other = fleet.other_device(&f, at).expect("two others have it");
+    assert_ne!(other, at);
+    fleet.set_drained(&format!("host:{}", other.0), true).unwrap();
+    let third = fleet.other_device(&f, at).expect("one other takes requests");
+    assert!(![at, other].contains(&third));
+    notes[usize::from(third.0)].lose();
+    submit(&fleet, chain(&["f"]));
+    assert_eq!(fleet.other_device(&f, at), None);
+    assert_eq!(fleet.other_device(&FunctionKey::local("only"), DeviceId(0)), None);
+    notes[usize::from(at.0)].answer(Ok(()));
+    assert_eq!(fleet.place_of(id), None, "it has ended");
+}
+
+#[test]
 fn real_time_requests_do_not_wait_in_the_pool() {
     let (fleet, notes) = pool(2, "cost");
     load(&fleet, "f", &bundle("t", 10, 0), None).unwrap();

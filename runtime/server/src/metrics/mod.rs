@@ -5,6 +5,7 @@ mod batches;
 mod codes;
 mod graphs;
 mod grpc;
+mod hedges;
 mod metric;
 mod pool;
 mod recorder;
@@ -26,6 +27,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use graphs::GRAPH_METRICS;
 use grpc::GRPC_METRICS;
+use hedges::HEDGE_METRICS;
 use metric::{DeviceSnapshot, Metric, Snapshot};
 use pool::POOL_METRICS;
 use responses::RESPONSE_METRICS;
@@ -82,7 +84,7 @@ fn render(app: &App) -> String {
 }
 
 fn all_metrics() -> impl Iterator<Item = &'static Metric> {
-    let others = [POOL_METRICS, SHARE_METRICS, RESPONSE_METRICS, GRAPH_METRICS, GRPC_METRICS];
+    let others = [POOL_METRICS, SHARE_METRICS, RESPONSE_METRICS, GRAPH_METRICS, HEDGE_METRICS, GRPC_METRICS];
     METRICS.iter().chain(others.into_iter().flatten())
 }
 

@@ -336,7 +336,7 @@ fn signature_of(
             reason,
         })?;
         match &first {
-            None => first = Some((function, found)),
+            None => first = Some((function.as_str(), found)),
             Some((_, known)) if form(&known.0) == form(&found.0) && form(&known.1) == form(&found.1) => {}
             Some((other, _)) => return Err(bad(format!("`{function}` has other tensors than `{other}`"))),
         }

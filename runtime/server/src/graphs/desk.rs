@@ -423,3 +423,6 @@ fn arrival(request: RequestId, graph: GraphId, limits: Limits, now: Nanos) -> Ar
     };
     Arrival { request, graph, deadline: limits.deadline.map(after), price_max: limits.price_max }
 }
+
+#[cfg(test)]
+mod tests;

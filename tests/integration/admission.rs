@@ -161,6 +161,53 @@ fn many_admitted_requests_at_once_all_end_and_leave_nothing_reserved() -> Result
     // A device that is lost or drained is no reason to fail.
     client.drain("host:0", true)?;
     call(&mut client, None, None)??;
+    let recorded = setup.json(&["trace", "record", "--past", "--seconds", "0", "-o", "placed.pftrace"])?;
+    ensure!(recorded["devices"][2]["device"] == "pool", "{recorded}");
+    ensure!(recorded["devices"][2]["records"].as_u64() > Some(80), "each stage has a placement: {recorded}");
+    let file = std::fs::read(setup.path("placed.pftrace"))?;
+    for text in ["pool placement", "to host:0", "to host:1", "reserved by the admission of a graph"] {
+        ensure!(file.windows(text.len()).any(|window| window == text.as_bytes()), "{text}");
+    }
+    Ok(())
+}
+
+#[test]
+fn requests_are_divided_among_versions_by_their_ids() -> Result<()> {
+    let setup = start()?;
+    let mut client = setup.client()?;
+    for version in ["line-v1", "line-v2"] {
+        let how = Deploy { name: Some(version.into()), ..Deploy::default() };
+        client.deploy(&setup.path("affine.kg"), &how)?;
+    }
+    let alias = setup.json(&["fn", "alias", "either", "line-v1=50", "line-v2=50", "--json"])?;
+    ensure!(alias["versions"]["line-v2"] == 50 && alias["model"] == "either", "{alias}");
+    let counts = |client: &mut Client| -> Result<Vec<u64>> {
+        let graph = client.graph("either")?;
+        Ok(graph.stages[0].versions.iter().map(|version| version.success).collect())
+    };
+    let call = |client: &mut Client, id: Option<&str>| -> Result<()> {
+        let inputs: [(&str, Content); 2] =
+            [("x", Tensor::f32(&[1], &[1.0]).into()), ("b", Tensor::f32(&[1], &[1.0]).into())];
+        let answer = client.invoke_graph("either", &inputs, None, None, None, id)?;
+        ensure!(answer.tensor("y")? == &Tensor::f32(&[1], &[4.0]), "{answer:?}");
+        Ok(())
+    };
+    ensure!(counts(&mut client)? == [0, 0]);
+    for _ in 0..10 {
+        call(&mut client, Some("customer-7"))?;
+    }
+    let one = counts(&mut client)?;
+    ensure!(one == [10, 0] || one == [0, 10], "one id, one version: {one:?}");
+    for id in 0..100 {
+        call(&mut client, Some(&format!("customer-{id}")))?;
+    }
+    let divided = counts(&mut client)?;
+    ensure!(divided.iter().sum::<u64>() == 110 && divided.iter().all(|count| *count > 30), "{divided:?}");
+    setup.json(&["fn", "alias", "either", "line-v1=1", "line-v2=0", "--json"])?;
+    for _ in 0..10 {
+        call(&mut client, None)?;
+    }
+    ensure!(counts(&mut client)? == [10, 0], "all to the first version, and counted anew");
     Ok(())
 }
 

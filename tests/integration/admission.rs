@@ -179,7 +179,7 @@ fn requests_are_divided_among_versions_by_their_ids() -> Result<()> {
         let how = Deploy { name: Some(version.into()), ..Deploy::default() };
         client.deploy(&setup.path("affine.kg"), &how)?;
     }
-    let alias = setup.json(&["fn", "alias", "either", "line-v1=50", "line-v2=50", "--json"])?;
+    let alias = setup.json(&["fn", "alias", "either", "line-v1=50", "line-v2=50"])?;
     ensure!(alias["versions"]["line-v2"] == 50 && alias["model"] == "either", "{alias}");
     let counts = |client: &mut Client| -> Result<Vec<u64>> {
         let graph = client.graph("either")?;
@@ -203,7 +203,7 @@ fn requests_are_divided_among_versions_by_their_ids() -> Result<()> {
     }
     let divided = counts(&mut client)?;
     ensure!(divided.iter().sum::<u64>() == 110 && divided.iter().all(|count| *count > 30), "{divided:?}");
-    setup.json(&["fn", "alias", "either", "line-v1=1", "line-v2=0", "--json"])?;
+    setup.json(&["fn", "alias", "either", "line-v1=1", "line-v2=0"])?;
     for _ in 0..10 {
         call(&mut client, None)?;
     }

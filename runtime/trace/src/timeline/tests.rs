@@ -238,10 +238,10 @@ fn placements_are_slices_of_waiting_on_the_track_of_their_device() {
         record(at, 1, kind)
     };
     let records = [placed(20, 10, 0, Why::Load), placed(30, 15, 1, Why::Replica), placed(35, 25, 0, Why::Holder)];
-    let mut timeline = Timeline::of(&records, &functions(), false, None);
+    let mut timeline = Timeline::of(&records, &functions(), false, Some(Nanos(5)));
     timeline.name_devices(&["host:0".into(), "cuda:0".into(), "pool".into()]);
     let track = timeline.track("placement", "to host:0").expect("a track");
-    assert_eq!(track.slices.iter().map(|slice| (slice.begin.0, slice.end.0)).collect::<Vec<_>>(), [(20, 20), (25, 35)]);
+    assert_eq!(track.slices.iter().map(|slice| (slice.begin.0, slice.end.0)).collect::<Vec<_>>(), [(10, 20), (25, 35)]);
     let facts = &timeline.track("placement", "to cuda:0").expect("a track").slices[0].facts;
     for expected in [
         ("why", Value::Word(Why::Replica.words())),

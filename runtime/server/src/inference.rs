@@ -39,10 +39,7 @@ pub(crate) struct Pending<'a> {
 
 impl<'a> Pending<'a> {
     /// Submits an invocation.
-    pub(crate) fn submit(
-        engine: &'a Arc<dyn Inference>,
-        submit: impl FnOnce(Reply) -> InvocationId,
-    ) -> Pending<'a> {
+    pub(crate) fn submit(engine: &'a Arc<dyn Inference>, submit: impl FnOnce(Reply) -> InvocationId) -> Pending<'a> {
         let (answer, answered) = oneshot::channel();
         let reply = Box::new(move |result| {
             // Fails only if the receiver was dropped, and then the invocation is cancelled.

@@ -11,8 +11,8 @@ use crate::inference::{invoke, invoke_by};
 use crate::model::Model;
 use atoll_core::graphs::{Condition, Cost, Graph, GraphOutput, Next, Progress, Source};
 use atoll_engine::{
-    ChainRequest, Class, DeviceId, InputTensor, InvocationRequest, InvocationResult, InvocationTiming, InvokeError,
-    OutputTensor, StageInput, StageRequest,
+    ChainRequest, Class, DeviceId, InvocationRequest, InvocationResult, InvocationTiming, InvokeError, OutputTensor,
+    StageInput, StageRequest,
 };
 use atoll_fleet::Inference;
 use atoll_protocol::{DataType, TensorMetadata, to_f64};

@@ -27,7 +27,7 @@ pub struct GraphReport {
     pub latency_ns: Option<u64>,
     /// The admission of its requests; `None` in lists, and for a daemon without admission.
     #[serde(default)]
-    pub admission: Option<AdmissionReport>,
+    pub admission: Option<Box<AdmissionReport>>,
 }
 
 /// A stage of a graph.

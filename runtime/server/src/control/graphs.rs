@@ -81,7 +81,8 @@ impl Control {
         let mut report = self.report(&graph).await?;
         if let Ok(model) = graph.callable(&*self.app) {
             let devices = self.app.engine.devices();
-            report.admission = model.graph.as_ref().and_then(|work| admission_report(work, devices, limits));
+            report.admission =
+                model.graph.as_ref().and_then(|work| admission_report(work, devices, limits)).map(Box::new);
         }
         plain(Answer::Graph(report))
     }

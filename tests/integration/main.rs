@@ -1,5 +1,6 @@
 //! The integration tests of Atoll, one file per subject.
 
+mod admission;
 mod architectures;
 mod arrows;
 mod assembled;

@@ -218,7 +218,20 @@ impl Client {
 
     /// Describes a graph.
     pub fn graph(&mut self, graph: &str) -> Result<GraphReport, ClientError> {
-        expect!(self.ask(&Request::ExplainGraph { graph: graph.into() })?.0, wire::Answer::Graph(graph) => graph)
+        self.explain_graph(graph, None, None)
+    }
+
+    /// Describes a graph, and the decision about a request that would arrive now. Without a deadline
+    /// or a price limit, in units of account, the graph's own hold.
+    pub fn explain_graph(
+        &mut self,
+        graph: &str,
+        deadline: Option<Duration>,
+        price_max: Option<f64>,
+    ) -> Result<GraphReport, ClientError> {
+        let deadline_us = deadline.map(|within| u64::try_from(within.as_micros()).unwrap_or(u64::MAX));
+        let request = Request::ExplainGraph { graph: graph.into(), deadline_us, price_max };
+        expect!(self.ask(&request)?.0, wire::Answer::Graph(graph) => graph)
     }
 
     /// Deletes a graph. Its functions stay.
@@ -226,19 +239,29 @@ impl Client {
         expect!(self.ask(&Request::RemoveGraph { graph: graph.into() })?.0, wire::Answer::Done => ())
     }
 
-    /// Calls a graph and waits for its outputs.
+    /// Calls a graph and waits for its outputs. `price_max` is the most that it may cost, in units of
+    /// account; calls with the same `id` get the same versions of functions.
     pub fn invoke_graph(
         &mut self,
         graph: &str,
         inputs: &[(&str, Content)],
         class: Option<Class>,
         deadline: Option<Duration>,
+        price_max: Option<f64>,
+        id: Option<&str>,
     ) -> Result<Answer, ClientError> {
         let mut attachments = Attachments::default();
         let attached: std::io::Result<BTreeMap<String, wire::Input>> =
             inputs.iter().map(|(name, content)| Ok(((*name).to_owned(), content.attach(&mut attachments)?))).collect();
         let deadline_us = deadline.map(|within| u64::try_from(within.as_micros()).unwrap_or(u64::MAX));
-        let request = Request::InvokeGraph { graph: graph.into(), inputs: attached?, class, deadline_us };
+        let request = Request::InvokeGraph {
+            graph: graph.into(),
+            inputs: attached?,
+            class,
+            deadline_us,
+            price_max,
+            id: id.map(str::to_owned),
+        };
         self.invoked(&request, attachments)
     }
 

@@ -45,11 +45,12 @@ mod error;
 mod trace;
 
 pub use atoll_control::{
-    CompileStage, DeviceCondition, DeviceEntry, DeviceReport, DeviceStatus, DeviceUsage, DeviceWork, DevicesReport,
-    ExecutorEntry, FunctionCounts, FunctionStatus, FunctionSummary, GraphReport, GraphStage, InstanceReport,
-    InstanceResize, InstanceSpec, LatencyStatus, MemoryEntry, ObjectSummary, ProcessEntry, ProcessReport, Refusal,
-    RefusalKind, Residency, ShareEntry, Statistics, StatusReport, Timing, UnitStatus, UsageEntry, UsageReport,
-    WholeStatus, default_socket,
+    AdmissionReport, AssignmentEntry, CompileStage, CostEntry, DecisionEntry, DeviceCondition, DeviceEntry,
+    DeviceReport, DeviceStatus, DeviceUsage, DeviceWork, DevicesReport, ExecutorEntry, FunctionCounts, FunctionStatus,
+    FunctionSummary, GraphReport, GraphStage, InstanceReport, InstanceResize, InstanceSpec, KindEntry, LatencyStatus,
+    MemoryEntry, MissingEntry, ObjectSummary, PlacedEntry, ProcessEntry, ProcessReport, Refusal, RefusalKind,
+    Residency, ShareEntry, Statistics, StatusReport, Timing, TriedEntry, UnitStatus, UsageEntry, UsageReport,
+    VersionEntry, WholeStatus, default_socket,
 };
 pub use atoll_core::{Class, Tenant};
 pub use atoll_protocol::{DataType, TensorMetadata};

@@ -1,10 +1,11 @@
 //! Reports about graphs of functions.
 
+use crate::admission::AdmissionReport;
 use atoll_protocol::TensorMetadata;
 use serde::{Deserialize, Serialize};
 
 /// A deployed graph.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GraphReport {
     /// Its name within the tenant.
     pub name: String,
@@ -24,6 +25,9 @@ pub struct GraphReport {
     /// Time of a request that waits for nothing and skips no stage, in nanoseconds, by the measured
     /// times of its functions; `None` until all of them have been called.
     pub latency_ns: Option<u64>,
+    /// The admission of its requests; `None` in lists, and for a daemon without admission.
+    #[serde(default)]
+    pub admission: Option<Box<AdmissionReport>>,
 }
 
 /// A stage of a graph.
@@ -42,5 +46,23 @@ pub struct GraphStage {
     /// When it runs; always if `None`.
     pub when: Option<String>,
     /// Mean time of its function from request to reply, in nanoseconds, over all its calls.
+    pub mean_ns: Option<u64>,
+    /// The versions of its function, if it has several.
+    #[serde(default)]
+    pub versions: Vec<VersionEntry>,
+}
+
+/// A version of a stage's function.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VersionEntry {
+    /// The function.
+    pub function: String,
+    /// Its weight, relative to the sum of all.
+    pub weight: u32,
+    /// Requests of the graph that it served.
+    pub success: u64,
+    /// Requests of the graph that failed on it.
+    pub failure: u64,
+    /// Mean time of those that it served, in nanoseconds.
     pub mean_ns: Option<u64>,
 }

@@ -26,6 +26,7 @@
 //!   [`limits`].
 //! - Files that no message refers to are closed.
 
+mod admission;
 mod blob;
 mod devices;
 mod frame;
@@ -39,11 +40,12 @@ mod status;
 mod trace;
 mod usage;
 
+pub use admission::*;
 pub use blob::{Attachments, Blob, Content};
 pub use devices::*;
 pub use frame::{Frame, Incoming, Outgoing, Progress, VERSION, WireError};
 pub use functions::*;
-pub use graph::{GraphReport, GraphStage};
+pub use graph::{GraphReport, GraphStage, VersionEntry};
 pub use instances::*;
 pub use message::*;
 pub use socket::default_socket;

@@ -51,10 +51,17 @@ pub enum Request {
     },
     /// Lists the tenant's graphs. Answered with [`Answer::Graphs`].
     Graphs,
-    /// Describes one graph. Answered with [`Answer::Graph`].
+    /// Describes one graph, and the decision about a request that would arrive now. Answered with
+    /// [`Answer::Graph`].
     ExplainGraph {
         /// Its name.
         graph: String,
+        /// The deadline of that request, in microseconds; `None` for the graph's own.
+        #[serde(default)]
+        deadline_us: Option<u64>,
+        /// Its price limit, in units of account; `None` for the graph's own.
+        #[serde(default)]
+        price_max: Option<f64>,
     },
     /// Deletes a graph; its functions stay. Answered with [`Answer::Done`].
     RemoveGraph {
@@ -71,6 +78,12 @@ pub enum Request {
         class: Option<Class>,
         /// Cancels the call after this time, in microseconds.
         deadline_us: Option<u64>,
+        /// The most that the call may cost, in units of account; `None` for the graph's own limit.
+        #[serde(default)]
+        price_max: Option<f64>,
+        /// Decides between versions of functions: calls with the same id get the same version.
+        #[serde(default)]
+        id: Option<String>,
     },
     /// Creates an instance of a function. For root and the daemon's own user, unless they chose a
     /// tenant; so are the next two. Answered with [`Answer::Instance`].

@@ -27,7 +27,8 @@ pub struct TracePiece {
     pub device: String,
     /// Number of its compute units.
     pub compute_units: u32,
-    /// Names of all devices of the daemon, indexed by device number.
+    /// Names of all devices of the daemon, indexed by device number; behind them `pool`, whose
+    /// records are those of placements, if the daemon has one queue for several devices.
     #[serde(default)]
     pub devices: Vec<String>,
 }

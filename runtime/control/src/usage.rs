@@ -35,6 +35,7 @@ impl UsageReport {
                 device: self.device.clone(),
                 compute_units: self.compute_units,
                 device_s: self.device_s,
+                price_per_s: None,
             });
         }
         self
@@ -50,6 +51,9 @@ pub struct DeviceUsage {
     pub compute_units: u32,
     /// As [`UsageReport::device_s`].
     pub device_s: Option<f64>,
+    /// The price of a second on it, in units of account; `None` if no device has a price.
+    #[serde(default)]
+    pub price_per_s: Option<f64>,
 }
 
 /// Usage of one function in one class.
@@ -66,6 +70,9 @@ pub struct UsageEntry {
     pub class: Class,
     /// Time on the device × share of its compute units.
     pub device_s: f64,
+    /// The price of that time, in units of account; `None` if no device has a price.
+    #[serde(default)]
+    pub price: Option<f64>,
     /// Launches that ended on the device, including repeated ones.
     pub launches: u64,
     /// Launches evicted before they completed.

@@ -1,7 +1,7 @@
 //! The handle of a fleet, usable from any thread.
 
-use crate::dispatcher::{Admitted, DeviceState, Dispatcher, POOLED};
-use crate::inference::{FleetStatus, Inference, Placed};
+use crate::dispatcher::{Admitted, DeviceState, Dispatcher, POOL, POOLED};
+use crate::inference::{DeviceTraits, FleetStatus, Inference, Placed};
 use crate::member::Member;
 use crate::placements::{Placement, Placements, Weight};
 use crate::placing::Placing;
@@ -224,6 +224,25 @@ impl FleetHandle {
         })
     }
 
+    /// Whether a device has all functions of a request.
+    fn has_all(&self, device: DeviceId, request: &ChainRequest) -> bool {
+        let placements = self.placements();
+        let has = |stage: &StageRequest| {
+            placements.get(&stage.function).is_some_and(|placement| placement.devices.contains(&device))
+        };
+        self.0.members.len() == 1 || request.stages.iter().all(has)
+    }
+
+    /// Records where a request goes past the pool.
+    fn note_reserved(&self, device: DeviceId, request: &ChainRequest) {
+        let Some((_, pool)) = &self.0.pool else { return };
+        let first = request.stages.first();
+        let function = first.and_then(|stage| self.placements().get(&stage.function).map(|place| place.id));
+        if let Some(function) = function {
+            pool.note_reserved(function, device);
+        }
+    }
+
     fn scattered(&self, request: &ChainRequest, places: &[&Placement]) -> String {
         let place = |(stage, place): (&StageRequest, &&Placement)| {
             let names = place.devices.iter().filter_map(|device| self.0.names.get(usize::from(device.0)));
@@ -246,6 +265,15 @@ impl Inference for FleetHandle {
         &self.0.names
     }
 
+    fn traits(&self) -> Vec<DeviceTraits> {
+        let all = self.0.members.iter().map(|member| DeviceTraits {
+            kind: member.kind(),
+            is_cpu: member.name().split(':').next() == Some("host"),
+            memory_bytes: member.memory_bytes(),
+        });
+        all.collect()
+    }
+
     fn load(&self, bundle: Arc<Bundle>, options: FunctionOptions, device: Option<&str>) -> Result<Placed, EngineError> {
         // Computes the digests of the constants before the lock is taken.
         bundle.constants();
@@ -260,6 +288,7 @@ impl Inference for FleetHandle {
                 id,
                 &Admitted {
                     tenant: &function.tenant,
+                    name: &function.name,
                     class: options.class,
                     is_batched: options.batching.as_ref().is_some_and(|batching| batching.gathers),
                     queue_capacity: loaded[0].1.queue_capacity,
@@ -333,6 +362,33 @@ impl Inference for FleetHandle {
         }
     }
 
+    fn submit_to(&self, device: DeviceId, request: ChainRequest, reply: Reply) -> InvocationId {
+        match self.member(device).filter(|member| !member.is_lost()) {
+            Some(member) if !self.is_drained(device) && self.has_all(device, &request) => {
+                self.note_reserved(device, &request);
+                member.submit(request, reply)
+            }
+            _ => self.submit(request, reply),
+        }
+    }
+
+    fn place_of(&self, id: InvocationId) -> Option<DeviceId> {
+        match (DeviceId::of_id(id.0), &self.0.pool) {
+            (POOLED, Some((_, pool))) => pool.place_of(id),
+            (device, _) => self.member(device).map(|_| device),
+        }
+    }
+
+    fn other_device(&self, function: &FunctionKey, beside: DeviceId) -> Option<DeviceId> {
+        let devices = self.placements().get(function)?.devices.clone();
+        let states = self.devices_state().devices;
+        let load = |device: &DeviceId| {
+            let state = states.get(usize::from(device.0))?;
+            (*device != beside && !state.is_lost && !state.is_drained).then_some((state.in_flight, *device))
+        };
+        devices.iter().filter_map(load).min().map(|(_, device)| device)
+    }
+
     fn set_drained(&self, device: &str, is_drained: bool) -> Result<(), EngineError> {
         let device = self.named(device)?;
         match is_drained {
@@ -401,7 +457,15 @@ impl Inference for FleetHandle {
         self.0.members.iter().map(|member| member.statistics()).collect()
     }
 
+    fn traced(&self) -> Vec<String> {
+        let pool = self.0.pool.iter().map(|_| POOL.to_owned());
+        self.0.names.iter().cloned().chain(pool).collect()
+    }
+
     fn trace(&self, device: DeviceId, from: Option<u64>) -> Option<TraceBatch> {
-        self.member(device)?.trace(from)
+        match &self.0.pool {
+            Some((_, pool)) if usize::from(device.0) == self.0.members.len() => Some(pool.trace(from)),
+            _ => self.member(device)?.trace(from),
+        }
     }
 }

@@ -30,10 +30,28 @@ pub struct FleetStatus {
     pub devices: Vec<DeviceState>,
 }
 
+/// What a device is, as far as costs depend on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceTraits {
+    /// Devices of the same kind run a function in the same time.
+    pub kind: String,
+    /// Whether it is made of CPU cores.
+    pub is_cpu: bool,
+    /// Device memory in bytes.
+    pub memory_bytes: u64,
+}
+
 /// The devices of a daemon, or a test double.
 pub trait Inference: Send + Sync + 'static {
     /// The names of the devices, indexed by [`DeviceId`].
     fn devices(&self) -> &[String];
+
+    /// What the devices are, in the same order. A test double's are all different, and have memory
+    /// without limit.
+    fn traits(&self) -> Vec<DeviceTraits> {
+        let of = |name: &String| DeviceTraits { kind: name.clone(), is_cpu: true, memory_bytes: u64::MAX };
+        self.devices().iter().map(of).collect()
+    }
 
     /// Loads a function on the named device, or where the placement policy wants it. Blocks.
     ///
@@ -77,6 +95,23 @@ pub trait Inference: Send + Sync + 'static {
     /// them. The reply is called exactly once.
     fn submit(&self, request: ChainRequest, reply: Reply) -> InvocationId;
 
+    /// Invokes a chain of functions on this device, past the placement policy. Where that is not
+    /// possible, because the device is drained, lost, or lacks a function, as [`Inference::submit`].
+    fn submit_to(&self, _device: DeviceId, request: ChainRequest, reply: Reply) -> InvocationId {
+        self.submit(request, reply)
+    }
+
+    /// The device that an invocation is on; `None` if it waits for one or has ended.
+    fn place_of(&self, id: InvocationId) -> Option<DeviceId> {
+        Some(DeviceId::of_id(id.0))
+    }
+
+    /// The device with the fewest requests that could run a function beside this one; `None` if
+    /// there is none.
+    fn other_device(&self, _function: &FunctionKey, _beside: DeviceId) -> Option<DeviceId> {
+        None
+    }
+
     /// Stops giving requests to a device, or starts again. Requests that it has finish there;
     /// functions that are on no other device cannot be called meanwhile.
     ///
@@ -118,8 +153,15 @@ pub trait Inference: Send + Sync + 'static {
     /// Blocks until each engine's thread has answered.
     fn statistics(&self) -> Vec<EngineStatistics>;
 
-    /// The trace records of a device, starting at record `from`, or with the next one. `None` if
-    /// recording has stopped. Blocks until the engine's thread has answered.
+    /// What has a trace: the devices in their order, and behind them the pool in front of them, if
+    /// there is one.
+    fn traced(&self) -> Vec<String> {
+        self.devices().to_vec()
+    }
+
+    /// The trace records of a device, or of what else [`Inference::traced`] lists by this number,
+    /// starting at record `from`, or with the next one. `None` if recording has stopped. Blocks until
+    /// the engine's thread has answered.
     fn trace(&self, _device: DeviceId, _from: Option<u64>) -> Option<TraceBatch> {
         None
     }

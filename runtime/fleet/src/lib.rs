@@ -34,6 +34,6 @@ pub use dispatcher::DeviceState;
 pub use error::FleetError;
 pub use fleet::Fleet;
 pub use handle::FleetHandle;
-pub use inference::{FleetStatus, Inference, Placed};
+pub use inference::{DeviceTraits, FleetStatus, Inference, Placed};
 pub use member::Member;
 pub use placing::Placing;

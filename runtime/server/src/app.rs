@@ -4,13 +4,14 @@ use crate::bodies::{Bodies, ROOM_BYTES_MAX};
 use crate::compiler::CompilerService;
 use crate::config::{ModelControl, ServerConfig};
 use crate::deployed::Deployed;
-use crate::graphs::{Functions, Graphs};
+use crate::graphs::{Desk, Functions, Graphs};
 use crate::identity::{Denial, Gate, Principal, Reason, Reloaded};
 use crate::inference::blocking;
 use crate::instances::{Instance, Instances};
 use crate::limits::{BUILTIN_STAGES_MAX, FUNCTION_NAME_BYTES_MAX};
 use crate::metrics::Recorder;
 use crate::model::Model;
+use crate::prices::Prices;
 use crate::repository::{FindError, Repository};
 use crate::response_cache::ResponseCache;
 use crate::sequences::Sequences;
@@ -33,6 +34,9 @@ pub(crate) struct App {
     pub(crate) deployed: Option<Arc<Deployed>>,
     /// Graphs of functions, deployed over the control socket.
     pub(crate) graphs: Option<Graphs>,
+    /// Admits requests of graphs.
+    pub(crate) desk: Option<Arc<Desk>>,
+    pub(crate) prices: Prices,
     pub(crate) instances: Instances,
     pub(crate) recorder: Recorder,
     /// Open sequences of the models that keep state.
@@ -51,6 +55,10 @@ pub(crate) struct App {
 }
 
 impl App {
+    /// The state at the start.
+    ///
+    /// # Errors
+    /// If the configuration has a price of a device that there is not.
     pub(crate) fn new(
         config: &ServerConfig,
         engine: Arc<dyn Inference>,
@@ -59,9 +67,12 @@ impl App {
         graphs: Option<Graphs>,
         instances: Instances,
         gate: Arc<Gate>,
-    ) -> App {
-        App {
+    ) -> Result<App, String> {
+        let prices = Prices::of(config.identity.access.prices(), engine.devices())?;
+        Ok(App {
             gate,
+            desk: Desk::new(engine.clone(), &prices),
+            prices,
             repository: Repository::new(config.repository.clone(), config.cache.clone(), engine.clone(), compiler),
             recorder: Recorder::new(engine.devices().len()),
             sequences: Arc::default(),
@@ -79,7 +90,7 @@ impl App {
             strict_readiness: config.strict_readiness,
             loaded: AtomicBool::new(false),
             draining: AtomicBool::new(false),
-        }
+        })
     }
 
     /// The model that serves requests of `principal` to `name`: a model of the repository, or else
@@ -278,6 +289,10 @@ impl Functions for App {
 
     fn builtin_turns(&self) -> Arc<Semaphore> {
         self.builtin_turns.clone()
+    }
+
+    fn desk(&self) -> Option<Arc<Desk>> {
+        self.desk.clone()
     }
 
     fn changes(&self) -> u64 {

@@ -27,23 +27,41 @@ pub(crate) async fn invoke_by(
     engine: &Arc<dyn Inference>,
     submit: impl FnOnce(Reply) -> InvocationId,
 ) -> Result<InvocationResult, InvokeError> {
-    let (answer, answered) = oneshot::channel();
-    let reply = Box::new(move |result| {
-        // Fails only if the receiver was dropped, and then the invocation is cancelled.
-        let _ = answer.send(result);
-    });
-    let mut guard = CancelOnDrop { engine, id: Some(submit(reply)) };
-    let result = answered.await.unwrap_or(Err(LOST));
-    guard.id = None;
-    result
+    Pending::submit(engine, submit).answer().await
 }
 
-struct CancelOnDrop<'a> {
+/// An invocation that is submitted. It is cancelled if it is dropped without an answer.
+pub(crate) struct Pending<'a> {
     engine: &'a Arc<dyn Inference>,
     id: Option<InvocationId>,
+    answered: oneshot::Receiver<Result<InvocationResult, InvokeError>>,
 }
 
-impl Drop for CancelOnDrop<'_> {
+impl<'a> Pending<'a> {
+    /// Submits an invocation.
+    pub(crate) fn submit(engine: &'a Arc<dyn Inference>, submit: impl FnOnce(Reply) -> InvocationId) -> Pending<'a> {
+        let (answer, answered) = oneshot::channel();
+        let reply = Box::new(move |result| {
+            // Fails only if the receiver was dropped, and then the invocation is cancelled.
+            let _ = answer.send(result);
+        });
+        Pending { engine, id: Some(submit(reply)), answered }
+    }
+
+    /// Its id.
+    pub(crate) fn id(&self) -> Option<InvocationId> {
+        self.id
+    }
+
+    /// Waits for the answer.
+    pub(crate) async fn answer(mut self) -> Result<InvocationResult, InvokeError> {
+        let result = (&mut self.answered).await.unwrap_or(Err(LOST));
+        self.id = None;
+        result
+    }
+}
+
+impl Drop for Pending<'_> {
     fn drop(&mut self) {
         if let Some(id) = self.id {
             self.engine.cancel(id);

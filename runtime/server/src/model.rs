@@ -1,6 +1,7 @@
 //! A loaded model: its metadata, and the check of requests against it.
 
 use crate::graphs::GraphWork;
+use crate::hedging::Hedging;
 use crate::repository::settings::Settings;
 use crate::response_cache::CacheCounts;
 use atoll_engine::limits::SESSION_IDLE_DEFAULT;
@@ -31,6 +32,8 @@ pub(crate) struct Model {
     pub(crate) devices: Vec<DeviceId>,
     settings: Settings,
     digest: String,
+    /// Bytes of its constants; 0 for a graph.
+    pub(crate) constant_bytes: u64,
     /// The stages, if it is a graph of functions.
     pub(crate) graph: Option<Arc<GraphWork>>,
     pub(crate) inputs: Vec<TensorMetadata>,
@@ -44,6 +47,8 @@ pub(crate) struct Model {
     labels: Vec<Vec<String>>,
     /// Time of the last request, in milliseconds since 1970.
     last_inference_ms: AtomicU64,
+    /// How its slow requests are sent to a second device, if they are.
+    pub(crate) hedging: Option<Hedging>,
     /// Its requests that looked into the response cache.
     pub(crate) cache_counts: CacheCounts,
 }
@@ -86,13 +91,17 @@ impl Model {
         devices: Vec<DeviceId>,
     ) -> Model {
         let graph = bundle.graph();
+        // The state of a session is on one device.
+        let keeps_state = graph.buffers_of(BufferKind::State).next().is_some();
         Model {
+            hedging: settings.hedging().filter(|_| !keeps_state).map(Hedging::new),
             name: key.to_string(),
             key,
             version,
             devices,
             settings,
             digest: bundle.digest().into(),
+            constant_bytes: bundle.weights().len() as u64,
             graph: None,
             inputs: tensor_metadata(graph, BufferKind::Input),
             outputs: tensor_metadata(graph, BufferKind::Output),
@@ -141,9 +150,11 @@ impl Model {
             devices: graph.devices(),
             settings: Settings::default(),
             digest: String::new(),
+            constant_bytes: 0,
             inputs: graph.inputs(),
             outputs: graph.outputs(),
             graph: Some(Arc::new(graph)),
+            hedging: None,
             rows_first: false,
             states: Vec::new(),
             labels: Vec::new(),

@@ -113,7 +113,7 @@ impl ResponseCache {
         request: InvocationRequest,
     ) -> Result<InvocationResult, InvokeError> {
         if !model.keeps_responses() || self.bytes_max == 0 {
-            return invoke(engine, request.into()).await;
+            return run(engine, model, request).await;
         }
         let begun = Instant::now();
         let (key, request) = key_of(tenant, model, request).await;
@@ -123,13 +123,25 @@ impl ResponseCache {
             return Ok(result);
         }
         let looked = begun.elapsed();
-        let result = invoke(engine, request.into()).await;
+        let result = run(engine, model, request).await;
         let begun = Instant::now();
         if let Ok(result) = &result {
             self.entries.insert(key, Arc::new(result.outputs.clone()));
         }
         model.cache_counts.note_miss(looked + begun.elapsed());
         result
+    }
+}
+
+/// Runs a request, on two devices if the model is hedged and the first one is slow.
+async fn run(
+    engine: &Arc<dyn Inference>,
+    model: &Model,
+    request: InvocationRequest,
+) -> Result<InvocationResult, InvokeError> {
+    match &model.hedging {
+        Some(hedging) => hedging.invoke(engine, request.into()).await,
+        None => invoke(engine, request.into()).await,
     }
 }
 

@@ -95,6 +95,9 @@ pub enum ServeError {
         /// The reason.
         source: EngineError,
     },
+    /// The prices of the configuration do not fit the devices.
+    #[error("[prices] of the configuration: {0}")]
+    Prices(String),
     /// Models of the repository cannot be loaded, and `exit_on_error` is set.
     #[error(
         "{} of the repository cannot be loaded:{}\nfix or remove them, or start without --exit-on-error",
@@ -151,7 +154,8 @@ impl Server {
         let graphs = store.clone().map(Graphs::new);
         set_tenant_shares(&*engine, &config.identity.access)?;
         let instances = Instances::new(engine.clone(), store.clone());
-        let app = Arc::new(App::new(&config, engine, compiler, deployed.clone(), graphs, instances, gate));
+        let app = App::new(&config, engine, compiler, deployed.clone(), graphs, instances, gate);
+        let app = Arc::new(app.map_err(ServeError::Prices)?);
         app.repository.scan().map_err(|source| ServeError::Repository { path: config.repository.clone(), source })?;
         let http = bind(config.host, config.http_port, "--http-port").await?;
         let grpc = match config.grpc_port {

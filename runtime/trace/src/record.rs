@@ -1,5 +1,6 @@
 //! A trace record: one event, encoded in 64 bytes.
 
+use atoll_core::placement::Why;
 use atoll_core::{Class, Epoch, LaunchEnd, LaunchId, Nanos, Outcome, QueueId, TaskId};
 
 /// The number of 64-bit words of an encoded record, in a ring of words or on the wire.
@@ -133,6 +134,23 @@ pub enum EventKind {
         requests: u32,
         /// Their rows.
         rows: u64,
+    },
+    /// A request was given to a device. Recorded by the pool in front of the devices.
+    Placed {
+        /// The device.
+        device: u32,
+        /// The policy: its index in [`atoll_core::placement::PLACEMENTS`].
+        policy: u8,
+        /// Why this device.
+        why: Why,
+        /// When the request arrived.
+        arrived: Nanos,
+        /// Expected time to load its constants there.
+        reload: Nanos,
+        /// Expected time on the device without loading.
+        service: Nanos,
+        /// The number of requests that went on waiting.
+        waiting: u64,
     },
 }
 
@@ -277,12 +295,16 @@ impl EventKind {
                 .number(unit)
                 .rest([launch.0, first_block, blocks.into(), ended.0]),
             EventKind::Batched { batch, requests, rows } => Words::of(18).number(requests).rest([batch.0, rows]),
+            EventKind::Placed { device, policy, why, arrived, reload, service, waiting } => {
+                let words = Words { queue: policy, ..Words::of(19) };
+                words.small(code(&Why::ALL, &why)).number(device).rest([arrived.0, reload.0, service.0, waiting])
+            }
         }
     }
 
     fn from_words(words: &Words) -> Option<EventKind> {
         let &Words { kind, small, queue, number, rest } = words;
-        let (launch, queue) = (LaunchId(rest[0]), QueueId(queue.into()));
+        let (launch, policy, queue) = (LaunchId(rest[0]), queue, QueueId(queue.into()));
         Some(match kind {
             0 => EventKind::Arrived {
                 class: if small & 1 == 0 { Class::RealTime } else { Class::BestEffort },
@@ -321,6 +343,15 @@ impl EventKind {
                 }
             }
             18 => EventKind::Batched { batch: TaskId(rest[0]), requests: number, rows: rest[1] },
+            19 => EventKind::Placed {
+                device: number,
+                policy,
+                why: *Why::ALL.get(usize::from(small))?,
+                arrived: Nanos(rest[0]),
+                reload: Nanos(rest[1]),
+                service: Nanos(rest[2]),
+                waiting: rest[3],
+            },
             _ => return None,
         })
     }
@@ -357,6 +388,15 @@ mod tests {
                 .map(|class| EventKind::Arrived { class, ready: class == Class::RealTime }),
         );
         kinds.extend(ENDS.map(|end| EventKind::Ended { launch, node, queue, started, ended, end }));
+        kinds.extend(Why::ALL.map(|why| EventKind::Placed {
+            device: u32::MAX - 6,
+            policy: 255,
+            why,
+            arrived: Nanos(u64::MAX - 7),
+            reload: Nanos(u64::MAX - 8),
+            service: Nanos(u64::MAX - 9),
+            waiting: u64::MAX - 10,
+        }));
         kinds.extend([Raise::Preempted, Raise::Over].map(|why| EventKind::Raised { epoch, why }));
         kinds.extend(OUTCOMES.map(|outcome| EventKind::Finished { outcome, preemptions: 3 }));
         kinds.extend(CHUNK_OUTCOMES.map(|end| EventKind::Chunk {
@@ -380,7 +420,7 @@ mod tests {
 
     #[test]
     fn words_that_are_no_record_are_refused() {
-        for head in [19, 255, 6 | 4 << 8, 15 | 7 << 8, 17 | 255 << 8] {
+        for head in [20, 255, 19 | 7 << 8, 6 | 4 << 8, 15 | 7 << 8, 17 | 255 << 8] {
             assert_eq!(Record::from_words(&[0, 0, 0, head, 0, 0, 0, 0]), None, "{head:#x}");
         }
     }

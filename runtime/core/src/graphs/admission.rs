@@ -14,31 +14,18 @@
 use super::costs::{CostTable, Kind};
 use super::error::GraphError;
 use super::event::{Action, Arrival, Event, FunctionId, GraphId, NodeId, RequestId};
-use super::explain::{PlannedStage, Verdict};
 use super::graph::Graph;
 use super::limits::{PLACEMENTS_MAX, SAMPLE_MAX, START_SCAN_MAX};
 use super::node::{Node, NodeSpec, Resident};
 use super::planner::{Deployed, Plan};
 use super::plans::{Plans, Qualify};
 use super::progress::{Next, Progress, StageState};
-use super::spec::Cost;
-use super::timeline::{Draft, Reservation};
+use super::spec::{Cost, Prefer};
+use super::timeline::Reservation;
 use crate::ids::Nanos;
 use crate::rng::Rng;
 use foldhash::fast::FixedState;
-use std::collections::{BTreeMap, HashMap};
-
-/// Which of several plans is taken.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Prefer {
-    /// The cheapest; of equal ones the one that ends first.
-    #[default]
-    Cost,
-    /// The one that ends first; of equal ones the cheapest.
-    Speed,
-    /// Any, as in the thesis.
-    Random,
-}
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Options of the admission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +34,7 @@ pub struct AdmissionConfig {
     pub sample: usize,
     /// Which assignments qualify.
     pub qualify: Qualify,
-    /// Which plan is taken.
+    /// Which plan is taken, for graphs that state no preference of their own.
     pub prefer: Prefer,
     /// Whether stages that can run at the same time may be spread over nodes of their kind. The
     /// thesis fills node after node.
@@ -99,6 +86,7 @@ pub struct Admission {
     pub(super) nodes: Vec<Node>,
     pub(super) graphs: Vec<Deployed>,
     functions: BTreeMap<String, FunctionId>,
+    next_function: u32,
     pub(super) runs: HashMap<RequestId, Run, FixedState>,
     pub(super) rng: Rng,
 }
@@ -118,6 +106,7 @@ impl Admission {
             nodes: nodes.iter().map(|node| Node::new(*node)).collect(),
             graphs: Vec::new(),
             functions: BTreeMap::new(),
+            next_function: 0,
             runs: HashMap::default(),
             rng: Rng::new(config.seed),
         }
@@ -132,14 +121,59 @@ impl Admission {
             return Err(GraphError::OtherKinds);
         }
         let plans = self.plans_for(&graph, &costs)?;
-        let known = &mut self.functions;
+        let (known, next) = (&mut self.functions, &mut self.next_function);
         let function = |name: &String| {
-            let next = FunctionId(known.len() as u32);
-            *known.entry(name.clone()).or_insert(next)
+            *known.entry(name.clone()).or_insert_with(|| {
+                *next += 1;
+                FunctionId(*next - 1)
+            })
         };
         let functions = graph.stages().iter().map(|stage| &stage.function).map(function).collect();
-        self.graphs.push(Deployed { graph, costs, plans, functions, placements: Vec::new(), is_removed: false });
-        Ok(GraphId(self.graphs.len() as u32 - 1))
+        let deployed = Deployed { graph, costs, plans, functions, placements: Vec::new(), is_removed: false };
+        // The place of a removed graph is used again once its requests have ended.
+        let is_free = |(at, old): &(usize, &Deployed)| {
+            old.is_removed && !self.runs.values().any(|run| run.graph.0 as usize == *at)
+        };
+        match self.graphs.iter().enumerate().find(is_free).map(|(at, _)| at) {
+            Some(at) => {
+                self.graphs[at] = deployed;
+                Ok(GraphId(at as u32))
+            }
+            None => {
+                self.graphs.push(deployed);
+                Ok(GraphId(self.graphs.len() as u32 - 1))
+            }
+        }
+    }
+
+    /// Replaces the costs of a graph by newer ones, and finds its optimal assignments again.
+    /// Requests that are admitted keep their reservations. Ignored if there is no such graph.
+    ///
+    /// # Errors
+    /// As [`Admission::deploy`]; then the costs stay.
+    pub fn update(&mut self, graph: GraphId, costs: CostTable) -> Result<(), GraphError> {
+        if costs.kinds() != self.kinds {
+            return Err(GraphError::OtherKinds);
+        }
+        let Some(deployed) = self.graphs.get(graph.0 as usize) else { return Ok(()) };
+        let plans = self.plans_for(&deployed.graph, &costs)?;
+        let deployed = &mut self.graphs[graph.0 as usize];
+        (deployed.costs, deployed.plans) = (costs, plans);
+        Ok(())
+    }
+
+    /// The constants of a stage's function are on a node without having been asked for. Ignored if
+    /// they are known to be there, or do not fit.
+    pub fn resident(&mut self, graph: GraphId, stage: usize, node: NodeId, now: Nanos) {
+        let Some(deployed) = self.graphs.get(graph.0 as usize) else { return };
+        let (Some(&function), Some(on)) = (deployed.functions.get(stage), self.nodes.get_mut(usize::from(node.0)))
+        else {
+            return;
+        };
+        if let Some(cost) = deployed.costs.get(stage, on.spec.kind) {
+            let (bytes, post) = (cost.bytes, cost.post.0);
+            on.found(function, Resident { bytes, post, pins: 0, ready: now.0, is_loaded: true, used: now.0 });
+        }
     }
 
     /// The optimal assignments of what the nodes that are left can hold.
@@ -155,8 +189,14 @@ impl Admission {
 
     /// Removes a graph: further requests to it are rejected, running ones end.
     pub fn remove(&mut self, graph: GraphId) {
-        if let Some(deployed) = self.graphs.get_mut(graph.0 as usize) {
-            deployed.is_removed = true;
+        let Some(deployed) = self.graphs.get_mut(graph.0 as usize) else { return };
+        deployed.is_removed = true;
+        deployed.placements = Vec::new();
+        let live: HashSet<FunctionId> =
+            self.graphs.iter().filter(|graph| !graph.is_removed).flat_map(|graph| graph.functions.clone()).collect();
+        self.functions.retain(|_, function| live.contains(function));
+        for node in &mut self.nodes {
+            node.forget(|function| !live.contains(&function));
         }
     }
 
@@ -225,16 +265,7 @@ impl Admission {
         }
         let (mut explanation, plan) = self.decide(arrival, now);
         let Some(plan) = plan else { return actions.push(Action::Rejected(Box::new(explanation))) };
-        let planned = |draft: &Draft| PlannedStage {
-            node: NodeId(draft.node as u16),
-            start: Nanos(draft.start),
-            end: Nanos(draft.end),
-            batch: draft.batch,
-            is_cold: draft.is_cold,
-        };
-        let stages = plan.drafts.iter().map(planned).collect();
-        explanation.verdict =
-            Verdict::Admitted { is_reused: plan.is_reused, end: Nanos(plan.end), cost: plan.cost, stages };
+        explanation.verdict = plan.verdict();
         let deadline = explanation.deadline.map_or(u64::MAX, |deadline| deadline.0);
         actions.push(Action::Admitted(Box::new(explanation)));
         self.reserve(arrival, &plan, deadline, now, actions);

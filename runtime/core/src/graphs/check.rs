@@ -26,6 +26,7 @@ pub(super) fn check(spec: GraphSpec) -> Result<Graph, GraphError> {
         outputs,
         deadline: spec.deadline,
         price_max: spec.price_max,
+        prefer: spec.prefer,
     })
 }
 

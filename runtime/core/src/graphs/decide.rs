@@ -1,11 +1,11 @@
 //! The decision about one request: which placements are tried, and which is taken.
 
-use super::admission::{Admission, Prefer};
+use super::admission::Admission;
 use super::event::{Arrival, NodeId};
 use super::explain::{Explanation, Obstacle, Reason, Tried, Verdict};
 use super::planner::{Bounds, Deployed, Plan, Spread, kinds_of, nodes_by_kind, place, plan};
 use super::plans::Qualify;
-use super::spec::Cost;
+use super::spec::{Cost, Prefer};
 use crate::ids::Nanos;
 use crate::rng::Rng;
 use std::ops::Range;
@@ -31,6 +31,21 @@ impl Admission {
         (explanation, plan)
     }
 
+    /// What the decision about a request would be now. Nothing is reserved.
+    pub fn consider(&mut self, arrival: Arrival, now: Nanos) -> Explanation {
+        // Samples of later decisions do not depend on questions.
+        let rng = self.rng.clone();
+        for node in &mut self.nodes {
+            node.timeline.catch_up(now.0);
+        }
+        let (mut explanation, plan) = self.decide(arrival, now.0);
+        if let Some(plan) = plan {
+            explanation.verdict = plan.verdict();
+        }
+        self.rng = rng;
+        explanation
+    }
+
     fn find_plan(&mut self, arrival: Arrival, now: u64, explanation: &mut Explanation) -> Result<Plan, Reason> {
         let deployed = self.graphs.get(arrival.graph.0 as usize).filter(|deployed| !deployed.is_removed);
         let deployed = deployed.ok_or(Reason::UnknownGraph)?;
@@ -46,9 +61,10 @@ impl Admission {
         if deadline.is_some_and(|deadline| deadline.0 <= now) {
             return Err(Reason::DeadlinePast);
         }
+        let prefer = deployed.graph.prefer().unwrap_or(self.config.prefer);
         let limits = Limits { qualify: self.config.qualify, now, deadline, price_max };
         let reused = self.try_reuse(deployed, limits, &mut explanation.tried);
-        if let Some(plan) = choose(reused, self.config.prefer, &mut self.rng) {
+        if let Some(plan) = choose(reused, prefer, &mut self.rng) {
             return Ok(plan);
         }
         let time = deadline.map(|deadline| Nanos(deadline.0 - now));
@@ -58,10 +74,10 @@ impl Admission {
             let reason = none_qualifies(deployed, time, price_max);
             return Err(reason.or_else(|| self.impossible(deployed)).unwrap_or(Reason::NoDevices { stage: 0 }));
         }
-        let is_random = self.config.prefer == Prefer::Random;
+        let is_random = prefer == Prefer::Random;
         let sampled = sample(&ranges, self.config.sample, !is_random, &mut self.rng);
         let plans = self.try_new(deployed, &sampled, limits, &mut explanation.tried);
-        choose(plans, self.config.prefer, &mut self.rng).ok_or_else(|| self.reason(deployed, &explanation.tried))
+        choose(plans, prefer, &mut self.rng).ok_or_else(|| self.reason(deployed, &explanation.tried))
     }
 
     fn try_reuse(&self, deployed: &Deployed, limits: Limits, tried: &mut Vec<Tried>) -> Vec<Plan> {

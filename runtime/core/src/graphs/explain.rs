@@ -164,6 +164,48 @@ pub enum Reason {
     Full(NodeId),
 }
 
+impl Reason {
+    /// All labels, for metrics.
+    pub const LABELS: [&str; 11] = [
+        "unknown_graph",
+        "duplicate",
+        "deadline_past",
+        "no_devices",
+        "too_large",
+        "too_slow",
+        "too_dear",
+        "none_is_both",
+        "no_memory",
+        "busy",
+        "full",
+    ];
+
+    /// Its index in [`Reason::LABELS`].
+    pub fn index(&self) -> usize {
+        match self {
+            Reason::UnknownGraph => 0,
+            Reason::Duplicate => 1,
+            Reason::DeadlinePast => 2,
+            Reason::NoDevices { .. } => 3,
+            Reason::TooLarge { .. } => 4,
+            Reason::TooSlow { .. } => 5,
+            Reason::TooDear { .. } => 6,
+            Reason::NoneIsBoth { .. } => 7,
+            Reason::NoMemory => 8,
+            Reason::Busy { .. } => 9,
+            Reason::Full(_) => 10,
+        }
+    }
+
+    /// Whether the limits of the request are the cause, so that trying again does not help.
+    pub fn is_of_limits(&self) -> bool {
+        matches!(
+            self,
+            Reason::DeadlinePast | Reason::TooSlow { .. } | Reason::TooDear { .. } | Reason::NoneIsBoth { .. }
+        )
+    }
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = |time: Nanos| time.0 as f64 / 1e6;

@@ -1,6 +1,6 @@
 //! Checked graphs. Names are resolved to indices, and every connection fits.
 
-use super::spec::{Compare, Cost, GraphSpec};
+use super::spec::{Compare, Cost, GraphSpec, Prefer};
 use super::tensor::TensorSpec;
 use crate::ids::Nanos;
 
@@ -13,6 +13,7 @@ pub struct Graph {
     pub(super) outputs: Vec<GraphOutput>,
     pub(super) deadline: Option<Nanos>,
     pub(super) price_max: Option<Cost>,
+    pub(super) prefer: Option<Prefer>,
 }
 
 /// A checked stage.
@@ -132,5 +133,20 @@ impl Graph {
     /// The price limit of requests that state none.
     pub fn price_max(&self) -> Option<Cost> {
         self.price_max
+    }
+
+    /// Which of several plans its requests take, if it says.
+    pub fn prefer(&self) -> Option<Prefer> {
+        self.prefer
+    }
+
+    /// The graph with other names of functions, for an admission that several tenants share: stages
+    /// whose functions have one name share constants.
+    #[must_use]
+    pub fn with_functions(mut self, name: impl Fn(&str) -> String) -> Graph {
+        for stage in &mut self.stages {
+            stage.function = name(&stage.function);
+        }
+        self
     }
 }

@@ -8,7 +8,8 @@
 //! [`Plans`] are phase one of the admission of §4.2 of the thesis on KaaS: once per graph, the
 //! optimal assignments of stages to kinds of devices. [`Admission`] is phase two: it plans each
 //! request when it arrives, reserves the devices for it, or rejects it at once. [`Fifo`] runs
-//! everything in the order of arrival, for comparison.
+//! everything in the order of arrival, for comparison. [`Measures`] are where its costs come from in
+//! a daemon.
 //!
 //! Not here: tensors' contents, and the devices. Start reading in `admission.rs`.
 
@@ -22,6 +23,7 @@ mod explain;
 mod fifo;
 mod graph;
 pub mod limits;
+mod measures;
 mod node;
 mod planner;
 mod plans;
@@ -29,8 +31,9 @@ mod progress;
 mod spec;
 mod tensor;
 mod timeline;
+mod versions;
 
-pub use admission::{Admission, AdmissionConfig, Prefer};
+pub use admission::{Admission, AdmissionConfig};
 pub use costs::{CostTable, Kind, KindId, StageCost};
 pub use decide::deadline_at;
 pub use error::GraphError;
@@ -38,8 +41,10 @@ pub use event::{Action, Arrival, Event, FunctionId, GraphId, NodeId, RequestId};
 pub use explain::{Explanation, Obstacle, PlannedStage, Reason, Tried, Verdict};
 pub use fifo::Fifo;
 pub use graph::{Condition, Graph, GraphOutput, NotANumber, Source, Stage};
+pub use measures::{Measured, Measures};
 pub use node::NodeSpec;
 pub use plans::{Assignment, Plans, Qualify, evaluate};
 pub use progress::{Next, Progress, StageState};
-pub use spec::{Compare, ConditionSpec, Cost, GraphSpec, Link, SourceName, StageSpec};
+pub use spec::{Compare, ConditionSpec, Cost, GraphSpec, Link, Prefer, SourceName, StageSpec};
 pub use tensor::{Form, Size, TensorSpec};
+pub use versions::{VERSIONS_MAX, WEIGHT_MAX, Weights};

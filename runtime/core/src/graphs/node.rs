@@ -133,6 +133,26 @@ impl Node {
         }
     }
 
+    /// A function is on the node without having been asked for. Ignored if that is known, or if it
+    /// does not fit beside the others.
+    pub(super) fn found(&mut self, function: FunctionId, new: Resident) {
+        let fits = self.used_bytes.saturating_add(new.bytes) <= self.spec.bytes;
+        if fits && !self.is_lost && !self.resident.contains_key(&function) {
+            self.used_bytes += new.bytes;
+            self.resident.insert(function, Resident { pins: 0, is_loaded: true, ..new });
+        }
+    }
+
+    /// Forgets functions that nothing needs.
+    pub(super) fn forget(&mut self, is_gone: impl Fn(FunctionId) -> bool) {
+        let used = &mut self.used_bytes;
+        self.resident.retain(|function, resident| {
+            let keep = resident.pins > 0 || !is_gone(*function);
+            *used -= if keep { 0 } else { resident.bytes };
+            keep
+        });
+    }
+
     /// A stage that needed the function is over.
     pub(super) fn unpin(&mut self, function: FunctionId, now: u64) {
         let Some(resident) = self.resident.get_mut(&function) else { return };

@@ -2,7 +2,7 @@
 
 use super::costs::{CostTable, KindId};
 use super::event::{FunctionId, NodeId};
-use super::explain::Obstacle;
+use super::explain::{Obstacle, PlannedStage, Verdict};
 use super::graph::Graph;
 use super::limits::RESERVATIONS_MAX;
 use super::node::Node;
@@ -49,6 +49,21 @@ pub(super) struct Plan {
     pub(super) end: u64,
     pub(super) cost: Cost,
     pub(super) is_reused: bool,
+}
+
+impl Plan {
+    /// The decision to take it.
+    pub(super) fn verdict(&self) -> Verdict {
+        let planned = |draft: &Draft| PlannedStage {
+            node: NodeId(draft.node as u16),
+            start: Nanos(draft.start),
+            end: Nanos(draft.end),
+            batch: draft.batch,
+            is_cold: draft.is_cold,
+        };
+        let stages = self.drafts.iter().map(planned).collect();
+        Verdict::Admitted { is_reused: self.is_reused, end: Nanos(self.end), cost: self.cost, stages }
+    }
 }
 
 /// The nodes that are left, by their kinds.

@@ -19,6 +19,20 @@ pub struct GraphSpec {
     pub deadline: Option<Nanos>,
     /// The price limit of requests that state none.
     pub price_max: Option<Cost>,
+    /// Which of several plans is taken; that of the admission if `None`.
+    pub prefer: Option<Prefer>,
+}
+
+/// Which of several plans of a request is taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Prefer {
+    /// The cheapest; of equal ones the one that ends first.
+    #[default]
+    Cost,
+    /// The one that ends first; of equal ones the cheapest.
+    Speed,
+    /// Any, as in the thesis.
+    Random,
 }
 
 /// A stage: one call of a function.

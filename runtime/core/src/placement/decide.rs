@@ -1,8 +1,9 @@
 //! Dispatches: real-time requests at once, the others as the policy says.
 
 use super::event::{FunctionId, PoolAction, RequestId};
+use super::grounds::{Grounds, Why};
 use super::pool::Pool;
-use super::state::{Place, State};
+use super::state::{Place, Request, State};
 use crate::ids::{Class, DeviceId, Nanos};
 
 /// Devices that are compared for a real-time request, of those that hold its function and of those
@@ -35,6 +36,11 @@ impl Pool {
         }
     }
 
+    /// Why a request in flight was given to its device; `None` if it is not in flight.
+    pub fn grounds(&self, request: RequestId) -> Option<Grounds> {
+        self.state.requests.get(&request)?.grounds
+    }
+
     fn dispatch_urgent(&mut self, actions: &mut Vec<PoolAction>) {
         for request in std::mem::take(&mut self.urgent) {
             let state = self.state.requests.get(&request).filter(|request| request.place == Place::Waiting);
@@ -48,9 +54,10 @@ impl Pool {
 
     fn dispatch(&mut self, id: RequestId, device_id: DeviceId, actions: &mut Vec<PoolAction>) {
         self.withdraw(id);
+        let grounds = grounds(&self.state, &self.state.requests[&id], device_id);
         let request = self.state.requests.get_mut(&id).expect("only requests of the pool are dispatched");
         assert_eq!(request.place, Place::Waiting, "a request is on one device at a time");
-        request.place = Place::InFlight(device_id);
+        (request.place, request.grounds) = (Place::InFlight(device_id), Some(grounds));
         request.attempts += 1;
         let spec = request.spec;
         let function = self.state.function(spec.function);
@@ -71,6 +78,31 @@ impl Pool {
         self.set_resident(device_id, spec.function, true);
         self.refresh(device_id);
         actions.push(PoolAction::Dispatch { request: id, device: device_id });
+    }
+}
+
+/// Why a request is about to be given to a device.
+fn grounds(state: &State, request: &Request, device: DeviceId) -> Grounds {
+    let function = state.function(request.spec.function);
+    let why = if request.attempts > 0 {
+        Why::Again
+    } else if request.spec.class == Class::RealTime {
+        Why::RealTime
+    } else if state.classes.get(function.class).members.len() == 1 {
+        Why::Only
+    } else if function.resident.contains(device) {
+        Why::Holder
+    } else if function.resident.is_empty() {
+        Why::Load
+    } else {
+        Why::Replica
+    };
+    Grounds {
+        why,
+        reload: Nanos(state.reload(function, device)),
+        service: Nanos(state.service(function, state.member(device))),
+        arrived: request.order.0,
+        waiting: state.waiting,
     }
 }
 

@@ -28,6 +28,8 @@ mod device_set;
 mod emptiest;
 mod estimate;
 mod event;
+mod grounds;
+mod hedge;
 mod policies;
 mod pool;
 mod state;
@@ -41,5 +43,7 @@ pub use event::{
     DeviceKind, DeviceSpec, Expected, FunctionId, FunctionSpec, GroupId, PoolAction, PoolEvent, RejectReason,
     RequestEnd, RequestId, RequestSpec, Suits,
 };
+pub use grounds::{Grounds, Why};
+pub use hedge::{HedgeConfig, Hedges};
 pub use policies::{PLACEMENT_DEFAULT, PLACEMENTS, PlacementEntry, placement_by_name};
 pub use pool::Pool;

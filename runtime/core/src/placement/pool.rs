@@ -275,7 +275,7 @@ impl Pool {
     fn arrive(&mut self, id: RequestId, spec: RequestSpec, actions: &mut Vec<PoolAction>) {
         self.sequence += 1;
         let order = (spec.arrival, self.sequence);
-        let request = Request { spec, order, place: Place::Announced, attempts: 0, cancelled: false };
+        let request = Request { spec, order, place: Place::Announced, attempts: 0, cancelled: false, grounds: None };
         let before = self.state.requests.insert(id, request);
         assert!(before.is_none(), "request {} arrives once", id.0);
         if let Some(deadline) = spec.deadline {
@@ -431,7 +431,7 @@ impl Pool {
     fn release(&mut self, id: RequestId) {
         let request = self.state.requests.get_mut(&id).expect("requests in flight are in the pool");
         let Place::InFlight(device_id) = request.place else { unreachable!("only requests in flight are released") };
-        request.place = Place::Announced;
+        (request.place, request.grounds) = (Place::Announced, None);
         let (class, function) = (request.spec.class, request.spec.function);
         if class == Class::BestEffort
             && let Some(function) = self.state.functions.get_mut(&function)

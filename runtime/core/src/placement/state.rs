@@ -4,6 +4,7 @@ use super::classes::{ClassId, Classes};
 use super::device_set::DeviceSet;
 use super::estimate::Times;
 use super::event::{DeviceSpec, FunctionId, GroupId, RequestId, RequestSpec, Suits};
+use super::grounds::Grounds;
 use crate::ids::{DeviceId, Nanos};
 use foldhash::fast::FixedState;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -103,6 +104,8 @@ pub(super) struct Request {
     pub(super) place: Place,
     pub(super) attempts: u32,
     pub(super) cancelled: bool,
+    /// Why it is on its device, while it is in flight.
+    pub(super) grounds: Option<Grounds>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,20 +10,24 @@
 //! - The answer of an attempt counts only while the request is in its attempt: a late answer of a
 //!   lost device is ignored.
 
+mod record;
 mod requests;
 mod steps;
 mod timer;
 
+pub(crate) use self::record::POOL;
+use self::record::Recorder;
 use self::requests::{Attempt, Requests, Waiting};
 use self::steps::{Step, Steps};
 use self::timer::Timer;
 use crate::member::Member;
 use atoll_core::placement::{
-    DeviceKind, DeviceSpec, FunctionId, FunctionSpec, GroupId, Pool, PoolAction, PoolConfig, PoolEvent, RejectReason,
-    RequestEnd, RequestId, RequestSpec, Suits,
+    DeviceKind, DeviceSpec, FunctionId, FunctionSpec, Grounds, GroupId, Pool, PoolAction, PoolConfig, PoolEvent,
+    RejectReason, RequestEnd, RequestId, RequestSpec, Suits, Why,
 };
 use atoll_core::{Class, DeviceId, Nanos, Tenant};
-use atoll_engine::{ChainRequest, InvocationId, InvocationResult, InvokeError, Reply};
+use atoll_engine::{ChainRequest, FunctionName, InvocationId, InvocationResult, InvokeError, Reply, TraceBatch};
+use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -62,6 +66,7 @@ struct State {
     functions: HashMap<FunctionId, Function>,
     groups: HashMap<String, GroupId>,
     devices: Vec<DeviceState>,
+    recorder: Recorder,
 }
 
 /// What the dispatcher knows of a function.
@@ -90,6 +95,7 @@ pub struct DeviceState {
 /// A function as the pool takes it.
 pub(crate) struct Admitted<'a> {
     pub(crate) tenant: &'a Tenant,
+    pub(crate) name: &'a str,
     pub(crate) class: Class,
     pub(crate) is_batched: bool,
     pub(crate) queue_capacity: usize,
@@ -122,6 +128,7 @@ impl Dispatcher {
             functions: HashMap::new(),
             groups: HashMap::new(),
             devices: vec![DeviceState::default(); members.len()],
+            recorder: Recorder::new(monotonic(), config.policy.name),
         };
         let inner = Inner { members, started: Instant::now(), state: Mutex::new(state), timer: Timer::default() };
         let dispatcher = Dispatcher(Arc::new(inner));
@@ -135,11 +142,13 @@ impl Dispatcher {
 
     /// Adds a function.
     pub(crate) fn add(&self, function: FunctionId, admitted: &Admitted<'_>) {
-        let Admitted { tenant, class, is_batched, queue_capacity, constant_bytes, devices } = *admitted;
+        let Admitted { tenant, name, class, is_batched, queue_capacity, constant_bytes, devices } = *admitted;
         self.with(|state, now, steps| {
             let groups = state.groups.len() as u32;
             let group = *state.groups.entry(tenant.to_string()).or_insert(GroupId(groups));
             state.functions.insert(function, Function { class, is_batched, queue_capacity });
+            let named = FunctionName { tenant: tenant.to_string(), name: name.into(), class, nodes: Vec::new() };
+            state.recorder.add_function(function, named);
             let suits = Suits::Only(devices.iter().map(|(device, _)| *device).collect());
             let spec = FunctionSpec { group, constant_bytes, suits, expected: Vec::new() };
             state.handle(now, PoolEvent::FunctionAdded { function, spec }, steps);
@@ -154,6 +163,7 @@ impl Dispatcher {
         self.with(|state, now, steps| {
             state.handle(now, PoolEvent::FunctionRemoved { function }, steps);
             state.functions.remove(&function);
+            state.recorder.remove_function(function);
         });
     }
 
@@ -169,6 +179,11 @@ impl Dispatcher {
         self.with(|state, now, steps| state.cancel(now, request, steps));
     }
 
+    /// The device of a request in flight.
+    pub(crate) fn place_of(&self, id: InvocationId) -> Option<DeviceId> {
+        self.lock().requests.place_of(RequestId(id.0 - POOLED.first_id()))
+    }
+
     /// Stops giving requests to a device, or starts again. Requests that it has finish there.
     pub(crate) fn set_drained(&self, device: DeviceId, is_drained: bool) {
         self.with(|state, now, steps| {
@@ -179,6 +194,20 @@ impl Dispatcher {
             };
             state.handle(now, event, steps);
         });
+    }
+
+    /// Records that a request was given to a device without asking the pool.
+    pub(crate) fn note_reserved(&self, function: FunctionId, device: DeviceId) {
+        self.with(|state, now, _| {
+            let (why, zero) = (Why::Reserved, Nanos(0));
+            let grounds = Grounds { why, reload: zero, service: zero, arrived: now, waiting: state.pool.waiting() };
+            state.recorder.note(now, None, function, device, grounds);
+        });
+    }
+
+    /// The placements that were recorded from a position on, or from now on.
+    pub(crate) fn trace(&self, from: Option<u64>) -> TraceBatch {
+        self.lock().recorder.batch(from)
     }
 
     /// The state of each device, and the number of requests that wait for one.
@@ -349,6 +378,9 @@ impl State {
                 let state = &mut self.devices[usize::from(device.0)];
                 state.in_flight += 1;
                 state.dispatched += 1;
+                if let (Some(grounds), Some(function)) = (self.pool.grounds(request), self.requests.function(request)) {
+                    self.recorder.note(now, Some(request), function, device, grounds);
+                }
                 let (attempt, request) = self.requests.begin(request, device, now);
                 steps.push(Step::Submit { attempt, request });
             }
@@ -367,6 +399,12 @@ impl State {
             PoolAction::Move { device, from, to } => tracing::debug!(?device, ?from, ?to, "moved"),
         }
     }
+}
+
+/// The current time on the clock of records.
+fn monotonic() -> Nanos {
+    let time = clock_gettime(ClockId::Monotonic);
+    Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
 /// The ids of devices in order.

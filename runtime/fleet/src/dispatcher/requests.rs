@@ -82,6 +82,19 @@ impl Requests {
         RequestId(self.next)
     }
 
+    /// The function of an unanswered request.
+    pub(super) fn function(&self, id: RequestId) -> Option<FunctionId> {
+        self.entries.get(&id).map(|entry| entry.function)
+    }
+
+    /// The device of a request in flight.
+    pub(super) fn place_of(&self, id: RequestId) -> Option<DeviceId> {
+        match self.entries.get(&id)?.place {
+            Place::OnDevice { attempt, .. } => Some(attempt.device),
+            Place::Waiting => None,
+        }
+    }
+
     /// Requests that wait for a device.
     pub(super) fn waiting(&self) -> u64 {
         self.waiting

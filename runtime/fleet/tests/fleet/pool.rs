@@ -2,9 +2,11 @@
 //! cancellations, deadlines and full queues. Every request is answered exactly once.
 
 use crate::support::{Notes, bundle, chain, fleet, ignore, load, options};
-use atoll_core::placement::{PoolConfig, placement_by_name};
+use atoll_core::DeviceId;
+use atoll_core::placement::{PoolConfig, Why, placement_by_name};
 use atoll_engine::{ChainRequest, Class, FunctionKey, FunctionOptions, InvokeError};
 use atoll_fleet::{FleetHandle, Inference, Placing};
+use atoll_trace::EventKind;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -48,6 +50,61 @@ fn requests_wait_for_the_device_that_is_free_first() {
         (0..2).for_each(|_| notes.iter().for_each(|notes| notes.answer(Ok(()))));
         assert!(answers.iter().all(|answered| answer(answered).is_none()), "{policy}");
     }
+}
+
+#[test]
+fn the_trace_says_where_requests_went_and_why() {
+    let (fleet, notes) = pool(2, "cost");
+    load(&fleet, "f", &bundle("t", 10, 0), None).unwrap();
+    assert_eq!(fleet.traced(), ["host:0", "host:1", "pool"]);
+    (0..5).for_each(|_| drop(submit(&fleet, chain(&["f"]))));
+    fleet.submit_to(DeviceId(1), chain(&["f"]), ignore());
+    assert_eq!(held(&notes), [2, 3], "a reserved device is not asked for a slot");
+    let batch = fleet.trace(DeviceId(2), Some(0)).expect("the pool has a trace");
+    let places: Vec<(u32, Why)> = batch
+        .records
+        .iter()
+        .map(|record| match record.kind {
+            EventKind::Placed { device, why, policy, arrived, .. } => {
+                assert_eq!(policy, 0, "cost is the first policy");
+                assert!(arrived <= record.at);
+                (device, why)
+            }
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    // Its constants are on both devices since it was loaded; two requests each, and one waits.
+    assert_eq!(places.iter().filter(|(_, why)| *why == Why::Holder).count(), 4, "{places:?}");
+    assert_eq!(places.last(), Some(&(1, Why::Reserved)));
+    assert_eq!((batch.device.as_str(), batch.next, batch.functions.len()), ("pool", 5, 1));
+    assert_eq!((batch.functions[0].1.tenant.as_str(), batch.functions[0].1.name.as_str()), ("local", "f"));
+    assert!(fleet.trace(DeviceId(2), Some(5)).unwrap().records.is_empty());
+    assert!(fleet.trace(DeviceId(3), None).is_none());
+    fleet.set_drained("host:1", true).unwrap();
+    fleet.submit_to(DeviceId(1), chain(&["f"]), ignore());
+    assert_eq!((held(&notes), fleet.devices_state().waiting), (vec![2, 3], 2), "it waits like any other");
+}
+
+#[test]
+fn a_request_in_flight_has_a_place_and_its_function_another_device() {
+    let (fleet, notes) = pool(3, "cost");
+    let f = FunctionKey::local("f");
+    load(&fleet, "f", &bundle("t", 10, 0), None).unwrap();
+    load(&fleet, "only", &bundle("t", 10, 0), Some("host:0")).unwrap();
+    let (id, _answered) = submit(&fleet, chain(&["f"]));
+    let at = fleet.place_of(id).expect("it is on a device");
+    assert_eq!(held(&notes)[usize::from(at.0)], 1);
+    let other = fleet.other_device(&f, at).expect("two others have it");
+    assert_ne!(other, at);
+    fleet.set_drained(&format!("host:{}", other.0), true).unwrap();
+    let third = fleet.other_device(&f, at).expect("one other takes requests");
+    assert!(![at, other].contains(&third));
+    notes[usize::from(third.0)].lose();
+    submit(&fleet, chain(&["f"]));
+    assert_eq!(fleet.other_device(&f, at), None);
+    assert_eq!(fleet.other_device(&FunctionKey::local("only"), DeviceId(0)), None);
+    notes[usize::from(at.0)].answer(Ok(()));
+    assert_eq!(fleet.place_of(id), None, "it has ended");
 }
 
 #[test]

@@ -1,15 +1,18 @@
 //! Graphs of functions: deploy, list, explain, delete, call.
 
 use super::Control;
+use super::admission::report as admission_report;
 use super::invoke::Reader;
 use super::refusal::{OrRefuse, bad_request, panicked};
 use super::requests::{Answered, plain};
-use crate::graphs::{DeployedGraph, Graphs, StageWork, run_graph};
+use crate::graphs::{Asked, Callee, DeployedGraph, Graphs, Limits, StageWork, run_graph};
 use crate::identity::Principal;
 use crate::inference::blocking;
 use crate::model::Model;
+use crate::prices::price;
 use atoll_control::{
     Answer, Attachments, Form, GraphReport, GraphStage, Input, Invoked, Output, Refusal, RefusalKind, Timing, Value,
+    VersionEntry,
 };
 use atoll_core::Nanos;
 use atoll_core::graphs::{CostTable, Kind, Plans, StageCost};
@@ -24,6 +27,15 @@ pub(super) struct GraphCall {
     pub(super) inputs: BTreeMap<String, Input>,
     pub(super) class: Option<Class>,
     pub(super) deadline_us: Option<u64>,
+    pub(super) price_max: Option<f64>,
+    pub(super) id: Option<String>,
+}
+
+/// Checks the limits of a request.
+fn limits(deadline_us: Option<u64>, price_max: Option<f64>) -> Result<Limits, Refusal> {
+    let checked = |units: f64| price(units).ok_or_else(|| bad_request(format!("{units} is not a price of 0 or more")));
+    let price_max = price_max.map(checked).transpose()?;
+    Ok(Limits { deadline: deadline_us.map(Duration::from_micros), price_max })
 }
 
 impl Control {
@@ -57,9 +69,22 @@ impl Control {
         plain(Answer::Graphs { graphs })
     }
 
-    pub(super) async fn explain_graph(&self, principal: &Principal, name: &str) -> Answered {
+    pub(super) async fn explain_graph(
+        &self,
+        principal: &Principal,
+        name: &str,
+        deadline_us: Option<u64>,
+        price_max: Option<f64>,
+    ) -> Answered {
+        let limits = limits(deadline_us, price_max)?;
         let graph = self.graph(principal, name)?;
-        plain(Answer::Graph(self.report(&graph).await?))
+        let mut report = self.report(&graph).await?;
+        if let Ok(model) = graph.callable(&*self.app) {
+            let devices = self.app.engine.devices();
+            report.admission =
+                model.graph.as_ref().and_then(|work| admission_report(work, devices, limits)).map(Box::new);
+        }
+        plain(Answer::Graph(report))
     }
 
     pub(super) async fn remove_graph(&self, principal: &Principal, name: String) -> Answered {
@@ -106,7 +131,7 @@ impl Control {
             Ok::<_, Refusal>((tensors, reader.rooms))
         };
         let (inputs, _rooms) = blocking(read).await.ok_or_else(panicked)??;
-        let deadline = call.deadline_us.map(Duration::from_micros);
+        let Limits { deadline, price_max } = limits(call.deadline_us, call.price_max)?;
         let request = InvocationRequest {
             function: model.key.clone(),
             inputs,
@@ -115,7 +140,8 @@ impl Control {
             instance: None,
             deadline,
         };
-        let result = run_graph(&self.app.engine, &model, request, class).await.or_refuse()?;
+        let asked = Asked { price_max, id: call.id.as_deref().unwrap_or_default() };
+        let result = run_graph(&self.app.engine, &model, request, class, asked).await.or_refuse()?.or_refuse()?;
         let mut attachments = Attachments::default();
         let last = model.graph.as_ref().map_or(0, |graph| graph.works.len().saturating_sub(1));
         let mut outputs = Vec::with_capacity(result.outputs.len());
@@ -144,6 +170,7 @@ impl Control {
             outputs: Vec::new(),
             stages: Vec::new(),
             latency_ns: None,
+            admission: None,
         };
         let model = match graph.callable(&*self.app) {
             Ok(model) => model,
@@ -155,21 +182,23 @@ impl Control {
         let stages = work.graph.stages();
         let describe = |(index, works): (usize, &StageWork)| {
             let (function, builtin) = match works {
-                StageWork::Function(model) => (Some(model), None),
+                StageWork::Function(callee) => (Some(callee), None),
                 StageWork::Builtin(builtin) => (None, Some(builtin.name().to_owned())),
             };
-            let names = |model: &Arc<Model>| {
-                let names: Vec<&str> = model.on_its_devices(self.app.engine.devices()).map(String::as_str).collect();
-                names.join(", ")
+            let names = |callee: &Arc<Callee>| {
+                let all = self.app.engine.devices();
+                let names = callee.devices().into_iter().filter_map(|device| all.get(usize::from(device.0)));
+                names.map(String::as_str).collect::<Vec<_>>().join(", ")
             };
             GraphStage {
                 name: stages[index].name.clone(),
-                function: function.map(|model| model.key.name.clone()),
+                function: function.map(|callee| names_of(callee)),
                 builtin,
                 device: function.map(names),
                 after: stages[index].needs.iter().map(|&needed| stages[needed].name.clone()).collect(),
                 when: graph.manifest.stages[index].when.clone(),
-                mean_ns: function.and_then(|model| mean_ns(&statistics, model)),
+                mean_ns: function.and_then(|callee| mean_ns_of(&statistics, callee)),
+                versions: function.map_or_else(Vec::new, |callee| versions(callee)),
             }
         };
         let stages: Vec<GraphStage> = work.works.iter().enumerate().map(describe).collect();
@@ -182,6 +211,37 @@ impl Control {
             ..empty
         })
     }
+}
+
+/// The name of a function, or those of its versions.
+fn names_of(callee: &Callee) -> String {
+    callee.models().map(|model| model.key.name.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+/// The versions of a stage, if it has more than one.
+fn versions(callee: &Callee) -> Vec<VersionEntry> {
+    let entry = |(version, weight): (&crate::graphs::Version, u32)| {
+        let counts = version.counts();
+        VersionEntry {
+            function: version.model.key.name.clone(),
+            weight,
+            success: counts.success,
+            failure: counts.failure,
+            mean_ns: counts.ns.checked_div(counts.success),
+        }
+    };
+    let all: Vec<VersionEntry> = callee.versions().map(entry).collect();
+    if all.len() > 1 { all } else { Vec::new() }
+}
+
+/// The mean time of a function over its versions, by their weights as far as they were called.
+fn mean_ns_of(statistics: &[EngineStatistics], callee: &Callee) -> Option<u64> {
+    let known = callee.versions().filter(|(_, weight)| *weight > 0);
+    let known = known.filter_map(|(version, weight)| Some((mean_ns(statistics, &version.model)?, weight)));
+    let (ns, weight) = known.fold((0_u128, 0_u128), |(ns, sum), (mean, weight)| {
+        (ns + u128::from(mean) * u128::from(weight), sum + u128::from(weight))
+    });
+    ns.checked_div(weight).map(|ns| u64::try_from(ns).unwrap_or(u64::MAX))
 }
 
 /// The mean time of a function from submission to reply.

@@ -5,6 +5,7 @@
 //! never from the contents of a request. One task serves each connection, one request at a time. If
 //! a peer disconnects, its call is cancelled.
 
+mod admission;
 mod devices;
 mod graphs;
 mod instances;

@@ -2,7 +2,7 @@
 
 use crate::code::CodeError;
 use crate::deployed::DeployError;
-use crate::graphs::GraphDeployError;
+use crate::graphs::{GraphDeployError, Rejected};
 use crate::identity::{Denial, Denied};
 use crate::instances::InstanceError;
 use atoll_control::{Answer, Attachments, Refusal, RefusalKind, WireError};
@@ -97,6 +97,12 @@ impl HasRefusalKind for DeployError {
             DeployError::Engine(EngineError::Device(_)) => RefusalKind::Function,
             DeployError::Engine(_) => RefusalKind::Daemon,
         }
+    }
+}
+
+impl HasRefusalKind for Rejected {
+    fn kind(&self) -> RefusalKind {
+        if self.reason.is_of_limits() { RefusalKind::BadRequest } else { RefusalKind::Busy }
     }
 }
 

@@ -44,10 +44,12 @@ impl Control {
             Request::Invoke(invoke) => self.invoke(session, invoke, attachments).await,
             Request::DeployGraph { name, manifest } => self.deploy_graph(principal, name, manifest).await,
             Request::Graphs => self.graphs(principal).await,
-            Request::ExplainGraph { graph } => self.explain_graph(principal, &graph).await,
+            Request::ExplainGraph { graph, deadline_us, price_max } => {
+                self.explain_graph(principal, &graph, deadline_us, price_max).await
+            }
             Request::RemoveGraph { graph } => self.remove_graph(principal, graph).await,
-            Request::InvokeGraph { graph, inputs, class, deadline_us } => {
-                let call = GraphCall { graph, inputs, class, deadline_us };
+            Request::InvokeGraph { graph, inputs, class, deadline_us, price_max, id } => {
+                let call = GraphCall { graph, inputs, class, deadline_us, price_max, id };
                 self.invoke_graph(principal, call, attachments).await
             }
             Request::CreateInstance(spec) => self.create_instance(principal, spec).await,

@@ -16,7 +16,7 @@ use std::sync::Arc;
 impl Control {
     pub(super) async fn trace(&self, session: &mut Session, device: DeviceId, from: Option<u64>) -> Answered {
         let engine = self.app.engine.clone();
-        let devices = engine.devices().to_vec();
+        let devices = engine.traced();
         if usize::from(device.0) >= devices.len() {
             return Err(bad_request(format!(
                 "there is no device number {}; the daemon has {}, numbered from 0",

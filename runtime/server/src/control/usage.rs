@@ -7,6 +7,7 @@ use super::refusal::panicked;
 use super::requests::{Answered, plain};
 use crate::identity::Principal;
 use crate::inference::blocking;
+use crate::prices::Prices;
 use atoll_control::{
     Answer, DeviceEntry, DeviceUsage, ExecutorEntry, MemoryEntry, ProcessEntry, ProcessReport, Refusal, Residency,
     UsageEntry, UsageReport,
@@ -19,7 +20,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 impl Control {
     pub(super) async fn usage(&self, principal: &Principal) -> Answered {
-        plain(Answer::Usage(usage(self.engine_statistics().await?, principal)))
+        plain(Answer::Usage(usage(self.engine_statistics().await?, principal, &self.app.prices)))
     }
 
     pub(super) async fn processes(&self, principal: &Principal) -> Answered {
@@ -33,12 +34,14 @@ impl Control {
 }
 
 /// The report of all devices; the fields outside `devices` describe the first device.
-fn usage(statistics: Vec<EngineStatistics>, principal: &Principal) -> UsageReport {
+fn usage(statistics: Vec<EngineStatistics>, principal: &Principal, prices: &Prices) -> UsageReport {
     let uptime_ns = statistics.first().map_or(0, |engine| engine.uptime_ns);
     let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let devices: Vec<DeviceUsage> = statistics.iter().map(|engine| device_usage(&engine.device, principal)).collect();
-    let rows = statistics.into_iter().flat_map(|EngineStatistics { device, usage, .. }| {
-        usage.into_iter().filter(|row| principal.sees(&row.tenant)).map(move |row| entry(&device, row))
+    let of = |(at, engine): (usize, &EngineStatistics)| device_usage(&engine.device, principal, prices.units(at));
+    let devices: Vec<DeviceUsage> = statistics.iter().enumerate().map(of).collect();
+    let rows = statistics.into_iter().enumerate().flat_map(|(at, EngineStatistics { device, usage, .. })| {
+        let price_per_s = prices.units(at);
+        usage.into_iter().filter(|row| principal.sees(&row.tenant)).map(move |row| entry(&device, row, price_per_s))
     });
     let rows = rows.collect();
     let first = devices.first().cloned();
@@ -53,11 +56,12 @@ fn usage(statistics: Vec<EngineStatistics>, principal: &Principal) -> UsageRepor
     }
 }
 
-fn device_usage(device: &DeviceStatistics, principal: &Principal) -> DeviceUsage {
+fn device_usage(device: &DeviceStatistics, principal: &Principal, price_per_s: Option<f64>) -> DeviceUsage {
     DeviceUsage {
         device: device.name.clone(),
         compute_units: device.compute_units,
         device_s: device.busy_ns.filter(|_| principal.sees_all_tenants).map(|ns| device_s(device, ns.into())),
+        price_per_s,
     }
 }
 
@@ -66,7 +70,7 @@ fn device_s(device: &DeviceStatistics, compute_unit_ns: u128) -> f64 {
     compute_unit_ns as f64 / 1e9 / f64::from(device.compute_units.max(1))
 }
 
-fn entry(device: &DeviceStatistics, row: UsageRow) -> UsageEntry {
+fn entry(device: &DeviceStatistics, row: UsageRow, price_per_s: Option<f64>) -> UsageEntry {
     let UsageRow { tenant, function, class, usage } = row;
     let memory = |kind: MemoryKind| {
         let MemoryUse { bytes, byte_ns } = usage.memory[kind as usize];
@@ -79,6 +83,7 @@ fn entry(device: &DeviceStatistics, row: UsageRow) -> UsageEntry {
         function,
         class,
         device_s: device_s(device, usage.compute_unit_ns),
+        price: price_per_s.map(|price| price * device_s(device, usage.compute_unit_ns)),
         launches: usage.launches,
         evicted_launches: usage.evicted_launches,
         aborted_launches: usage.aborted_launches,
@@ -209,9 +214,21 @@ mod tests {
     }
 
     #[test]
+    fn device_time_has_the_price_of_its_device() {
+        let prices = Prices::of(&[("host:1".into(), 2_000_000)].into(), &["host:0".into(), "host:1".into()]).unwrap();
+        let mut principal = Principal::of_test("b");
+        principal.sees_all_tenants = true;
+        let report = usage(statistics(), &principal, &prices);
+        assert_eq!(report.devices.iter().map(|device| device.price_per_s).collect::<Vec<_>>(), [Some(0.0), Some(2.0)]);
+        let bills: Vec<_> = report.rows.iter().map(|row| (&*row.device, row.price)).collect();
+        assert_eq!(bills, [("host:0", Some(0.0)), ("host:0", Some(0.0)), ("host:1", Some(3.0)), ("host:1", Some(3.0))]);
+        assert!(usage(statistics(), &principal, &Prices::default()).rows.iter().all(|row| row.price.is_none()));
+    }
+
+    #[test]
     fn a_tenant_sees_only_its_own_usage() {
         let mut principal = Principal::of_test("b");
-        let report = usage(statistics(), &principal);
+        let report = usage(statistics(), &principal, &Prices::default());
         let owners = |report: &UsageReport| report.rows.iter().map(|row| row.tenant.to_string()).collect::<Vec<_>>();
         assert_eq!((owners(&report), report.device_s, report.rows[0].device_s), (vec!["b".to_owned(); 2], None, 1.5));
         assert_eq!(report.rows.iter().map(|row| &*row.device).collect::<Vec<_>>(), ["host:0", "host:1"]);
@@ -223,7 +240,7 @@ mod tests {
         );
         assert_eq!(report.executors.iter().map(|entry| &*entry.device).collect::<Vec<_>>(), ["host:0", "host:1"]);
         principal.sees_all_tenants = true;
-        let report = usage(statistics(), &principal);
+        let report = usage(statistics(), &principal, &Prices::default());
         assert_eq!((owners(&report).len(), report.device_s), (4, Some(3.0)));
         assert_eq!(
             report.devices.iter().map(|device| (&*device.device, device.device_s)).collect::<Vec<_>>(),

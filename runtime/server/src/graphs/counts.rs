@@ -35,6 +35,11 @@ impl GraphCounts {
         }
     }
 
+    /// A request was not admitted.
+    pub(super) fn note_rejection(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).failure += 1;
+    }
+
     pub(crate) fn get(&self) -> Counts {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

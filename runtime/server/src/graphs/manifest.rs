@@ -3,6 +3,8 @@
 //! ```toml
 //! name = "vision"
 //! deadline_ms = 50                     # of requests that state none
+//! price_max = 0.001                    # the same, in units of account
+//! prefer = "cost"                      # or "speed": which of several plans is taken
 //!
 //! [inputs]
 //! x = { datatype = "FP32", shape = [1, 3, 224, 224] }    # -1 for a variable size
@@ -35,10 +37,12 @@
 
 use super::builtin::Builtin;
 use crate::limits::GRAPH_MANIFEST_BYTES_MAX;
+use crate::prices::price;
 use atoll_core::Nanos;
 use atoll_core::graphs::limits::{STAGES_MAX, TENSORS_MAX};
 use atoll_core::graphs::{
-    Compare, ConditionSpec, Form, Graph, GraphError, GraphSpec, Link, Size, SourceName, StageSpec, TensorSpec,
+    Compare, ConditionSpec, Form, Graph, GraphError, GraphSpec, Link, Prefer, Size, SourceName, StageSpec, TensorSpec,
+    VERSIONS_MAX, WEIGHT_MAX, Weights,
 };
 use atoll_protocol::limits::RANK_MAX;
 use atoll_protocol::{DataType, TensorMetadata};
@@ -52,10 +56,26 @@ pub(crate) struct Manifest {
     pub(crate) name: String,
     /// The deadline of requests that state none, in milliseconds.
     deadline_ms: Option<f64>,
+    /// The price limit of requests that state none, in units of account.
+    price_max: Option<f64>,
+    /// Which of several plans is taken.
+    #[serde(default)]
+    prefer: Preference,
     inputs: BTreeMap<String, InputForm>,
     #[serde(rename = "stage")]
     pub(crate) stages: Vec<ManifestStage>,
     outputs: BTreeMap<String, String>,
+}
+
+/// Which of several plans of a request is taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Preference {
+    /// The cheapest.
+    #[default]
+    Cost,
+    /// The fastest.
+    Speed,
 }
 
 /// Type and shape of an input.
@@ -72,6 +92,9 @@ struct InputForm {
 pub(crate) struct ManifestStage {
     pub(crate) name: String,
     pub(crate) function: Option<String>,
+    /// Instead of one function: versions of it, with the weights by which requests are divided.
+    #[serde(default)]
+    pub(crate) versions: BTreeMap<String, u32>,
     pub(crate) builtin: Option<String>,
     /// The number of elements that `top_k` keeps.
     k: Option<u64>,
@@ -84,8 +107,8 @@ pub(crate) struct ManifestStage {
 /// What a stage runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
-    /// A function, by name within the tenant.
-    Function(String),
+    /// Versions of a function by name within the tenant, with their weights; most often one.
+    Function(Vec<(String, u32)>),
     Builtin(Builtin),
 }
 
@@ -106,10 +129,14 @@ pub(crate) enum ManifestError {
     SameTwice { what: String, source_name: String },
     #[error("`deadline_ms = {0}` is not a time above 0")]
     Deadline(f64),
-    #[error("stage `{0}` needs either `function` or `builtin`")]
+    #[error("`price_max = {0}` is not a price of 0 or more")]
+    Price(f64),
+    #[error("stage `{0}` needs one of `function`, `versions` and `builtin`")]
     NoWork(String),
     #[error("stage `{stage}`: {reason}")]
     Builtin { stage: String, reason: String },
+    #[error("the versions of stage `{stage}`: {reason}")]
+    Versions { stage: String, reason: String },
     #[error("stage `{stage}`: the condition `{text}` has to be a source, one of < <= > >=, and a number")]
     Condition { stage: String, text: String },
     #[error("stage `{stage}` calls function `{function}`, which {reason}")]
@@ -155,6 +182,12 @@ impl Manifest {
             // Saturates, and the check refuses what is too long.
             spec.deadline = Some(Nanos((ms * 1e6).max(1.0) as u64));
         }
+        let checked = |units: f64| price(units).ok_or(ManifestError::Price(units));
+        spec.price_max = self.price_max.map(checked).transpose()?;
+        spec.prefer = Some(match self.prefer {
+            Preference::Cost => Prefer::Cost,
+            Preference::Speed => Prefer::Speed,
+        });
         let mut works = Vec::with_capacity(self.stages.len());
         for stage in &self.stages {
             let (work, described) = self.stage(stage, &spec, &mut signature)?;
@@ -197,17 +230,18 @@ impl Manifest {
         let about = format!("stage `{}`", stage.name);
         let from = self.links(&stage.inputs, &about)?;
         let refuse = |reason| ManifestError::Builtin { stage: stage.name.clone(), reason };
-        let (work, inputs, outputs) = match (&stage.function, &stage.builtin) {
-            (Some(function), None) if stage.k.is_none() => {
-                let (inputs, outputs) = signature(function).map_err(|reason| ManifestError::Function {
-                    stage: stage.name.clone(),
-                    function: function.clone(),
-                    reason,
-                })?;
-                (Work::Function(function.clone()), specs(&inputs), specs(&outputs))
+        let versions = match &stage.function {
+            Some(function) => vec![(function.clone(), 1)],
+            None => stage.versions.clone().into_iter().collect(),
+        };
+        let is_both = stage.function.is_some() && !stage.versions.is_empty();
+        let (work, inputs, outputs) = match (versions.is_empty() || is_both, &stage.builtin) {
+            (false, None) if stage.k.is_none() => {
+                let (inputs, outputs) = signature_of(stage, &versions, signature)?;
+                (Work::Function(versions), specs(&inputs), specs(&outputs))
             }
-            (Some(_), None) => return Err(refuse("`k` belongs to the built-in `top_k`".into())),
-            (None, Some(name)) => {
+            (false, None) => return Err(refuse("`k` belongs to the built-in `top_k`".into())),
+            (true, Some(name)) if !is_both => {
                 let builtin = Builtin::parse(name, stage.k).map_err(refuse)?;
                 let forms: Vec<(String, Option<Form>)> =
                     from.iter().map(|link| (link.name.clone(), form_of(before, &link.from))).collect();
@@ -218,7 +252,12 @@ impl Manifest {
         };
         let described = StageSpec {
             name: stage.name.clone(),
-            function: stage.function.clone().or(stage.builtin.clone()).unwrap_or_default(),
+            function: match &work {
+                Work::Function(versions) => {
+                    versions.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join("|")
+                }
+                Work::Builtin(builtin) => builtin.name().into(),
+            },
             inputs,
             outputs,
             from,
@@ -271,6 +310,40 @@ impl Manifest {
     }
 }
 
+/// What is wrong with weights.
+pub(super) fn bad_weights() -> String {
+    format!("state 1 to {VERSIONS_MAX} weights of at most {WEIGHT_MAX}, at least one of them above 0")
+}
+
+/// The tensors of a function, which all its versions have.
+fn signature_of(
+    stage: &ManifestStage,
+    versions: &[(String, u32)],
+    signature: &mut impl FnMut(&str) -> Result<Signature, String>,
+) -> Result<Signature, ManifestError> {
+    let bad = |reason| ManifestError::Versions { stage: stage.name.clone(), reason };
+    if Weights::new(&versions.iter().map(|(_, weight)| *weight).collect::<Vec<_>>()).is_none() {
+        return Err(bad(bad_weights()));
+    }
+    let form = |tensors: &[TensorMetadata]| -> Vec<(String, DataType, Vec<i64>)> {
+        tensors.iter().map(|tensor| (tensor.name.clone(), tensor.datatype, tensor.shape.clone())).collect()
+    };
+    let mut first: Option<(&str, Signature)> = None;
+    for (function, _) in versions {
+        let found = signature(function).map_err(|reason| ManifestError::Function {
+            stage: stage.name.clone(),
+            function: function.clone(),
+            reason,
+        })?;
+        match &first {
+            None => first = Some((function.as_str(), found)),
+            Some((_, known)) if form(&known.0) == form(&found.0) && form(&known.1) == form(&found.1) => {}
+            Some((other, _)) => return Err(bad(format!("`{function}` has other tensors than `{other}`"))),
+        }
+    }
+    first.map(|(_, signature)| signature).ok_or_else(|| bad(bad_weights()))
+}
+
 /// The form of a source among what is described so far; `None` if it is not there, which the check
 /// of the graph reports.
 fn form_of(spec: &GraphSpec, source: &SourceName) -> Option<Form> {
@@ -316,6 +389,7 @@ pub(super) fn metadata(tensor: &TensorSpec) -> TensorMetadata {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use atoll_core::graphs::Cost;
 
     const CASCADE: &str = r#"
         name = "cascade"
@@ -348,7 +422,8 @@ mod tests {
             symbols: Vec::new(),
         };
         match function {
-            "f" => Ok((vec![tensor("in")], vec![tensor("out")])),
+            "f" | "f2" => Ok((vec![tensor("in")], vec![tensor("out")])),
+            "other" => Ok((vec![tensor("in")], vec![tensor("out"), tensor("more")])),
             _ => Err("is not deployed".into()),
         }
     }
@@ -360,9 +435,22 @@ mod tests {
     #[test]
     fn a_cascade_is_read() {
         let (graph, works) = parse(CASCADE).unwrap().check(signature).unwrap();
-        assert_eq!(works, [Work::Function("f".into()), Work::Builtin(Builtin::Max), Work::Function("f".into())]);
-        assert_eq!(graph.deadline(), Some(Nanos(50_000_000)));
+        let f = || Work::Function(vec![("f".into(), 1)]);
+        assert_eq!(works, [f(), Work::Builtin(Builtin::Max), f()]);
+        assert_eq!((graph.deadline(), graph.price_max()), (Some(Nanos(50_000_000)), None));
+        let priced = CASCADE.replacen("deadline_ms = 50", "price_max = 0.5\nprefer = \"speed\"", 1);
+        let (graph, _) = parse(&priced).unwrap().check(signature).unwrap();
+        assert_eq!((graph.price_max().map(Cost::units), graph.prefer()), (Some(0.5), Some(Prefer::Speed)));
+        let (graph, _) = parse(CASCADE).unwrap().check(signature).unwrap();
         assert_eq!(graph.stages()[2].needs, [0, 1]);
+    }
+
+    #[test]
+    fn a_stage_may_have_versions() {
+        let text = CASCADE.replacen("function = \"f\"", "versions = { f2 = 10, f = 90 }", 1);
+        let (graph, works) = parse(&text).unwrap().check(signature).unwrap();
+        assert_eq!(works[0], Work::Function(vec![("f".into(), 90), ("f2".into(), 10)]));
+        assert_eq!(graph.stages()[0].function, "f|f2");
     }
 
     #[test]
@@ -385,8 +473,13 @@ mod tests {
             ("< 0.8", "= 0.8", "has to be a source"),
             ("deadline_ms = 50", "deadline_ms = 0", "not a time above 0"),
             ("deadline_ms = 50", "deadline_ms = 1e30", "above the limit"),
+            ("deadline_ms = 50", "price_max = -1.0", "not a price of 0 or more"),
+            ("deadline_ms = 50", "prefer = \"luck\"", "not valid TOML"),
             ("builtin = \"max\"", "builtin = \"min\"", "stage `top`: there is no built-in `min`"),
-            ("builtin = \"max\"", "", "needs either `function` or `builtin`"),
+            ("builtin = \"max\"", "", "needs one of `function`, `versions` and `builtin`"),
+            ("function = \"f\"", "function = \"f\"\nversions = { f = 1 }", "needs one of"),
+            ("function = \"f\"", "versions = { f = 0 }", "at least one of them above 0"),
+            ("function = \"f\"", "versions = { f = 1, other = 1 }", "`other` has other tensors than `f`"),
             ("deadline_ms", "dead_line", "not valid TOML"),
         ] {
             let text = refusal(&CASCADE.replacen(from, to, 1));

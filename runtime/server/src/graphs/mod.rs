@@ -3,27 +3,37 @@
 //! A graph names functions of its tenant. It is checked against their tensors when it is deployed,
 //! and again when one of them was replaced. Over HTTP and the control socket it is called like a
 //! model. What a graph may be, and what is next in a run, is decided by [`atoll_core::graphs`].
+//! So is whether a request with a deadline or a price limit is admitted: `costs.rs` measures, and
+//! `desk.rs` reserves the devices.
 //!
 //! Start reading in `run.rs`.
 
 mod builtin;
+mod costs;
 mod counts;
+mod desk;
 mod manifest;
 mod run;
+mod stage;
 
+pub(crate) use costs::{CostView, Rejected, rejection};
 pub(crate) use counts::Counts;
+pub(crate) use desk::{Desk, Limits};
 pub(crate) use manifest::ManifestError;
-pub(crate) use run::{GraphWork, StageWork, run_graph};
+pub(crate) use run::{Asked, GraphWork, run_graph};
+pub(crate) use stage::{Callee, StageWork, Version};
 
 use crate::bodies::Bodies;
 use crate::limits::GRAPHS_PER_TENANT_MAX;
 use crate::model::Model;
 use crate::names::{BadName, check_name};
+use atoll_core::graphs::Stage;
 use atoll_engine::{FunctionKey, Tenant};
 use atoll_store::{DeploymentKey, Store, StoreError};
+use costs::Costs;
 use counts::GraphCounts;
 use manifest::{Manifest, Signature, Work};
-use run::Shared;
+use stage::Shared;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tokio::sync::Semaphore;
@@ -47,6 +57,9 @@ pub(crate) trait Functions: Sync {
 
     /// The right to run a built-in stage.
     fn builtin_turns(&self) -> Arc<Semaphore>;
+
+    /// The desk that admits requests; `None` if there is none.
+    fn desk(&self) -> Option<Arc<Desk>>;
 
     /// A number that changes with each change of the functions: a graph that cannot be called is
     /// not checked again while it stays the same.
@@ -130,13 +143,21 @@ impl DeployedGraph {
             Ok((model.inputs.clone(), model.outputs.clone()))
         };
         let (graph, works) = self.manifest.check(signature)?;
-        let work = |work: Work| match work {
-            Work::Function(function) => StageWork::Function(models[&function].clone()),
-            Work::Builtin(builtin) => StageWork::Builtin(builtin),
+        let work = |(stage, work): (&Stage, Work)| match work {
+            Work::Function(versions) => {
+                let models = versions.iter().map(|(function, weight)| (models[function].clone(), *weight)).collect();
+                let callee = Callee::new(format!("{}/{}", self.key, stage.name), models);
+                callee.map(|callee| StageWork::Function(Arc::new(callee))).ok_or_else(|| ManifestError::Versions {
+                    stage: stage.name.clone(),
+                    reason: manifest::bad_weights(),
+                })
+            }
+            Work::Builtin(builtin) => Ok(StageWork::Builtin(builtin)),
         };
-        let works = works.into_iter().map(work).collect();
+        let works = graph.stages().iter().zip(works).map(work).collect::<Result<Vec<StageWork>, ManifestError>>()?;
         let shared = Shared { bodies: app.bodies(), turns: app.builtin_turns(), counts: self.counts.clone() };
-        Ok(Arc::new(Model::of_graph(self.key.clone(), GraphWork::new(graph, works, shared))))
+        let costs = Costs::new(app.desk(), self.key.tenant.as_str(), graph.stages().len());
+        Ok(Arc::new(Model::of_graph(self.key.clone(), GraphWork::new(graph, works, shared, costs))))
     }
 }
 

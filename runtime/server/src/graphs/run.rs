@@ -1,30 +1,26 @@
 //! The run of a request through a graph. A stage starts as soon as its inputs are there, and stages
 //! that do not need each other run at the same time. Intermediate tensors stay in the daemon.
 
-use super::builtin::Builtin;
-use super::counts::{Counts, GraphCounts};
+use super::costs::{Costs, Decision, Ran, Rejected};
+use super::counts::Counts;
+use super::desk::{Call, Limits, Ticket, Turn};
 use super::manifest::metadata;
-use crate::bodies::{Bodies, BodyRoom};
-use crate::inference::{blocking, invoke};
-use crate::limits::DECODE_INLINE_BYTES_MAX;
-use crate::model::{Model, dtype_of};
-use atoll_core::graphs::{Condition, Graph, GraphOutput, Next, Progress, Source};
+use super::stage::{Held, Shared, StageResult, StageWork, check_form, check_input, no_room, placed, run_builtin};
+use crate::bodies::BodyRoom;
+use crate::inference::{invoke, invoke_by};
+use crate::model::Model;
+use atoll_core::graphs::{Condition, Cost, Graph, GraphOutput, Next, Progress, Source};
 use atoll_engine::{
-    ChainRequest, Class, DeviceId, InputTensor, InvocationRequest, InvocationResult, InvocationTiming, InvokeError,
-    OutputTensor, StageInput, StageRequest,
+    ChainRequest, Class, DeviceId, InvocationRequest, InvocationResult, InvocationTiming, InvokeError, OutputTensor,
+    StageInput, StageRequest,
 };
 use atoll_fleet::Inference;
 use atoll_protocol::{DataType, TensorMetadata, to_f64};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-
-/// What a stage runs.
-pub(crate) enum StageWork {
-    Function(Arc<Model>),
-    Builtin(Builtin),
-}
 
 /// A checked graph with what its stages run.
 pub(crate) struct GraphWork {
@@ -33,19 +29,13 @@ pub(crate) struct GraphWork {
     /// For each stage the outputs that are used, ascending.
     used: Vec<Vec<usize>>,
     shared: Shared,
-}
-
-/// What all runs of a graph share.
-pub(crate) struct Shared {
-    /// The memory budget of requests, for the tensors of a run.
-    pub(super) bodies: Bodies,
-    /// The right to run a built-in stage of more than a few bytes.
-    pub(super) turns: Arc<Semaphore>,
-    pub(super) counts: Arc<GraphCounts>,
+    pub(crate) costs: Costs,
+    /// Numbers requests without an id.
+    unnamed: AtomicU64,
 }
 
 impl GraphWork {
-    pub(super) fn new(graph: Graph, works: Vec<StageWork>, shared: Shared) -> GraphWork {
+    pub(super) fn new(graph: Graph, works: Vec<StageWork>, shared: Shared, costs: Costs) -> GraphWork {
         let mut used = vec![Vec::new(); works.len()];
         let within = graph.stages().iter().flat_map(|stage| {
             let value = stage.when.iter().map(|condition| &condition.value);
@@ -60,15 +50,16 @@ impl GraphWork {
             outputs.sort_unstable();
             outputs.dedup();
         }
-        GraphWork { graph, works, used, shared }
+        GraphWork { graph, works, used, shared, costs, unnamed: AtomicU64::new(0) }
     }
 
     /// The functions that it calls.
     pub(crate) fn models(&self) -> impl Iterator<Item = &Arc<Model>> {
-        self.works.iter().filter_map(|work| match work {
-            StageWork::Function(model) => Some(model),
+        let callees = self.works.iter().filter_map(|work| match work {
+            StageWork::Function(callee) => Some(callee),
             StageWork::Builtin(_) => None,
-        })
+        });
+        callees.flat_map(|callee| callee.models())
     }
 
     /// The devices of its first function. Its requests are counted for the first of them.
@@ -90,55 +81,73 @@ impl GraphWork {
     }
 }
 
-/// A tensor of a run.
-type Held = Arc<InputTensor>;
+/// What a request of a graph asks for, besides what every request does.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Asked<'a> {
+    pub(crate) price_max: Option<Cost>,
+    /// Its id, which decides between versions of functions; may be empty.
+    pub(crate) id: &'a str,
+}
 
 /// Runs a request whose model is a graph. Stages in flight are cancelled if the future is dropped.
+///
+/// # Errors
+/// If the graph does not admit the request; nothing has run.
 pub(crate) async fn run_graph(
     engine: &Arc<dyn Inference>,
     model: &Model,
     request: InvocationRequest,
     class: Class,
-) -> Result<InvocationResult, InvokeError> {
-    let Some(work) = model.graph.clone() else { return invoke(engine, request.into()).await };
-    let ended = run_stages(engine, model, &work, request, class).await;
-    work.shared.counts.note(&ended);
-    ended
-}
-
-async fn run_stages(
-    engine: &Arc<dyn Inference>,
-    model: &Model,
-    work: &Arc<GraphWork>,
-    request: InvocationRequest,
-    class: Class,
-) -> Result<InvocationResult, InvokeError> {
-    let InvocationRequest { inputs, priority, deadline, .. } = request;
-    for (metadata, input) in model.inputs.iter().zip(&inputs) {
-        check_input(metadata, input).map_err(InvokeError::BadInput)?;
+    asked: Asked<'_>,
+) -> Result<Result<InvocationResult, InvokeError>, Rejected> {
+    let Some(work) = model.graph.clone() else { return Ok(invoke(engine, request.into()).await) };
+    for (metadata, input) in model.inputs.iter().zip(&request.inputs) {
+        if let Err(error) = check_input(metadata, input) {
+            let refused = Err(InvokeError::BadInput(error));
+            work.shared.counts.note(&refused);
+            return Ok(refused);
+        }
     }
+    let limits = Limits { deadline: request.deadline, price_max: asked.price_max };
+    let (ticket, measures) = match work.costs.decide(&work.graph, &work.works, limits) {
+        Decision::Free => (None, false),
+        Decision::Measure => (None, true),
+        Decision::Planned(ticket) => (Some(ticket), false),
+        Decision::Rejected(rejected) => {
+            work.shared.counts.note_rejection();
+            return Err(rejected);
+        }
+    };
+    let InvocationRequest { inputs, priority, deadline, .. } = request;
     let deadline = deadline.or(work.graph.deadline().map(|after| Duration::from_nanos(after.0)));
     let terms = Terms { class, priority, ends: deadline.and_then(|after| Instant::now().checked_add(after)) };
-    let inputs = inputs.into_iter().map(Arc::new).collect();
-    let outputs = vec![Vec::new(); work.works.len()];
     let (progress, next) = Progress::new(&work.graph);
-    let timing = InvocationTiming::default();
-    let room = work.shared.bodies.room();
+    let id = match asked.id {
+        "" => work.unnamed.fetch_add(1, Ordering::Relaxed).to_string(),
+        id => id.to_owned(),
+    };
     let run = Run {
         engine,
-        room,
+        id,
+        room: work.shared.bodies.room(),
         held_bytes: 0,
-        work: work.clone(),
         terms,
-        inputs,
-        outputs,
+        inputs: inputs.into_iter().map(Arc::new).collect(),
+        outputs: vec![Vec::new(); work.works.len()],
         progress,
+        ticket,
+        measures,
+        ready: BTreeSet::new(),
+        called: BTreeMap::new(),
         tasks: JoinSet::new(),
-        timing,
+        timing: InvocationTiming::default(),
         preemptions: 0,
         cold_start: false,
+        work: work.clone(),
     };
-    run.run(next).await
+    let ended = run.run(next).await;
+    work.shared.counts.note(&ended);
+    Ok(ended)
 }
 
 /// What all stages of a request have in common.
@@ -150,11 +159,28 @@ struct Terms {
     ends: Option<Instant>,
 }
 
-/// The outputs of a stage by index, with the result they are of.
-type Ended = Result<(Vec<Option<Held>>, InvocationTiming, u32, bool), InvokeError>;
+/// A stage that has ended.
+struct Ended {
+    stage: usize,
+    /// The version of its function.
+    version: usize,
+    /// The device that it was given to by name.
+    given_to: Option<DeviceId>,
+    is_planned: bool,
+    took: Duration,
+    result: Result<StageResult, InvokeError>,
+}
+
+/// Where a stage runs: the device, if it is given, and the reservation.
+#[derive(Default)]
+struct Place {
+    device: Option<DeviceId>,
+    turn: Option<Turn>,
+}
 
 struct Run<'a> {
     engine: &'a Arc<dyn Inference>,
+    id: String,
     /// Room for the tensors that the run made so far: copies for stages, outputs of stages.
     room: BodyRoom,
     held_bytes: usize,
@@ -164,7 +190,16 @@ struct Run<'a> {
     /// Stage by stage, the outputs that are used.
     outputs: Vec<Vec<Option<Held>>>,
     progress: Progress,
-    tasks: JoinSet<(usize, Ended)>,
+    /// Its reservations, if it has any. Dropped before the stages in flight, so that no further
+    /// stage begins when they end.
+    ticket: Option<Ticket>,
+    /// Whether its stages run where they are still to be measured.
+    measures: bool,
+    /// Stages that wait for their turns.
+    ready: BTreeSet<usize>,
+    /// Turns of stages that are not ready here yet.
+    called: BTreeMap<usize, Place>,
+    tasks: JoinSet<Ended>,
     /// Sums over all stages.
     timing: InvocationTiming,
     preemptions: u32,
@@ -178,20 +213,28 @@ impl Run<'_> {
                 match step {
                     Next::Decide(stage) => {
                         let runs = self.condition(stage).map_err(|error| self.of_stage(stage, error))?;
+                        self.ticket.iter().for_each(|ticket| ticket.decided(stage, runs));
                         self.progress.decided(&self.work.graph, stage, runs, &mut next);
                     }
-                    Next::Run(stage) => self.start(stage)?,
+                    Next::Run(stage) => self.begin(stage)?,
                 }
             }
             if self.progress.is_done() {
                 return self.result();
             }
-            let (stage, ended) = match self.tasks.join_next().await {
-                Some(Ok(ended)) => ended,
-                // The panic hook has reported the panic.
-                Some(Err(_)) | None => return Err(InvokeError::Device("internal error: a stage panicked".into())),
+            let Ended { stage, version, given_to, is_planned, took, result } = self.next_end().await?;
+            if let StageWork::Function(callee) = &self.work.works[stage] {
+                callee.version(version).note(result.is_ok(), took);
+            }
+            let result = match result {
+                Err(_) if self.is_of_lost_device(given_to) => {
+                    self.start(stage, Place::default())?;
+                    continue;
+                }
+                other => other.map_err(|error| self.of_stage(stage, error))?,
             };
-            let (outputs, timing, preemptions, cold_start) = ended.map_err(|error| self.of_stage(stage, error))?;
+            let StageResult { outputs, timing, preemptions, cold_start, device } = result;
+            self.work.costs.note(&Ran { stage, device, took, timing, cold_start, is_planned });
             self.hold(outputs.iter().flatten().map(|tensor| tensor.bytes.len()).sum())?;
             self.outputs[stage] = outputs;
             self.preemptions += preemptions;
@@ -204,45 +247,135 @@ impl Run<'_> {
         }
     }
 
-    fn start(&mut self, stage: usize) -> Result<(), InvokeError> {
+    /// The next stage that ends. Begins stages whose turns come meanwhile.
+    async fn next_end(&mut self) -> Result<Ended, InvokeError> {
+        loop {
+            if self.tasks.is_empty() && self.ticket.is_none() {
+                return Err(InvokeError::Device("internal error: a graph has stages that nothing starts".into()));
+            }
+            let ends = self.terms.ends.filter(|_| self.ticket.is_some());
+            tokio::select! {
+                biased;
+                ended = self.tasks.join_next(), if !self.tasks.is_empty() => {
+                    // The panic hook has reported the panic.
+                    let panicked = || InvokeError::Device("internal error: a stage panicked".into());
+                    return ended.and_then(Result::ok).ok_or_else(panicked);
+                }
+                call = next_call(&mut self.ticket) => match call {
+                    Some(Call::Run { stage, device, turn }) => {
+                        self.called.insert(stage, Place { device, turn: Some(turn) });
+                        self.pair(stage)?;
+                    }
+                    // Its stages have all had their turns, or its reservations are lost.
+                    Some(Call::Free) | None => {
+                        self.ticket = None;
+                        for stage in std::mem::take(&mut self.ready) {
+                            self.start(stage, Place::default())?;
+                        }
+                    }
+                },
+                () = passed(ends) => return Err(InvokeError::DeadlineExceeded),
+            }
+        }
+    }
+
+    /// Begins a stage whose inputs are there, or has it wait for its turn.
+    fn begin(&mut self, stage: usize) -> Result<(), InvokeError> {
+        self.ready.insert(stage);
+        match self.ticket {
+            Some(_) => self.pair(stage),
+            None => {
+                self.ready.remove(&stage);
+                let device = if self.measures { self.place_to_measure(stage) } else { None };
+                let place = self.called.remove(&stage).unwrap_or(Place { device, turn: None });
+                self.start(stage, place)
+            }
+        }
+    }
+
+    fn place_to_measure(&self, stage: usize) -> Option<DeviceId> {
+        self.work.costs.place_to_measure(stage, &self.work.works[stage])
+    }
+
+    /// Begins a stage if it is ready and has its turn.
+    fn pair(&mut self, stage: usize) -> Result<(), InvokeError> {
+        if !self.ready.contains(&stage) {
+            return Ok(());
+        }
+        let Some(place) = self.called.remove(&stage) else { return Ok(()) };
+        self.ready.remove(&stage);
+        self.start(stage, place)
+    }
+
+    /// Whether a stage failed on a device that was given to it and that is lost since. Another
+    /// device may run it.
+    fn is_of_lost_device(&self, given_to: Option<DeviceId>) -> bool {
+        let (Some(device), Some(desk)) = (given_to, self.work.costs.desk()) else { return false };
+        let is_lost = self.engine.devices_state().devices.get(usize::from(device.0)).is_some_and(|state| state.is_lost);
+        if is_lost {
+            desk.note_losses();
+        }
+        is_lost
+    }
+
+    fn start(&mut self, stage: usize, place: Place) -> Result<(), InvokeError> {
         let inputs = &self.work.graph.stages()[stage].inputs;
         let inputs: Vec<Held> = inputs.iter().map(|source| self.tensor(*source)).collect();
-        let (work, used) = (self.work.clone(), self.work.used[stage].clone());
         let remaining = self.terms.ends.map(|ends| ends.saturating_duration_since(Instant::now()));
         if remaining == Some(Duration::ZERO) {
             return Err(InvokeError::DeadlineExceeded);
         }
-        if let StageWork::Function(_) = &self.work.works[stage] {
-            self.hold(inputs.iter().map(|input| input.bytes.len()).sum())?;
-        }
-        match &self.work.works[stage] {
-            StageWork::Builtin(_) => {
-                self.tasks.spawn(async move { (stage, run_builtin(&work, stage, inputs).await) });
+        let Place { device, turn } = place;
+        let work = self.work.clone();
+        let begun = Instant::now();
+        let version = match &self.work.works[stage] {
+            StageWork::Function(callee) => callee.choose(&self.id),
+            StageWork::Builtin(_) => 0,
+        };
+        let ended = move |result, turn: Option<Turn>| Ended {
+            stage,
+            version,
+            given_to: device,
+            is_planned: turn.is_some(),
+            took: begun.elapsed(),
+            result,
+        };
+        let model = match &self.work.works[stage] {
+            StageWork::Function(callee) => callee.version(version).model.clone(),
+            StageWork::Builtin(builtin) => {
+                let builtin = *builtin;
+                self.tasks.spawn(async move { ended(run_builtin(builtin, &work.shared, inputs).await, turn) });
+                return Ok(());
             }
-            StageWork::Function(model) => {
-                let inputs = inputs.into_iter().map(|held| StageInput::Tensor(Arc::unwrap_or_clone(held)));
-                let request = ChainRequest {
-                    stages: vec![StageRequest {
-                        function: model.key.clone(),
-                        inputs: inputs.collect(),
-                        outputs: Some(used.clone()),
-                    }],
-                    class: Some(self.terms.class),
-                    priority: self.terms.priority,
-                    instance: None,
-                    deadline: remaining,
-                    times_launches: false,
-                };
-                let (engine, model) = (self.engine.clone(), model.clone());
-                self.tasks.spawn(async move {
-                    let ended = invoke(&engine, request).await.map(|result| {
-                        let InvocationResult { outputs, timing, preemptions, cold_start, .. } = result;
-                        (placed(&model.outputs, &used, outputs), timing, preemptions, cold_start)
-                    });
-                    (stage, ended)
-                });
-            }
-        }
+        };
+        let used = self.work.used[stage].clone();
+        self.hold(inputs.iter().map(|input| input.bytes.len()).sum())?;
+        let inputs = inputs.into_iter().map(|held| StageInput::Tensor(Arc::unwrap_or_clone(held)));
+        let request = ChainRequest {
+            stages: vec![StageRequest {
+                function: model.key.clone(),
+                inputs: inputs.collect(),
+                outputs: Some(used.clone()),
+            }],
+            class: Some(self.terms.class),
+            priority: self.terms.priority,
+            instance: None,
+            deadline: remaining,
+            times_launches: false,
+        };
+        let engine = self.engine.clone();
+        self.tasks.spawn(async move {
+            let answer = match device {
+                Some(device) => invoke_by(&engine, |reply| engine.submit_to(device, request, reply)).await,
+                None => invoke(&engine, request).await,
+            };
+            let result = answer.map(|result| {
+                let InvocationResult { outputs, timing, preemptions, cold_start, device, .. } = result;
+                let outputs = placed(&model.outputs, &used, outputs);
+                StageResult { outputs, timing, preemptions, cold_start, device: Some(device) }
+            });
+            ended(result, turn)
+        });
         Ok(())
     }
 
@@ -282,7 +415,7 @@ impl Run<'_> {
         match source {
             Source::Input(input) => self.work.graph.inputs()[input].form.element.parse().ok(),
             Source::Output { stage, output } => match &self.work.works[stage] {
-                StageWork::Function(model) => Some(model.outputs[output].datatype),
+                StageWork::Function(callee) => Some(callee.first().outputs[output].datatype),
                 StageWork::Builtin(builtin) => builtin.output_types().get(output).copied(),
             },
         }
@@ -326,88 +459,18 @@ impl Run<'_> {
     }
 }
 
-/// Puts the outputs that were asked for in their places.
-fn placed(metadata: &[TensorMetadata], used: &[usize], outputs: Vec<OutputTensor>) -> Vec<Option<Held>> {
-    let mut places: Vec<Option<Held>> = vec![None; metadata.len()];
-    for (&output, OutputTensor { shape, bytes }) in used.iter().zip(outputs) {
-        places[output] = Some(Arc::new(InputTensor { dtype: dtype_of(metadata[output].datatype), shape, bytes }));
+/// The next call of an admitted request; never for another one.
+async fn next_call(ticket: &mut Option<Ticket>) -> Option<Call> {
+    match ticket {
+        Some(ticket) => ticket.next().await,
+        None => std::future::pending().await,
     }
-    places
 }
 
-/// What a built-in stage needs at most, in sizes of its inputs: copies of them as bytes and numbers,
-/// indices of 64 bits, and outputs.
-const BUILTIN_COPIES: usize = 8;
-
-fn no_room() -> InvokeError {
-    InvokeError::Unavailable("its tensors need more memory than requests have left; try again later".into())
-}
-
-async fn run_builtin(work: &Arc<GraphWork>, stage: usize, inputs: Vec<Held>) -> Ended {
-    let begun = Instant::now();
-    let StageWork::Builtin(builtin) = work.works[stage] else {
-        return Err(InvokeError::Device("internal error: a function is no built-in stage".into()));
-    };
-    let bytes: usize = inputs.iter().map(|input| input.bytes.len()).sum();
-    let mut room = work.shared.bodies.room();
-    if !room.grow_to(bytes.saturating_mul(BUILTIN_COPIES)) {
-        return Err(no_room());
+/// Waits until a time, or for ever.
+async fn passed(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
     }
-    // Both stay with the computation, which goes on if its client leaves.
-    let turn = match bytes <= DECODE_INLINE_BYTES_MAX {
-        true => None,
-        false => work.shared.turns.clone().acquire_owned().await.ok(),
-    };
-    let compute = move || {
-        let _held = (room, turn);
-        let tensors: Vec<OutputTensor> = inputs
-            .iter()
-            .map(|input| OutputTensor { shape: input.shape.clone(), bytes: input.bytes.clone() })
-            .collect();
-        builtin.run(&tensors.iter().collect::<Vec<_>>())
-    };
-    let outputs = match bytes <= DECODE_INLINE_BYTES_MAX {
-        true => compute(),
-        false => blocking(compute).await.unwrap_or_else(|| Err("internal error: it panicked".into())),
-    };
-    let outputs = outputs.map_err(InvokeError::BadInput)?;
-    let held = |(OutputTensor { shape, bytes }, datatype): (OutputTensor, &DataType)| {
-        Some(Arc::new(InputTensor { dtype: dtype_of(*datatype), shape, bytes }))
-    };
-    let compute_ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
-    let timing = InvocationTiming { compute_ns, ..InvocationTiming::default() };
-    Ok((outputs.into_iter().zip(builtin.output_types()).map(held).collect(), timing, 0, false))
-}
-
-/// Checks type and shape of an input or output of a graph as far as the graph declares them.
-fn check_form(what: &str, metadata: &TensorMetadata, tensor: &InputTensor) -> Result<(), String> {
-    let name = &metadata.name;
-    let is_size = |(given, declared): (&i64, &i64)| *given >= 0 && (*declared < 0 || given == declared);
-    let is_shape = tensor.shape.len() == metadata.shape.len() && tensor.shape.iter().zip(&metadata.shape).all(is_size);
-    if tensor.dtype == dtype_of(metadata.datatype) && is_shape {
-        return Ok(());
-    }
-    Err(format!(
-        "{what} `{name}` of the graph is {}{:?}, but here it is {}{:?}",
-        metadata.datatype,
-        metadata.shape,
-        tensor.dtype.map_or("BYTES".into(), |dtype| format!("{dtype:?}")),
-        tensor.shape
-    ))
-}
-
-/// Checks an input of a graph.
-fn check_input(metadata: &TensorMetadata, input: &InputTensor) -> Result<(), String> {
-    check_form("input", metadata, input)?;
-    let count = input.shape.iter().try_fold(1_usize, |count, &size| count.checked_mul(usize::try_from(size).ok()?));
-    let bytes = metadata.datatype.element_bytes().and_then(|element| count?.checked_mul(element));
-    if bytes != Some(input.bytes.len()) {
-        return Err(format!(
-            "input `{}` has {} bytes, which its shape {:?} does not",
-            metadata.name,
-            input.bytes.len(),
-            input.shape
-        ));
-    }
-    Ok(())
 }

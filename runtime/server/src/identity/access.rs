@@ -5,6 +5,7 @@ use super::configuration::{ConfigurationFile, Grant, Section};
 use super::principal::{Principal, TenantLimits};
 use crate::code::TrustedKeys;
 use crate::limits::CONFIGURATION_BYTES_MAX;
+use crate::prices::millionths;
 use atoll_engine::{BadTenant, MemoryQuotas, ShareSpec, Tenant};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -20,6 +21,9 @@ use std::path::{Path, PathBuf};
 /// trusted_keys = ["RWQ…"]    # public keys of minisign that vouch for bundles
 /// auth_keys = "keys.json"    # tokens for HTTP
 /// allow_anonymous = "guest"  # tenant of HTTP requests without a token or certificate
+///
+/// [prices]                   # of a second on a device, in units of account
+/// "host:0" = 0.000021
 ///
 /// [default]                  # limits of tenants without a section; `local` has no limits
 /// object_bytes = "1G"
@@ -52,6 +56,7 @@ pub struct Access {
     allow_unknown: bool,
     default: Grant,
     shares: BTreeMap<Tenant, ShareSpec>,
+    prices: BTreeMap<String, u64>,
     anonymous: Option<Tenant>,
     auth_keys: Option<PathBuf>,
     /// The user id of the daemon itself.
@@ -105,6 +110,7 @@ impl Access {
             allow_unknown: false,
             default: Grant::other(),
             shares: BTreeMap::new(),
+            prices: BTreeMap::new(),
             anonymous: None,
             auth_keys: None,
             own_uid,
@@ -137,6 +143,10 @@ impl Access {
         let states_share = [file.default.quota_request, file.default.quota_limit, file.default.sm_partition];
         if states_share.iter().any(Option::is_some) {
             return Err("[default] must not have a share; set quota_request in a section [tenant.NAME]".into());
+        }
+        for (device, units) in file.prices {
+            let price = millionths(units).map_err(|reason| format!("[prices]: {device}: {reason}"))?;
+            access.prices.insert(device, price);
         }
         access.auth_keys = file.auth_keys.map(PathBuf::from);
         let anonymous = file.allow_anonymous.map(|name| name.parse()).transpose();
@@ -185,6 +195,11 @@ impl Access {
     /// The shares of tenants.
     pub fn shares(&self) -> &BTreeMap<Tenant, ShareSpec> {
         &self.shares
+    }
+
+    /// The prices of a second on devices by their names, in millionths of the unit of account.
+    pub(crate) fn prices(&self) -> &BTreeMap<String, u64> {
+        &self.prices
     }
 
     /// The keys file of the configuration.
@@ -299,6 +314,14 @@ mod tests {
         assert_eq!(vision.objects.all, Limit { bytes: 1024, count: 7 });
         assert_eq!((limits(1002).objects.all.bytes, limits(500)), (5, TenantLimits::ALL));
         assert_eq!(access.socket_mode, 0o660);
+    }
+
+    #[test]
+    fn prices_are_read_and_checked() {
+        let access = Access::parse("[prices]\n\"host:0\" = 0.000021\ncuda = 1", 500).unwrap();
+        assert_eq!(access.prices(), &BTreeMap::from([("host:0".into(), 21), ("cuda".into(), 1_000_000)]));
+        let error = Access::parse("[prices]\nhost = -1", 500).unwrap_err();
+        assert!(error.starts_with("[prices]: host: -1 is not a price"), "{error}");
     }
 
     #[test]

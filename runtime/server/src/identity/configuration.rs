@@ -41,6 +41,10 @@ pub(super) struct ConfigurationFile {
     /// them signed is taken as it was sent.
     #[serde(default)]
     pub(super) trusted_keys: Vec<String>,
+    /// Prices of a second on devices, by their names, in units of account; 0 for a device without
+    /// one. The unit is the operator's choice.
+    #[serde(default)]
+    pub(super) prices: BTreeMap<String, f64>,
     /// Limits and rights of tenants without a section.
     #[serde(default)]
     pub(super) default: Section,

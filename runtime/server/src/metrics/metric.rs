@@ -2,6 +2,7 @@
 
 use super::recorder::{DeviceRecorder, Recorder};
 use super::text::Samples;
+use crate::graphs::Desk;
 use crate::model::Model;
 use crate::response_cache::ResponseCache;
 use atoll_engine::{EngineStatistics, UsageRow};
@@ -21,6 +22,8 @@ pub(super) struct DeviceSnapshot<'a> {
     pub(super) recorder: &'a DeviceRecorder,
     /// Its state in the pool.
     pub(super) place: DeviceState,
+    /// The price of a second on it, in units of account; `None` if no device has a price.
+    pub(super) price_per_s: Option<f64>,
 }
 
 /// State of the daemon at one moment.
@@ -35,6 +38,8 @@ pub(super) struct Snapshot<'a> {
     pub(super) responses: &'a ResponseCache,
     /// The queue in front of the devices.
     pub(super) fleet: &'a FleetStatus,
+    /// The admission of requests to graphs.
+    pub(super) desk: Option<&'a Desk>,
 }
 
 /// One row of the table.

@@ -3,7 +3,9 @@
 
 mod batches;
 mod codes;
+mod graphs;
 mod grpc;
+mod hedges;
 mod metric;
 mod pool;
 mod recorder;
@@ -23,7 +25,9 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use graphs::GRAPH_METRICS;
 use grpc::GRPC_METRICS;
+use hedges::HEDGE_METRICS;
 use metric::{DeviceSnapshot, Metric, Snapshot};
 use pool::POOL_METRICS;
 use responses::RESPONSE_METRICS;
@@ -58,6 +62,7 @@ fn render(app: &App) -> String {
             models: models.iter().filter(|model| model.devices.contains(&id)).cloned().collect(),
             recorder: app.recorder.device(id),
             place: fleet.devices.get(at).copied().unwrap_or_default(),
+            price_per_s: app.prices.units(at),
         }
     };
     let names = app.engine.devices().iter().map(String::as_str);
@@ -69,6 +74,7 @@ fn render(app: &App) -> String {
         models: &models,
         responses: &app.responses,
         fleet: &fleet,
+        desk: app.desk.as_deref(),
     };
     let mut text = String::new();
     for metric in all_metrics() {
@@ -78,7 +84,7 @@ fn render(app: &App) -> String {
 }
 
 fn all_metrics() -> impl Iterator<Item = &'static Metric> {
-    let others = [POOL_METRICS, SHARE_METRICS, RESPONSE_METRICS, GRPC_METRICS];
+    let others = [POOL_METRICS, SHARE_METRICS, RESPONSE_METRICS, GRAPH_METRICS, HEDGE_METRICS, GRPC_METRICS];
     METRICS.iter().chain(others.into_iter().flatten())
 }
 

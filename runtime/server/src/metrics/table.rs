@@ -325,6 +325,15 @@ pub(super) const METRICS: &[Metric] = &[
             per_row(s, out, |usage| device_seconds(s, usage.compute_unit_ns));
         },
     ),
+    counter(
+        "atoll_usage_price_units_total",
+        "Price of the time on the device, in units of account; no samples if no device has a price",
+        |s, out| {
+            if let Some(price) = s.price_per_s {
+                per_row(s, out, |usage| price * device_seconds(s, usage.compute_unit_ns));
+            }
+        },
+    ),
     counter("atoll_usage_memory_byte_seconds_total", "Device memory held, integrated over time, by kind", |s, out| {
         per_row_and(s, out, ("kind", MEMORY_KINDS), |usage, kind| usage.memory[kind as usize].byte_ns as f64 / 1e9);
     }),

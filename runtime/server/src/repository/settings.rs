@@ -14,6 +14,10 @@
 //! preferred_batch_size = [8, 16]
 //! max_queue_delay_microseconds = 500
 //!
+//! [hedging]                # slow requests are sent to a second device, too; the first answer wins
+//! percentile = 95          # of the measured times, after which that is done
+//! extra_percent = 5        # how many requests may be sent twice, of 100
+//!
 //! [labels]                 # names of classes: output = file in the folder of the model
 //! scores = "labels.txt"
 //!
@@ -27,6 +31,7 @@
 use super::config_pbtxt;
 use super::scan::Source;
 use crate::limits::SETTINGS_BYTES_MAX;
+use atoll_core::placement::HedgeConfig;
 use atoll_engine::{BatchingOptions, Class};
 use atoll_kgraph::{ModelOptions, SizeRanges, States};
 use serde::Deserialize;
@@ -64,6 +69,9 @@ pub(crate) struct Settings {
     /// models that keep state or draw random numbers.
     #[serde(default)]
     pub(crate) response_cache: bool,
+    /// Whether and how slow requests are sent to a second device as well. Not for models that keep
+    /// state.
+    pub(crate) hedging: Option<HedgingSettings>,
     /// Files with the names of an output's classes, a line each, in the model's folder. They are
     /// part of the answers of clients that ask for classes.
     #[serde(default)]
@@ -103,7 +111,26 @@ impl Default for DynamicBatching {
     }
 }
 
+/// How slow requests of a model are sent to a second device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct HedgingSettings {
+    /// The percentile of the measured times after which a request is sent to a second device: 50 to
+    /// 99; 95 if absent.
+    #[serde(default = "percentile")]
+    pub(crate) percentile: u8,
+    /// How many requests may be sent twice, of 100: 1 to 50; 5 if absent.
+    #[serde(default = "extra_percent")]
+    pub(crate) extra_percent: u8,
+}
+
 impl Settings {
+    /// How its requests are hedged.
+    pub(crate) fn hedging(&self) -> Option<HedgeConfig> {
+        let HedgingSettings { percentile, extra_percent } = self.hedging?;
+        Some(HedgeConfig { percentile, extra_per_mille: u32::from(extra_percent) * 10 })
+    }
+
     /// The options of the engine for batches; `None` if the model has no `max_batch_size`.
     pub(crate) fn batching(&self) -> Option<BatchingOptions> {
         let max_batch_size = self.max_batch_size?;
@@ -118,6 +145,11 @@ impl Settings {
     }
 
     fn check(self) -> Result<Settings, String> {
+        if let Some(HedgingSettings { percentile, extra_percent }) = self.hedging
+            && !((50..=99).contains(&percentile) && (1..=50).contains(&extra_percent))
+        {
+            return Err("hedging: percentile has to be 50 to 99, and extra_percent 1 to 50".into());
+        }
         match self.dynamic_batching.is_some() && self.max_batch_size.is_none() {
             true => Err("dynamic_batching needs max_batch_size".into()),
             false => Ok(self),
@@ -142,6 +174,7 @@ impl Default for Settings {
             max_batch_size: None,
             dynamic_batching: None,
             response_cache: false,
+            hedging: None,
             labels: BTreeMap::new(),
             ignored: Vec::new(),
         }
@@ -158,6 +191,14 @@ pub(crate) struct SettingsError {
 
 fn best_effort() -> Class {
     Class::BestEffort
+}
+
+fn percentile() -> u8 {
+    95
+}
+
+fn extra_percent() -> u8 {
+    5
 }
 
 fn yes() -> bool {
@@ -251,7 +292,12 @@ mod tests {
         assert_eq!(options.max_queue_delay, Some(Duration::from_micros(50)));
         write("m.toml", "response_cache = true");
         assert!(read(&flat).unwrap().response_cache);
+        write("m.toml", "[hedging]\npercentile = 90");
+        let config = HedgeConfig { percentile: 90, extra_per_mille: 50 };
+        assert_eq!(read(&flat).unwrap().hedging(), Some(config));
         for (text, expected) in [
+            ("[hedging]\nextra_percent = 100", "extra_percent 1 to 50"),
+            ("[hedging]\npercentile = 3", "percentile has to be 50 to 99"),
             ("class = \"urgent\"", "unknown class \"urgent\""),
             ("clas = 1", "clas"),
             ("queue_capacity = 0", "queue_capacity"),

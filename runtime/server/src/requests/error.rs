@@ -1,6 +1,7 @@
 //! Why a request was refused or failed: a kind that says whether client or server has to act, and a
 //! message.
 
+use crate::graphs::Rejected;
 use crate::identity::{Denial, Reason};
 use crate::model::FitError;
 use crate::repository::{FindError, LoadError};
@@ -131,6 +132,14 @@ impl From<InvokeError> for RequestError {
             InvokeError::Device(_) => Kind::Internal,
         };
         RequestError::new(kind, error.to_string())
+    }
+}
+
+impl From<Rejected> for RequestError {
+    fn from(rejected: Rejected) -> RequestError {
+        // What the limits of the request rule out, no later try will bring.
+        let kind = if rejected.reason.is_of_limits() { Kind::BadRequest } else { Kind::Exhausted };
+        RequestError::new(kind, rejected.message)
     }
 }
 

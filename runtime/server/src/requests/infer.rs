@@ -3,7 +3,7 @@
 use super::error::RequestError;
 use super::terms::Terms;
 use crate::app::App;
-use crate::graphs::run_graph;
+use crate::graphs::{Asked, run_graph};
 use crate::identity::Principal;
 use crate::inference::blocking;
 use crate::limits::DECODE_INLINE_BYTES_MAX;
@@ -48,7 +48,11 @@ pub(crate) async fn run(
     arrived: Instant,
 ) -> Result<Done, RequestError> {
     let Checked { terms, inputs, outputs } = request;
-    let Terms { id, class: asked, priority, instance, deadline, sequence } = terms;
+    let Terms { id, class: asked, priority, instance, deadline, price_max, sequence } = terms;
+    if price_max.is_some() && model.graph.is_none() {
+        let name = &model.name;
+        return Err(RequestError::bad_request(format!("price_max is for graphs, and `{name}` is a function")));
+    }
     let found = app.instance_of(model, instance.as_deref()).map_err(RequestError::bad_request)?;
     let asked = asked.or(found.and_then(|instance| instance.class));
     let class = asked.unwrap_or(model.class());
@@ -59,7 +63,11 @@ pub(crate) async fn run(
     caller.may_run(class).inspect_err(|denial| app.refuse(denial, caller, class))?;
     record.outcome = Outcome::Cancelled;
     let result = match sequence.filter(|_| model.keeps_state()) {
-        None if model.graph.is_some() => run_graph(&app.engine, model, invocation, class).await,
+        None if model.graph.is_some() => {
+            let asked = Asked { price_max, id: &id };
+            let run = run_graph(&app.engine, model, invocation, class, asked).await;
+            run.inspect_err(|_| record.outcome = Outcome::Refused)?
+        }
         None => app.responses.answer(&app.engine, &caller.tenant, model, invocation).await,
         Some(place) => {
             let turn = app.sequences.turn(&app.engine, model, &caller.tenant, place).await?;

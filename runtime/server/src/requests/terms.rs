@@ -1,6 +1,8 @@
 //! The parameters of an inference request, besides its tensors.
 
+use crate::prices::price;
 use crate::sequences::Place;
+use atoll_core::graphs::Cost;
 use atoll_engine::Class;
 use atoll_protocol::{Parameters, ProtocolError};
 use std::time::Duration;
@@ -13,6 +15,8 @@ pub(crate) struct Terms {
     pub(super) priority: u32,
     pub(super) instance: Option<String>,
     pub(super) deadline: Option<Duration>,
+    /// The most that a request of a graph may cost.
+    pub(super) price_max: Option<Cost>,
     pub(super) sequence: Option<Place>,
 }
 
@@ -22,7 +26,8 @@ impl Terms {
         let (class, priority) = class(parameters)?;
         let (deadline, sequence) = (deadline(parameters)?, Place::of(parameters)?);
         let instance = parameters.text("instance")?.map(str::to_owned);
-        Ok(Terms { class, priority, instance, deadline, sequence, id: id.into() })
+        let price_max = price_max(parameters)?;
+        Ok(Terms { class, priority, instance, deadline, price_max, sequence, id: id.into() })
     }
 
     /// Adds a deadline, in time from now. The earlier one holds.
@@ -54,6 +59,16 @@ fn class(parameters: &Parameters) -> Result<(Option<Class>, u32), ProtocolError>
 fn deadline(parameters: &Parameters) -> Result<Option<Duration>, ProtocolError> {
     let given = [parameters.unsigned("timeout")?, parameters.unsigned("deadline_us")?];
     Ok(given.into_iter().flatten().filter(|us| *us > 0).min().map(Duration::from_micros))
+}
+
+/// The most that a request of a graph may cost, in units of account.
+fn price_max(parameters: &Parameters) -> Result<Option<Cost>, ProtocolError> {
+    let Some(value) = parameters.get("price_max") else { return Ok(None) };
+    let refused = || ProtocolError::Parameter {
+        name: "price_max".into(),
+        reason: format!("{value} is not a price of 0 or more"),
+    };
+    value.as_f64().and_then(price).map(Some).ok_or_else(refused)
 }
 
 #[cfg(test)]
@@ -89,6 +104,17 @@ mod tests {
             (r#"{"priority":18446744073709551615}"#, u32::MAX),
         ] {
             assert_eq!(class(&parameters(json)).map(|(_, priority)| priority), Ok(expected), "{json}");
+        }
+    }
+
+    #[test]
+    fn a_price_is_a_number_from_0_on() {
+        assert_eq!(price_max(&parameters("{}")), Ok(None));
+        for (json, units) in [(r#"{"price_max":0}"#, 0.0), (r#"{"price_max":0.25}"#, 0.25)] {
+            assert_eq!(price_max(&parameters(json)).map(|price| price.map(Cost::units)), Ok(Some(units)), "{json}");
+        }
+        for bad in [r#"{"price_max":-1}"#, r#"{"price_max":"1"}"#, r#"{"price_max":true}"#] {
+            assert!(price_max(&parameters(bad)).is_err(), "{bad}");
         }
     }
 

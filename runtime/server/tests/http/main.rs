@@ -2,6 +2,7 @@
 
 mod connections;
 mod grpc;
+mod hedging;
 mod identity;
 mod inference;
 mod model_control;

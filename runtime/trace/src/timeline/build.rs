@@ -1,7 +1,8 @@
 //! Builds tracks from records.
 
-use super::{FunctionName, Group, Mark, Slice, Timeline, Track, Value, lanes};
+use super::{FunctionName, Group, Mark, PLACEMENT, Slice, TO_DEVICE, Timeline, Track, Value, lanes};
 use crate::record::{ChunkOutcome, EventKind, Raise, Record};
+use atoll_core::placement::PLACEMENTS;
 use atoll_core::{Class, LaunchEnd, LaunchId, Nanos, Outcome, QueueId, TaskId};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -50,6 +51,8 @@ struct Builder<'a> {
     queues: BTreeMap<(u32, String), Vec<Slice>>,
     depths: BTreeMap<u32, (u64, Vec<(Nanos, u64)>)>,
     decisions: Vec<Mark>,
+    /// Requests from their arrival until they were given to a device, by device.
+    placed: BTreeMap<u32, Vec<Slice>>,
     /// The number of ready real-time tasks.
     urgent: u64,
     /// Since when there are ready real-time tasks.
@@ -75,6 +78,7 @@ impl<'a> Builder<'a> {
             queues: BTreeMap::new(),
             depths: BTreeMap::new(),
             decisions: Vec::new(),
+            placed: BTreeMap::new(),
             urgent: 0,
             urgent_since: Nanos(0),
             modes: Vec::new(),
@@ -157,6 +161,20 @@ impl<'a> Builder<'a> {
             EventKind::Batched { batch, requests, rows } => {
                 let facts = [("batch", batch.0), ("requests", requests.into()), ("rows", rows)];
                 self.mark(record, "batched", facts.map(|(name, value)| (name, Value::Number(value))).into());
+            }
+            EventKind::Placed { device, policy, why, arrived, reload, service, waiting } => {
+                let policy = PLACEMENTS.get(usize::from(policy)).map_or("unknown", |entry| entry.name);
+                let facts = vec![
+                    ("why", Value::Word(why.words())),
+                    ("policy", Value::Word(policy)),
+                    ("reload expected ns", Value::Number(reload.0)),
+                    ("run expected ns", Value::Number(service.0)),
+                    ("others waiting", Value::Number(waiting)),
+                    ("task", Value::Number(task.0)),
+                ];
+                let (begin, name) = (arrived.min(at), self.title(function));
+                let slice = Slice { begin, end: at, name, flow: None, facts, children: Vec::new() };
+                self.placed.entry(device).or_default().push(slice);
             }
             EventKind::Cancelled => self.mark(record, "cancel", Vec::new()),
             EventKind::Failed => self.mark(record, "fail", Vec::new()),
@@ -319,6 +337,10 @@ impl<'a> Builder<'a> {
                 ..Track::new(if lane == 0 { title.clone() } else { format!("{title} ({})", lane + 1) })
             })
         });
+        let placed = self.placed.into_iter().flat_map(|(device, slices)| {
+            lanes(slices).into_iter().map(move |slices| Track { slices, ..Track::new(format!("{TO_DEVICE}{device}")) })
+        });
+        let placed = placed.collect();
         let decisions = vec![
             Track { slices: self.modes, ..Track::new("mode") },
             Track { marks: self.decisions, ..Track::new("decisions") },
@@ -328,6 +350,7 @@ impl<'a> Builder<'a> {
             tracks: tracks.into_iter().map(|track| track.settle(self.begin)).collect(),
         };
         let groups = [
+            group(PLACEMENT, placed),
             group("scheduler", decisions),
             group("device queues", queues),
             group("compute units", units.collect()),

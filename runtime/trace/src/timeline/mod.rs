@@ -9,6 +9,12 @@ use atoll_core::{Class, Nanos};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// The group of placements.
+const PLACEMENT: &str = "placement";
+
+/// The name of a track of placements, before the number of the device.
+const TO_DEVICE: &str = "to device ";
+
 /// A timeline: groups of tracks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Timeline {
@@ -117,6 +123,17 @@ impl Timeline {
             })
         };
         Timeline { groups: devices.into_iter().flat_map(of).collect() }
+    }
+
+    /// Names the devices of placements, which records number.
+    pub fn name_devices(&mut self, names: &[String]) {
+        let groups = self.groups.iter_mut().filter(|group| group.name.ends_with(PLACEMENT));
+        for track in groups.flat_map(|group| &mut group.tracks) {
+            let number = track.name.strip_prefix(TO_DEVICE).and_then(|number| number.parse::<usize>().ok());
+            if let Some(name) = number.and_then(|number| names.get(number)) {
+                track.name = format!("to {name}");
+            }
+        }
     }
 
     /// Adds a track that marks gaps: the time of each, and the number of missing records.

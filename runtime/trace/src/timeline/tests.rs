@@ -1,5 +1,6 @@
 use super::*;
 use crate::record::{ChunkOutcome, EventKind, Raise};
+use atoll_core::placement::Why;
 use atoll_core::{Epoch, LaunchEnd, LaunchId, Outcome, QueueId, TaskId};
 
 fn functions() -> BTreeMap<u64, FunctionName> {
@@ -226,5 +227,28 @@ fn any_records_make_tracks_that_nest() {
             rng.one_in(2),
             rng.one_in(2).then(|| Nanos(rng.below(1000))),
         ));
+    }
+}
+
+#[test]
+fn placements_are_slices_of_waiting_on_the_track_of_their_device() {
+    let placed = |at, arrived, device, why| {
+        let (reload, service) = (Nanos(40), Nanos(7));
+        let kind = EventKind::Placed { device, policy: 0, why, arrived: Nanos(arrived), reload, service, waiting: 3 };
+        record(at, 1, kind)
+    };
+    let records = [placed(20, 10, 0, Why::Load), placed(30, 15, 1, Why::Replica), placed(35, 25, 0, Why::Holder)];
+    let mut timeline = Timeline::of(&records, &functions(), false, Some(Nanos(5)));
+    timeline.name_devices(&["host:0".into(), "cuda:0".into(), "pool".into()]);
+    let track = timeline.track("placement", "to host:0").expect("a track");
+    assert_eq!(track.slices.iter().map(|slice| (slice.begin.0, slice.end.0)).collect::<Vec<_>>(), [(10, 20), (25, 35)]);
+    let facts = &timeline.track("placement", "to cuda:0").expect("a track").slices[0].facts;
+    for expected in [
+        ("why", Value::Word(Why::Replica.words())),
+        ("policy", Value::Word("cost")),
+        ("reload expected ns", Value::Number(40)),
+        ("others waiting", Value::Number(3)),
+    ] {
+        assert!(facts.contains(&expected), "{expected:?}: {facts:?}");
     }
 }

@@ -1,5 +1,7 @@
 //! `atoll graph`: graphs of functions in a daemon.
 
+mod explain;
+
 use super::functions::invoke::print_answer;
 use crate::control::{ClassName, Classify, ControlArgs};
 use crate::failure::{OrUserError, user_error};
@@ -18,6 +20,7 @@ const EXAMPLES: &str = "\
 Examples:
   atoll graph deploy vision.toml
   atoll graph explain vision
+  atoll graph explain vision --deadline-us 50000 --price-max 0.00001
   atoll graph invoke vision x=image.npy --save out/
   atoll infer --url http://127.0.0.1:8000 --model vision --input x=image.npy
   atoll graph ls --json
@@ -107,9 +110,17 @@ struct InvokeArgs {
     #[arg(long, value_enum)]
     class: Option<ClassName>,
 
-    /// Cancel the call after this time
+    /// Reject the call if it would take longer than this time, and cancel it after it
     #[arg(long, value_name = "MICROSECONDS")]
     deadline_us: Option<u64>,
+
+    /// Reject the call if it would cost more than this, in units of account
+    #[arg(long, value_name = "UNITS")]
+    price_max: Option<f64>,
+
+    /// Id of the call: calls with the same id get the same versions of functions
+    #[arg(long)]
+    id: Option<String>,
 
     /// Folder to write the outputs to, as NAME.npy
     #[arg(long, value_name = "DIR")]
@@ -127,11 +138,20 @@ struct InvokeArgs {
     control: ControlArgs,
 }
 
-/// Show the stages of a graph, their devices and measured times, and whether it keeps its deadline
+/// Show the stages of a graph, their devices, measured times and prices, the assignments of stages to
+/// devices that are optimal, and whether and where a call would run now
 #[derive(Debug, clap::Args)]
 struct ExplainArgs {
     /// Name of the graph
     graph: String,
+
+    /// Deadline of that call [default: the graph's own]
+    #[arg(long, value_name = "MICROSECONDS")]
+    deadline_us: Option<u64>,
+
+    /// Price limit of that call, in units of account [default: the graph's own]
+    #[arg(long, value_name = "UNITS")]
+    price_max: Option<f64>,
 
     /// Print JSON
     #[arg(long)]
@@ -223,12 +243,15 @@ fn invoke(args: &InvokeArgs) -> Result<()> {
         inputs.push((&input.name, content));
     }
     let deadline = args.deadline_us.map(Duration::from_micros);
-    let answer = client.invoke_graph(&args.graph, &inputs, args.class.map(Class::from), deadline).classify()?;
+    let class = args.class.map(Class::from);
+    let answer =
+        client.invoke_graph(&args.graph, &inputs, class, deadline, args.price_max, args.id.as_deref()).classify()?;
     print_answer(args.save.as_deref(), args.top, args.json, &answer)
 }
 
 fn explain(args: &ExplainArgs) -> Result<()> {
-    let graph = args.control.connect()?.graph(&args.graph).classify()?;
+    let deadline = args.deadline_us.map(Duration::from_micros);
+    let graph = args.control.connect()?.explain_graph(&args.graph, deadline, args.price_max).classify()?;
     if args.json {
         return print_json(&as_json(&graph));
     }
@@ -257,6 +280,8 @@ fn explain(args: &ExplainArgs) -> Result<()> {
     let mut text = table.to_string();
     // Writing to a string cannot fail.
     let _ = writeln!(text, "{}", verdict(&graph));
+    text.push_str(&explain::versions(&graph));
+    graph.admission.iter().for_each(|admission| text.push_str(&explain::admission(admission)));
     Ok(print(&text)?)
 }
 
@@ -283,5 +308,6 @@ fn as_json(graph: &GraphReport) -> Value {
         "inputs": graph.inputs,
         "outputs": graph.outputs,
         "stages": graph.stages,
+        "admission": graph.admission,
     })
 }

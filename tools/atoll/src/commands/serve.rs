@@ -300,9 +300,11 @@ pub(crate) fn run(args: Args) -> Result<()> {
 /// is not.
 fn classify(error: ServeError) -> anyhow::Error {
     match error {
-        ServeError::Repository { .. } | ServeError::Models(_) | ServeError::Identity(_) | ServeError::Share { .. } => {
-            users(error)
-        }
+        ServeError::Repository { .. }
+        | ServeError::Models(_)
+        | ServeError::Identity(_)
+        | ServeError::Share { .. }
+        | ServeError::Prices(_) => users(error),
         other => other.into(),
     }
 }

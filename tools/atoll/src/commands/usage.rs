@@ -4,7 +4,8 @@ use super::functions::ls::class_name;
 use crate::control::{Classify, ControlArgs};
 use crate::output::{Align, Table, bytes, counted, print, print_json};
 use anyhow::Result;
-use atoll_client::{DeviceUsage, UsageEntry, UsageReport};
+use atoll_client::{DeviceUsage, Tenant, UsageEntry, UsageReport};
+use std::collections::BTreeMap;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -13,6 +14,7 @@ Examples:
   atoll usage --json | jq '.rows[] | [.tenant, .function, .device_s]'
 
 `device s` is time on the device, weighted by the share of its compute units: a second on half of them counts half.
+Its price is that of [prices] in the daemon's configuration.
 Root and the daemon's own user see all tenants, unless they choose one with --tenant.";
 
 /// Report the use of devices and device memory by tenant and function, since the daemon started
@@ -42,6 +44,7 @@ fn render(report: &UsageReport) -> String {
         ("function", Align::Left),
         ("class", Align::Left),
         ("device s", Align::Right),
+        ("price", Align::Right),
         ("GiB s", Align::Right),
         ("held", Align::Right),
         ("done", Align::Right),
@@ -52,16 +55,32 @@ fn render(report: &UsageReport) -> String {
         ("read", Align::Right),
     ]);
     report.rows.iter().filter(|row| was_used(row)).for_each(|row| table.row(cells(row)));
-    // A single device needs no column.
+    // Prices need a column if there are any, a single device needs none.
+    if report.devices.iter().all(|device| device.price_per_s.is_none()) {
+        table.hide(5);
+    }
     if report.devices.len() <= 1 {
         table.hide(0);
     }
-    let headline = |DeviceUsage { device, compute_units, device_s }: &DeviceUsage| {
+    let headline = |DeviceUsage { device, compute_units, device_s, price_per_s }: &DeviceUsage| {
+        let price = price_per_s.map(|price| format!(", {price} units a second")).unwrap_or_default();
         let busy = device_s.map(|busy_s| format!(", busy for {}", seconds(busy_s))).unwrap_or_default();
-        format!("{device}, {}, up for {}{busy}\n", counted(*compute_units, "compute unit"), seconds(report.uptime_s))
+        let (units, uptime) = (counted(*compute_units, "compute unit"), seconds(report.uptime_s));
+        format!("{device}, {units}, up for {uptime}{busy}{price}\n")
     };
     let devices: String = report.devices.iter().map(headline).collect();
-    format!("{devices}{table}")
+    format!("{devices}{table}{}", bills(report))
+}
+
+/// What each tenant owes, if devices have prices.
+fn bills(report: &UsageReport) -> String {
+    let mut bills: BTreeMap<&Tenant, f64> = BTreeMap::new();
+    for row in &report.rows {
+        if let Some(price) = row.price {
+            *bills.entry(&row.tenant).or_default() += price;
+        }
+    }
+    bills.iter().map(|(tenant, price)| format!("{tenant}: {price:.9} units\n")).collect()
 }
 
 /// Rows of zeros are shown in JSON only.
@@ -71,7 +90,7 @@ fn was_used(row: &UsageEntry) -> bool {
         || row.invocations.values().any(|count| *count > 0)
 }
 
-fn cells(row: &UsageEntry) -> [String; 13] {
+fn cells(row: &UsageEntry) -> [String; 14] {
     let held = row.memory.values().map(|memory| memory.bytes).sum();
     let gib_s = row.memory.values().map(|memory| memory.byte_s).sum::<f64>() / f64::from(1 << 30);
     let invocations: u64 = row.invocations.values().sum();
@@ -82,6 +101,7 @@ fn cells(row: &UsageEntry) -> [String; 13] {
         row.function.clone().unwrap_or_else(|| "(unloaded)".into()),
         class_name(row.class).into(),
         format!("{:.3}", row.device_s),
+        row.price.map_or("-".into(), |price| format!("{price:.9}")),
         format!("{gib_s:.3}"),
         bytes(held),
         done.to_string(),
@@ -106,7 +126,6 @@ fn seconds(value: f64) -> String {
 mod tests {
     use super::*;
     use atoll_client::{Class, MemoryEntry};
-    use std::collections::BTreeMap;
 
     fn row(function: Option<&str>, device_s: f64, launches: u64) -> UsageEntry {
         UsageEntry {
@@ -115,6 +134,7 @@ mod tests {
             function: function.map(Into::into),
             class: Class::BestEffort,
             device_s,
+            price: None,
             launches,
             evicted_launches: 0,
             aborted_launches: 0,
@@ -158,7 +178,12 @@ mod tests {
              a       (unloaded)  best-effort     0.500  3.000  2.0 KiB     5         2          1     1     10 B  1.0 \
              MiB\n"
         );
-        report.devices.push(DeviceUsage { device: "host:1".into(), compute_units: 1, device_s: None });
+        report.devices.push(DeviceUsage {
+            device: "host:1".into(),
+            compute_units: 1,
+            device_s: None,
+            price_per_s: None,
+        });
         report.rows = vec![UsageEntry { device: "host:1".into(), ..row(Some("f"), 1.25, 7) }];
         assert_eq!(
             render(&report),
@@ -169,5 +194,10 @@ mod tests {
              host:1  a       f         best-effort     1.250  3.000  2.0 KiB     5         2          1     1     10 \
              B  1.0 MiB\n"
         );
+        report.devices[1].price_per_s = Some(0.5);
+        report.rows[0].price = Some(0.625);
+        let text = render(&report);
+        assert!(text.contains("host:1, 1 compute unit, up for 2 h 5 min, 0.5 units a second\n"), "{text}");
+        assert!(text.ends_with("a: 0.625000000 units\n"), "{text}");
     }
 }

@@ -151,6 +151,24 @@ fn a_full_queue_rejects() {
 }
 
 #[test]
+fn a_request_in_flight_has_the_grounds_of_its_dispatch() {
+    let mut world = world("cost", 2);
+    let why = |world: &World, request| world.pool.grounds(RequestId(request)).map(|grounds| grounds.why);
+    world.arrive(1, spec(&world, Class::BestEffort));
+    assert_eq!(why(&world, 1), Some(Why::Load));
+    world.done(1, 10);
+    assert_eq!(why(&world, 1), None, "it has ended");
+    world.arrive(2, spec(&world, Class::BestEffort));
+    let grounds = world.pool.grounds(RequestId(2)).unwrap();
+    assert_eq!((grounds.why, grounds.reload, grounds.service), (Why::Holder, Nanos(0), Nanos(10)));
+    world.arrive(3, spec(&world, Class::RealTime));
+    assert_eq!(why(&world, 3), Some(Why::RealTime));
+    let until = Nanos(world.now.0 + 1000);
+    world.finish(2, RequestEnd::Refused { until });
+    assert_eq!(why(&world, 2), Some(Why::Again));
+}
+
+#[test]
 fn a_device_that_refuses_a_function_does_not_attract_its_requests() {
     for entry in PLACEMENTS {
         for class in [Class::BestEffort, Class::RealTime] {

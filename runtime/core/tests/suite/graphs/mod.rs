@@ -3,5 +3,6 @@
 mod bad_graphs;
 mod chaos;
 mod decisions;
+mod live;
 mod optimal;
 mod support;

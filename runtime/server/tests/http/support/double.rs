@@ -164,6 +164,19 @@ impl Inference for Double {
         InvocationId(self.ids.fetch_add(1, Ordering::Relaxed))
     }
 
+    /// Echoes if other devices hold their requests.
+    fn submit_to(&self, _device: DeviceId, chain: ChainRequest, reply: Reply) -> InvocationId {
+        if matches!(*self.behaviour.lock().unwrap(), Behaviour::Hold) {
+            reply(Ok(echo(single(chain))));
+            return InvocationId(self.ids.fetch_add(1, Ordering::Relaxed));
+        }
+        self.submit(chain, reply)
+    }
+
+    fn other_device(&self, _function: &FunctionKey, beside: DeviceId) -> Option<DeviceId> {
+        Some(DeviceId(1 - beside.0))
+    }
+
     fn cancel(&self, id: InvocationId) {
         self.cancelled.lock().unwrap().push(id);
     }

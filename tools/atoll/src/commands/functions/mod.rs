@@ -1,5 +1,6 @@
 //! `atoll fn`: functions deployed in a daemon.
 
+mod alias;
 mod deploy;
 pub(super) mod invoke;
 pub(super) mod ls;
@@ -13,6 +14,7 @@ Examples:
   atoll fn deploy gemm.kg --name gemm --class real-time
   atoll fn invoke gemm a=a.npy b=@9f86d0…0a08 --save out/
   atoll fn invoke gemm --then relu:y=x --keep
+  atoll fn alias classify resnet-v1=90 resnet-v2=10
   atoll fn ls --json
   atoll fn rm gemm";
 
@@ -29,6 +31,7 @@ enum Command {
     Deploy(deploy::Args),
     Ls(ls::Args),
     Rm(rm::Args),
+    Alias(alias::Args),
     Invoke(invoke::Args),
 }
 
@@ -37,6 +40,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Command::Deploy(args) => deploy::run(&args),
         Command::Ls(args) => ls::run(&args),
         Command::Rm(args) => rm::run(&args),
+        Command::Alias(args) => alias::run(&args),
         Command::Invoke(args) => invoke::run(&args),
     }
 }

@@ -37,7 +37,9 @@ Examples:
 
 Open the file at https://ui.perfetto.dev, which processes it in the browser without uploading it. There are tracks for
 the scheduler (mode and decisions), the device queues, the compute units, and the requests of each function; arrows lead
-from a request to its launches. Each device has its own tracks. Root and the daemon's own user see all tenants, unless
+from a request to its launches. Each device has its own tracks. With several devices, the group \"pool placement\" has
+a track per device with the requests that the placement policy gave it: how long they waited, why they went there, and
+how long loading their constants is expected to take. Root and the daemon's own user see all tenants, unless
 they choose one with --tenant; others see their own work.";
 
 /// Record the activity of a daemon into a file for Perfetto
@@ -220,8 +222,9 @@ impl Recording {
     }
 
     fn write(&self, file: File) -> Result<()> {
-        let timeline =
-            Timeline::together(self.devices.iter().map(|device| (device.device.clone(), device.timeline())).collect());
+        let timelines = self.devices.iter().map(|device| (device.device.clone(), device.timeline()));
+        let mut timeline = Timeline::together(timelines.collect());
+        timeline.name_devices(&self.devices.iter().map(|device| device.device.clone()).collect::<Vec<_>>());
         let mut out = BufWriter::new(file);
         perfetto::write(&timeline, clocks(), &mut out)?;
         Ok(out.flush()?)
@@ -320,7 +323,8 @@ fn text(summary: &Summary) -> String {
         ),
     };
     let (file, size) = (summary.file.display(), bytes(summary.file_bytes));
-    let devices: Vec<&str> = summary.devices.iter().map(|device| device.device.as_str()).collect();
+    let devices: Vec<&str> =
+        summary.devices.iter().filter(|device| device.compute_units > 0).map(|device| device.device.as_str()).collect();
     format!(
         "{:.1} s of {}: {requests} requests, {launches} launches ({evicted_launches} evicted), {chunks} chunks of \
         blocks, {preemptions} preemptions{lost}\n\

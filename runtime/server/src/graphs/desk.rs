@@ -1,0 +1,428 @@
+//! The desk: admits requests of graphs to the daemon's devices, and says when and where their
+//! stages run.
+//!
+//! The decisions are those of [`atoll_core::graphs::Admission`], which is pure. The desk tells it
+//! what happens, passes on what it decides, and wakes it in time. Built-in stages run on the
+//! daemon itself, which is a kind of device of its own without a price.
+//!
+//! # Invariants
+//!
+//! - A node that was told to run a stage is told that the run ended, exactly once, whatever becomes
+//!   of the request: a [`Turn`] says so when it is dropped.
+//! - Messages to requests are sent without the lock: a message that is not received drops its turn.
+
+use crate::limits::BUILTIN_STAGES_MAX;
+use crate::prices::Prices;
+use atoll_core::Nanos;
+use atoll_core::graphs::limits::KINDS_MAX;
+use atoll_core::graphs::{
+    Action, Admission, AdmissionConfig, Arrival, Cost, CostTable, Event, Explanation, Graph, GraphError, GraphId, Kind,
+    KindId, NodeId, NodeSpec, Plans, Reason, RequestId, Verdict,
+};
+use atoll_engine::DeviceId;
+use atoll_fleet::Inference;
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+/// The name of the kind of device that runs built-in stages.
+const DAEMON: &str = "daemon";
+
+/// The desk of a daemon.
+pub(crate) struct Desk {
+    engine: Arc<dyn Inference>,
+    started: Instant,
+    /// The kinds of devices; the last one is the daemon.
+    kinds: Vec<Kind>,
+    /// The kind of each device.
+    devices: Vec<KindId>,
+    state: Mutex<State>,
+    pub(crate) counts: DeskCounts,
+}
+
+/// What became of requests to graphs.
+#[derive(Debug, Default)]
+pub(crate) struct DeskCounts {
+    /// Admitted, with reserved devices.
+    pub(crate) admitted: AtomicU64,
+    /// Run without reservations, to measure their stages.
+    pub(crate) measured: AtomicU64,
+    /// Run without reservations, since they have neither deadline nor price limit.
+    pub(crate) unlimited: AtomicU64,
+    /// Admitted, and ended after their deadline.
+    pub(crate) late: AtomicU64,
+    /// Rejected, by [`Reason::index`].
+    rejected: [AtomicU64; Reason::LABELS.len()],
+}
+
+impl DeskCounts {
+    /// Counts a rejection.
+    pub(super) fn reject(&self, reason: &Reason) {
+        self.rejected[reason.index()].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Rejected requests by reason.
+    pub(crate) fn rejected(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        Reason::LABELS.into_iter().zip(self.rejected.iter().map(|count| count.load(Ordering::Relaxed)))
+    }
+}
+
+struct State {
+    admission: Admission,
+    seats: HashMap<RequestId, UnboundedSender<Call>>,
+    next: u64,
+    /// The time of the timer that is set.
+    wake: Option<u64>,
+    /// Devices that the admission knows to be lost.
+    is_lost: Vec<bool>,
+}
+
+/// What an admitted request is told.
+pub(super) enum Call {
+    /// A stage runs now.
+    Run {
+        stage: usize,
+        /// `None` for the daemon itself.
+        device: Option<DeviceId>,
+        turn: Turn,
+    },
+    /// The request has lost a device, and with it its reservations.
+    Free,
+}
+
+/// The right of a stage to a node, until it is dropped.
+pub(super) struct Turn {
+    desk: Arc<Desk>,
+    node: NodeId,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.desk.handle(Event::Ended { node: self.node });
+    }
+}
+
+/// A call that is not sent yet.
+enum Message {
+    Start { node: NodeId, to: Option<UnboundedSender<Call>>, stage: usize },
+    Free(UnboundedSender<Call>),
+}
+
+/// An admitted request. Its reservations end with it.
+pub(super) struct Ticket {
+    desk: Arc<Desk>,
+    request: RequestId,
+    calls: UnboundedReceiver<Call>,
+}
+
+impl Ticket {
+    /// The next call; `None` once all stages have ended.
+    pub(super) async fn next(&mut self) -> Option<Call> {
+        self.calls.recv().await
+    }
+
+    /// The condition of a stage was evaluated.
+    pub(super) fn decided(&self, stage: usize, runs: bool) {
+        self.desk.handle(Event::Decided { request: self.request, stage, runs });
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        // Before the turns of calls that were not received, which are dropped next: a stage that
+        // ends lets the next one of its request begin.
+        self.desk.leave(self.request);
+    }
+}
+
+/// The limits of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Limits {
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) price_max: Option<Cost>,
+}
+
+impl Limits {
+    /// These limits, and those of the graph where there are none.
+    pub(super) fn over(self, graph: &Graph) -> Limits {
+        let own = graph.deadline().map(|after| Duration::from_nanos(after.0));
+        Limits { deadline: self.deadline.or(own), price_max: self.price_max.or(graph.price_max()) }
+    }
+
+    pub(super) fn is_none(self) -> bool {
+        self.deadline.is_none() && self.price_max.is_none()
+    }
+}
+
+impl Desk {
+    /// A desk for the devices of a daemon; `None` if they are of more kinds than a table of costs
+    /// has. Devices of one kind and one price are the same to it.
+    pub(crate) fn new(engine: Arc<dyn Inference>, prices: &Prices) -> Option<Arc<Desk>> {
+        let (names, traits) = (engine.devices().to_vec(), engine.traits());
+        let mut groups: Vec<(String, u64, Kind)> = Vec::new();
+        let mut devices = Vec::new();
+        for (at, (name, device)) in names.iter().zip(&traits).enumerate() {
+            let price_per_s = prices.get(DeviceId(at as u16));
+            let known = groups.iter().position(|(kind, price, _)| *kind == device.kind && *price == price_per_s);
+            let index = known.unwrap_or_else(|| {
+                let kind = Kind { name: String::new(), is_cpu: device.is_cpu, price_per_s };
+                groups.push((device.kind.clone(), price_per_s, kind));
+                groups.len() - 1
+            });
+            let text = &mut groups[index].2.name;
+            *text = if text.is_empty() { name.clone() } else { format!("{text}, {name}") };
+            devices.push(KindId(u8::try_from(index).unwrap_or(u8::MAX)));
+        }
+        if groups.len() >= KINDS_MAX {
+            let (kinds, most) = (groups.len(), KINDS_MAX - 1);
+            tracing::warn!(kinds, most, "too many kinds and prices of devices: graphs run without admission");
+            return None;
+        }
+        let mut kinds: Vec<Kind> = groups.into_iter().map(|(.., kind)| kind).collect();
+        kinds.push(Kind { name: DAEMON.into(), is_cpu: true, price_per_s: 0 });
+        let daemon = NodeSpec { kind: KindId(kinds.len() as u8 - 1), bytes: u64::MAX };
+        let node = |(kind, device): (&KindId, &atoll_fleet::DeviceTraits)| NodeSpec {
+            kind: *kind,
+            bytes: device.memory_bytes,
+        };
+        let mut nodes: Vec<NodeSpec> = devices.iter().zip(&traits).map(node).collect();
+        nodes.extend([daemon; BUILTIN_STAGES_MAX]);
+        let state = State {
+            admission: Admission::new(AdmissionConfig::default(), kinds.clone(), &nodes),
+            seats: HashMap::new(),
+            next: 0,
+            wake: None,
+            is_lost: vec![false; devices.len()],
+        };
+        let (state, counts) = (Mutex::new(state), DeskCounts::default());
+        Some(Arc::new(Desk { engine, started: Instant::now(), kinds, devices, state, counts }))
+    }
+
+    /// The kinds of devices; the last one is the daemon.
+    pub(crate) fn kinds(&self) -> &[Kind] {
+        &self.kinds
+    }
+
+    /// The kind of a device; of the daemon for `None`.
+    pub(super) fn kind(&self, device: Option<DeviceId>) -> KindId {
+        let daemon = KindId(self.kinds.len() as u8 - 1);
+        device.map_or(daemon, |device| self.devices.get(usize::from(device.0)).copied().unwrap_or(daemon))
+    }
+
+    /// The device of a node; `None` for the daemon.
+    pub(crate) fn device(&self, node: NodeId) -> Option<DeviceId> {
+        (usize::from(node.0) < self.devices.len()).then_some(DeviceId(node.0))
+    }
+
+    /// Whether a device is lost or gets no new requests.
+    pub(super) fn is_shut(&self, device: DeviceId) -> bool {
+        let devices = self.engine.devices_state().devices;
+        devices.get(usize::from(device.0)).is_some_and(|state| state.is_lost || state.is_drained)
+    }
+
+    /// Number of admitted requests that have not ended.
+    pub(crate) fn running(&self) -> usize {
+        self.lock().admission.running()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Nanos {
+        Nanos(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// The state, and the time since it is locked: the time of events does not go back.
+    fn at_once(&self) -> (MutexGuard<'_, State>, Nanos) {
+        let state = self.lock();
+        (state, self.now())
+    }
+
+    /// Deploys a graph.
+    pub(super) fn deploy(&self, graph: Graph, costs: CostTable) -> Result<GraphId, GraphError> {
+        self.lock().admission.deploy(graph, costs)
+    }
+
+    /// Replaces the costs of a graph.
+    pub(super) fn update(&self, graph: GraphId, costs: CostTable) -> Result<(), GraphError> {
+        self.lock().admission.update(graph, costs)
+    }
+
+    /// Removes a graph. Its requests end.
+    pub(super) fn remove(&self, graph: GraphId) {
+        self.lock().admission.remove(graph);
+    }
+
+    /// The constants of a stage's function are on a device.
+    pub(super) fn resident(&self, graph: GraphId, stage: usize, device: DeviceId) {
+        let (mut state, now) = self.at_once();
+        state.admission.resident(graph, stage, NodeId(device.0), now);
+    }
+
+    /// The optimal assignments of a graph.
+    pub(super) fn plans(&self, graph: GraphId) -> Option<Plans> {
+        self.lock().admission.plans(graph).cloned()
+    }
+
+    /// What the decision about a request would be now.
+    pub(super) fn consider(&self, graph: GraphId, limits: Limits) -> Explanation {
+        let (mut state, now) = self.at_once();
+        let arrival = arrival(RequestId(u64::MAX), graph, limits, now);
+        state.admission.consider(arrival, now)
+    }
+
+    /// Decides about a request. It is admitted if there is a ticket.
+    pub(super) fn arrive(self: &Arc<Desk>, graph: GraphId, limits: Limits) -> (Explanation, Option<Ticket>) {
+        self.note_losses();
+        let (to, calls) = unbounded_channel();
+        let mut messages = Vec::new();
+        let (explanation, request) = {
+            let (mut state, now) = self.at_once();
+            let request = RequestId(state.next);
+            state.next += 1;
+            state.seats.insert(request, to);
+            let event = Event::Arrived(arrival(request, graph, limits, now));
+            let explanation = state.handle(event, now, &self.counts, &mut messages);
+            self.set_timer(&mut state);
+            // The pure part answers each arrival with one of both.
+            (explanation.expect("an arrival is admitted or rejected"), request)
+        };
+        let is_admitted = matches!(explanation.verdict, Verdict::Admitted { .. });
+        let ticket = is_admitted.then(|| Ticket { desk: self.clone(), request, calls });
+        self.send(messages);
+        (explanation, ticket)
+    }
+
+    /// Tells the admission of devices that were lost since the last call.
+    pub(super) fn note_losses(self: &Arc<Desk>) {
+        let states = self.engine.devices_state().devices;
+        let lost: Vec<NodeId> = {
+            let mut state = self.lock();
+            let known = state.is_lost.iter_mut().zip(&states).enumerate();
+            let new = known.filter(|(_, (known, now))| now.is_lost && !**known);
+            new.map(|(at, (known, _))| {
+                *known = true;
+                NodeId(at as u16)
+            })
+            .collect()
+        };
+        for node in lost {
+            self.handle(Event::Lost { node });
+        }
+    }
+
+    /// A request leaves, whether it has ended or not.
+    fn leave(self: &Arc<Desk>, request: RequestId) {
+        self.handle(Event::Cancelled { request });
+        self.lock().seats.remove(&request);
+    }
+
+    fn handle(self: &Arc<Desk>, event: Event) {
+        let mut messages = Vec::new();
+        {
+            let (mut state, now) = self.at_once();
+            state.handle(event, now, &self.counts, &mut messages);
+            self.set_timer(&mut state);
+        }
+        self.send(messages);
+    }
+
+    /// Sends what the requests are told, without the lock.
+    fn send(self: &Arc<Desk>, messages: Vec<Message>) {
+        for message in messages {
+            match message {
+                // Fails only if the request is gone, and then its turn ends here.
+                Message::Free(to) => drop(to.send(Call::Free)),
+                Message::Start { node, to, stage } => {
+                    let turn = Turn { desk: self.clone(), node };
+                    let call = Call::Run { stage, device: self.device(node), turn };
+                    if let Some(to) = to {
+                        drop(to.send(call));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Wakes the admission when it wants to be, unless that is set already.
+    fn set_timer(self: &Arc<Desk>, state: &mut State) {
+        let Some(at) = state.admission.wake_at() else { return };
+        if state.wake.is_some_and(|set| set <= at.0) {
+            return;
+        }
+        // While the daemon stops there is no runtime, and no request either.
+        let Ok(runtime) = Handle::try_current() else { return };
+        state.wake = Some(at.0);
+        let (desk, until) = (Arc::downgrade(self), self.started + Duration::from_nanos(at.0));
+        runtime.spawn(async move {
+            tokio::time::sleep_until(until.into()).await;
+            if let Some(desk) = desk.upgrade() {
+                {
+                    let mut state = desk.lock();
+                    state.wake = state.wake.filter(|set| *set != at.0);
+                }
+                desk.handle(Event::Tick);
+            }
+        });
+    }
+}
+
+impl State {
+    /// Handles an event and what follows from it. Returns the decision about an arrival.
+    fn handle(
+        &mut self,
+        event: Event,
+        now: Nanos,
+        counts: &DeskCounts,
+        messages: &mut Vec<Message>,
+    ) -> Option<Explanation> {
+        let mut decision = None;
+        let mut actions: VecDeque<Action> = self.admission.handle(event, now).into();
+        while let Some(action) = actions.pop_front() {
+            match action {
+                Action::Admitted(explanation) => decision = Some(*explanation),
+                Action::Rejected(explanation) => {
+                    self.seats.remove(&explanation.request);
+                    decision = Some(*explanation);
+                }
+                // The engine loads constants at the run that needs them, and evicts others.
+                Action::Load { node, function } => {
+                    actions.extend(self.admission.handle(Event::Loaded { node, function }, now));
+                }
+                Action::Unload { .. } => {}
+                Action::Start { node, batch } => {
+                    // Stages of the daemon's graphs run alone: their turns end one by one.
+                    debug_assert_eq!(batch.len(), 1, "no stage is batched");
+                    messages.extend(batch.into_iter().map(|(request, stage)| Message::Start {
+                        node,
+                        to: self.seats.get(&request).cloned(),
+                        stage,
+                    }));
+                }
+                // The request evaluates its conditions when their tensors are there, unasked.
+                Action::Decide { .. } => {}
+                Action::Finished { request, is_late, .. } => {
+                    counts.late.fetch_add(u64::from(is_late), Ordering::Relaxed);
+                    self.seats.remove(&request);
+                }
+                Action::Failed { request, .. } => messages.extend(self.seats.remove(&request).map(Message::Free)),
+            }
+        }
+        decision
+    }
+}
+
+fn arrival(request: RequestId, graph: GraphId, limits: Limits, now: Nanos) -> Arrival {
+    let after = |after: Duration| {
+        let ns = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
+        Nanos(now.0.saturating_add(ns))
+    };
+    Arrival { request, graph, deadline: limits.deadline.map(after), price_max: limits.price_max }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,225 @@
+//! What stages run and give: functions and built-in stages, their tensors, and checks of these.
+
+use super::builtin::Builtin;
+use super::counts::GraphCounts;
+use crate::bodies::Bodies;
+use crate::inference::blocking;
+use crate::limits::DECODE_INLINE_BYTES_MAX;
+use crate::model::{Model, dtype_of};
+use atoll_core::graphs::Weights;
+use atoll_engine::{DeviceId, InputTensor, InvocationTiming, InvokeError, OutputTensor};
+use atoll_protocol::{DataType, TensorMetadata};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
+
+/// What a stage runs.
+pub(crate) enum StageWork {
+    Function(Arc<Callee>),
+    Builtin(Builtin),
+}
+
+/// The versions of a function that a stage calls: most often one.
+pub(crate) struct Callee {
+    /// Makes the choice of a version independent of other stages.
+    salt: String,
+    versions: Vec<Version>,
+    weights: Weights,
+}
+
+/// A version of a function, and what became of the requests that it served.
+pub(crate) struct Version {
+    pub(crate) model: Arc<Model>,
+    success: AtomicU64,
+    failure: AtomicU64,
+    ns: AtomicU64,
+}
+
+/// Requests that a version served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct VersionCounts {
+    pub(crate) success: u64,
+    pub(crate) failure: u64,
+    /// Sum of the times of those that succeeded, from start to answer, in nanoseconds.
+    pub(crate) ns: u64,
+}
+
+impl Callee {
+    /// The versions with their weights; `None` if the weights are not valid.
+    pub(super) fn new(salt: String, versions: Vec<(Arc<Model>, u32)>) -> Option<Callee> {
+        let weights = Weights::new(&versions.iter().map(|(_, weight)| *weight).collect::<Vec<_>>())?;
+        let version = |(model, _)| Version {
+            model,
+            success: AtomicU64::new(0),
+            failure: AtomicU64::new(0),
+            ns: AtomicU64::new(0),
+        };
+        Some(Callee { salt, versions: versions.into_iter().map(version).collect(), weights })
+    }
+
+    /// The version whose tensors stand for those of all.
+    pub(crate) fn first(&self) -> &Arc<Model> {
+        &self.versions[0].model
+    }
+
+    pub(crate) fn models(&self) -> impl Iterator<Item = &Arc<Model>> {
+        self.versions.iter().map(|version| &version.model)
+    }
+
+    /// The versions with their weights.
+    pub(crate) fn versions(&self) -> impl Iterator<Item = (&Version, u32)> {
+        self.versions.iter().zip(self.weights.list().iter().copied())
+    }
+
+    /// The index of the version that serves a request with this id.
+    pub(super) fn choose(&self, id: &str) -> usize {
+        if self.versions.len() == 1 { 0 } else { self.weights.choose(&self.salt, id) }
+    }
+
+    pub(super) fn version(&self, index: usize) -> &Version {
+        &self.versions[index]
+    }
+
+    /// The devices that hold all versions.
+    pub(crate) fn devices(&self) -> Vec<DeviceId> {
+        let is_common = |device: &DeviceId| self.models().all(|model| model.devices.contains(device));
+        self.first().devices.iter().copied().filter(is_common).collect()
+    }
+
+    /// Bytes of the constants of the largest version.
+    pub(super) fn constant_bytes(&self) -> u64 {
+        self.models().map(|model| model.constant_bytes).max().unwrap_or(0)
+    }
+}
+
+impl Version {
+    /// Counts a request that took this long.
+    pub(super) fn note(&self, is_success: bool, took: Duration) {
+        if is_success {
+            self.success.fetch_add(1, Ordering::Relaxed);
+            let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+            self.ns.fetch_add(ns, Ordering::Relaxed);
+        } else {
+            self.failure.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn counts(&self) -> VersionCounts {
+        VersionCounts {
+            success: self.success.load(Ordering::Relaxed),
+            failure: self.failure.load(Ordering::Relaxed),
+            ns: self.ns.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// What all runs of a graph share.
+pub(crate) struct Shared {
+    /// The memory budget of requests, for the tensors of a run.
+    pub(super) bodies: Bodies,
+    /// The right to run a built-in stage of more than a few bytes.
+    pub(super) turns: Arc<Semaphore>,
+    pub(super) counts: Arc<GraphCounts>,
+}
+
+/// The outputs of a stage by index, with the result they are of.
+pub(super) struct StageResult {
+    pub(super) outputs: Vec<Option<Held>>,
+    pub(super) timing: InvocationTiming,
+    pub(super) preemptions: u32,
+    pub(super) cold_start: bool,
+    /// `None` for a built-in stage.
+    pub(super) device: Option<DeviceId>,
+}
+
+/// A tensor of a run.
+pub(super) type Held = Arc<InputTensor>;
+
+/// Puts the outputs that were asked for in their places.
+pub(super) fn placed(metadata: &[TensorMetadata], used: &[usize], outputs: Vec<OutputTensor>) -> Vec<Option<Held>> {
+    let mut places: Vec<Option<Held>> = vec![None; metadata.len()];
+    for (&output, OutputTensor { shape, bytes }) in used.iter().zip(outputs) {
+        places[output] = Some(Arc::new(InputTensor { dtype: dtype_of(metadata[output].datatype), shape, bytes }));
+    }
+    places
+}
+
+pub(super) fn no_room() -> InvokeError {
+    InvokeError::Unavailable("its tensors need more memory than requests have left; try again later".into())
+}
+
+/// Checks type and shape of an input or output of a graph as far as the graph declares them.
+pub(super) fn check_form(what: &str, metadata: &TensorMetadata, tensor: &InputTensor) -> Result<(), String> {
+    let name = &metadata.name;
+    let is_size = |(given, declared): (&i64, &i64)| *given >= 0 && (*declared < 0 || given == declared);
+    let is_shape = tensor.shape.len() == metadata.shape.len() && tensor.shape.iter().zip(&metadata.shape).all(is_size);
+    if tensor.dtype == dtype_of(metadata.datatype) && is_shape {
+        return Ok(());
+    }
+    Err(format!(
+        "{what} `{name}` of the graph is {}{:?}, but here it is {}{:?}",
+        metadata.datatype,
+        metadata.shape,
+        tensor.dtype.map_or("BYTES".into(), |dtype| format!("{dtype:?}")),
+        tensor.shape
+    ))
+}
+
+/// Checks an input of a graph.
+pub(super) fn check_input(metadata: &TensorMetadata, input: &InputTensor) -> Result<(), String> {
+    check_form("input", metadata, input)?;
+    let count = input.shape.iter().try_fold(1_usize, |count, &size| count.checked_mul(usize::try_from(size).ok()?));
+    let bytes = metadata.datatype.element_bytes().and_then(|element| count?.checked_mul(element));
+    if bytes != Some(input.bytes.len()) {
+        return Err(format!(
+            "input `{}` has {} bytes, which its shape {:?} does not",
+            metadata.name,
+            input.bytes.len(),
+            input.shape
+        ));
+    }
+    Ok(())
+}
+
+/// What a built-in stage needs at most, in sizes of its inputs: copies of them as bytes and numbers,
+/// indices of 64 bits, and outputs.
+const BUILTIN_COPIES: usize = 8;
+
+pub(super) async fn run_builtin(
+    builtin: Builtin,
+    shared: &Shared,
+    inputs: Vec<Held>,
+) -> Result<StageResult, InvokeError> {
+    let begun = Instant::now();
+    let bytes: usize = inputs.iter().map(|input| input.bytes.len()).sum();
+    let mut room = shared.bodies.room();
+    if !room.grow_to(bytes.saturating_mul(BUILTIN_COPIES)) {
+        return Err(no_room());
+    }
+    // Both stay with the computation, which goes on if its client leaves.
+    let turn = match bytes <= DECODE_INLINE_BYTES_MAX {
+        true => None,
+        false => shared.turns.clone().acquire_owned().await.ok(),
+    };
+    let compute = move || {
+        let _held = (room, turn);
+        let tensors: Vec<OutputTensor> = inputs
+            .iter()
+            .map(|input| OutputTensor { shape: input.shape.clone(), bytes: input.bytes.clone() })
+            .collect();
+        builtin.run(&tensors.iter().collect::<Vec<_>>())
+    };
+    let outputs = match bytes <= DECODE_INLINE_BYTES_MAX {
+        true => compute(),
+        false => blocking(compute).await.unwrap_or_else(|| Err("internal error: it panicked".into())),
+    };
+    let outputs = outputs.map_err(InvokeError::BadInput)?;
+    let held = |(OutputTensor { shape, bytes }, datatype): (OutputTensor, &DataType)| {
+        Some(Arc::new(InputTensor { dtype: dtype_of(*datatype), shape, bytes }))
+    };
+    let compute_ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    let timing = InvocationTiming { compute_ns, ..InvocationTiming::default() };
+    let outputs = outputs.into_iter().zip(builtin.output_types()).map(held).collect();
+    Ok(StageResult { outputs, timing, preemptions: 0, cold_start: false, device: None })
+}

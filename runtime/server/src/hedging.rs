@@ -1,0 +1,99 @@
+//! Hedged requests: one that takes longer than most is sent to a second device, the first answer
+//! wins, and the other one is cancelled. When and how often is decided in
+//! [`atoll_core::placement`].
+
+use crate::inference::{Pending, invoke};
+use atoll_core::Nanos;
+use atoll_core::placement::{HedgeConfig, Hedges};
+use atoll_engine::{ChainRequest, InvocationResult, InvokeError};
+use atoll_fleet::Inference;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The hedging of a model.
+pub(crate) struct Hedging {
+    hedges: Mutex<Hedges>,
+    /// Requests that were sent twice and answered by the first device first.
+    lost: AtomicU64,
+    /// Requests that were answered by the second device first.
+    won: AtomicU64,
+}
+
+impl Hedging {
+    pub(crate) fn new(config: HedgeConfig) -> Hedging {
+        Hedging { hedges: Mutex::new(Hedges::new(config)), lost: AtomicU64::new(0), won: AtomicU64::new(0) }
+    }
+
+    /// Requests that were sent twice, by what came of it.
+    pub(crate) fn counts(&self) -> [(&'static str, u64); 2] {
+        [("won", self.won.load(Ordering::Relaxed)), ("lost", self.lost.load(Ordering::Relaxed))]
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Hedges> {
+        self.hedges.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs an invocation. Cancels it, on both devices, if the future is dropped.
+    pub(crate) async fn invoke(
+        &self,
+        engine: &Arc<dyn Inference>,
+        request: ChainRequest,
+    ) -> Result<InvocationResult, InvokeError> {
+        let (begun, after) = (Instant::now(), self.lock().arrived());
+        let result = match after {
+            Some(after) => self.hedged(engine, request, begun, Duration::from_nanos(after.0)).await,
+            None => invoke(engine, request).await,
+        };
+        if result.is_ok() {
+            let took = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            self.lock().ended(Nanos(took));
+        }
+        result
+    }
+
+    async fn hedged(
+        &self,
+        engine: &Arc<dyn Inference>,
+        request: ChainRequest,
+        begun: Instant,
+        after: Duration,
+    ) -> Result<InvocationResult, InvokeError> {
+        let again = request.clone();
+        let first = Pending::submit(engine, |reply| engine.submit(request, reply));
+        let id = first.id();
+        let mut first = pin!(first.answer());
+        if let Ok(answer) = tokio::time::timeout(after, &mut first).await {
+            return answer;
+        }
+        let function = again.stages.first().map(|stage| stage.function.clone());
+        let place = || {
+            let device = engine.place_of(id?)?;
+            engine.other_device(function.as_ref()?, device)
+        };
+        // A request that waits for any device would wait twice: it is not hedged.
+        let Some(device) = place().filter(|_| self.lock().take()) else { return first.await };
+        let deadline = again.deadline.map(|deadline| deadline.saturating_sub(begun.elapsed()));
+        let again = ChainRequest { deadline, ..again };
+        let second = Pending::submit(engine, |reply| engine.submit_to(device, again, reply));
+        let mut second = pin!(second.answer());
+        let (answer, is_second) = tokio::select! {
+            biased;
+            answer = &mut first => (answer, false),
+            answer = &mut second => (answer, true),
+        };
+        // An error wins only if the other device has one, too.
+        let (answer, is_second) = match (answer, is_second) {
+            (Err(_), true) => (first.await, false),
+            (Err(error), false) => match second.await {
+                Ok(result) => (Ok(result), true),
+                Err(_) => (Err(error), false),
+            },
+            ended => ended,
+        };
+        let counted = if is_second { &self.won } else { &self.lost };
+        counted.fetch_add(1, Ordering::Relaxed);
+        answer
+    }
+}

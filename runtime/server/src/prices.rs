@@ -1,0 +1,90 @@
+//! Prices of devices: what a second on each of them costs.
+
+use crate::limits::PRICE_PER_SECOND_MAX;
+use atoll_core::graphs::Cost;
+use atoll_engine::DeviceId;
+use std::collections::BTreeMap;
+
+/// Millionths of a unit of account in a unit.
+const MILLIONTHS: f64 = 1e6;
+
+/// The price of a second on each device, in millionths of the unit of account. Which unit that is,
+/// the operator decides.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Prices {
+    /// By device; 0 where none is set.
+    per_s: Vec<u64>,
+}
+
+/// A price per second in units of account, as millionths.
+pub(crate) fn millionths(units: f64) -> Result<u64, String> {
+    if !units.is_finite() || !(0.0..=PRICE_PER_SECOND_MAX).contains(&units) {
+        return Err(format!("{units} is not a price per second from 0 to {PRICE_PER_SECOND_MAX} units"));
+    }
+    match (units * MILLIONTHS).round() as u64 {
+        0 if units > 0.0 => Err(format!("{units} is below a millionth of a unit per second; choose a smaller unit")),
+        price => Ok(price),
+    }
+}
+
+/// A price in units of account as the core counts it; `None` if it is not a number from 0 on.
+pub(crate) fn price(units: f64) -> Option<Cost> {
+    // Saturates at what no request costs.
+    (units.is_finite() && units >= 0.0).then(|| Cost((units * 1e15) as u64))
+}
+
+impl Prices {
+    /// The prices of these devices. A name without a number, such as `host`, means `host:0`.
+    ///
+    /// # Errors
+    /// If a name is that of no device.
+    pub(crate) fn of(named: &BTreeMap<String, u64>, devices: &[String]) -> Result<Prices, String> {
+        let mut per_s = vec![0; devices.len()];
+        for (name, price) in named {
+            let is_it = |known: &String| known == name || known.strip_suffix(":0").is_some_and(|kind| kind == name);
+            match devices.iter().position(is_it) {
+                Some(at) => per_s[at] = *price,
+                None => return Err(format!("{name} is no device of this daemon, which has {}", devices.join(", "))),
+            }
+        }
+        Ok(Prices { per_s })
+    }
+
+    /// The price of a second on a device, in millionths of the unit of account.
+    pub(crate) fn get(&self, device: DeviceId) -> u64 {
+        self.per_s.get(usize::from(device.0)).copied().unwrap_or(0)
+    }
+
+    /// The price of a second on the device at this index, in units of account; `None` if no device
+    /// has a price.
+    pub(crate) fn units(&self, at: usize) -> Option<f64> {
+        let has_any = self.per_s.iter().any(|price| *price > 0);
+        has_any.then(|| self.per_s.get(at).copied().unwrap_or(0) as f64 / MILLIONTHS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prices_are_those_of_devices_by_name() {
+        let devices = ["host:0".to_owned(), "cuda:0".to_owned()];
+        let named = |name: &str| BTreeMap::from([(name.to_owned(), 556)]);
+        for (name, expected) in [("host:0", [Some(0.000556), Some(0.0)]), ("cuda", [Some(0.0), Some(0.000556)])] {
+            let prices = Prices::of(&named(name), &devices).unwrap();
+            assert_eq!([0, 1].map(|at| prices.units(at)), expected, "{name}");
+        }
+        let unknown = Prices::of(&named("cuda:1"), &devices).unwrap_err();
+        assert_eq!(unknown, "cuda:1 is no device of this daemon, which has host:0, cuda:0");
+        assert_eq!(Prices::of(&BTreeMap::new(), &devices).unwrap().units(0), None);
+    }
+
+    #[test]
+    fn a_price_is_a_bounded_number_of_millionths() {
+        assert_eq!([0.0, 0.000_556, 1.0].map(millionths), [Ok(0), Ok(556), Ok(1_000_000)]);
+        for bad in [-1.0, f64::NAN, f64::INFINITY, 1e-9, 1e9] {
+            assert!(millionths(bad).is_err(), "{bad}");
+        }
+    }
+}

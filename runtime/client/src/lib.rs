@@ -48,8 +48,8 @@ pub use atoll_control::{
     CompileStage, DeviceCondition, DeviceEntry, DeviceReport, DeviceStatus, DeviceUsage, DeviceWork, DevicesReport,
     ExecutorEntry, FunctionCounts, FunctionStatus, FunctionSummary, GraphReport, GraphStage, InstanceReport,
     InstanceResize, InstanceSpec, LatencyStatus, MemoryEntry, ObjectSummary, ProcessEntry, ProcessReport, Refusal,
-    RefusalKind, Residency, ShareEntry, Statistics, StatusReport, Timing, UnitStatus, UsageEntry, UsageReport,
-    WholeStatus, default_socket,
+    RefusalKind, Residency, ShareArea, ShareEntry, Statistics, StatusReport, Timing, UnitStatus, UsageEntry,
+    UsageReport, WholeStatus, default_socket,
 };
 pub use atoll_core::{Class, Tenant};
 pub use atoll_protocol::{DataType, TensorMetadata};

@@ -48,6 +48,7 @@ mod places;
 mod repository;
 mod requests;
 mod response_cache;
+mod routes;
 mod sequences;
 mod server;
 mod shutdown;

@@ -5,7 +5,7 @@ use super::text::Samples;
 use crate::model::Model;
 use crate::response_cache::ResponseCache;
 use atoll_engine::{EngineStatistics, UsageRow};
-use atoll_fleet::{DeviceState, FleetStatus};
+use atoll_fleet::{DeviceState, FleetStatus, ShareRefusal};
 use atoll_protocol::ModelState;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -35,6 +35,8 @@ pub(super) struct Snapshot<'a> {
     pub(super) responses: &'a ResponseCache,
     /// The queue in front of the devices.
     pub(super) fleet: &'a FleetStatus,
+    /// Shares that do not hold.
+    pub(super) refusals: &'a [ShareRefusal],
 }
 
 /// One row of the table.

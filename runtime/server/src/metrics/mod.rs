@@ -69,6 +69,7 @@ fn render(app: &App) -> String {
         models: &models,
         responses: &app.responses,
         fleet: &fleet,
+        refusals: &app.engine.share_refusals(),
     };
     let mut text = String::new();
     for metric in all_metrics() {

@@ -61,7 +61,8 @@ impl Control {
         let shares = shares(&self.engine_statistics().await?, principal);
         let refusals = self.share_refusals().await?;
         let all = self.app.instances.all().into_iter().filter(|(key, _)| principal.sees(&key.tenant));
-        let report = |(key, instance): (FunctionKey, Arc<Instance>)| self.report(&key, &instance, &shares, &refusals);
+        let report =
+            |(key, instance): (FunctionKey, Arc<Instance>)| self.instance_report(&key, &instance, &shares, &refusals);
         let mut instances: Vec<InstanceReport> = all.map(report).collect();
         for (tenant, share) in self.app.gate.access().shares().iter().filter(|(tenant, _)| principal.sees(tenant)) {
             instances.push(InstanceReport {
@@ -87,10 +88,10 @@ impl Control {
         let statistics = self.engine_statistics().await?;
         let instance = self.app.instances.find(key).ok_or_else(|| bad_request(format!("`{key}` was removed")))?;
         let all = entries(&statistics).collect::<Vec<_>>();
-        plain(Answer::Instance(self.report(key, &instance, &all, &self.share_refusals().await?)))
+        plain(Answer::Instance(self.instance_report(key, &instance, &all, &self.share_refusals().await?)))
     }
 
-    fn report(
+    fn instance_report(
         &self,
         key: &FunctionKey,
         instance: &Instance,

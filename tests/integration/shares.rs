@@ -125,3 +125,71 @@ fn an_instance_has_a_class_of_its_own() -> Result<()> {
     vision.invoke(call("fast").class(Class::BestEffort))?;
     Ok(())
 }
+
+#[test]
+fn instances_are_bound_to_compute_units_and_serve_requests_that_name_none() -> Result<()> {
+    let mut setup = Setup::start(&["--compute-units", "2"], "")?;
+    setup.json(&["fn", "deploy", "affine.kg"])?;
+    let mut client = setup.client()?;
+    for name in ["left", "right"] {
+        let created = client.create_instance(InstanceSpec { sm_partition: 24.0, ..spec(name, 0.6, 1.0) })?;
+        let entry = &created.devices[0];
+        let area = entry.area.context("it has a place")?;
+        ensure!((area.units, entry.granted, entry.compute_units) == (1, 0.5, 2), "24 % is a unit of two: {created:?}");
+        ensure!(entry.unbound.is_none() && created.refused.is_none(), "{created:?}");
+    }
+    let unit_of = |instances: &[InstanceReport], name: &str| -> Result<u32> {
+        Ok(found(instances, Some(name))?.devices[0].area.context("it has a place")?.first_unit)
+    };
+    let instances = client.instances()?;
+    let units = (unit_of(&instances, "left")?, unit_of(&instances, "right")?);
+    ensure!(units.0 != units.1, "each has a unit of its own: {units:?}");
+
+    // Requests that name no instance are given to one, over both interfaces.
+    for _ in 0..4 {
+        let vector = Tensor::f32(&[4], &[1.0, 2.0, 3.0, 4.0]);
+        client.invoke(Call::of("affine").input("x", vector.clone()).input("b", vector))?;
+    }
+    let body = json!({
+        "inputs": [
+            { "name": "x", "datatype": "FP32", "shape": [2], "data": [1, 2] },
+            { "name": "b", "datatype": "FP32", "shape": [2], "data": [1, 2] },
+        ],
+    });
+    let (status, text) = ask(&setup.daemon.http, "POST", "/v2/models/affine/infer", &body.to_string())?;
+    ensure!(status == 200, "{text}");
+    let instances = client.instances()?;
+    let all = [found(&instances, Some("left"))?, found(&instances, Some("right"))?];
+    ensure!(all.iter().all(|report| report.devices[0].tokens > 0), "both are measured: {all:?}");
+    ensure!(all.iter().all(|report| report.requests == 0), "all requests have ended: {all:?}");
+    ensure!(all.iter().all(|report| report.throughput.is_some_and(|rate| rate > 0.0)), "{all:?}");
+    let charged = &all[0].devices[0];
+    ensure!((charged.received_unit_s - charged.received_s).abs() < 1e-6, "one unit was granted: {charged:?}");
+
+    // The map, and a request that needs more memory than its instance may have.
+    let map = setup.command(&["instance", "map"]).output()?;
+    let map = String::from_utf8_lossy(&map.stdout).into_owned();
+    ensure!(map.contains("host:0, 2 compute units") && map.contains("left: units "), "{map}");
+    let limit = |bytes| InstanceResize { instance: "left".into(), gpu_mem: Some(bytes), ..InstanceResize::default() };
+    client.resize_instance(limit(1))?;
+    let (kind, message) = refusal(client.invoke(call("left")))?;
+    ensure!(kind == RefusalKind::Quota && message.contains("instance `left` has a gpu_mem of 1 bytes"), "{message}");
+    client.invoke(call("right"))?;
+    client.resize_instance(limit(1 << 20))?;
+    client.invoke(call("left"))?;
+
+    setup.kill_and_restart()?;
+    let mut client = setup.client()?;
+    let instances = client.instances()?;
+    ensure!(unit_of(&instances, "left")? != unit_of(&instances, "right")?, "{instances:?}");
+    client.invoke(call("left"))?;
+    // A resize to the whole device moves it to all units.
+    let whole = InstanceResize { instance: "left".into(), sm_partition: Some(100.0), ..InstanceResize::default() };
+    let (kind, message) = refusal(client.resize_instance(whole.clone()))?;
+    ensure!(kind.is_clients() && message.contains("of the lane"), "0.6 of all and 0.6 of a half: {message}");
+    client.remove_instance("right")?;
+    let resized = client.resize_instance(whole)?;
+    ensure!(resized.devices[0].granted == 1.0 && resized.devices[0].unbound.is_none(), "{resized:?}");
+    client.invoke(call("left"))?;
+    Ok(())
+}

@@ -49,8 +49,8 @@ pub use atoll_control::{
     DeviceReport, DeviceStatus, DeviceUsage, DeviceWork, DevicesReport, ExecutorEntry, FunctionCounts, FunctionStatus,
     FunctionSummary, GraphReport, GraphStage, InstanceReport, InstanceResize, InstanceSpec, KindEntry, LatencyStatus,
     MemoryEntry, MissingEntry, ObjectSummary, PlacedEntry, ProcessEntry, ProcessReport, Refusal, RefusalKind,
-    Residency, ShareEntry, Statistics, StatusReport, Timing, TriedEntry, UnitStatus, UsageEntry, UsageReport,
-    VersionEntry, WholeStatus, default_socket,
+    Residency, ShareArea, ShareEntry, Statistics, StatusReport, Timing, TriedEntry, UnitStatus, UsageEntry,
+    UsageReport, VersionEntry, WholeStatus, default_socket,
 };
 pub use atoll_core::{Class, Tenant};
 pub use atoll_protocol::{DataType, TensorMetadata};

@@ -12,13 +12,16 @@ pub struct InstanceSpec {
     pub function: String,
     /// The class of requests that name none; `None` for that of the function.
     pub class: Option<Class>,
-    /// Compute units of the lane, in percent: above 0, at most 100.
+    /// Compute units of the device, in percent: above 0, at most 100. The instance is bound to that
+    /// many units, rounded up to what the device assigns, if there are any for its part of the
+    /// time.
     pub sm_partition: f64,
     /// The fraction of time that it gets whenever it has work: above 0, at most 1.
     pub quota_request: f64,
     /// The fraction of time that it gets at most: from `quota_request` to 1.
     pub quota_limit: f64,
-    /// Device memory that it is planned with, in bytes; recorded, and not enforced.
+    /// Device memory for its requests and its part of the function's constants, in bytes; no limit
+    /// if `None`.
     pub gpu_mem: Option<u64>,
 }
 
@@ -59,10 +62,24 @@ pub struct InstanceReport {
     pub gpu_mem: Option<u64>,
     /// What it received, on each device that has its function; empty while none has it.
     pub devices: Vec<ShareEntry>,
+    /// Requests that were given to it and have not ended.
+    #[serde(default)]
+    pub requests: u64,
+    /// Device time of a request, as a mean of the last ones, in milliseconds; `None` before the
+    /// first one has ended.
+    #[serde(default)]
+    pub service_ms: Option<f64>,
+    /// Requests that it can serve in a second within its limit, by that mean.
+    #[serde(default)]
+    pub throughput: Option<f64>,
+    /// Why the share does not hold, although its function is on a device: requests that name the
+    /// instance are refused until there is room.
+    #[serde(default)]
+    pub refused: Option<String>,
 }
 
 /// What a client with a share received on a device.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ShareEntry {
     /// The device.
     pub device: String,
@@ -70,6 +87,19 @@ pub struct ShareEntry {
     pub tenant: Tenant,
     /// The instance, without its tenant; `None` for the share of the tenant.
     pub instance: Option<String>,
+    /// Compute units of the device.
+    #[serde(default)]
+    pub compute_units: u32,
+    /// The fraction of them that the client has while its work runs. A device assigns whole units
+    /// or groups of them, so it may be more than the partition that was asked for.
+    #[serde(default)]
+    pub granted: f64,
+    /// Its place in the plan of the device; `None` if there is no room for it in one.
+    #[serde(default)]
+    pub area: Option<ShareArea>,
+    /// Why it is not bound to the compute units of its place, although it asked for less than all.
+    #[serde(default)]
+    pub unbound: Option<String>,
     /// The promised fraction of the time: the quota request.
     pub promised: f64,
     /// The fraction of the time that its launches kept the device busy, over the last second in
@@ -83,8 +113,25 @@ pub struct ShareEntry {
     pub p99_overshoot_us: f64,
     /// Device time charged to it since the share was set, in seconds.
     pub received_s: f64,
+    /// The same times the compute units that it had, in seconds of one unit.
+    #[serde(default)]
+    pub received_unit_s: f64,
     /// Tokens that it was given.
     pub tokens: u64,
     /// Tokens that ended while launches of it were on the device.
     pub recalls: u64,
+}
+
+/// A rectangle of compute units and time, in the plan of a device. Rectangles do not overlap. Where
+/// in time one lies is for the plan only.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ShareArea {
+    /// The first compute unit.
+    pub first_unit: u32,
+    /// The number of compute units.
+    pub units: u32,
+    /// Where its time begins, as a fraction.
+    pub time_from: f64,
+    /// Its time, as a fraction.
+    pub time: f64,
 }

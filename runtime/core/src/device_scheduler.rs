@@ -191,12 +191,15 @@ impl DeviceScheduler {
                 if self.lanes[0].lost {
                     self.device.lanes.clear();
                 }
+                self.settle(now, actions);
                 return self.close_emptied(now, actions);
             }
         };
         let at = lane.map_or(0, |lane| self.place_of(lane).expect("tables hold ids of existing lanes only"));
         self.tell(at, now, event, actions);
-        if self.lanes[at].is_closing {
+        let is_closing = self.lanes[at].is_closing;
+        self.settle(now, actions);
+        if is_closing {
             self.close_emptied(now, actions);
         }
     }
@@ -214,10 +217,11 @@ impl DeviceScheduler {
     }
 
     /// Passes an event to the lane at an index.
-    fn tell(&mut self, at: usize, now: Nanos, event: Event, actions: &mut Vec<Action>) {
-        let lane = &mut self.lanes[at];
+    pub(crate) fn tell(&mut self, at: usize, now: Nanos, event: Event, actions: &mut Vec<Action>) {
+        self.lend_ledger(at);
         let fresh = actions.len();
-        lane.handle(now, event, &mut self.device, actions);
+        self.lanes[at].handle(now, event, &mut self.device, actions);
+        self.return_ledger(at);
         if at > 0 {
             for action in &actions[fresh..] {
                 if let Action::FinishTask { task, .. } = action {
@@ -291,6 +295,7 @@ impl DeviceScheduler {
                 self.lanes[0].adopt(task);
             }
             self.lanes[0].handle(now, Event::Tick, &mut self.device, actions);
+            self.settle(now, actions);
         }
         self.lanes.retain(|lane| {
             let is_closed = lane.is_closing && lane.task_count() == 0;
@@ -320,7 +325,8 @@ impl DeviceScheduler {
 
     /// When [`Event::Tick`] is due if no other event comes first.
     pub fn next_wakeup(&self) -> Option<Nanos> {
-        self.lanes.iter().filter_map(Scheduler::next_wakeup).min()
+        let unsettled = self.is_unsettled().then_some(self.lanes[0].now);
+        self.lanes.iter().filter_map(Scheduler::next_wakeup).chain(unsettled).min()
     }
 
     /// Counts since the scheduler was created.

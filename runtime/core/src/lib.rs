@@ -62,6 +62,7 @@ pub mod placement;
 pub mod policy;
 pub mod residency;
 pub mod rng;
+pub mod routing;
 pub mod scaling;
 mod scheduler;
 mod shares;

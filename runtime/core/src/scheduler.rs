@@ -12,7 +12,7 @@ use crate::perturb::Perturbation;
 use crate::policy::{Policy, PolicyEntry};
 use crate::starvation::{Slice, Starvation};
 use crate::task::{Phase, Progress, Task};
-use crate::tokens::TokenLedger;
+use crate::tokens::{Span, TokenLedger};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -77,7 +77,11 @@ pub(crate) struct Scheduler {
     pub(crate) aborts: BTreeSet<(Nanos, TaskId)>,
     pub(crate) starvation: Option<Starvation>,
     pub(crate) perturbation: Option<Perturbation>,
-    /// The shares of clients; `None` as long as no client has one.
+    /// The compute units of a lane that joined the ledger of the default lane. It has no ledger of
+    /// its own.
+    pub(crate) span: Option<Span>,
+    /// The shares of clients; `None` as long as no client has one. That of the default lane is lent
+    /// to lanes that joined it while they handle an event.
     pub(crate) tokens: Option<Box<TokenLedger>>,
     pub(crate) counters: Counters,
     pub(crate) now: Nanos,
@@ -113,6 +117,7 @@ impl Scheduler {
             aborts: BTreeSet::new(),
             starvation: config.best_effort_wait_ns_max.map(Starvation::new),
             perturbation: config.perturb.map(Perturbation::new),
+            span: None,
             tokens: None,
             counters: Counters::default(),
             now: Nanos(0),

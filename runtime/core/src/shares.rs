@@ -9,8 +9,12 @@ use crate::limits::HOST_QUEUE_TASKS_MAX;
 use crate::padding::PadShape;
 use crate::scheduler::Scheduler;
 use crate::task::{Phase, Task};
-use crate::tokens::{ShareError, ShareSpec, ShareState, TokenConfig, TokenLedger};
+use crate::tokens::{Ppm, ShareError, ShareSpec, ShareState, Span, TokenConfig, TokenLedger};
 use std::ops::Range;
+
+/// How often lanes with one ledger act on each other's tokens for one event. If that is not enough,
+/// they go on with a tick that is due at once.
+const SETTLE_ROUNDS_MAX: usize = 4;
 
 impl DeviceScheduler {
     /// Sets the rule, window and shortest token for lanes whose clients have no shares yet.
@@ -18,8 +22,23 @@ impl DeviceScheduler {
         self.token_config = config;
     }
 
+    /// Makes a lane join the ledger of the default lane: its clients are bound to these compute
+    /// units, and their partitions are parts of the device. Clients whose compute units overlap
+    /// never have tokens at the same time. The lane must have no shares yet; whether all shares can
+    /// be kept together is up to the caller ([`crate::packing::Layout`]).
+    ///
+    /// # Errors
+    /// If the lane is unknown or closing, or is the default lane.
+    pub fn join_lane(&mut self, lane: LaneId, span: Span) -> Result<(), ShareError> {
+        let at = self.place_of(lane).filter(|&at| at > 0 && !self.lanes[at].is_closing);
+        self.lanes[at.ok_or(ShareError::Lane(lane))?].span = Some(span);
+        Ok(())
+    }
+
     /// Sets or changes the share of a client in a lane. From now on its tasks in this lane issue
     /// launches only while the client has a token. A new partition holds from its next token on.
+    /// Among lanes that joined the ledger of the default lane, and the default lane, a client has
+    /// one share: it moves to this lane with what it used.
     ///
     /// # Errors
     /// If the lane is unknown or closing, cannot honour its shares together, or has too many of
@@ -33,8 +52,12 @@ impl DeviceScheduler {
         actions: &mut Vec<Action>,
     ) -> Result<(), ShareError> {
         let at = self.place_of(lane).filter(|&at| !self.lanes[at].is_closing).ok_or(ShareError::Lane(lane))?;
-        self.lanes[at].set_share(now, client, share, self.token_config)?;
-        self.lanes[at].handle(now, Event::Tick, &mut self.device, actions);
+        self.lend_ledger(at);
+        let set = self.lanes[at].set_share(now, client, share, self.token_config);
+        self.return_ledger(at);
+        set?;
+        self.tell(at, now, Event::Tick, actions);
+        self.settle(now, actions);
         Ok(())
     }
 
@@ -43,25 +66,74 @@ impl DeviceScheduler {
     /// that are not to go on.
     pub fn remove_share(&mut self, now: Nanos, lane: LaneId, client: ClientId, actions: &mut Vec<Action>) -> bool {
         let Some(at) = self.place_of(lane) else { return false };
+        self.lend_ledger(at);
         let was_there = self.lanes[at].remove_share(now, client, actions);
+        self.return_ledger(at);
         if was_there {
-            self.lanes[at].handle(now, Event::Tick, &mut self.device, actions);
+            self.tell(at, now, Event::Tick, actions);
+            self.settle(now, actions);
         }
         was_there
     }
 
     /// The share of a client in a lane.
     pub fn share_of(&self, lane: LaneId, client: ClientId) -> Option<ShareSpec> {
-        self.lanes[self.place_of(lane)?].tokens.as_ref()?.share_of(client)
+        let tokens = self.ledger_of(self.place_of(lane)?)?;
+        tokens.share_of(client).filter(|_| tokens.lane_of(client) == Some(lane))
     }
 
     /// Whether the token of a task's client is over and launches of the client have not ended.
     pub fn is_recalled(&self, task: TaskId) -> bool {
-        let lane = self.lane_of(task).and_then(|lane| self.place_of(lane)).map(|at| &self.lanes[at]);
-        lane.is_some_and(|lane| {
-            let tokens = lane.tokens.as_ref();
-            tokens.is_some_and(|tokens| tokens.is_draining(lane.tasks[&task].spec.client))
+        let at = self.lane_of(task).and_then(|lane| self.place_of(lane));
+        at.is_some_and(|at| {
+            let client = self.lanes[at].tasks[&task].spec.client;
+            self.ledger_of(at).is_some_and(|tokens| tokens.is_draining(client))
         })
+    }
+
+    // The ledger that lanes have in common.
+
+    /// The ledger of the lane at an index: its own, or that of the default lane, which it joined.
+    fn ledger_of(&self, at: usize) -> Option<&TokenLedger> {
+        let at = if self.lanes[at].span.is_some() { 0 } else { at };
+        self.lanes[at].tokens.as_deref()
+    }
+
+    /// Lends the ledger of the default lane to a lane that joined it.
+    pub(crate) fn lend_ledger(&mut self, at: usize) {
+        if self.lanes[at].span.is_some() {
+            self.lanes[at].tokens = self.lanes[0].tokens.take();
+        }
+    }
+
+    pub(crate) fn return_ledger(&mut self, at: usize) {
+        if self.lanes[at].span.is_some() {
+            self.lanes[0].tokens = self.lanes[at].tokens.take();
+        }
+    }
+
+    /// Lets the other lanes of the ledger act on tokens that were given or ended while one of them
+    /// handled an event.
+    pub(crate) fn settle(&mut self, now: Nanos, actions: &mut Vec<Action>) {
+        if self.lanes.len() == 1 || self.lanes.iter().all(|lane| lane.span.is_none()) {
+            return;
+        }
+        for _ in 0..SETTLE_ROUNDS_MAX {
+            if !self.lanes[0].tokens.as_mut().is_some_and(|tokens| tokens.take_changed()) {
+                return;
+            }
+            for at in 0..self.lanes.len() {
+                if at == 0 || self.lanes[at].span.is_some() {
+                    self.tell(at, now, Event::Tick, actions);
+                }
+            }
+        }
+    }
+
+    /// Whether [`DeviceScheduler::settle`] left something to do.
+    pub(crate) fn is_unsettled(&self) -> bool {
+        let tokens = self.lanes[0].tokens.as_ref();
+        tokens.is_some_and(|tokens| tokens.is_changed()) && self.lanes.iter().any(|lane| lane.span.is_some())
     }
 
     /// The settings of tokens.
@@ -71,8 +143,8 @@ impl DeviceScheduler {
 
     /// The shares in a lane and what their clients received.
     pub fn shares(&self, now: Nanos, lane: LaneId) -> Vec<ShareState> {
-        let tokens = self.place_of(lane).and_then(|at| self.lanes[at].tokens.as_ref());
-        tokens.map_or_else(Vec::new, |tokens| tokens.shares(now).collect())
+        let tokens = self.place_of(lane).and_then(|at| self.ledger_of(at));
+        tokens.map_or_else(Vec::new, |tokens| tokens.shares_in(now, lane).collect())
     }
 
     /// Notes how long a launch kept the device busy, in nanoseconds. Called directly before its
@@ -87,8 +159,12 @@ impl DeviceScheduler {
     /// than it has; no client gets more than its limit.
     pub(crate) fn hand_shares_over(&mut self, now: Nanos, at: usize) {
         let [default, others @ ..] = &mut self.lanes[..] else { return };
-        let closing = &mut others[at - 1];
-        if let Some(tokens) = &mut closing.tokens {
+        let closing = &others[at - 1];
+        if closing.span.is_some() {
+            if let Some(tokens) = &mut default.tokens {
+                tokens.unbind_lane(closing.lane);
+            }
+        } else if let Some(tokens) = &closing.tokens {
             let to = default.tokens.get_or_insert_with(|| Box::new(TokenLedger::new(self.token_config)));
             tokens.hand_over(to, now);
         }
@@ -106,6 +182,9 @@ impl Scheduler {
         let tokens = self.tokens.get_or_insert_with(|| Box::new(TokenLedger::new(config)));
         let is_new = !tokens.has(client);
         let set = tokens.set(now, client, share);
+        if set.is_ok() {
+            tokens.bind(client, self.lane, self.span);
+        }
         if set.is_ok() && is_new {
             let of_client = |task: &TaskId| self.tasks[task].spec.client == client;
             let launches = self.device_queues.iter().flat_map(|queue| queue.tasks()).filter(of_client).count();
@@ -116,7 +195,10 @@ impl Scheduler {
     }
 
     fn remove_share(&mut self, now: Nanos, client: ClientId, actions: &mut Vec<Action>) -> bool {
-        let Some(tokens) = &mut self.tokens else { return false };
+        let lane = self.lane;
+        let Some(tokens) = self.tokens.as_mut().filter(|tokens| tokens.lane_of(client) == Some(lane)) else {
+            return false;
+        };
         let mut recalled = Vec::new();
         let was_there = tokens.remove(now, client, &mut recalled);
         self.recall(&recalled, actions);
@@ -128,15 +210,19 @@ impl Scheduler {
     /// tokens are over. Returns whether a token was given.
     pub(crate) fn grant_tokens(&mut self, actions: &mut Vec<Action>) -> bool {
         let Some(tokens) = &mut self.tokens else { return false };
-        tokens.begin_wants();
+        tokens.begin_wants_in(self.lane);
         for id in self.device_queues.iter().flat_map(|queue| &queue.bound) {
             let task = &self.tasks[id];
             if task.wants_device() {
-                tokens.want(task.spec.client, task.class());
+                tokens.want_in(self.lane, task.spec.client, task.class());
             }
         }
         let mut recalled = Vec::new();
         let is_given = tokens.grant(self.now, &mut recalled);
+        if tokens.has_bound_clients() {
+            // Another lane may have ended their tokens.
+            recalled = tokens.draining().collect();
+        }
         self.recall(&recalled, actions);
         self.tokens.take_if(|tokens| tokens.is_empty());
         is_given
@@ -248,7 +334,9 @@ impl Scheduler {
     /// whole partition.
     pub(crate) fn padding_charge(&self, id: TaskId, shape: PadShape, ns: u64) -> u64 {
         let Some(tokens) = &self.tokens else { return 0 };
-        let partition = tokens.partition_of(self.tasks[&id].spec.client);
+        // The units of a lane that joined a ledger are all its clients'.
+        let is_bound = self.span.is_some();
+        let partition = if is_bound { Ppm::WHOLE } else { tokens.partition_of(self.tasks[&id].spec.client) };
         let own = u64::from(self.compute_units) * u64::from(partition.millionths());
         (ns.saturating_mul(u64::from(shape.compute_units)).saturating_mul(1_000_000) / own.max(1)).min(ns)
     }

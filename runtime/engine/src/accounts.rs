@@ -137,6 +137,7 @@ impl InvocationOutcome {
                 | InvokeError::BadInput(_)
                 | InvokeError::OutOfMemory { .. }
                 | InvokeError::OverQuota { .. }
+                | InvokeError::OverInstanceMemory { .. }
                 | InvokeError::SessionBusy
                 | InvokeError::NoSession
                 | InvokeError::TooManySessions { .. },

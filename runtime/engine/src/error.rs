@@ -225,6 +225,23 @@ pub enum InvokeError {
         /// The tenant's quota for the class of the invocation, in bytes.
         quota: u64,
     },
+    /// The invocation would exceed the memory limit of its instance even if the instance had no
+    /// other.
+    #[error(
+        "the invocation needs {wanted} bytes on the device, {constants} of them for its instance's part of the \
+         constants; instance `{instance}` has a gpu_mem of {limit} bytes; send smaller inputs or raise it with `atoll \
+         instance resize`"
+    )]
+    OverInstanceMemory {
+        /// The instance.
+        instance: String,
+        /// Bytes needed, constants included.
+        wanted: u64,
+        /// Its part of the constants, in bytes.
+        constants: u64,
+        /// The limit of the instance, in bytes.
+        limit: u64,
+    },
     /// A step of the session is running.
     #[error("a step of this session is running; wait for its answer before the next one")]
     SessionBusy,

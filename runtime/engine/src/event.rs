@@ -13,7 +13,7 @@ use crate::padding::PaddingResult;
 use crate::recorder::TraceBatch;
 use crate::request::{InvocationId, PendingReply};
 use crate::session::{Session, SessionId};
-use crate::share::ShareClient;
+use crate::share::{InstanceMemory, ShareClient};
 use crate::statistics::EngineStatistics;
 use atoll_core::tokens::ShareSpec;
 use atoll_core::{Class, LaneId, Nanos, TaskId};
@@ -38,8 +38,11 @@ pub(crate) enum Command {
     OpenLane { spec: LaneSpec, answer: Sender<Result<Lane, EngineError>> },
     /// Close a lane. Legal always; answered when the lane is empty.
     CloseLane { lane: LaneId, answer: Sender<Result<(), EngineError>> },
-    /// Set or change the share of a client. Legal always; refused on a lost device.
-    SetShare { client: ShareClient, lane: LaneId, share: ShareSpec, answer: Sender<Result<(), EngineError>> },
+    /// Set or change the share of a client, in a lane or where the device has room. Legal always;
+    /// refused on a lost device.
+    SetShare { client: ShareClient, lane: Option<LaneId>, share: ShareSpec, answer: Sender<Result<(), EngineError>> },
+    /// Set, change or remove the memory limit of an instance. Legal always.
+    LimitMemory { client: ShareClient, limit: Option<InstanceMemory> },
     /// Remove the shares of a client; answers whether it had any. Legal always.
     RemoveShare { client: ShareClient, answer: Sender<bool> },
     /// Result of a padding job. Legal always.

@@ -11,7 +11,7 @@ use crate::padding_thread::PaddingThread;
 use crate::recorder::TraceBatch;
 use crate::request::{ChainRequest, InvocationId, InvocationRequest, PendingReply, Reply};
 use crate::session::{Session, SessionId, Sessions};
-use crate::share::ShareClient;
+use crate::share::{InstanceMemory, ShareClient};
 use crate::shared::{Inbox, Shared};
 use crate::staging::Stager;
 use crate::statistics::EngineStatistics;
@@ -180,7 +180,27 @@ impl EngineHandle {
     /// # Errors
     /// If the lane cannot honour its shares together, does not exist, or the device is lost.
     pub fn set_share(&self, client: ShareClient, lane: LaneId, share: ShareSpec) -> Result<(), EngineError> {
+        let lane = Some(lane);
         self.ask(|answer| Command::SetShare { client, lane, share, answer }).unwrap_or(Err(EngineError::ShuttingDown))
+    }
+
+    /// Sets or changes the share of a client on compute units of its own, as far as the device has
+    /// them: a client whose partition is less than the device is bound to a lane of that many
+    /// units, which it may share with clients of the same units. Other clients may move for it. A
+    /// client that cannot be bound has its share in the default lane
+    /// ([`crate::ShareStatistics::unbound`]).
+    ///
+    /// # Errors
+    /// If the device cannot honour its shares together, or is lost. On error nothing has changed.
+    pub fn place_share(&self, client: ShareClient, share: ShareSpec) -> Result<(), EngineError> {
+        let lane = None;
+        self.ask(|answer| Command::SetShare { client, lane, share, answer }).unwrap_or(Err(EngineError::ShuttingDown))
+    }
+
+    /// Sets the memory limit of an instance, or removes it. Does not wait: it holds for the
+    /// requests that are submitted after it.
+    pub fn limit_memory(&self, client: ShareClient, limit: Option<InstanceMemory>) {
+        self.send(Command::LimitMemory { client, limit });
     }
 
     /// Removes the shares of a client; `false` if it has none. Invocations of an instance end with
@@ -295,8 +315,7 @@ impl EngineHandle {
         let instance = request.instance.clone();
         let chain = Chain::new(request, session.as_deref(), |key| self.shared.find(key))?;
         let class = class.unwrap_or(chain.stages[0].function.class);
-        // A batch is charged to one client, and requests of several instances would share it.
-        let gathers = session.is_none() && instance.is_none() && !times_launches && chain.gathers(class);
+        let gathers = session.is_none() && !times_launches && chain.gathers(class);
         let (retries, due) = (0, None);
         Ok(Submission {
             id,

@@ -1,7 +1,8 @@
 //! Clients with shares, and what they received.
 
 use crate::histogram::Histogram;
-use atoll_core::tokens::ShareSpec;
+use atoll_core::packing::Rect;
+use atoll_core::tokens::{Ppm, ShareSpec, Span};
 use atoll_core::{LaneId, Tenant};
 use std::fmt;
 
@@ -13,6 +14,15 @@ pub struct ShareClient {
     /// The name of the instance, unique per tenant; `None` for the requests of the tenant that name
     /// none.
     pub instance: Option<String>,
+}
+
+/// The memory limit of an instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InstanceMemory {
+    /// Bytes of device memory for its invocations and its part of the constants of its function.
+    pub bytes: u64,
+    /// Instances of the function, at least one: the constants are divided among them.
+    pub sharers: u32,
 }
 
 impl fmt::Display for ShareClient {
@@ -32,12 +42,24 @@ pub struct ShareStatistics {
     pub client: ShareClient,
     /// The lane that it has the share of.
     pub lane: LaneId,
-    /// The share.
+    /// The share, as it was set.
     pub share: ShareSpec,
+    /// The part of the device's compute units that the client has while it has a token. A device
+    /// assigns whole units or groups of them, so it may be more than the share's partition.
+    pub granted: Ppm,
+    /// The compute units, if the client is bound to certain ones.
+    pub bound: Option<Span>,
+    /// The rectangle of the client in the plan of the device: thousandths of the time, and compute
+    /// units. `None` if there is no room for it.
+    pub area: Option<Rect>,
+    /// Why it is not bound, although its partition is less than the device.
+    pub unbound: Option<String>,
     /// The window in which the share holds, in nanoseconds.
     pub window_ns: u64,
     /// Device time charged to the client since the share was set, in nanoseconds.
     pub received_ns: u64,
+    /// The same times the compute units that were granted, in nanoseconds of one unit.
+    pub received_unit_ns: u128,
     /// The fraction of the time that its launches kept the device busy, over the last
     /// [`SHARE_PERIOD_WINDOWS`] windows that were measured.
     pub received_ratio: f64,

@@ -5,15 +5,16 @@ use crate::inference::{DeviceTraits, FleetStatus, Inference, Placed};
 use crate::member::Member;
 use crate::placements::{Placement, Placements, Weight};
 use crate::placing::Placing;
-use crate::shares::Shares;
+use crate::shares::{ShareRefusal, Shares};
 use atoll_core::DeviceId;
 use atoll_core::limits::DEVICES_MAX;
 use atoll_core::placement::{Candidate, FunctionId, emptiest};
 use atoll_engine::{
-    ChainRequest, EngineError, EngineStatistics, FunctionInfo, FunctionKey, FunctionOptions, InvocationId, InvokeError,
-    Reply, SessionId, ShareClient, ShareSpec, StageRequest, TraceBatch,
+    ChainRequest, EngineError, EngineStatistics, FunctionInfo, FunctionKey, FunctionOptions, InstanceMemory,
+    InvocationId, InvokeError, Reply, SessionId, ShareClient, ShareSpec, StageRequest, TraceBatch,
 };
 use atoll_kgraph::{BufferKind, Bundle};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,6 +36,9 @@ struct Shared {
     placements: RwLock<Placements>,
     /// Taken before the lock of the placements, never while that is held.
     shares: Mutex<Shares>,
+    /// The clients whose shares do not hold, for requests: the lock of the shares is held while
+    /// engines answer.
+    refused: RwLock<BTreeSet<ShareClient>>,
     /// The pool and its policy, if it chooses the device of each request.
     pool: Option<(&'static str, Dispatcher)>,
     /// A bit for each device that gets no new requests.
@@ -76,7 +80,8 @@ impl FleetHandle {
             _ => None,
         };
         let (placements, shares, drained) = (RwLock::default(), Mutex::default(), AtomicU64::new(0));
-        Ok(FleetHandle(Arc::new(Shared { members, names, placements, shares, pool, drained })))
+        let refused = RwLock::default();
+        Ok(FleetHandle(Arc::new(Shared { members, names, placements, shares, refused, pool, drained })))
     }
 
     fn member(&self, device: DeviceId) -> Option<&dyn Member> {
@@ -90,6 +95,31 @@ impl FleetHandle {
     /// These devices with their members.
     fn with_members(&self, devices: &[DeviceId]) -> Vec<(DeviceId, &dyn Member)> {
         devices.iter().filter_map(|&device| Some((device, self.member(device)?))).collect()
+    }
+
+    /// The devices of a function; none if it is not placed.
+    fn members_of(&self, function: &FunctionKey) -> Vec<(DeviceId, &dyn Member)> {
+        let devices = self.placements().get(function).map_or_else(Vec::new, |place| place.devices.clone());
+        self.with_members(&devices)
+    }
+
+    /// Removes the shares of a function from devices that do not have it, and gives the room to
+    /// others.
+    fn displace_shares(&self, function: &FunctionKey, devices: &[DeviceId], is_last: bool) {
+        let mut shares = self.shares();
+        shares.displace(function, &self.with_members(devices));
+        if is_last {
+            shares.forget_refusals(function);
+        }
+        if !devices.is_empty() {
+            shares.retry(|function| self.members_of(function));
+        }
+        self.note_refusals(&shares);
+    }
+
+    fn note_refusals(&self, shares: &Shares) {
+        let refused = shares.refusals().into_iter().map(|refusal| refusal.client).collect();
+        *self.0.refused.write().unwrap_or_else(PoisonError::into_inner) = refused;
     }
 
     fn shares(&self) -> MutexGuard<'_, Shares> {
@@ -278,11 +308,19 @@ impl Inference for FleetHandle {
         // Computes the digests of the constants before the lock is taken.
         bundle.constants();
         let function = options.key.clone();
-        let Chosen { id, devices } = self.place(&bundle, &function, device)?;
-        let loaded = self.load_onto(&devices, &bundle, &options).inspect_err(|_| {
+        let Chosen { id, devices: chosen } = self.place(&bundle, &function, device)?;
+        // Before the function takes requests.
+        let mut shares = self.shares();
+        shares.place(&function, &self.with_members(&chosen));
+        self.note_refusals(&shares);
+        drop(shares);
+        let loaded = self.load_onto(&chosen, &bundle, &options).inspect_err(|_| {
+            self.displace_shares(&function, &chosen, true);
             self.placements_mut().remove(&function);
         })?;
         let devices: Vec<DeviceId> = loaded.iter().map(|(device, _)| *device).collect();
+        let failed: Vec<DeviceId> = chosen.into_iter().filter(|device| !devices.contains(device)).collect();
+        self.displace_shares(&function, &failed, false);
         if let Some((_, pool)) = &self.0.pool {
             pool.add(
                 id,
@@ -298,7 +336,6 @@ impl Inference for FleetHandle {
             );
         }
         self.placements_mut().loaded(&function, &devices, self.0.pool.is_some());
-        self.shares().place(&function, &self.with_members(&devices));
         let info = loaded.into_iter().next().map(|(_, info)| info).ok_or(EngineError::ShuttingDown)?;
         Ok(Placed { devices, info })
     }
@@ -322,7 +359,7 @@ impl Inference for FleetHandle {
         let outcomes: Vec<_> = placement.devices.iter().map(unload).collect();
         outcomes.into_iter().collect::<Result<(), EngineError>>()?;
         self.placements_mut().remove(function);
-        self.shares().displace(function, &self.with_members(&placement.devices));
+        self.displace_shares(function, &placement.devices, true);
         Ok(())
     }
 
@@ -337,11 +374,30 @@ impl Inference for FleetHandle {
             None => self.ids().collect(),
             Some(function) => self.placements().get(function).map_or_else(Vec::new, |place| place.devices.clone()),
         };
-        shares.set(client, function, share, &self.with_members(&devices))
+        shares.set(client, function, share, &self.with_members(&devices))?;
+        shares.retry(|function| self.members_of(function));
+        self.note_refusals(&shares);
+        Ok(())
     }
 
     fn remove_share(&self, client: &ShareClient) -> bool {
-        self.shares().remove(client, &self.0.members)
+        let mut shares = self.shares();
+        let was_there = shares.remove(client, &self.0.members);
+        shares.retry(|function| self.members_of(function));
+        self.note_refusals(&shares);
+        was_there
+    }
+
+    fn holds_share(&self, client: &ShareClient) -> bool {
+        !self.0.refused.read().unwrap_or_else(PoisonError::into_inner).contains(client)
+    }
+
+    fn limit_memory(&self, client: &ShareClient, limit: Option<InstanceMemory>) {
+        self.0.members.iter().for_each(|member| member.limit_memory(client, limit));
+    }
+
+    fn share_refusals(&self) -> Vec<ShareRefusal> {
+        self.shares().refusals()
     }
 
     fn submit(&self, request: ChainRequest, reply: Reply) -> InvocationId {

@@ -1,10 +1,11 @@
 //! The interface through which the server uses the devices.
 
 use crate::dispatcher::DeviceState;
+use crate::shares::ShareRefusal;
 use atoll_core::DeviceId;
 use atoll_engine::{
-    ChainRequest, EngineError, EngineStatistics, FunctionInfo, FunctionKey, FunctionOptions, InvocationId, InvokeError,
-    Reply, SessionId, ShareClient, ShareSpec, TraceBatch,
+    ChainRequest, EngineError, EngineStatistics, FunctionInfo, FunctionKey, FunctionOptions, InstanceMemory,
+    InvocationId, InvokeError, Reply, SessionId, ShareClient, ShareSpec, TraceBatch,
 };
 use atoll_kgraph::Bundle;
 use std::sync::Arc;
@@ -89,6 +90,19 @@ pub trait Inference: Send + Sync + 'static {
     /// Blocks.
     fn remove_share(&self, _client: &ShareClient) -> bool {
         false
+    }
+
+    /// Sets the memory limit of an instance on all devices, or removes it.
+    fn limit_memory(&self, _client: &ShareClient, _limit: Option<InstanceMemory>) {}
+
+    /// The shares that do not hold, because a device refused them when their function was loaded.
+    fn share_refusals(&self) -> Vec<ShareRefusal> {
+        Vec::new()
+    }
+
+    /// Whether the share of a client holds where its function is. Does not block.
+    fn holds_share(&self, _client: &ShareClient) -> bool {
+        true
     }
 
     /// Invokes a chain of functions, one after the other. There must be a device that holds all of

@@ -37,3 +37,4 @@ pub use handle::FleetHandle;
 pub use inference::{DeviceTraits, FleetStatus, Inference, Placed};
 pub use member::Member;
 pub use placing::Placing;
+pub use shares::ShareRefusal;

@@ -2,7 +2,7 @@
 
 use atoll_engine::{
     ChainRequest, EngineError, EngineHandle, EngineStatistics, FunctionInfo, FunctionKey, FunctionOptions,
-    InvocationId, InvokeError, LaneId, Reply, SessionId, ShareClient, ShareSpec, TraceBatch,
+    InstanceMemory, InvocationId, InvokeError, Reply, SessionId, ShareClient, ShareSpec, TraceBatch,
 };
 use atoll_kgraph::Bundle;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ pub trait Member: Send + Sync + 'static {
 
     fn trace(&self, from: Option<u64>) -> Option<TraceBatch>;
 
-    /// Sets the share of a client in the default lane, which has the functions of the daemon.
+    /// Sets the share of a client, on compute units of its own if the device has them.
     fn set_share(&self, _client: &ShareClient, _share: ShareSpec) -> Result<(), EngineError> {
         Ok(())
     }
@@ -54,6 +54,8 @@ pub trait Member: Send + Sync + 'static {
     fn remove_share(&self, _client: &ShareClient) -> bool {
         false
     }
+
+    fn limit_memory(&self, _client: &ShareClient, _limit: Option<InstanceMemory>) {}
 }
 
 impl Member for EngineHandle {
@@ -116,10 +118,14 @@ impl Member for EngineHandle {
     }
 
     fn set_share(&self, client: &ShareClient, share: ShareSpec) -> Result<(), EngineError> {
-        EngineHandle::set_share(self, client.clone(), LaneId::DEFAULT, share)
+        self.place_share(client.clone(), share)
     }
 
     fn remove_share(&self, client: &ShareClient) -> bool {
         EngineHandle::remove_share(self, client.clone())
+    }
+
+    fn limit_memory(&self, client: &ShareClient, limit: Option<InstanceMemory>) {
+        EngineHandle::limit_memory(self, client.clone(), limit);
     }
 }

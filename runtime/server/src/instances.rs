@@ -5,12 +5,17 @@
 //! which devices their shares hold is up to the fleet.
 
 use crate::names::{BadName, check_name};
-use atoll_engine::{Class, EngineError, FunctionKey, ShareClient, ShareError, ShareRequest, ShareSpec, Tenant};
+use crate::routes::{Routed, Routes};
+use atoll_core::routing::Standing;
+use atoll_engine::{
+    Class, EngineError, FunctionKey, InstanceMemory, ShareClient, ShareError, ShareRequest, ShareSpec, Tenant,
+};
 use atoll_fleet::Inference;
 use atoll_store::{DeploymentKey, Store, StoreError};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
 
 /// An instance, as it is kept in the store.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -19,12 +24,12 @@ pub(crate) struct Instance {
     pub(crate) function: String,
     /// The class of requests that name none; `None` for that of the function.
     pub(crate) class: Option<Class>,
-    /// Compute units of the lane, in percent.
+    /// Compute units of the device, in percent.
     pub(crate) sm_partition: f64,
     /// The fraction of time that it gets whenever it has work, and at most.
     pub(crate) quota_request: f64,
     pub(crate) quota_limit: f64,
-    /// Device memory that it is planned with, in bytes.
+    /// Device memory for its requests and its part of the function's constants, in bytes.
     pub(crate) gpu_mem: Option<u64>,
 }
 
@@ -61,6 +66,8 @@ pub(crate) struct Instances {
     store: Option<Arc<Store>>,
     engine: Arc<dyn Inference>,
     all: RwLock<BTreeMap<FunctionKey, Arc<Instance>>>,
+    /// What requests that name no instance are routed by.
+    routes: Arc<Routes>,
     /// Held while an instance changes: it blocks, and reading must not wait for it.
     change: Mutex<()>,
 }
@@ -85,8 +92,13 @@ pub(crate) fn share(
     ShareSpec::new(&ShareRequest { sm_partition, quota_request, quota_limit, group })
 }
 
+/// The function of an instance.
+fn function_of(key: &FunctionKey, instance: &Instance) -> FunctionKey {
+    FunctionKey { tenant: key.tenant.clone(), name: instance.function.clone() }
+}
+
 /// The client of an instance.
-fn client(key: &FunctionKey) -> ShareClient {
+pub(crate) fn client(key: &FunctionKey) -> ShareClient {
     ShareClient { tenant: key.tenant.clone(), instance: Some(key.name.clone()) }
 }
 
@@ -94,7 +106,7 @@ impl Instances {
     /// The instances of a store. Their shares hold once their functions are loaded. One that is
     /// damaged or cannot hold any more is logged and left out.
     pub(crate) fn new(engine: Arc<dyn Inference>, store: Option<Arc<Store>>) -> Instances {
-        let mut all = BTreeMap::new();
+        let (mut all, routes) = (BTreeMap::new(), Arc::new(Routes::new()));
         for (DeploymentKey { tenant, name }, record) in store.iter().flat_map(|store| store.instances()) {
             let key = FunctionKey { tenant, name };
             let read = serde_json::from_str::<Instance>(&record).map_err(|error| error.to_string());
@@ -102,6 +114,7 @@ impl Instances {
                 let share = instance.share(&key.tenant).map_err(|error| error.to_string())?;
                 let function = FunctionKey { tenant: key.tenant.clone(), name: instance.function.clone() };
                 engine.set_share(&client(&key), Some(&function), share).map_err(|error| error.to_string())?;
+                routes.set(&function, &key.name, share.limit());
                 Ok(instance)
             });
             match placed {
@@ -109,7 +122,20 @@ impl Instances {
                 Err(error) => tracing::error!(instance = %key, error, "an instance cannot be restored"),
             }
         }
-        Instances { store, engine, all: RwLock::new(all), change: Mutex::default() }
+        let functions: BTreeSet<FunctionKey> = all.iter().map(|(key, instance)| function_of(key, instance)).collect();
+        let instances = Instances { store, engine, all: RwLock::new(all), routes, change: Mutex::default() };
+        functions.iter().for_each(|function| instances.limit_memory(function));
+        instances
+    }
+
+    /// Sets the memory limits of a function's instances, which share its constants.
+    fn limit_memory(&self, function: &FunctionKey) {
+        let all = self.all().into_iter().filter(|(key, instance)| function_of(key, instance) == *function);
+        let all: Vec<(FunctionKey, Arc<Instance>)> = all.collect();
+        for (key, instance) in &all {
+            let limit = instance.gpu_mem.map(|bytes| InstanceMemory { bytes, sharers: all.len() as u32 });
+            self.engine.limit_memory(&client(key), limit);
+        }
     }
 
     /// The instance of a name.
@@ -129,6 +155,27 @@ impl Instances {
             key.tenant == function.tenant && instance.function == function.name
         };
         self.all().into_iter().filter(is_its).map(|(key, _)| key.name).collect()
+    }
+
+    /// The instance for a request of a function that names none: the one that is expected to finish
+    /// it first, of those with the class of the request or with none. `None` if there is none.
+    pub(crate) fn choose(&self, function: &FunctionKey, class: Class, deadline: Option<Duration>) -> Option<String> {
+        self.routes.choose(function, deadline, |name| {
+            let key = FunctionKey { tenant: function.tenant.clone(), name: name.into() };
+            let has_class = |instance: Arc<Instance>| instance.class.is_none_or(|own| own == class);
+            self.find(&key).is_some_and(has_class) && self.engine.holds_share(&client(&key))
+        })
+    }
+
+    /// Counts a request as one of an instance until it ends, if it is for one.
+    pub(crate) fn begin(&self, function: &FunctionKey, instance: Option<&str>) -> Option<Routed> {
+        instance.map(|name| self.routes.begin(function, name))
+    }
+
+    /// Where an instance stands among those of its function.
+    pub(crate) fn standing(&self, key: &FunctionKey, instance: &Instance) -> Option<Standing> {
+        let function = function_of(key, instance);
+        self.routes.standing(&function, &key.name)
     }
 
     /// Creates an instance. Blocks.
@@ -163,7 +210,7 @@ impl Instances {
         share: ShareSpec,
         before: Option<&Instance>,
     ) -> Result<(), InstanceError> {
-        let function = FunctionKey { tenant: key.tenant.clone(), name: instance.function.clone() };
+        let function = function_of(&key, &instance);
         self.engine.set_share(&client(&key), Some(&function), share)?;
         if let Some(store) = &self.store {
             let record = serde_json::to_string(&instance).expect("checked numbers and texts can be serialized");
@@ -179,20 +226,24 @@ impl Instances {
             }
         }
         tracing::info!(instance = %key, %function, quota_request = instance.quota_request, "instance set");
+        self.routes.set(&function, &key.name, share.limit());
         self.all.write().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::new(instance));
+        self.limit_memory(&function);
         Ok(())
     }
 
     /// Removes an instance; its requests end. Blocks.
     pub(crate) fn remove(&self, key: &FunctionKey) -> Result<(), InstanceError> {
         let _change = self.change.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.find(key).is_none() {
-            return Err(InstanceError::Unknown(key.to_string()));
-        }
+        let instance = self.find(key).ok_or_else(|| InstanceError::Unknown(key.to_string()))?;
         if let Some(store) = &self.store {
             store.remove_instance(&DeploymentKey { tenant: key.tenant.clone(), name: key.name.clone() })?;
         }
         self.all.write().unwrap_or_else(PoisonError::into_inner).remove(key);
+        let function = function_of(key, &instance);
+        self.routes.remove(&function, &key.name);
+        self.engine.limit_memory(&client(key), None);
+        self.limit_memory(&function);
         self.engine.remove_share(&client(key));
         tracing::info!(instance = %key, "instance removed");
         Ok(())

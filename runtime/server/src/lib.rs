@@ -50,6 +50,7 @@ mod prices;
 mod repository;
 mod requests;
 mod response_cache;
+mod routes;
 mod sequences;
 mod server;
 mod shutdown;

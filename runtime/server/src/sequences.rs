@@ -86,6 +86,8 @@ struct Sequence {
     /// Time of the last request, and how long its session is kept without one.
     used: Instant,
     idle: Duration,
+    /// The instance that serves it, unless its requests name one.
+    instance: Option<String>,
     /// Held by the running request of the sequence; waiting requests get it in order of arrival.
     turn: Arc<tokio::sync::Mutex<()>>,
 }
@@ -135,7 +137,8 @@ impl Sequences {
 
     fn start(&self, engine: &Arc<dyn Inference>, model: &Model, key: &Key) -> Result<(), InvokeError> {
         let session = engine.open_session(&model.key, model.session_idle())?;
-        let sequence = Sequence { session, used: Instant::now(), idle: model.session_idle(), turn: Arc::default() };
+        let (used, idle) = (Instant::now(), model.session_idle());
+        let sequence = Sequence { session, used, idle, instance: None, turn: Arc::default() };
         let mut all = self.all();
         if all.len() >= FORGET_FROM {
             all.retain(|_, known| Arc::strong_count(&known.turn) > 1 || known.used.elapsed() <= known.idle);
@@ -171,6 +174,22 @@ pub(crate) struct Turn<'e> {
 }
 
 impl Turn<'_> {
+    /// The instance that serves the sequence: the one that served it before, as long as it is
+    /// there, or else one that `choose` finds.
+    pub(crate) fn instance(
+        &self,
+        is_there: impl Fn(&str) -> bool,
+        choose: impl FnOnce() -> Option<String>,
+    ) -> Option<String> {
+        let is_it = |sequence: &&mut Sequence| sequence.session == self.session;
+        let before = self.sequences.all().get_mut(&self.key).filter(is_it).and_then(|it| it.instance.clone());
+        let instance = before.filter(|name| is_there(name)).or_else(choose);
+        if let Some(sequence) = self.sequences.all().get_mut(&self.key).filter(is_it) {
+            sequence.instance.clone_from(&instance);
+        }
+        instance
+    }
+
     /// Runs the request.
     pub(crate) async fn step(mut self, request: ChainRequest) -> Result<InvocationResult, InvokeError> {
         let (engine, session) = (self.engine, self.session);

@@ -9,9 +9,13 @@
 //! to be at least as large as the pod); area alone admits nothing, since two pods of 60 % × 0.8
 //! never fit together; and a device that loses an instance keeps its free rectangles until their
 //! number exceeds a threshold, or an instance does not fit: then they are built anew.
+//!
+//! [`Layout`] divides the compute units of a single device among clients.
 
+mod layout;
 mod rectangles;
 
+pub use layout::{Divisible, Layout, Place, Reason, TIME};
 pub use rectangles::Rect;
 
 use rectangles::{Fit, FreeList};

@@ -3,8 +3,8 @@
 use super::TokenConfig;
 use super::account::{Account, Asked, Given};
 use super::rules::Token;
-use super::share::{Ppm, ShareSpec};
-use crate::ids::{Class, ClientId, Nanos};
+use super::share::{Ppm, ShareSpec, Span, Units};
+use crate::ids::{Class, ClientId, LaneId, Nanos};
 
 /// A client as reports show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub struct ShareState {
     pub is_draining: bool,
     /// The compute units of its token, or of launches of a token that is over.
     pub occupied: Ppm,
+    /// Which ones, if they are certain ones.
+    pub occupied_span: Option<Span>,
     /// Use of the current window that counts against the limit, debt included, in nanoseconds.
     pub used_ns: u64,
     /// Use of the current window that counts against the request, in nanoseconds.
@@ -38,6 +40,10 @@ pub struct ShareState {
 pub(super) struct Client {
     pub(super) id: ClientId,
     pub(super) share: ShareSpec,
+    /// The lane in which it has the share, and the compute units of that lane if it is bound to
+    /// them.
+    pub(super) lane: LaneId,
+    pub(super) span: Option<Span>,
     /// The request and the limit of a window, at least 1 ns.
     pub(super) request: u64,
     pub(super) limit: u64,
@@ -49,7 +55,10 @@ pub(super) struct Client {
     pub(super) state: State,
     /// The share was removed while launches were on the device.
     pub(super) is_removed: bool,
+    /// What its tasks want: the most urgent class of `wants_in`.
     pub(super) wants: Option<Class>,
+    /// What its tasks want in each lane. They are in several lanes while it moves to another one.
+    pub(super) wants_in: Vec<(LaneId, Class)>,
     pub(super) wanted: Option<Class>,
     pub(super) in_flight: u32,
     /// Since when launches in flight have not been charged.
@@ -66,8 +75,8 @@ pub(super) struct Client {
 pub(super) enum State {
     Idle,
     Running(Token),
-    /// The token is over, and launches of it occupy so many compute units.
-    Draining(u32),
+    /// The token is over, and launches of it occupy these compute units.
+    Draining(Units),
 }
 
 impl Client {
@@ -76,6 +85,8 @@ impl Client {
         Client {
             id,
             share,
+            lane: LaneId::DEFAULT,
+            span: None,
             request,
             limit,
             account: Account::opened(now, window),
@@ -85,6 +96,7 @@ impl Client {
             state: State::Idle,
             is_removed: false,
             wants: None,
+            wants_in: Vec::new(),
             wanted: None,
             in_flight: 0,
             active_since: 0,
@@ -118,16 +130,27 @@ impl Client {
         self.charged = if from > end { (from, to) } else { (from.min(start), to.max(end)) };
     }
 
-    pub(super) fn draining(&self) -> u32 {
-        if let State::Draining(units) = self.state { units } else { 0 }
+    /// The compute units of its next token.
+    pub(super) fn units(&self) -> Units {
+        Units { part: self.share.partition().millionths(), span: self.span }
     }
 
-    pub(super) fn occupied(&self) -> u32 {
+    pub(super) fn draining(&self) -> Units {
+        if let State::Draining(units) = self.state { units } else { Units::default() }
+    }
+
+    pub(super) fn occupied(&self) -> Units {
         match self.state {
-            State::Idle => 0,
-            State::Running(token) => token.partition,
+            State::Idle => Units::default(),
+            State::Running(token) => token.units,
             State::Draining(units) => units,
         }
+    }
+
+    /// The lane's part of what it wants is known anew; the other lanes' parts stay.
+    pub(super) fn forget_wants(&mut self, lane: LaneId) {
+        self.wants_in.retain(|(other, _)| *other != lane);
+        self.wants = self.wants_in.iter().map(|(_, class)| *class).min();
     }
 }
 

@@ -1,9 +1,11 @@
 //! The ledger of a lane: its clients with shares, their use and their tokens.
 
+mod lanes;
+
 use super::account::Account;
 use super::client::{Client, ShareState, State};
 use super::rules::{Charge, Decision, Finding, Round, Standing, Token};
-use super::share::{Ppm, ShareError, ShareSpec, check_lane};
+use super::share::{Ppm, ShareError, ShareSpec, Span, Units, check_lane};
 use super::{CLIENTS_MAX, TokenConfig};
 use crate::ids::{Class, ClientId, Nanos};
 
@@ -19,8 +21,11 @@ pub struct TokenLedger {
     has_groups: bool,
     /// When [`TokenLedger::grant`] is due if nothing happens before.
     due: Option<u64>,
+    /// Whether tokens were given or ended since [`TokenLedger::take_changed`].
+    is_changed: bool,
     standings: Vec<Standing>,
     decisions: Vec<Decision>,
+    spans: Vec<Span>,
 }
 
 impl TokenLedger {
@@ -32,8 +37,10 @@ impl TokenLedger {
             is_stale: false,
             has_groups: false,
             due: None,
+            is_changed: false,
             standings: Vec::new(),
             decisions: Vec::new(),
+            spans: Vec::new(),
         }
     }
 
@@ -101,7 +108,7 @@ impl TokenLedger {
     }
 
     /// The shares of the clients and their accounts, for the lane that takes over.
-    pub(crate) fn hand_over(&mut self, to: &mut TokenLedger, now: Nanos) {
+    pub(crate) fn hand_over(&self, to: &mut TokenLedger, now: Nanos) {
         for client in self.clients.iter().filter(|client| !client.is_removed) {
             if to.place_of(client.id).is_err() {
                 to.put(now, client.id, client.share);
@@ -121,7 +128,8 @@ impl TokenLedger {
             has_token: matches!(client.state, State::Running(_)),
             token_until: if let State::Running(token) = client.state { Some(Nanos(token.until)) } else { None },
             is_draining: matches!(client.state, State::Draining(_)),
-            occupied: Ppm::of_millionths(client.occupied()),
+            occupied: Ppm::of_millionths(client.occupied().part),
+            occupied_span: client.occupied().span,
             used_ns: self.used(client, now.0),
             asked_ns: self.asked(client, now.0),
             received_ns: client.received,
@@ -175,25 +183,10 @@ impl TokenLedger {
 
     /// The compute units of tokens, and of launches of tokens that are over, in millionths.
     pub fn occupied(&self) -> u32 {
-        self.clients.iter().map(Client::occupied).sum()
+        self.clients.iter().map(|client| client.occupied().part).sum()
     }
 
     // What clients want and do.
-
-    /// Begins a list of clients that want to issue; [`TokenLedger::want`] follows for each.
-    pub fn begin_wants(&mut self) {
-        for client in &mut self.clients {
-            (client.wanted, client.wants) = (client.wants, None);
-        }
-    }
-
-    /// A client wants to issue work of a class.
-    pub fn want(&mut self, client: ClientId, class: Class) {
-        if let Ok(at) = self.place_of(client) {
-            let wants = &mut self.clients[at].wants;
-            *wants = Some(wants.map_or(class, |other| other.min(class)));
-        }
-    }
 
     /// A launch of a client was issued.
     pub fn issued(&mut self, now: Nanos, client: ClientId) {
@@ -243,6 +236,7 @@ impl TokenLedger {
         self.clients.retain(|client| !client.is_removed);
         for client in &mut self.clients {
             (client.in_flight, client.state, client.wants) = (0, State::Idle, None);
+            client.wants_in.clear();
         }
         self.due = None;
     }
@@ -266,12 +260,16 @@ impl TokenLedger {
     fn grant_once(&mut self, now: Nanos, recalled: &mut Vec<ClientId>) -> bool {
         self.is_stale = false;
         let window = self.config.window;
+        let mut spans = std::mem::take(&mut self.spans);
+        spans.clear();
+        spans.extend(self.clients.iter().filter_map(|client| client.draining().span));
         let round = Round {
             now: now.0,
             window_ends: Account::opened(now, window).ends(window),
             min_token: self.config.min_token,
             max_token: self.config.max_token(),
-            draining: self.clients.iter().map(Client::draining).sum(),
+            draining: self.clients.iter().map(|client| client.draining().part).sum(),
+            draining_spans: &spans,
         };
         let (mut standings, mut decisions) = (std::mem::take(&mut self.standings), std::mem::take(&mut self.decisions));
         standings.clear();
@@ -280,18 +278,19 @@ impl TokenLedger {
         (self.config.rule.plan)(&round, &mut standings, &mut decisions);
         self.due = None;
         let mut is_given = false;
+        self.is_changed |= !decisions.is_empty();
         for decision in &decisions {
             match *decision {
                 Decision::End { at } => self.end(now, at, self.config.rule.drains, recalled),
                 Decision::Grant { at, class, until } => {
-                    self.give(at, Token { class, since: now.0, until, partition: 0 });
+                    self.give(at, Token { class, since: now.0, until, units: Units::default() });
                     is_given = true;
                 }
                 Decision::Again { at_ns } => self.due = Some(at_ns),
             }
         }
         self.due = self.due.into_iter().chain(self.next_change(&standings, now.0)).min();
-        (self.standings, self.decisions) = (standings, decisions);
+        (self.standings, self.decisions, self.spans) = (standings, decisions, spans);
         is_given
     }
 
@@ -361,7 +360,7 @@ impl TokenLedger {
             at,
             client: client.id,
             wants: client.wants,
-            partition: client.share.partition.millionths(),
+            units: client.units(),
             request: client.request,
             limit,
             debt_max: limit.saturating_mul(self.config.debt_windows.into()),
@@ -376,10 +375,9 @@ impl TokenLedger {
 
     fn give(&mut self, at: usize, token: Token) {
         let client = &mut self.clients[at];
-        let partition = client.share.partition.millionths();
         let token = match client.state {
-            State::Running(old) => Token { since: old.since, partition: old.partition, ..token },
-            _ => Token { partition, ..token },
+            State::Running(old) => Token { since: old.since, units: old.units, ..token },
+            _ => Token { units: client.units(), ..token },
         };
         if !matches!(client.state, State::Running(_)) || self.config.rule.charge == Charge::Given {
             client.tokens += 1;
@@ -398,11 +396,12 @@ impl TokenLedger {
         if client.in_flight > 0 && drains {
             client.recalls += 1;
             client.ended_at = now.0;
-            client.state = State::Draining(token.partition);
+            client.state = State::Draining(token.units);
             recalled.push(client.id);
+            self.is_changed = true;
         } else {
             client.state = State::Idle;
-            self.is_stale |= token.partition != client.share.partition.millionths();
+            self.is_stale |= token.units != client.units();
         }
     }
 

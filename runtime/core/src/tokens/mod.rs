@@ -10,6 +10,9 @@
 //! they end at the next block, and the rest continues with the next token. The partition is free
 //! once the launches have ended. Use beyond the limit is debt, which the following windows pay.
 //!
+//! Clients may be bound to compute units: those of a lane that joined the ledger of the device. Two
+//! of them whose units overlap never have tokens at the same time.
+//!
 //! Clients without a share issue at any time. `docs/decisions/0072-shares.md` has the reasons.
 //!
 //! - `share.rs`: shares, and the checks of their figures
@@ -26,7 +29,7 @@ mod share;
 pub use client::ShareState;
 pub use ledger::TokenLedger;
 pub use rules::{RULES, Rule, rule_by_name};
-pub use share::{Ppm, ShareError, ShareRequest, ShareSpec};
+pub use share::{Ppm, ShareError, ShareRequest, ShareSpec, Span};
 
 use std::fmt;
 

@@ -5,6 +5,7 @@ mod atoll;
 mod paper;
 mod public;
 
+use super::share::{Span, Units};
 use crate::ids::{Class, ClientId};
 
 /// One row of the table of rules.
@@ -20,7 +21,7 @@ pub struct Rule {
     /// and these are told to exit. Otherwise it frees them when it expires.
     pub(super) drains: bool,
     /// Appends the tokens to give and to end.
-    pub(super) plan: fn(&Round, &mut [Standing], &mut Vec<Decision>),
+    pub(super) plan: fn(&Round<'_>, &mut [Standing], &mut Vec<Decision>),
 }
 
 /// What counts as use of a client.
@@ -67,7 +68,7 @@ pub(super) const WHOLE: u32 = 1_000_000;
 
 /// A moment at which tokens are given. Times are in nanoseconds.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Round {
+pub(super) struct Round<'a> {
     pub(super) now: u64,
     /// Start of the next window.
     pub(super) window_ends: u64,
@@ -75,6 +76,8 @@ pub(super) struct Round {
     pub(super) max_token: u64,
     /// Compute units of clients whose token is over and whose launches have not ended.
     pub(super) draining: u32,
+    /// Those of them that are bound to their clients.
+    pub(super) draining_spans: &'a [Span],
 }
 
 /// A client that wants to issue or has a token. Times are in nanoseconds.
@@ -85,7 +88,8 @@ pub(super) struct Standing {
     pub(super) client: ClientId,
     /// The class of its most urgent work; `None` if it has none.
     pub(super) wants: Option<Class>,
-    pub(super) partition: u32,
+    /// The compute units of its next token.
+    pub(super) units: Units,
     pub(super) request: u64,
     pub(super) limit: u64,
     /// What real-time work may use beyond the limit.
@@ -120,8 +124,8 @@ pub(super) struct Token {
     pub(super) class: Class,
     pub(super) since: u64,
     pub(super) until: u64,
-    /// The compute units it was given for; a new partition holds from the next token on.
-    pub(super) partition: u32,
+    /// The compute units it was given for; others hold from the next token on.
+    pub(super) units: Units,
 }
 
 /// What a rule decides.
@@ -140,7 +144,7 @@ fn end_expired(now: u64, clients: &[Standing], decisions: &mut Vec<Decision>) ->
     let mut running = 0;
     for client in clients.iter().filter(|client| client.token.is_some()) {
         if client.runs(now) {
-            running += client.partition;
+            running += client.units.part;
         } else {
             decisions.push(Decision::End { at: client.at });
         }

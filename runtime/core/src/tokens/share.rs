@@ -26,6 +26,11 @@ impl Ppm {
         Ppm(millionths.min(1_000_000))
     }
 
+    /// `part` of `whole`, rounded to a millionth; all of it if `part` is not less.
+    pub fn of_parts(part: u32, whole: u32) -> Ppm {
+        Ppm((u64::from(part.min(whole)) * 1_000_000 / u64::from(whole.max(1))) as u32)
+    }
+
     /// The number of millionths.
     pub fn millionths(self) -> u32 {
         self.0
@@ -97,6 +102,44 @@ pub enum ShareError {
     Clients(usize),
 }
 
+/// Compute units of a device in a row, to which the clients of a lane are bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Span {
+    /// Index of the first compute unit.
+    pub first: u32,
+    /// How many, at least one.
+    pub count: u32,
+}
+
+impl Span {
+    /// Whether two spans have a compute unit in common.
+    pub fn overlaps(self, other: Span) -> bool {
+        self.first < other.first + other.count && other.first < self.first + self.count
+    }
+
+    /// The indices of its compute units.
+    pub fn units(self) -> std::ops::Range<u32> {
+        self.first..self.first + self.count
+    }
+}
+
+/// The compute units that a client has or would have with its token.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Units {
+    /// Their part of the lane, in millionths.
+    pub(super) part: u32,
+    /// Which ones, for a client that is bound to them. Two clients whose spans overlap never have
+    /// tokens at the same time.
+    pub(super) span: Option<Span>,
+}
+
+impl Units {
+    /// Whether two clients are bound to a common compute unit.
+    pub(super) fn excludes(self, other: Units) -> bool {
+        self.span.zip(other.span).is_some_and(|(span, other)| span.overlaps(other))
+    }
+}
+
 impl ShareSpec {
     /// Checks a share.
     ///
@@ -117,6 +160,18 @@ impl ShareSpec {
             return Err(ShareError::RequestAboveLimit { request, limit });
         }
         Ok(spec)
+    }
+
+    /// The same quotas with another part of the compute units: what a device grants, which assigns
+    /// whole units.
+    #[must_use]
+    pub fn with_partition(self, partition: Ppm) -> ShareSpec {
+        ShareSpec { partition, ..self }
+    }
+
+    /// The request and the limit.
+    pub fn quotas(&self) -> (Ppm, Ppm) {
+        (self.request, self.limit)
     }
 
     /// The share of the lane's compute units.

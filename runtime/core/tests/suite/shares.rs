@@ -4,7 +4,7 @@
 //! A failure prints its seed; `ATOLL_SEED=7` runs it alone.
 
 use crate::driver::{Driver, Mix};
-use atoll_core::tokens::{RULES, ShareRequest, ShareSpec, TokenConfig};
+use atoll_core::tokens::{RULES, ShareRequest, ShareSpec, Span, TokenConfig};
 use atoll_core::{ClientId, DeviceScheduler, Event, LaneConfig, LaneId, POLICIES, PreemptLevel, SchedulerConfig};
 
 const EVENTS_MAX: usize = 60_000;
@@ -22,6 +22,10 @@ struct World {
     actions: Vec<atoll_core::Action>,
     is_rule_ours: bool,
     opened: u32,
+    /// Lanes that joined the ledger of the default lane, which is the first.
+    joined: Vec<LaneId>,
+    /// Clients bound to compute units that had tokens.
+    bound: u64,
 }
 
 impl World {
@@ -46,16 +50,18 @@ impl World {
             TokenConfig::for_device(0).with_window(window, window / 40).expect("valid settings").with_rule(rule),
         );
         let is_rule_ours = rule.name == "atoll";
-        World { scheduler, driver, actions: Vec::new(), is_rule_ours, opened: 0 }
+        let joined = vec![LaneId::DEFAULT];
+        World { scheduler, driver, actions: Vec::new(), is_rule_ours, opened: 0, joined, bound: 0 }
     }
 
     /// Runs until every task has ended; returns how often tokens ended while launches ran.
-    fn run(mut self) -> u64 {
+    fn run(mut self) -> (u64, u64) {
         let mut recalls = 0;
         for _ in 0..EVENTS_MAX {
             if self.driver.is_done() {
+                let bound = self.bound;
                 self.finish();
-                return recalls;
+                return (recalls, bound);
             }
             match self.driver.rng.below(24) {
                 0 => self.set_share(),
@@ -118,6 +124,12 @@ impl World {
         let config = LaneConfig { lane, queues: begin..begin + 3, paired_queues: false, compute_units: 3 };
         if self.scheduler.open_lane(&config).is_ok() {
             self.driver.lanes.push(lane);
+            if self.driver.rng.one_in(2) {
+                // Its units overlap those of other lanes, or not.
+                let span = Span { first: self.driver.rng.below(7) as u32, count: 3 };
+                self.scheduler.join_lane(lane, span).expect("it is open");
+                self.joined.push(lane);
+            }
         }
     }
 
@@ -131,7 +143,8 @@ impl World {
         assert_eq!(self.scheduler.task_count(), self.driver.tasks.len(), "tasks are lost");
     }
 
-    fn check(&self) -> u64 {
+    fn check(&mut self) -> u64 {
+        self.check_joined();
         let mut recalls = 0;
         for &lane in &self.driver.lanes {
             let shares = self.scheduler.shares(self.driver.now, lane);
@@ -140,6 +153,25 @@ impl World {
             recalls += shares.iter().map(|state| state.recalls).sum::<u64>();
         }
         recalls
+    }
+
+    /// Clients with a common ledger have tokens for units that are free, in all their lanes
+    /// together.
+    fn check_joined(&mut self) {
+        let lanes = self.driver.lanes.iter().filter(|lane| self.joined.contains(lane));
+        let shares: Vec<_> = lanes.flat_map(|lane| self.scheduler.shares(self.driver.now, *lane)).collect();
+        if self.is_rule_ours {
+            let occupied: u32 = shares.iter().map(|state| state.occupied.millionths()).sum();
+            assert!(occupied <= 1_000_000, "{occupied} millionths of the device have tokens: {shares:?}");
+            let spans: Vec<Span> = shares.iter().filter_map(|state| state.occupied_span).collect();
+            let overlap = |(at, span): (usize, &Span)| spans[at + 1..].iter().any(|other| other.overlaps(*span));
+            assert!(!spans.iter().enumerate().any(overlap), "two clients have a compute unit: {shares:?}");
+            self.bound += spans.len() as u64;
+        }
+        let mut clients: Vec<ClientId> = shares.iter().map(|state| state.client).collect();
+        clients.dedup();
+        clients.sort_unstable();
+        assert!(clients.windows(2).all(|pair| pair[0] != pair[1]), "a client has two shares: {shares:?}");
     }
 
     fn finish(mut self) {
@@ -156,12 +188,14 @@ impl World {
 
 #[test]
 fn shares_come_and_go_at_any_time_and_every_task_ends() {
-    let (mut recalls, seeds) = (0, seeds());
+    let (mut recalls, mut bound, seeds) = (0, 0, seeds());
     let count = seeds.end - seeds.start;
     for seed in seeds {
         let run = std::panic::catch_unwind(|| World::new(seed).run());
-        recalls +=
+        let run =
             run.unwrap_or_else(|_| panic!("again: ATOLL_SEED={seed} cargo test -p atoll-core --test suite shares"));
+        (recalls, bound) = (recalls + run.0, bound + run.1);
     }
+    assert!(count == 1 || bound > count, "only {bound} tokens of clients that are bound: the runs cover too little");
     assert!(count == 1 || recalls > count, "only {recalls} tokens ended while launches ran: the runs cover too little");
 }

@@ -30,21 +30,57 @@ impl Worker {
 
     /// Tells the decisions about a function that is gone.
     pub(super) fn gather_no_more(&mut self, function: FunctionId) {
-        self.notify_batching(Event::Unloaded(function));
+        for id in self.batches.ids_of(function) {
+            self.notify_batching(Event::Unloaded(id));
+        }
+        self.batches.instances.retain(|(of, _), _| *of != function);
+    }
+
+    /// The id under which the decisions know the function of a submission, or its instance: a batch
+    /// is charged to one client. An instance that does not exist is an error.
+    fn gather_id(&mut self, submission: &Submission) -> Result<FunctionId, InvokeError> {
+        let function = &submission.chain.stages[0].function;
+        let (id, Some(batching)) = (function.id, &function.batching) else { return Ok(function.id) };
+        if submission.instance.is_none() {
+            return Ok(id);
+        }
+        let client = submission.client();
+        self.check_instance(&client)?;
+        let key = (id, self.lanes.client(&client));
+        if let Some(known) = self.batches.instances.get(&key) {
+            return Ok(*known);
+        }
+        let (own, max_bytes) = (FunctionId(self.shared.next_id()), self.memory.total_bytes() / BATCH_MEMORY_DIVISOR);
+        let spec = batching.spec(max_bytes);
+        self.notify_batching(Event::Loaded { function: own, spec });
+        self.batches.instances.insert(key, own);
+        Ok(own)
     }
 
     /// Lets a submission wait for others, as long as the decisions say.
     pub(super) fn gather(&mut self, submission: Submission, reply: PendingReply) {
         let (task, now) = (submission.task(), clock::now());
         let stage = &submission.chain.stages[0];
-        let loaded = self.functions.get_mut(&stage.function.id).filter(|loaded| !loaded.is_unloading());
+        let loaded = self.functions.get(&stage.function.id).filter(|loaded| !loaded.is_unloading());
+        if loaded.is_none() {
+            return reply.send(Err(InvokeError::Unloaded));
+        }
+        let function = match self.gather_id(&submission) {
+            Ok(function) => function,
+            Err(error) => {
+                submission.chain.stages[0].function.note_rejected();
+                return reply.send(Err(error));
+            }
+        };
+        let stage = &submission.chain.stages[0];
+        let loaded = self.functions.get_mut(&stage.function.id);
         let (Some(loaded), Some(batching)) = (loaded, &stage.function.batching) else {
             return reply.send(Err(InvokeError::Unloaded));
         };
         loaded.invocations += 1;
         let request = Request {
             task,
-            function: stage.function.id,
+            function,
             class: submission.class,
             group: Group { priority: submission.priority, shape: batching.shape(&stage.binding) },
             rows: batching.rows(&stage.binding),
@@ -187,7 +223,10 @@ impl Worker {
     /// Answers all invocations of a function that wait for a batch; all at all if `None`.
     pub(super) fn answer_waiting(&mut self, function: Option<FunctionId>, reason: &InvokeError) {
         let waiting = match function {
-            Some(function) => self.batches.decisions.waiting_of(function),
+            Some(function) => {
+                let ids = self.batches.ids_of(function);
+                ids.into_iter().flat_map(|id| self.batches.decisions.waiting_of(id)).collect()
+            }
             None => self.batches.decisions.waiting(),
         };
         waiting.into_iter().for_each(|task| self.answer_early(task, reason.clone()));

@@ -113,6 +113,7 @@ impl Worker {
         let functions: Vec<FunctionId> = submission.chain.stages.iter().map(|stage| stage.function.id).collect();
         self.keep(functions.clone(), slots, instances);
         self.notify_memory(MemoryEvent::Ended { task: TaskId(submission.id.0) });
+        self.return_memory(TaskId(submission.id.0));
         functions.into_iter().for_each(|function| self.finish_unload(function));
         self.notify_memory(MemoryEvent::Resume);
         (submission, reply)

@@ -1,21 +1,35 @@
 //! State of lanes and of the clients in them.
 
+use super::instance_memory::MemoryGate;
 use crate::error::EngineError;
 use crate::meter::Meter;
 use crate::share::ShareClient;
+use atoll_core::limits::DEFAULT_LANE_QUEUES;
+use atoll_core::packing::{Divisible, Layout};
+use atoll_core::tokens::{Ppm, ShareSpec, Span};
 use atoll_core::{ClientId, LaneId};
+use atoll_device::{DeviceInfo, LaneUnits};
 use crossbeam_channel::Sender;
 use std::collections::BTreeMap;
 
+/// Device queues of a lane for clients with shares: one for each class.
+pub(super) const SHARE_LANE_QUEUES: u32 = 2;
+
 /// The worker's state of lanes, besides the scheduler's.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Lanes {
     /// The compute units of open lanes.
     pub(super) units: BTreeMap<LaneId, Vec<u32>>,
-    /// The callers that wait for a lane to be closed.
-    pub(super) closing: BTreeMap<LaneId, Sender<Result<(), EngineError>>>,
-    /// What clients with shares received.
-    pub(super) meters: BTreeMap<(LaneId, ClientId), Meter>,
+    /// Closing lanes, with the callers that wait for them, if any.
+    pub(super) closing: BTreeMap<LaneId, Option<Sender<Result<(), EngineError>>>>,
+    /// The clients with shares.
+    pub(super) shares: BTreeMap<ClientId, Sharer>,
+    /// The memory of instances that have a limit.
+    pub(super) memory: BTreeMap<ClientId, MemoryGate>,
+    /// The compute units of clients whose shares the device places.
+    pub(super) layout: Layout,
+    /// The open lanes of the layout.
+    pub(super) spans: BTreeMap<Span, LaneId>,
     /// The scheduler's ids of clients: of tenants with accounts, and of instances that exist or
     /// existed.
     clients: BTreeMap<ShareClient, ClientId>,
@@ -23,7 +37,42 @@ pub(super) struct Lanes {
     names: Vec<ShareClient>,
 }
 
+/// A client with a share.
+#[derive(Debug)]
+pub(super) struct Sharer {
+    /// The lane that it has the share of.
+    pub(super) lane: LaneId,
+    /// The share, as it was set.
+    pub(super) share: ShareSpec,
+    /// The part of the device's compute units that it has.
+    pub(super) granted: Ppm,
+    /// What it received.
+    pub(super) meter: Meter,
+    /// What it received times the compute units that it had, in nanoseconds of a millionth of the
+    /// device.
+    pub(super) received_part_ns: u128,
+}
+
 impl Lanes {
+    pub(super) fn new(device: &DeviceInfo) -> Lanes {
+        let step = match device.lane_units {
+            LaneUnits::None => 0,
+            LaneUnits::Any => 1,
+            LaneUnits::Ranges { step } => step.max(1),
+        };
+        let lanes_max = DEFAULT_LANE_QUEUES / SHARE_LANE_QUEUES;
+        Lanes {
+            units: BTreeMap::new(),
+            closing: BTreeMap::new(),
+            shares: BTreeMap::new(),
+            memory: BTreeMap::new(),
+            layout: Layout::new(Divisible { units: device.compute_units, step, lanes_max }),
+            spans: BTreeMap::new(),
+            clients: BTreeMap::new(),
+            names: Vec::new(),
+        }
+    }
+
     /// The scheduler's id of a client.
     pub(super) fn client(&mut self, name: &ShareClient) -> ClientId {
         if let Some(client) = self.known_client(name) {
@@ -43,5 +92,19 @@ impl Lanes {
     /// The client with an id.
     pub(super) fn name_of(&self, client: ClientId) -> &ShareClient {
         &self.names[client.0 as usize]
+    }
+
+    /// The compute units of a lane of the layout.
+    pub(super) fn span_of(&self, lane: LaneId) -> Option<Span> {
+        self.spans.iter().find(|(_, other)| **other == lane).map(|(span, _)| *span)
+    }
+
+    /// The lane of a client that is bound to compute units.
+    pub(super) fn bound_lane(&self, client: ClientId) -> Option<LaneId> {
+        if self.spans.is_empty() {
+            return None;
+        }
+        let lane = self.shares.get(&client)?.lane;
+        self.span_of(lane).map(|_| lane)
     }
 }

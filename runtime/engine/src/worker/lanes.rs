@@ -47,15 +47,19 @@ impl Worker {
         Ok(lane)
     }
 
-    /// Begins to close a lane; the caller is answered when it is closed.
-    pub(super) fn begin_close_lane(&mut self, lane: LaneId, answer: Sender<Result<(), EngineError>>) {
-        // Sending fails only if the caller no longer waits for the answer; here and below.
-        if self.lanes.closing.contains_key(&lane) {
-            return drop(answer.send(Err(EngineError::Lane(LaneError::Closing(lane)))));
-        }
-        match self.scheduler.close_lane(clock::now(), lane, &mut self.pending_actions) {
-            Err(error) => drop(answer.send(Err(EngineError::Lane(error)))),
-            Ok(()) => {
+    /// Begins to close a lane; the caller, if any, is answered when it is closed. Its shares hold
+    /// in the default lane from now on.
+    pub(super) fn begin_close_lane(&mut self, lane: LaneId, answer: Option<Sender<Result<(), EngineError>>>) {
+        let closing = match self.lanes.closing.contains_key(&lane) {
+            true => Err(LaneError::Closing(lane)),
+            false => self.scheduler.close_lane(clock::now(), lane, &mut self.pending_actions),
+        };
+        match (closing, answer) {
+            // Sending fails only if the caller no longer waits for the answer; here and below.
+            (Err(error), Some(answer)) => drop(answer.send(Err(EngineError::Lane(error)))),
+            (Err(error), None) => tracing::error!(lane = lane.0, %error, "a lane without shares stays open"),
+            (Ok(()), answer) => {
+                self.leave_lane(lane);
                 self.lanes.closing.insert(lane, answer);
                 self.actions.extend(self.pending_actions.drain(..));
             }
@@ -70,10 +74,12 @@ impl Worker {
         };
         tracing::info!(device = %self.shared.device.name, lane = lane.0, "lane closed");
         self.lanes.units.remove(&lane);
-        self.move_meters(lane);
-        if let Some(answer) = self.lanes.closing.remove(&lane) {
-            drop(answer.send(closed.map_err(EngineError::from)));
+        match (self.lanes.closing.remove(&lane).flatten(), closed) {
+            (Some(answer), closed) => drop(answer.send(closed.map_err(EngineError::from))),
+            (None, Err(error)) => tracing::error!(lane = lane.0, %error, "the device cannot close a lane"),
+            (None, Ok(())) => {}
         }
+        self.bind_others();
     }
 
     pub(super) fn lane_statistics(&self) -> Vec<LaneStatistics> {

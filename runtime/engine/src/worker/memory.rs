@@ -94,6 +94,7 @@ impl Worker {
         // A pending `Prepare` of it is obsolete.
         self.actions.retain(|action| *action != TaskAction::Prepare { task });
         self.note_ready(task, None);
+        self.return_memory(task);
         self.notify_scheduler(TaskEvent::TaskUnready { task });
     }
 

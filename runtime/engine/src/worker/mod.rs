@@ -16,6 +16,7 @@ mod functions;
 mod gathered;
 mod holdings;
 mod host_steps;
+mod instance_memory;
 mod lane_state;
 mod lanes;
 mod launches;
@@ -29,6 +30,7 @@ mod parked;
 mod read_backs;
 mod report;
 mod sessions;
+mod share_lanes;
 mod shares;
 mod shutdown;
 mod tasks;
@@ -167,6 +169,7 @@ impl Worker {
             limit_bytes: config.memory_limit_bytes,
             overcommit: config.memory_overcommit,
         };
+        let lanes = Lanes::new(info);
         let cores = config.cores.clone().unwrap_or_else(|| CoreShare::alone(info));
         Worker {
             _panic: PanicGuard(Arc::clone(&shared)),
@@ -194,7 +197,7 @@ impl Worker {
             parked: Vec::new(),
             retries: 0,
             branch_gain_ns_min: config.branch_gain_min.map_or(0, saturating_nanos),
-            lanes: Lanes::default(),
+            lanes,
             host_steps_done: VecDeque::new(),
             closing: None,
             rt_start_latency: Histogram::default(),
@@ -319,10 +322,11 @@ impl Worker {
             Command::Load { function, answer } => self.begin_load(function, answer),
             Command::Unload { key, answer } => self.unload(&key, answer),
             Command::OpenLane { spec, answer } => drop(answer.send(self.open_lane(&spec))),
-            Command::CloseLane { lane, answer } => self.begin_close_lane(lane, answer),
+            Command::CloseLane { lane, answer } => self.begin_close_lane(lane, Some(answer)),
             Command::SetShare { client, lane, share, answer } => {
                 drop(answer.send(self.set_share(&client, lane, share)))
             }
+            Command::LimitMemory { client, limit } => self.limit_memory(&client, limit),
             Command::RemoveShare { client, answer } => drop(answer.send(self.remove_share(&client))),
             Command::PaddingResult(result) => self.padding_compiled(*result),
             Command::Statistics { answer } => drop(answer.send(self.statistics())),

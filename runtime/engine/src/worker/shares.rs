@@ -1,73 +1,71 @@
 //! Shares of clients: sets and removes them, tells the scheduler how long launches kept the device
 //! busy, and measures what each client received.
 
+use super::lane_state::Sharer;
 use super::{InFlight, Worker};
 use crate::clock;
 use crate::error::{EngineError, InvokeError};
 use crate::meter::{Meter, Promise};
 use crate::share::{ShareClient, ShareStatistics};
-use atoll_core::tokens::{ShareSpec, ShareState};
+use atoll_core::tokens::{Ppm, ShareSpec, ShareState};
 use atoll_core::{ClientId, LaneId, LaunchId, Nanos, TaskId};
 use atoll_device::{Completion, DeviceError, LaunchStatus};
 
 impl Worker {
-    /// Sets or changes the share of a client in a lane.
+    /// Sets or changes the share of a client: in a lane, or on compute units that the device has
+    /// free.
     pub(super) fn set_share(
         &mut self,
         client: &ShareClient,
-        lane: LaneId,
+        lane: Option<LaneId>,
         share: ShareSpec,
     ) -> Result<(), EngineError> {
         if let Some(reason) = &self.lost {
             return Err(EngineError::Device(DeviceError::Lost(reason.clone())));
         }
-        let (id, now) = (self.lanes.client(client), clock::now());
-        self.scheduler.set_share(now, lane, id, share, &mut self.pending_actions).map_err(EngineError::Share)?;
-        self.actions.extend(self.pending_actions.drain(..));
-        let is_here = |task: &TaskId| self.scheduler.lane_of(*task) == Some(lane);
-        let ready = self.invocations.iter().filter(|(task, other)| other.ready_as == Some(id) && is_here(task));
-        let (ready, window_ns) = (ready.count() as u32, self.scheduler.token_config().window_ns());
-        let meters = &mut self.lanes.meters;
-        let meter = meters.entry((lane, id)).or_insert_with(|| Meter::new(now.0, window_ns, ready));
-        meter.change_share(now.0);
+        let id = self.lanes.client(client);
+        let Some(lane) = lane else { return self.place_share(id, share) };
+        self.put_share(id, lane, share, share.partition())?;
+        self.leave_layout(id);
         Ok(())
     }
 
-    /// Removes the shares of a client. Invocations of an instance end; those of a tenant go on.
+    /// Notes a share that was set, and measures from now on what its client receives.
+    pub(super) fn note_share(&mut self, id: ClientId, lane: LaneId, share: ShareSpec, granted: Ppm, now: Nanos) {
+        let window_ns = self.scheduler.token_config().window_ns();
+        let ready = self.invocations.values().filter(|invocation| invocation.ready_as == Some(id)).count() as u32;
+        let new = || Sharer { lane, share, granted, meter: Meter::new(now.0, window_ns, ready), received_part_ns: 0 };
+        let sharer = self.lanes.shares.entry(id).or_insert_with(new);
+        if sharer.share.quotas() != share.quotas() {
+            sharer.meter.change_share(now.0);
+        }
+        (sharer.lane, sharer.share, sharer.granted) = (lane, share, granted);
+    }
+
+    /// Removes the share of a client. Invocations of an instance end; those of a tenant go on.
     /// Returns whether there was a share.
     pub(super) fn remove_share(&mut self, client: &ShareClient) -> bool {
         let (id, now) = (self.lanes.client(client), clock::now());
-        let lanes: Vec<LaneId> = self.lanes.meters.keys().filter(|key| key.1 == id).map(|key| key.0).collect();
-        for lane in &lanes {
-            self.scheduler.remove_share(now, *lane, id, &mut self.pending_actions);
-            self.lanes.meters.remove(&(*lane, id));
+        let removed = self.lanes.shares.remove(&id);
+        if let Some(sharer) = &removed {
+            self.scheduler.remove_share(now, sharer.lane, id, &mut self.pending_actions);
+            self.actions.extend(self.pending_actions.drain(..));
         }
-        self.actions.extend(self.pending_actions.drain(..));
         if let Some(instance) = &client.instance {
             let is_its = |submission: &crate::event::Submission| submission.client() == *client;
             let tasks = self.invocations.iter().filter(|(_, other)| is_its(&other.submission));
             let tasks: Vec<TaskId> = tasks.map(|(task, _)| *task).collect();
             tasks.into_iter().for_each(|task| self.cancel(task, InvokeError::UnknownInstance(instance.clone())));
         }
-        !lanes.is_empty()
+        self.leave_layout(id);
+        removed.is_some()
     }
 
     /// Refuses an invocation for an instance that does not exist.
     pub(super) fn check_instance(&self, client: &ShareClient) -> Result<(), InvokeError> {
         let Some(instance) = &client.instance else { return Ok(()) };
-        let id = self.lanes.known_client(client);
-        let has_share = id.is_some_and(|id| self.lanes.meters.keys().any(|key| key.1 == id));
+        let has_share = self.lanes.known_client(client).is_some_and(|id| self.lanes.shares.contains_key(&id));
         if has_share { Ok(()) } else { Err(InvokeError::UnknownInstance(instance.clone())) }
-    }
-
-    /// A lane closed: its shares hold in the default lane from now on.
-    pub(super) fn move_meters(&mut self, lane: LaneId) {
-        let keys: Vec<(LaneId, ClientId)> = self.lanes.meters.keys().filter(|key| key.0 == lane).copied().collect();
-        for key in keys {
-            if let Some(meter) = self.lanes.meters.remove(&key) {
-                self.lanes.meters.entry((LaneId::DEFAULT, key.1)).or_insert(meter);
-            }
-        }
     }
 
     // Work.
@@ -75,53 +73,40 @@ impl Worker {
     /// Notes whether an invocation is ready, that is, whether its client has work.
     pub(super) fn note_ready(&mut self, task: TaskId, client: Option<ClientId>) {
         let before = std::mem::replace(&mut self.invocation(task).ready_as, client);
-        if !self.lanes.meters.is_empty() && before != client {
-            self.count_ready(task, before, client);
+        if self.lanes.shares.is_empty() || before == client {
+            return;
         }
-    }
-
-    /// Counts a ready invocation of a client as begun or ended, in the meters of its client.
-    fn count_ready(&mut self, task: TaskId, before: Option<ClientId>, after: Option<ClientId>) {
         let now = clock::now();
-        if let Some(key) = before.and_then(|client| self.meter_of(task, client)) {
-            self.lanes.meters.entry(key).and_modify(|meter| meter.end(now.0));
+        if let Some(sharer) = before.and_then(|client| self.lanes.shares.get_mut(&client)) {
+            sharer.meter.end(now.0);
         }
-        if let Some(key) = after.and_then(|client| self.meter_of(task, client)) {
-            self.lanes.meters.entry(key).and_modify(|meter| meter.begin(now.0));
+        if let Some(sharer) = client.and_then(|client| self.lanes.shares.get_mut(&client)) {
+            sharer.meter.begin(now.0);
         }
-    }
-
-    /// The key of the meter for an invocation: in the lane of its function, or in the default lane
-    /// once that lane has closed.
-    fn meter_of(&self, task: TaskId, client: ClientId) -> Option<(LaneId, ClientId)> {
-        let own = self.invocations.get(&task)?.submission.chain.stages[0].function.lane;
-        let keys = [(own, client), (LaneId::DEFAULT, client)];
-        keys.into_iter().find(|key| self.lanes.meters.contains_key(key))
     }
 
     /// Tells the scheduler how long a launch that ended kept the device busy, and measures it.
     pub(super) fn note_busy(&mut self, completion: &Completion, launch: InFlight, now: Nanos) {
-        if self.lanes.meters.is_empty() {
+        if self.lanes.shares.is_empty() {
             return;
         }
         let Some(busy_ns) = busy_ns(completion) else { return };
         self.scheduler.note_busy(completion.launch, busy_ns);
         let Some(client) = self.invocation(launch.task).ready_as else { return };
-        let Some(key) = self.meter_of(launch.task, client) else { return };
-        let Some(promise) = self.promise_of(key.0, client) else { return };
-        if let Some(meter) = self.lanes.meters.get_mut(&key) {
-            let ended = completion.ended_ns.min(now.0);
-            let began = ended.saturating_sub(busy_ns);
-            meter.received(began, ended);
-            // The launches of a client follow one another.
-            meter.close_until(began, promise);
-        }
+        self.charge_units(client, busy_ns);
+        let window_ns = self.scheduler.token_config().window_ns();
+        let Some(sharer) = self.lanes.shares.get_mut(&client) else { return };
+        let ended = completion.ended_ns.min(now.0);
+        let began = ended.saturating_sub(busy_ns);
+        sharer.meter.received(began, ended);
+        // The launches of a client follow one another.
+        sharer.meter.close_until(began, promise(sharer.share, window_ns));
     }
 
     /// Stops running blocks of a task whose token is over: without this, a long block would keep
     /// the device beyond the limit.
     pub(super) fn interrupt_recalled(&mut self, task: TaskId) {
-        if self.lanes.meters.is_empty() || self.lost.is_some() || !self.scheduler.is_recalled(task) {
+        if self.lanes.shares.is_empty() || self.lost.is_some() || !self.scheduler.is_recalled(task) {
             return;
         }
         // Those behind the first one leave at their entry.
@@ -146,45 +131,52 @@ impl Worker {
     /// The shares and what their clients received.
     pub(super) fn share_statistics(&mut self) -> Vec<ShareStatistics> {
         let now = clock::now();
-        let keys: Vec<(LaneId, ClientId)> = self.lanes.meters.keys().copied().collect();
-        let mut found = Vec::with_capacity(keys.len());
-        for (lane, client) in keys {
-            let Some(state) = self.share_state(lane, client, now) else { continue };
-            let is_its = |launch: &InFlight| self.invocations[&launch.task].ready_as == Some(client);
-            let is_idle = !self.launches.values().any(is_its);
-            let window_ns = self.scheduler.token_config().window_ns();
-            let promise = promise(state.share, window_ns);
-            let name = self.lanes.name_of(client).clone();
-            let Some(meter) = self.lanes.meters.get_mut(&(lane, client)) else { continue };
-            if is_idle {
-                meter.close_until(now.0, promise);
-            }
-            found.push(ShareStatistics {
-                client: name,
-                lane,
-                share: state.share,
-                window_ns,
-                received_ns: state.received_ns,
-                received_ratio: meter.received_ratio(),
-                error_max: meter.error_max,
-                windows: meter.windows,
-                overshoot: meter.overshoot.clone(),
-                tokens: state.tokens,
-                recalls: state.recalls,
-                has_token: state.has_token,
-            });
+        let clients: Vec<ClientId> = self.lanes.shares.keys().copied().collect();
+        let mut found = Vec::with_capacity(clients.len());
+        for client in clients {
+            found.extend(self.statistics_of(client, now));
         }
         found.sort_by(|a, b| (a.lane, &a.client).cmp(&(b.lane, &b.client)));
         found
     }
 
-    fn share_state(&self, lane: LaneId, client: ClientId, now: Nanos) -> Option<ShareState> {
-        self.scheduler.shares(now, lane).into_iter().find(|state| state.client == client)
+    fn statistics_of(&mut self, client: ClientId, now: Nanos) -> Option<ShareStatistics> {
+        let (bound, unbound) = self.binding_of(client);
+        let lane = self.lanes.shares.get(&client)?.lane;
+        let state = self.share_state(lane, client, now)?;
+        let is_its = |launch: &InFlight| self.invocations[&launch.task].ready_as == Some(client);
+        let is_idle = !self.launches.values().any(is_its);
+        let window_ns = self.scheduler.token_config().window_ns();
+        let units = u128::from(self.shared.device.compute_units);
+        let name = self.lanes.name_of(client).clone();
+        let sharer = self.lanes.shares.get_mut(&client)?;
+        let meter = &mut sharer.meter;
+        if is_idle {
+            meter.close_until(now.0, promise(sharer.share, window_ns));
+        }
+        Some(ShareStatistics {
+            client: name,
+            lane,
+            share: sharer.share,
+            granted: sharer.granted,
+            bound,
+            area: self.lanes.layout.rect(client),
+            unbound,
+            window_ns,
+            received_ns: state.received_ns,
+            received_unit_ns: sharer.received_part_ns * units / 1_000_000,
+            received_ratio: meter.received_ratio(),
+            error_max: meter.error_max,
+            windows: meter.windows,
+            overshoot: meter.overshoot.clone(),
+            tokens: state.tokens,
+            recalls: state.recalls,
+            has_token: state.has_token,
+        })
     }
 
-    fn promise_of(&self, lane: LaneId, client: ClientId) -> Option<Promise> {
-        let share = self.scheduler.share_of(lane, client)?;
-        Some(promise(share, self.scheduler.token_config().window_ns()))
+    fn share_state(&self, lane: LaneId, client: ClientId, now: Nanos) -> Option<ShareState> {
+        self.scheduler.shares(now, lane).into_iter().find(|state| state.client == client)
     }
 }
 

@@ -43,6 +43,7 @@ impl Worker {
         }
         if submission.instance.is_some() {
             self.check_instance(&submission.client())?;
+            self.check_instance_memory(submission)?;
         }
         let spec = spec_of(submission);
         let checked = self.memory.check(&spec);
@@ -54,7 +55,8 @@ impl Worker {
         let Submission { class, priority, deadline, due, ref chain, .. } = self.invocation(task).submission;
         let (steps, forks) = (Arc::clone(&chain.steps), chain.forks.clone());
         let first = Arc::clone(&chain.stages[0].function);
-        let (lane, client) = (first.lane, self.client_of(task));
+        let client = self.client_of(task);
+        let lane = self.lanes.bound_lane(client).unwrap_or(first.lane);
         let before = self.actions.len();
         let profiles = self.profiles(task);
         self.notify_scheduler(Event::TaskArrived(TaskSpec {
@@ -86,7 +88,9 @@ impl Worker {
 
     /// Requests memory for an invocation; its inputs are written once it is granted.
     pub(super) fn prepare(&mut self, task: TaskId) {
-        self.notify_memory(MemoryEvent::Prepare { task });
+        if self.may_take_memory(task) {
+            self.notify_memory(MemoryEvent::Prepare { task });
+        }
     }
 
     /// Writes the inputs of an invocation whose memory is bound.

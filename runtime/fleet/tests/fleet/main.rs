@@ -2,4 +2,5 @@
 
 mod home;
 mod pool;
+mod shares;
 mod support;

@@ -3,15 +3,16 @@
 use atoll_core::DeviceId;
 use atoll_engine::{
     ChainRequest, EngineError, EngineStatistics, FunctionInfo, FunctionKey, FunctionOptions, InvocationId,
-    InvocationResult, InvocationTiming, InvokeError, Reply, StageRequest, TraceBatch,
+    InvocationResult, InvocationTiming, InvokeError, Reply, ShareClient, ShareError, ShareSpec, StageRequest,
+    TraceBatch,
 };
 use atoll_fleet::{FleetHandle, Inference, Member, Placing};
 use atoll_kgraph::{
     BufferId, BufferKind, BufferSpec, Bundle, BundleContents, DType, Expr, FORMAT_VERSION, KernelGraph, MemoryPlan,
     Node, NodeId, NodeKind, TargetContents, TargetImage, write_bundle,
 };
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 /// The calls that a fake engine received.
@@ -25,6 +26,10 @@ pub(crate) struct Notes {
     pub(crate) is_full: AtomicBool,
     /// Whether requests are answered with an error while they are being submitted.
     pub(crate) refuses: AtomicBool,
+    /// The shares of clients, each with whether a function was loaded when it was set.
+    pub(crate) shares: Mutex<BTreeMap<ShareClient, bool>>,
+    /// How many shares it has room for.
+    pub(crate) shares_max: AtomicUsize,
     /// Requests that wait for an answer.
     pub(crate) held: Mutex<VecDeque<(ChainRequest, Reply)>>,
     ids: AtomicU64,
@@ -98,6 +103,20 @@ impl Member for FakeEngine {
     fn unload(&self, function: &FunctionKey) -> Result<(), EngineError> {
         self.notes.loaded.lock().unwrap().retain(|key| key != function);
         Ok(())
+    }
+
+    fn set_share(&self, client: &ShareClient, _share: ShareSpec) -> Result<(), EngineError> {
+        let has_function = !self.notes.loaded.lock().unwrap().is_empty();
+        let mut shares = self.notes.shares.lock().unwrap();
+        if !shares.contains_key(client) && shares.len() >= self.notes.shares_max.load(SeqCst) {
+            return Err(EngineError::Share(ShareError::Clients(shares.len())));
+        }
+        shares.insert(client.clone(), has_function);
+        Ok(())
+    }
+
+    fn remove_share(&self, client: &ShareClient) -> bool {
+        self.notes.shares.lock().unwrap().remove(client).is_some()
     }
 
     fn submit(&self, request: ChainRequest, reply: Reply) -> InvocationId {

@@ -6,9 +6,12 @@ use super::requests::{Answered, plain};
 use crate::graphs::Functions;
 use crate::identity::Principal;
 use crate::inference::blocking;
-use crate::instances::Instance;
-use atoll_control::{Answer, InstanceReport, InstanceResize, InstanceSpec, Refusal, ShareEntry};
-use atoll_engine::{Class, EngineStatistics, FunctionKey, ShareStatistics, Tenant};
+use crate::instances::{Instance, client};
+use atoll_control::{Answer, InstanceReport, InstanceResize, InstanceSpec, Refusal, ShareArea, ShareEntry};
+use atoll_core::packing::TIME;
+use atoll_engine::{Class, DeviceStatistics, EngineStatistics, FunctionKey, ShareStatistics, Tenant};
+use atoll_fleet::ShareRefusal;
+use std::sync::Arc;
 
 impl Control {
     pub(super) async fn create_instance(&self, principal: &Principal, spec: InstanceSpec) -> Answered {
@@ -56,8 +59,11 @@ impl Control {
 
     pub(super) async fn instances(&self, principal: &Principal) -> Answered {
         let shares = shares(&self.engine_statistics().await?, principal);
+        let refusals = self.share_refusals().await?;
         let all = self.app.instances.all().into_iter().filter(|(key, _)| principal.sees(&key.tenant));
-        let mut instances: Vec<InstanceReport> = all.map(|(key, instance)| report(&key, &instance, &shares)).collect();
+        let report =
+            |(key, instance): (FunctionKey, Arc<Instance>)| self.instance_report(&key, &instance, &shares, &refusals);
+        let mut instances: Vec<InstanceReport> = all.map(report).collect();
         for (tenant, share) in self.app.gate.access().shares().iter().filter(|(tenant, _)| principal.sees(tenant)) {
             instances.push(InstanceReport {
                 instance: None,
@@ -69,6 +75,10 @@ impl Control {
                 quota_limit: f64::from(share.limit().millionths()) / 1e6,
                 gpu_mem: None,
                 devices: shares.iter().filter(|e| e.tenant == *tenant && e.instance.is_none()).cloned().collect(),
+                requests: 0,
+                service_ms: None,
+                throughput: None,
+                refused: None,
             });
         }
         plain(Answer::Instances { instances })
@@ -78,7 +88,41 @@ impl Control {
         let statistics = self.engine_statistics().await?;
         let instance = self.app.instances.find(key).ok_or_else(|| bad_request(format!("`{key}` was removed")))?;
         let all = entries(&statistics).collect::<Vec<_>>();
-        plain(Answer::Instance(report(key, &instance, &all)))
+        plain(Answer::Instance(self.instance_report(key, &instance, &all, &self.share_refusals().await?)))
+    }
+
+    fn instance_report(
+        &self,
+        key: &FunctionKey,
+        instance: &Instance,
+        shares: &[ShareEntry],
+        refusals: &[ShareRefusal],
+    ) -> InstanceReport {
+        let is_its = |entry: &&ShareEntry| entry.tenant == key.tenant && entry.instance.as_ref() == Some(&key.name);
+        let function = FunctionKey { tenant: key.tenant.clone(), name: instance.function.clone() };
+        let standing = self.app.instances.standing(key, instance);
+        let refusal = refusals.iter().find(|refusal| refusal.client == client(key));
+        InstanceReport {
+            instance: Some(key.to_string()),
+            tenant: key.tenant.clone(),
+            function: Some(function.to_string()),
+            class: instance.class,
+            sm_partition: instance.sm_partition,
+            quota_request: instance.quota_request,
+            quota_limit: instance.quota_limit,
+            gpu_mem: instance.gpu_mem,
+            devices: shares.iter().filter(is_its).cloned().collect(),
+            requests: standing.map_or(0, |standing| standing.in_flight.into()),
+            service_ms: standing.and_then(|standing| standing.service_ns).map(|ns| ns as f64 / 1e6),
+            throughput: standing.and_then(|standing| standing.throughput).map(|rate| rate as f64 / 1e3),
+            refused: refusal.map(|refusal| format!("{}: {}", refusal.device, refusal.reason)),
+        }
+    }
+
+    async fn share_refusals(&self) -> Result<Vec<ShareRefusal>, Refusal> {
+        let engine = self.app.engine.clone();
+        // A share that is being set holds the lock.
+        blocking(move || engine.share_refusals()).await.ok_or_else(panicked)
     }
 
     fn check_operator(&self, principal: &Principal) -> Result<(), Refusal> {
@@ -98,34 +142,29 @@ fn key_of(name: &str) -> Result<FunctionKey, Refusal> {
     }
 }
 
-fn report(key: &FunctionKey, instance: &Instance, shares: &[ShareEntry]) -> InstanceReport {
-    let is_its = |entry: &&ShareEntry| entry.tenant == key.tenant && entry.instance.as_ref() == Some(&key.name);
-    let function = FunctionKey { tenant: key.tenant.clone(), name: instance.function.clone() };
-    InstanceReport {
-        instance: Some(key.to_string()),
-        tenant: key.tenant.clone(),
-        function: Some(function.to_string()),
-        class: instance.class,
-        sm_partition: instance.sm_partition,
-        quota_request: instance.quota_request,
-        quota_limit: instance.quota_limit,
-        gpu_mem: instance.gpu_mem,
-        devices: shares.iter().filter(is_its).cloned().collect(),
-    }
-}
-
 /// What clients with shares received, of the tenants that a principal sees.
 pub(super) fn shares(statistics: &[EngineStatistics], principal: &Principal) -> Vec<ShareEntry> {
     entries(statistics).filter(|entry| principal.sees(&entry.tenant)).collect()
 }
 
 fn entries(statistics: &[EngineStatistics]) -> impl Iterator<Item = ShareEntry> {
-    statistics.iter().flat_map(|engine| engine.shares.iter().map(|share| entry(&engine.device.name, share)))
+    statistics.iter().flat_map(|engine| engine.shares.iter().map(|share| entry(&engine.device, share)))
 }
 
-fn entry(device: &str, share: &ShareStatistics) -> ShareEntry {
+fn entry(device: &DeviceStatistics, share: &ShareStatistics) -> ShareEntry {
+    let thousandths = |time: u32| f64::from(time) / f64::from(TIME);
     ShareEntry {
-        device: device.into(),
+        device: device.name.clone(),
+        compute_units: device.compute_units,
+        granted: f64::from(share.granted.millionths()) / 1e6,
+        area: share.area.map(|area| ShareArea {
+            first_unit: area.y,
+            units: area.h,
+            time_from: thousandths(area.x),
+            time: thousandths(area.w),
+        }),
+        unbound: share.unbound.clone(),
+        received_unit_s: share.received_unit_ns as f64 / 1e9,
         tenant: share.client.tenant.clone(),
         instance: share.client.instance.clone(),
         promised: f64::from(share.share.request().millionths()) / 1e6,

@@ -105,15 +105,23 @@ impl Control {
         };
         let (requests, stages, _rooms) = blocking(read).await.ok_or_else(panicked)??;
         let deadline = plan.deadline_us.map(Duration::from_micros);
+        let function = &stages[0].model.key;
+        // The instances of a function serve calls of it alone; a chain runs under the tenant's
+        // share.
+        let choose = || self.app.instances.choose(function, class, deadline).filter(|_| stages.len() == 1);
+        let instance = plan.instance.or_else(choose);
+        let routed = self.app.instances.begin(function, instance.as_deref());
         let request = ChainRequest {
             stages: requests,
             class: Some(class),
             priority: 0,
-            instance: plan.instance,
+            instance,
             deadline,
             times_launches: false,
         };
-        let result = invoke(&self.app.engine, request).await.or_refuse()?;
+        let result = invoke(&self.app.engine, request).await;
+        routed.into_iter().for_each(|routed| routed.end(&result));
+        let result = result.or_refuse()?;
         let (store, principal) = (self.store.clone(), principal.clone());
         let encode = move || encode(&store, &principal, class, &stages, result, remembered);
         blocking(encode).await.ok_or_else(panicked)?

@@ -142,7 +142,9 @@ impl HasRefusalKind for InvokeError {
             | InvokeError::ShuttingDown
             | InvokeError::Cancelled
             | InvokeError::SessionBusy => RefusalKind::Busy,
-            InvokeError::OverQuota { .. } | InvokeError::TooManySessions { .. } => RefusalKind::Quota,
+            InvokeError::OverQuota { .. }
+            | InvokeError::OverInstanceMemory { .. }
+            | InvokeError::TooManySessions { .. } => RefusalKind::Quota,
             InvokeError::DeadlineExceeded => RefusalKind::Deadline,
             InvokeError::Device(_) | InvokeError::Unavailable(_) | InvokeError::SessionLost => RefusalKind::Function,
         }

@@ -6,7 +6,7 @@ use crate::graphs::Desk;
 use crate::model::Model;
 use crate::response_cache::ResponseCache;
 use atoll_engine::{EngineStatistics, UsageRow};
-use atoll_fleet::{DeviceState, FleetStatus};
+use atoll_fleet::{DeviceState, FleetStatus, ShareRefusal};
 use atoll_protocol::ModelState;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -40,6 +40,8 @@ pub(super) struct Snapshot<'a> {
     pub(super) fleet: &'a FleetStatus,
     /// The admission of requests to graphs.
     pub(super) desk: Option<&'a Desk>,
+    /// Shares that do not hold.
+    pub(super) refusals: &'a [ShareRefusal],
 }
 
 /// One row of the table.

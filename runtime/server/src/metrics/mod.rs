@@ -75,6 +75,7 @@ fn render(app: &App) -> String {
         responses: &app.responses,
         fleet: &fleet,
         desk: app.desk.as_deref(),
+        refusals: &app.engine.share_refusals(),
     };
     let mut text = String::new();
     for metric in all_metrics() {

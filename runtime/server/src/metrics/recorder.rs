@@ -43,6 +43,7 @@ impl Outcome {
                 | InvokeError::ClassRefused(_)
                 | InvokeError::OutOfMemory { .. }
                 | InvokeError::OverQuota { .. }
+                | InvokeError::OverInstanceMemory { .. }
                 | InvokeError::SessionBusy
                 | InvokeError::TooManySessions { .. },
             ) => Outcome::Refused,

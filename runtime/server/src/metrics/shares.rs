@@ -1,9 +1,10 @@
 //! Metrics of clients with shares: what they were promised and what they received.
 
-use super::metric::{DeviceSnapshot, Metric, counter, gauge, histogram};
+use super::metric::{DeviceSnapshot, Kind, Metric, counter, gauge, histogram, of_daemon};
 use super::recorder::BUCKETS_NS;
 use super::text::Samples;
 use atoll_engine::ShareStatistics;
+use atoll_fleet::ShareRefusal;
 
 /// The metrics of shares, with labels `tenant` and `instance`; the latter is empty for the share of
 /// a tenant. None if no client has a share.
@@ -33,6 +34,28 @@ pub(super) const SHARE_METRICS: &[Metric] = &[
     counter("atoll_share_received_seconds_total", "Device time charged to it", |s, out| {
         per_share(s, out, |share| share.received_ns as f64 / 1e9);
     }),
+    counter(
+        "atoll_share_received_unit_seconds_total",
+        "Device time charged to it times the compute units that it had",
+        |s, out| per_share(s, out, |share| share.received_unit_ns as f64 / 1e9),
+    ),
+    gauge("atoll_share_granted_ratio", "Fraction of the compute units that it has while its work runs", |s, out| {
+        per_share(s, out, |share| f64::from(share.granted.millionths()) / 1e6);
+    }),
+    gauge("atoll_share_bound", "1 if it is bound to certain compute units, 0 if not", |s, out| {
+        per_share(s, out, |share| f64::from(u8::from(share.bound.is_some())));
+    }),
+    of_daemon(
+        Kind::Gauge,
+        "atoll_share_refused",
+        "1 for a share that does not hold because a device of its function refused it",
+        |s, out| {
+            for ShareRefusal { client, .. } in s.refusals {
+                let instance = client.instance.as_deref().unwrap_or_default();
+                out.integer(&[("tenant", client.tenant.as_str()), ("instance", instance)], 1);
+            }
+        },
+    ),
     counter("atoll_share_tokens_total", "Tokens that it was given", |s, out| {
         per_share(s, out, |share| share.tokens as f64);
     }),

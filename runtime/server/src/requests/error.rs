@@ -121,6 +121,7 @@ impl From<InvokeError> for RequestError {
             InvokeError::QueueFull { .. }
             | InvokeError::OutOfMemory { .. }
             | InvokeError::OverQuota { .. }
+            | InvokeError::OverInstanceMemory { .. }
             | InvokeError::TooManySessions { .. } => Kind::Exhausted,
             InvokeError::DeadlineExceeded => Kind::DeadlineExceeded,
             // Only the server cancels: for a disconnected client, or while it stops.

@@ -57,7 +57,8 @@ pub(crate) async fn run(
     let asked = asked.or(found.and_then(|instance| instance.class));
     let class = asked.unwrap_or(model.class());
     let function = model.key.clone();
-    let invocation = InvocationRequest { function, inputs, class: asked, priority, instance, deadline };
+    let mut invocation = InvocationRequest { function, inputs, class: asked, priority, instance, deadline };
+    let choose = || app.instances.choose(&model.key, class, deadline);
     let mut record =
         Record { app: app.clone(), device: model.first_device(), class, arrived, outcome: Outcome::Refused };
     caller.may_run(class).inspect_err(|denial| app.refuse(denial, caller, class))?;
@@ -68,10 +69,21 @@ pub(crate) async fn run(
             let run = run_graph(&app.engine, model, invocation, class, asked).await;
             run.inspect_err(|_| record.outcome = Outcome::Refused)?
         }
-        None => app.responses.answer(&app.engine, &caller.tenant, model, invocation).await,
+        None => {
+            invocation.instance = invocation.instance.or_else(choose);
+            let routed = app.instances.begin(&model.key, invocation.instance.as_deref());
+            let result = app.responses.answer(&app.engine, &caller.tenant, model, invocation).await;
+            routed.into_iter().for_each(|routed| routed.end(&result));
+            result
+        }
         Some(place) => {
             let turn = app.sequences.turn(&app.engine, model, &caller.tenant, place).await?;
-            turn.step(invocation.into()).await
+            let is_there = |name: &str| app.instance_of(model, Some(name)).is_ok();
+            invocation.instance = invocation.instance.or_else(|| turn.instance(is_there, choose));
+            let routed = app.instances.begin(&model.key, invocation.instance.as_deref());
+            let result = turn.step(invocation.into()).await;
+            routed.into_iter().for_each(|routed| routed.end(&result));
+            result
         }
     };
     record.outcome = Outcome::of(&result);

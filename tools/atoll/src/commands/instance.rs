@@ -1,11 +1,13 @@
 //! `atoll instance`: instances of functions, with shares of the device.
 
+mod map;
+
 use super::functions::ls::class_name;
 use crate::control::{ClassName, Classify, ControlArgs};
 use crate::failure::{OrUserError, user_error};
 use crate::output::{Align, Table, bytes, parse_bytes, print, print_json};
 use anyhow::{Context, Result};
-use atoll_client::{InstanceReport, InstanceResize, InstanceSpec};
+use atoll_client::{InstanceReport, InstanceResize, InstanceSpec, ShareEntry};
 use clap::Subcommand;
 use serde::Deserialize;
 use std::io::Read;
@@ -17,6 +19,7 @@ Examples:
   atoll instance create --file slow.toml
   atoll instance resize fast --quota-request 0.7
   atoll instance ls --json
+  atoll instance map --svg map.svg
   atoll instance rm fast
 
 A request names an instance by its parameter `instance`. The manifest has the names of FaSTPod:
@@ -41,6 +44,7 @@ enum Command {
     Resize(ResizeArgs),
     Rm(RmArgs),
     Ls(ListArgs),
+    Map(map::Args),
 }
 
 /// Create an instance of a function
@@ -115,7 +119,8 @@ struct ListArgs {
 
 #[derive(Debug, Default, clap::Args)]
 struct Figures {
-    /// Compute units of the lane, in percent: above 0, at most 100 [default: 100]
+    /// Compute units of the device that it is bound to, in percent: above 0, at most 100. Rounded
+    /// up to what the device assigns [default: 100]
     #[arg(long, value_name = "PERCENT", value_parser = parse_number)]
     sm_partition: Option<f64>,
 
@@ -127,7 +132,7 @@ struct Figures {
     #[arg(long, value_name = "FRACTION", value_parser = parse_number)]
     quota_limit: Option<f64>,
 
-    /// Device memory that it is planned with, for example 2G; recorded, and not enforced
+    /// Device memory for its requests and its part of the function's constants, for example 2G
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     gpu_mem: Option<u64>,
 }
@@ -192,8 +197,9 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Command::Rm(RmArgs { instance, control }) => control.connect()?.remove_instance(&instance).classify(),
         Command::Ls(ListArgs { json, control }) => {
             let instances = control.connect()?.instances().classify()?;
-            if json { print_json(&instances) } else { Ok(print(&table(&instances))?) }
+            if json { print_json(&instances) } else { Ok(print(&text(&instances))?) }
         }
+        Command::Map(args) => map::run(&args),
     }
 }
 
@@ -230,7 +236,39 @@ fn spec(args: CreateArgs, manifest: &Manifest) -> Result<InstanceSpec> {
 }
 
 fn show(instance: &InstanceReport, json: bool) -> Result<()> {
-    if json { print_json(instance) } else { Ok(print(&table(std::slice::from_ref(instance)))?) }
+    if json { print_json(instance) } else { Ok(print(&text(std::slice::from_ref(instance)))?) }
+}
+
+/// The table of instances, and a line for each one that does not have what it asked for.
+fn text(instances: &[InstanceReport]) -> String {
+    let mut text = table(instances);
+    for report in instances {
+        let name = name(report);
+        if let Some(reason) = &report.refused {
+            text += &format!("{name} does not hold, and requests that name it are refused: {reason}\n");
+        }
+        for ShareEntry { device, unbound, .. } in &report.devices {
+            if let Some(reason) = unbound {
+                text += &format!("{name} is not bound to compute units of {device}: {reason}\n");
+            }
+        }
+    }
+    text
+}
+
+fn name(report: &InstanceReport) -> String {
+    report.instance.clone().unwrap_or_else(|| format!("tenant {}", report.tenant))
+}
+
+/// The compute units that a client has on a device.
+fn units(entry: &ShareEntry) -> String {
+    match entry.area.filter(|_| entry.unbound.is_none()) {
+        Some(area) if area.units == 1 => format!("{} of {}", area.first_unit, entry.compute_units),
+        Some(area) if area.units < entry.compute_units => {
+            format!("{}-{} of {}", area.first_unit, area.first_unit + area.units - 1, entry.compute_units)
+        }
+        _ => format!("any of {}", entry.compute_units),
+    }
 }
 
 fn table(instances: &[InstanceReport]) -> String {
@@ -238,19 +276,19 @@ fn table(instances: &[InstanceReport]) -> String {
         ("instance", Align::Left),
         ("function", Align::Left),
         ("class", Align::Left),
-        ("units", Align::Right),
+        ("partition", Align::Right),
         ("request", Align::Right),
         ("limit", Align::Right),
         ("memory", Align::Right),
         ("device", Align::Left),
+        ("units", Align::Left),
         ("received", Align::Right),
         ("largest error", Align::Right),
     ]);
     let percent = |fraction: f64| format!("{:.1} %", fraction * 100.0);
     for report in instances {
-        let name = report.instance.clone().unwrap_or_else(|| format!("tenant {}", report.tenant));
         let of_promise = [
-            name,
+            name(report),
             report.function.clone().unwrap_or_else(|| "-".into()),
             report.class.map_or("-", class_name).into(),
             percent(report.sm_partition / 100.0),
@@ -258,15 +296,15 @@ fn table(instances: &[InstanceReport]) -> String {
             percent(report.quota_limit),
             report.gpu_mem.map_or_else(|| "-".into(), bytes),
         ];
-        let mut row = |device: [String; 3]| {
+        let mut row = |device: [String; 4]| {
             let cells: Vec<String> = of_promise.iter().cloned().chain(device).collect();
-            table.row::<10>(cells.try_into().expect("seven and three cells"));
+            table.row::<11>(cells.try_into().expect("seven and four cells"));
         };
         if report.devices.is_empty() {
-            row(["-".into(), "-".into(), "-".into()]);
+            row(["-".into(), "-".into(), "-".into(), "-".into()]);
         }
         for entry in &report.devices {
-            row([entry.device.clone(), percent(entry.received), percent(entry.error_max)]);
+            row([entry.device.clone(), units(entry), percent(entry.received), percent(entry.error_max)]);
         }
     }
     table.to_string()
@@ -302,6 +340,41 @@ mod tests {
         assert_eq!((found.gpu_mem, found.name.as_str(), found.function.as_str()), (Some(2 << 30), "slow", "f"));
         let flags = CreateArgs { figures: Figures { quota_limit: Some(0.9), ..Figures::default() }, ..args(true) };
         assert_eq!(spec(flags, &manifest(text)).unwrap().quota_limit, 0.9, "flags take the place of fields");
+    }
+
+    #[test]
+    fn instances_that_lack_something_say_why() {
+        let area = atoll_client::ShareArea { first_unit: 2, units: 3, time_from: 0.0, time: 0.5 };
+        let bound = ShareEntry { device: "host:0".into(), compute_units: 8, area: Some(area), ..ShareEntry::default() };
+        assert_eq!(units(&bound), "2-4 of 8");
+        let one = atoll_client::ShareArea { units: 1, ..area };
+        assert_eq!(units(&ShareEntry { area: Some(one), ..bound.clone() }), "2 of 8");
+        let unbound = ShareEntry { area: None, unbound: Some("it is full".into()), ..bound.clone() };
+        assert_eq!(units(&unbound), "any of 8");
+        let report = InstanceReport {
+            instance: Some("slow".into()),
+            tenant: atoll_client::Tenant::default(),
+            function: Some("f".into()),
+            class: None,
+            sm_partition: 24.0,
+            quota_request: 0.5,
+            quota_limit: 1.0,
+            gpu_mem: None,
+            devices: vec![bound, unbound],
+            requests: 0,
+            service_ms: None,
+            throughput: None,
+            refused: Some("host:1: it has no room".into()),
+        };
+        let text = text(&[report]);
+        assert!(text.contains("2-4 of 8") && text.contains("any of 8"), "{text}");
+        assert!(
+            text.ends_with(
+                "slow does not hold, and requests that name it are refused: host:1: it has no room\n\
+                 slow is not bound to compute units of host:0: it is full\n"
+            ),
+            "{text}"
+        );
     }
 
     #[test]

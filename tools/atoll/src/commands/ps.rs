@@ -194,6 +194,7 @@ mod tests {
             received_s: 1.5,
             tokens: 7,
             recalls: 5,
+            ..ShareEntry::default()
         };
         assert_eq!(
             shares(&[share], true),

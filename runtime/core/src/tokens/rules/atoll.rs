@@ -4,15 +4,17 @@
 //! first; clients beyond it (their time is *lent*), those of groups that use less than they request
 //! first. Tokens go down the order as long as the partitions fit. A client below its request that
 //! does not fit reserves its place: clients behind it get tokens only if these end before it can
-//! begin (EASY backfilling). Lent tokens end as soon as a client below its request needs their
-//! compute units, other tokens only for real-time work.
+//! begin (EASY backfilling). Partitions fit if they are no more than the lane together and clients
+//! that are bound to compute units have none in common. Lent tokens end as soon as a client below
+//! its request needs their compute units, other tokens only for real-time work.
 
-use super::{Decision, Finding, Round, Standing, WHOLE};
+use super::{Decision, Finding, Round, Standing, Units, WHOLE};
 use crate::ids::Class;
 
-pub(super) fn plan(round: &Round, clients: &mut [Standing], decisions: &mut Vec<Decision>) {
+pub(super) fn plan(round: &Round<'_>, clients: &mut [Standing], decisions: &mut Vec<Decision>) {
     sort(round, clients);
-    let commitments = vec![(round.now, round.draining)];
+    let mut commitments = vec![(round.now, Units { part: round.draining, span: None })];
+    commitments.extend(round.draining_spans.iter().map(|span| (round.now, Units { part: 0, span: Some(*span) })));
     let mut plan = Plan { round, commitments, taken: round.draining, reserved: None };
     for client in clients.iter_mut().filter(|client| is_firm(round, client)) {
         client.finding = Finding::Firm;
@@ -25,7 +27,7 @@ pub(super) fn plan(round: &Round, clients: &mut [Standing], decisions: &mut Vec<
             continue;
         }
         // A new partition holds from the next token on.
-        let is_resized = client.token.is_some_and(|token| token.partition != client.partition);
+        let is_resized = client.token.is_some_and(|token| token.units != client.units);
         let class = client.wants.filter(|class| client.remaining(*class) > 0 && !is_resized);
         if class == Some(Class::RealTime) {
             plan.take_back(clients, held(&client));
@@ -46,7 +48,7 @@ pub(super) fn plan(round: &Round, clients: &mut [Standing], decisions: &mut Vec<
 }
 
 /// Puts clients into their order. Sorts small keys and moves each client twice.
-fn sort(round: &Round, clients: &mut [Standing]) {
+fn sort(round: &Round<'_>, clients: &mut [Standing]) {
     let key = |(at, client): (usize, &Standing)| {
         let (tier, is_behind, used_part) = rank(round, client);
         let key = u128::from(tier) << 97 | u128::from(is_behind) << 96 | u128::from(used_part) << 32;
@@ -60,32 +62,36 @@ fn sort(round: &Round, clients: &mut [Standing]) {
 
 /// Ends tokens, and gives the planned ones whose compute units are free now. The others follow when
 /// launches of tokens that ended have ended, too.
-fn carry_out(round: &Round, clients: &[Standing], grants: &[(usize, Class, u64)], decisions: &mut Vec<Decision>) {
+fn carry_out(round: &Round<'_>, clients: &[Standing], grants: &[(usize, Class, u64)], decisions: &mut Vec<Decision>) {
     let over = clients.iter().filter(|client| client.finding == Finding::Over);
     decisions.extend(over.map(|client| Decision::End { at: client.at }));
     let occupies =
         |client: &&Standing| client.token.is_some() && (client.is_in_flight || client.finding != Finding::Over);
-    let mut occupied = round.draining + clients.iter().filter(occupies).map(held).sum::<u32>();
+    let mut occupied = round.draining + clients.iter().filter(occupies).map(|client| held(client).part).sum::<u32>();
+    let mut spans: Vec<_> = clients.iter().filter(occupies).filter_map(|client| held(client).span).collect();
+    spans.extend(round.draining_spans);
     for &(index, class, until) in grants {
         let client = &clients[index];
         if client.token.is_none() {
-            if occupied + client.partition > WHOLE {
+            let Units { part, span } = client.units;
+            if occupied + part > WHOLE || span.is_some_and(|span| spans.iter().any(|other| span.overlaps(*other))) {
                 continue;
             }
-            occupied += client.partition;
+            occupied += part;
+            spans.extend(span);
         }
         decisions.push(Decision::Grant { at: client.at, class, until });
     }
 }
 
 /// The compute units that a client holds or would hold.
-fn held(client: &Standing) -> u32 {
-    client.token.map_or(client.partition, |token| token.partition)
+fn held(client: &Standing) -> Units {
+    client.token.map_or(client.units, |token| token.units)
 }
 
 /// Whether a token goes on until it expires, unless real-time work needs its compute units: it is
 /// not lent, or it was given just now.
-fn is_firm(round: &Round, client: &Standing) -> bool {
+fn is_firm(round: &Round<'_>, client: &Standing) -> bool {
     let Some(token) = client.token.filter(|token| token.until > round.now) else { return false };
     let is_new = round.now < token.since.saturating_add(round.min_token);
     client.wants == Some(token.class) && (is_promised(client, token.class) || is_new)
@@ -97,7 +103,7 @@ fn is_promised(client: &Standing, class: Class) -> bool {
 }
 
 /// Until when a firm token is firm.
-fn firm_until(round: &Round, client: &Standing) -> u64 {
+fn firm_until(round: &Round<'_>, client: &Standing) -> u64 {
     let Some(token) = client.token else { return round.now };
     match is_promised(client, token.class) {
         true => token.until,
@@ -106,14 +112,14 @@ fn firm_until(round: &Round, client: &Standing) -> u64 {
 }
 
 /// When the first lent token that is kept for its minimum may be taken back.
-fn next_return(round: &Round, clients: &[Standing]) -> Option<Decision> {
+fn next_return(round: &Round<'_>, clients: &[Standing]) -> Option<Decision> {
     let firm = clients.iter().filter(|client| client.finding == Finding::Firm);
     let lent = firm.filter(|client| client.token.is_some_and(|token| !is_promised(client, token.class)));
     lent.map(|client| firm_until(round, client)).min().map(|at_ns| Decision::Again { at_ns })
 }
 
 /// The place of a client in the order; the id decides between equal ones.
-fn rank(round: &Round, client: &Standing) -> (u8, bool, u64) {
+fn rank(round: &Round<'_>, client: &Standing) -> (u8, bool, u64) {
     let tier = match client.wants {
         Some(Class::RealTime) => 0,
         _ if client.is_below_request() => 1,
@@ -132,9 +138,9 @@ fn rank(round: &Round, client: &Standing) -> (u8, bool, u64) {
 }
 
 struct Plan<'a> {
-    round: &'a Round,
+    round: &'a Round<'a>,
     /// Until when compute units are given away, and how many.
-    commitments: Vec<(u64, u32)>,
+    commitments: Vec<(u64, Units)>,
     /// Their sum.
     taken: u32,
     /// When the first client that waits below its request can begin.
@@ -144,28 +150,30 @@ struct Plan<'a> {
 impl Plan<'_> {
     fn commit(&mut self, client: &Standing, until: u64) {
         self.commitments.push((until, held(client)));
-        self.taken += held(client);
+        self.taken += held(client).part;
     }
 
     /// Takes firm tokens of best-effort work back until a partition fits, the last of the order
     /// first.
-    fn take_back(&mut self, clients: &mut [Standing], partition: u32) {
+    fn take_back(&mut self, clients: &mut [Standing], wanted: Units) {
         for client in clients.iter_mut().rev() {
-            if self.has_room(partition) {
+            if self.has_room(wanted) {
                 return;
             }
+            let helps = self.taken + wanted.part > WHOLE || held(client).excludes(wanted);
             let is_best_effort = client.token.is_some_and(|token| token.class == Class::BestEffort);
-            if client.finding == Finding::Firm && is_best_effort {
+            if client.finding == Finding::Firm && is_best_effort && helps {
                 let entry = (firm_until(self.round, client), held(client));
                 let at = self.commitments.iter().position(|other| *other == entry);
-                self.taken -= self.commitments.swap_remove(at.expect("a firm token was committed")).1;
+                self.taken -= self.commitments.swap_remove(at.expect("a firm token was committed")).1.part;
                 client.finding = Finding::Over;
             }
         }
     }
 
-    fn has_room(&self, partition: u32) -> bool {
-        self.taken + partition <= WHOLE
+    fn has_room(&self, wanted: Units) -> bool {
+        let is_taken = |(_, units): &(u64, Units)| units.excludes(wanted);
+        self.taken + wanted.part <= WHOLE && (wanted.span.is_none() || !self.commitments.iter().any(is_taken))
     }
 
     /// Until when a client may have a token that begins now; `None` if it gets none.
@@ -190,14 +198,15 @@ impl Plan<'_> {
     }
 
     /// When enough commitments have ended for a partition.
-    fn fits_at(&self, partition: u32) -> u64 {
+    fn fits_at(&self, wanted: Units) -> u64 {
         let mut ends = self.commitments.clone();
-        ends.sort_unstable();
+        ends.sort_unstable_by_key(|(until, units)| (*until, units.part));
         let mut taken = self.taken;
-        for (until, units) in ends {
-            taken -= units;
-            if taken + partition <= WHOLE {
-                return until;
+        for (at, (until, units)) in ends.iter().enumerate() {
+            taken -= units.part;
+            let is_free = || !ends[at + 1..].iter().any(|(_, later)| later.excludes(wanted));
+            if taken + wanted.part <= WHOLE && is_free() {
+                return *until;
             }
         }
         self.round.now

@@ -5,13 +5,13 @@
 use super::{Decision, Round, Standing, WHOLE, end_expired};
 use std::cmp::Ordering;
 
-pub(super) fn plan(round: &Round, clients: &mut [Standing], decisions: &mut Vec<Decision>) {
+pub(super) fn plan(round: &Round<'_>, clients: &mut [Standing], decisions: &mut Vec<Decision>) {
     let now = round.now;
     let running = end_expired(now, clients, decisions);
     clients.sort_by(order);
     for client in clients {
         let Some(class) = client.wants.filter(|_| !client.runs(now) && client.used < client.limit) else { continue };
-        if client.partition + running <= WHOLE {
+        if client.units.part + running <= WHOLE {
             decisions.push(Decision::Grant { at: client.at, class, until: now.saturating_add(client.request.max(1)) });
         }
     }

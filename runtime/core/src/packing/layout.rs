@@ -1,0 +1,272 @@
+//! The compute units of one device, divided among its clients with shares: who is bound to which
+//! units, in which part of the time.
+//!
+//! A client is a rectangle of time (its request, in thousandths) and compute units (in groups, as
+//! the device assigns them). Rectangles do not overlap, so all requests can be kept. The compute
+//! units of a rectangle are those of the client's lane; clients with the same ones share a lane.
+//! Where in time a rectangle lies holds for the plan only: tokens go round as work arrives.
+//!
+//! A client gets units of its own as long as there are any, then units of a lane with time to
+//! spare, then any rectangle. If there is none, everything is packed anew, largest first. A client
+//! that still does not fit, or whose units would need more lanes than the device has, is not bound
+//! until there is room: its tokens keep its share in time, on whatever units are free.
+
+use super::rectangles::{FreeList, Rect};
+use crate::ids::ClientId;
+use crate::tokens::{Ppm, ShareSpec, Span};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// Time of a device, in thousandths.
+pub const TIME: u32 = 1000;
+
+/// How a device can be divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Divisible {
+    /// Its compute units.
+    pub units: u32,
+    /// It assigns them in groups of so many; 0 if it cannot be divided.
+    pub step: u32,
+    /// Lanes that it has room for.
+    pub lanes_max: u32,
+}
+
+/// The compute units of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// All units of the device.
+    Whole,
+    /// These units.
+    Bound(Span),
+    /// Any units: as many as its partition at a time, and not always the same ones.
+    Unbound(Reason),
+}
+
+/// Why a client is not bound to units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The device cannot be divided.
+    Indivisible,
+    /// No arrangement of the device's clients has room for it.
+    Room,
+    /// The device has no lanes left.
+    Lanes,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Reason::Indivisible => "the device cannot be divided",
+            Reason::Room => "no compute units are free for its part of the time, however the others are arranged",
+            Reason::Lanes => "the device has no lanes left",
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Client {
+    /// Its partition, as it was asked for.
+    partition: Ppm,
+    /// Its part of the time, in thousandths, rounded up.
+    time: u32,
+    /// Groups of compute units, rounded up.
+    rows: u32,
+    at: Result<Rect, Reason>,
+}
+
+/// The clients of a device and their compute units. Deterministic.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    device: Divisible,
+    clients: BTreeMap<ClientId, Client>,
+}
+
+impl Layout {
+    /// A device without clients.
+    pub fn new(device: Divisible) -> Layout {
+        Layout { device, clients: BTreeMap::new() }
+    }
+
+    /// Places a client with a share, or places it anew. Others may move; [`Layout::places`] has the
+    /// result.
+    pub fn set(&mut self, id: ClientId, share: &ShareSpec) {
+        let old = self.clients.remove(&id);
+        let partition = share.partition();
+        let (time, rows) = (thousandths(share.request()), self.rows(partition));
+        let mut client = Client { partition, time, rows, at: Err(Reason::Indivisible) };
+        if self.device.step > 0 {
+            client.at = match old.filter(|old| (old.time, old.rows) == (time, rows)) {
+                Some(old) => old.at,
+                None => self.fit(rows, time),
+            };
+        }
+        self.clients.insert(id, client);
+        if client.at.is_err() && self.device.step > 0 {
+            self.pack_anew();
+        }
+    }
+
+    /// Removes a client; clients that are not bound may be now.
+    pub fn remove(&mut self, id: ClientId) {
+        if self.clients.remove(&id).is_some() {
+            self.bind_others();
+        }
+    }
+
+    /// Tries again to bind the clients that are not bound.
+    pub fn bind_others(&mut self) {
+        if self.device.step > 0 && self.clients.values().any(|client| client.at.is_err()) {
+            self.pack_anew();
+        }
+    }
+
+    /// The device refused the lane of a client.
+    pub fn refuse(&mut self, id: ClientId) {
+        if let Some(client) = self.clients.get_mut(&id) {
+            client.at = Err(Reason::Lanes);
+        }
+    }
+
+    /// The compute units of a client.
+    pub fn place(&self, id: ClientId) -> Option<Place> {
+        self.clients.get(&id).map(|client| self.place_of(client))
+    }
+
+    /// All clients with their compute units.
+    pub fn places(&self) -> impl Iterator<Item = (ClientId, Place)> {
+        self.clients.iter().map(|(id, client)| (*id, self.place_of(client)))
+    }
+
+    /// The part of the compute units that a client has: that of its place, or the one it asked for.
+    pub fn granted(&self, id: ClientId) -> Option<Ppm> {
+        let client = self.clients.get(&id)?;
+        Some(match self.place_of(client) {
+            Place::Whole => Ppm::WHOLE,
+            Place::Bound(span) => Ppm::of_parts(span.count, self.device.units),
+            Place::Unbound(_) => client.partition,
+        })
+    }
+
+    /// The rectangle of a client: time in thousandths, and compute units. `None` if it has none.
+    pub fn rect(&self, id: ClientId) -> Option<Rect> {
+        let client = self.clients.get(&id)?;
+        let rect = client.at.ok()?;
+        let span = self.span(client, rect);
+        Some(Rect { y: span.first, h: span.count, ..rect })
+    }
+
+    /// Groups of compute units of the device.
+    fn all_rows(&self) -> u32 {
+        self.device.units / self.device.step.max(1)
+    }
+
+    /// Groups of compute units for a partition: at least one, all for the rest of a division.
+    fn rows(&self, partition: Ppm) -> u32 {
+        let units = (u64::from(partition.millionths()) * u64::from(self.device.units)).div_ceil(1_000_000);
+        let rows = units.div_ceil(u64::from(self.device.step.max(1)));
+        (rows as u32).clamp(1, self.all_rows().max(1))
+    }
+
+    fn is_whole(&self, client: &Client) -> bool {
+        client.partition == Ppm::WHOLE || client.rows * self.device.step.max(1) >= self.device.units
+    }
+
+    fn span(&self, client: &Client, rect: Rect) -> Span {
+        match self.is_whole(client) {
+            true => Span { first: 0, count: self.device.units },
+            false => Span { first: rect.y * self.device.step, count: rect.h * self.device.step },
+        }
+    }
+
+    fn place_of(&self, client: &Client) -> Place {
+        match client.at {
+            _ if self.is_whole(client) => Place::Whole,
+            Ok(rect) => Place::Bound(self.span(client, rect)),
+            Err(reason) => Place::Unbound(reason),
+        }
+    }
+
+    /// Whether a number of groups is less than the device: such a client needs a lane.
+    fn needs_lane(&self, rows: u32) -> bool {
+        rows * self.device.step < self.device.units
+    }
+
+    /// Where a rectangle goes without moving others.
+    fn fit(&self, rows: u32, time: u32) -> Result<Rect, Reason> {
+        let placed: Vec<Rect> = self.clients.values().filter_map(|client| client.at.ok()).collect();
+        let free = FreeList::around(TIME, self.all_rows(), placed.iter().copied());
+        let needs_lane = self.needs_lane(rows);
+        let lanes: BTreeSet<(u32, u32)> =
+            placed.iter().filter(|rect| self.needs_lane(rect.h)).map(|rect| (rect.y, rect.h)).collect();
+        let has_lanes = (lanes.len() as u32) < self.device.lanes_max;
+        let mut best: Option<((u8, u32, u32, u32), Rect)> = None;
+        let mut without_lanes = false;
+        for room in free.rects().iter().filter(|room| room.w >= time && room.h >= rows) {
+            let inside = |y: &u32| room.y <= *y && y + rows <= room.y + room.h;
+            let same = lanes.iter().filter(|(y, h)| *h == rows && inside(y)).map(|(y, _)| *y);
+            for y in same.chain([room.y]) {
+                let rect = Rect { x: room.x, y, w: time, h: rows };
+                let is_lane = lanes.contains(&(y, rows)) || !needs_lane;
+                if !is_lane && !has_lanes {
+                    without_lanes = true;
+                    continue;
+                }
+                let in_units = |other: &&Rect| other.y < y + rows && y < other.y + other.h;
+                let kind = match placed.iter().any(|other| in_units(&other)) {
+                    false => 0,
+                    true if is_lane => 1,
+                    true => 2,
+                };
+                let score = (kind, room.area() - rect.area(), rect.y, rect.x);
+                if best.is_none_or(|(other, _)| score < other) {
+                    best = Some((score, rect));
+                }
+            }
+        }
+        let reason = if without_lanes { Reason::Lanes } else { Reason::Room };
+        best.map(|(_, rect)| rect).ok_or(reason)
+    }
+
+    /// Packs all clients anew, largest first, in the first of several orders that binds them all.
+    /// If none does, those that were bound stay where they are.
+    fn pack_anew(&mut self) {
+        for order in ORDERS {
+            let mut ids: Vec<ClientId> = self.clients.keys().copied().collect();
+            ids.sort_by_key(|id| (Reverse(order(&self.clients[id])), *id));
+            let mut packed = Layout::new(self.device);
+            let fits = ids.into_iter().all(|id| {
+                let client = self.clients[&id];
+                let at = packed.fit(client.rows, client.time);
+                packed.clients.insert(id, Client { at, ..client });
+                at.is_ok()
+            });
+            if fits {
+                self.clients = packed.clients;
+                return;
+            }
+        }
+        let ids: Vec<ClientId> = self.clients.keys().copied().collect();
+        for id in ids {
+            let client = self.clients[&id];
+            if client.at.is_err() {
+                let at = self.fit(client.rows, client.time);
+                self.clients.insert(id, Client { at, ..client });
+            }
+        }
+    }
+}
+
+/// What clients are sorted by.
+type Order = fn(&Client) -> (u32, u32);
+
+const ORDERS: [Order; 4] = [
+    |client| (client.time * client.rows, client.rows),
+    |client| (client.rows, client.time),
+    |client| (client.time, client.rows),
+    |client| (client.rows.max(client.time), client.rows.min(client.time)),
+];
+
+fn thousandths(fraction: Ppm) -> u32 {
+    fraction.millionths().div_ceil(1000).max(1)
+}

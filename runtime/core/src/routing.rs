@@ -1,0 +1,169 @@
+//! Which instance of a function serves a request that names none: the one that is expected to
+//! finish it first.
+//!
+//! The expectation is made of what was measured: how long the device works on a request of the
+//! instance, how many requests it has, and what its limit leaves of the current window. Work beyond
+//! that continues in the windows that follow, each of which has the limit again.
+//!
+//! An instance that has served no request yet is expected to be as fast as the fastest one that
+//! has: it gets work, and is measured.
+
+use crate::ids::Nanos;
+use crate::tokens::Ppm;
+use std::collections::BTreeMap;
+
+/// Weight of a new measurement in the mean, in percent.
+pub const WEIGHT_PERCENT: u64 = 20;
+
+/// The instances of a function, as the router sees them. `K` names an instance. Deterministic.
+#[derive(Clone, Debug)]
+pub struct Router<K> {
+    window_ns: u64,
+    instances: BTreeMap<K, Load>,
+}
+
+/// What an instance has to do.
+#[derive(Clone, Copy, Debug)]
+struct Load {
+    limit: Ppm,
+    /// Requests that were given to it and have not ended.
+    in_flight: u32,
+    /// Device time of a request, as a mean; `None` before the first one has ended.
+    service_ns: Option<u64>,
+    /// The number of the window of `used_ns`, and the device time that was used in it.
+    window: u64,
+    used_ns: u64,
+    /// When its last request ended.
+    last_end: Nanos,
+}
+
+/// A choice of the router.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice<K> {
+    /// The instance.
+    pub instance: K,
+    /// When it is expected to finish the request.
+    pub finish: Nanos,
+    /// Whether that is after the request's deadline.
+    pub is_late: bool,
+}
+
+/// Where an instance stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Requests that were given to it and have not ended.
+    pub in_flight: u32,
+    /// Device time of a request, in nanoseconds; `None` before the first one has ended.
+    pub service_ns: Option<u64>,
+    /// Requests that it can serve in a second within its limit, in thousandths; `None` before the
+    /// first one has ended.
+    pub throughput: Option<u64>,
+}
+
+impl<K: Ord + Clone> Router<K> {
+    /// A function without instances, on devices whose shares hold in windows of so many
+    /// nanoseconds.
+    pub fn new(window_ns: u64) -> Router<K> {
+        Router { window_ns: window_ns.max(1), instances: BTreeMap::new() }
+    }
+
+    /// Adds an instance, or changes its limit. What was measured of it stays.
+    pub fn set(&mut self, instance: K, limit: Ppm) {
+        let new = Load { limit, in_flight: 0, service_ns: None, window: 0, used_ns: 0, last_end: Nanos(0) };
+        self.instances.entry(instance).or_insert(new).limit = limit;
+    }
+
+    /// Removes an instance.
+    pub fn remove(&mut self, instance: &K) {
+        self.instances.remove(instance);
+    }
+
+    /// The instance that is expected to finish a request first, of those that `may` serve it. Ties
+    /// go to the one with fewer requests, then to one that was not measured, then to the first.
+    /// `None` if there is none.
+    pub fn choose(&self, now: Nanos, deadline: Option<Nanos>, may: impl Fn(&K) -> bool) -> Option<Choice<K>> {
+        let fastest = self.instances.values().filter_map(|load| load.service_ns).min().unwrap_or(1);
+        let candidates = self.instances.iter().filter(|(instance, _)| may(instance));
+        let rank = |(instance, load): (_, &Load)| {
+            (self.finish(load, now, fastest), load.in_flight, load.service_ns.is_some(), instance)
+        };
+        let (finish, _, _, instance) = candidates.map(rank).min()?;
+        let is_late = deadline.is_some_and(|deadline| finish > deadline);
+        Some(Choice { instance: instance.clone(), finish, is_late })
+    }
+
+    /// When a new request of an instance would end.
+    fn finish(&self, load: &Load, now: Nanos, fastest_ns: u64) -> Nanos {
+        let work = u64::from(load.in_flight).saturating_add(1).saturating_mul(load.service_ns.unwrap_or(fastest_ns));
+        let window = now.0 / self.window_ns;
+        let allowance = load.limit.of(self.window_ns).max(1);
+        // Debt is paid by the windows after it.
+        let used = match window.saturating_sub(load.window) {
+            0 => load.used_ns,
+            later => load.used_ns.saturating_sub(allowance.saturating_mul(later)),
+        };
+        let ends = (window + 1).saturating_mul(self.window_ns);
+        let left = allowance.saturating_sub(used).min(ends - now.0);
+        if work <= left {
+            return Nanos(now.0.saturating_add(work));
+        }
+        // Whole windows, each with its allowance, then the rest at the start of the last one.
+        let behind = (work - left).saturating_add(used.saturating_sub(allowance));
+        let (windows, rest) = ((behind - 1) / allowance, (behind - 1) % allowance + 1);
+        Nanos(ends.saturating_add(windows.saturating_mul(self.window_ns)).saturating_add(rest))
+    }
+
+    /// A request was given to an instance.
+    pub fn begin(&mut self, instance: &K) {
+        if let Some(load) = self.instances.get_mut(instance) {
+            load.in_flight = load.in_flight.saturating_add(1);
+        }
+    }
+
+    /// A request of an instance ended; `compute_ns` is the time from its first to its last block,
+    /// `None` if it failed. Requests of an instance follow one another on the device, so of that
+    /// time only what lies after the end of the one before it is its own.
+    pub fn end(&mut self, now: Nanos, instance: &K, compute_ns: Option<u64>) {
+        let window_ns = self.window_ns;
+        let Some(load) = self.instances.get_mut(instance) else { return };
+        load.in_flight = load.in_flight.saturating_sub(1);
+        let since = now.0.saturating_sub(load.last_end.0);
+        load.last_end = now;
+        let Some(compute_ns) = compute_ns else { return };
+        // At the end of each window it paused for what its limit does not allow.
+        let spanned = compute_ns.min(since).max(1);
+        let ends = now.0 / window_ns - now.0.saturating_sub(spanned) / window_ns;
+        let pauses = ends.saturating_mul(window_ns - load.limit.of(window_ns).min(window_ns));
+        let own = spanned.saturating_sub(pauses).max(load.limit.of(spanned)).max(1);
+        let mean = load.service_ns.map_or(own, |mean| {
+            (u128::from(mean) * u128::from(100 - WEIGHT_PERCENT) + u128::from(own) * u128::from(WEIGHT_PERCENT)) as u64
+                / 100
+        });
+        load.service_ns = Some(mean.max(1));
+        let window = now.0 / window_ns;
+        if window > load.window {
+            let paid = load.limit.of(window_ns).saturating_mul(window - load.window);
+            (load.window, load.used_ns) = (window, load.used_ns.saturating_sub(paid));
+        }
+        load.used_ns = load.used_ns.saturating_add(own);
+    }
+
+    /// Where an instance stands.
+    pub fn standing(&self, instance: &K) -> Option<Standing> {
+        let load = self.instances.get(instance)?;
+        let per_second = |service: u64| {
+            let rate = u128::from(load.limit.millionths()) * 1_000_000 / u128::from(service.max(1));
+            u64::try_from(rate).unwrap_or(u64::MAX)
+        };
+        Some(Standing {
+            in_flight: load.in_flight,
+            service_ns: load.service_ns,
+            throughput: load.service_ns.map(per_second),
+        })
+    }
+
+    /// Whether there are no instances.
+    pub fn is_empty(&self) -> bool {
+        self.instances.is_empty()
+    }
+}

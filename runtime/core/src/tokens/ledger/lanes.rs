@@ -1,0 +1,91 @@
+//! Lanes of a ledger: which client is in which lane and on which compute units, and what the tasks
+//! of each lane want.
+
+use super::TokenLedger;
+use crate::ids::{Class, ClientId, LaneId, Nanos};
+use crate::tokens::client::{ShareState, State};
+use crate::tokens::share::Span;
+
+impl TokenLedger {
+    /// Notes the lane of a client, and the compute units that it is bound to; they hold from its
+    /// next token on.
+    pub(crate) fn bind(&mut self, client: ClientId, lane: LaneId, span: Option<Span>) {
+        let Ok(at) = self.place_of(client) else { return };
+        (self.clients[at].lane, self.clients[at].span) = (lane, span);
+        self.is_stale = true;
+    }
+
+    /// The lane in which a client has its share.
+    pub(crate) fn lane_of(&self, client: ClientId) -> Option<LaneId> {
+        self.place_of(client).ok().map(|at| self.clients[at].lane)
+    }
+
+    /// A lane closes: its clients have their shares in the default lane, and are bound to nothing.
+    pub(crate) fn unbind_lane(&mut self, lane: LaneId) {
+        for client in &mut self.clients {
+            if client.lane == lane {
+                (client.lane, client.span) = (LaneId::DEFAULT, None);
+            }
+            client.forget_wants(lane);
+        }
+        self.is_stale = true;
+    }
+
+    /// The clients that have their shares in a lane.
+    pub(crate) fn shares_in(&self, now: Nanos, lane: LaneId) -> impl Iterator<Item = ShareState> {
+        let lanes = self.clients.iter().map(|client| client.lane);
+        self.shares(now).zip(lanes).filter(move |(_, other)| *other == lane).map(|(state, _)| state)
+    }
+
+    /// Whether clients are bound to compute units: lanes have this ledger in common.
+    pub(crate) fn has_bound_clients(&self) -> bool {
+        self.clients.iter().any(|client| client.span.is_some())
+    }
+
+    /// The clients whose tokens are over and whose launches have not ended.
+    pub(crate) fn draining(&self) -> impl Iterator<Item = ClientId> {
+        self.clients.iter().filter(|client| matches!(client.state, State::Draining(_))).map(|client| client.id)
+    }
+
+    /// Whether tokens were given or ended since the last call: tasks in other lanes may be
+    /// concerned.
+    pub(crate) fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.is_changed)
+    }
+
+    /// Whether [`TokenLedger::take_changed`] would be true.
+    pub(crate) fn is_changed(&self) -> bool {
+        self.is_changed
+    }
+
+    // What clients want.
+
+    /// Begins a list of clients that want to issue; [`TokenLedger::want`] follows for each.
+    pub fn begin_wants(&mut self) {
+        self.begin_wants_in(LaneId::DEFAULT);
+    }
+
+    /// [`TokenLedger::begin_wants`] for the tasks of one lane.
+    pub(crate) fn begin_wants_in(&mut self, lane: LaneId) {
+        for client in &mut self.clients {
+            client.wanted = client.wants;
+            client.forget_wants(lane);
+        }
+    }
+
+    /// A client wants to issue work of a class.
+    pub fn want(&mut self, client: ClientId, class: Class) {
+        self.want_in(LaneId::DEFAULT, client, class);
+    }
+
+    /// [`TokenLedger::want`] of a task of one lane.
+    pub(crate) fn want_in(&mut self, lane: LaneId, client: ClientId, class: Class) {
+        let Ok(at) = self.place_of(client) else { return };
+        let client = &mut self.clients[at];
+        match client.wants_in.iter_mut().find(|(other, _)| *other == lane) {
+            Some((_, wants)) => *wants = class.min(*wants),
+            None => client.wants_in.push((lane, class)),
+        }
+        client.wants = Some(client.wants.map_or(class, |other| other.min(class)));
+    }
+}

@@ -1,0 +1,181 @@
+//! Routing of requests to instances: on numbers worked out by hand, and in seeded runs against a
+//! model of instances with quotas, compared with instances taken in turn.
+//!
+//! A failure prints its seed; `ATOLL_SEED=7` runs it alone.
+
+use atoll_core::Nanos;
+use atoll_core::rng::Rng;
+use atoll_core::routing::{Choice, Router};
+use atoll_core::tokens::Ppm;
+use std::collections::VecDeque;
+
+const WINDOW: u64 = 40_000_000;
+const MS: u64 = 1_000_000;
+
+fn percent(percent: u32) -> Ppm {
+    Ppm::of_percent(percent)
+}
+
+/// A router with these instances, each with a limit and the time of a request that it has served,
+/// long ago.
+fn router(instances: &[(u32, u64)]) -> Router<usize> {
+    let mut router = Router::new(WINDOW);
+    for (number, &(limit, service)) in instances.iter().enumerate() {
+        router.set(number, percent(limit));
+        router.begin(&number);
+        router.end(Nanos(service), &number, Some(service));
+    }
+    router
+}
+
+fn chosen(router: &Router<usize>, at_ms: u64) -> (usize, u64) {
+    let Choice { instance, finish, .. } = router.choose(Nanos(at_ms * MS), None, |_| true).expect("an instance");
+    (instance, finish.0)
+}
+
+#[test]
+fn the_earliest_finish_wins() {
+    let mut faster = router(&[(100, 4 * MS), (100, 10 * MS)]);
+    assert_eq!(chosen(&faster, 400), (0, 404 * MS));
+    faster.begin(&0);
+    assert_eq!(chosen(&faster, 400), (0, 408 * MS), "two requests of 4 ms end before one of 10 ms");
+    faster.begin(&0);
+    assert_eq!(chosen(&faster, 400), (1, 410 * MS));
+    assert_eq!(faster.choose(Nanos(400 * MS), None, |instance| *instance == 0).map(|choice| choice.finish.0), {
+        Some(412 * MS)
+    });
+    let late = faster.choose(Nanos(400 * MS), Some(Nanos(405 * MS)), |_| true).expect("an instance");
+    assert!(late.is_late && late.instance == 1);
+    assert_eq!(faster.choose(Nanos(0), None, |_| false), None);
+}
+
+#[test]
+fn what_a_limit_leaves_of_the_window_counts() {
+    // 10 % of a window are 4 ms. Request 2 of 3 ms: 1 ms in this window and 2 ms in the next one.
+    let mut small = router(&[(10, 3 * MS)]);
+    assert_eq!(chosen(&small, 400), (0, 403 * MS));
+    small.begin(&0);
+    assert_eq!(chosen(&small, 400), (0, 442 * MS));
+    small.end(Nanos(403 * MS), &0, Some(3 * MS));
+    assert_eq!(chosen(&small, 403), (0, 442 * MS), "1 ms is left of the window");
+    assert_eq!(chosen(&small, 440), (0, 443 * MS), "a new window");
+    // Ten requests: 30 ms of work, 4 ms of each window.
+    let mut long = router(&[(10, 3 * MS)]);
+    (0..9).for_each(|_| long.begin(&0));
+    assert_eq!(chosen(&long, 400), (0, 682 * MS));
+    // A slow instance that has all of the time is better than a fast one that has used up its own.
+    let mut used = router(&[(10, 4 * MS), (100, 20 * MS)]);
+    used.begin(&0);
+    used.end(Nanos(404 * MS), &0, Some(4 * MS));
+    assert_eq!(chosen(&used, 405), (1, 425 * MS));
+    assert_eq!(chosen(&used, 438), (0, 444 * MS), "the next window is near");
+}
+
+#[test]
+fn instances_that_come_and_go_are_measured() {
+    let mut router = router(&[(100, 8 * MS)]);
+    router.begin(&0);
+    router.set(1, percent(100));
+    assert_eq!(chosen(&router, 400).0, 1, "it counts as fast as the others until it is measured");
+    router.begin(&1);
+    router.end(Nanos(500 * MS), &1, Some(50 * MS));
+    assert_eq!(chosen(&router, 600).0, 0);
+    assert_eq!(router.standing(&0).map(|standing| (standing.in_flight, standing.throughput)), Some((1, Some(125_000))));
+    router.remove(&0);
+    router.end(Nanos(600 * MS), &0, Some(1));
+    assert_eq!((chosen(&router, 700).0, router.standing(&0)), (1, None));
+    router.begin(&1);
+    router.end(Nanos(700 * MS), &1, None);
+    assert_eq!(router.standing(&1).map(|standing| standing.in_flight), Some(0), "a failed request ends, too");
+    router.remove(&1);
+    assert!(router.is_empty());
+}
+
+/// An instance that works on one request at a time, within its quota.
+struct Instance {
+    limit: Ppm,
+    service: u64,
+    queue: VecDeque<u64>,
+    /// When its work so far is done.
+    busy_until: u64,
+    begun: u64,
+}
+
+impl Instance {
+    /// When a request that arrives ends: its service, stretched by the limit of each window.
+    fn serve(&mut self, now: u64) -> u64 {
+        let mut at = self.busy_until.max(now);
+        let mut left = self.service;
+        let begin = at;
+        while left > 0 {
+            let (start, allowance) = (at - at % WINDOW, self.limit.of(WINDOW));
+            // Its time lies at the start of each window.
+            let end = start + allowance;
+            if at >= end {
+                at = start + WINDOW;
+                continue;
+            }
+            let part = left.min(end - at);
+            (at, left) = (at + part, left - part);
+        }
+        (self.busy_until, self.begun) = (at, begin);
+        at
+    }
+}
+
+/// The mean latency of requests that arrive at random.
+fn run(seed: u64, routed: bool) -> u64 {
+    let mut rng = Rng::new(seed);
+    let mut instances: Vec<Instance> = (0..2 + rng.below(4))
+        .map(|_| Instance {
+            limit: percent(10 + 10 * rng.below(10) as u32),
+            service: MS * (1 + rng.below(12)),
+            queue: VecDeque::new(),
+            busy_until: 0,
+            begun: 0,
+        })
+        .collect();
+    let mut router = Router::new(WINDOW);
+    for (number, instance) in instances.iter().enumerate() {
+        router.set(number, instance.limit);
+    }
+    // Half of what they can serve together.
+    let rate: f64 = instances.iter().map(|i| f64::from(i.limit.millionths()) / 1e6 / i.service as f64).sum();
+    let gap = (2.0 / rate) as u64;
+    let (mut now, mut sum, count) = (0, 0, 600);
+    let mut ends: Vec<(u64, usize, u64)> = Vec::new();
+    for request in 0..count {
+        now += rng.below(2 * gap);
+        ends.sort_unstable();
+        let done = ends.partition_point(|(end, _, _)| *end <= now);
+        for (end, instance, compute) in ends.drain(..done) {
+            router.end(Nanos(end), &instance, Some(compute));
+        }
+        let at = match routed {
+            true => router.choose(Nanos(now), None, |_| true).expect("an instance").instance,
+            false => request % instances.len(),
+        };
+        router.begin(&at);
+        let end = instances[at].serve(now);
+        instances[at].queue.push_back(end);
+        ends.push((end, at, end - instances[at].begun));
+        sum += end - now;
+    }
+    sum / count as u64
+}
+
+#[test]
+fn routed_requests_end_sooner_than_requests_in_turn() {
+    let only: Option<u64> = std::env::var("ATOLL_SEED").ok().map(|seed| seed.parse().expect("ATOLL_SEED is a number"));
+    let seeds = only.map_or(0..60, |seed| seed..seed + 1);
+    let (mut better, mut all, mut factor) = (0, 0, 0.0);
+    for seed in seeds {
+        let (routed, in_turn) = (run(seed, true), run(seed, false));
+        assert!(routed as f64 <= 1.15 * in_turn as f64, "seed {seed}: {routed} ns routed, {in_turn} ns in turn");
+        (better, all, factor) =
+            (better + usize::from(routed < in_turn), all + 1, factor + in_turn as f64 / routed as f64);
+        assert_eq!(run(seed, true), routed, "seed {seed}: the same requests, another result");
+    }
+    assert!(better * 10 >= all * 9, "better in {better} of {all} runs only");
+    println!("{all} runs: in turn takes {:.2} times as long on average", factor / all as f64);
+}

@@ -1,0 +1,139 @@
+//! Memory limits of instances: an instance may have its part of its function's constants and the
+//! memory of its invocations, up to its limit. An invocation that could never fit is refused. One
+//! that does not fit beside those that have memory waits until one of them has ended.
+
+use super::Worker;
+use crate::error::InvokeError;
+use crate::event::Submission;
+use crate::share::{InstanceMemory, ShareClient};
+use atoll_core::memory::Event as MemoryEvent;
+use atoll_core::{ClientId, TaskId};
+use std::collections::{BTreeMap, VecDeque};
+
+/// The memory of an instance.
+#[derive(Debug)]
+pub(super) struct MemoryGate {
+    limit: InstanceMemory,
+    /// Bytes of its invocations that have memory or are next to get it.
+    held: BTreeMap<TaskId, u64>,
+    /// Invocations that wait until others have ended, in order.
+    waiting: VecDeque<TaskId>,
+}
+
+impl MemoryGate {
+    fn held_bytes(&self) -> u64 {
+        self.held.values().fold(0, |sum, bytes| sum.saturating_add(*bytes))
+    }
+
+    /// Whether an invocation fits beside those that have memory. One alone always does: it was
+    /// checked when it arrived, and the limit may be lower since.
+    fn fits(&self, bytes: u64, constants: u64) -> bool {
+        let all = self.held_bytes().saturating_add(bytes).saturating_add(constants);
+        self.held.is_empty() || all <= self.limit.bytes
+    }
+}
+
+impl Worker {
+    /// Sets, changes or removes the memory limit of an instance.
+    pub(super) fn limit_memory(&mut self, client: &ShareClient, limit: Option<InstanceMemory>) {
+        let id = self.lanes.client(client);
+        match limit {
+            Some(limit) => {
+                let new = MemoryGate { limit, held: BTreeMap::new(), waiting: VecDeque::new() };
+                self.lanes.memory.entry(id).or_insert(new).limit = limit;
+                self.serve_memory(id);
+            }
+            None => {
+                let waiting = self.lanes.memory.remove(&id).map(|gate| gate.waiting).unwrap_or_default();
+                for task in waiting {
+                    self.notify_memory(MemoryEvent::Prepare { task });
+                }
+            }
+        }
+    }
+
+    /// Refuses an invocation that exceeds the memory limit of its instance alone.
+    pub(super) fn check_instance_memory(&self, submission: &Submission) -> Result<(), InvokeError> {
+        let Some(instance) = submission.instance.as_ref().filter(|_| !self.lanes.memory.is_empty()) else {
+            return Ok(());
+        };
+        let gate = self.lanes.known_client(&submission.client()).and_then(|id| self.lanes.memory.get(&id));
+        let Some(gate) = gate else { return Ok(()) };
+        let constants = self.constants_part(submission, gate.limit);
+        let wanted = bytes_of(submission).saturating_add(constants);
+        if wanted <= gate.limit.bytes {
+            return Ok(());
+        }
+        let (instance, limit) = (instance.clone(), gate.limit.bytes);
+        Err(InvokeError::OverInstanceMemory { instance, wanted, constants, limit })
+    }
+
+    /// Whether an invocation may get memory now. If not, it gets it later.
+    pub(super) fn may_take_memory(&mut self, task: TaskId) -> bool {
+        if self.lanes.memory.is_empty() {
+            return true;
+        }
+        let Some(id) = self.gated_client(task) else { return true };
+        let submission = &self.invocations[&task].submission;
+        let limit = self.lanes.memory[&id].limit;
+        let (bytes, constants) = (bytes_of(submission), self.constants_part(submission, limit));
+        let gate = self.lanes.memory.get_mut(&id).expect("present: its limit was read");
+        let may = gate.held.contains_key(&task) || gate.fits(bytes, constants);
+        if may {
+            gate.held.insert(task, bytes);
+        } else if !gate.waiting.contains(&task) {
+            gate.waiting.push_back(task);
+        }
+        may
+    }
+
+    /// An invocation ended, or is not ready any more: others of its instance may get memory.
+    pub(super) fn return_memory(&mut self, task: TaskId) {
+        let has_it = |gate: &mut MemoryGate| {
+            gate.waiting.retain(|waiting| *waiting != task);
+            gate.held.remove(&task).is_some()
+        };
+        let freed = self.lanes.memory.iter_mut().find_map(|(id, gate)| has_it(gate).then_some(*id));
+        if let Some(id) = freed {
+            self.serve_memory(id);
+        }
+    }
+
+    /// Gives memory to invocations of an instance that wait for it, in order.
+    fn serve_memory(&mut self, id: ClientId) {
+        while let Some(gate) = self.lanes.memory.get_mut(&id)
+            && let Some(task) = gate.waiting.pop_front()
+        {
+            if !self.invocations.contains_key(&task) {
+                continue;
+            }
+            if !self.may_take_memory(task) {
+                // It is at the end of the queue now, and belongs to its front.
+                let waiting = self.lanes.memory.get_mut(&id).map(|gate| &mut gate.waiting);
+                waiting.into_iter().for_each(|waiting| waiting.rotate_right(1));
+                return;
+            }
+            self.notify_memory(MemoryEvent::Prepare { task });
+        }
+    }
+
+    /// The client of an invocation, if it is an instance with a memory limit.
+    fn gated_client(&self, task: TaskId) -> Option<ClientId> {
+        let submission = &self.invocations.get(&task)?.submission;
+        submission.instance.as_ref()?;
+        self.lanes.known_client(&submission.client()).filter(|id| self.lanes.memory.contains_key(id))
+    }
+
+    /// The part of its functions' constants that counts as an instance's.
+    fn constants_part(&self, submission: &Submission, limit: InstanceMemory) -> u64 {
+        let set = |id| self.functions.get(id).map(|loaded| loaded.set);
+        let sets = submission.chain.stages.iter().filter_map(|stage| set(&stage.function.id));
+        let all: u64 = sets.map(|set| self.memory.set_bytes(set)).sum();
+        all.div_ceil(u64::from(limit.sharers.max(1)))
+    }
+}
+
+/// The memory of a submission, without constants.
+fn bytes_of(submission: &Submission) -> u64 {
+    submission.chain.stages.iter().map(|stage| stage.binding.layout.bytes).sum()
+}

@@ -1,0 +1,81 @@
+//! Shares of functions on fake engines: set before the function takes requests, on all of its
+//! devices or on none.
+
+use crate::support::{Notes, bundle, fleet, load};
+use atoll_core::placement::{PoolConfig, placement_by_name};
+use atoll_engine::{FunctionKey, ShareClient, ShareRequest, ShareSpec, Tenant};
+use atoll_fleet::{FleetHandle, Inference, Placing, ShareRefusal};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+
+fn client(instance: &str) -> ShareClient {
+    ShareClient { tenant: Tenant::default(), instance: Some(instance.into()) }
+}
+
+fn share(quota_request: f64) -> ShareSpec {
+    let request = ShareRequest { sm_partition: 100.0, quota_request, quota_limit: 1.0, group: 0 };
+    ShareSpec::new(&request).unwrap()
+}
+
+fn set(fleet: &FleetHandle, instance: &str, function: &str) -> Result<(), String> {
+    let function = FunctionKey::local(function);
+    fleet.set_share(&client(instance), Some(&function), share(0.1)).map_err(|error| error.to_string())
+}
+
+/// Two devices that hold every function, each with room for so many shares.
+fn two(room: [usize; 2]) -> (FleetHandle, Vec<Arc<Notes>>) {
+    let policy = placement_by_name("cost").unwrap();
+    let (fleet, notes) = fleet(&["t", "t"], Placing::Pool(PoolConfig::new(policy)));
+    notes.iter().zip(room).for_each(|(notes, room)| notes.shares_max.store(room, SeqCst));
+    (fleet, notes)
+}
+
+fn held(notes: &[Arc<Notes>]) -> Vec<Vec<String>> {
+    let names = |notes: &Arc<Notes>| notes.shares.lock().unwrap().keys().map(ToString::to_string).collect();
+    notes.iter().map(names).collect()
+}
+
+#[test]
+fn shares_are_on_a_device_before_the_function_takes_requests_and_leave_with_it() {
+    let (fleet, notes) = two([4, 4]);
+    set(&fleet, "a", "f").unwrap();
+    assert_eq!(held(&notes), [[""; 0], []]);
+    load(&fleet, "f", &bundle("t", 10, 1), None).unwrap();
+    assert_eq!(held(&notes), [["a"], ["a"]]);
+    let was_loaded = |notes: &Arc<Notes>| notes.shares.lock().unwrap()[&client("a")];
+    assert!(!notes.iter().any(was_loaded), "the function took requests before its share was set");
+    fleet.unload(&FunctionKey::local("f")).unwrap();
+    assert_eq!(held(&notes), [[""; 0], []]);
+    // A function that cannot be loaded leaves no share, and a device that does not take it has
+    // none.
+    notes.iter().for_each(|notes| notes.is_full.store(true, SeqCst));
+    load(&fleet, "f", &bundle("t", 10, 1), None).unwrap_err();
+    assert_eq!(held(&notes), [[""; 0], []]);
+    notes[1].is_full.store(false, SeqCst);
+    load(&fleet, "f", &bundle("t", 10, 1), None).unwrap();
+    assert_eq!(held(&notes), [vec![], vec!["a"]]);
+}
+
+#[test]
+fn a_share_that_one_device_refuses_holds_on_none_and_is_set_when_there_is_room() {
+    let (fleet, notes) = two([2, 1]);
+    set(&fleet, "a", "f").unwrap();
+    set(&fleet, "b", "f").unwrap();
+    load(&fleet, "f", &bundle("t", 10, 1), None).unwrap();
+    assert_eq!(held(&notes), [["a"], ["a"]], "the first device had taken the second share");
+    let refusals = fleet.share_refusals();
+    let [ShareRefusal { client: refused, device, reason }] = &refusals[..] else { panic!("{refusals:?}") };
+    assert_eq!((refused, device.as_str()), (&client("b"), "host:1"));
+    assert!(reason.contains("1 clients with shares"), "{reason}");
+    let error = set(&fleet, "c", "f").unwrap_err();
+    assert!(error.contains("1 clients with shares"), "{error}");
+    assert_eq!(held(&notes), [["a"], ["a"]]);
+    // There is room once another share is gone.
+    assert!(fleet.remove_share(&client("a")));
+    assert_eq!((held(&notes), fleet.share_refusals()), (vec![vec!["b".to_owned()], vec!["b".to_owned()]], vec![]));
+    // A refused share can be removed, and does not outlive its function.
+    set(&fleet, "a", "f").unwrap_err();
+    fleet.unload(&FunctionKey::local("f")).unwrap();
+    assert_eq!(fleet.share_refusals(), []);
+    assert!(fleet.remove_share(&client("b")) && !fleet.remove_share(&client("b")));
+}

@@ -1,0 +1,113 @@
+//! Requests that name no instance, for functions that have instances: each is given to the instance
+//! that is expected to finish it first ([`atoll_core::routing`]). What is measured is kept here.
+
+use atoll_core::Nanos;
+use atoll_core::routing::{Router, Standing};
+use atoll_core::tokens::{Ppm, WINDOW_NS_DEFAULT};
+use atoll_engine::{FunctionKey, InvocationResult, InvokeError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The routers of all functions that have instances.
+#[derive(Debug)]
+pub(crate) struct Routes {
+    functions: Mutex<BTreeMap<FunctionKey, Router<String>>>,
+    /// Time 0 of the routers.
+    began: Instant,
+}
+
+/// A request that was given to an instance. It counts as the instance's until it ends or is
+/// dropped.
+#[derive(Debug)]
+pub(crate) struct Routed {
+    routes: Arc<Routes>,
+    function: FunctionKey,
+    instance: String,
+    has_ended: bool,
+}
+
+impl Routes {
+    pub(crate) fn new() -> Routes {
+        Routes { functions: Mutex::default(), began: Instant::now() }
+    }
+
+    fn functions(&self) -> MutexGuard<'_, BTreeMap<FunctionKey, Router<String>>> {
+        self.functions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Nanos {
+        Nanos(u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// Adds an instance of a function, or changes its limit.
+    pub(crate) fn set(&self, function: &FunctionKey, instance: &str, limit: Ppm) {
+        let mut functions = self.functions();
+        let router = functions.entry(function.clone()).or_insert_with(|| Router::new(WINDOW_NS_DEFAULT));
+        router.set(instance.to_owned(), limit);
+    }
+
+    /// Removes an instance of a function.
+    pub(crate) fn remove(&self, function: &FunctionKey, instance: &str) {
+        let mut functions = self.functions();
+        if let Some(router) = functions.get_mut(function) {
+            router.remove(&instance.to_owned());
+            if router.is_empty() {
+                functions.remove(function);
+            }
+        }
+    }
+
+    /// The instance that is expected to finish a request of a function first, of those that `may`
+    /// serve it.
+    pub(crate) fn choose(
+        &self,
+        function: &FunctionKey,
+        deadline: Option<Duration>,
+        may: impl Fn(&str) -> bool,
+    ) -> Option<String> {
+        let functions = self.functions();
+        let now = self.now();
+        let deadline =
+            deadline.map(|within| Nanos(now.0.saturating_add(u64::try_from(within.as_nanos()).unwrap_or(u64::MAX))));
+        let choice = functions.get(function)?.choose(now, deadline, |instance| may(instance))?;
+        Some(choice.instance)
+    }
+
+    /// Counts a request as given to an instance, whether it named it or not.
+    pub(crate) fn begin(self: &Arc<Routes>, function: &FunctionKey, instance: &str) -> Routed {
+        if let Some(router) = self.functions().get_mut(function) {
+            router.begin(&instance.to_owned());
+        }
+        Routed { routes: self.clone(), function: function.clone(), instance: instance.into(), has_ended: false }
+    }
+
+    /// Where an instance stands.
+    pub(crate) fn standing(&self, function: &FunctionKey, instance: &str) -> Option<Standing> {
+        self.functions().get(function)?.standing(&instance.to_owned())
+    }
+}
+
+impl Routed {
+    /// The request ended.
+    pub(crate) fn end(mut self, result: &Result<InvocationResult, InvokeError>) {
+        let compute_ns = result.as_ref().ok().map(|result| result.timing.compute_ns);
+        // A kept response took no time on the device.
+        self.note(compute_ns.filter(|ns| *ns > 0));
+    }
+
+    fn note(&mut self, compute_ns: Option<u64>) {
+        if !std::mem::replace(&mut self.has_ended, true) {
+            let now = self.routes.now();
+            if let Some(router) = self.routes.functions().get_mut(&self.function) {
+                router.end(now, &self.instance, compute_ns);
+            }
+        }
+    }
+}
+
+impl Drop for Routed {
+    fn drop(&mut self) {
+        self.note(None);
+    }
+}

@@ -1,0 +1,205 @@
+//! `atoll instance map`: the rectangles of instances in the plan of each device.
+
+use crate::control::{Classify, ControlArgs};
+use crate::failure::OrUserError;
+use crate::output::print;
+use anyhow::{Context, Result};
+use atoll_client::{InstanceReport, ShareArea};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::PathBuf;
+
+/// Draw the plan of each device: compute units from top to bottom, time from left to right, a
+/// rectangle for each instance and each tenant with a share
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Write a picture instead
+    #[arg(long, value_name = "FILE.svg")]
+    svg: Option<PathBuf>,
+
+    #[command(flatten)]
+    control: ControlArgs,
+}
+
+/// Columns of the drawing: 2 % of the time each.
+const COLUMNS: usize = 50;
+
+/// Rows of the drawing at most; a device with more compute units has several in a row.
+const ROWS_MAX: u32 = 16;
+
+/// Width of a device in the picture, in its units; a thousandth of the time is one of them.
+const WIDTH: f64 = 1000.0;
+
+/// Height of a device in the picture.
+const HEIGHT: f64 = 400.0;
+
+/// Margin of a device in the picture, above it for its name.
+const MARGIN: f64 = 40.0;
+
+pub(super) fn run(args: &Args) -> Result<()> {
+    let instances = args.control.connect()?.instances().classify()?;
+    let devices = devices(&instances);
+    match &args.svg {
+        None => Ok(print(&drawing(&devices))?),
+        Some(path) => {
+            let failed = || format!("cannot write {}", path.display());
+            std::fs::write(path, picture(&devices)).with_context(failed).or_user_error()
+        }
+    }
+}
+
+/// The plan of a device.
+#[derive(Debug, Default)]
+struct Device {
+    units: u32,
+    placed: Vec<(String, ShareArea)>,
+    /// Clients without a place in the plan.
+    others: Vec<String>,
+}
+
+fn devices(instances: &[InstanceReport]) -> BTreeMap<String, Device> {
+    let mut devices: BTreeMap<String, Device> = BTreeMap::new();
+    for report in instances {
+        for entry in &report.devices {
+            let device = devices.entry(entry.device.clone()).or_default();
+            device.units = entry.compute_units;
+            match entry.area {
+                Some(area) => device.placed.push((super::name(report), area)),
+                None => device.others.push(super::name(report)),
+            }
+        }
+    }
+    devices
+}
+
+/// The letter of a client in the drawing.
+fn letter(at: usize) -> char {
+    let letters: Vec<char> = ('A'..='Z').chain('a'..='z').collect();
+    letters[at % letters.len()]
+}
+
+fn drawing(devices: &BTreeMap<String, Device>) -> String {
+    let mut text = String::new();
+    if devices.is_empty() {
+        text += "no device has shares\n";
+    }
+    for (name, device) in devices {
+        let rows = device.units.clamp(1, ROWS_MAX);
+        // Writing to a string cannot fail; here and below.
+        let _ = writeln!(text, "{name}, {} compute units", device.units);
+        for row in 0..rows {
+            let unit = row * device.units / rows;
+            let _ = write!(text, "{unit:>4} ");
+            text.extend((0..COLUMNS).map(|column| cell(device, unit, column)));
+            text.push('\n');
+        }
+        let _ = writeln!(text, "     0 %{:>width$}", "100 %", width = COLUMNS - 3);
+        for (at, (client, area)) in device.placed.iter().enumerate() {
+            let last = (area.first_unit + area.units).saturating_sub(1);
+            let _ = writeln!(
+                text,
+                "  {}  {client}: units {}-{last}, {:.1} % of the time",
+                letter(at),
+                area.first_unit,
+                area.time * 100.0
+            );
+        }
+        device.others.iter().for_each(|client| {
+            let _ = writeln!(text, "     {client}: no place");
+        });
+    }
+    text
+}
+
+/// What the drawing shows at a compute unit and a time: the client there, or nothing.
+fn cell(device: &Device, unit: u32, column: usize) -> char {
+    let time = (column as f64 + 0.5) / COLUMNS as f64;
+    let is_there = |area: &ShareArea| {
+        (area.first_unit..area.first_unit + area.units).contains(&unit)
+            && (area.time_from..area.time_from + area.time).contains(&time)
+    };
+    device.placed.iter().position(|(_, area)| is_there(area)).map_or('.', letter)
+}
+
+fn picture(devices: &BTreeMap<String, Device>) -> String {
+    let (width, height) = (WIDTH + 2.0 * MARGIN, devices.len() as f64 * (HEIGHT + 2.0 * MARGIN));
+    let mut text = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" \
+         font-size=\"16\">\n"
+    );
+    for (at, (name, device)) in devices.iter().enumerate() {
+        let top = at as f64 * (HEIGHT + 2.0 * MARGIN) + MARGIN;
+        let _ = writeln!(
+            text,
+            "<text x=\"{MARGIN}\" y=\"{}\">{}, {} compute units (down), time (right)</text>\n\
+             <rect x=\"{MARGIN}\" y=\"{top}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"none\" stroke=\"black\"/>",
+            top - 10.0,
+            escaped(name),
+            device.units
+        );
+        for (number, (client, area)) in device.placed.iter().enumerate() {
+            text += &rectangle(client, *area, device.units, top, number);
+        }
+    }
+    text + "</svg>\n"
+}
+
+fn rectangle(client: &str, area: ShareArea, units: u32, top: f64, number: usize) -> String {
+    let of_units = |count: u32| f64::from(count) / f64::from(units.max(1)) * HEIGHT;
+    let (x, y) = (MARGIN + area.time_from * WIDTH, top + of_units(area.first_unit));
+    // Neighbouring numbers get colours that are far apart.
+    let hue = number * 137 % 360;
+    format!(
+        "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{:.1}\" fill=\"hsl({hue},60%,80%)\" \
+         stroke=\"black\"/>\n<text x=\"{:.1}\" y=\"{:.1}\">{}</text>\n",
+        area.time * WIDTH,
+        of_units(area.units),
+        x + 6.0,
+        y + 20.0,
+        escaped(client)
+    )
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn two() -> BTreeMap<String, Device> {
+        let area = |first_unit, units, time_from, time| ShareArea { first_unit, units, time_from, time };
+        let placed = vec![("a<b".to_owned(), area(0, 1, 0.0, 0.5)), ("c".to_owned(), area(0, 2, 0.5, 0.1))];
+        BTreeMap::from([("host:0".into(), Device { units: 2, placed, others: vec!["d".into()] })])
+    }
+
+    #[test]
+    fn a_drawing_has_a_letter_for_each_client() {
+        let (half, tenth, rest) = ("A".repeat(25), "B".repeat(5), ".".repeat(20));
+        let expected = format!(
+            "host:0, 2 compute units\n   0 {half}{tenth}{rest}\n   1 {}{tenth}{rest}\n     0 %{:>47}\n  \
+             A  a<b: units 0-0, 50.0 % of the time\n  B  c: units 0-1, 10.0 % of the time\n     d: no place\n",
+            ".".repeat(25),
+            "100 %"
+        );
+        assert_eq!(drawing(&two()), expected);
+        assert_eq!(drawing(&BTreeMap::new()), "no device has shares\n");
+    }
+
+    #[test]
+    fn many_units_and_clients_fit_into_a_drawing() {
+        let placed =
+            (0..60).map(|at| (format!("i{at}"), ShareArea { first_unit: at, units: 1, time_from: 0.0, time: 1.0 }));
+        let device = Device { units: 132, placed: placed.collect(), others: Vec::new() };
+        let drawn = drawing(&BTreeMap::from([("cuda:0".into(), device)]));
+        assert_eq!(drawn.lines().filter(|line| line.len() == 5 + COLUMNS).count(), ROWS_MAX as usize + 1);
+    }
+
+    #[test]
+    fn a_picture_is_svg_with_escaped_names() {
+        let svg = picture(&two());
+        assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"), "{svg}");
+        assert!(svg.contains("a&lt;b") && svg.contains("width=\"500.0\" height=\"200.0\""), "{svg}");
+    }
+}

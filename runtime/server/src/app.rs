@@ -243,6 +243,11 @@ impl App {
         self.loaded.store(true, Ordering::Relaxed);
     }
 
+    /// Whether a shutdown was requested.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn set_draining(&self) {
         self.draining.store(true, Ordering::Relaxed);
     }

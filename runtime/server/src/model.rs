@@ -1,6 +1,7 @@
 //! A loaded model: its metadata, and the check of requests against it.
 
 use crate::graphs::GraphWork;
+use crate::latency::Latencies;
 use crate::repository::settings::Settings;
 use crate::response_cache::CacheCounts;
 use atoll_engine::limits::SESSION_IDLE_DEFAULT;
@@ -46,6 +47,8 @@ pub(crate) struct Model {
     last_inference_ms: AtomicU64,
     /// Its requests that looked into the response cache.
     pub(crate) cache_counts: CacheCounts,
+    /// Times of its successful requests.
+    pub(crate) latencies: Latencies,
 }
 
 /// A request whose tensor names match the model. The engine checks types and shapes.
@@ -101,6 +104,7 @@ impl Model {
             labels: vec![Vec::new(); graph.buffers_of(BufferKind::Output).count()],
             last_inference_ms: AtomicU64::new(0),
             cache_counts: CacheCounts::default(),
+            latencies: Latencies::default(),
         }
     }
 
@@ -149,6 +153,7 @@ impl Model {
             labels: Vec::new(),
             last_inference_ms: AtomicU64::new(0),
             cache_counts: CacheCounts::default(),
+            latencies: Latencies::default(),
         }
     }
 

@@ -29,6 +29,7 @@ use std::path::{Path, PathBuf};
 /// certificates = ["cn:vision", "dns:vision.example"]
 /// models = ["resnet*"]       # what it may call over HTTP, besides its own functions
 /// model_control = true       # may load and unload models
+/// observer = true            # sees all tenants on the dashboard
 /// class = "best-effort"      # highest class of the tenant's work
 /// functions = 16
 /// trusted_code = true        # native code is taken as it was sent
@@ -230,8 +231,8 @@ impl Access {
     /// The principal of a tenant.
     pub(super) fn of(&self, tenant: Tenant) -> Principal {
         let default = if tenant.is_local() { Grant::local() } else { self.default.clone() };
-        let Grant { limits, models, model_control } = self.tenants.get(&tenant).cloned().unwrap_or(default);
-        Principal { tenant, limits, models, model_control, sees_all_tenants: false }
+        let Grant { limits, models, model_control, observes } = self.tenants.get(&tenant).cloned().unwrap_or(default);
+        Principal { tenant, limits, models, model_control, observes, sees_all_tenants: false }
     }
 }
 
@@ -363,6 +364,13 @@ mod tests {
         assert_eq!(of(&["cn:vision", "dns:vision.example"]).as_deref(), Some("vision"));
         assert_eq!(of(&["cn:vision", "cn:speech"]), None, "names of two tenants name none");
         assert_eq!((of(&["dns:vision"]), of(&[])), (None, None), "the kind of a name counts");
+        let observes = |text: &str, tenant: &str| {
+            let principal = Access::parse(text, 500).unwrap().of(tenant.parse().unwrap());
+            principal.on_dashboard().sees_all_tenants
+        };
+        assert_eq!(["vision", "local"].map(|tenant| observes("", tenant)), [false, true]);
+        let text = "[default]\nobserver = true\n[tenant.vision]\nobserver = false\n[tenant.local]\nobserver = false";
+        assert_eq!(["vision", "speech", "local"].map(|tenant| observes(text, tenant)), [false, true, false]);
         let local = Access::parse("[tenant.local]\nmodels = [\"null\"]", 500).unwrap();
         let local = local.of(Tenant::default());
         assert!(local.may_call_name("null").is_ok() && local.may_call_name("resnet50").is_err());

@@ -18,6 +18,7 @@ pub(super) struct Grant {
     pub(super) limits: TenantLimits,
     pub(super) models: Arc<Patterns>,
     pub(super) model_control: bool,
+    pub(super) observes: bool,
 }
 
 /// The daemon's settings.
@@ -67,6 +68,9 @@ pub(super) struct Section {
     /// Whether the tenant may load and unload models of the repository; false if nothing is set,
     /// but true for `local`.
     pub(super) model_control: Option<bool>,
+    /// Whether the tenant sees the work of all tenants on the dashboard; false if nothing is set, but
+    /// true for `local`.
+    pub(super) observer: Option<bool>,
     /// The highest class of the tenant's work.
     pub(super) class: Option<Class>,
     /// Number of functions; 64 if nothing is set.
@@ -108,11 +112,12 @@ pub(super) struct Section {
 impl Grant {
     /// Limits and rights of the daemon's own tenant.
     pub(super) fn local() -> Grant {
-        Grant { limits: TenantLimits::ALL, models: Arc::new(Patterns::all()), model_control: true }
+        Grant { limits: TenantLimits::ALL, models: Arc::new(Patterns::all()), model_control: true, observes: true }
     }
 
     pub(super) fn other() -> Grant {
-        Grant { limits: TenantLimits::DEFAULT, models: Arc::new(Patterns::repository()), model_control: false }
+        let models = Arc::new(Patterns::repository());
+        Grant { limits: TenantLimits::DEFAULT, models, model_control: false, observes: false }
     }
 }
 
@@ -124,7 +129,8 @@ impl Section {
             None => base.models.clone(),
         };
         let model_control = self.model_control.unwrap_or(base.model_control);
-        Ok(Grant { limits: self.limits(&base.limits), models, model_control })
+        let observes = self.observer.unwrap_or(base.observes);
+        Ok(Grant { limits: self.limits(&base.limits), models, model_control, observes })
     }
 
     /// The share of the tenant, checked; `None` if the section states none.

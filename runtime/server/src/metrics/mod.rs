@@ -13,7 +13,7 @@ mod table;
 mod text;
 mod usage;
 
-pub(crate) use recorder::{Outcome, Recorder};
+pub(crate) use recorder::{CLASSES, Outcome, Recorder};
 
 use crate::app::App;
 use crate::inference::blocking;

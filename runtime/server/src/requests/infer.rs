@@ -55,7 +55,7 @@ pub(crate) async fn run(
     let function = model.key.clone();
     let invocation = InvocationRequest { function, inputs, class: asked, priority, instance, deadline };
     let mut record =
-        Record { app: app.clone(), device: model.first_device(), class, arrived, outcome: Outcome::Refused };
+        Record { app: app.clone(), model, device: model.first_device(), class, arrived, outcome: Outcome::Refused };
     caller.may_run(class).inspect_err(|denial| app.refuse(denial, caller, class))?;
     record.outcome = Outcome::Cancelled;
     let result = match sequence.filter(|_| model.keeps_state()) {
@@ -112,16 +112,21 @@ pub(crate) async fn offload<T: Send + 'static>(
 
 /// Records a request in the metrics when dropped, so that requests of disconnected clients count,
 /// too.
-struct Record {
+struct Record<'m> {
     app: Arc<App>,
+    model: &'m Model,
     device: DeviceId,
     class: Class,
     arrived: Instant,
     outcome: Outcome,
 }
 
-impl Drop for Record {
+impl Drop for Record<'_> {
     fn drop(&mut self) {
-        self.app.recorder.note_request(self.device, self.class, self.outcome, self.arrived.elapsed());
+        let duration = self.arrived.elapsed();
+        self.app.recorder.note_request(self.device, self.class, self.outcome, duration);
+        if self.outcome == Outcome::Success {
+            self.model.latencies.note(self.class, duration);
+        }
     }
 }

@@ -1,10 +1,13 @@
 //! The daemon over real sockets, with a scripted engine.
 
 mod connections;
+mod dashboard;
 mod grpc;
 mod identity;
 mod inference;
 mod model_control;
+mod monitoring;
+mod predict;
 mod repository;
 mod responses;
 mod routes;

@@ -80,7 +80,7 @@ fn shared_memory_is_told_to_be_missing() {
 #[test]
 fn unknown_routes_and_methods_have_json_answers() {
     let daemon = Daemon::start();
-    assert!(daemon.get("/v1/models").error().contains("/v1/models"));
+    assert!(daemon.get("/v3/models").error().contains("/v3/models"));
     let answer = Connection::open(daemon.http).request("DELETE", "/v2", &[], b"");
     assert_eq!(answer.status, 405);
     assert!(answer.error().contains("DELETE"));

@@ -12,9 +12,9 @@ use crate::limits::{DATA_DEPTH_MAX, TENSORS_MAX};
 use crate::model::TensorMetadata;
 use crate::parameters::Parameters;
 use crate::tensor::{Tensor, element_count};
+use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, SeqAccess, Visitor};
 use serde::ser::{Error as _, Serialize, SerializeMap, Serializer};
-use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -244,7 +244,10 @@ pub fn encode_predictions(form: PredictForm, answer: &InferResponse) -> Result<V
     let tensors: Vec<&Tensor> = answer.outputs.iter().map(|output| &output.tensor).collect();
     for tensor in &tensors {
         if tensor.datatype.element_bytes().is_none() {
-            return Err(ProtocolError::tensor(&tensor.name, "is text, which this version of the protocol does not send"));
+            return Err(ProtocolError::tensor(
+                &tensor.name,
+                "is text, which this version of the protocol does not send",
+            ));
         }
         if let PredictForm::Rows(rows) = form
             && tensor.shape.first() != Some(&(rows as i64))
@@ -430,13 +433,13 @@ mod tests {
         for (form, tensors, expected) in [
             (rows, vec![matrix()], r#"{"predictions":[[[1.0,2.0]],[[3.0,4.0]]]}"#),
             (rows, vec![list()], r#"{"predictions":[5.0,6.0]}"#),
-            (
-                rows,
-                vec![matrix(), list()],
-                r#"{"predictions":[{"m":[[1.0,2.0]],"l":5.0},{"m":[[3.0,4.0]],"l":6.0}]}"#,
-            ),
+            (rows, vec![matrix(), list()], r#"{"predictions":[{"m":[[1.0,2.0]],"l":5.0},{"m":[[3.0,4.0]],"l":6.0}]}"#),
             (PredictForm::Columns, vec![matrix()], r#"{"outputs":[[[1.0,2.0]],[[3.0,4.0]]]}"#),
-            (PredictForm::Columns, vec![matrix(), list()], r#"{"outputs":{"m":[[[1.0,2.0]],[[3.0,4.0]]],"l":[5.0,6.0]}}"#),
+            (
+                PredictForm::Columns,
+                vec![matrix(), list()],
+                r#"{"outputs":{"m":[[[1.0,2.0]],[[3.0,4.0]]],"l":[5.0,6.0]}}"#,
+            ),
             (PredictForm::Columns, vec![tensor("s", &[], &[0.1])], r#"{"outputs":0.1}"#),
             (PredictForm::Columns, vec![tensor("e", &[0, 2], &[])], r#"{"outputs":[]}"#),
         ] {

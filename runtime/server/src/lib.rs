@@ -24,6 +24,7 @@
 //!   vanish with the process, so a killed daemon leaves nothing to clean up.
 //! - What is served does not change if its file changes.
 
+mod access_log;
 mod app;
 mod bodies;
 mod bytes;
@@ -55,6 +56,7 @@ mod server;
 mod shutdown;
 mod tls;
 
+pub use access_log::{AccessLogConfig, AccessLogFormat};
 pub use bytes::parse_bytes;
 pub use code::{BadKey, BadSignature, TrustedKeys};
 pub use compiler::{CompileFailure, CompileLimits, CompileProgress, CompilerService};

@@ -145,6 +145,10 @@ pub const GRAPHS_PER_TENANT_MAX: usize = 256;
 /// Built-in stages of graphs that compute at the same time, unless their inputs are small.
 pub const BUILTIN_STAGES_MAX: usize = 2;
 
+/// Lines of the access log that wait to be written; further ones are dropped. A second of a busy
+/// daemon.
+pub const ACCESS_LOG_LINES_MAX: usize = 16_384;
+
 /// Time between two snapshots of the dashboard. Bars and numbers that change five times a second
 /// look live.
 pub const DASHBOARD_INTERVAL: Duration = Duration::from_millis(200);

@@ -162,7 +162,8 @@ mod tests {
         let over = (1, EventKind::Raised { epoch: Epoch(2), why: Raise::Over });
         let mut follower = Follower::default();
         let mut asked = Vec::new();
-        let mut batches = vec![batch(vec![preempted(), over], 9, false), batch(vec![arrived, (2, EventKind::Ready)], 7, true)];
+        let mut batches =
+            vec![batch(vec![preempted(), over], 9, false), batch(vec![arrived, (2, EventKind::Ready)], 7, true)];
         let mut read = |device: DeviceId, from| {
             asked.push((device.0, from));
             batches.pop()

@@ -31,7 +31,9 @@ mod tests {
             let PageFile { text, .. } = file(name).unwrap();
             // The name space of SVG is a name and is not loaded.
             let text = text.replace("http://www.w3.org/2000/svg", "");
-            for word in ["http:", "https:", "//cdn", "url(", "innerHTML", "insertAdjacentHTML", "document.write", "eval("] {
+            for word in
+                ["http:", "https:", "//cdn", "url(", "innerHTML", "insertAdjacentHTML", "document.write", "eval("]
+            {
                 assert!(!text.contains(word), "{name}: {word}");
             }
         }

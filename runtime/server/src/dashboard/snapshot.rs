@@ -184,7 +184,8 @@ impl Snapshot {
     }
 
     fn shares(&self, principal: &Principal) -> Vec<Share<'_>> {
-        let all = self.statistics.iter().flat_map(|engine| engine.shares.iter().map(|share| (&engine.device.name, share)));
+        let all =
+            self.statistics.iter().flat_map(|engine| engine.shares.iter().map(|share| (&engine.device.name, share)));
         let seen = all.filter(|(_, share)| principal.sees(&share.client.tenant));
         let fraction = |ppm: Ppm| f64::from(ppm.millionths()) / 1e6;
         seen.map(|(device, share)| Share {
@@ -266,11 +267,8 @@ mod tests {
             Arc::new(Event { number, at_ns: 3_000_000_000, device, kind, function: name(of), by: name(by) })
         };
         let distribution = || Distribution { sum_ns: 1_500_000_000, counts: vec![(3, 2)] };
-        let latencies = |tenant| FunctionLatencies {
-            key: key(tenant),
-            class: Class::RealTime,
-            distribution: distribution(),
-        };
+        let latencies =
+            |tenant| FunctionLatencies { key: key(tenant), class: Class::RealTime, distribution: distribution() };
         let lane = LaneStatistics {
             lane: LaneId(0),
             units: vec![0, 1],
@@ -312,7 +310,10 @@ mod tests {
         let seen = view(&snapshot, &principal);
         assert_eq!(lengths(&seen), [2; 4]);
         assert_eq!(seen["lanes"][0]["queue_depths"], serde_json::json!([2, 0]));
-        assert_eq!((&seen["events"][1]["by_function"], &seen["events"][1]["at_s"]), (&"a-function".into(), &98.0.into()));
+        assert_eq!(
+            (&seen["events"][1]["by_function"], &seen["events"][1]["at_s"]),
+            (&"a-function".into(), &98.0.into())
+        );
         principal.sees_all_tenants = false;
         assert_eq!(lengths(&view(&snapshot, &principal)), [1; 4], "views are kept apart");
     }

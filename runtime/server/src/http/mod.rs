@@ -47,6 +47,7 @@ pub(crate) fn router(app: Arc<App>, callers: Arc<Callers>) -> Router {
         .merge(page_routes().method_not_allowed_fallback(wrong_method))
         .layer(from_fn_with_state(callers, check_caller))
         .layer(from_fn_with_state(app.clone(), count))
+        .layer(from_fn_with_state(app.clone(), log))
         .with_state(app)
 }
 
@@ -67,6 +68,13 @@ async fn count(State(app): State<Arc<App>>, request: Request, next: Next) -> Res
     let response = next.run(request).await;
     app.recorder.note_response(response.status());
     response
+}
+
+async fn log(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    match &app.access_log {
+        Some(log) => log.around("http", request, next).await,
+        None => next.run(request).await,
+    }
 }
 
 /// Refuses requests that the rules on hosts and origins do not allow.

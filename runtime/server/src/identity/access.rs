@@ -3,6 +3,7 @@
 use super::certificate::CertificateName;
 use super::configuration::{ConfigurationFile, Grant, Section};
 use super::principal::{Principal, TenantLimits};
+use crate::access_log::AccessLogConfig;
 use crate::code::TrustedKeys;
 use crate::limits::CONFIGURATION_BYTES_MAX;
 use atoll_engine::{BadTenant, MemoryQuotas, ShareSpec, Tenant};
@@ -20,6 +21,7 @@ use std::path::{Path, PathBuf};
 /// trusted_keys = ["RWQ…"]    # public keys of minisign that vouch for bundles
 /// auth_keys = "keys.json"    # tokens for HTTP
 /// allow_anonymous = "guest"  # tenant of HTTP requests without a token or certificate
+/// access_log = "access.log"  # a line for each request
 ///
 /// [default]                  # limits of tenants without a section; `local` has no limits
 /// object_bytes = "1G"
@@ -55,6 +57,7 @@ pub struct Access {
     shares: BTreeMap<Tenant, ShareSpec>,
     anonymous: Option<Tenant>,
     auth_keys: Option<PathBuf>,
+    access_log: Option<AccessLogConfig>,
     /// The user id of the daemon itself.
     own_uid: u32,
     /// The keys whose signatures of bundles are trusted.
@@ -108,6 +111,7 @@ impl Access {
             shares: BTreeMap::new(),
             anonymous: None,
             auth_keys: None,
+            access_log: None,
             own_uid,
             keys: TrustedKeys::default(),
             socket_mode: 0o600,
@@ -123,6 +127,9 @@ impl Access {
             Access::parse(&text, own_uid).map_err(|reason| AccessError::Format { path: path.into(), reason })?;
         let folder = path.parent().unwrap_or(Path::new(""));
         access.auth_keys = access.auth_keys.map(|keys| folder.join(keys));
+        if let Some(log) = &mut access.access_log {
+            log.file = log.file.take().map(|file| folder.join(file));
+        }
         Ok(access)
     }
 
@@ -140,6 +147,12 @@ impl Access {
             return Err("[default] must not have a share; set quota_request in a section [tenant.NAME]".into());
         }
         access.auth_keys = file.auth_keys.map(PathBuf::from);
+        let format = file.access_log_format.as_deref();
+        access.access_log = match &file.access_log {
+            Some(log) => Some(AccessLogConfig::parse(log, format)?),
+            None if format.is_some() => return Err("access_log_format needs access_log".into()),
+            None => None,
+        };
         let anonymous = file.allow_anonymous.map(|name| name.parse()).transpose();
         access.anonymous = anonymous.map_err(|error: BadTenant| format!("allow_anonymous: {error}"))?;
         if let Some(mode) = file.socket_mode {
@@ -191,6 +204,11 @@ impl Access {
     /// The keys file of the configuration.
     pub fn auth_keys(&self) -> Option<&Path> {
         self.auth_keys.as_deref()
+    }
+
+    /// The access log of the configuration.
+    pub fn access_log(&self) -> Option<&AccessLogConfig> {
+        self.access_log.as_ref()
     }
 
     /// The tenant that the configuration gives to anonymous requests.
@@ -385,6 +403,8 @@ mod tests {
             ("[tenant.a]\nclass = \"urgent\"", "urgent"),
             ("socket_mode = 0o777", "0o777"),
             ("what = 1", "what"),
+            ("access_log = \"a\"\naccess_log_format = \"xml\"", "`xml`; choose `json` or `text`"),
+            ("access_log_format = \"json\"", "needs access_log"),
             ("[default]\nobjects = 1", "objects"),
             ("[default]\nuids = [1]", "[default] must not have uids"),
             ("[default]\ncertificates = [\"cn:a\"]", "[default] must not have uids or certificates"),

@@ -38,6 +38,11 @@ pub(super) struct ConfigurationFile {
     /// `local` on loopback while there are no keys and no client certificates, and otherwise such
     /// requests are refused.
     pub(super) allow_anonymous: Option<String>,
+    /// The file of the access log, relative to the folder of this file, or `-` for standard output.
+    /// No access log if absent.
+    pub(super) access_log: Option<String>,
+    /// The form of the lines of the access log: `json` (the default) or `text`.
+    pub(super) access_log_format: Option<String>,
     /// Public keys of minisign (the line that begins with `RW`). Native code in a bundle that one of
     /// them signed is taken as it was sent.
     #[serde(default)]

@@ -2,6 +2,7 @@
 
 use super::error::RequestError;
 use super::terms::Terms;
+use crate::access_log::note_inference;
 use crate::app::App;
 use crate::graphs::run_graph;
 use crate::identity::Principal;
@@ -52,6 +53,7 @@ pub(crate) async fn run(
     let found = app.instance_of(model, instance.as_deref()).map_err(RequestError::bad_request)?;
     let asked = asked.or(found.and_then(|instance| instance.class));
     let class = asked.unwrap_or(model.class());
+    note_inference(&model.name, class, &id);
     let function = model.key.clone();
     let invocation = InvocationRequest { function, inputs, class: asked, priority, instance, deadline };
     let mut record =

@@ -1,5 +1,6 @@
 //! The daemon over real sockets, with a scripted engine.
 
+mod access_log;
 mod connections;
 mod dashboard;
 mod grpc;

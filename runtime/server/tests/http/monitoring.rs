@@ -31,7 +31,10 @@ fn every_metric_of_the_dashboard_and_of_the_alerts_exists() {
         let text = std::fs::read_to_string(integrations().join(file)).unwrap();
         let named = named(&text, &histograms);
         let unknown: Vec<&String> = named.difference(&declared).collect();
-        assert!(named.len() > 5 && unknown.is_empty(), "{file} names metrics that the daemon does not have: {unknown:?}");
+        assert!(
+            named.len() > 5 && unknown.is_empty(),
+            "{file} names metrics that the daemon does not have: {unknown:?}"
+        );
     }
     let wrong = named("rate(atoll_models_bucket[5m]) + atoll_flag_latency_seconds_sum", &histograms);
     assert_eq!(wrong, ["atoll_flag_latency_seconds", "atoll_models_bucket"].map(str::to_owned).into());

@@ -3,8 +3,9 @@
 use atoll_core::{Epoch, Nanos, TaskId};
 use atoll_engine::{
     ChainRequest, Class, ComputeUnitUse, DeviceId, DeviceStatistics, EngineError, EngineStatistics, FunctionInfo,
-    FunctionKey, FunctionName, FunctionOptions, FunctionStatistics, InputTensor, InvocationId, InvocationRequest, InvocationResult,
-    InvocationTiming, InvokeError, OutputTensor, Reply, StageInput, TenantBytes, TenantMemory, TraceBatch, Usage, UsageRow,
+    FunctionKey, FunctionName, FunctionOptions, FunctionStatistics, InputTensor, InvocationId, InvocationRequest,
+    InvocationResult, InvocationTiming, InvokeError, OutputTensor, Reply, StageInput, TenantBytes, TenantMemory,
+    TraceBatch, Usage, UsageRow,
 };
 use atoll_fleet::{Inference, Placed};
 use atoll_kgraph::{Bundle, InputForm, bind_symbols};

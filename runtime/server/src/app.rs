@@ -1,5 +1,6 @@
 //! State that all request handlers share.
 
+use crate::access_log::AccessLog;
 use crate::bodies::{Bodies, ROOM_BYTES_MAX};
 use crate::compiler::CompilerService;
 use crate::config::{ModelControl, ServerConfig};
@@ -39,6 +40,7 @@ pub(crate) struct App {
     pub(crate) prices: Prices,
     pub(crate) instances: Instances,
     pub(crate) recorder: Recorder,
+    pub(crate) access_log: Option<AccessLog>,
     /// Open sequences of the models that keep state.
     pub(crate) sequences: Arc<Sequences>,
     pub(crate) body_bytes_max: usize,
@@ -75,6 +77,7 @@ impl App {
             prices,
             repository: Repository::new(config.repository.clone(), config.cache.clone(), engine.clone(), compiler),
             recorder: Recorder::new(engine.devices().len()),
+            access_log: None,
             sequences: Arc::default(),
             engine,
             deployed,
@@ -179,8 +182,11 @@ impl App {
         self.recorder.refusals.note(reason);
     }
 
-    /// Reads keys and certificates again, and logs the result.
+    /// Reads keys and certificates again, and logs the result. Opens the access log again.
     pub(crate) async fn reload(&self) -> Result<Reloaded, String> {
+        if let Some(log) = &self.access_log {
+            log.reopen();
+        }
         let gate = self.gate.clone();
         let reloaded = blocking(move || gate.reload().map_err(|error| error.to_string())).await;
         let reloaded =
@@ -252,6 +258,11 @@ impl App {
 
     pub(crate) fn set_loaded(&self) {
         self.loaded.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a shutdown was requested.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
     }
 
     pub(crate) fn set_draining(&self) {

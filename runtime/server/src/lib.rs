@@ -24,6 +24,7 @@
 //!   vanish with the process, so a killed daemon leaves nothing to clean up.
 //! - What is served does not change if its file changes.
 
+mod access_log;
 mod app;
 mod bodies;
 mod bytes;
@@ -32,6 +33,7 @@ mod code;
 mod compiler;
 mod config;
 mod control;
+mod dashboard;
 mod deployed;
 mod graphs;
 mod grpc;
@@ -40,6 +42,7 @@ mod http;
 mod identity;
 mod inference;
 mod instances;
+mod latency;
 pub mod limits;
 mod listen;
 mod metrics;
@@ -56,6 +59,7 @@ mod server;
 mod shutdown;
 mod tls;
 
+pub use access_log::{AccessLogConfig, AccessLogFormat};
 pub use bytes::parse_bytes;
 pub use code::{BadKey, BadSignature, TrustedKeys};
 pub use compiler::{CompileFailure, CompileLimits, CompileProgress, CompilerService};

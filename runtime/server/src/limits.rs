@@ -148,3 +148,35 @@ pub const PRICE_PER_SECOND_MAX: f64 = 1000.0;
 
 /// Built-in stages of graphs that compute at the same time, unless their inputs are small.
 pub const BUILTIN_STAGES_MAX: usize = 2;
+
+/// Lines of the access log that wait to be written; further ones are dropped. A second of a busy
+/// daemon.
+pub const ACCESS_LOG_LINES_MAX: usize = 16_384;
+
+/// Time between two snapshots of the dashboard. Bars and numbers that change five times a second
+/// look live.
+pub const DASHBOARD_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Viewers of the dashboard at one time: a team and its screens.
+pub const DASHBOARD_VIEWERS_MAX: usize = 32;
+
+/// Viewers of one tenant, so that one tenant cannot keep the others out.
+pub const DASHBOARD_VIEWERS_PER_TENANT_MAX: usize = 16;
+
+/// How long a stream of snapshots lasts. The page asks again, so that a key or a right that was
+/// withdrawn ends a view within this time.
+pub const DASHBOARD_STREAM_TIME: Duration = Duration::from_secs(60);
+
+/// How long a viewer may take to read a snapshot. A page that is so slow shows nothing live.
+pub const DASHBOARD_STALL_MAX: Duration = Duration::from_secs(10);
+
+/// Rows of each list of a snapshot; a longer list is cut, and the snapshot says so. A
+/// snapshot stays below half a megabyte.
+pub const DASHBOARD_ROWS_MAX: usize = 512;
+
+/// Recent events that a snapshot has: more than happen on a busy device between two snapshots.
+pub const DASHBOARD_EVENTS_MAX: usize = 64;
+
+/// Batches of trace records that are read from a device for one snapshot. A busy host device writes
+/// two.
+pub const DASHBOARD_TRACE_BATCHES_MAX: usize = 4;

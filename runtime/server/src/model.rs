@@ -2,6 +2,7 @@
 
 use crate::graphs::GraphWork;
 use crate::hedging::Hedging;
+use crate::latency::Latencies;
 use crate::repository::settings::Settings;
 use crate::response_cache::CacheCounts;
 use atoll_engine::limits::SESSION_IDLE_DEFAULT;
@@ -51,6 +52,8 @@ pub(crate) struct Model {
     pub(crate) hedging: Option<Hedging>,
     /// Its requests that looked into the response cache.
     pub(crate) cache_counts: CacheCounts,
+    /// Times of its successful requests.
+    pub(crate) latencies: Latencies,
 }
 
 /// A request whose tensor names match the model. The engine checks types and shapes.
@@ -110,6 +113,7 @@ impl Model {
             labels: vec![Vec::new(); graph.buffers_of(BufferKind::Output).count()],
             last_inference_ms: AtomicU64::new(0),
             cache_counts: CacheCounts::default(),
+            latencies: Latencies::default(),
         }
     }
 
@@ -160,6 +164,7 @@ impl Model {
             labels: Vec::new(),
             last_inference_ms: AtomicU64::new(0),
             cache_counts: CacheCounts::default(),
+            latencies: Latencies::default(),
         }
     }
 

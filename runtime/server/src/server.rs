@@ -1,5 +1,6 @@
 //! The whole server: bind, load, serve, stop.
 
+use crate::access_log::AccessLog;
 use crate::app::App;
 use crate::callers::Callers;
 use crate::code::CodeGate;
@@ -87,6 +88,14 @@ pub enum ServeError {
     /// The store of objects and deployed functions cannot be opened.
     #[error("cannot open the store of objects and deployed functions: {0}")]
     Store(#[from] StoreError),
+    /// The access log cannot be opened.
+    #[error("cannot open the access log {path}: {source}; choose another file with access_log in the configuration")]
+    AccessLog {
+        /// The file.
+        path: PathBuf,
+        /// The error of the system.
+        source: io::Error,
+    },
     /// A device cannot honour the shares of the tenants in the configuration together.
     #[error("[tenant.{tenant}] of the configuration: {source}")]
     Share {
@@ -155,7 +164,9 @@ impl Server {
         set_tenant_shares(&*engine, &config.identity.access)?;
         let instances = Instances::new(engine.clone(), store.clone());
         let app = App::new(&config, engine, compiler, deployed.clone(), graphs, instances, gate);
-        let app = Arc::new(app.map_err(ServeError::Prices)?);
+        let mut app = app.map_err(ServeError::Prices)?;
+        app.access_log = open_access_log(&config.identity.access, &app)?;
+        let app = Arc::new(app);
         app.repository.scan().map_err(|source| ServeError::Repository { path: config.repository.clone(), source })?;
         let http = bind(config.host, config.http_port, "--http-port").await?;
         let grpc = match config.grpc_port {
@@ -290,7 +301,7 @@ fn set_tenant_shares(engine: &dyn Inference, access: &Access) -> Result<(), Serv
 /// Reads keys and certificates again whenever SIGHUP arrives. Without any, SIGHUP ends the process
 /// as usual.
 async fn reload_on_hangup(app: Arc<App>, mut stop: watch::Receiver<bool>) {
-    if !app.gate.can_reload() {
+    if !app.gate.can_reload() && app.access_log.is_none() {
         return;
     }
     let mut hangup = match signal(SignalKind::hangup()) {
@@ -303,6 +314,12 @@ async fn reload_on_hangup(app: Arc<App>, mut stop: watch::Receiver<bool>) {
             () = listen::stopped(&mut stop) => return,
         }
     }
+}
+
+fn open_access_log(access: &Access, app: &App) -> Result<Option<AccessLog>, ServeError> {
+    let Some(config) = access.access_log() else { return Ok(None) };
+    let opened = AccessLog::open(config, app.recorder.access_log_dropped.clone());
+    opened.map(Some).map_err(|source| ServeError::AccessLog { path: config.file.clone().unwrap_or_default(), source })
 }
 
 fn open_store(config: &ControlConfig) -> Result<Store, StoreError> {

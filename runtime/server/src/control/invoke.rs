@@ -20,7 +20,7 @@ use atoll_store::Store;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The calls that a connection has asked to remember.
 #[derive(Default)]
@@ -119,9 +119,13 @@ impl Control {
             deadline,
             times_launches: false,
         };
+        let submitted = Instant::now();
         let result = invoke(&self.app.engine, request).await;
         routed.into_iter().for_each(|routed| routed.end(&result));
         let result = result.or_refuse()?;
+        if let [stage] = &stages[..] {
+            stage.model.latencies.note(class, submitted.elapsed());
+        }
         let (store, principal) = (self.store.clone(), principal.clone());
         let encode = move || encode(&store, &principal, class, &stages, result, remembered);
         blocking(encode).await.ok_or_else(panicked)?

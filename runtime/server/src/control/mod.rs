@@ -17,6 +17,9 @@ mod status;
 mod trace;
 mod usage;
 
+pub(crate) use status::status;
+pub(crate) use usage::{processes, usage};
+
 use crate::app::App;
 use crate::deployed::Deployed;
 use crate::limits::{CONTROL_CONNECTIONS_MAX, CONTROL_CONNECTIONS_PER_USER_MAX};

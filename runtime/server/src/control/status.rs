@@ -14,7 +14,7 @@ impl Control {
 }
 
 /// The report of all devices; the fields outside `devices` describe the first device.
-fn status(statistics: Vec<EngineStatistics>, principal: &Principal) -> StatusReport {
+pub(crate) fn status(statistics: Vec<EngineStatistics>, principal: &Principal) -> StatusReport {
     let (policy, uptime_ns) = statistics.first().map_or(("", 0), |engine| (engine.policy, engine.uptime_ns));
     let devices: Vec<DeviceStatus> = statistics.iter().map(|engine| device(engine, principal)).collect();
     let functions = statistics.into_iter().flat_map(|EngineStatistics { device, functions, .. }| {

@@ -34,7 +34,7 @@ impl Control {
 }
 
 /// The report of all devices; the fields outside `devices` describe the first device.
-fn usage(statistics: Vec<EngineStatistics>, principal: &Principal, prices: &Prices) -> UsageReport {
+pub(crate) fn usage(statistics: Vec<EngineStatistics>, principal: &Principal, prices: &Prices) -> UsageReport {
     let uptime_ns = statistics.first().map_or(0, |engine| engine.uptime_ns);
     let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let of = |(at, engine): (usize, &EngineStatistics)| device_usage(&engine.device, principal, prices.units(at));
@@ -100,7 +100,7 @@ fn entry(device: &DeviceStatistics, row: UsageRow, price_per_s: Option<f64>) -> 
 }
 
 /// The report of all devices; the fields outside `devices` describe the first device.
-fn processes(statistics: Vec<EngineStatistics>, principal: &Principal) -> ProcessReport {
+pub(crate) fn processes(statistics: Vec<EngineStatistics>, principal: &Principal) -> ProcessReport {
     let devices: Vec<DeviceEntry> = statistics.iter().map(|engine| device_entry(&engine.device)).collect();
     let shares = shares(&statistics, principal);
     let (mut functions, mut executors) = (Vec::new(), Vec::new());

@@ -76,7 +76,16 @@ pub(crate) fn router(app: Arc<App>, callers: Arc<Callers>, stop: watch::Receiver
         .route_service("/grpc.reflection.v1.ServerReflection/{rpc}", reflection)
         .route_service("/grpc.reflection.v1alpha.ServerReflection/{rpc}", old_reflection)
         .fallback(unknown_service)
-        .layer(from_fn_with_state(Entrance { app, callers, stop }, enter))
+        .layer(from_fn_with_state(Entrance { app: app.clone(), callers, stop }, enter))
+        .layer(from_fn_with_state(app, log))
+}
+
+/// Logs a request; the requests of a stream are one line.
+async fn log(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    match &app.access_log {
+        Some(log) => log.around("grpc", request, next).await,
+        None => next.run(request).await,
+    }
 }
 
 async fn unknown_service(request: Request) -> Response {

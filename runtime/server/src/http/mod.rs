@@ -1,12 +1,15 @@
-//! The routes of KServe v2 and of Triton's extensions; one file per concern.
+//! The routes of KServe v2 and v1, of Triton's extensions and of the dashboard; one file per
+//! concern.
 
 mod body;
+mod dashboard;
 mod error;
 mod health;
 mod identify;
 mod infer;
 mod metadata;
 mod model_path;
+mod predict;
 mod repository;
 mod routes;
 mod settings;
@@ -15,14 +18,15 @@ mod statistics;
 
 use crate::app::App;
 use crate::callers::Callers;
+use crate::dashboard::{Hub, Snapshot};
 use crate::requests::error::{Kind, RequestError};
-use axum::Router;
 use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Router};
 use identify::identify;
 pub use routes::{RouteDescription, RoutePort, routes};
-use routes::{health_routes, inference_routes};
+use routes::{health_routes, inference_routes, page_routes};
 use std::sync::Arc;
 
 /// The routes of the metrics port: metrics, and health, so that health checks still work when the
@@ -31,22 +35,26 @@ pub(crate) fn beside_metrics(metrics: Router, app: Arc<App>, callers: Arc<Caller
     metrics.merge(health_routes().with_state(app)).layer(from_fn_with_state(callers, check_caller))
 }
 
-/// All routes of the inference port. Every request is identified before it is routed.
+/// All routes of the inference port. Every request is identified before it is routed, except those
+/// for the files of the dashboard.
 pub(crate) fn router(app: Arc<App>, callers: Arc<Callers>) -> Router {
     health_routes()
         .merge(inference_routes())
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
+        .layer(Extension(Arc::new(Hub::<Snapshot>::new())))
         .layer(from_fn_with_state(app.clone(), identify))
+        .merge(page_routes().method_not_allowed_fallback(wrong_method))
         .layer(from_fn_with_state(callers, check_caller))
         .layer(from_fn_with_state(app.clone(), count))
+        .layer(from_fn_with_state(app.clone(), log))
         .with_state(app)
 }
 
 async fn unknown_route(request: Request) -> RequestError {
     RequestError::new(
         Kind::NotFound,
-        format!("unknown route {}; the routes of the protocol start with /v2", request.uri().path()),
+        format!("unknown route {}; the routes of the protocol start with /v2 or /v1", request.uri().path()),
     )
 }
 
@@ -60,6 +68,13 @@ async fn count(State(app): State<Arc<App>>, request: Request, next: Next) -> Res
     let response = next.run(request).await;
     app.recorder.note_response(response.status());
     response
+}
+
+async fn log(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    match &app.access_log {
+        Some(log) => log.around("http", request, next).await,
+        None => next.run(request).await,
+    }
 }
 
 /// Refuses requests that the rules on hosts and origins do not allow.

@@ -1,6 +1,6 @@
 //! The table of routes: the router is built from it, and the reference page lists it.
 
-use super::{health, infer, metadata, repository, settings, shared_memory, statistics};
+use super::{dashboard, health, infer, metadata, predict, repository, settings, shared_memory, statistics};
 use crate::app::App;
 use axum::Router;
 use axum::routing::{MethodRouter, get, post};
@@ -78,6 +78,33 @@ const SERVER: &[Route] = &[
     ),
 ];
 
+/// The first version of the protocol.
+const FIRST_VERSION: &[Route] = &[
+    route("GET", "/v1/models", "Names of all models.", || get(predict::models)),
+    route(
+        "GET, POST",
+        "/v1/models/{name}",
+        "GET: whether the model takes requests; status 503 if not. POST to `{name}:predict`: runs the model.",
+        || get(predict::model).post(predict::predict),
+    ),
+];
+
+/// The snapshots that feed the dashboard.
+const DASHBOARD: &[Route] = &[
+    route("GET", "/ui/snapshot", "What the dashboard shows, once.", || get(dashboard::snapshot)),
+    route("GET", "/ui/events", "What the dashboard shows, five times a second, as server-sent events.", || {
+        get(dashboard::events)
+    }),
+];
+
+/// The files of the dashboard, which are the same for all: a browser asks for them without a
+/// token.
+const PAGE: &[Route] = &[
+    route("GET", "/ui", "The dashboard, a page for browsers.", || get(dashboard::page)),
+    route("GET", "/ui/", "Leads to `/ui`.", || get(dashboard::to_page)),
+    route("GET", "/ui/{file}", "A file of the page.", || get(dashboard::file)),
+];
+
 /// Routes of one model, below `/v2/models/{name}` and `/v2/models/{name}/versions/{version}`.
 const MODEL: &[Route] = &[
     route("GET", "", "Inputs and outputs of the model.", || get(metadata::model)),
@@ -112,7 +139,12 @@ pub(super) fn health_routes() -> Router<Arc<App>> {
     build(HEALTH.iter().map(|route| (route.path.to_owned(), route)))
 }
 
-/// All routes of the inference port but those of health.
+/// The routes that are served without asking who sends the request.
+pub(super) fn page_routes() -> Router<Arc<App>> {
+    build(PAGE.iter().map(|route| (route.path.to_owned(), route)))
+}
+
+/// All routes of the inference port but those of health and of the page.
 pub(super) fn inference_routes() -> Router<Arc<App>> {
     build(paths())
 }
@@ -121,13 +153,13 @@ fn build(routes: impl Iterator<Item = (String, &'static Route)>) -> Router<Arc<A
     routes.fold(Router::new(), |router, (path, route)| router.route(&path, (route.handler)()))
 }
 
-/// The paths of the inference port but those of health.
+/// The paths of the inference port but those of health and of the page.
 fn paths() -> impl Iterator<Item = (String, &'static Route)> {
     let below = |prefixes: [&'static str; 2], routes: &'static [Route]| {
         let path = |prefix: &str, route: &'static Route| (format!("{prefix}{}", route.path), route);
         prefixes.into_iter().flat_map(move |prefix| routes.iter().map(move |route| path(prefix, route)))
     };
-    let server = SERVER.iter().map(|route| (route.path.to_owned(), route));
+    let server = SERVER.iter().chain(FIRST_VERSION).chain(DASHBOARD).map(|route| (route.path.to_owned(), route));
     server.chain(below(MODEL_PREFIXES, MODEL)).chain(below(SHARED_MEMORY_PREFIXES, SHARED_MEMORY))
 }
 
@@ -143,5 +175,6 @@ pub fn routes() -> Vec<RouteDescription> {
     };
     let health = HEALTH.iter().map(|route| describe(RoutePort::Both, route.path.to_owned(), route));
     let inference = paths().map(|(path, route)| describe(RoutePort::Http, path, route));
-    health.chain([metrics]).chain(inference).collect()
+    let page = PAGE.iter().map(|route| describe(RoutePort::Http, route.path.to_owned(), route));
+    health.chain([metrics]).chain(inference).chain(page).collect()
 }

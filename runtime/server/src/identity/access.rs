@@ -3,6 +3,7 @@
 use super::certificate::CertificateName;
 use super::configuration::{ConfigurationFile, Grant, Section};
 use super::principal::{Principal, TenantLimits};
+use crate::access_log::AccessLogConfig;
 use crate::code::TrustedKeys;
 use crate::limits::CONFIGURATION_BYTES_MAX;
 use crate::prices::millionths;
@@ -21,6 +22,7 @@ use std::path::{Path, PathBuf};
 /// trusted_keys = ["RWQ…"]    # public keys of minisign that vouch for bundles
 /// auth_keys = "keys.json"    # tokens for HTTP
 /// allow_anonymous = "guest"  # tenant of HTTP requests without a token or certificate
+/// access_log = "access.log"  # a line for each request
 ///
 /// [prices]                   # of a second on a device, in units of account
 /// "host:0" = 0.000021
@@ -33,6 +35,7 @@ use std::path::{Path, PathBuf};
 /// certificates = ["cn:vision", "dns:vision.example"]
 /// models = ["resnet*"]       # what it may call over HTTP, besides its own functions
 /// model_control = true       # may load and unload models
+/// observer = true            # sees all tenants on the dashboard
 /// class = "best-effort"      # highest class of the tenant's work
 /// functions = 16
 /// trusted_code = true        # native code is taken as it was sent
@@ -59,6 +62,7 @@ pub struct Access {
     prices: BTreeMap<String, u64>,
     anonymous: Option<Tenant>,
     auth_keys: Option<PathBuf>,
+    access_log: Option<AccessLogConfig>,
     /// The user id of the daemon itself.
     own_uid: u32,
     /// The keys whose signatures of bundles are trusted.
@@ -113,6 +117,7 @@ impl Access {
             prices: BTreeMap::new(),
             anonymous: None,
             auth_keys: None,
+            access_log: None,
             own_uid,
             keys: TrustedKeys::default(),
             socket_mode: 0o600,
@@ -128,6 +133,9 @@ impl Access {
             Access::parse(&text, own_uid).map_err(|reason| AccessError::Format { path: path.into(), reason })?;
         let folder = path.parent().unwrap_or(Path::new(""));
         access.auth_keys = access.auth_keys.map(|keys| folder.join(keys));
+        if let Some(log) = &mut access.access_log {
+            log.file = log.file.take().map(|file| folder.join(file));
+        }
         Ok(access)
     }
 
@@ -149,6 +157,12 @@ impl Access {
             access.prices.insert(device, price);
         }
         access.auth_keys = file.auth_keys.map(PathBuf::from);
+        let format = file.access_log_format.as_deref();
+        access.access_log = match &file.access_log {
+            Some(log) => Some(AccessLogConfig::parse(log, format)?),
+            None if format.is_some() => return Err("access_log_format needs access_log".into()),
+            None => None,
+        };
         let anonymous = file.allow_anonymous.map(|name| name.parse()).transpose();
         access.anonymous = anonymous.map_err(|error: BadTenant| format!("allow_anonymous: {error}"))?;
         if let Some(mode) = file.socket_mode {
@@ -207,6 +221,11 @@ impl Access {
         self.auth_keys.as_deref()
     }
 
+    /// The access log of the configuration.
+    pub fn access_log(&self) -> Option<&AccessLogConfig> {
+        self.access_log.as_ref()
+    }
+
     /// The tenant that the configuration gives to anonymous requests.
     pub fn anonymous(&self) -> Option<&Tenant> {
         self.anonymous.as_ref()
@@ -245,8 +264,8 @@ impl Access {
     /// The principal of a tenant.
     pub(super) fn of(&self, tenant: Tenant) -> Principal {
         let default = if tenant.is_local() { Grant::local() } else { self.default.clone() };
-        let Grant { limits, models, model_control } = self.tenants.get(&tenant).cloned().unwrap_or(default);
-        Principal { tenant, limits, models, model_control, sees_all_tenants: false }
+        let Grant { limits, models, model_control, observes } = self.tenants.get(&tenant).cloned().unwrap_or(default);
+        Principal { tenant, limits, models, model_control, observes, sees_all_tenants: false }
     }
 }
 
@@ -386,6 +405,13 @@ mod tests {
         assert_eq!(of(&["cn:vision", "dns:vision.example"]).as_deref(), Some("vision"));
         assert_eq!(of(&["cn:vision", "cn:speech"]), None, "names of two tenants name none");
         assert_eq!((of(&["dns:vision"]), of(&[])), (None, None), "the kind of a name counts");
+        let observes = |text: &str, tenant: &str| {
+            let principal = Access::parse(text, 500).unwrap().of(tenant.parse().unwrap());
+            principal.on_dashboard().sees_all_tenants
+        };
+        assert_eq!(["vision", "local"].map(|tenant| observes("", tenant)), [false, true]);
+        let text = "[default]\nobserver = true\n[tenant.vision]\nobserver = false\n[tenant.local]\nobserver = false";
+        assert_eq!(["vision", "speech", "local"].map(|tenant| observes(text, tenant)), [false, true, false]);
         let local = Access::parse("[tenant.local]\nmodels = [\"null\"]", 500).unwrap();
         let local = local.of(Tenant::default());
         assert!(local.may_call_name("null").is_ok() && local.may_call_name("resnet50").is_err());
@@ -400,6 +426,8 @@ mod tests {
             ("[tenant.a]\nclass = \"urgent\"", "urgent"),
             ("socket_mode = 0o777", "0o777"),
             ("what = 1", "what"),
+            ("access_log = \"a\"\naccess_log_format = \"xml\"", "`xml`; choose `json` or `text`"),
+            ("access_log_format = \"json\"", "needs access_log"),
             ("[default]\nobjects = 1", "objects"),
             ("[default]\nuids = [1]", "[default] must not have uids"),
             ("[default]\ncertificates = [\"cn:a\"]", "[default] must not have uids or certificates"),

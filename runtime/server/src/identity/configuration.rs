@@ -18,6 +18,7 @@ pub(super) struct Grant {
     pub(super) limits: TenantLimits,
     pub(super) models: Arc<Patterns>,
     pub(super) model_control: bool,
+    pub(super) observes: bool,
 }
 
 /// The daemon's settings.
@@ -37,6 +38,11 @@ pub(super) struct ConfigurationFile {
     /// `local` on loopback while there are no keys and no client certificates, and otherwise such
     /// requests are refused.
     pub(super) allow_anonymous: Option<String>,
+    /// The file of the access log, relative to the folder of this file, or `-` for standard output.
+    /// No access log if absent.
+    pub(super) access_log: Option<String>,
+    /// The form of the lines of the access log: `json` (the default) or `text`.
+    pub(super) access_log_format: Option<String>,
     /// Public keys of minisign (the line that begins with `RW`). Native code in a bundle that one of
     /// them signed is taken as it was sent.
     #[serde(default)]
@@ -71,6 +77,9 @@ pub(super) struct Section {
     /// Whether the tenant may load and unload models of the repository; false if nothing is set,
     /// but true for `local`.
     pub(super) model_control: Option<bool>,
+    /// Whether the tenant sees the work of all tenants on the dashboard; false if nothing is set, but
+    /// true for `local`.
+    pub(super) observer: Option<bool>,
     /// The highest class of the tenant's work.
     pub(super) class: Option<Class>,
     /// Number of functions; 64 if nothing is set.
@@ -112,11 +121,12 @@ pub(super) struct Section {
 impl Grant {
     /// Limits and rights of the daemon's own tenant.
     pub(super) fn local() -> Grant {
-        Grant { limits: TenantLimits::ALL, models: Arc::new(Patterns::all()), model_control: true }
+        Grant { limits: TenantLimits::ALL, models: Arc::new(Patterns::all()), model_control: true, observes: true }
     }
 
     pub(super) fn other() -> Grant {
-        Grant { limits: TenantLimits::DEFAULT, models: Arc::new(Patterns::repository()), model_control: false }
+        let models = Arc::new(Patterns::repository());
+        Grant { limits: TenantLimits::DEFAULT, models, model_control: false, observes: false }
     }
 }
 
@@ -128,7 +138,8 @@ impl Section {
             None => base.models.clone(),
         };
         let model_control = self.model_control.unwrap_or(base.model_control);
-        Ok(Grant { limits: self.limits(&base.limits), models, model_control })
+        let observes = self.observer.unwrap_or(base.observes);
+        Ok(Grant { limits: self.limits(&base.limits), models, model_control, observes })
     }
 
     /// The share of the tenant, checked; `None` if the section states none.

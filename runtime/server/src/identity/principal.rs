@@ -17,6 +17,7 @@ pub(crate) struct Principal {
     /// The names that it may call over HTTP, besides its own functions.
     pub(super) models: Arc<Patterns>,
     pub(super) model_control: bool,
+    pub(super) observes: bool,
     /// Whether reports cover all tenants: for root and the daemon's own user, unless they chose a
     /// tenant.
     pub(crate) sees_all_tenants: bool,
@@ -129,6 +130,11 @@ impl Principal {
         if self.sees_all_tenants { Ok(()) } else { Err(Denial::Operator) }
     }
 
+    /// The same principal as a viewer of the dashboard, where some tenants see all others.
+    pub(crate) fn on_dashboard(&self) -> Principal {
+        Principal { sees_all_tenants: self.sees_all_tenants || self.observes, ..self.clone() }
+    }
+
     /// Whether reports show it the work of this tenant.
     pub(crate) fn sees(&self, tenant: &Tenant) -> bool {
         self.sees_all_tenants || *tenant == self.tenant
@@ -144,6 +150,7 @@ impl Principal {
             limits: TenantLimits::ALL,
             models: Arc::new(Patterns::all()),
             model_control: true,
+            observes: false,
             sees_all_tenants: false,
         }
     }

@@ -1,6 +1,7 @@
 //! Metrics: counted where the events happen, described in one table, exported in Prometheus' text
 //! format.
 
+mod access_log;
 mod batches;
 mod codes;
 mod graphs;
@@ -15,10 +16,11 @@ mod table;
 mod text;
 mod usage;
 
-pub(crate) use recorder::{Outcome, Recorder};
+pub(crate) use recorder::{CLASSES, Outcome, Recorder};
 
 use crate::app::App;
 use crate::inference::blocking;
+use access_log::ACCESS_LOG_METRICS;
 use atoll_engine::{DeviceId, EngineStatistics};
 use axum::Router;
 use axum::extract::State;
@@ -85,7 +87,8 @@ fn render(app: &App) -> String {
 }
 
 fn all_metrics() -> impl Iterator<Item = &'static Metric> {
-    let others = [POOL_METRICS, SHARE_METRICS, RESPONSE_METRICS, GRAPH_METRICS, HEDGE_METRICS, GRPC_METRICS];
+    let others =
+        [POOL_METRICS, SHARE_METRICS, RESPONSE_METRICS, GRAPH_METRICS, HEDGE_METRICS, GRPC_METRICS, ACCESS_LOG_METRICS];
     METRICS.iter().chain(others.into_iter().flatten())
 }
 

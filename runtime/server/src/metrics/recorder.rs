@@ -94,6 +94,8 @@ pub(crate) struct Recorder {
     pub(crate) closed: Arc<ClosedCounts>,
     /// Requests that were refused for lack of credentials or rights.
     pub(crate) refusals: Refusals,
+    /// Lines of the access log that were not written.
+    pub(crate) access_log_dropped: Arc<AtomicU64>,
 }
 
 /// Request counters of the models on one device.
@@ -118,6 +120,7 @@ impl Recorder {
             connections: Arc::default(),
             closed: Arc::default(),
             refusals: Refusals::default(),
+            access_log_dropped: Arc::default(),
         }
     }
 

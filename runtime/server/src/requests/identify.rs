@@ -1,6 +1,7 @@
 //! Finds out who sent a request, before anything else is done with it.
 
 use super::error::RequestError;
+use crate::access_log::note_sender;
 use crate::app::App;
 use crate::identity::Peer;
 use axum::extract::Request;
@@ -10,6 +11,7 @@ use axum::extract::Request;
 pub(crate) fn identify(app: &App, request: &mut Request) -> Result<(), RequestError> {
     match app.gate.identify(request.headers(), request.extensions().get::<Peer>()) {
         Ok(principal) => {
+            note_sender(&principal.tenant);
             request.extensions_mut().insert(principal);
             Ok(())
         }

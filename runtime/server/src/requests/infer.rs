@@ -2,6 +2,7 @@
 
 use super::error::RequestError;
 use super::terms::Terms;
+use crate::access_log::note_inference;
 use crate::app::App;
 use crate::graphs::{Asked, run_graph};
 use crate::identity::Principal;
@@ -56,11 +57,12 @@ pub(crate) async fn run(
     let found = app.instance_of(model, instance.as_deref()).map_err(RequestError::bad_request)?;
     let asked = asked.or(found.and_then(|instance| instance.class));
     let class = asked.unwrap_or(model.class());
+    note_inference(&model.name, class, &id);
     let function = model.key.clone();
     let mut invocation = InvocationRequest { function, inputs, class: asked, priority, instance, deadline };
     let choose = || app.instances.choose(&model.key, class, deadline);
     let mut record =
-        Record { app: app.clone(), device: model.first_device(), class, arrived, outcome: Outcome::Refused };
+        Record { app: app.clone(), model, device: model.first_device(), class, arrived, outcome: Outcome::Refused };
     caller.may_run(class).inspect_err(|denial| app.refuse(denial, caller, class))?;
     record.outcome = Outcome::Cancelled;
     let result = match sequence.filter(|_| model.keeps_state()) {
@@ -132,16 +134,21 @@ pub(crate) async fn offload<T: Send + 'static>(
 
 /// Records a request in the metrics when dropped, so that requests of disconnected clients count,
 /// too.
-struct Record {
+struct Record<'m> {
     app: Arc<App>,
+    model: &'m Model,
     device: DeviceId,
     class: Class,
     arrived: Instant,
     outcome: Outcome,
 }
 
-impl Drop for Record {
+impl Drop for Record<'_> {
     fn drop(&mut self) {
-        self.app.recorder.note_request(self.device, self.class, self.outcome, self.arrived.elapsed());
+        let duration = self.arrived.elapsed();
+        self.app.recorder.note_request(self.device, self.class, self.outcome, duration);
+        if self.outcome == Outcome::Success {
+            self.model.latencies.note(self.class, duration);
+        }
     }
 }

@@ -1,11 +1,15 @@
 //! The daemon over real sockets, with a scripted engine.
 
+mod access_log;
 mod connections;
+mod dashboard;
 mod grpc;
 mod hedging;
 mod identity;
 mod inference;
 mod model_control;
+mod monitoring;
+mod predict;
 mod repository;
 mod responses;
 mod routes;

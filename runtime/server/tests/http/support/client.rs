@@ -78,6 +78,18 @@ impl Connection {
         while matches!(self.stream.read(&mut chunk), Ok(1..)) {}
     }
 
+    /// Reads until what has arrived is enough.
+    pub(crate) fn receive_until(&mut self, is_enough: impl Fn(&str) -> bool) -> String {
+        let mut received = Vec::new();
+        while !is_enough(&String::from_utf8_lossy(&received)) {
+            let mut chunk = [0; 65536];
+            let count = self.stream.read(&mut chunk).unwrap();
+            assert!(count > 0, "the connection was closed after {:?}", String::from_utf8_lossy(&received));
+            received.extend_from_slice(&chunk[..count]);
+        }
+        String::from_utf8_lossy(&received).into_owned()
+    }
+
     pub(crate) fn receive(&mut self) -> Answer {
         let mut received = Vec::new();
         let mut first_read_bytes = 0;

@@ -1,14 +1,17 @@
 //! A scripted engine.
 
+use atoll_core::{Epoch, Nanos, TaskId};
 use atoll_engine::{
     ChainRequest, Class, ComputeUnitUse, DeviceId, DeviceStatistics, EngineError, EngineStatistics, FunctionInfo,
-    FunctionKey, FunctionOptions, FunctionStatistics, InputTensor, InvocationId, InvocationRequest, InvocationResult,
-    InvocationTiming, InvokeError, OutputTensor, Reply, StageInput, TenantBytes, TenantMemory, Usage, UsageRow,
+    FunctionKey, FunctionName, FunctionOptions, FunctionStatistics, InputTensor, InvocationId, InvocationRequest,
+    InvocationResult, InvocationTiming, InvokeError, OutputTensor, Reply, StageInput, TenantBytes, TenantMemory,
+    TraceBatch, Usage, UsageRow,
 };
 use atoll_fleet::{Inference, Placed};
 use atoll_kgraph::{Bundle, InputForm, bind_symbols};
+use atoll_trace::{EventKind, Raise, Record};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 
 /// How the engine answers the next invocations.
@@ -34,6 +37,7 @@ pub(crate) struct Double {
     held: Mutex<Vec<(InvocationRequest, Reply)>>,
     cancelled: Mutex<Vec<InvocationId>>,
     ids: AtomicU64,
+    preempts: AtomicBool,
 }
 
 impl Double {
@@ -70,6 +74,11 @@ impl Double {
     /// The bundle of a loaded function.
     pub(crate) fn bundle(&self, name: &str) -> Option<Arc<Bundle>> {
         self.functions.lock().unwrap().get(&FunctionKey::local(name)).map(|(bundle, ..)| bundle.clone())
+    }
+
+    /// From now on each look at the trace finds that `toy` was preempted for a request of `urgent`.
+    pub(crate) fn preempt(&self) {
+        self.preempts.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn answer_all(&self) {
@@ -179,6 +188,31 @@ impl Inference for Double {
 
     fn cancel(&self, id: InvocationId) {
         self.cancelled.lock().unwrap().push(id);
+    }
+
+    fn trace(&self, device: DeviceId, from: Option<u64>) -> Option<TraceBatch> {
+        let next = from.map_or(0, |from| from + 2);
+        let is_told = from.is_some() && device == DeviceId(0) && self.preempts.load(Ordering::Relaxed);
+        let name = |name: &str| {
+            let (tenant, name) = ("local".into(), name.into());
+            Arc::new(FunctionName { tenant, name, class: Class::BestEffort, nodes: Vec::new() })
+        };
+        let record = |function, kind| Record { at: Nanos(0), task: TaskId(0), function, kind };
+        let records = [
+            record(2, EventKind::Arrived { class: Class::RealTime, ready: true }),
+            record(1, EventKind::Raised { epoch: Epoch(1), why: Raise::Preempted }),
+        ];
+        Some(TraceBatch {
+            records: if is_told { records.into() } else { Vec::new() },
+            next,
+            more: false,
+            lost: 0,
+            chunks_lost: 0,
+            functions: vec![(1, name("toy")), (2, name("urgent"))],
+            separate: false,
+            device: self.devices()[usize::from(device.0)].clone(),
+            compute_units: 2,
+        })
     }
 
     fn statistics(&self) -> Vec<EngineStatistics> {

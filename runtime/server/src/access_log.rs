@@ -1,0 +1,394 @@
+//! The access log: a line for each request of the HTTP and gRPC ports, off by default.
+//!
+//! A request gathers what is known of it in an [`Entry`] of its task, which handlers fill without
+//! passing it on. A thread of its own writes the lines. If it falls behind, lines are dropped and
+//! counted, and requests do not wait.
+
+use crate::limits::ACCESS_LOG_LINES_MAX;
+use atoll_engine::{Class, Tenant};
+use axum::extract::Request;
+use axum::http::{HeaderMap, header};
+use axum::middleware::Next;
+use axum::response::Response;
+use hyper::body::Body as _;
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::fs::OpenOptions;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// Longest text of a client in a line, in characters.
+const TEXT_MAX: usize = 256;
+
+/// Where the access log goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccessLogConfig {
+    /// The file, to which lines are appended; `None` for standard output.
+    pub file: Option<PathBuf>,
+    /// The form of the lines.
+    pub format: AccessLogFormat,
+}
+
+/// The form of the lines of an access log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AccessLogFormat {
+    /// An object of JSON.
+    #[default]
+    Json,
+    /// Text with names and values.
+    Text,
+}
+
+/// What a line says.
+#[derive(Debug, Default, Serialize)]
+struct Line {
+    /// Seconds since 1970.
+    at_s: f64,
+    protocol: &'static str,
+    method: String,
+    path: String,
+    /// The id of the request: that of its body, or else the header `X-Request-Id`.
+    id: Option<String>,
+    /// The trace that the request is part of (the header `traceparent`).
+    trace_id: Option<String>,
+    tenant: Option<String>,
+    model: Option<String>,
+    class: Option<Class>,
+    /// As the headers say.
+    request_bytes: Option<u64>,
+    response_bytes: Option<u64>,
+    /// The HTTP status, or the number of the gRPC code; `None` if the client did not wait for it.
+    status: Option<u16>,
+    /// Time from the head of the request to the head of the answer.
+    ms: f64,
+}
+
+/// What handlers find out about a request.
+#[derive(Default)]
+struct Entry(Mutex<Known>);
+
+#[derive(Default)]
+struct Known {
+    id: Option<String>,
+    tenant: Option<String>,
+    model: Option<String>,
+    class: Option<Class>,
+}
+
+tokio::task_local! {
+    static ENTRY: Arc<Entry>;
+}
+
+impl AccessLogConfig {
+    /// Reads the settings of the configuration. `-` stands for standard output.
+    pub(crate) fn parse(file: &str, format: Option<&str>) -> Result<AccessLogConfig, String> {
+        let format = match format {
+            None | Some("json") => AccessLogFormat::Json,
+            Some("text") => AccessLogFormat::Text,
+            Some(other) => return Err(format!("access_log_format is `{other}`; choose `json` or `text`")),
+        };
+        Ok(AccessLogConfig { file: (file != "-").then(|| file.into()), format })
+    }
+}
+
+impl Entry {
+    fn note(&self, note: impl FnOnce(&mut Known)) {
+        note(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// Notes who sent the request of this task.
+pub(crate) fn note_sender(tenant: &Tenant) {
+    let _ = ENTRY.try_with(|entry| entry.note(|known| known.tenant = Some(tenant.to_string())));
+}
+
+/// Notes what the request of this task runs.
+pub(crate) fn note_inference(model: &str, class: Class, id: &str) {
+    let note = |known: &mut Known| {
+        (known.model, known.class) = (Some(cut(model)), Some(class));
+        if !id.is_empty() {
+            known.id = Some(cut(id));
+        }
+    };
+    let _ = ENTRY.try_with(|entry| entry.note(note));
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(TEXT_MAX).collect()
+}
+
+/// The access log of a daemon. Dropping it writes what is left.
+pub(crate) struct AccessLog {
+    format: AccessLogFormat,
+    /// `None` only while it is being dropped.
+    lines: Option<SyncSender<String>>,
+    writer: Option<JoinHandle<()>>,
+    /// Whether the file is to be opened again before the next line.
+    reopens: Arc<AtomicBool>,
+    dropped: Arc<AtomicU64>,
+}
+
+impl AccessLog {
+    /// Opens the log, and counts lines that are dropped.
+    pub(crate) fn open(config: &AccessLogConfig, dropped: Arc<AtomicU64>) -> io::Result<AccessLog> {
+        let target = open(config)?;
+        let (lines, receiver) = sync_channel(ACCESS_LOG_LINES_MAX);
+        let reopens = Arc::<AtomicBool>::default();
+        let writer = Writer { target, config: config.clone(), reopens: reopens.clone() };
+        let thread = std::thread::Builder::new().name("access-log".into());
+        let thread = thread.spawn(move || writer.write(&receiver))?;
+        Ok(AccessLog { format: config.format, lines: Some(lines), writer: Some(thread), reopens, dropped })
+    }
+
+    /// Opens the file again before the next line, since another program may have renamed it.
+    pub(crate) fn reopen(&self) {
+        self.reopens.store(true, Ordering::Relaxed);
+    }
+
+    /// Serves a request, and logs it.
+    pub(crate) async fn around(&self, protocol: &'static str, request: Request, next: Next) -> Response {
+        let entry = Arc::<Entry>::default();
+        let (line, began) = (line(protocol, &request), Instant::now());
+        let mut pending = Pending { log: self, line, entry: entry.clone(), began };
+        let response = ENTRY.scope(entry, next.run(request)).await;
+        pending.line.status = Some(status(&response));
+        pending.line.response_bytes = response.body().size_hint().exact();
+        response
+    }
+
+    fn put(&self, line: &Line) {
+        let text = match self.format {
+            AccessLogFormat::Json => serde_json::to_string(line).unwrap_or_default(),
+            AccessLogFormat::Text => text(line),
+        };
+        let sent = self.lines.as_ref().is_some_and(|lines| lines.try_send(text).is_ok());
+        if !sent {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for AccessLog {
+    fn drop(&mut self) {
+        self.lines = None;
+        if let Some(writer) = self.writer.take() {
+            let _ = writer.join();
+        }
+    }
+}
+
+/// A request on its way. It is logged when it is dropped, so that requests of disconnected clients
+/// are logged, too.
+struct Pending<'l> {
+    log: &'l AccessLog,
+    line: Line,
+    entry: Arc<Entry>,
+    began: Instant,
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        let line = &mut self.line;
+        self.entry.note(|known| {
+            line.id = known.id.take().or(line.id.take());
+            (line.tenant, line.model) = (known.tenant.take(), known.model.take());
+            line.class = known.class;
+        });
+        line.ms = self.began.elapsed().as_secs_f64() * 1e3;
+        self.log.put(line);
+    }
+}
+
+/// What the head of a request says.
+fn line(protocol: &'static str, request: &Request) -> Line {
+    let text = |headers: &HeaderMap, name: &str| headers.get(name).and_then(|value| Some(cut(value.to_str().ok()?)));
+    let length = text(request.headers(), header::CONTENT_LENGTH.as_str());
+    Line {
+        at_s: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64(),
+        protocol,
+        method: request.method().to_string(),
+        path: cut(request.uri().path()),
+        id: text(request.headers(), "x-request-id"),
+        trace_id: text(request.headers(), "traceparent").and_then(|parent| trace_id(&parent)),
+        request_bytes: length.and_then(|length| length.parse().ok()),
+        ..Line::default()
+    }
+}
+
+/// The id of a trace in the header `traceparent` (Trace Context of the W3C, version 00):
+/// `00-TRACE-PARENT-FLAGS`.
+fn trace_id(parent: &str) -> Option<String> {
+    let parts: Vec<&str> = parent.split('-').collect();
+    let ["00", trace, span, flags] = parts[..] else { return None };
+    let is_hex = |text: &str, digits| {
+        text.len() == digits && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+    };
+    let is_valid = is_hex(trace, 32) && is_hex(span, 16) && is_hex(flags, 2);
+    (is_valid && trace.bytes().any(|digit| digit != b'0')).then(|| trace.to_owned())
+}
+
+/// The HTTP status, or for gRPC the number of its code, which is 0 while an answer has begun well.
+fn status(response: &Response) -> u16 {
+    let headers = response.headers();
+    let is_grpc =
+        headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
+    match headers.get("grpc-status").map(|code| tonic::Code::from_bytes(code.as_bytes())) {
+        Some(code) => code as u16,
+        None if is_grpc => 0,
+        None => response.status().as_u16(),
+    }
+}
+
+/// A line as text. Texts of clients are quoted, so that a line stays one.
+fn text(line: &Line) -> String {
+    let mut text = format!("{:.3} {} {} {:?}", line.at_s, line.protocol, line.method, line.path);
+    let texts = [("tenant", &line.tenant), ("model", &line.model), ("id", &line.id), ("trace_id", &line.trace_id)];
+    for (name, value) in texts {
+        if let Some(value) = value {
+            // Writing to a string cannot fail.
+            let _ = write!(text, " {name}={value:?}");
+        }
+    }
+    let numbers = [
+        ("status", line.status.map(u64::from)),
+        ("request_bytes", line.request_bytes),
+        ("response_bytes", line.response_bytes),
+    ];
+    for (name, value) in numbers {
+        if let Some(value) = value {
+            let _ = write!(text, " {name}={value}");
+        }
+    }
+    let class = |class: Class| if class == Class::RealTime { "real-time" } else { "best-effort" };
+    let _ = line.class.map(|of| write!(text, " class={}", class(of)));
+    let _ = write!(text, " ms={:.3}", line.ms);
+    text
+}
+
+fn open(config: &AccessLogConfig) -> io::Result<Box<dyn Write + Send>> {
+    let append = |path: &Path| OpenOptions::new().create(true).append(true).open(path);
+    Ok(match &config.file {
+        Some(path) => Box::new(BufWriter::new(append(path)?)),
+        None => Box::new(BufWriter::new(io::stdout())),
+    })
+}
+
+/// What the thread of the log has.
+struct Writer {
+    target: Box<dyn Write + Send>,
+    config: AccessLogConfig,
+    reopens: Arc<AtomicBool>,
+}
+
+impl Writer {
+    /// Writes lines until the log is dropped. Whenever no line waits, all are on their way to the
+    /// file.
+    fn write(mut self, lines: &Receiver<String>) {
+        loop {
+            let next = match lines.try_recv() {
+                Err(TryRecvError::Empty) => {
+                    self.flush();
+                    lines.recv().ok()
+                }
+                other => other.ok(),
+            };
+            let Some(line) = next else { return self.flush() };
+            if self.reopens.swap(false, Ordering::Relaxed) {
+                self.reopen();
+            }
+            // An error of the file shows when it is flushed.
+            let _ = writeln!(self.target, "{line}");
+        }
+    }
+
+    fn flush(&mut self) {
+        if let Err(error) = self.target.flush() {
+            tracing::warn!(%error, "cannot write the access log");
+        }
+    }
+
+    fn reopen(&mut self) {
+        self.flush();
+        match open(&self.config) {
+            Ok(opened) => self.target = opened,
+            Err(error) => tracing::error!(%error, "cannot open the access log again; the old file stays in use"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn example() -> Line {
+        Line {
+            at_s: 1.5,
+            protocol: "http",
+            method: "POST".into(),
+            path: "/v2/a\nb".into(),
+            id: Some("r \"1\"".into()),
+            tenant: Some("local".into()),
+            class: Some(Class::RealTime),
+            status: Some(200),
+            ms: 2.0,
+            ..Line::default()
+        }
+    }
+
+    #[test]
+    fn a_text_line_stays_one_line() {
+        let expected = r#"1.500 http POST "/v2/a\nb" tenant="local" id="r \"1\"" status=200 class=real-time ms=2.000"#;
+        assert_eq!(text(&example()), expected);
+    }
+
+    #[test]
+    fn lines_are_written_when_the_log_ends_and_after_the_file_was_renamed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, old) = (folder.path().join("access.log"), folder.path().join("old.log"));
+        let config = AccessLogConfig { file: Some(path.clone()), format: AccessLogFormat::Json };
+        let dropped = Arc::new(AtomicU64::new(0));
+        let log = AccessLog::open(&config, dropped.clone()).unwrap();
+        log.put(&example());
+        while std::fs::read_to_string(&path).unwrap().is_empty() {
+            std::thread::yield_now();
+        }
+        std::fs::rename(&path, &old).unwrap();
+        log.reopen();
+        log.put(&example());
+        drop(log);
+        for path in [old, path] {
+            let text = std::fs::read_to_string(path).unwrap();
+            let line: serde_json::Value = serde_json::from_str(&text).unwrap();
+            assert_eq!((&line["status"], &line["tenant"]), (&200.into(), &"local".into()));
+        }
+        assert_eq!(dropped.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn only_valid_traces_are_named() {
+        let id = "4bf92f3577b34da6a3ce929d0e0e4736";
+        assert_eq!(trace_id(&format!("00-{id}-00f067aa0ba902b7-01")).as_deref(), Some(id));
+        let zeros = "0".repeat(32);
+        for wrong in [
+            String::new(),
+            format!("01-{id}-00f067aa0ba902b7-01"),
+            format!("00-{id}-00f067aa0ba902b7"),
+            format!("00-{id}-00f067aa0ba902b7-01-x"),
+            format!("00-{zeros}-00f067aa0ba902b7-01"),
+            format!("00-{}-00f067aa0ba902b7-01", id.to_uppercase()),
+        ] {
+            assert_eq!(trace_id(&wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_opened_is_an_error() {
+        let config = AccessLogConfig { file: Some("/nowhere/at/all".into()), format: AccessLogFormat::Text };
+        assert!(AccessLog::open(&config, Arc::default()).is_err());
+    }
+}

@@ -1,0 +1,203 @@
+//! Preemptions and trouble as they happen, from the trace of each device.
+
+use crate::limits::{DASHBOARD_EVENTS_MAX, DASHBOARD_TRACE_BATCHES_MAX};
+use atoll_engine::{Class, DeviceId, FunctionName, TraceBatch};
+use atoll_trace::{EventKind, Raise, Record};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Something that happened to a task or to a device.
+#[derive(Clone, Debug)]
+pub(crate) struct Event {
+    /// Its number among the events of this producer, from 0.
+    pub(crate) number: u64,
+    /// When it happened, in nanoseconds of the monotonic clock.
+    pub(crate) at_ns: u64,
+    pub(crate) device: Arc<str>,
+    pub(crate) kind: Kind,
+    /// The function of the task; `None` for an event of the device.
+    pub(crate) function: Option<Arc<FunctionName>>,
+    /// For a preemption, the function of the real-time request that arrived last before it.
+    pub(crate) by: Option<Arc<FunctionName>>,
+}
+
+/// The kinds of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A task was evicted in favour of another.
+    Preempted,
+    /// A launch that could not be evicted was aborted.
+    Aborted,
+    /// A launch did not end although it was aborted.
+    Hung,
+    /// The device was lost.
+    DeviceLost,
+}
+
+impl Kind {
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Kind::Preempted => "preempted",
+            Kind::Aborted => "aborted",
+            Kind::Hung => "hung",
+            Kind::DeviceLost => "device-lost",
+        }
+    }
+
+    fn of(kind: &EventKind) -> Option<Kind> {
+        match kind {
+            EventKind::Raised { why: Raise::Preempted, .. } => Some(Kind::Preempted),
+            EventKind::Aborting { .. } => Some(Kind::Aborted),
+            EventKind::Hung { .. } => Some(Kind::Hung),
+            EventKind::DeviceLost => Some(Kind::DeviceLost),
+            _ => None,
+        }
+    }
+}
+
+/// Follows the traces of all devices.
+#[derive(Default)]
+pub(crate) struct Follower {
+    devices: Vec<Position>,
+    recent: VecDeque<Arc<Event>>,
+    next: u64,
+    /// Records that were not read in time.
+    pub(crate) lost: u64,
+}
+
+/// How far the trace of a device was read.
+#[derive(Clone, Default)]
+struct Position {
+    next: Option<u64>,
+    last_arrival: Option<Arc<FunctionName>>,
+}
+
+impl Follower {
+    /// Reads what was recorded since the last call, from now on at the first one. `read` reads a
+    /// batch of a device from a position on.
+    pub(crate) fn follow(
+        &mut self,
+        devices: usize,
+        mut read: impl FnMut(DeviceId, Option<u64>) -> Option<TraceBatch>,
+    ) -> Vec<Arc<Event>> {
+        self.devices.resize(devices, Position::default());
+        for at in 0..devices {
+            for batch in 0.. {
+                let from = self.devices[at].next;
+                // Behind a device that writes faster than this, the rest is skipped.
+                let skips = batch == DASHBOARD_TRACE_BATCHES_MAX;
+                let Some(read) = read(DeviceId(at as u16), from.filter(|_| !skips)) else { break };
+                self.lost += if skips { read.next.saturating_sub(from.unwrap_or(read.next)) } else { read.lost };
+                self.devices[at].next = Some(read.next);
+                self.take(at, &read);
+                if !read.more || skips {
+                    break;
+                }
+            }
+        }
+        self.recent.iter().cloned().collect()
+    }
+
+    fn take(&mut self, device: usize, batch: &TraceBatch) {
+        let name: Arc<str> = batch.device.as_str().into();
+        for record in &batch.records {
+            if let EventKind::Arrived { class: Class::RealTime, .. } = record.kind {
+                self.devices[device].last_arrival = function(batch, record);
+            }
+            let Some(kind) = Kind::of(&record.kind) else { continue };
+            let by = self.devices[device].last_arrival.clone().filter(|_| kind == Kind::Preempted);
+            let event = Event {
+                number: self.next,
+                at_ns: record.at.0,
+                device: name.clone(),
+                kind,
+                function: function(batch, record),
+                by,
+            };
+            self.next += 1;
+            self.recent.push_back(Arc::new(event));
+            if self.recent.len() > DASHBOARD_EVENTS_MAX {
+                self.recent.pop_front();
+            }
+        }
+    }
+}
+
+/// The function of a record, if it is still known.
+fn function(batch: &TraceBatch, record: &Record) -> Option<Arc<FunctionName>> {
+    batch.functions.iter().find(|(number, _)| *number == record.function).map(|(_, name)| name.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use atoll_core::{Epoch, Nanos, TaskId};
+
+    fn batch(records: Vec<(u64, EventKind)>, next: u64, more: bool) -> TraceBatch {
+        let record = |(function, kind)| Record { at: Nanos(7), task: TaskId(1), function, kind };
+        let name = |name: &str| {
+            let (tenant, name) = ("local".into(), name.into());
+            Arc::new(FunctionName { tenant, name, class: Class::RealTime, nodes: Vec::new() })
+        };
+        TraceBatch {
+            records: records.into_iter().map(record).collect(),
+            next,
+            more,
+            lost: 1,
+            chunks_lost: 0,
+            functions: vec![(1, name("urgent")), (2, name("patient"))],
+            separate: false,
+            device: "host:0".into(),
+            compute_units: 1,
+        }
+    }
+
+    fn preempted() -> (u64, EventKind) {
+        (2, EventKind::Raised { epoch: Epoch(1), why: Raise::Preempted })
+    }
+
+    #[test]
+    fn preemptions_are_named_with_the_request_that_came_before_them() {
+        let arrived = (1, EventKind::Arrived { class: Class::RealTime, ready: true });
+        let over = (1, EventKind::Raised { epoch: Epoch(2), why: Raise::Over });
+        let mut follower = Follower::default();
+        let mut asked = Vec::new();
+        let mut batches =
+            vec![batch(vec![preempted(), over], 9, false), batch(vec![arrived, (2, EventKind::Ready)], 7, true)];
+        let mut read = |device: DeviceId, from| {
+            asked.push((device.0, from));
+            batches.pop()
+        };
+        let events = follower.follow(1, &mut read);
+        let names = |event: &Event| {
+            let name = |function: &Option<Arc<FunctionName>>| function.as_ref().map(|function| function.name.clone());
+            (event.number, event.kind.label(), name(&event.function), name(&event.by))
+        };
+        let expected = (0, "preempted", Some("patient".into()), Some("urgent".into()));
+        assert_eq!(events.iter().map(|event| names(event)).collect::<Vec<_>>(), [expected]);
+        assert_eq!(follower.lost, 2);
+        assert_eq!(follower.follow(1, &mut read).len(), 1, "recent events stay");
+        assert_eq!(asked, [(0, None), (0, Some(7)), (0, Some(9))]);
+    }
+
+    #[test]
+    fn a_device_that_writes_too_fast_is_read_in_part() {
+        let (mut follower, mut end) = (Follower::default(), 0);
+        let mut read = |_, from: Option<u64>| {
+            end += 1000;
+            Some(match from {
+                None => batch(vec![], end, false),
+                Some(from) => batch(vec![preempted()], from + 10, true),
+            })
+        };
+        assert!(follower.follow(1, &mut read).is_empty(), "what happened before is not told");
+        let events = follower.follow(1, &mut read);
+        assert_eq!(events.len(), DASHBOARD_TRACE_BATCHES_MAX);
+        assert!(follower.lost > 1000, "the rest is counted as lost");
+        let mut most = 0;
+        for _ in 0..DASHBOARD_EVENTS_MAX {
+            most = most.max(follower.follow(1, &mut read).len());
+        }
+        assert_eq!(most, DASHBOARD_EVENTS_MAX, "few events are kept");
+    }
+}

@@ -1,0 +1,185 @@
+//! Hands the snapshots of one producer to all viewers. The producer runs only while there are any.
+
+use crate::inference::blocking;
+use crate::limits::{DASHBOARD_INTERVAL, DASHBOARD_VIEWERS_MAX, DASHBOARD_VIEWERS_PER_TENANT_MAX};
+use atoll_engine::Tenant;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+
+/// The part of the time that collecting snapshots may take: collecting for long makes the interval
+/// longer.
+const COST_MAX: u32 = 10;
+
+/// Collects a snapshot. Blocks.
+pub(crate) type Collect<T> = Box<dyn FnMut() -> T + Send>;
+
+/// The viewers and their producer.
+pub(crate) struct Hub<T>(Mutex<State<T>>);
+
+struct State<T> {
+    /// Viewers by tenant.
+    viewers: BTreeMap<Tenant, usize>,
+    /// What the producer sends to; `None` while there are no viewers.
+    latest: Option<Arc<watch::Sender<Option<Arc<T>>>>>,
+}
+
+/// A viewer's place.
+pub(crate) struct Seat<T> {
+    // Fields are dropped in this order: the hub forgets the sender before its last receiver is gone,
+    // so that no viewer joins a producer that ends.
+    _place: Place<T>,
+    latest: watch::Receiver<Option<Arc<T>>>,
+}
+
+/// Counts a viewer while it lives.
+struct Place<T> {
+    hub: Arc<Hub<T>>,
+    tenant: Tenant,
+}
+
+impl<T> Drop for Place<T> {
+    fn drop(&mut self) {
+        let mut state = self.hub.lock();
+        if let Some(count) = state.viewers.get_mut(&self.tenant) {
+            *count -= 1;
+            if *count == 0 {
+                state.viewers.remove(&self.tenant);
+            }
+        }
+        if state.viewers.is_empty() {
+            state.latest = None;
+        }
+    }
+}
+
+impl<T> Hub<T> {
+    pub(crate) fn new() -> Hub<T> {
+        Hub(Mutex::new(State { viewers: BTreeMap::new(), latest: None }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T: Send + Sync + 'static> Hub<T> {
+    /// Adds a viewer; `None` if there are too many. The first one starts a producer, which collects
+    /// with what `collector` returns.
+    pub(crate) fn join(self: &Arc<Hub<T>>, tenant: &Tenant, collector: impl FnOnce() -> Collect<T>) -> Option<Seat<T>> {
+        let mut state = self.lock();
+        let own = state.viewers.get(tenant).copied().unwrap_or(0);
+        let all: usize = state.viewers.values().sum();
+        if all >= DASHBOARD_VIEWERS_MAX || own >= DASHBOARD_VIEWERS_PER_TENANT_MAX {
+            return None;
+        }
+        let mut latest = match &state.latest {
+            Some(sender) => sender.subscribe(),
+            None => {
+                let (sender, receiver) = watch::channel(None);
+                let sender = Arc::new(sender);
+                tokio::spawn(produce(sender.clone(), collector()));
+                state.latest = Some(sender);
+                receiver
+            }
+        };
+        // A snapshot that is there already is new to this viewer.
+        latest.mark_changed();
+        state.viewers.insert(tenant.clone(), own + 1);
+        drop(state);
+        Some(Seat { _place: Place { hub: self.clone(), tenant: tenant.clone() }, latest })
+    }
+}
+
+impl<T> Seat<T> {
+    /// The next snapshot that this viewer has not seen: at first the latest one. `None` if there will
+    /// be no more.
+    pub(crate) async fn next(&mut self) -> Option<Arc<T>> {
+        loop {
+            self.latest.changed().await.ok()?;
+            if let Some(latest) = self.latest.borrow_and_update().clone() {
+                return Some(latest);
+            }
+        }
+    }
+}
+
+/// Collects snapshots until there are no viewers.
+async fn produce<T: Send + Sync + 'static>(sender: Arc<watch::Sender<Option<Arc<T>>>>, mut collect: Collect<T>) {
+    loop {
+        let began = Instant::now();
+        let collected = blocking(move || (collect(), collect)).await;
+        let Some((snapshot, same)) = collected else { return };
+        collect = same;
+        sender.send_replace(Some(Arc::new(snapshot)));
+        tokio::select! {
+            () = tokio::time::sleep(pause(began.elapsed())) => {}
+            () = sender.closed() => return,
+        }
+    }
+}
+
+/// The pause after a snapshot that took this long to collect.
+fn pause(took: Duration) -> Duration {
+    DASHBOARD_INTERVAL.max(took * COST_MAX) - took
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    fn tenant(name: &str) -> Tenant {
+        name.parse().unwrap()
+    }
+
+    /// A collector that counts its snapshots, and a token that it holds while it exists.
+    fn counting(token: &Arc<AtomicUsize>) -> Collect<usize> {
+        let token = token.clone();
+        Box::new(move || token.fetch_add(1, Ordering::Relaxed))
+    }
+
+    #[tokio::test]
+    async fn one_producer_serves_all_viewers_and_ends_with_the_last() {
+        let (hub, token) = (Arc::new(Hub::new()), Arc::new(AtomicUsize::new(0)));
+        let mut first = hub.join(&tenant("a"), || counting(&token)).unwrap();
+        assert_eq!(first.next().await.map(|snapshot| *snapshot), Some(0));
+        let mut second = hub.join(&tenant("b"), || panic!("a second producer")).unwrap();
+        assert!(second.next().await.is_some(), "a new viewer sees the latest snapshot at once");
+        assert!(first.next().await.is_some() && second.next().await.is_some());
+        assert_eq!(Arc::strong_count(&token), 2, "there is one collector");
+        drop((first, second));
+        while Arc::strong_count(&token) > 1 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let made = token.load(Ordering::Relaxed);
+        let mut third = hub.join(&tenant("a"), || counting(&token)).unwrap();
+        assert_eq!(third.next().await.map(|snapshot| *snapshot), Some(made), "a new producer starts");
+    }
+
+    #[tokio::test]
+    async fn viewers_are_bounded_by_tenant_and_in_all() {
+        let (hub, token) = (Arc::new(Hub::new()), Arc::new(AtomicUsize::new(0)));
+        let join = |name: &str| hub.join(&tenant(name), || counting(&token));
+        let mut seats: Vec<_> = (0..DASHBOARD_VIEWERS_PER_TENANT_MAX).map(|_| join("a").unwrap()).collect();
+        assert!(join("a").is_none());
+        seats.extend((seats.len()..DASHBOARD_VIEWERS_MAX).map(|at| join(&format!("t{at}")).unwrap()));
+        assert!(join("b").is_none());
+        seats.remove(0);
+        assert!(join("a").is_some(), "a place that was left is free");
+    }
+
+    #[tokio::test]
+    async fn viewers_learn_that_collecting_failed() {
+        let hub: Arc<Hub<usize>> = Arc::new(Hub::new());
+        let mut seat = hub.join(&tenant("a"), || Box::new(|| panic!("a collector that panics"))).unwrap();
+        assert_eq!(seat.next().await, None);
+    }
+
+    #[test]
+    fn slow_collecting_makes_the_interval_longer() {
+        assert_eq!(pause(Duration::ZERO), DASHBOARD_INTERVAL);
+        assert_eq!(pause(Duration::from_secs(1)), Duration::from_secs(9));
+    }
+}

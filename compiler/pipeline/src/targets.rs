@@ -1,20 +1,10 @@
 //! The targets of a bundle.
 
 use atoll_codegen::{HostLevel, TargetDescription};
+use atoll_kgraph::AMD_TARGETS;
 use atoll_target_nvidia::Architecture;
 use std::fmt;
 use std::str::FromStr;
-
-/// Architectures of AMD GPUs with the names of their target images.
-const AMD_TARGETS: [(&str, &str); 7] = [
-    ("gfx906", "amd-gfx906"),
-    ("gfx908", "amd-gfx908"),
-    ("gfx90a", "amd-gfx90a"),
-    ("gfx942", "amd-gfx942"),
-    ("gfx1030", "amd-gfx1030"),
-    ("gfx1100", "amd-gfx1100"),
-    ("gfx1201", "amd-gfx1201"),
-];
 
 /// A target of a bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

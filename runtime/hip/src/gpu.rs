@@ -69,9 +69,11 @@ impl Gpu {
             let mut properties = MaybeUninit::<hipDeviceProp_tR0600>::zeroed();
             // SAFETY: this symbol writes a struct of this layout.
             let code = unsafe { get(properties.as_mut_ptr(), self.ordinal()) };
-            self.driver.check("hipGetDevicePropertiesR0600", code)?;
-            // SAFETY: all bits are valid in every field.
-            return Ok(until_nul(&unsafe { properties.assume_init() }.gcn_arch_name));
+            if code != status::NOT_SUPPORTED {
+                self.driver.check("hipGetDevicePropertiesR0600", code)?;
+                // SAFETY: all bits are valid in every field.
+                return Ok(until_nul(&unsafe { properties.assume_init() }.gcn_arch_name));
+            }
         }
         let Some(get) = functions.properties_old else {
             return Err(HipError::of("hipGetDeviceProperties", status::NOT_SUPPORTED));

@@ -89,7 +89,9 @@ fn rust_types(parameters: &str) -> Vec<String> {
 /// Whether two notations are one type of the ABI: device addresses and the layouts of properties
 /// have names of their own in the table.
 fn are_same(ours: &str, theirs: &str) -> bool {
-    let plain = |of: &str| of.replace("* ", "*").replace(OLD_PROPERTIES, "hipDeviceProp_t").replace(NEW_PROPERTIES, "hipDeviceProp_t");
+    let plain = |of: &str| {
+        of.replace("* ", "*").replace(OLD_PROPERTIES, "hipDeviceProp_t").replace(NEW_PROPERTIES, "hipDeviceProp_t")
+    };
     let (ours, theirs) = (plain(ours), plain(theirs));
     ours == theirs || ours.replace("hipDeviceptr_t", "*mut c_void") == theirs.replace("hipDeviceptr_t", "*mut c_void")
 }
@@ -120,8 +122,11 @@ fn rows_match_the_header() {
 
 /// The structs of this release, with their names in its header.
 fn layouts(header: &str) -> impl Iterator<Item = (&'static Layout, &'static str)> {
-    let (known, absent) =
-        if header.contains(NEW_PROPERTIES) { (NEW_PROPERTIES, OLD_PROPERTIES) } else { (OLD_PROPERTIES, NEW_PROPERTIES) };
+    let (known, absent) = if header.contains(NEW_PROPERTIES) {
+        (NEW_PROPERTIES, OLD_PROPERTIES)
+    } else {
+        (OLD_PROPERTIES, NEW_PROPERTIES)
+    };
     let name = move |name: &'static str| if name == known { "hipDeviceProp_t" } else { name };
     LAYOUTS.iter().filter(move |layout| layout.name != absent).map(move |layout| (layout, name(layout.name)))
 }

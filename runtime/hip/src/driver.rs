@@ -11,13 +11,8 @@ use std::sync::Arc;
 
 /// File names of the installed library: ROCm 7, 6 and 5, the name for development, and the folder
 /// that AMD's packages install to, which is not always on the loader's path.
-const LIBRARY_NAMES: [&str; 5] = [
-    "libamdhip64.so.7",
-    "libamdhip64.so.6",
-    "libamdhip64.so.5",
-    "libamdhip64.so",
-    "/opt/rocm/lib/libamdhip64.so",
-];
+const LIBRARY_NAMES: [&str; 5] =
+    ["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so", "/opt/rocm/lib/libamdhip64.so"];
 
 /// Why no GPU can be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -5,9 +5,7 @@ use crate::driver::Driver;
 use crate::error::{HipError, status};
 use crate::functions::Status;
 use atoll_hip_api::constants::{CLOCK_RATE, MAX_SHARED_MEMORY_PER_BLOCK, MULTIPROCESSOR_COUNT, WARP_SIZE};
-use atoll_hip_api::types::{
-    c_char, c_int, hipDeviceAttribute_t, hipDeviceProp_tR0000, hipDeviceProp_tR0600, hipUUID,
-};
+use atoll_hip_api::types::{c_char, c_int, hipDeviceAttribute_t, hipDeviceProp_tR0000, hipDeviceProp_tR0600, hipUUID};
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::sync::Arc;

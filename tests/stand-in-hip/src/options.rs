@@ -8,7 +8,7 @@
 //! | `memory=64M` | memory of a device, with `K`, `M` or `G` | 1 GiB |
 //! | `units=8` | number of compute units | 8 |
 //! | `devices=1` | number of devices; 0 is a library without devices | 1 |
-//! | `rocm=5.2` | version of ROCm; before 6.0 the new symbol of device properties answers that it is not supported | 6.2 |
+//! | `rocm=5.2` | version of ROCm; before 6.0 the new symbol of device properties is not supported | 6.2 |
 //! | `reef` | `hipResetWavefronts` works, as with REEF's runtime and driver | it does not |
 //! | `abort` | a fault ends the process, as most releases of ROCm do | it is an error of all later calls |
 

@@ -54,9 +54,21 @@ pub(crate) struct LaunchWork {
 
 /// An operation in a stream.
 pub(crate) enum Work {
-    Copy { to: u64, from: u64, bytes: u64 },
-    Fill { to: u64, value: u8, bytes: u64 },
-    FillWords { to: u64, value: u32, count: u64 },
+    Copy {
+        to: u64,
+        from: u64,
+        bytes: u64,
+    },
+    Fill {
+        to: u64,
+        value: u8,
+        bytes: u64,
+    },
+    FillWords {
+        to: u64,
+        value: u32,
+        count: u64,
+    },
     Record(Arc<Marker>),
     Wait(Arc<Marker>),
     Launch(Box<LaunchWork>),

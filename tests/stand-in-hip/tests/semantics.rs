@@ -36,7 +36,8 @@ fn the_device_has_the_properties_of_its_options() {
 #[test]
 fn copies_and_fills_of_a_stream_are_in_order() {
     let context = context();
-    let (stream, memory) = (Stream::new(&context, 0).expect("a stream"), DeviceMemory::new(&context, 64).expect("room"));
+    let (stream, memory) =
+        (Stream::new(&context, 0).expect("a stream"), DeviceMemory::new(&context, 64).expect("room"));
     let mut bytes = [0; 8];
     stream.read(&memory, 0, &mut bytes).expect("memory");
     assert_eq!(bytes, [0xcb; 8], "new memory has arbitrary contents");

@@ -2,9 +2,7 @@
 
 use atoll_device::{DeviceError, DeviceInfo, Fault, FaultKind, ModuleImage};
 use atoll_device_streams::{Driver, DriverError, LaunchShape, TrapRecord};
-use atoll_hip::{
-    Context, DeviceMemory, Event, HipError, HostMemory, HostWords, Module, Stream, UnitMask, status,
-};
+use atoll_hip::{Context, DeviceMemory, Event, HipError, HostMemory, HostWords, Module, Stream, UnitMask, status};
 use atoll_kgraph::{KernelFacts, amd_abi};
 use std::ffi::c_void;
 use std::fmt;
@@ -68,11 +66,7 @@ impl Driver for Hip {
     type Registered = HostMemory;
     type Kernel = Kernel;
 
-    fn load(
-        context: &Arc<Context>,
-        _info: &DeviceInfo,
-        image: ModuleImage<'_>,
-    ) -> Result<Vec<Kernel>, DeviceError> {
+    fn load(context: &Arc<Context>, _info: &DeviceInfo, image: ModuleImage<'_>) -> Result<Vec<Kernel>, DeviceError> {
         let module = Module::load(context, image.code).map_err(|error| refused(image, error))?;
         let kernel = |facts: &KernelFacts| {
             let found = module.kernel(&facts.name).and_then(|handle| {
@@ -89,13 +83,7 @@ impl Driver for Hip {
         kernel.handle.occupancy(threads, kernel.dynamic_lds(shared_bytes)).ok()
     }
 
-    fn launch(
-        kernel: &Kernel,
-        stream: &Stream,
-        shape: LaunchShape,
-        params: &[u8],
-        trap: u64,
-    ) -> Result<(), Failure> {
+    fn launch(kernel: &Kernel, stream: &Stream, shape: LaunchShape, params: &[u8], trap: u64) -> Result<(), Failure> {
         let LaunchShape { grid, block, shared_bytes } = shape;
         let with = atoll_hip::LaunchShape { grid, block, shared_bytes: kernel.dynamic_lds(shared_bytes) };
         kernel.handle.launch_with(stream, with, &kernarg(params, shape, trap)).map_err(Failure)

@@ -37,11 +37,15 @@ const TARGET: &str = "amd-gfx90a";
 /// could be a lane of the same wave: here it is the host. So these loops are given an end.
 fn kernels() -> String {
     const PTX: &str = include_str!("../../../device/tests/kernels/kernels.ptx");
-    const GIVE_UP: &str =
-        "add.s64 %now, %now, 1;\n\tsetp.gt.u64 %gives, %now, 1099511627776;\n\t@%gives bra $end;\n\t@%more bra $closed;";
+    const GIVE_UP: [&str; 4] = [
+        "add.s64 %now, %now, 1;",
+        "setp.gt.u64 %gives, %now, 1099511627776;",
+        "@%gives bra $end;",
+        "@%more bra $closed;",
+    ];
     PTX.replace(".reg .pred %first, %more;", ".reg .pred %first, %more, %gives;")
-        .replace("$closed:", "\tmov.u64 %now, 0;\n$closed:")
-        .replace("@%more bra $closed;", GIVE_UP)
+        .replace("$closed:", "mov.u64 %now, 0; $closed:")
+        .replace("@%more bra $closed;", &GIVE_UP.join(" "))
 }
 
 /// The suite's kernels as a code object.

@@ -134,9 +134,9 @@ impl<D: Driver> Launching for StreamDevice<D> {
 
     fn store_epoch(&self, word: DeviceOffset, epoch: Epoch) {
         self.epochs.store(word, epoch);
-        let written = self.check(word, 4).and_then(|()| {
-            self.transferred(self.epochs.write_through(word, epoch, &self.service, &self.memory))
-        });
+        let written = self
+            .check(word, 4)
+            .and_then(|()| self.transferred(self.epochs.write_through(word, epoch, &self.service, &self.memory)));
         if let Err(error) = written {
             tracing::error!(%error, at = word.0, "cannot raise an epoch in device memory");
         }

@@ -55,9 +55,7 @@ impl<D: Driver> RelayedDevice for SharedDevice<D> {
 
     fn loader(&self) -> LoadModule {
         let (context, info) = (self.device.context.clone(), self.device.info.clone());
-        Box::new(move |image: ModuleImage<'_>| {
-            Ok(LoadedModule(Box::new(Module::<D>::load(&context, &info, image)?)))
-        })
+        Box::new(move |image: ModuleImage<'_>| Ok(LoadedModule(Box::new(Module::<D>::load(&context, &info, image)?))))
     }
 
     fn adopt(&mut self, module: LoadedModule) -> Result<ModuleId, DeviceError> {

@@ -56,12 +56,8 @@ impl<D: Driver> StreamDevice<D> {
         let lanes = LaneTable::new(shape, info.compute_units, info.lane_units);
         let bell = FdBell::new().map_err(|source| DeviceError::Os { what: "create an eventfd", source })?;
         let ring = bell.try_clone().map_err(|source| DeviceError::Os { what: "duplicate an eventfd", source })?;
-        let common = Common {
-            bell_rang: Arc::default(),
-            reports: Arc::default(),
-            lost: Arc::default(),
-            begun: Arc::default(),
-        };
+        let common =
+            Common { bell_rang: Arc::default(), reports: Arc::default(), lost: Arc::default(), begun: Arc::default() };
         let (flights, inbox) = channel();
         let (outbox, ended) = channel();
         let count = shape.all_queues();

@@ -107,9 +107,7 @@ impl<D: Driver> EpochWords<D> {
         }
         let (index, begin) = match &self.words {
             Words::Own { words, table } => (table.find(word)?, D::words_address(words)),
-            Words::Shared(shared) => {
-                (shared.bound.get(&word.0)?.0, D::registered_address(&shared.memory) + shared.at)
-            }
+            Words::Shared(shared) => (shared.bound.get(&word.0)?.0, D::registered_address(&shared.memory) + shared.at),
         };
         Some(begin + index as u64 * 4)
     }

@@ -68,7 +68,8 @@ fn fault_in_an_executor() {
     let mut pool = ExecutorPool::new(executor(config(Wanted::default()))).expect("an executor");
     let target = pool.info().targets.last().expect("a target").clone();
     let kernels = super::suite::rig::facts();
-    let image = atoll_device::ModuleImage { domain: "tenant", target: &target, code: code(), ptx: None, kernels: &kernels };
+    let image =
+        atoll_device::ModuleImage { domain: "tenant", target: &target, code: code(), ptx: None, kernels: &kernels };
     let module = atoll_device::Modules::load_module(&mut pool, image).expect("the kernels");
     let base = atoll_device::Domains::domain(&mut pool, "tenant").expect("memory").0;
     let params: Vec<u8> = [base, 5 << 32, 16].iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -92,10 +93,14 @@ fn fault_in_an_executor() {
     assert_eq!((completion.launch, completion.status), (LaunchId(1), LaunchStatus::Failed));
     let why = pool.report(LaunchId(1)).and_then(|report| report.fault).expect("a fault").to_string();
     assert!(why.contains("kernel 'fault_at' faulted") || why.contains("SIGABRT"), "{why}");
-    wait_for(&mut pool, |pool| pool, |pool| {
-        let lost = atoll_device::Constants::take_constants_lost(pool);
-        lost.then_some(())
-    });
+    wait_for(
+        &mut pool,
+        |pool| pool,
+        |pool| {
+            let lost = atoll_device::Constants::take_constants_lost(pool);
+            lost.then_some(())
+        },
+    );
     let ready = |pool: &mut ExecutorPool| {
         let state = atoll_device::Domains::domain_state(pool, "tenant");
         assert_eq!(pool.next_completion(), None);
@@ -118,10 +123,8 @@ fn interrupt_here() {
     assert_eq!(device.info().preempt_level, PreemptLevel::Interrupt);
     let mut rig = Rig::new(Box::new(device), code());
     let (log, gate, mut preempt) = (rig.alloc(4096), rig.alloc(4), rig.preempt(1));
-    let note = |preempt, may_run_again| Launch {
-        may_run_again,
-        ..Launch::note_preemptible(1, log, 1, gate, 1, preempt)
-    };
+    let note =
+        |preempt, may_run_again| Launch { may_run_again, ..Launch::note_preemptible(1, log, 1, gate, 1, preempt) };
     for round in 0..5 {
         let launch = rig.submit(1, &note(preempt, true)).expect("room");
         rig.wait_for(log, round + 1);

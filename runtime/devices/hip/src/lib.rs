@@ -28,9 +28,9 @@ mod shared;
 mod start;
 
 pub use config::HipConfig;
-pub use driver::Hip;
+pub use driver::{Failure, Hip, Kernel};
 pub use shared::KIND;
-pub use start::start;
+pub use start::{start, target};
 
 /// An AMD GPU in this process.
 pub type HipDevice = atoll_device_streams::StreamDevice<Hip>;

@@ -13,9 +13,9 @@ use std::sync::Arc;
 /// Bytes of device memory that are left to the library, for code, scratch and its own data.
 const SPARE_BYTES: u64 = 512 << 20;
 
-/// The first letters of architectures whose compute units are masked one by one; the others have
+/// The first letters of the targets whose compute units are masked one by one; the others have
 /// them in pairs.
-const SINGLE_UNITS: &str = "gfx9";
+const SINGLE_UNITS: &str = "amd-gfx9";
 
 /// Starts an AMD GPU in this process, and reserves its memory.
 ///
@@ -49,6 +49,27 @@ pub fn start(config: &HipConfig) -> Result<HipDevice, DeviceError> {
     })
 }
 
+/// The target image that a GPU runs, without using it.
+///
+/// # Errors
+/// As [`start`].
+pub fn target(config: &HipConfig) -> Result<&'static str, DeviceError> {
+    let driver = config.library.as_deref().map_or_else(Driver::load, Driver::load_from).map_err(unavailable)?;
+    target_of(&driver.gpu(config.index).map_err(unavailable)?, config.index)
+}
+
+/// The target image that a GPU runs.
+fn target_of(gpu: &Gpu, index: u32) -> Result<&'static str, DeviceError> {
+    let full = gpu.architecture().map_err(refused)?;
+    amd_target(full.split(':').next().unwrap_or(&full)).ok_or_else(|| {
+        let known: Vec<&str> = AMD_TARGETS.iter().map(|(name, _)| *name).collect();
+        DeviceError::Unavailable(format!(
+            "hip:{index} is a {full}, for which Atoll makes no code; it does for {}",
+            known.join(", ")
+        ))
+    })
+}
+
 /// Whether running waves can be killed: found out by killing none.
 fn can_reset_waves(context: &Arc<Context>) -> bool {
     match context.reset_waves() {
@@ -62,16 +83,7 @@ fn can_reset_waves(context: &Arc<Context>) -> bool {
 
 /// What the GPU is, without the size of its memory.
 fn describe(gpu: &Gpu, config: &HipConfig) -> Result<DeviceFacts, DeviceError> {
-    let full = gpu.architecture().map_err(refused)?;
-    let name = full.split(':').next().unwrap_or(&full);
-    let target = amd_target(name).ok_or_else(|| {
-        let known: Vec<&str> = AMD_TARGETS.iter().map(|(name, _)| *name).collect();
-        DeviceError::Unavailable(format!(
-            "hip:{} is a {full}, for which Atoll makes no code; it does for {}",
-            config.index,
-            known.join(", ")
-        ))
-    })?;
+    let target = target_of(gpu, config.index)?;
     let all = gpu.compute_units().map_err(refused)?;
     if let Some(wanted) = config.compute_units.filter(|wanted| *wanted == 0 || *wanted > all) {
         return Err(DeviceError::Unavailable(format!("the GPU has {all} compute units, not {wanted}")));
@@ -79,7 +91,7 @@ fn describe(gpu: &Gpu, config: &HipConfig) -> Result<DeviceFacts, DeviceError> {
     let lane_units = match config.compute_units {
         // A part cannot be divided further.
         Some(_) => LaneUnits::None,
-        None if name.starts_with(SINGLE_UNITS) => LaneUnits::Any,
+        None if target.starts_with(SINGLE_UNITS) => LaneUnits::Any,
         None => LaneUnits::Ranges { step: 2 },
     };
     Ok(DeviceFacts {

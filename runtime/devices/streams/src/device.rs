@@ -201,7 +201,7 @@ impl<D: Driver> Memory for StreamDevice<D> {
 impl<D: Driver> Modules for StreamDevice<D> {
     fn load_module(&mut self, image: ModuleImage<'_>) -> Result<ModuleId, DeviceError> {
         self.alive()?;
-        let module = Module::load(&self.context, &self.info, image).inspect_err(|error| self.note(error))?;
+        let module = Module::<D>::load(&self.context, &self.info, image).inspect_err(|error| self.note(error))?;
         Ok(self.adopt(module))
     }
 

@@ -64,7 +64,7 @@ pub(crate) fn open_queues<D: Driver>(
     let count = lane.queues.len() as u32 / if lane.paired_queues { 2 } else { 1 };
     for (place, queue) in (0_u32..).zip(lane.queues.clone()) {
         let priority = stream_priority(place % count, count, highest);
-        queues[queue as usize] = Some(Queue::new(context, units, priority, capacity)?);
+        queues[queue as usize] = Some(Queue::<D>::new(context, units, priority, capacity)?);
     }
     Ok(())
 }

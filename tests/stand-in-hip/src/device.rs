@@ -126,10 +126,14 @@ impl Device {
         }
     }
 
-    /// Waits for all streams.
+    /// Waits until all operations that were added so far are complete.
     pub(crate) fn synchronize_all(&self) -> Result<(), Status> {
         let mut state = self.lock();
-        while state.failure.is_none() && state.streams.values().any(|stream| stream.done < stream.taken) {
+        let until: Vec<(u64, u64)> = state.streams.iter().map(|(handle, stream)| (*handle, stream.taken)).collect();
+        let is_over = |state: &State| {
+            until.iter().all(|(handle, taken)| state.streams.get(handle).is_none_or(|stream| stream.done >= *taken))
+        };
+        while state.failure.is_none() && !is_over(&state) {
             state = self.wait(state);
         }
         state.failure.map_or(Ok(()), Err)

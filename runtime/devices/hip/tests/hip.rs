@@ -16,7 +16,7 @@ mod faults;
 mod lanes;
 
 use atoll_core::{DeviceOffset, Epoch, PreemptLevel};
-use atoll_device::{Device, DeviceError, FaultKind, LaneUnits, LaunchStatus, Memory, ModuleImage, Modules};
+use atoll_device::{Device, DeviceError, FaultKind, LaneUnits, LaunchStatus, ModuleImage, Modules};
 use atoll_device_hip::{HipConfig, HipDevice, start};
 use atoll_kgraph::KernelFacts;
 use atoll_kgraph::host_abi::TrapCode;

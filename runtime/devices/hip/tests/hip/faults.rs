@@ -5,7 +5,7 @@ use super::executor::executor;
 use super::suite::rig::{Launch, Preempt, Rig, Wanted, wait_for};
 use super::{code, config};
 use atoll_core::{Epoch, LaunchId, PreemptLevel, QueueId};
-use atoll_device::{Device, DeviceError, FaultKind, LaunchStatus, Launching, Memory, SubmitError};
+use atoll_device::{Device, DeviceError, FaultKind, LaunchStatus, Launching, SubmitError};
 use atoll_device_hip::{HipConfig, start};
 use atoll_executor::ExecutorPool;
 use std::process::Command;

@@ -45,10 +45,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("atoll-device-host", &["atoll-core", "atoll-device", "atoll-kgraph"]),
     ("atoll-device-cuda", &["atoll-core", "atoll-cuda", "atoll-device", "atoll-kgraph"]),
     ("atoll-device-streams", &["atoll-core", "atoll-device", "atoll-kgraph"]),
-    (
-        "atoll-device-hip",
-        &["atoll-core", "atoll-device", "atoll-device-streams", "atoll-hip", "atoll-kgraph"],
-    ),
+    ("atoll-device-hip", &["atoll-core", "atoll-device", "atoll-device-streams", "atoll-hip", "atoll-kgraph"]),
     ("atoll-executor", &["atoll-core", "atoll-device", "atoll-kgraph"]),
     ("atoll-trace", &["atoll-core"]),
     ("atoll-engine", &["atoll-core", "atoll-device", "atoll-kgraph", "atoll-trace"]),

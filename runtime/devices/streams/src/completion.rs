@@ -95,7 +95,8 @@ impl<D: Driver> Poller<D> {
     pub(crate) fn new(
         context: &Arc<D::Context>,
         queues: u32,
-        (inbox, outbox): (Receiver<(QueueId, Flight<D>)>, Sender<Ended<D>>),
+        inbox: Receiver<(QueueId, Flight<D>)>,
+        outbox: Sender<Ended<D>>,
         bell: FdBell,
         common: Common,
         is_shared: bool,

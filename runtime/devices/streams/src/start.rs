@@ -61,7 +61,7 @@ impl<D: Driver> StreamDevice<D> {
         let (flights, inbox) = channel();
         let (outbox, ended) = channel();
         let count = shape.all_queues();
-        let poller = Poller::<D>::new(&context, count, (inbox, outbox), ring, common.clone(), with.shares_faults);
+        let poller = Poller::<D>::new(&context, count, inbox, outbox, ring, common.clone(), with.shares_faults);
         let poller = poller.map_err(driver)?;
         let thread = std::thread::Builder::new().name(format!("atoll-{}", info.name));
         thread

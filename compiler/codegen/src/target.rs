@@ -99,6 +99,12 @@ impl TargetDescription {
         }
     }
 
+    /// AMD GPUs. The sizes are those for NVIDIA GPUs, without a limit on registers, which only
+    /// `ptxas` knows.
+    pub fn amd() -> TargetDescription {
+        TargetDescription { name: "amd".to_owned(), registers: None, ..TargetDescription::nvidia_sm75() }
+    }
+
     /// NVIDIA GPUs since Turing; the driver compiles the text for newer ones.
     pub fn nvidia_sm75() -> TargetDescription {
         TargetDescription {

@@ -14,6 +14,7 @@
 //!
 //! Start reading at [`graph`], then [`target`], [`layout`] and [`bundle`].
 
+pub mod amd_abi;
 mod batch;
 pub mod bundle;
 mod check;

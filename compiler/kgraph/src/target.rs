@@ -117,6 +117,23 @@ pub fn nvidia_targets(capability: u32) -> Vec<String> {
     NVIDIA_TARGETS.iter().rev().filter(|(of, _)| *of <= capability).map(|(_, name)| (*name).to_owned()).collect()
 }
 
+/// Architectures of AMD GPUs with the names of their target images. Code runs on its architecture
+/// only.
+pub const AMD_TARGETS: [(&str, &str); 7] = [
+    ("gfx906", "amd-gfx906"),
+    ("gfx908", "amd-gfx908"),
+    ("gfx90a", "amd-gfx90a"),
+    ("gfx942", "amd-gfx942"),
+    ("gfx1030", "amd-gfx1030"),
+    ("gfx1100", "amd-gfx1100"),
+    ("gfx1201", "amd-gfx1201"),
+];
+
+/// The target image for a GPU of an architecture; `None` if Atoll makes no code for it.
+pub fn amd_target(architecture: &str) -> Option<&'static str> {
+    AMD_TARGETS.iter().find(|(name, _)| *name == architecture).map(|(_, target)| *target)
+}
+
 /// Index of a kernel in a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]

@@ -136,6 +136,12 @@ fn lower(
             None => (image.ptx.into_bytes(), None),
         });
     }
+    if let Target::Amd(architecture) = target {
+        let (text, located) = atoll_ptx::print_located(module);
+        let (elf, ir) = native::compile_amd(&located, facts, architecture, observer.wants(Form::Llvm))?;
+        observer.form(Form::Llvm, "lower", &|| ir.clone());
+        return Ok((elf, Some(text)));
+    }
     let shapes: Vec<native::Shape<'_>> = facts.iter().map(|facts| (facts.name.as_str(), facts.block)).collect();
     // Line numbers in native code refer to the text that is stored with it.
     let (text, located) = atoll_ptx::print_located(module);

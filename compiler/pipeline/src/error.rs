@@ -32,6 +32,10 @@ pub enum CompileError {
     #[cfg(feature = "host")]
     #[error(transparent)]
     Host(#[from] atoll_target_host::HostError),
+    /// Code for an AMD GPU could not be made.
+    #[cfg(feature = "host")]
+    #[error(transparent)]
+    Amd(#[from] atoll_target_amd::AmdError),
     /// A host target, but this program was built without LLVM.
     #[error(
         "code for {0} needs LLVM, and this program was built without it; choose an NVIDIA target, such as nvidia:sm_75"

@@ -41,7 +41,7 @@ pub use pack::{PackError, pack};
 pub use padding::{PaddedKernels, pad_bundles};
 pub use recompile::{RecompileError, recompile};
 pub use stage::{Form, Stage, StageTime};
-pub use targets::{Target, UnknownTarget};
+pub use targets::{AmdArchitecture, Target, UnknownTarget};
 
 use atoll_codegen::{Emitted, Schedule};
 use atoll_frontend::memory_plan;

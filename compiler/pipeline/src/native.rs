@@ -1,8 +1,8 @@
-//! Native code of host targets. Needs LLVM.
+//! Native code of host targets and AMD GPUs. Needs LLVM.
 
 use crate::error::CompileError;
-use crate::targets::Target;
-use atoll_kgraph::DiskCache;
+use crate::targets::{AmdArchitecture, Target};
+use atoll_kgraph::{DiskCache, KernelFacts};
 use atoll_ptx::Module;
 use std::sync::Arc;
 
@@ -20,7 +20,19 @@ pub(crate) struct Native {
 }
 
 #[cfg(feature = "host")]
-pub(crate) use with::compile;
+pub(crate) use with::{compile, compile_amd};
+
+/// Code for an AMD GPU; completes the facts of the kernels. Also returns the LLVM IR of each kernel
+/// as generated, if requested.
+#[cfg(not(feature = "host"))]
+pub(crate) fn compile_amd(
+    _: &Module,
+    _: &mut [KernelFacts],
+    architecture: AmdArchitecture,
+    _: bool,
+) -> Result<(Vec<u8>, String), CompileError> {
+    Err(CompileError::NoNativeCode(Target::Amd(architecture)))
+}
 
 #[cfg(not(feature = "host"))]
 pub(crate) fn compile(
@@ -35,7 +47,8 @@ pub(crate) fn compile(
 
 #[cfg(feature = "host")]
 mod with {
-    use super::{Arc, CompileError, DiskCache, Module, Native, Shape, Target};
+    use super::{AmdArchitecture, Arc, CompileError, DiskCache, KernelFacts, Module, Native, Shape, Target};
+    use atoll_kgraph::AmdFacts;
     use atoll_target_host::{CpuLevel, KernelShape, Options};
 
     /// Compiles a module for a host target. Line numbers in the code are the lines recorded in the
@@ -50,7 +63,7 @@ mod with {
         let level = match target {
             Target::HostV3 => CpuLevel::V3,
             Target::HostV4 => CpuLevel::V4,
-            Target::Nvidia(_) => return Err(CompileError::NoNativeCode(target)),
+            Target::Nvidia(_) | Target::Amd(_) => return Err(CompileError::NoNativeCode(target)),
         };
         let shapes: Vec<KernelShape> =
             kernels.iter().map(|(name, block)| KernelShape { name: (*name).into(), block: *block }).collect();
@@ -60,5 +73,37 @@ mod with {
         let ir =
             object.kernels.iter().filter_map(|kernel| kernel.optimised_ir.as_deref()).collect::<Vec<_>>().join("\n");
         Ok(Native { elf: object.elf, scratch_bytes, ir })
+    }
+
+    /// Bytes of a register.
+    const REGISTER_BYTES: u32 = 4;
+
+    /// See the function of this name without LLVM.
+    pub(crate) fn compile_amd(
+        module: &Module,
+        facts: &mut [KernelFacts],
+        architecture: AmdArchitecture,
+        keep_ir: bool,
+    ) -> Result<(Vec<u8>, String), CompileError> {
+        use atoll_target_amd::{Architecture, KernelShape, Options};
+        // The names of the bundle format are names of the target.
+        let target = Target::Amd(architecture);
+        let architecture: Architecture = architecture.name().parse().map_err(|_| CompileError::NoNativeCode(target))?;
+        let shapes: Vec<KernelShape> =
+            facts.iter().map(|kernel| KernelShape { name: kernel.name.as_str().into(), block: kernel.block }).collect();
+        let options = Options { keep_ir, ..Options::default() };
+        let code = atoll_target_amd::compile(module, &shapes, architecture, &options)?;
+        for (facts, found) in facts.iter_mut().zip(&code.kernels) {
+            facts.registers = Some(found.vgprs);
+            facts.spill_bytes = Some(found.vgpr_spills * REGISTER_BYTES);
+            facts.amd = Some(AmdFacts {
+                vgprs: found.vgprs,
+                sgprs: found.sgprs,
+                agprs: found.agprs,
+                wave_lanes: found.wave_lanes,
+                private_bytes: found.scratch_bytes,
+            });
+        }
+        Ok((code.elf, code.ir.unwrap_or_default()))
     }
 }

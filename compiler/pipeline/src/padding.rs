@@ -79,6 +79,10 @@ pub fn pad_bundles(
     bundles: &[Arc<Bundle>],
     cache: Option<Arc<DiskCache>>,
 ) -> Result<Vec<PaddedKernels>, CompileError> {
+    if matches!(target, Target::Amd(_)) {
+        // AMD GPUs have proxies instead of modules of all candidates.
+        return Ok(Vec::new());
+    }
     let prepared = bundles.iter().map(|bundle| prepare(bundle, target)).collect::<Result<Vec<Prepared>, _>>()?;
     let mut candidates = Vec::new();
     let mut origins = Vec::new();
@@ -91,7 +95,7 @@ pub fn pad_bundles(
     }
     let name = match target {
         Target::Nvidia(_) => GPU,
-        Target::HostV3 | Target::HostV4 => "host",
+        Target::HostV3 | Target::HostV4 | Target::Amd(_) => "host",
     };
     let device = DeviceModel::find(name).expect("`t4` and `host` are rows of the device table");
     let padded = |dkp: DkpModule| {
@@ -131,7 +135,7 @@ fn prepare(bundle: &Bundle, target: Target) -> Result<Prepared, CompileError> {
         transform_with(&mut module, passes, &PassOptions { blocks, ..PassOptions::default() }, &mut |_, _| {})?;
     let registers = match target {
         Target::Nvidia(architecture) => registers(&module, kernels, architecture),
-        Target::HostV3 | Target::HostV4 => HashMap::new(),
+        Target::HostV3 | Target::HostV4 | Target::Amd(_) => HashMap::new(),
     };
     let candidate = |(number, kernel): (usize, &KernelFacts)| {
         // A kernel that is not preemptible has no progress map, so its padded blocks would run

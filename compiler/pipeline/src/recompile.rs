@@ -80,6 +80,8 @@ fn pairs<'b>(bundle: &'b Bundle, wanted: &[Target]) -> Result<Vec<(Target, &'b T
         if matches!(target, Target::Nvidia(_)) {
             let nvidia = Target::all().filter(|target| matches!(target, Target::Nvidia(_)));
             pairs.extend(nvidia.filter_map(|target| Some((target, image(target.name())?))));
+        } else if matches!(target, Target::Amd(_)) {
+            pairs.extend(image(target.name()).map(|image| (target, image)));
         } else {
             let levels = [target, Target::HostV4, Target::HostV3];
             pairs.extend(levels.iter().find_map(|level| Some((target, image(level.name())?))));

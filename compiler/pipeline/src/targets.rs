@@ -1,6 +1,7 @@
 //! The targets of a bundle.
 
 use atoll_codegen::{HostLevel, TargetDescription};
+use atoll_kgraph::AMD_TARGETS;
 use atoll_target_nvidia::Architecture;
 use std::fmt;
 use std::str::FromStr;
@@ -15,6 +16,28 @@ pub enum Target {
     /// `nvidia-sm_75`, also written `nvidia:sm_75`: PTX, which the driver compiles for this and
     /// every newer GPU; if assembled, also machine code for this GPU.
     Nvidia(Architecture),
+    /// `amd-gfx90a`, also written `amd:gfx90a`: machine code for this architecture.
+    Amd(AmdArchitecture),
+}
+
+/// An architecture of AMD's: an index of `AMD_TARGETS`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AmdArchitecture(usize);
+
+impl AmdArchitecture {
+    /// Every architecture.
+    pub fn all() -> impl Iterator<Item = AmdArchitecture> {
+        (0..AMD_TARGETS.len()).map(AmdArchitecture)
+    }
+
+    /// Its name: `gfx90a`.
+    pub fn name(self) -> &'static str {
+        AMD_TARGETS[self.0].0
+    }
+
+    fn target_name(self) -> &'static str {
+        AMD_TARGETS[self.0].1
+    }
 }
 
 /// An unknown target name.
@@ -28,7 +51,10 @@ impl Target {
 
     /// Every target.
     pub fn all() -> impl Iterator<Item = Target> {
-        [Target::HostV3, Target::HostV4].into_iter().chain(Architecture::all().map(Target::Nvidia))
+        [Target::HostV3, Target::HostV4]
+            .into_iter()
+            .chain(Architecture::all().map(Target::Nvidia))
+            .chain(AmdArchitecture::all().map(Target::Amd))
     }
 
     /// The host target of this machine (if built with LLVM), and PTX for NVIDIA GPUs.
@@ -62,6 +88,7 @@ impl Target {
             Target::HostV3 => "host-x86-64-v3",
             Target::HostV4 => "host-x86-64-v4",
             Target::Nvidia(architecture) => architecture.target_name(),
+            Target::Amd(architecture) => architecture.target_name(),
         }
     }
 
@@ -71,6 +98,7 @@ impl Target {
             Target::HostV4 => TargetDescription::host(HostLevel::V4),
             // One PTX text serves all architectures; they differ only in assembly.
             Target::Nvidia(_) => TargetDescription::nvidia_sm75(),
+            Target::Amd(_) => TargetDescription::amd(),
         }
     }
 }

@@ -37,8 +37,8 @@
 //!
 //! - An instruction, operand, modifier or hardware register that is not known stops the wave with
 //!   its name and address. Nothing is skipped but caches, waits and clocks.
-//! - An access lies inside one buffer of the caller, the workgroup's LDS or the lane's scratch, and
-//!   a register inside what the kernel descriptor allocates; else the wave stops.
+//! - An access lies inside one buffer or in memory of the caller, the workgroup's LDS or the lane's
+//!   scratch, and a register inside what the kernel descriptor allocates; else the wave stops.
 //! - No file makes this crate panic, and every run ends, at the latest by its limit.
 //! - The same seed gives the same run. Registers, LDS and scratch that nothing has set hold bytes
 //!   that depend on the seed.
@@ -91,8 +91,8 @@ mod wave;
 pub use descriptor::Descriptor;
 pub use fault::{Fault, FaultKind, LoadError, RunError};
 pub use launch::Launch;
-pub use memory::Memory;
+pub use memory::{AddressSpace, Memory};
 pub use op::Class;
 pub use program::{DEFAULT_BASE, Kernel, Program};
-pub use run::{Options, Stats, run};
+pub use run::{Dispatch, Options, Stats, Workgroup, run};
 pub use target::{Accumulators, Generation, Target};

@@ -1,4 +1,7 @@
-//! Global memory: named buffers at distant addresses. Every access lies inside one buffer.
+//! Global memory: named buffers at distant addresses, and memory of the caller beside them. Every
+//! access lies inside one buffer.
+
+use std::sync::Arc;
 
 use crate::fault::FaultKind;
 
@@ -14,17 +17,35 @@ struct Buffer {
     writable: bool,
 }
 
+/// Memory of the caller, which others may access while a kernel runs, such as words that the host
+/// polls. It is asked for every address that is in no buffer.
+pub trait AddressSpace: Send + Sync {
+    /// Reads bytes at an address; false if they do not all lie in memory that may be read. An
+    /// aligned word is read at once.
+    fn read(&self, address: u64, out: &mut [u8]) -> bool;
+
+    /// Writes bytes at an address; false if they do not all lie in memory that may be written. An
+    /// aligned word is written at once.
+    fn write(&self, address: u64, bytes: &[u8]) -> bool;
+}
+
 /// The buffers that kernels can reach.
 #[derive(Default)]
 pub struct Memory {
     buffers: Vec<Buffer>,
     added: u64,
+    beside: Option<Arc<dyn AddressSpace>>,
 }
 
 impl Memory {
     /// Memory without buffers.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Memory without buffers, beside memory of the caller.
+    pub fn beside(space: Arc<dyn AddressSpace>) -> Self {
+        Self { beside: Some(space), ..Self::default() }
     }
 
     /// Adds a writable buffer and returns its address.
@@ -41,9 +62,10 @@ impl Memory {
         self.buffers.insert(place, Buffer { name: name.to_owned(), base, bytes, writable });
     }
 
-    /// Removes the buffer that begins at `base`.
-    pub fn remove(&mut self, base: u64) {
-        self.buffers.retain(|b| b.base != base);
+    /// Removes the buffer that begins at `base`, and returns its bytes.
+    pub fn remove(&mut self, base: u64) -> Option<Vec<u8>> {
+        let index = self.buffers.iter().position(|b| b.base == base)?;
+        Some(self.buffers.remove(index).bytes)
     }
 
     /// Whether a buffer begins at `base`.
@@ -69,16 +91,22 @@ impl Memory {
 
     /// Copies bytes out of a buffer.
     pub fn read(&self, address: u64, out: &mut [u8]) -> Result<(), FaultKind> {
-        let outside = FaultKind::OutsideBuffers { access: "read", address, bytes: out.len() };
-        let (index, start) = self.find(address, out.len()).ok_or(outside)?;
+        let Some((index, start)) = self.find(address, out.len()) else {
+            let found = self.beside.as_ref().is_some_and(|space| space.read(address, out));
+            let outside = FaultKind::OutsideBuffers { access: "read", address, bytes: out.len() };
+            return if found { Ok(()) } else { Err(outside) };
+        };
         out.copy_from_slice(&self.buffers[index].bytes[start..start + out.len()]);
         Ok(())
     }
 
     /// Copies bytes into a buffer.
     pub fn write(&mut self, address: u64, bytes: &[u8]) -> Result<(), FaultKind> {
-        let outside = FaultKind::OutsideBuffers { access: "write", address, bytes: bytes.len() };
-        let (index, start) = self.find(address, bytes.len()).ok_or(outside)?;
+        let Some((index, start)) = self.find(address, bytes.len()) else {
+            let found = self.beside.as_ref().is_some_and(|space| space.write(address, bytes));
+            let outside = FaultKind::OutsideBuffers { access: "write", address, bytes: bytes.len() };
+            return if found { Ok(()) } else { Err(outside) };
+        };
         let buffer = &mut self.buffers[index];
         if !buffer.writable {
             let buffer = buffer.name.clone();

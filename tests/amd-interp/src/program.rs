@@ -141,6 +141,11 @@ impl Program {
         }
     }
 
+    /// Removes the segments from memory, with what kernels wrote into variables.
+    pub fn unmap(&self, memory: &mut Memory) {
+        self.segments.iter().for_each(|segment| drop(memory.remove(segment.address)));
+    }
+
     /// Whether an address is in the code.
     pub(crate) fn has_code(&self, address: u64) -> bool {
         self.code(address).is_some()

@@ -1,5 +1,7 @@
-//! Runs all workgroups of a launch, a few at a time, one instruction of one wave after the other.
+//! Runs the workgroups of a launch, one instruction of one wave after the other: all of them, a few
+//! at a time ([`run`]), or where and when the caller decides ([`Dispatch`]).
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 use rand_xoshiro::SplitMix64;
@@ -53,7 +55,8 @@ impl Stats {
 /// Longest turn of a wave, in instructions.
 const LONGEST_TURN: u32 = 64;
 
-struct Group {
+/// A workgroup that was started.
+pub struct Workgroup {
     lds: Vec<u8>,
     waves: Vec<Wave>,
 }
@@ -68,84 +71,134 @@ pub fn run(
     memory: &mut Memory,
     options: &Options,
 ) -> Result<Stats, RunError> {
-    let first = programs.first().ok_or_else(|| RunError::Launch("no program is given".to_owned()))?;
-    let kernel = first.kernel(kernel)?;
-    launch.check(kernel)?;
-    let private = kernel.descriptor.private_bytes.checked_add(options.stack_bytes).filter(|&b| b <= 1 << 18);
-    let private_bytes = private.ok_or_else(|| RunError::Launch("over 256 KiB of scratch per lane".to_owned()))?;
+    let mut dispatch = Dispatch::new(programs.to_vec(), kernel, launch.clone(), options)?;
     programs.iter().for_each(|p| p.map(memory));
-    let mut random = SplitMix64::seed_from_u64(options.seed);
-    // Compilers widen loads of arguments up to the alignment of the segment, 64 bytes.
-    let mut kernarg = launch.kernarg.clone();
-    kernarg.resize(kernarg.len().next_multiple_of(64).max(64), 0xa5);
-    memory.add_at("kernel arguments", KERNARG, kernarg, false);
-    memory.add_at("dispatch packet", DISPATCH, launch.packet(kernel), false);
-    let mut runner = Runner { programs, kernel, launch, options, private_bytes, stats: Stats::default(), executed: 0 };
-    let result = runner.all(memory, &mut random);
-    memory.remove(KERNARG);
-    memory.remove(DISPATCH);
-    result.map(|()| runner.stats).map_err(|fault| RunError::Fault(Box::new(fault)))
+    dispatch.attach(memory);
+    let result = all(&mut dispatch, options.resident.max(1), memory);
+    dispatch.detach(memory);
+    result.map(|()| dispatch.stats).map_err(RunError::Fault)
 }
 
-struct Runner<'a> {
-    programs: &'a [&'a Program],
-    kernel: &'a Kernel,
-    launch: &'a Launch,
-    options: &'a Options,
-    private_bytes: u32,
-    stats: Stats,
-    executed: u64,
-}
-
-impl Runner<'_> {
-    fn all(&mut self, memory: &mut Memory, random: &mut SplitMix64) -> Result<(), Fault> {
-        let [x, y, z] = self.launch.grid.map(u64::from);
-        let total = x.saturating_mul(y).saturating_mul(z);
-        let slots = self.options.resident.max(1);
-        let (mut next, mut resident): (u64, Vec<(usize, Group)>) = (0, Vec::new());
-        loop {
-            while resident.len() < slots && next < total {
-                let id = [(next % x) as u32, (next / x % y) as u32, (next / x / y) as u32];
-                let slot = (0..slots).find(|s| resident.iter().all(|(used, _)| used != s)).unwrap_or(0);
-                resident.push((slot, self.group(id, slot, random)));
-                next += 1;
-            }
-            if resident.is_empty() {
-                return Ok(());
-            }
-            let chosen = random.next_u64() as usize % resident.len();
-            self.turn(&mut resident[chosen].1, memory, random)?;
-            if resident[chosen].1.waves.iter().all(|w| w.state == State::Ended) {
-                let (_, group) = resident.swap_remove(chosen);
-                self.stats.workgroups += 1;
-                self.stats.waves += group.waves.len() as u64;
-            }
+fn all(dispatch: &mut Dispatch<&Program>, slots: usize, memory: &mut Memory) -> Result<(), Box<Fault>> {
+    let mut resident: Vec<(usize, Workgroup)> = Vec::new();
+    loop {
+        while resident.len() < slots && dispatch.waiting() > 0 {
+            let slot = (0..slots).find(|s| resident.iter().all(|(used, _)| used != s)).unwrap_or(0);
+            resident.extend(dispatch.start(slot).map(|group| (slot, group)));
+        }
+        if resident.is_empty() {
+            return Ok(());
+        }
+        let chosen = dispatch.random.next_u64() as usize % resident.len();
+        if dispatch.turn(&mut resident[chosen].1, memory)? {
+            resident.swap_remove(chosen);
         }
     }
+}
 
-    fn group(&self, workgroup: [u32; 3], slot: usize, random: &mut SplitMix64) -> Group {
-        let waves = self.launch.threads().div_ceil(self.kernel.descriptor.wave_size);
-        let target = &self.programs[0].target;
-        let first_slot = slot as u64 * u64::from(waves);
-        let start = Start {
-            kernel: self.kernel,
-            target,
-            launch: self.launch,
-            workgroup,
-            private_bytes: self.private_bytes,
-            first_slot,
-        };
-        let waves = (0..waves).map(|index| start.wave(index, random)).collect();
-        let mut lds = vec![0; self.launch.lds_bytes(self.kernel) as usize];
-        random.fill_bytes(&mut lds);
-        Group { lds, waves }
+fn program_of<P: Borrow<Program>>(of: &P) -> &Program {
+    of.borrow()
+}
+
+/// A launch whose caller decides when its workgroups start and which of them goes on. Several
+/// launches can take turns on one [`Memory`].
+pub struct Dispatch<P> {
+    programs: Vec<P>,
+    kernel: Kernel,
+    launch: Launch,
+    private_bytes: u32,
+    limit: u64,
+    random: SplitMix64,
+    stats: Stats,
+    executed: u64,
+    /// Workgroups that were started, of all.
+    started: u64,
+    total: u64,
+    /// The segments that the hardware reads, while they are not in memory.
+    kernarg: Vec<u8>,
+    packet: Vec<u8>,
+}
+
+impl<P: Borrow<Program>> Dispatch<P> {
+    /// A launch of a kernel of `programs[0]`, of which nothing runs yet. Code in the other programs
+    /// can be reached by jumps. The programs must be in memory ([`Program::map`]) before it runs.
+    pub fn new(programs: Vec<P>, kernel: &str, launch: Launch, options: &Options) -> Result<Self, RunError> {
+        let first = programs.first().ok_or_else(|| RunError::Launch("no program is given".to_owned()))?;
+        let kernel = program_of(first).kernel(kernel)?.clone();
+        launch.check(&kernel)?;
+        let private = kernel.descriptor.private_bytes.checked_add(options.stack_bytes).filter(|&b| b <= 1 << 18);
+        let private_bytes = private.ok_or_else(|| RunError::Launch("over 256 KiB of scratch per lane".to_owned()))?;
+        let [x, y, z] = launch.grid.map(u64::from);
+        // Compilers widen loads of arguments up to the alignment of the segment, 64 bytes.
+        let mut kernarg = launch.kernarg.clone();
+        kernarg.resize(kernarg.len().next_multiple_of(64).max(64), 0xa5);
+        let packet = launch.packet(&kernel);
+        Ok(Self {
+            programs,
+            kernel,
+            launch,
+            private_bytes,
+            limit: options.limit,
+            random: SplitMix64::seed_from_u64(options.seed),
+            stats: Stats::default(),
+            executed: 0,
+            started: 0,
+            total: x.saturating_mul(y).saturating_mul(z),
+            kernarg,
+            packet,
+        })
     }
 
-    /// Lets one wave of a workgroup run for a while.
-    fn turn(&mut self, group: &mut Group, memory: &mut Memory, random: &mut SplitMix64) -> Result<(), Fault> {
+    /// Workgroups that were not started yet.
+    pub fn waiting(&self) -> u64 {
+        self.total - self.started
+    }
+
+    /// Puts the launch's arguments into memory. Only one launch may be attached at a time, and only
+    /// an attached launch can run.
+    pub fn attach(&mut self, memory: &mut Memory) {
+        memory.add_at("kernel arguments", KERNARG, std::mem::take(&mut self.kernarg), false);
+        memory.add_at("dispatch packet", DISPATCH, std::mem::take(&mut self.packet), false);
+    }
+
+    /// Takes the arguments out of memory.
+    pub fn detach(&mut self, memory: &mut Memory) {
+        self.kernarg = memory.remove(KERNARG).unwrap_or_default();
+        self.packet = memory.remove(DISPATCH).unwrap_or_default();
+    }
+
+    /// Starts the next workgroup, in the order of the grid. `slot` is its place among the resident
+    /// ones, each of which has another scratch memory. `None` if all were started.
+    pub fn start(&mut self, slot: usize) -> Option<Workgroup> {
+        if self.waiting() == 0 {
+            return None;
+        }
+        let ([x, y, _], next) = (self.launch.grid.map(u64::from), self.started);
+        self.started += 1;
+        let workgroup = [(next % x) as u32, (next / x % y) as u32, (next / x / y) as u32];
+        let count = self.launch.threads().div_ceil(self.kernel.descriptor.wave_size);
+        let start = Start {
+            kernel: &self.kernel,
+            target: &program_of(&self.programs[0]).target,
+            launch: &self.launch,
+            workgroup,
+            private_bytes: self.private_bytes,
+            first_slot: slot as u64 * u64::from(count),
+        };
+        let waves = (0..count).map(|index| start.wave(index, &mut self.random)).collect();
+        let mut lds = vec![0; self.launch.lds_bytes(&self.kernel) as usize];
+        self.random.fill_bytes(&mut lds);
+        Some(Workgroup { lds, waves })
+    }
+
+    /// Lets one wave of a workgroup run for a while. True once the workgroup has ended.
+    pub fn turn(&mut self, group: &mut Workgroup, memory: &mut Memory) -> Result<bool, Box<Fault>> {
         let ready: Vec<usize> = (0..group.waves.len()).filter(|&w| group.waves[w].state == State::Ready).collect();
-        let wave = &mut group.waves[ready[random.next_u64() as usize % ready.len()]];
-        for _ in 0..1 + random.next_u32() % LONGEST_TURN {
+        if ready.is_empty() {
+            return Ok(true);
+        }
+        let wave = &mut group.waves[ready[self.random.next_u64() as usize % ready.len()]];
+        for _ in 0..1 + self.random.next_u32() % LONGEST_TURN {
             self.step(wave, &mut group.lds, memory)?;
             if wave.state != State::Ready {
                 break;
@@ -154,19 +207,25 @@ impl Runner<'_> {
         if group.waves.iter().all(|w| w.state != State::Ready) {
             group.waves.iter_mut().filter(|w| w.state == State::Barrier).for_each(|w| w.state = State::Ready);
         }
-        Ok(())
+        let has_ended = group.waves.iter().all(|w| w.state == State::Ended);
+        if has_ended {
+            self.stats.workgroups += 1;
+            self.stats.waves += group.waves.len() as u64;
+        }
+        Ok(has_ended)
     }
 
-    fn step(&mut self, wave: &mut Wave, lds: &mut Vec<u8>, memory: &mut Memory) -> Result<(), Fault> {
+    fn step(&mut self, wave: &mut Wave, lds: &mut Vec<u8>, memory: &mut Memory) -> Result<(), Box<Fault>> {
         let pc = wave.pc;
         let (workgroup, index) = (wave.workgroup, wave.index);
-        let fault =
-            |kind, text: &str, lane| Fault { kind, address: pc, text: text.to_owned(), workgroup, wave: index, lane };
-        let program = self.programs.iter().find(|p| p.has_code(pc));
+        let fault = |kind, text: &str, lane| {
+            Box::new(Fault { kind, address: pc, text: text.to_owned(), workgroup, wave: index, lane })
+        };
+        let program = self.programs.iter().map(program_of).find(|p| p.has_code(pc));
         let program = program.ok_or_else(|| fault(FaultKind::OutsideCode(pc), "", None))?;
         let inst = program.instruction(pc, wave.size).map_err(|r| fault(r.kind, &r.text, None))?;
-        if self.executed >= self.options.limit {
-            return Err(fault(FaultKind::LimitReached(self.options.limit), &inst.text, None));
+        if self.executed >= self.limit {
+            return Err(fault(FaultKind::LimitReached(self.limit), &inst.text, None));
         }
         self.executed += 1;
         *self.stats.instructions.entry(inst.class).or_default() += 1;

@@ -25,7 +25,6 @@
 //!
 //! This crate neither loads nor runs code, and does not change PTX.
 
-pub mod abi;
 mod architecture;
 mod emit;
 mod error;
@@ -36,6 +35,7 @@ mod message_pack;
 mod object;
 
 pub use architecture::{Architecture, MAX_BLOCK_THREADS, MAX_SHARED_BYTES, UnknownArchitecture, WARP_LANES};
+pub use atoll_kgraph::amd_abi as abi;
 pub use atoll_lower::LowerError;
 pub use error::AmdError;
 pub use facts::KernelFacts;

@@ -1,4 +1,5 @@
-//! What a launch must provide: the layout of the kernarg segment, and the record of a trap.
+//! What a launch of AMD code must provide: the layout of the kernarg segment, and the record of a
+//! trap. `compiler/targets/amd` generates code for it, `runtime/devices/hip` launches it.
 //!
 //! The kernarg segment starts with PTX's parameter block, byte for byte: a parameter at offset n of
 //! PTX's layout is at offset n of the segment. Behind it, at the next multiple of 8, follow the
@@ -36,7 +37,7 @@ pub const fn kernarg_bytes(params_bytes: u32) -> u32 {
 }
 
 /// Dynamic shared memory starts at the next multiple of this many bytes behind the static part
-/// ([`crate::KernelFacts::shared_static_bytes`]).
+/// (`.group_segment_fixed_size` in the metadata of the code object).
 pub const DYNAMIC_SHARED_ALIGN: u32 = 16;
 
 /// Offset of the state of the trap record, a u32: 0 before a trap, [`TRAP_WRITING`] while the first

@@ -1,0 +1,36 @@
+//! The device for AMD GPUs, on the HIP runtime. The library is loaded when a device is started
+//! ([`atoll_hip`]). Queues, memory, epochs, completions and executors are those of every device on
+//! streams ([`atoll_device_streams`]); this crate has what is AMD's.
+//!
+//! **Code** is a code object of `compiler/targets/amd` for the GPU's own architecture. A launch's
+//! kernarg segment is the parameter block with the hidden arguments of [`atoll_kgraph::amd_abi`]
+//! behind it.
+//!
+//! **Lanes** are streams with a mask of compute units. On RDNA the two compute units of a workgroup
+//! processor belong together.
+//!
+//! **Traps** end the wave that trapped. The launch fails with block, thread and line, and the device
+//! goes on.
+//!
+//! **Faults**, such as an access to unmapped memory, end the process with most releases of ROCm,
+//! and are an error of all later calls with others. So kernels that may fault belong in an executor
+//! process.
+//!
+//! **Interruption.** With REEF's runtime and kernel driver, `hipResetWavefronts` kills the waves of
+//! the process ([`HipConfig::resets_waves`]). Whether it works is found out when the device starts:
+//! then its preemption level is `Interrupt`, else `Deactivate`.
+//!
+//! Start reading at [`HipDevice`] and [`start`].
+
+mod config;
+mod driver;
+mod shared;
+mod start;
+
+pub use config::HipConfig;
+pub use driver::{Failure, Hip, Kernel};
+pub use shared::KIND;
+pub use start::{start, target};
+
+/// An AMD GPU in this process.
+pub type HipDevice = atoll_device_streams::StreamDevice<Hip>;

@@ -1,0 +1,73 @@
+//! A GPU in an executor.
+
+use crate::config::HipConfig;
+use crate::start::start;
+use atoll_device::link::LinkShape;
+use atoll_device::process::{
+    DeviceKind, DevicePlan, MemoryHome, OpenDevice, Plan, ProcessService, RelayedDevice, StartRelayed,
+};
+use atoll_device::shm::Region;
+use atoll_device::{DeviceError, DeviceInfo};
+use atoll_device_streams::SharedDevice;
+use std::ffi::OsString;
+use std::sync::Arc;
+
+/// Beginnings of the names of variables that the library and its parts read.
+const VARIABLES: [&str; 7] = ["HIP_", "ROCR_", "ROCM_", "HSA_", "AMD_", "GPU_", "ATOLL_"];
+
+/// AMD GPUs, for the device table of a program that runs executors.
+pub const KIND: DeviceKind = DeviceKind { name: "hip", open };
+
+fn open(config: &str, memory_bytes: Option<u64>) -> Result<OpenDevice, DeviceError> {
+    let config: HipConfig = serde_json::from_str(config)
+        .map_err(|error| DeviceError::Unavailable(format!("invalid configuration of a GPU: {error}")))?;
+    let link = config.link_shape()?;
+    Ok(OpenDevice::Relayed(Box::new(Opened {
+        link,
+        config: HipConfig { memory_bytes: memory_bytes.or(config.memory_bytes), ..config },
+    })))
+}
+
+impl Plan for HipConfig {
+    fn plan(self) -> Result<DevicePlan, DeviceError> {
+        Ok(DevicePlan {
+            kind: KIND.name,
+            config: serde_json::to_string(&self).map_err(|error| DeviceError::Unavailable(error.to_string()))?,
+            info: DeviceInfo { time_limit: Some(self.time_limit), ..self.info() },
+            link: self.link_shape()?,
+            memory: MemoryHome::Process,
+            memory_bytes: None,
+            time_limit: self.time_limit,
+            load_within: None,
+            environment: environment(),
+            service: None,
+        })
+    }
+}
+
+/// The variables of this process's environment that the library reads.
+fn environment() -> Vec<(OsString, OsString)> {
+    let is_meant = |name: &str| name == "HOME" || VARIABLES.iter().any(|begin| name.starts_with(begin));
+    std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_meant)).collect()
+}
+
+/// A GPU that has not been started yet.
+#[derive(Debug)]
+struct Opened {
+    config: HipConfig,
+    link: LinkShape,
+}
+
+impl StartRelayed for Opened {
+    fn link_shape(&self) -> LinkShape {
+        self.link
+    }
+
+    fn service(&self) -> Option<Arc<dyn ProcessService>> {
+        None
+    }
+
+    fn start(self: Box<Self>, region: &Arc<Region>, words_at: u64) -> Result<Box<dyn RelayedDevice>, DeviceError> {
+        Ok(Box::new(SharedDevice::new(start(&self.config)?, region, words_at)?))
+    }
+}

@@ -1,0 +1,125 @@
+//! Starting a device: its library, its memory, and what it can do.
+
+use crate::HipDevice;
+use crate::config::HipConfig;
+use crate::driver::Failure;
+use atoll_core::PreemptLevel;
+use atoll_device::{DeviceError, DeviceFacts, LaneUnits};
+use atoll_device_streams::{EpochPlace, StartStreams, StreamDevice, device_error};
+use atoll_hip::{Context, DeviceMemory, Driver, Gpu, HipError, OpenError, UnitMask};
+use atoll_kgraph::{AMD_TARGETS, amd_target};
+use std::sync::Arc;
+
+/// Bytes of device memory that are left to the library, for code, scratch and its own data.
+const SPARE_BYTES: u64 = 512 << 20;
+
+/// The first letters of the targets whose compute units are masked one by one; the others have
+/// them in pairs.
+const SINGLE_UNITS: &str = "amd-gfx9";
+
+/// Starts an AMD GPU in this process, and reserves its memory.
+///
+/// # Errors
+/// [`DeviceError::Unavailable`] with the reason and the remedy, or what the library refuses.
+pub fn start(config: &HipConfig) -> Result<HipDevice, DeviceError> {
+    let shape = config.link_shape()?;
+    let driver = config.library.as_deref().map_or_else(Driver::load, Driver::load_from).map_err(unavailable)?;
+    let gpu = driver.gpu(config.index).map_err(unavailable)?;
+    let context = gpu.enter().map_err(refused)?;
+    let facts = describe(&gpu, config)?;
+    let memory = reserve(&context, config.memory_bytes)?;
+    let facts = DeviceFacts { memory_bytes: memory.bytes(), ..facts };
+    let can_reset = config.resets_waves && can_reset_waves(&context);
+    let mut info = config.info();
+    if can_reset {
+        info.preempt_level = PreemptLevel::Interrupt;
+    }
+    StreamDevice::start(StartStreams {
+        units: config.compute_units.and_then(|count| UnitMask::new(0..count)),
+        // Streams with a mask all have the usual priority.
+        highest_priority: context.highest_priority().map_err(refused)?.min(0),
+        context,
+        memory,
+        info,
+        facts,
+        shape,
+        epoch_place: EpochPlace::Mapped,
+        shares_faults: false,
+        can_reset,
+    })
+}
+
+/// The target image that a GPU runs, without using it.
+///
+/// # Errors
+/// As [`start`].
+pub fn target(config: &HipConfig) -> Result<&'static str, DeviceError> {
+    let driver = config.library.as_deref().map_or_else(Driver::load, Driver::load_from).map_err(unavailable)?;
+    target_of(&driver.gpu(config.index).map_err(unavailable)?, config.index)
+}
+
+/// The target image that a GPU runs.
+fn target_of(gpu: &Gpu, index: u32) -> Result<&'static str, DeviceError> {
+    let full = gpu.architecture().map_err(refused)?;
+    amd_target(full.split(':').next().unwrap_or(&full)).ok_or_else(|| {
+        let known: Vec<&str> = AMD_TARGETS.iter().map(|(name, _)| *name).collect();
+        DeviceError::Unavailable(format!(
+            "hip:{index} is a {full}, for which Atoll makes no code; it does for {}",
+            known.join(", ")
+        ))
+    })
+}
+
+/// Whether running waves can be killed: found out by killing none.
+fn can_reset_waves(context: &Arc<Context>) -> bool {
+    match context.reset_waves() {
+        Ok(()) => true,
+        Err(error) => {
+            tracing::info!(%error, "running waves cannot be killed; preemption waits for running blocks");
+            false
+        }
+    }
+}
+
+/// What the GPU is, without the size of its memory.
+fn describe(gpu: &Gpu, config: &HipConfig) -> Result<DeviceFacts, DeviceError> {
+    let target = target_of(gpu, config.index)?;
+    let all = gpu.compute_units().map_err(refused)?;
+    if let Some(wanted) = config.compute_units.filter(|wanted| *wanted == 0 || *wanted > all) {
+        return Err(DeviceError::Unavailable(format!("the GPU has {all} compute units, not {wanted}")));
+    }
+    let lane_units = match config.compute_units {
+        // A part cannot be divided further.
+        Some(_) => LaneUnits::None,
+        None if target.starts_with(SINGLE_UNITS) => LaneUnits::Any,
+        None => LaneUnits::Ranges { step: 2 },
+    };
+    Ok(DeviceFacts {
+        targets: vec![target.to_owned()],
+        compute_units: config.compute_units.unwrap_or(all),
+        memory_bytes: 0,
+        shared_bytes_max: gpu.lds_bytes().map_err(refused)?,
+        lane_units,
+    })
+}
+
+fn reserve(context: &Arc<Context>, wanted: Option<u64>) -> Result<DeviceMemory, DeviceError> {
+    let (free, total) = context.memory_bytes().map_err(refused)?;
+    let bytes = wanted.unwrap_or_else(|| free.saturating_sub(SPARE_BYTES.min(free / 8)));
+    let bytes = bytes - bytes % 256;
+    DeviceMemory::new(context, bytes).map_err(|error| match error.is_out_of_memory() {
+        true => DeviceError::Unavailable(format!(
+            "the GPU has no {bytes} contiguous bytes of memory: {free} of its {total} are free; \
+             stop other users of the GPU, or set a memory limit"
+        )),
+        false => refused(error),
+    })
+}
+
+fn unavailable(error: OpenError) -> DeviceError {
+    DeviceError::Unavailable(error.to_string())
+}
+
+fn refused(error: HipError) -> DeviceError {
+    device_error(&Failure(error))
+}

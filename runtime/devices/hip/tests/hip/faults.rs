@@ -1,0 +1,194 @@
+//! Faults, and interruption. Both end the work of their process, or need another library, so each
+//! runs in a process of its own.
+
+use super::executor::executor;
+use super::suite::rig::{Launch, Preempt, Rig, Wanted, wait_for};
+use super::{code, config};
+use atoll_core::{Epoch, LaunchId, PreemptLevel, QueueId};
+use atoll_device::{Device, DeviceError, FaultKind, LaunchStatus, Launching, SubmitError};
+use atoll_device_hip::{HipConfig, start};
+use atoll_executor::ExecutorPool;
+use std::process::Command;
+
+/// Runs an ignored test of this program in a process with options of the stand-in.
+fn in_process(test: &str, options: &str) {
+    let program = std::env::current_exe().expect("this program");
+    let output = Command::new(program)
+        .args(["--exact", test, "--ignored", "--nocapture"])
+        .env("ATOLL_STAND_IN_HIP", options)
+        .output()
+        .expect("a process");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+}
+
+#[test]
+#[ignore = "`a_fault_loses_the_device_and_every_launch_completes` runs it"]
+fn fault_here() {
+    let mut rig = Rig::new(Box::new(start(&config(Wanted::default())).expect("a GPU")), code());
+    let counts = rig.alloc(400);
+    assert_eq!(rig.run(1, &Launch::spin(1, counts, 0)).status, LaunchStatus::Complete);
+    let culprit = rig.submit(1, &Launch::fault_at(100, counts, 5, 0, 16)).expect("room");
+    let mut waiting = vec![culprit];
+    for _ in 0..3 {
+        // The device may be lost by now.
+        match rig.submit(1, &Launch::spin(1, counts, 0)) {
+            Ok(launch) => waiting.push(launch),
+            Err(SubmitError::Lost) => {}
+            Err(SubmitError::Full) => panic!("four fit"),
+        }
+    }
+    for launch in waiting {
+        let completion = rig.wait();
+        assert_eq!((completion.launch, completion.status), (launch, LaunchStatus::Failed));
+        let fault = rig.device.report(launch).and_then(|report| report.fault).expect("a fault");
+        // A launch that was submitted after the loss was noticed has not run.
+        assert!(matches!(fault.kind, FaultKind::Fatal { .. } | FaultKind::Lost { .. }), "{fault:?}");
+        assert!(launch != culprit || matches!(fault.kind, FaultKind::Fatal { .. }), "nothing else ran: {fault:?}");
+    }
+    let lost = rig.device.lost().expect("it is gone");
+    assert!(
+        lost.starts_with("a kernel accessed memory that is not mapped for it (hipErrorIllegalAddress, 700)")
+            && lost.contains("`fault_at` may have run then"),
+        "{lost}"
+    );
+    assert_eq!(rig.submit(1, &Launch::spin(1, counts, 0)), Err(SubmitError::Lost));
+    assert!(matches!(rig.device.read(counts, &mut [0]), Err(DeviceError::Lost(_))));
+    assert!(matches!(rig.load(), Err(DeviceError::Lost(_))));
+}
+
+#[test]
+fn a_fault_loses_the_device_and_every_launch_completes() {
+    in_process("faults::fault_here", "");
+}
+
+#[test]
+#[ignore = "`an_executor_whose_process_a_fault_ends_is_replaced` runs it"]
+fn fault_in_an_executor() {
+    let mut pool = ExecutorPool::new(executor(config(Wanted::default()))).expect("an executor");
+    let target = pool.info().targets.last().expect("a target").clone();
+    let kernels = super::suite::rig::facts();
+    let image =
+        atoll_device::ModuleImage { domain: "tenant", target: &target, code: code(), ptx: None, kernels: &kernels };
+    let module = atoll_device::Modules::load_module(&mut pool, image).expect("the kernels");
+    let base = atoll_device::Domains::domain(&mut pool, "tenant").expect("memory").0;
+    let params: Vec<u8> = [base, 5 << 32, 16].iter().flat_map(|word| word.to_le_bytes()).collect();
+    let none = atoll_core::DeviceOffset(0);
+    let record = atoll_device::LaunchRecord {
+        launch: LaunchId(1),
+        module,
+        kernel: super::suite::rig::Kernel::FaultAt as u32,
+        grid: [10, 1, 1],
+        shared_bytes: 0,
+        address_slots: [0].into_iter().collect(),
+        evicted_word: none,
+        epoch_word: none,
+        epoch: Epoch(0),
+        preemptible: 0,
+        may_run_again: 0,
+        followed: 0,
+    };
+    pool.submit(QueueId(1), &record, &params).expect("room");
+    let completion = wait_for(&mut pool, |pool| pool, |pool| pool.next_completion());
+    assert_eq!((completion.launch, completion.status), (LaunchId(1), LaunchStatus::Failed));
+    let why = pool.report(LaunchId(1)).and_then(|report| report.fault).expect("a fault").to_string();
+    assert!(why.contains("kernel 'fault_at' faulted") || why.contains("SIGABRT"), "{why}");
+    wait_for(
+        &mut pool,
+        |pool| pool,
+        |pool| {
+            let lost = atoll_device::Constants::take_constants_lost(pool);
+            lost.then_some(())
+        },
+    );
+    let ready = |pool: &mut ExecutorPool| {
+        let state = atoll_device::Domains::domain_state(pool, "tenant");
+        assert_eq!(pool.next_completion(), None);
+        (state == atoll_device::DomainState::Ready).then_some(())
+    };
+    wait_for(&mut pool, |pool| pool, ready);
+    assert_ne!(atoll_device::Domains::domain(&mut pool, "tenant").expect("memory").0, base);
+    assert_eq!(atoll_device::Domains::executors(&pool).died, 1);
+}
+
+#[test]
+fn an_executor_whose_process_a_fault_ends_is_replaced() {
+    in_process("faults::fault_in_an_executor", "abort");
+}
+
+#[test]
+#[ignore = "`running_waves_are_killed_where_the_runtime_can` runs it"]
+fn interrupt_here() {
+    let device = start(&HipConfig { resets_waves: true, ..config(Wanted::default()) }).expect("a GPU");
+    assert_eq!(device.info().preempt_level, PreemptLevel::Interrupt);
+    let mut rig = Rig::new(Box::new(device), code());
+    let (log, gate, mut preempt) = (rig.alloc(4096), rig.alloc(4), rig.preempt(1));
+    let note =
+        |preempt, may_run_again| Launch { may_run_again, ..Launch::note_preemptible(1, log, 1, gate, 1, preempt) };
+    for round in 0..5 {
+        let launch = rig.submit(1, &note(preempt, true)).expect("room");
+        rig.wait_for(log, round + 1);
+        rig.device.store_epoch(preempt.epoch_word, Epoch(round + 1));
+        rig.device.interrupt(QueueId(1), launch, 1);
+        let end = rig.wait();
+        assert_eq!((end.launch, end.status), (launch, LaunchStatus::Evicted), "although the gate is closed");
+        assert_eq!(rig.u32s(preempt.progress, 1)[0] & 0xff, 0, "its block did not run to its end");
+        preempt = Preempt { epoch: Epoch(round + 1), ..preempt };
+        rig.device.fill(preempt.evicted_word, 0, 4).expect("memory");
+    }
+    // A block that must not run again is left alone, and so is everything beside it.
+    let first = rig.submit(1, &note(preempt, false)).expect("room");
+    rig.wait_for(log, 6);
+    rig.device.interrupt(QueueId(1), first, 1);
+    rig.device.store_epoch(gate, Epoch(1));
+    assert_eq!((rig.wait().status, rig.u32(log)), (LaunchStatus::Complete, 6));
+}
+
+#[test]
+fn running_waves_are_killed_where_the_runtime_can() {
+    in_process("faults::interrupt_here", "reef");
+}
+
+#[test]
+#[ignore = "`a_runtime_that_cannot_kill_waves_is_noticed` runs it"]
+fn deactivate_here() {
+    let device = start(&HipConfig { resets_waves: true, ..config(Wanted::default()) }).expect("a GPU");
+    assert_eq!(device.info().preempt_level, PreemptLevel::Deactivate);
+}
+
+#[test]
+fn a_runtime_that_cannot_kill_waves_is_noticed() {
+    in_process("faults::deactivate_here", "");
+}
+
+#[test]
+#[ignore = "`devices_of_other_releases_and_architectures_are_described` runs it"]
+fn describe_here() {
+    let device = start(&config(Wanted::default())).expect("a GPU");
+    assert_eq!(device.info().targets, ["amd-gfx1100"]);
+    assert_eq!(device.info().lane_units, atoll_device::LaneUnits::Ranges { step: 2 });
+}
+
+#[test]
+fn devices_of_other_releases_and_architectures_are_described() {
+    in_process("faults::describe_here", "arch=gfx1100,rocm=5.2,units=6");
+    in_process("faults::describe_here", "arch=gfx1100,rocm=7.0,units=6");
+}
+
+#[test]
+#[ignore = "`a_library_without_a_usable_gpu_is_told` runs it"]
+fn unusable_here() {
+    let error = start(&config(Wanted::default())).expect_err("no usable GPU").to_string();
+    match std::env::var("ATOLL_STAND_IN_HIP").as_deref() {
+        Ok("devices=0") => assert!(error.contains("finds no device (hipInit: hipErrorNoDevice (100))"), "{error}"),
+        Ok("devices=0,rocm=5.2") => assert!(error.contains("(hipInit: hipErrorInvalidDevice (101))"), "{error}"),
+        _ => assert!(error.starts_with("hip:0 is a gfx803, for which Atoll makes no code"), "{error}"),
+    }
+}
+
+#[test]
+fn a_library_without_a_usable_gpu_is_told() {
+    ["devices=0", "devices=0,rocm=5.2", "arch=gfx803"]
+        .iter()
+        .for_each(|options| in_process("faults::unusable_here", options));
+}

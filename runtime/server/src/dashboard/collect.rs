@@ -22,6 +22,7 @@ pub(crate) fn collector(app: Arc<App>) -> Collect<Snapshot> {
             monotonic_ns: monotonic_ns(),
             statistics: app.statistics(),
             fleet: engine.devices_state(),
+            prices: app.prices.clone(),
             latencies: latencies(&app),
             events,
             events_lost: follower.lost,

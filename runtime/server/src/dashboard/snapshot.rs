@@ -5,6 +5,7 @@ use crate::control::{processes, status, usage};
 use crate::identity::Principal;
 use crate::latency::{BOUNDS, Distribution, bound_ns};
 use crate::limits::{DASHBOARD_INTERVAL, DASHBOARD_ROWS_MAX};
+use crate::prices::Prices;
 use atoll_control::{ProcessReport, StatusReport, UsageReport};
 use atoll_engine::{Class, EngineStatistics, FunctionKey, FunctionName, Ppm, Tenant};
 use atoll_fleet::FleetStatus;
@@ -21,6 +22,7 @@ pub(crate) struct Snapshot {
     pub(super) monotonic_ns: u64,
     pub(super) statistics: Vec<EngineStatistics>,
     pub(super) fleet: FleetStatus,
+    pub(super) prices: Prices,
     pub(super) latencies: Vec<FunctionLatencies>,
     pub(super) events: Vec<Arc<Event>>,
     pub(super) events_lost: u64,
@@ -144,7 +146,7 @@ impl Snapshot {
         cut(&mut processes.functions, &mut left_out);
         // The list below says more.
         processes.shares = Vec::new();
-        let mut usage = usage(self.statistics.clone(), principal);
+        let mut usage = usage(self.statistics.clone(), principal, &self.prices);
         cut(&mut usage.rows, &mut left_out);
         let mut shares = self.shares(principal);
         cut(&mut shares, &mut left_out);
@@ -286,6 +288,7 @@ mod tests {
             monotonic_ns: 5_000_000_000,
             statistics: vec![engine],
             fleet: FleetStatus::default(),
+            prices: Prices::default(),
             latencies: vec![latencies("a"), latencies("b")],
             events: vec![event(0, "a", "b"), event(1, "b", "a")],
             events_lost: 0,

@@ -117,7 +117,7 @@ conforms! {
 /// The rest of the common suite, which has many blocks or launches.
 #[test]
 fn the_long_tests_of_the_suite_pass() {
-    if !std::env::var_os("ATOLL_TEST_FULL").is_some_and(|value| value == "1") {
+    if std::env::var_os("ATOLL_TEST_FULL").is_none_or(|value| value != "1") {
         return;
     }
     suite::every_block_runs_once(make);

@@ -30,7 +30,7 @@ pub(crate) fn millionths(units: f64) -> Result<u64, String> {
 /// A price in units of account as the core counts it; `None` if it is not a number from 0 on.
 pub(crate) fn price(units: f64) -> Option<Cost> {
     // Saturates at what no request costs.
-    (units.is_finite() && units >= 0.0).then(|| Cost((units * 1e15) as u64))
+    (units.is_finite() && units >= 0.0).then_some(Cost((units * 1e15) as u64))
 }
 
 impl Prices {

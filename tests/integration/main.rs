@@ -16,6 +16,7 @@ mod cluster;
 mod compare;
 mod console;
 mod control;
+mod control_flow;
 mod corpus;
 mod cuda;
 mod dkp;

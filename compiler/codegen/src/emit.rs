@@ -87,7 +87,7 @@ fn write(target: &TargetDescription, work: &Work) -> Result<Option<Written>, Cod
             Op::Resize(resize) => kernels::resize::resize(target, resize, input(0)?, output),
             Op::Nest(nest) => kernels::nest::nest(target, nest, inputs, &work.outputs),
             // Scheduling replaces these operators.
-            Op::Reshape | Op::Concat { .. } | Op::Recurrent { .. } => {
+            Op::Reshape | Op::Concat { .. } | Op::Recurrent { .. } | Op::If { .. } | Op::Loop { .. } => {
                 Err(CodegenError::inconsistent("scheduling should have replaced this operator"))
             }
         },

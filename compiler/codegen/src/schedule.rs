@@ -6,7 +6,9 @@
 //! once.
 
 mod checks;
+mod flow;
 mod lower;
+mod segments;
 mod state;
 mod storage;
 
@@ -16,6 +18,7 @@ use atoll_frontend::batch::{self, Batch};
 use atoll_frontend::tensor_graph::{Cell, Direction, Op, PointProgram, RunTimeSize, TensorGraph, Value, ValueId};
 use atoll_kgraph::{
     BatchAxis, BufferId, Check, DType, Expr, FORMAT_VERSION, KernelGraph, Node, NodeId, NodeKind, ReadBack, Scalar,
+    Segment,
 };
 use checks::OwnCheck;
 use state::Location;
@@ -110,12 +113,22 @@ pub struct Tensor {
 /// Schedules a tensor graph: buffers, constants, and nodes with their dependencies. The memory plan
 /// is left empty.
 pub fn schedule(graph: &TensorGraph) -> Result<Schedule, CodegenError> {
-    let mut scheduler =
-        Scheduler { graph, storage: Storage::new(graph), nodes: Vec::new(), work: Vec::new(), checks: Vec::new() };
-    for node in &graph.nodes {
-        scheduler.node(node).map_err(|e| e.at(&node.name))?;
-    }
+    let flow::Flat { graph, items } = flow::flatten(graph);
+    let mut scheduler = Scheduler {
+        graph: &graph,
+        storage: Storage::new(&graph),
+        nodes: Vec::new(),
+        work: Vec::new(),
+        checks: Vec::new(),
+        segments: Vec::new(),
+    };
+    let mut segments = scheduler.items(&items)?;
+    let behind = scheduler.nodes.len();
     scheduler.copy_outputs()?;
+    if segments.iter().any(|segment| !matches!(segment, Segment::Nodes { .. })) {
+        scheduler.close(&mut segments, behind);
+        scheduler.segments = segments;
+    }
     scheduler.finish()
 }
 
@@ -126,6 +139,8 @@ struct Scheduler<'g> {
     nodes: Vec<Node>,
     work: Vec<Work>,
     checks: Vec<Check>,
+    /// The control flow; empty if all nodes run in order.
+    segments: Vec<Segment>,
 }
 
 impl Scheduler<'_> {
@@ -233,9 +248,9 @@ impl Scheduler<'_> {
     /// The dimension of the batch's rows in each buffer, if the frontend proves that rows are
     /// independent.
     fn batch(&self) -> Option<BatchAxis> {
-        if !self.graph.states.is_empty() {
+        if !self.graph.states.is_empty() || !self.segments.is_empty() {
             // Invocations of different sessions have different states, so they cannot be rows of
-            // one batch.
+            // one batch. With control flow, one condition decides for all rows.
             return None;
         }
         let Batch { symbol, axes } = batch::analyse(self.graph).ok()?;
@@ -280,6 +295,7 @@ impl Scheduler<'_> {
             elements: self.graph.elements.iter().map(|element| state::without_states(self.graph, *element)).collect(),
             conditions: self.graph.conditions.clone(),
             checks: self.checks,
+            segments: self.segments,
             read_backs,
             session,
             ..KernelGraph::default()

@@ -21,6 +21,7 @@
 //! per operator family).
 
 pub mod batch;
+pub mod control;
 pub mod memory_plan;
 pub mod nest;
 pub mod onnx;

@@ -43,6 +43,11 @@ impl PointStep {
 }
 
 impl PointProgram {
+    /// Whether the program returns input 0.
+    pub fn is_identity(&self) -> bool {
+        self.steps.is_empty()
+    }
+
     /// Whether a step may divide an integer by zero.
     pub fn may_divide_by_zero(&self) -> bool {
         self.steps.iter().any(PointStep::may_divide_by_zero)

@@ -10,6 +10,7 @@
 //! at most one producer; a value is a constant, an input, or produced by a node; shapes fit the
 //! operator.
 
+use crate::control::{Body, LoopSpec};
 use crate::nest::Nest;
 use crate::size::Facts;
 use atoll_kgraph::{Condition, DType, Expr, InputElement, SymbolId, SymbolSpec};
@@ -194,6 +195,21 @@ pub enum Op {
     /// A loop nest, for operators that no other variant expresses; its body defines what operands
     /// and results are.
     Nest(Nest),
+    /// One of two graphs. Inputs: a Bool scalar, the operands of `then`, those of `otherwise`.
+    /// Outputs: the results of the graph that ran.
+    If {
+        /// Runs if the condition is true.
+        then: Body<TensorGraph>,
+        /// Runs if it is false.
+        otherwise: Body<TensorGraph>,
+    },
+    /// A graph that runs repeatedly; [`LoopSpec`] documents operands and results.
+    Loop {
+        /// The graph.
+        body: Body<TensorGraph>,
+        /// How often it runs.
+        spec: LoopSpec,
+    },
 }
 
 /// A recurrent cell with ONNX's default activations.
@@ -478,12 +494,5 @@ impl TensorGraph {
     pub fn add_value(&mut self, value: Value) -> ValueId {
         self.values.push(value);
         ValueId(self.values.len() as u32 - 1)
-    }
-}
-
-impl PointProgram {
-    /// Whether the program returns input 0.
-    pub fn is_identity(&self) -> bool {
-        self.steps.is_empty()
     }
 }

@@ -1,5 +1,6 @@
 //! Prints a tensor graph as text, for `--emit graph`, golden files and bug reports.
 
+use crate::control::LoopSpec;
 use crate::tensor_graph::{Op, PointArg, PointOp, PointProgram, TensorGraph, TensorNode, Value, ValueId};
 use atoll_kgraph::{DType, Expr};
 use std::fmt;
@@ -129,6 +130,11 @@ fn write_attributes(f: &mut fmt::Formatter<'_>, op: &Op) -> fmt::Result {
         Op::Pad { before, mode } => write!(f, " before=[{}] {mode:?}", list::<Expr>(before)),
         Op::Resize(resize) => write!(f, " {:?} {:?} scales={:?}", resize.mode, resize.coordinates, resize.scales),
         Op::Nest(nest) => write!(f, " {nest}"),
+        Op::If { then, otherwise } => write!(f, " then {}otherwise {}", &**then, &**otherwise),
+        Op::Loop { body, spec: LoopSpec { trips, states, trips_max, .. } } => {
+            let trips = trips.as_ref().map_or(String::new(), |trips| format!(" trips={trips}"));
+            write!(f, "{trips} states={states} trips_max={trips_max} body {}", &**body)
+        }
         Op::Recurrent { hidden, direction, .. } => write!(f, " hidden={hidden} {direction:?}"),
     }
 }

@@ -8,6 +8,8 @@
 //!   values.
 //! - Scalar programs read only inputs and earlier steps that exist.
 
+mod control;
+
 use crate::size::{Facts, canonical, elements, static_shape};
 use crate::tensor_graph::{
     Cell, Conv, Direction, MatMul, Op, PointArg, PointOp, PointProgram, RunTimeSize, TensorGraph, TensorNode, Value,
@@ -128,7 +130,7 @@ impl TensorGraph {
         let outputs: Vec<&Value> = node.outputs.iter().map(|id| self.value(*id)).collect();
         let results = match node.op {
             Op::Recurrent { cell, .. } => 1 + cell.states()..=1 + cell.states(),
-            Op::Nest(_) => 1..=usize::MAX,
+            Op::Nest(_) | Op::If { .. } | Op::Loop { .. } => 1..=usize::MAX,
             _ => 1..=1,
         };
         ensure(results.contains(&outputs.len()), || {
@@ -170,7 +172,7 @@ impl Op {
     /// The least number of operands.
     fn operands_min(&self) -> usize {
         match self {
-            Op::Pointwise(_) | Op::Nest(_) => 0,
+            Op::Pointwise(_) | Op::Nest(_) | Op::Loop { .. } => 0,
             Op::Conv(_) | Op::MatMul(_) | Op::LayerNorm { .. } | Op::Gather { .. } => 2,
             Op::Recurrent { cell, .. } => 4 + cell.states(),
             _ => 1,
@@ -198,6 +200,8 @@ impl Op {
             Op::Recurrent { cell: Cell::Gru, .. } => "gru",
             Op::Recurrent { cell: Cell::Lstm, .. } => "lstm",
             Op::Nest(_) => "nest",
+            Op::If { .. } => "if",
+            Op::Loop { .. } => "loop",
         }
     }
 }
@@ -261,6 +265,8 @@ fn check_op(facts: Facts<'_>, op: &Op, inputs: &[&Value], outputs: &[&Value]) ->
             shape(facts, out, &inputs[0].shape)
         }
         Op::Nest(nest) => nest.check(inputs, outputs),
+        Op::If { then, otherwise } => control::choice(facts, [then, otherwise], inputs, outputs),
+        Op::Loop { body, spec } => control::repetition(facts, body, spec, inputs, outputs),
         Op::Recurrent { cell, hidden, direction } => {
             check_recurrent(facts, *cell, *hidden as i64, *direction, inputs, outputs)
         }

@@ -14,7 +14,7 @@ use crate::expr::{EvalError, Expr};
 use crate::graph::{
     BUFFER_ALIGN, BufferId, BufferKind, BufferSpec, KernelGraph, Node, NodeKind, ReadBack, TempPlacement,
 };
-use crate::segment::Scalar;
+use crate::segment::{Scalar, Segment};
 use crate::target::{Argument, LaunchSpec, LaunchVariant, SymbolRange, TargetImage};
 
 /// Alignment of a progress map in bytes, so that it can be read in words.
@@ -218,6 +218,17 @@ impl InvocationLayout {
         self.checks.offset + CHECK_WORD_BYTES * u64::from(check)
     }
 
+    /// The smallest range that contains the progress maps of these nodes, and no other node's; `None`
+    /// if they have none.
+    pub fn progress_of(&self, nodes: std::ops::Range<u32>) -> Option<Place> {
+        // Maps are placed in the order of nodes.
+        let maps = self.launches.get(nodes.start as usize..nodes.end as usize)?.iter().flatten();
+        let mut maps = maps.map(|launch| launch.progress).filter(|map| map.bytes > 0);
+        let first = maps.next()?;
+        let last = maps.next_back().unwrap_or(first);
+        Some(Place { offset: first.offset, bytes: last.offset + last.bytes - first.offset })
+    }
+
     /// The place of a buffer.
     pub fn buffer(&self, id: BufferId) -> Place {
         self.buffers[id.0 as usize]
@@ -326,13 +337,15 @@ fn check_transfers(graph: &KernelGraph, symbols: &[i64], buffers: &[Place]) -> R
     Ok(())
 }
 
-/// Checks that read-back values lie in their buffers for these symbols. Validation checks only the
-/// smallest symbols, and a buffer may shrink with a larger symbol.
+/// Checks that read-back values and scalars of segments lie in their buffers for these symbols.
+/// Validation checks only the smallest symbols, and a buffer may shrink with a larger symbol.
 fn check_read_backs(
     graph: &KernelGraph,
     bytes_of: impl Fn(BufferId) -> Result<u64, LayoutError>,
 ) -> Result<(), LayoutError> {
-    for ReadBack { value: Scalar { buffer, offset, dtype }, .. } in &graph.read_backs {
+    let mut scalars: Vec<Scalar> = graph.read_backs.iter().map(|ReadBack { value, .. }| *value).collect();
+    Segment::visit_scalars(&graph.segments, &mut |scalar| scalars.push(*scalar));
+    for Scalar { buffer, offset, dtype } in &scalars {
         within(
             &graph.buffers[buffer.0 as usize].name,
             Place { offset: *offset, bytes: dtype.bytes() },

@@ -32,9 +32,14 @@ pub enum Segment {
     /// Segments that run repeatedly. Values pass from one iteration to the next in buffers that the
     /// body reads before it writes them.
     Loop {
-        /// Most iterations. If absent, only the condition ends the loop.
+        /// Most iterations. If neither this nor `count` is given, only the condition ends the
+        /// loop.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         trips: Option<Expr>,
+        /// Most iterations, as a number on the device; read once, when the loop is reached. A
+        /// negative number counts as 0.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        count: Option<Scalar>,
         /// Read before every iteration; the loop ends if it is zero.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         condition: Option<Scalar>,
@@ -55,4 +60,24 @@ pub struct Scalar {
     pub offset: u64,
     /// An integer or `bool`.
     pub dtype: DType,
+}
+
+impl Segment {
+    /// Calls `seen` with every scalar that is read at the borders of these segments.
+    pub(crate) fn visit_scalars(segments: &[Segment], seen: &mut impl FnMut(&Scalar)) {
+        for segment in segments {
+            match segment {
+                Segment::Nodes { .. } => {}
+                Segment::If { condition, then, otherwise } => {
+                    seen(condition);
+                    Segment::visit_scalars(then, seen);
+                    Segment::visit_scalars(otherwise, seen);
+                }
+                Segment::Loop { count, condition, body, .. } => {
+                    count.iter().chain(condition).for_each(&mut *seen);
+                    Segment::visit_scalars(body, seen);
+                }
+            }
+        }
+    }
 }

@@ -80,6 +80,7 @@ fn graph() -> KernelGraph {
             Segment::If { condition, then: vec![nodes(2, 3)], otherwise: vec![] },
             Segment::Loop {
                 trips: Some(n.clone()),
+                count: Some(condition),
                 condition: Some(condition),
                 trips_max: 64,
                 body: vec![nodes(3, 4)],
@@ -271,7 +272,10 @@ fn invalid_variants_are_rejected() {
 fn invalid_segments_and_sizes_are_rejected() {
     let loop_of = |change: fn(&mut Option<Expr>, &mut Option<Scalar>, &mut u64)| {
         move |graph: &mut KernelGraph, _: &mut TargetImage| match &mut graph.segments[2] {
-            Segment::Loop { trips, condition, trips_max, .. } => change(trips, condition, trips_max),
+            Segment::Loop { trips, count, condition, trips_max, .. } => {
+                *count = None;
+                change(trips, condition, trips_max)
+            }
             other => panic!("{other:?}"),
         }
     };
@@ -285,6 +289,15 @@ fn invalid_segments_and_sizes_are_rejected() {
         "byte 8 of count is misaligned, or outside",
         loop_of(|_, condition, _| condition.as_mut().unwrap().offset = 8),
     );
+    rejected("the number of iterations of a loop: buffer 99 does not exist", |graph, _| match &mut graph.segments[2] {
+        Segment::Loop { count, .. } => count.as_mut().unwrap().buffer = BufferId(99),
+        other => panic!("{other:?}"),
+    });
+    rejected("`found` is read back after it, which is not possible inside an if or a loop", |graph, _| {
+        let condition = Scalar { buffer: COUNT, offset: 0, dtype: DType::I32 };
+        let then = vec![graph.segments.remove(0)];
+        graph.segments.insert(0, Segment::If { condition, then, otherwise: vec![] });
+    });
     rejected("they end before node 3", |graph, _| graph.segments.truncate(2));
     rejected("nodes 2 to 3, but node 0 is next", |graph, _| {
         graph.segments.remove(0);

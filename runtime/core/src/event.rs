@@ -105,6 +105,10 @@ pub enum Event {
         /// depend on computed values: until the next steps are known, a host step is the task's
         /// last step. New steps are in none of [`TaskSpec::forks`].
         steps: Option<Arc<[Step]>>,
+        /// Index of the step that follows, if it is not the next one: an earlier step, from which
+        /// the task runs again (a loop), a later step (steps that are not needed), or the number
+        /// of steps, which completes the task. No fork lies between the two.
+        next: Option<u32>,
     },
     /// Cancels a task. Ignored if the task has already finished: the completion may race with the
     /// cancellation.

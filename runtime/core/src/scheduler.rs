@@ -140,7 +140,7 @@ impl Scheduler {
                 let busy_ns = device.measured.take().filter(|(measured, _)| *measured == launch).map(|(_, ns)| ns);
                 self.launch_ended(launch, end, busy_ns, actions);
             }
-            Event::HostStepDone { task, steps } => self.host_step_done(task, steps, actions),
+            Event::HostStepDone { task, steps, next } => self.host_step_done(task, steps, next, actions),
             Event::CancelTask { task } => self.end(task, Outcome::Cancelled, actions),
             Event::DeviceLost => self.lose_device(actions),
             Event::Tick => {}
@@ -306,7 +306,7 @@ impl Scheduler {
     fn failed(&mut self, id: TaskId, actions: &mut Vec<Action>) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         if task.is_busy() {
-            task.host_step_done();
+            task.host_step_done(None);
             if let Phase::Ending(outcome) = task.phase {
                 return self.finish(id, outcome, actions);
             }
@@ -314,12 +314,12 @@ impl Scheduler {
         self.end(id, Outcome::Failed, actions);
     }
 
-    fn host_step_done(&mut self, id: TaskId, steps: Option<Arc<[Step]>>, actions: &mut Vec<Action>) {
+    fn host_step_done(&mut self, id: TaskId, steps: Option<Arc<[Step]>>, next: Option<u32>, actions: &mut Vec<Action>) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         if let Some(steps) = steps {
             task.replace_steps(steps);
         }
-        task.host_step_done();
+        task.host_step_done(next);
         match task.phase {
             Phase::Ending(outcome) => self.finish(id, outcome, actions),
             _ if task.is_complete() => self.finish(id, Outcome::Complete, actions),

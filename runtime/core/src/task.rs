@@ -1,7 +1,8 @@
 //! One task between its arrival and its end.
 //!
 //! A task runs its steps in order. Steps before `completed` are complete, `next` is the next step
-//! to issue, and the launches between the two are in flight.
+//! to issue, and the launches between the two are in flight. After a host step it may continue at
+//! another step: steps that are skipped count as complete, steps that run again as not yet run.
 //!
 //! Invariants, asserted here:
 //! - All launches of a task that are in flight carry one epoch. After the epoch is raised nothing
@@ -390,10 +391,28 @@ impl Task {
         self.spec.steps = steps;
     }
 
-    pub(crate) fn host_step_done(&mut self) {
+    /// Records the end of a host step. The task continues at step `next`, if one is given.
+    pub(crate) fn host_step_done(&mut self, next: Option<u32>) {
         assert!(self.host_step_running, "{:?}: a host step ended that was not started", self.id());
         self.host_step_running = false;
         self.completed += 1;
+        if let Some(to) = next {
+            self.jump(to);
+        }
+    }
+
+    /// Continues at another step. Nothing is in flight, so steps before `to` count as complete, and
+    /// the others as not yet run.
+    fn jump(&mut self, to: u32) {
+        let (low, high) = (to.min(self.completed), to.max(self.completed));
+        let forks = self.spec.forks.iter().flat_map(|forks| forks.iter());
+        let is_clear = forks.map(Fork::steps).all(|steps| steps.end <= low || steps.start >= high);
+        assert!(
+            is_clear && to as usize <= self.spec.steps.len(),
+            "{:?}: it jumps to step {to}, past a fork or its end",
+            self.id()
+        );
+        (self.completed, self.next) = (to, to);
     }
 
     /// Raises the epoch if a launch in flight is preemptible and not yet told to exit.

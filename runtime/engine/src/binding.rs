@@ -7,6 +7,9 @@
 //! If a function reads sizes back from the device, its binding ends with the step that reads the
 //! first of them. Once that size is known, another binding has the later steps as well
 //! ([`Binding::with_size`]).
+//!
+//! The nodes of `if` and `loop` segments have one step each, however often they run. A host step at
+//! each border of a segment chooses the step that follows.
 
 mod steps;
 mod work;
@@ -15,7 +18,8 @@ use crate::branches::{Branches, Capacity};
 use atoll_core::{Fork, Step, StepCost};
 use atoll_kgraph::expr::EvalError;
 use atoll_kgraph::{
-    BufferId, BufferKind, DType, InvocationLayout, KernelGraph, Place, ReadBack, TargetImage, dependencies,
+    BufferId, BufferKind, DType, Flow, FlowLoop, InvocationLayout, KernelGraph, Place, ReadBack, TargetImage,
+    dependencies,
 };
 use std::sync::Arc;
 use steps::Builder;
@@ -50,6 +54,11 @@ pub(crate) struct Binding {
     pub(crate) params: Vec<u8>,
     pub(crate) relocations: Vec<Relocation>,
     pub(crate) branches: Branches,
+    pub(crate) flow: Flow,
+    /// Per item of the flow, the number of steps before it; and the number of all steps.
+    pub(crate) item_steps: Vec<u32>,
+    /// The name of the first node of each loop, for messages.
+    loop_names: Vec<String>,
 }
 
 impl Binding {
@@ -125,19 +134,13 @@ impl Binding {
             params: Vec::new(),
             relocations: Vec::new(),
         };
-        let mut read_backs = (0..).zip(&graph.read_backs).peekable();
-        'nodes: for node in 0..graph.nodes.len() {
-            builder.node(node)?;
-            while let Some((index, _)) = read_backs.next_if(|(_, read_back)| read_back.after.0 as usize == node) {
-                builder.host_step(node, Work::ReadBack(index));
-                if index as usize == sizes_known {
-                    break 'nodes;
-                }
-            }
-        }
+        let flow = Flow::of(graph);
+        let item_steps = builder.items(&flow, sizes_known)?;
+        let name = |own: &FlowLoop| graph.nodes.get(own.nodes.start as usize).map(|node| node.name.clone());
+        let loop_names = flow.loops.iter().map(|own| name(own).unwrap_or_default()).collect();
         let Builder { work, nodes, steps, params, relocations, .. } = builder;
         let branches = Branches::new(steps.len());
-        if !graph.read_backs.is_empty() || !graph.session.is_empty() {
+        if !graph.read_backs.is_empty() || !graph.session.is_empty() || !graph.segments.is_empty() {
             branches.disable();
         }
         let steps = steps.into();
@@ -155,7 +158,16 @@ impl Binding {
             sizes_known,
             ranges,
             branches,
+            flow,
+            item_steps,
+            loop_names,
         })
+    }
+
+    /// The name of a loop of the flow: that of its first node.
+    pub(crate) fn name_of(&self, own: &FlowLoop) -> &str {
+        let index = self.flow.loops.iter().position(|other| other == own);
+        index.map_or("", |index| &self.loop_names[index])
     }
 
     /// The forks, once it is decided which sections run faster in two branches.
@@ -166,7 +178,7 @@ impl Binding {
                 Work::Launch(launch) => {
                     (launch.grid.iter().map(|&extent| u64::from(extent)).product(), capacity.blocks_of(launch.kernel))
                 }
-                Work::Copy { .. } | Work::Fill { .. } | Work::ReadBack(_) => (1, 1),
+                Work::Copy { .. } | Work::Fill { .. } | Work::ReadBack(_) | Work::Border(_) => (1, 1),
             };
             StepCost::of_launch(self.steps[step], ns, blocks, at_a_time)
         };

@@ -211,8 +211,6 @@ fn unsupported(graph: &KernelGraph, image: &TargetImage) -> Option<String> {
         Feature::State if !graph.read_backs.is_empty() => {
             Some("it has both state and sizes that are computed at run time, which is not supported")
         }
-        Feature::If => Some("it has an if segment, which is not supported"),
-        Feature::Loop => Some("it has a loop segment, which is not supported"),
         Feature::PackedConstants => Some("it has constants packed for its target, which is not supported"),
         Feature::BatchAxis
         | Feature::Fill
@@ -223,6 +221,8 @@ fn unsupported(graph: &KernelGraph, image: &TargetImage) -> Option<String> {
         | Feature::InputElements
         | Feature::Conditions
         | Feature::Checks
+        | Feature::If
+        | Feature::Loop
         | Feature::State
         | Feature::ReadBack => None,
     };

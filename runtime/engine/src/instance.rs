@@ -6,6 +6,7 @@ use crate::binding::{Binding, LaunchTemplate, Relocation, Site, Space, Work};
 use atoll_core::memory::Place;
 use atoll_core::{DeviceOffset, Epoch, LaunchId};
 use atoll_device::{LaunchRecord, ModuleId};
+use atoll_kgraph::LoopProgress;
 use std::sync::Arc;
 
 #[derive(Debug)]
@@ -23,6 +24,10 @@ pub(crate) struct Instance {
     params: Vec<u8>,
     /// Per step: whether the evicted word may be nonzero.
     evicted: Vec<bool>,
+    /// The progress of each loop of the flow.
+    pub(crate) loops: Vec<LoopProgress>,
+    /// Iterations of all loops in this invocation.
+    pub(crate) iterations: u64,
     /// The account that is charged for it.
     pub(crate) holder: Option<Holder>,
     /// The memory of the session whose step it runs.
@@ -41,6 +46,8 @@ impl Instance {
         let evicted = vec![false; binding.work.len()];
         let mut instance = Instance {
             params: binding.params.clone(),
+            loops: vec![LoopProgress::default(); binding.flow.loops.len()],
+            iterations: 0,
             binding,
             place,
             base: DeviceOffset(0),
@@ -102,6 +109,7 @@ impl Instance {
     /// Resets it for the next invocation. The caller zeroes the control area.
     pub(crate) fn begin(&mut self) {
         self.evicted.fill(false);
+        self.iterations = 0;
     }
 
     /// Size in bytes of device memory.
@@ -132,7 +140,7 @@ impl Instance {
     pub(crate) fn launch(&self, step: u32) -> Option<&LaunchTemplate> {
         match &self.binding.work[step as usize] {
             Work::Launch(launch) => Some(launch),
-            Work::Copy { .. } | Work::Fill { .. } | Work::ReadBack(_) => None,
+            Work::Copy { .. } | Work::Fill { .. } | Work::ReadBack(_) | Work::Border(_) => None,
         }
     }
 

@@ -30,6 +30,11 @@ pub const SESSION_IDLE_DEFAULT: Duration = Duration::from_secs(60);
 /// Functions that one chain may call. Each has its own memory for as long as the chain runs.
 pub const CHAIN_STAGES_MAX: usize = 64;
 
+/// Iterations that all loops of one invocation may run together. At ten microseconds each this is
+/// ten seconds; a loop that runs longer does not end by itself. `trips_max` of each loop in a bundle
+/// may be smaller.
+pub const LOOP_ITERATIONS_MAX: u64 = 1 << 20;
+
 /// Default overcommit ratio: total constant bytes of all functions, as a multiple of device memory.
 pub const MEMORY_OVERCOMMIT_DEFAULT: f64 = 4.0;
 

@@ -20,9 +20,10 @@ const GRAPH: &str = r#"{"format":2,"name":"g","symbols":[{"name":"n","min":1,"ma
 "state_bytes":{"const":256},"states":[{"buffer":2,"offset":{"const":0}}]},
 "batch":{"symbol":0,"axes":[0,null,null,null,0],"proof":"p"},"read_backs":[{"symbol":1,"after":1,"value":{"buffer":3,
 "offset":4,"dtype":"i32"}}],
-"segments":[{"nodes":{"first":0,"end":1}},{"if":{"condition":{"buffer":3,"offset":0,"dtype":"i32"},
-"then":[{"nodes":{"first":1,"end":2}}],"otherwise":[]}},
-{"loop":{"trips":{"symbol":0},"trips_max":8,"body":[{"nodes":{"first":2,"end":3}}]}}]}"#;
+"segments":[{"nodes":{"first":0,"end":2}},{"if":{"condition":{"buffer":3,"offset":0,"dtype":"i32"},
+"then":[],"otherwise":[]}},
+{"loop":{"trips":{"symbol":0},"count":{"buffer":3,"offset":0,"dtype":"i32"},"trips_max":8,
+"body":[{"nodes":{"first":2,"end":3}}]}}]}"#;
 const TARGET: &str = r#"{"name":"t","kernels":[{"name":"k","block":[32,1,1],"params_bytes":60,"preempt_offset":32,
 "shared_bytes":0,
 "amd":{"vgprs":8,"sgprs":8,"agprs":0,"wave_lanes":64,"private_bytes":0}}],"launches":[null,{"kernel":0,

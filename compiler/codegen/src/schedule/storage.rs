@@ -111,6 +111,16 @@ impl<'g> Storage<'g> {
         (copy, true)
     }
 
+    /// The dense copies of values that are not dense.
+    pub(super) fn copies(&mut self) -> &mut HashMap<ValueId, BufferId> {
+        &mut self.copies
+    }
+
+    /// The kind of a buffer.
+    pub(super) fn kind(&self, buffer: BufferId) -> BufferKind {
+        self.buffers[buffer.0 as usize].kind
+    }
+
     fn state_of(&self, is_it: impl Fn(&State) -> bool) -> Option<usize> {
         self.graph.states.iter().position(is_it)
     }

@@ -2,9 +2,11 @@
 
 use super::Model;
 use atoll_codegen::{Emitted, HostLevel, Schedule, TargetDescription, emit, schedule};
-use atoll_frontend::tensor::Tensor;
+use atoll_frontend::tensor::{Data, Tensor};
 use atoll_kgraph::host_abi::{HOST_ABI_VERSION, HostContext, HostHelpers, HostKernel};
-use atoll_kgraph::{Argument, BufferKind, DType, Expr, LaunchSpec, NodeKind};
+use atoll_kgraph::{
+    Argument, Border, BufferKind, DType, Expr, Flow, FlowItem, LaunchSpec, LoopProgress, NodeKind, Scalar,
+};
 use atoll_target_host::{CompiledKernel, CpuLevel, KernelShape, Options, compile};
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -110,12 +112,49 @@ impl Session {
         }
     }
 
-    /// Runs every node once.
+    /// Runs the nodes, as often as the control flow says.
     pub fn run(&mut self) {
-        for index in 0..self.schedule.graph.nodes.len() {
-            self.run_node(index);
-            self.read_sizes_back(index);
+        let flow = Flow::of(&self.schedule.graph);
+        let mut loops = vec![LoopProgress::default(); flow.loops.len()];
+        let mut at = 0;
+        while let Some(item) = flow.items.get(at) {
+            at = match *item {
+                FlowItem::Node(node) => {
+                    self.run_node(node as usize);
+                    self.read_sizes_back(node as usize);
+                    at + 1
+                }
+                FlowItem::Border(border) => self.cross(&flow, border, at, &mut loops),
+            };
         }
+    }
+
+    /// The item behind a border.
+    fn cross(&self, flow: &Flow, border: Border, at: usize, loops: &mut [LoopProgress]) -> usize {
+        let (index, begins) = match border {
+            Border::Branch { condition, otherwise } => {
+                return if self.scalar(condition) != 0 { at + 1 } else { otherwise };
+            }
+            Border::Leave { to } => return to,
+            Border::Enter(index) => (index, true),
+            Border::Repeat(index) => (index, false),
+        };
+        let own = &flow.loops[index];
+        if begins {
+            loops[index] = own.enter(own.count.map(|count| self.scalar(count)), &self.symbols).expect("a number");
+        } else {
+            loops[index].repeat();
+        }
+        let condition = own.condition.map(|condition| self.scalar(condition) != 0);
+        own.next(own.goes_on(loops[index], condition).expect("the loop ends"))
+    }
+
+    fn scalar(&self, Scalar { buffer, offset, dtype }: Scalar) -> i64 {
+        let content = self.buffers[buffer.0 as usize].content();
+        let mut bytes = [0; 8];
+        let width = dtype.bytes() as usize;
+        bytes[..width].copy_from_slice(&content[offset as usize..][..width]);
+        i64::from_le_bytes(bytes)
     }
 
     /// Sets the symbols whose values a node has computed.
@@ -264,6 +303,10 @@ fn symbols(model: &Model) -> Vec<i64> {
                 symbols[symbol.0 as usize] = *extent as i64;
             }
         }
+    }
+    for element in &model.graph.elements {
+        let Data::Int(values) = &model.inputs[element.input as usize].data else { panic!("sizes are integers") };
+        symbols[element.symbol.0 as usize] = values[element.index as usize];
     }
     for size in &model.graph.run_time_sizes {
         symbols[size.symbol.0 as usize] = size.most.eval(&symbols).expect("a bound");

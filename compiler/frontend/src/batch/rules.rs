@@ -74,6 +74,7 @@ pub(super) fn apply(application: &Application<'_>) -> Result<Vec<Rows>, Dependen
         },
         Op::Recurrent { .. } => return recurrent(&operands),
         Op::Nest(_) => mixes("it is a loop nest, whose reads are not analysed"),
+        Op::If { .. } | Op::Loop { .. } => mixes("one condition decides for all rows"),
     };
     Ok(vec![found?])
 }
@@ -120,6 +121,8 @@ impl Application<'_> {
                 numbers.iter().any(|n| n.depends_on(self.symbol))
             }
             Op::Nest(nest) => nest.sizes().iter().any(|size| size.depends_on(self.symbol)),
+            // Sizes in bodies are not analysed.
+            Op::If { .. } | Op::Loop { .. } => true,
             _ => false,
         }
     }

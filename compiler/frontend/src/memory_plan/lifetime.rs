@@ -1,8 +1,8 @@
 //! Lifetimes of temporary buffers.
 
-use atoll_kgraph::{BufferId, BufferKind, KernelGraph};
+use atoll_kgraph::{BufferId, BufferKind, KernelGraph, Segment};
 
-/// The first and last node that read or write a buffer.
+/// The first and last node during which a buffer has to keep its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lifetime {
     pub(super) buffer: BufferId,
@@ -16,7 +16,7 @@ impl Lifetime {
     }
 }
 
-/// Lifetimes of all temporary buffers that a node reads or writes, in buffer order.
+/// Lifetimes of all temporary buffers that a node or the host uses, in buffer order.
 pub(super) fn of_temps(graph: &KernelGraph) -> Vec<Lifetime> {
     let mut spans: Vec<Option<(usize, usize)>> = vec![None; graph.buffers.len()];
     for (index, node) in graph.nodes.iter().enumerate() {
@@ -25,8 +25,53 @@ pub(super) fn of_temps(graph: &KernelGraph) -> Vec<Lifetime> {
             span.1 = index;
         }
     }
+    extend(&graph.segments, &mut 0, &mut spans);
     graph
         .buffers_of(BufferKind::Temp)
         .filter_map(|(buffer, _)| spans[buffer.0 as usize].map(|(first, last)| Lifetime { buffer, first, last }))
         .collect()
+}
+
+/// The first and last use of each buffer that has one.
+type Spans = [Option<(usize, usize)>];
+
+/// Extends lifetimes to what control flow needs. `next` is the node after those of the segments so
+/// far.
+///
+/// The host reads a scalar when it reaches an `if` or a loop, or before each iteration. A value from
+/// before a loop that the loop reads is read again in the next iteration, so it lives until the
+/// loop's end. A value that a loop writes and that is read after it may be complete only after
+/// several iterations, so it lives from the loop's beginning.
+fn extend(segments: &[Segment], next: &mut usize, spans: &mut Spans) {
+    for segment in segments {
+        match segment {
+            Segment::Nodes { end, .. } => *next = end.0 as usize,
+            Segment::If { condition, then, otherwise } => {
+                touch(spans, condition.buffer, *next);
+                extend(then, next, spans);
+                extend(otherwise, next, spans);
+            }
+            Segment::Loop { count, condition, body, .. } => {
+                let first = *next;
+                count.iter().for_each(|count| touch(spans, count.buffer, first));
+                extend(body, next, spans);
+                let last = next.saturating_sub(1).max(first);
+                for at in [first, last] {
+                    condition.iter().for_each(|condition| touch(spans, condition.buffer, at));
+                }
+                for (begin, end) in spans.iter_mut().flatten() {
+                    if *begin < first && *end >= first {
+                        *end = last.max(*end);
+                    } else if (first..=last).contains(begin) && *end > last {
+                        *begin = first;
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn touch(spans: &mut Spans, buffer: BufferId, at: usize) {
+    let (begin, end) = spans[buffer.0 as usize].get_or_insert((at, at));
+    (*begin, *end) = (at.min(*begin), at.max(*end));
 }

@@ -1,8 +1,8 @@
 //! The memory planner: assigns every temporary buffer of a kernel graph an offset in one arena.
 //!
 //! A buffer *lives* from the node that first writes it to the node that last reads or writes it,
-//! both included. Two buffers that live at the same time never overlap. All other buffers may
-//! overlap, which saves memory.
+//! both included; control flow extends lifetimes. Two buffers that live at the same time never
+//! overlap. All other buffers may overlap, which saves memory.
 //!
 //! 1. `lifetime`: computes the lifetime of each temporary buffer, in node order.
 //! 2. `place`: buffers whose size is a number times the same symbols (`64 * batch`) form a

@@ -16,7 +16,7 @@
 //! safe if no node writes an input or a constant.
 
 use super::Conflicts;
-use atoll_kgraph::{BufferId, KernelGraph, NodeId};
+use atoll_kgraph::{BufferId, KernelGraph, NodeId, Segment};
 use std::collections::HashMap;
 
 /// One restore point per node.
@@ -32,13 +32,31 @@ pub(super) fn points(graph: &KernelGraph, conflicts: &Conflicts) -> Vec<NodeId> 
         }
     }
     let mut point = 0;
-    overwritten
-        .iter()
-        .map(|after| {
-            point = point.max(*after);
-            NodeId(point as u32)
-        })
-        .collect()
+    let points = overwritten.iter().map(|after| {
+        point = point.max(*after);
+        NodeId(point as u32)
+    });
+    let mut points: Vec<NodeId> = points.collect();
+    keep_inside(&graph.segments, &mut points);
+    points
+}
+
+/// Moves restore points to the beginning of their segment: nodes before it may have run under
+/// another condition, or in another iteration.
+fn keep_inside(segments: &[Segment], points: &mut [NodeId]) {
+    for segment in segments {
+        match segment {
+            Segment::Nodes { first, end } => {
+                let own = &mut points[first.0 as usize..end.0 as usize];
+                own.iter_mut().for_each(|point| *point = (*point).max(*first));
+            }
+            Segment::If { then, otherwise, .. } => {
+                keep_inside(then, points);
+                keep_inside(otherwise, points);
+            }
+            Segment::Loop { body, .. } => keep_inside(body, points),
+        }
+    }
 }
 
 fn writers(graph: &KernelGraph) -> HashMap<BufferId, Vec<usize>> {

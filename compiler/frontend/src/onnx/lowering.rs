@@ -43,9 +43,9 @@ pub(crate) struct Lowering {
     pub(super) conditions: RefCell<Vec<Condition>>,
     pub(super) sizes: HashMap<ValueId, Vec<Expr>>,
     /// The run-time copy of a tensor of sizes, if a node needs one.
-    stored: HashMap<ValueId, ValueId>,
+    pub(super) stored: HashMap<ValueId, ValueId>,
     /// The nonzero elements of a tensor, for tensors for which [`Lowering::selection`] was called.
-    selections: HashMap<ValueId, Selection>,
+    pub(super) selections: HashMap<ValueId, Selection>,
     /// Names of nodes, with the last number used to make a unique name from each.
     node_names: HashMap<String, u32>,
     /// Bytes that folding has read and written so far.
@@ -249,7 +249,7 @@ impl Lowering {
     }
 
     /// The normal form of a result's type, checked against the limits.
-    fn check_type(&self, dtype: DType, shape: Vec<Expr>) -> LowerResult<Type> {
+    pub(super) fn check_type(&self, dtype: DType, shape: Vec<Expr>) -> LowerResult<Type> {
         let shape: Vec<Expr> = shape.iter().map(|dim| simplified(dim, &self.graph.symbols)).collect();
         if shape.len() > RANK_MAX {
             return Err(LowerError::TooLarge {

@@ -7,12 +7,13 @@
 //! on shapes (`lowering`). If a node needs a fact about sizes that is not known yet, the import of
 //! the decoded model restarts with that fact (`known_sizes`).
 //!
-//! The tensor graph has no control flow: functions are inlined (`functions`), subgraphs are
-//! selected or unrolled (`subgraph`), and sequences and optionals are lists that exist only at
-//! compile time (`sequence`). A graph input that has an initialiser (IR version 3) is a constant:
+//! Functions are inlined (`functions`). Subgraphs are selected or unrolled where that is possible
+//! (`subgraph`), and otherwise become the bodies of nodes that decide at run time (`control`).
+//! Sequences and optionals are lists that exist only at compile time (`sequence`). A graph input that has an initialiser (IR version 3) is a constant:
 //! the client cannot override it.
 
 mod call;
+mod control;
 mod error;
 mod failure;
 mod fit;
@@ -27,6 +28,7 @@ mod order;
 mod packed;
 pub mod proto;
 mod read;
+mod region;
 mod required;
 mod scope;
 mod selection;
@@ -36,6 +38,7 @@ mod speculation;
 mod states;
 mod subgraph;
 
+pub use control::{LOOP_ROWS_MAX, LOOP_TRIPS_MAX};
 pub use error::ImportError;
 pub use ops::supported_operators;
 pub use options::{DIMENSION_MAX, ImportOptions, NODES_MAX, OPSET_MAX, OPSET_MIN, SYMBOL_MAX};

@@ -1,7 +1,7 @@
 //! Selects one of two results by a condition that is known only at run time.
 
 use super::error::{LowerResult, invalid, unsupported};
-use super::lowering::Lowering;
+use super::lowering::{Lowering, Type};
 use super::scope::Item;
 use crate::size::same_shape;
 use crate::tensor_graph::{PointOp, ValueId};
@@ -42,6 +42,14 @@ fn select_tensor(
     if then == other {
         return Ok(then);
     }
+    let (dtype, shape) = common_type(lowering, then, other)?;
+    lowering.pointwise_to(name, &[condition, then, other], dtype, shape, |p, args| {
+        p.step(PointOp::Where, dtype, args);
+    })
+}
+
+/// Type and shape of two results, of which one is selected.
+pub(super) fn common_type(lowering: &Lowering, then: ValueId, other: ValueId) -> LowerResult<Type> {
     let (dtype, shape) = (lowering.dtype(then), lowering.shape(then).to_vec());
     if dtype != lowering.dtype(other) {
         return invalid(format!(
@@ -56,7 +64,5 @@ fn select_tensor(
              {other}"
         ));
     }
-    lowering.pointwise_to(name, &[condition, then, other], dtype, shape, |p, args| {
-        p.step(PointOp::Where, dtype, args);
-    })
+    Ok((dtype, shape))
 }

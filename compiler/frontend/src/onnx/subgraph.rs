@@ -1,23 +1,24 @@
-//! Lowers `If`, `Loop` and `Scan` without control flow at run time.
+//! Lowers `If`, `Loop` and `Scan`.
 //!
 //! If the condition of an `If` is known at compile time, only the selected branch is lowered. If
-//! the trip count of a loop is known, the loop is unrolled. If a condition is known only at run
-//! time, both branches of the `If`, or all iterations of the `Loop`, are computed and the results
-//! are selected. Every run pays for the results that are not selected. The limits below bound this
-//! cost; a model that exceeds them is rejected.
+//! the trip count of a loop is known and small, the loop is unrolled. If a condition is known only
+//! at run time, and the branches of the `If` or all iterations of the `Loop` are cheap, they are
+//! computed and the results are selected. Everything else is decided at run time (`control`).
 
 use super::call::{Call, axis_of};
+use super::control::{self, Iteration, Repetition};
 use super::error::{LowerError, LowerResult, invalid, unsupported};
 use super::failure::{Failure, tensor_of};
 use super::import::Import;
+use super::lowering::Lowering;
 use super::ops::layout;
 use super::proto::{DimensionValue, GraphProto};
 use super::read;
 use super::scope::{Body, Item};
 use super::selection::select;
 use crate::tensor::{Tensor, is_float};
-use crate::tensor_graph::{PointOp, ValueId};
-use atoll_kgraph::DType;
+use crate::tensor_graph::{Op, PointOp, ValueId};
+use atoll_kgraph::{DType, Expr};
 
 type Items = Result<Vec<Item>, Failure>;
 
@@ -27,6 +28,9 @@ const BRANCH_NODES_MAX: usize = 1 << 12;
 const ITERATIONS_MAX: i64 = 1 << 12;
 /// Largest number of nodes of an unrolled loop.
 const UNROLLED_NODES_MAX: usize = 1 << 15;
+/// Largest number of nodes of a cheap loop whose iterations are all computed, although its condition
+/// may end it earlier.
+const SELECTED_NODES_MAX: usize = 64;
 /// Largest number of bytes of constants that unrolling a loop computes at compile time.
 const UNROLLED_BYTES_MAX: u64 = 1 << 30;
 
@@ -63,6 +67,9 @@ pub(super) fn if_<'m>(import: &mut Import<'m>, call: &Call<'m>) -> Items {
         Truth::Known(false) => return branch(import, call, "else_branch"),
         Truth::Computed(condition) => condition,
     };
+    if let Some(items) = control::branches(import, call, condition)? {
+        return Ok(items);
+    }
     let before = import.lowering.graph.nodes.len();
     let outer = import.lowering.begin_speculation();
     let (then, other) = (branch(import, call, "then_branch")?, branch(import, call, "else_branch")?);
@@ -128,14 +135,11 @@ impl UnrollLimits {
 pub(super) fn loop_<'m>(import: &mut Import<'m>, call: &Call<'m>) -> Items {
     let graph = call.graph("body")?;
     let body = Body::of_graph(graph)?;
-    let trips = match call.optional(0) {
-        Some(trips) => import.lowering.require_ints(trips, "trip count")?.first().copied(),
-        None => None,
-    };
     let mut go = match call.optional(1) {
         Some(condition) => truth_of(import, call, condition)?,
         None => Truth::Known(true),
     };
+    let first = go;
     let mut carried: Vec<Item> = call.items.iter().skip(2).cloned().collect();
     let states = carried.len();
     let Some(scans) = body.outputs.len().checked_sub(1 + states).filter(|_| body.inputs.len() == 2 + states) else {
@@ -145,13 +149,21 @@ pub(super) fn loop_<'m>(import: &mut Import<'m>, call: &Call<'m>) -> Items {
             body.outputs.len()
         ))?);
     };
+    // A loop that has no iteration is unrolled, whatever its trip count is.
+    let trips = if matches!(go, Truth::Known(false)) { Some(0) } else { unrolled_trips(import, call, &body) };
+    let Some(trips) = trips else { return looped(import, call, first) };
+    let is_selected = scans == 0 && control::is_cheap(&body) && trips as usize * body.order.len() <= SELECTED_NODES_MAX;
+    let mark = import.lowering.mark();
     let mut rows: Vec<Vec<ValueId>> = vec![Vec::new(); scans];
     let mut limits = UnrollLimits::new(import);
-    for iteration in (0..).take_while(|iteration| trips.is_none_or(|trips| *iteration < trips)) {
+    for iteration in 0..trips {
         if matches!(go, Truth::Known(false)) {
             break;
         }
-        check_iteration(iteration, trips, go, scans)?;
+        if matches!(go, Truth::Computed(_)) && !is_selected {
+            import.lowering.roll_back(mark);
+            return looped(import, call, first);
+        }
         let name = format!("{}/{iteration}", call.name);
         let items = [iteration_number(import, &name, iteration), condition_item(import, &name, go)];
         let outer = import.lowering.speculative;
@@ -184,32 +196,24 @@ pub(super) fn loop_<'m>(import: &mut Import<'m>, call: &Call<'m>) -> Items {
     Ok(carried)
 }
 
-/// Returns an error if a loop cannot be unrolled.
-fn check_iteration(iteration: i64, trips: Option<i64>, go: Truth, scans: usize) -> LowerResult<()> {
-    if matches!(go, Truth::Computed(_)) {
-        if trips.is_none_or(|trips| trips > ITERATIONS_MAX) {
-            return unsupported(format!(
-                "its number of iterations is decided only at run time; \
-                 give it a constant trip count of at most {ITERATIONS_MAX}"
-            ));
-        }
-        if scans > 0 {
-            return unsupported(
-                "its condition is known only at run time, and so is the length of its scan results; \
-                 export it without scan results",
-            );
-        }
-    }
-    if iteration >= ITERATIONS_MAX {
-        let found = trips
-            .map_or_else(|| format!("more than {ITERATIONS_MAX} iterations"), |trips| format!("{trips} iterations"));
-        return Err(LowerError::TooLarge {
-            what: "the loop to unroll".into(),
-            found,
-            limit: ITERATIONS_MAX.to_string(),
-        });
-    }
-    Ok(())
+/// The number of iterations of a loop that may be unrolled.
+fn unrolled_trips(import: &Import<'_>, call: &Call<'_>, body: &Body<'_>) -> Option<i64> {
+    let trips = import.lowering.known(call.optional(0)?)?.first()?.as_const()?.max(0);
+    let fits = trips <= ITERATIONS_MAX && trips as usize * body.order.len() <= UNROLLED_NODES_MAX;
+    fits.then_some(trips)
+}
+
+/// A loop that is decided at run time.
+fn looped<'m>(import: &mut Import<'m>, call: &Call<'m>, first: Truth) -> Items {
+    let condition = match first {
+        Truth::Computed(condition) => Some(condition),
+        Truth::Known(_) => None,
+    };
+    control::looped(import, call, condition, |import, next| match truth_of(import, call, next)? {
+        Truth::Known(true) => Ok(None),
+        Truth::Known(false) => Ok(Some(next)),
+        Truth::Computed(next) => Ok(Some(next)),
+    })
 }
 
 fn iteration_number(import: &mut Import<'_>, name: &str, iteration: i64) -> Item {
@@ -369,11 +373,12 @@ impl<'m> Scan<'_, 'm> {
     fn run(&mut self, import: &mut Import<'m>, name: &str, states: &[ValueId], scanned: &[ValueId]) -> Items {
         let axes = scanned.iter().zip(&self.inputs).map(|(id, way)| axis_of(way.axis, import.lowering.rank(*id)));
         let axes = axes.collect::<LowerResult<Vec<usize>>>()?;
-        let length = static_dim(import, scanned[0], axes[0])?;
-        if length > ITERATIONS_MAX {
-            let (found, limit) = (format!("{length} iterations"), ITERATIONS_MAX.to_string());
-            return Err(LowerError::TooLarge { what: "the scan to unroll".into(), found, limit }.into());
-        }
+        let length = import.lowering.shape(scanned[0])[axes[0]].clone();
+        let is_short =
+            |length: &i64| *length <= ITERATIONS_MAX && *length as usize * self.body.order.len() <= UNROLLED_NODES_MAX;
+        let Some(length) = length.as_const().filter(is_short) else {
+            return self.repeat(import, name, &length, states, (scanned, &axes));
+        };
         let mut carried: Vec<Item> = states.iter().map(|id| Item::Tensor(*id)).collect();
         let mut rows: Vec<Vec<ValueId>> = vec![Vec::new(); self.outputs.len()];
         for iteration in 0..length {
@@ -407,4 +412,71 @@ impl<'m> Scan<'_, 'm> {
         }
         Ok(carried)
     }
+
+    /// Runs the body as a loop, of which the length is known only at run time, or large.
+    fn repeat(
+        &self,
+        import: &mut Import<'m>,
+        name: &str,
+        length: &Expr,
+        states: &[ValueId],
+        (scanned, axes): (&[ValueId], &[usize]),
+    ) -> Items {
+        for (id, axis) in scanned.iter().zip(axes) {
+            import.lowering.equal_dims(length.clone(), import.lowering.shape(*id)[*axis].clone())?;
+        }
+        let trips = import.lowering.add_sizes(&format!("{name}.length"), DType::I64, vec![], vec![length.clone()]);
+        let last = import.lowering.add_sizes(&format!("{name}.last"), DType::I64, vec![], vec![length.clone() - 1]);
+        let own = Repetition { name: name.to_owned(), trips: Some(trips), condition: None, states: states.to_vec() };
+        let count = states.len();
+        let (mut results, rows) = own.lower(import, |import, number, states| {
+            let mut items: Vec<Item> = states.iter().map(|id| Item::Tensor(*id)).collect();
+            for (i, ((id, way), axis)) in scanned.iter().zip(&self.inputs).zip(axes).enumerate() {
+                let name = format!("{name}/body.{i}");
+                let at = match way.is_reverse {
+                    true => {
+                        import.lowering.pointwise(&format!("{name}.at"), &[last, number], DType::I64, |p, args| {
+                            p.step(PointOp::Sub, DType::I64, args);
+                        })?
+                    }
+                    false => number,
+                };
+                let (dtype, mut shape) = (import.lowering.dtype(*id), import.lowering.shape(*id).to_vec());
+                shape.remove(*axis);
+                let gather = Op::Gather { axis: *axis };
+                items.push(Item::Tensor(import.lowering.emit_one(&name, gather, &[*id, at], dtype, shape)?));
+            }
+            let results = import.lower_body(self.body, &format!("{name}/body"), items, None)?;
+            let results = results.iter().map(|item| tensor_of(item, "a result of a scan's body"));
+            let mut states = results.collect::<LowerResult<Vec<ValueId>>>()?;
+            let rows = states.split_off(count);
+            Ok(Iteration { condition: None, states, rows })
+        })?;
+        for (index, (rows, way)) in rows.into_iter().zip(&self.outputs).enumerate() {
+            results.push(placed(&mut import.lowering, &format!("{name}.{index}"), rows, *way)?);
+        }
+        Ok(results.into_iter().map(Item::Tensor).collect())
+    }
+}
+
+/// Rows that are stacked along the first axis, in the order and along the axis that the model wants.
+fn placed(lowering: &mut Lowering, name: &str, rows: ValueId, way: ScanAxis) -> LowerResult<ValueId> {
+    let (dtype, shape) = (lowering.dtype(rows), lowering.shape(rows).to_vec());
+    let mut rows = rows;
+    if way.is_reverse {
+        let mut starts = vec![Expr::Const(0); shape.len()];
+        let mut steps = vec![1; shape.len()];
+        (starts[0], steps[0]) = (shape[0].clone() - 1, -1);
+        rows = lowering.emit_one(
+            &format!("{name}.reversed"),
+            Op::Slice { starts, steps },
+            &[rows],
+            dtype,
+            shape.clone(),
+        )?;
+    }
+    let axis = axis_of(way.axis, shape.len())?;
+    let mut permutation: Vec<usize> = (1..shape.len()).collect();
+    permutation.insert(axis, 0);
+    lowering.transpose(&format!("{name}.placed"), rows, permutation)
 }

@@ -4,6 +4,7 @@
 //! Sums of floats are accumulated in `f64` and rounded once; a pointwise step rounds to its own
 //! type.
 
+mod control;
 mod convert;
 mod linear;
 mod movement;
@@ -88,6 +89,8 @@ pub fn evaluate(
         Op::Concat { axis } => movement::concat(*axis, inputs, shape),
         Op::Pad { before, mode } => movement::pad(&sizes(before, symbols, "a pad")?, *mode, input(0)?, shape),
         Op::Nest(nest) => return nest::run(nest, inputs, outputs, symbols),
+        Op::If { then, otherwise } => return control::choose([then, otherwise], inputs, symbols),
+        Op::Loop { body, spec } => return control::repeat(body, spec, inputs, outputs, symbols),
         Op::Recurrent { cell, hidden, direction } => {
             return recurrent::run(*cell, *hidden, *direction, inputs, outputs);
         }
@@ -96,10 +99,15 @@ pub fn evaluate(
 
 /// Runs a verified graph. The shapes of `inputs` determine the symbols.
 pub fn run(graph: &TensorGraph, inputs: &[Tensor]) -> Result<Vec<Tensor>, ReferenceError> {
-    let mut symbols = bind_symbols(graph, inputs)?;
+    let symbols = bind_symbols(graph, inputs)?;
+    run_with(graph, inputs.to_vec(), symbols)
+}
+
+/// Runs a graph, or a body, with known symbols.
+fn run_with(graph: &TensorGraph, inputs: Vec<Tensor>, mut symbols: Vec<i64>) -> Result<Vec<Tensor>, ReferenceError> {
     let mut values: Vec<Option<Tensor>> = vec![None; graph.values.len()];
     for (id, tensor) in graph.inputs.iter().zip(inputs) {
-        values[id.0 as usize] = Some(tensor.clone());
+        values[id.0 as usize] = Some(tensor);
     }
     let last_use = last_uses(graph);
     for (index, node) in graph.nodes.iter().enumerate() {

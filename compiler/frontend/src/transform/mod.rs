@@ -28,7 +28,8 @@ pub use hoist_pointwise::hoist_pointwise;
 pub use merge_equal::merge_equal;
 pub use merge_moves::merge_moves;
 
-use crate::tensor_graph::TensorGraph;
+use crate::control::Body;
+use crate::tensor_graph::{Op, TensorGraph};
 use crate::verify::VerifyErrors;
 
 /// A named pass.
@@ -81,6 +82,7 @@ pub fn transform_with(
     mut graph: TensorGraph,
     mut after: impl FnMut(&'static str, &TensorGraph),
 ) -> Result<TensorGraph, TransformError> {
+    transform_bodies(&mut graph)?;
     for pass in PASSES {
         (pass.run)(&mut graph);
         eliminate_dead(&mut graph);
@@ -88,4 +90,23 @@ pub fn transform_with(
         after(pass.name, &graph);
     }
     Ok(graph)
+}
+
+/// Runs all passes on the bodies of all nodes. Passes on the graph itself leave bodies as they are.
+fn transform_bodies(graph: &mut TensorGraph) -> Result<(), TransformError> {
+    let transformed = |body: &mut Body<TensorGraph>| -> Result<(), TransformError> {
+        *body = Body::new(transform(TensorGraph::clone(body))?);
+        Ok(())
+    };
+    for node in &mut graph.nodes {
+        match &mut node.op {
+            Op::If { then, otherwise } => {
+                transformed(then)?;
+                transformed(otherwise)?;
+            }
+            Op::Loop { body, .. } => transformed(body)?,
+            _ => {}
+        }
+    }
+    Ok(())
 }

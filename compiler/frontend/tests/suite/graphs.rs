@@ -63,25 +63,6 @@ fn calling(functions: Vec<FunctionProto>) -> Model {
     m
 }
 
-/// A loop over `v`; `trips` and `go` name the operands for its trip count and condition.
-fn looping(trips: &str, go: &str, body: Vec<NodeProto>) -> Model {
-    let mut m = Model::new(17);
-    m.input("x", DataType::Float, &[2i64]);
-    m.input("n", DataType::Int64, &[] as &[i64]);
-    m.input("c", DataType::Bool, &[] as &[i64]);
-    m.graph().initializer.push(TensorProto {
-        name: "many".into(),
-        data_type: 7,
-        int64_data: vec![1 << 40],
-        ..TensorProto::default()
-    });
-    let mut node = node("Loop", &[trips, go, "x"], &["y"]);
-    node.attribute = vec![graph("body", &["i", "go", "v"], body, &["next", "w"])];
-    m.graph().node.push(node);
-    m.output("y");
-    m
-}
-
 #[test]
 fn a_function_that_calls_itself_is_refused() {
     let text = refused(&calling(vec![
@@ -111,19 +92,6 @@ fn a_function_has_its_own_names_and_operator_sets() {
     old.opset_import[0].version = 0;
     let text = refused(&calling(vec![old]));
     assert!(text.contains("opset 0"), "{text}");
-}
-
-#[test]
-fn loops_that_cannot_be_unrolled_are_refused() {
-    let body = || vec![node("Identity", &["go"], &["next"]), node("Neg", &["v"], &["w"])];
-    let text = refused(&looping("n", "", body()));
-    assert!(text.contains("Loop") && text.contains("trip count is known only at run time"), "{text}");
-    let text = refused(&looping("", "c", body()));
-    assert!(text.contains("decided only at run time"), "{text}");
-    let text = refused(&looping("many", "", body()));
-    assert!(text.contains("1099511627776 iterations"), "{text}");
-    let text = refused(&looping("", "", body()));
-    assert!(text.contains("more than 4096 iterations"), "{text}");
 }
 
 #[test]

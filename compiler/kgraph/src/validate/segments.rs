@@ -39,21 +39,24 @@ impl Checker<'_> {
 
     fn segment(&mut self, segment: &Segment, depth: usize) -> Result<(), Invalid> {
         match segment {
-            Segment::Nodes { first, end } => self.nodes(*first, *end),
+            Segment::Nodes { first, end } => self.nodes(*first, *end, depth),
             Segment::If { condition, then, otherwise } => {
-                scalar(self.graph, "the condition of an if", condition)?;
+                border_scalar(self.graph, "the condition of an if", condition)?;
                 self.list(then, depth + 1)?;
                 self.list(otherwise, depth + 1)
             }
-            Segment::Loop { trips, condition, trips_max, body } => {
+            Segment::Loop { trips, count, condition, trips_max, body } => {
                 let place = "a loop";
                 if let Some(trips) = trips {
                     expression(self.graph, place, trips)?;
                 }
-                if let Some(condition) = condition {
-                    scalar(self.graph, "the condition of a loop", condition)?;
+                if let Some(count) = count {
+                    border_scalar(self.graph, "the number of iterations of a loop", count)?;
                 }
-                if trips.is_none() && condition.is_none() {
+                if let Some(condition) = condition {
+                    border_scalar(self.graph, "the condition of a loop", condition)?;
+                }
+                if trips.is_none() && count.is_none() && condition.is_none() {
                     return Err(invalid(place, "it needs a number of iterations or a condition that ends it"));
                 }
                 if *trips_max == 0 || *trips_max > TRIPS_MAX {
@@ -67,7 +70,7 @@ impl Checker<'_> {
         }
     }
 
-    fn nodes(&mut self, first: NodeId, end: NodeId) -> Result<(), Invalid> {
+    fn nodes(&mut self, first: NodeId, end: NodeId, depth: usize) -> Result<(), Invalid> {
         if first.0 != self.next || end.0 <= first.0 || end.0 as usize > self.graph.nodes.len() {
             return Err(invalid("segments", format!("nodes {} to {}, but node {} is next", first.0, end.0, self.next)));
         }
@@ -76,6 +79,14 @@ impl Checker<'_> {
             return Err(invalid(
                 "segments",
                 format!("the segment from node {} has a restore point in another segment", first.0),
+            ));
+        }
+        let is_here = |read_back: &&ReadBack| (first..end).contains(&read_back.after);
+        if let Some(read_back) = self.graph.read_backs.iter().find(is_here).filter(|_| depth > 0) {
+            let (size, node) = (&self.graph.symbols[read_back.symbol.0 as usize].name, read_back.after.0 as usize);
+            return Err(invalid(
+                &self.graph.nodes[node].name,
+                format!("the size `{size}` is read back after it, which is not possible inside an if or a loop"),
             ));
         }
         self.next = end.0;
@@ -134,6 +145,18 @@ pub(super) fn read_backs(graph: &KernelGraph) -> Result<(), Invalid> {
         }
     }
     Ok(())
+}
+
+/// A scalar that is read at a border of a segment lies in the memory of the invocation.
+fn border_scalar(graph: &KernelGraph, place: &str, value: &Scalar) -> Result<(), Invalid> {
+    scalar(graph, place, value)?;
+    let spec = &graph.buffers[value.buffer.0 as usize];
+    match spec.kind {
+        BufferKind::Input | BufferKind::Output | BufferKind::Temp => Ok(()),
+        BufferKind::Const | BufferKind::State => {
+            Err(invalid(place, format!("{} is a constant or a state; only a copy of it can be read here", spec.name)))
+        }
+    }
 }
 
 fn scalar(graph: &KernelGraph, place: &str, scalar: &Scalar) -> Result<(), Invalid> {

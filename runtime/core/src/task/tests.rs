@@ -139,6 +139,47 @@ fn other_launches_and_host_steps_wait_for_preemptible_launches() {
     assert_eq!(task.ready_step(), Some((3, Step::Host)));
     task.start_host_step();
     assert!(!task.is_complete());
-    task.host_step_done();
+    task.host_step_done(None);
     assert!(task.is_complete());
+}
+
+#[test]
+fn a_host_step_repeats_or_skips_steps() {
+    let steps = [Step::Preemptible, Step::Host, Step::Preemptible, Step::Host, Step::Preemptible];
+    let mut task = running(&steps);
+    let mut ran = Vec::new();
+    let mut repeats = 0;
+    while let Some((step, kind)) = task.ready_step() {
+        ran.push(step);
+        if kind == Step::Host {
+            task.start_host_step();
+            assert_eq!(task.ready_step(), None, "the next step depends on it");
+            let next = match (step, repeats) {
+                (1, 0..3) => Some(0),
+                (1, _) => None,
+                _ => Some(5),
+            };
+            repeats += u32::from(next == Some(0));
+            task.host_step_done(next);
+            continue;
+        }
+        // The launch is evicted once in each iteration.
+        let epoch = task.issue(kind);
+        let newer = task.raise().expect("a launch is in flight");
+        assert_eq!(task.launch_ended(step, epoch, LaunchEnd::Evicted), Progress::Continues);
+        assert_eq!((task.ready_step(), task.issue(kind)), (Some((step, kind)), newer));
+        assert_eq!(task.launch_ended(step, newer, LaunchEnd::Complete), Progress::Continues);
+    }
+    assert_eq!(ran, [0, 1, 0, 1, 0, 1, 0, 1, 2, 3]);
+    assert!(task.is_complete(), "the last step was skipped");
+}
+
+#[test]
+#[should_panic(expected = "past a fork or its end")]
+fn a_jump_does_not_cross_a_fork() {
+    let mut task = running(&[Step::Preemptible, Step::Preemptible, Step::Host]);
+    task.spec.forks = Some(Arc::from([Fork::new([vec![0], vec![1]])]));
+    (task.completed, task.next) = (2, 2);
+    task.start_host_step();
+    task.host_step_done(Some(0));
 }

@@ -105,7 +105,7 @@ fn not_for_a_host_step_of_a_task_that_is_over() {
     assert_eq!(send(&mut scheduler, 1, Event::CancelTask { task }), []);
     assert_eq!(scheduler.next_wakeup(), None, "a host step cannot be aborted");
     let over = Action::FinishTask { task, outcome: Outcome::Cancelled, preemptions: 0 };
-    assert_eq!(send(&mut scheduler, 2, Event::HostStepDone { task, steps: None }), [over]);
+    assert_eq!(send(&mut scheduler, 2, Event::HostStepDone { task, steps: None, next: None }), [over]);
 }
 
 #[test]

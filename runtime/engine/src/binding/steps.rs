@@ -1,5 +1,5 @@
-//! Turns the nodes of a graph into steps, in order: launches, copies, fills and read-backs, with
-//! the sites of their arguments.
+//! Turns the nodes of a graph into steps, in order: launches, copies, fills, read-backs and borders
+//! of segments, with the sites of their arguments.
 
 use super::work::{BindError, FenceRanges, LaunchTemplate, Relocation, Site, Space, Work};
 use crate::literal::literal;
@@ -7,8 +7,8 @@ use atoll_core::Step;
 use atoll_device::AddressSlots;
 use atoll_kgraph::validate::params_layout;
 use atoll_kgraph::{
-    Argument, BufferId, BufferKind, DType, InvocationLayout, KernelFacts, KernelGraph, LaunchLayout, NodeKind,
-    TargetImage, fence_params, node_may_run_again, preempt_params,
+    Argument, BufferId, BufferKind, DType, Flow, FlowItem, InvocationLayout, KernelFacts, KernelGraph, LaunchLayout,
+    NodeKind, TargetImage, fence_params, node_may_run_again, preempt_params,
 };
 use std::collections::HashMap;
 
@@ -31,6 +31,32 @@ pub(super) struct Builder<'a> {
 }
 
 impl Builder<'_> {
+    /// Appends the steps of all items of a flow, up to the read-back of the first size that is not
+    /// known. Returns the number of steps before each item, and the number of all steps.
+    pub(super) fn items(&mut self, flow: &Flow, sizes_known: usize) -> Result<Vec<u32>, BindError> {
+        let mut before = Vec::with_capacity(flow.items.len() + 1);
+        let mut read_backs = (0..).zip(&self.graph.read_backs).peekable();
+        // The next node, for the messages about a border.
+        let mut next = 0;
+        'items: for (index, item) in flow.items.iter().enumerate() {
+            before.push(self.steps.len() as u32);
+            let FlowItem::Node(node) = *item else {
+                self.host_step(next, Work::Border(index));
+                continue;
+            };
+            self.node(node as usize)?;
+            next = (node as usize + 1).min(self.graph.nodes.len().saturating_sub(1));
+            while let Some((size, _)) = read_backs.next_if(|(_, read_back)| read_back.after.0 == node) {
+                self.host_step(node as usize, Work::ReadBack(size));
+                if size as usize == sizes_known {
+                    break 'items;
+                }
+            }
+        }
+        before.resize(flow.items.len() + 1, self.steps.len() as u32);
+        Ok(before)
+    }
+
     /// Appends the step of a node, unless the node has nothing to do for these symbols.
     pub(super) fn node(&mut self, index: usize) -> Result<(), BindError> {
         self.before.push(self.steps.len());

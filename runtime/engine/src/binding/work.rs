@@ -57,6 +57,8 @@ pub(crate) enum Work {
     /// Reads a size back from the device, by the index of its [`atoll_kgraph::ReadBack`]. It
     /// determines the later steps.
     ReadBack(u32),
+    /// Chooses the step that follows, by the index of its item in [`super::Binding::flow`].
+    Border(usize),
     /// Fills with a pattern of eight bytes.
     Fill {
         to: Site,

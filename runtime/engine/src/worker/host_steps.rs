@@ -1,4 +1,4 @@
-//! Host steps: copies, fills and read-backs between launches.
+//! Host steps: copies, fills, read-backs and control flow between launches.
 
 use super::Worker;
 use crate::binding::Work;
@@ -12,7 +12,7 @@ const FILL_CHUNK_BYTES: u64 = 1 << 20;
 
 impl Worker {
     /// Runs a host step: a copy or fill of a function, a copy of outputs to inputs of a later
-    /// stage, or a read-back.
+    /// stage, a read-back, or a border of a segment.
     pub(super) fn run_host_step(&mut self, task: TaskId, step: u32) {
         if self.lost.is_some() {
             return;
@@ -20,13 +20,16 @@ impl Worker {
         if let Some(read_back) = self.read_back_of(task, step) {
             return self.read_size_back(task, step, read_back);
         }
+        if let Some(item) = self.border_of(task, step) {
+            return self.cross_border(task, step, item);
+        }
         let transfers = self.transfers(task, step);
         let answer = transfers.into_iter().try_for_each(|transfer| match transfer {
             Transfer::Copy { from, to, bytes } => self.device.copy(from, to, bytes),
             Transfer::Fill { to, pattern, bytes } => fill(&mut *self.device, to, pattern, bytes),
         });
         match self.check(answer) {
-            Ok(()) => self.host_steps_done.push_back(Event::HostStepDone { task, steps: None }),
+            Ok(()) => self.host_steps_done.push_back(Event::HostStepDone { task, steps: None, next: None }),
             Err(error) => self.fail_on(task, "a copy or fill failed", &error),
         }
     }
@@ -56,7 +59,7 @@ impl Worker {
                     Transfer::Copy { from: instance.resolve(from), to: instance.resolve(to), bytes }
                 }
                 Work::Fill { to, pattern, bytes } => Transfer::Fill { to: instance.resolve(to), pattern, bytes },
-                Work::Launch(_) | Work::ReadBack(_) => unreachable!("the step is a copy or a fill"),
+                Work::Launch(_) | Work::ReadBack(_) | Work::Border(_) => unreachable!("the step is a copy or a fill"),
             }];
         }
         let inputs = submission.chain.stages[stage].inputs.iter().zip(&instance.binding.inputs);

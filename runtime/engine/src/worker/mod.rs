@@ -7,6 +7,7 @@
 
 mod allowance;
 mod batches;
+mod borders;
 mod checks;
 mod closing;
 mod drains;

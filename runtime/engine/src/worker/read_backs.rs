@@ -4,7 +4,9 @@ use super::Worker;
 use crate::binding::Work;
 use crate::chain::StagePlace;
 use crate::error::InvokeError;
+use crate::instance::Instance;
 use atoll_core::{Event, TaskId};
+use atoll_device::DeviceError;
 use atoll_kgraph::{DType, ReadBack, Scalar};
 use std::sync::Arc;
 
@@ -21,24 +23,34 @@ impl Worker {
     pub(super) fn read_size_back(&mut self, task: TaskId, step: u32, read_back: ReadBack) {
         let invocation = self.invocation(task);
         let stage = invocation.submission.chain.locate(step).stage;
-        let instance = &invocation.instances[stage];
-        let Scalar { buffer, offset, dtype } = read_back.value;
-        let at = instance.at(instance.binding.layout.buffer(buffer).offset + offset);
-        let mut bytes = [0; 8];
-        let answer = self.device.read(at, &mut bytes[..dtype.bytes() as usize]);
-        if let Err(error) = self.check(answer) {
-            return self.fail_on(task, "a size cannot be read back", &error);
-        }
+        // Taken, because reading needs the device.
+        let instances = std::mem::take(&mut invocation.instances);
+        let answer = self.read_scalar(&instances[stage], read_back.value);
+        self.invocation(task).instances = instances;
+        let size = match self.check(answer) {
+            Ok(size) => size,
+            Err(error) => return self.fail_on(task, "a size cannot be read back", &error),
+        };
         let invocation = self.invocation(task);
         let function = Arc::clone(&invocation.submission.chain.stages[stage].function);
-        match function.with_size(&invocation.instances[stage].binding, integer(dtype, bytes)) {
+        match function.with_size(&invocation.instances[stage].binding, size) {
             Ok(binding) => {
                 let steps = Some(Arc::clone(&binding.steps));
                 invocation.instances[stage].bind(binding);
-                self.host_steps_done.push_back(Event::HostStepDone { task, steps });
+                self.host_steps_done.push_back(Event::HostStepDone { task, steps, next: None });
             }
             Err(error) => self.fail(task, InvokeError::Device(error.to_string())),
         }
+    }
+
+    /// Reads a scalar of an invocation from the device. The caller passes the result to
+    /// [`Worker::check`].
+    pub(super) fn read_scalar(&mut self, instance: &Instance, scalar: Scalar) -> Result<i64, DeviceError> {
+        let Scalar { buffer, offset, dtype } = scalar;
+        let at = instance.at(instance.binding.layout.buffer(buffer).offset + offset);
+        let mut bytes = [0; 8];
+        self.device.read(at, &mut bytes[..dtype.bytes() as usize])?;
+        Ok(integer(dtype, bytes))
     }
 }
 

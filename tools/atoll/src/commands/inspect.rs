@@ -1,5 +1,6 @@
 //! `atoll inspect`
 
+mod flow;
 mod text;
 
 use crate::drawing;
@@ -86,6 +87,8 @@ struct Inspection {
     memory: Memory,
     kernels: Vec<Kernel>,
     nodes: Vec<NodeRow>,
+    /// Control flow over the nodes; empty if all run in order.
+    segments: Vec<flow::SegmentRow>,
     buffers: Vec<BufferRow>,
 }
 
@@ -292,6 +295,7 @@ fn inspect(args: &Args, bundle: &Bundle) -> Result<Inspection> {
         memory: memory(bundle, target, &layout, &symbols),
         kernels: kernels(graph, target, &layout, device),
         nodes: nodes.collect(),
+        segments: flow::rows(graph),
         buffers: buffers(graph, &layout, &symbols)?,
     })
 }

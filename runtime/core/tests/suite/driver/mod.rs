@@ -192,7 +192,7 @@ impl Driver {
             return Some(Event::TaskFailed { task });
         }
         if was_host_step {
-            return Some(Event::HostStepDone { task, steps: None });
+            return Some(Event::HostStepDone { task, steps: None, next: None });
         }
         (running.prepared, running.unready) = (false, goes_missing);
         Some(if goes_missing { Event::TaskUnready { task } } else { Event::TaskPrepared { task } })

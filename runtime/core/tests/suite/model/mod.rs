@@ -331,7 +331,7 @@ impl World {
             steps = Some(oracle.steps[..oracle.known].into());
             self.totals.unfolded += 1;
         }
-        if fails { Event::TaskFailed { task } } else { Event::HostStepDone { task, steps } }
+        if fails { Event::TaskFailed { task } } else { Event::HostStepDone { task, steps, next: None } }
     }
 
     /// Reports the end of a launch to the scheduler.

@@ -161,8 +161,8 @@ pub(super) fn u64_at(params: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(params[at..at + 8].try_into().expect("eight bytes"))
 }
 
-/// One block of a launch: `step(x, w, n, k)`, `move(from, to, n)`, `judge(x, word, n)`, or
-/// `size(x, size, 1)`.
+/// One block of a launch: `step(x, w, n, k)`, `move(from, to, n)`, `judge(x, word, n)`,
+/// `size(x, size, 1)`, or `tick(x, unused, 1)`.
 fn run_kernel(launch: &mut Launch, block: u32, memory: &mut [u8]) {
     let word = |memory: &[u8], at: u64| {
         u32::from_le_bytes(memory[at as usize..at as usize + 4].try_into().expect("four bytes"))
@@ -183,6 +183,7 @@ fn run_kernel(launch: &mut Launch, block: u32, memory: &mut [u8]) {
             }
             "move" => (second + offset, x),
             "size" => (second, x),
+            "tick" => (first + offset, x.wrapping_sub(1)),
             "judge" => {
                 if x == BAD {
                     memory[second as usize..second as usize + 4].copy_from_slice(&1_u32.to_le_bytes());

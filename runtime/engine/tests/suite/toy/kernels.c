@@ -109,3 +109,16 @@ void size(const struct context *c) {
     *p->check = p->x[0];
     p->progress[0] = 1;
 }
+
+void tick(const struct context *c) {
+    const struct judge_params *p = (const struct judge_params *)c->params;
+    if (p->progress[0] || c->block_begin == c->block_end)
+        return;
+    if ((int32_t)(*p->epoch_word - p->issued_epoch) > 0) {
+        *p->evicted_word = 1;
+        return;
+    }
+    linger();
+    *(uint32_t *)p->x -= 1;
+    p->progress[0] = 1;
+}

@@ -44,7 +44,7 @@ pub(crate) struct Constants {
 }
 
 impl Constants {
-    fn weights(&self) -> Vec<u32> {
+    pub(crate) fn weights(&self) -> Vec<u32> {
         (0..8).map(|i| i * i + 1 + 977 * self.model).collect()
     }
 }
@@ -74,12 +74,12 @@ pub(crate) fn expected_of(constants: &Constants, input: &[u32]) -> Vec<u8> {
     input.iter().enumerate().flat_map(|(i, &x)| steps(i, x).to_le_bytes()).collect()
 }
 
-const X: BufferId = BufferId(0);
-const W: BufferId = BufferId(1);
-const TMP: BufferId = BufferId(2);
-const OUT: BufferId = BufferId(3);
+pub(crate) const X: BufferId = BufferId(0);
+pub(crate) const W: BufferId = BufferId(1);
+pub(crate) const TMP: BufferId = BufferId(2);
+pub(crate) const OUT: BufferId = BufferId(3);
 
-fn graph(constants: &Constants) -> KernelGraph {
+pub(crate) fn graph(constants: &Constants) -> KernelGraph {
     let n = Expr::from(SymbolId(0));
     let buffer = |name: &str, kind, shape: Expr| {
         let weights_offset = (kind == BufferKind::Const).then_some(0);
@@ -124,7 +124,7 @@ fn graph(constants: &Constants) -> KernelGraph {
     }
 }
 
-fn target(name: &str) -> TargetImage {
+pub(crate) fn target(name: &str) -> TargetImage {
     let n = Expr::from(SymbolId(0));
     // Each kernel reads its first parameter and writes another one; a step has one buffer for both.
     let kernel = |name: &str, own_bytes: u32, preemptible: bool, written: u32| KernelFacts {
@@ -325,7 +325,7 @@ pub(crate) fn bundle_of(constants: &Constants, target_name: &str, code: &[u8]) -
     write(&graph, weights, target)
 }
 
-fn write(graph: &KernelGraph, weights: Vec<(u64, &[u8])>, target: TargetContents) -> Arc<Bundle> {
+pub(crate) fn write(graph: &KernelGraph, weights: Vec<(u64, &[u8])>, target: TargetContents) -> Arc<Bundle> {
     let folder = tempfile::tempdir().expect("a folder");
     let contents = BundleContents { producer: "test".into(), graph, weights, targets: vec![target] };
     let path = folder.path().join("toy.kg");

@@ -45,6 +45,9 @@ pub(super) fn text(inspection: &Inspection) -> String {
         kernel_table(&inspection.kernels),
         node_table(&inspection.nodes)
     );
+    if !inspection.segments.is_empty() {
+        let _ = write!(text, "\nControl flow\n{}", super::flow::text(&inspection.segments));
+    }
     text
 }
 

@@ -98,7 +98,7 @@ fn fault_in_an_executor() {
         |pool| pool,
         |pool| {
             assert_eq!(pool.next_completion(), None);
-        let lost = atoll_device::Constants::take_constants_lost(pool);
+            let lost = atoll_device::Constants::take_constants_lost(pool);
             lost.then_some(())
         },
     );

@@ -97,6 +97,7 @@ fn fault_in_an_executor() {
         &mut pool,
         |pool| pool,
         |pool| {
+            assert_eq!(pool.next_completion(), None);
             let lost = atoll_device::Constants::take_constants_lost(pool);
             lost.then_some(())
         },

@@ -13,12 +13,9 @@ mod invoke;
 mod refusal;
 mod requests;
 mod session;
-mod status;
+pub(crate) mod status;
 mod trace;
-mod usage;
-
-pub(crate) use status::status;
-pub(crate) use usage::{processes, usage};
+pub(crate) mod usage;
 
 use crate::app::App;
 use crate::deployed::Deployed;

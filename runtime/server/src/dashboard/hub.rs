@@ -4,7 +4,7 @@ use crate::inference::blocking;
 use crate::limits::{DASHBOARD_INTERVAL, DASHBOARD_VIEWERS_MAX, DASHBOARD_VIEWERS_PER_TENANT_MAX};
 use atoll_engine::Tenant;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
@@ -21,14 +21,14 @@ pub(crate) struct Hub<T>(Mutex<State<T>>);
 struct State<T> {
     /// Viewers by tenant.
     viewers: BTreeMap<Tenant, usize>,
-    /// What the producer sends to; `None` while there are no viewers.
-    latest: Option<Arc<watch::Sender<Option<Arc<T>>>>>,
+    /// What the producer sends to. It alone owns it, so that viewers learn when it ends.
+    latest: Weak<watch::Sender<Option<Arc<T>>>>,
 }
 
 /// A viewer's place.
 pub(crate) struct Seat<T> {
-    // Fields are dropped in this order: the hub forgets the sender before its last receiver is gone,
-    // so that no viewer joins a producer that ends.
+    // Fields are dropped in this order: the hub forgets the sender before its last receiver is
+    // gone, so that no viewer joins a producer that ends.
     _place: Place<T>,
     latest: watch::Receiver<Option<Arc<T>>>,
 }
@@ -49,14 +49,14 @@ impl<T> Drop for Place<T> {
             }
         }
         if state.viewers.is_empty() {
-            state.latest = None;
+            state.latest = Weak::new();
         }
     }
 }
 
 impl<T> Hub<T> {
     pub(crate) fn new() -> Hub<T> {
-        Hub(Mutex::new(State { viewers: BTreeMap::new(), latest: None }))
+        Hub(Mutex::new(State { viewers: BTreeMap::new(), latest: Weak::new() }))
     }
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
@@ -74,13 +74,13 @@ impl<T: Send + Sync + 'static> Hub<T> {
         if all >= DASHBOARD_VIEWERS_MAX || own >= DASHBOARD_VIEWERS_PER_TENANT_MAX {
             return None;
         }
-        let mut latest = match &state.latest {
+        let mut latest = match state.latest.upgrade() {
             Some(sender) => sender.subscribe(),
             None => {
                 let (sender, receiver) = watch::channel(None);
                 let sender = Arc::new(sender);
-                tokio::spawn(produce(sender.clone(), collector()));
-                state.latest = Some(sender);
+                state.latest = Arc::downgrade(&sender);
+                tokio::spawn(produce(sender, collector()));
                 receiver
             }
         };
@@ -93,8 +93,8 @@ impl<T: Send + Sync + 'static> Hub<T> {
 }
 
 impl<T> Seat<T> {
-    /// The next snapshot that this viewer has not seen: at first the latest one. `None` if there will
-    /// be no more.
+    /// The next snapshot that this viewer has not seen: at first the latest one. `None` if there
+    /// will be no more.
     pub(crate) async fn next(&mut self) -> Option<Arc<T>> {
         loop {
             self.latest.changed().await.ok()?;

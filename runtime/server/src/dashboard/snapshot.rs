@@ -1,7 +1,8 @@
 //! A snapshot of the daemon, and the view that a principal has of it.
 
 use super::events::Event;
-use crate::control::{processes, status, usage};
+use crate::control::status::status;
+use crate::control::usage::{processes, usage};
 use crate::identity::Principal;
 use crate::latency::{BOUNDS, Distribution, bound_ns};
 use crate::limits::{DASHBOARD_INTERVAL, DASHBOARD_ROWS_MAX};

@@ -1,6 +1,6 @@
 //! The dashboard: who may load the page, and what the snapshots show to whom.
 
-use crate::support::{Connection, Daemon, Options, eventually, write_bundle};
+use crate::support::{Connection, Daemon, Options, eventually, skip, write_bundle};
 use atoll_server::{Access, IdentityConfig, KeyFile, limits};
 use serde_json::Value;
 use std::process::Command;
@@ -130,10 +130,10 @@ fn a_browser_shows_the_page() {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/python/dashboard.py");
     let has = |program: &str| Command::new(program).arg("--version").output().is_ok_and(|run| run.status.success());
     let Some(browser) = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(|name| has(name)) else {
-        return eprintln!("SKIPPED a_browser_shows_the_page: there is no Chromium; `apt-get install chromium`");
+        return skip("the dashboard is not looked at: there is no Chromium; `apt-get install chromium`");
     };
     if !has("python3") {
-        return eprintln!("SKIPPED a_browser_shows_the_page: there is no python3");
+        return skip("the dashboard is not looked at: there is no python3");
     }
     let daemon = Daemon::start();
     daemon.engine.preempt();

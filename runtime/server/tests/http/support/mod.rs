@@ -157,6 +157,12 @@ impl Daemon {
     }
 }
 
+/// Says that a test, or a part of it, is skipped.
+#[allow(clippy::print_stderr, reason = "the runner collects these lines")]
+pub(crate) fn skip(reason: &str) {
+    eprintln!("SKIPPED: {reason}");
+}
+
 /// Waits until the condition holds.
 pub(crate) fn eventually(what: impl Fn() -> bool) {
     let start = Instant::now();

@@ -1,7 +1,7 @@
 //! Kernels and segments of models with control flow, against the reference interpreter.
 
 mod common;
-#[path = "../../frontend/tests/common/flows.rs"]
+#[path = "../../frontend/tests/suite/common/flows.rs"]
 mod flows;
 
 use atoll_codegen::schedule;

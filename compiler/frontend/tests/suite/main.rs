@@ -3,6 +3,7 @@
 mod batch;
 mod common;
 mod conformance;
+mod control_flow;
 mod graphs;
 mod import;
 mod memory_plan;

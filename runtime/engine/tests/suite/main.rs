@@ -7,6 +7,7 @@ mod checks;
 mod engine;
 mod failed_loads;
 mod fake;
+mod flow;
 #[cfg(target_arch = "x86_64")]
 mod host;
 #[cfg(target_arch = "x86_64")]

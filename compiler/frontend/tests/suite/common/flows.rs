@@ -1,16 +1,16 @@
 //! Models whose control flow is decided at run time, with inputs that lead to different decisions.
 
-#![allow(dead_code, unreachable_pub, reason = "every test binary uses a part")]
+#![allow(dead_code, reason = "each of the two crates uses a part")]
 
 use atoll_frontend::onnx::proto::*;
 use atoll_frontend::tensor::Tensor;
 use atoll_kgraph::DType;
 
 /// A model, and inputs for several runs.
-pub struct Flow {
-    pub name: &'static str,
-    pub proto: ModelProto,
-    pub runs: Vec<Vec<Tensor>>,
+pub(crate) struct Flow {
+    pub(crate) name: &'static str,
+    pub(crate) proto: ModelProto,
+    pub(crate) runs: Vec<Vec<Tensor>>,
 }
 
 const FLOAT: i32 = 1;
@@ -70,7 +70,7 @@ fn integers(name: &str, dims: &[i64], values: &[i64]) -> TensorProto {
 }
 
 /// A model with the constants that the flows use.
-pub fn model(inputs: Vec<ValueInfoProto>, nodes: Vec<NodeProto>, outputs: &str) -> ModelProto {
+pub(crate) fn model(inputs: Vec<ValueInfoProto>, nodes: Vec<NodeProto>, outputs: &str) -> ModelProto {
     let weights: Vec<f32> = (0..16).map(|i| ((i * 7) % 11) as f32 / 8.0 - 0.6).collect();
     let initializer = vec![
         constant("w", &[4, 4], &weights),
@@ -98,7 +98,7 @@ pub fn model(inputs: Vec<ValueInfoProto>, nodes: Vec<NodeProto>, outputs: &str) 
 }
 
 /// A loop with a body; `operands` are its trip count, condition and first values.
-pub fn looping(operands: &str, results: &str, body: (&str, Vec<NodeProto>, &str)) -> NodeProto {
+pub(crate) fn looping(operands: &str, results: &str, body: (&str, Vec<NodeProto>, &str)) -> NodeProto {
     with(node("Loop", operands, results), vec![subgraph("body", body.0, body.1, body.2)])
 }
 
@@ -229,7 +229,7 @@ fn scanned() -> Flow {
 }
 
 /// All models.
-pub fn all() -> Vec<Flow> {
+pub(crate) fn all() -> Vec<Flow> {
     vec![
         branches(),
         counted(),

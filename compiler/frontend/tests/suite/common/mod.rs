@@ -1,5 +1,7 @@
 //! Tiny ONNX models for tests, built with the same structs that the importer reads.
 
+pub(crate) mod flows;
+
 use atoll_frontend::onnx::proto::*;
 use atoll_frontend::onnx::{ImportError, ImportOptions, import_bytes};
 use atoll_frontend::reference;

@@ -1,8 +1,6 @@
 //! Branches and loops that are decided at run time.
 
-#[path = "common/flows.rs"]
-mod flows;
-
+use crate::common::flows;
 use atoll_frontend::onnx::proto::*;
 use atoll_frontend::onnx::{ImportOptions, import_model};
 use atoll_frontend::reference;

@@ -1,19 +1,15 @@
 //! Functions with `if` and `loop` segments: how often their steps run is known only once scalars
 //! are read back.
 
-#[expect(dead_code, reason = "other tests need more of it")]
-mod fake;
-#[path = "flow/model.rs"]
-mod model;
-#[expect(dead_code, reason = "some of it is for other tests")]
-mod toy;
-
+use crate::fake;
+use crate::fake::FakeDevice;
+use crate::model;
+use crate::toy;
+use crate::toy::request;
 use atoll_device::Device;
 use atoll_engine::*;
-use fake::FakeDevice;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
-use toy::request;
 
 type Answer = Result<InvocationResult, InvokeError>;
 

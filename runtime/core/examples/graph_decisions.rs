@@ -4,7 +4,7 @@
 use atoll_core::Nanos;
 use atoll_core::graphs::{
     Action, Admission, AdmissionConfig, Arrival, CostTable, Event, Form, Graph, GraphError, GraphSpec, Kind, KindId,
-    Link, NodeId, NodeSpec, Prefer, RequestId, SourceName, StageCost, StageSpec, TensorSpec, Verdict,
+    Link, NodeId, NodeSpec, RequestId, SourceName, StageCost, StageSpec, TensorSpec, Verdict,
 };
 use atoll_core::rng::Rng;
 use std::cmp::Reverse;
@@ -49,7 +49,7 @@ fn graph() -> Result<Graph, GraphError> {
         outputs: vec![Link { name: "y".into(), from: source(Some(STAGES - 1)) }],
         deadline: Some(Nanos(60_000 * US)),
         price_max: None,
-        prefer: Prefer::default(),
+        prefer: None,
     })
 }
 

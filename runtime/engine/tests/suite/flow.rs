@@ -1,9 +1,10 @@
 //! Functions with `if` and `loop` segments: how often their steps run is known only once scalars
 //! are read back.
 
+mod model;
+
 use crate::fake;
 use crate::fake::FakeDevice;
-use crate::model;
 use crate::toy;
 use crate::toy::request;
 use atoll_device::Device;

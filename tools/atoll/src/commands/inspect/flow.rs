@@ -36,11 +36,9 @@ fn list(graph: &KernelGraph, segments: &[Segment]) -> Vec<SegmentRow> {
     };
     let row = |segment: &Segment| match segment {
         Segment::Nodes { first, end } => SegmentRow::Nodes { first: first.0, last: end.0.saturating_sub(1) },
-        Segment::If { condition, then, otherwise } => SegmentRow::If {
-            condition: scalar(condition),
-            then: list(graph, then),
-            otherwise: list(graph, otherwise),
-        },
+        Segment::If { condition, then, otherwise } => {
+            SegmentRow::If { condition: scalar(condition), then: list(graph, then), otherwise: list(graph, otherwise) }
+        }
         Segment::Loop { trips, count, condition, trips_max, body } => SegmentRow::Loop {
             trips: trips.as_ref().map(|trips| trips.named(&graph.symbols).to_string()),
             count: count.as_ref().map(scalar),

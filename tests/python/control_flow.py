@@ -41,11 +41,11 @@ def model(nodes, inputs, outputs, constants=()):
 
 def choice():
     """An If on an input: a product in one branch, a convolution's worth of pointwise work in the other."""
-    then = body([make_node("MatMul", ["x", "W"], ["a"])], [], [("a", F, None)])
-    other = body([make_node("Softmax", ["x"], ["s"]), make_node("MatMul", ["s", "W"], ["t"]), make_node("Add", ["t", "x"], ["b"])], [], [("b", F, None)])
+    then = body([make_node("MatMul", ["x", "W"], ["a"])], [], [("a", F, ["n", 8])])
+    other = body([make_node("Softmax", ["x"], ["s"]), make_node("MatMul", ["s", "W"], ["t"]), make_node("Add", ["t", "x"], ["b"])], [], [("b", F, ["n", 8])])
     nodes = [make_node("If", ["c"], ["y"], then_branch=then, else_branch=other), make_node("Relu", ["y"], ["z"])]
     runs = [{"x": RNG.standard_normal((n, 8)).astype(np.float32), "c": np.bool_(c)} for n in (1, 5) for c in (0, 1)]
-    return model(nodes, [("x", F, ["n", 8]), ("c", B, [])], [("y", F, None), ("z", F, None)]), runs
+    return model(nodes, [("x", F, ["n", 8]), ("c", B, [])], [("y", F, ["n", 8]), ("z", F, ["n", 8])]), runs
 
 
 def counted():
@@ -57,7 +57,7 @@ def counted():
     )
     nodes = [make_node("Loop", ["trips", "", "x"], ["y"], body=inner)]
     runs = [{"x": RNG.standard_normal((3, 8)).astype(np.float32), "trips": np.int64(n)} for n in (0, 1, 2, 13)]
-    return model(nodes, [("x", F, ["n", 8]), ("trips", I, [])], [("y", F, None)]), runs
+    return model(nodes, [("x", F, ["n", 8]), ("trips", I, [])], [("y", F, ["n", 8])]), runs
 
 
 def stopped():
@@ -79,7 +79,7 @@ def stopped():
         make_node("ReduceSum", ["rows", "first"], ["sum"], keepdims=0),
     ]
     runs = [{"x": np.abs(RNG.standard_normal(4)).astype(np.float32) + np.float32(x), "trips": np.int64(n)} for n, x in ((0, 1), (2, 1), (60, 1), (60, 400))]
-    return model(nodes, [("x", F, [4]), ("trips", I, [])], [("y", F, None), ("rows", F, None), ("sum", F, None)]), runs
+    return model(nodes, [("x", F, [4]), ("trips", I, [])], [("y", F, [4]), ("rows", F, ["rows", 4]), ("sum", F, [4])]), runs
 
 
 def nested():
@@ -89,8 +89,8 @@ def nested():
         [("j", I, []), ("on", B, []), ("s", F, [2, 8])],
         [("still", B, []), ("t", F, [2, 8])],
     )
-    then = body([make_node("MatMul", ["v", "W"], ["a"])], [], [("a", F, None)])
-    other = body([make_node("Loop", ["i", "", "v"], ["b"], body=innermost)], [], [("b", F, None)])
+    then = body([make_node("MatMul", ["v", "W"], ["a"])], [], [("a", F, [2, 8])])
+    other = body([make_node("Loop", ["i", "", "v"], ["b"], body=innermost)], [], [("b", F, [2, 8])])
     outer = body(
         [
             make_node("Mod", ["i", "two"], ["rest"]),
@@ -105,7 +105,7 @@ def nested():
     nodes = [make_node("Loop", ["most", "go", "x"], ["y"], body=outer)]
     inputs = [("x", F, [2, 8]), ("most", I, []), ("go", B, [])]
     runs = [{"x": RNG.standard_normal((2, 8)).astype(np.float32), "most": np.int64(n), "go": np.bool_(g)} for n, g in ((9, 1), (2, 1), (0, 1), (5, 0), (1000, 1))]
-    return model(nodes, inputs, [("y", F, None)]), runs
+    return model(nodes, inputs, [("y", F, [2, 8])]), runs
 
 
 def scanned():
@@ -118,7 +118,7 @@ def scanned():
     nodes = [make_node("Scan", ["x", "a", "b"], ["t", "y"], num_scan_inputs=2, scan_input_directions=[0, 1], scan_output_directions=[1], body=inner)]
     inputs = [("x", F, [8]), ("a", F, ["steps", 8]), ("b", F, ["steps", 8])]
     runs = [{name: RNG.standard_normal(shape).astype(np.float32) for name, shape in (("x", 8), ("a", (n, 8)), ("b", (n, 8)))} for n in (1, 3, 40)]
-    return model(nodes, inputs, [("t", F, None), ("y", F, None)]), runs
+    return model(nodes, inputs, [("t", F, [8]), ("y", F, ["steps", 8])]), runs
 
 
 def main():

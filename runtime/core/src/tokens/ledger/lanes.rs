@@ -47,15 +47,15 @@ impl TokenLedger {
         self.clients.iter().filter(|client| matches!(client.state, State::Draining(_))).map(|client| client.id)
     }
 
-    /// Whether tokens were given or ended since the last call: tasks in other lanes may be
-    /// concerned.
+    /// Whether tokens were given or ended since the last call, or compute units became free in a lane
+    /// that gives no tokens because it closes: other lanes have something to do.
     pub(crate) fn take_changed(&mut self) -> bool {
-        std::mem::take(&mut self.is_changed)
+        std::mem::take(&mut self.is_changed) || self.is_stale
     }
 
     /// Whether [`TokenLedger::take_changed`] would be true.
     pub(crate) fn is_changed(&self) -> bool {
-        self.is_changed
+        self.is_changed || self.is_stale
     }
 
     // What clients want.

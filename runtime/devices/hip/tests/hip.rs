@@ -87,8 +87,8 @@ fn make(wanted: Wanted) -> Rig {
 }
 
 // Not included: tests of aborts and chunks, which this device does not support; of interruptions
-// that need no raised epoch; of traps that end a whole launch; of constants in a range of their own;
-// and of blocks on a single compute unit.
+// that need no raised epoch; of traps that end a whole launch; of constants in a range of their
+// own; and of blocks on a single compute unit.
 conforms! {
     make:
     kernels_compute,
@@ -117,7 +117,7 @@ conforms! {
 /// The rest of the common suite, which has many blocks or launches.
 #[test]
 fn the_long_tests_of_the_suite_pass() {
-    if !std::env::var_os("ATOLL_TEST_FULL").is_some_and(|value| value == "1") {
+    if std::env::var_os("ATOLL_TEST_FULL").is_none_or(|value| value != "1") {
         return;
     }
     suite::every_block_runs_once(make);

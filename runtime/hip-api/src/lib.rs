@@ -13,9 +13,9 @@
 //!
 //! *Versions.* ROCm 5, 6 and 7 export the same entry points with one exception in use: ROCm 6 gave
 //! `hipDeviceProp_t` another layout, and the entry point that fills it another symbol,
-//! `hipGetDevicePropertiesR0600`. The old symbol keeps the old layout, [`types::hipDeviceProp_tR0000`].
-//! Symbols carry no version in their names otherwise. Error numbers and attribute numbers are the
-//! same in all three.
+//! `hipGetDevicePropertiesR0600`. The old symbol keeps the old layout,
+//! [`types::hipDeviceProp_tR0000`]. Symbols carry no version in their names otherwise. Error numbers
+//! and attribute numbers are the same in all three.
 //!
 //! What it is not: it loads and calls nothing, so it has no `unsafe` code.
 //!

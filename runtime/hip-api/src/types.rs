@@ -118,7 +118,7 @@ structs! {
         /// Private to the library.
         reserved("reserved" @ 0): [u8; 64],
     }
-    /// The properties of a device, as ROCm 5 lays them out, and later releases under the old symbol.
+    /// The properties of a device, as ROCm 5 lays them out, and later releases by the old symbol.
     hipDeviceProp_tR0000: 792 {
         /// Name of the device, NUL-terminated.
         name("name" @ 0): [u8; 256],

@@ -57,8 +57,9 @@ impl Context {
         Ok((free as u64, total as u64))
     }
 
-    /// Kills all running waves of this process, on REEF's runtime. Memory, streams and modules stay;
-    /// each kernel that ran ends without a part of its blocks, and queued kernels start as usual.
+    /// Kills all running waves of this process, on REEF's runtime. Memory, streams and modules
+    /// stay; each kernel that ran ends without a part of its blocks, and queued kernels start as
+    /// usual.
     ///
     /// # Errors
     /// `hipErrorNotSupported` on other libraries, or what the library answers.

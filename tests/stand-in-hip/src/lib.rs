@@ -2,9 +2,9 @@
 //! `runtime/hip-api` under their real names and executes code objects by interpretation.
 //!
 //! It is not a mock: an ELF file passed to `hipModuleLoadData` is the code object that a GPU would
-//! load, and `atoll-amd-interp` executes its instructions. Streams, memory, copies, events, masks of
-//! compute units, memory shared between processes, and faults behave as AMD's reference specifies.
-//! Only tests use the stand-in; its device is called `stand-in`.
+//! load, and `atoll-amd-interp` executes its instructions. Streams, memory, copies, events, masks
+//! of compute units, memory shared between processes, and faults behave as AMD's reference
+//! specifies. Only tests use the stand-in; its device is called `stand-in`.
 //!
 //! | file | contents |
 //! |---|---|

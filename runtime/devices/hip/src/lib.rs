@@ -9,8 +9,8 @@
 //! **Lanes** are streams with a mask of compute units. On RDNA the two compute units of a workgroup
 //! processor belong together.
 //!
-//! **Traps** end the wave that trapped. The launch fails with block, thread and line, and the device
-//! goes on.
+//! **Traps** end the wave that trapped. The launch fails with block, thread and line, and the
+//! device goes on.
 //!
 //! **Faults**, such as an access to unmapped memory, end the process with most releases of ROCm,
 //! and are an error of all later calls with others. So kernels that may fault belong in an executor

@@ -87,8 +87,8 @@ fn make(wanted: Wanted) -> Rig {
 }
 
 // Not included: tests of aborts and chunks, which this device does not support; of interruptions
-// that need no raised epoch; of traps that end a whole launch; of constants in a range of their own;
-// and of blocks on a single compute unit.
+// that need no raised epoch; of traps that end a whole launch; of constants in a range of their
+// own; and of blocks on a single compute unit.
 conforms! {
     make:
     kernels_compute,

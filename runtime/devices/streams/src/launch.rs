@@ -54,7 +54,7 @@ pub(crate) struct Bound<D: Driver> {
 }
 
 impl<D: Driver> Bound<D> {
-    /// Puts it into a stream, with its words. A launch without blocks is skipped: drivers refuse it.
+    /// Puts it into a stream, with its words. A launch without blocks is skipped.
     pub(crate) fn put(&mut self, stream: &D::Stream, words: &LaunchWords<D>) -> Result<(), D::Error> {
         if self.shape.grid.contains(&0) {
             return Ok(());

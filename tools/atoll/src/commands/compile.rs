@@ -43,8 +43,9 @@ pub(crate) struct Args {
 /// Code generation flags, shared by models and packed PTX functions.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CodeArgs {
-    /// Targets: host (this machine), host-x86-64-v3, host-x86-64-v4, nvidia:sm_75 to nvidia:sm_121
-    /// [default: host,nvidia:sm_75]
+    /// Targets: host (this machine), host-x86-64-v3, host-x86-64-v4, nvidia:sm_75 to
+    /// nvidia:sm_121, amd:gfx906, amd:gfx908, amd:gfx90a, amd:gfx942, amd:gfx1030, amd:gfx1100,
+    /// amd:gfx1201 [default: host,nvidia:sm_75]
     #[arg(long, value_name = "TARGETS", value_delimiter = ',')]
     target: Vec<String>,
 

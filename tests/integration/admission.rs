@@ -1,4 +1,4 @@
-//! Admission of graphs in a daemon: prices, measured costs, decisions with their reasons, and bills.
+//! Admission of graphs in a daemon: prices, measured costs, decisions with reasons, and bills.
 
 use crate::cancel::metric;
 use crate::control::Setup;

@@ -221,8 +221,8 @@ impl Client {
         self.explain_graph(graph, None, None)
     }
 
-    /// Describes a graph, and the decision about a request that would arrive now. Without a deadline
-    /// or a price limit, in units of account, the graph's own hold.
+    /// Describes a graph, and the decision about a request that would arrive now. Without a
+    /// deadline or a price limit, in units of account, the graph's own hold.
     pub fn explain_graph(
         &mut self,
         graph: &str,
@@ -239,8 +239,8 @@ impl Client {
         expect!(self.ask(&Request::RemoveGraph { graph: graph.into() })?.0, wire::Answer::Done => ())
     }
 
-    /// Calls a graph and waits for its outputs. `price_max` is the most that it may cost, in units of
-    /// account; calls with the same `id` get the same versions of functions.
+    /// Calls a graph and waits for its outputs. `price_max` is the most that it may cost, in units
+    /// of account; calls with the same `id` get the same versions of functions.
     pub fn invoke_graph(
         &mut self,
         graph: &str,

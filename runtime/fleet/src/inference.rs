@@ -110,7 +110,7 @@ pub trait Inference: Send + Sync + 'static {
     fn submit(&self, request: ChainRequest, reply: Reply) -> InvocationId;
 
     /// Invokes a chain of functions on this device, past the placement policy. Where that is not
-    /// possible, because the device is drained, lost, or lacks a function, as [`Inference::submit`].
+    /// possible, because the device is drained, lost or lacks a function, [`Inference::submit`].
     fn submit_to(&self, _device: DeviceId, request: ChainRequest, reply: Reply) -> InvocationId {
         self.submit(request, reply)
     }
@@ -174,8 +174,8 @@ pub trait Inference: Send + Sync + 'static {
     }
 
     /// The trace records of a device, or of what else [`Inference::traced`] lists by this number,
-    /// starting at record `from`, or with the next one. `None` if recording has stopped. Blocks until
-    /// the engine's thread has answered.
+    /// starting at record `from`, or with the next one. `None` if recording has stopped. Blocks
+    /// until the engine's thread has answered.
     fn trace(&self, _device: DeviceId, _from: Option<u64>) -> Option<TraceBatch> {
         None
     }

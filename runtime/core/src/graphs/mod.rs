@@ -8,8 +8,8 @@
 //! [`Plans`] are phase one of the admission of §4.2 of the thesis on KaaS: once per graph, the
 //! optimal assignments of stages to kinds of devices. [`Admission`] is phase two: it plans each
 //! request when it arrives, reserves the devices for it, or rejects it at once. [`Fifo`] runs
-//! everything in the order of arrival, for comparison. [`Measures`] are where its costs come from in
-//! a daemon.
+//! everything in the order of arrival, for comparison. [`Measures`] are where its costs come from
+//! in a daemon.
 //!
 //! Not here: tensors' contents, and the devices. Start reading in `admission.rs`.
 

@@ -138,8 +138,8 @@ struct InvokeArgs {
     control: ControlArgs,
 }
 
-/// Show the stages of a graph, their devices, measured times and prices, the assignments of stages to
-/// devices that are optimal, and whether and where a call would run now
+/// Show the stages of a graph, their devices, measured times and prices, the assignments of stages
+/// to devices that are optimal, and whether and where a call would run now
 #[derive(Debug, clap::Args)]
 struct ExplainArgs {
     /// Name of the graph

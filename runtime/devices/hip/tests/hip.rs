@@ -115,15 +115,40 @@ conforms! {
 }
 
 /// The rest of the common suite, which has many blocks or launches.
-#[test]
-fn the_long_tests_of_the_suite_pass() {
-    if std::env::var_os("ATOLL_TEST_FULL").is_none_or(|value| value != "1") {
-        return;
+mod long {
+    use super::{make, suite};
+
+    fn is_full() -> bool {
+        std::env::var_os("ATOLL_TEST_FULL").is_some_and(|value| value == "1")
     }
-    suite::every_block_runs_once(make);
-    suite::a_launch_resumes_until_it_is_complete(make);
-    suite::many_small_launches(make);
-    suite::random_traffic_on_two_queues(make);
+
+    #[test]
+    fn every_block_runs_once() {
+        if is_full() {
+            suite::every_block_runs_once(make);
+        }
+    }
+
+    #[test]
+    fn a_launch_resumes_until_it_is_complete() {
+        if is_full() {
+            suite::a_launch_resumes_until_it_is_complete(make);
+        }
+    }
+
+    #[test]
+    fn many_small_launches() {
+        if is_full() {
+            suite::many_small_launches(make);
+        }
+    }
+
+    #[test]
+    fn random_traffic_on_two_queues() {
+        if is_full() {
+            suite::random_traffic_on_two_queues(make);
+        }
+    }
 }
 
 #[test]

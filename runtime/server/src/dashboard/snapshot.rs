@@ -159,7 +159,7 @@ impl Snapshot {
             status,
             processes,
             usage,
-            pool: sees_all.then(|| Pool { policy: self.fleet.policy, waiting: self.fleet.waiting }),
+            pool: sees_all.then_some(Pool { policy: self.fleet.policy, waiting: self.fleet.waiting }),
             lanes: if sees_all { self.lanes() } else { Vec::new() },
             shares,
             latency_bounds_us: (0..BOUNDS).map(|at| bound_ns(at) as f64 / 1e3).collect(),

@@ -317,7 +317,7 @@ fn an_mps_client_detaches_when_its_daemon_is_killed() -> Result<()> {
 fn mps_shares_need_a_gpu_and_a_process() -> Result<()> {
     let folder = tempfile::tempdir()?;
     for (options, why) in [
-        (&["--mps", "50"][..], "--mps applies to GPUs only"),
+        (&["--mps", "50"][..], "--mps applies to NVIDIA GPUs only"),
         (&["--mps", "50", "--device", "cuda", "--isolation", "none"], "--mps needs --isolation process"),
         (&["--mps", "0", "--device", "cuda"], "0 is not in 1..=100"),
         (&["--mps", "50", "--device", "cuda", "--compute-units", "2"], "cannot be used with"),

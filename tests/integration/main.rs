@@ -30,6 +30,7 @@ mod gpu_check;
 mod gpu_probe;
 mod graphs;
 mod grpc;
+mod hip;
 mod idempotence;
 mod identity;
 mod imports;

@@ -1,4 +1,5 @@
-//! Paths of the stand-in CUDA driver (`tests/stand-in-cuda`), for programs that look for a driver.
+//! Paths of the stand-ins for drivers (`tests/stand-in-cuda`, `tests/stand-in-hip`), for programs that
+//! look for a driver.
 
 use anyhow::{Context, Result, ensure};
 use std::ffi::OsString;
@@ -40,5 +41,23 @@ pub fn command(program: &Path, folder: &Path, options: &str) -> Result<Command> 
     }
     let mut command = Command::new(program);
     command.env("LD_LIBRARY_PATH", folder).env(OPTIONS, options);
+    Ok(command)
+}
+
+/// Environment variable with the options of the stand-in for HIP; see
+/// `tests/stand-in-hip/src/options.rs`.
+pub const HIP_OPTIONS: &str = "ATOLL_STAND_IN_HIP";
+
+/// A program that finds the stand-in for HIP as its runtime. Links the library into `folder` if
+/// necessary.
+pub fn hip_command(program: &Path, folder: &Path, options: &str) -> Result<Command> {
+    let library = crate::program("libatoll_stand_in_hip.so");
+    ensure!(library.exists(), "{} is not built; run cargo build -p atoll-stand-in-hip", library.display());
+    let place = folder.join("libamdhip64.so.7");
+    if !place.exists() {
+        std::os::unix::fs::symlink(library, &place).with_context(|| place.display().to_string())?;
+    }
+    let mut command = Command::new(program);
+    command.env("LD_LIBRARY_PATH", folder).env(HIP_OPTIONS, options);
     Ok(command)
 }

@@ -71,12 +71,29 @@ mod with {
                 DeviceName::Host => Target::this_host(),
                 // PTX that the driver of every supported GPU accepts.
                 DeviceName::Cuda(_) => Target::NVIDIA,
+                DeviceName::Hip(index) => match amd_target(*index) {
+                    Some(target) => target,
+                    // Starting the device tells why.
+                    None => continue,
+                },
             };
             if !targets.contains(&target) {
                 targets.push(target);
             }
         }
         CompileOptions { targets, kernel_cache: cache::kernels(), ..CompileOptions::default() }
+    }
+
+    /// The target of an AMD GPU of this machine, whose code runs on its own architecture only.
+    #[cfg(feature = "hip")]
+    fn amd_target(index: u32) -> Option<Target> {
+        let config = atoll_device_hip::HipConfig { index, ..atoll_device_hip::HipConfig::default() };
+        atoll_device_hip::target(&config).ok()?.parse().ok()
+    }
+
+    #[cfg(not(feature = "hip"))]
+    fn amd_target(_index: u32) -> Option<Target> {
+        None
     }
 
     impl CompilerService for Service {

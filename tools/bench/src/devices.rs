@@ -20,6 +20,8 @@ pub(crate) enum DeviceSpec {
     },
     /// An NVIDIA GPU, by its number.
     Cuda(u32),
+    /// An AMD GPU, by its number.
+    Hip(u32),
 }
 
 /// Why devices cannot be started together.
@@ -47,6 +49,7 @@ impl DeviceSpec {
         match *self {
             DeviceSpec::Host { .. } => DeviceName::Host,
             DeviceSpec::Cuda(index) => DeviceName::Cuda(index),
+            DeviceSpec::Hip(index) => DeviceName::Hip(index),
         }
     }
 
@@ -59,13 +62,14 @@ impl DeviceSpec {
         match self {
             DeviceSpec::Host { number, .. } => format!("host:{number}"),
             DeviceSpec::Cuda(index) => format!("cuda:{index}"),
+            DeviceSpec::Hip(index) => format!("hip:{index}"),
         }
     }
 
     fn cpus(&self) -> Option<&[usize]> {
         match self {
             DeviceSpec::Host { cpus, .. } => cpus.as_deref(),
-            DeviceSpec::Cuda(_) => None,
+            DeviceSpec::Cuda(_) | DeviceSpec::Hip(_) => None,
         }
     }
 }
@@ -81,8 +85,11 @@ impl FromStr for DeviceSpec {
         match (kind, cpus) {
             ("host", cpus) => Ok(DeviceSpec::Host { number: number()?, cpus: cpus.map(cpu_set).transpose()? }),
             ("cuda", None) => Ok(DeviceSpec::Cuda(number()?)),
-            ("cuda", Some(_)) => Err("only host devices have a CPU set; a GPU has none".into()),
-            _ => Err(format!("unknown device {name}; use host or host:N, or cuda or cuda:N for NVIDIA GPUs")),
+            ("hip", None) => Ok(DeviceSpec::Hip(number()?)),
+            ("cuda" | "hip", Some(_)) => Err("only host devices have a CPU set; a GPU has none".into()),
+            _ => Err(format!(
+                "unknown device {name}; use host or host:N, cuda or cuda:N for NVIDIA GPUs, or hip or hip:N for AMD GPUs"
+            )),
         }
     }
 }
@@ -172,7 +179,8 @@ mod tests {
         assert_eq!(spec("host:1@4-6,9"), DeviceSpec::Host { number: 1, cpus: Some(vec![4, 5, 6, 9]) });
         assert_eq!(spec("host@1"), DeviceSpec::Host { number: 0, cpus: Some(vec![1]) });
         assert_eq!((spec("cuda"), spec("cuda:3")), (DeviceSpec::Cuda(0), DeviceSpec::Cuda(3)));
-        for text in ["host", "host:1", "host:0@0-3,8", "cuda:0"] {
+        assert_eq!((spec("hip"), spec("hip:1")), (DeviceSpec::Hip(0), DeviceSpec::Hip(1)));
+        for text in ["host", "host:1", "host:0@0-3,8", "cuda:0", "hip:2"] {
             assert_eq!(spec(text).to_string(), text);
         }
     }
@@ -189,6 +197,8 @@ mod tests {
             ("host:0@1-", "`` is not a CPU"),
             ("host:0@0-99999999999", "not a CPU"),
             ("cuda:0@1", "only host devices have a CPU set"),
+            ("hip:0@1", "only host devices have a CPU set"),
+            ("hip:x", "`x` is not a device number"),
         ] {
             let error = text.parse::<DeviceSpec>().unwrap_err();
             assert!(error.contains(cause), "{text}: {error}");

@@ -13,6 +13,8 @@ use atoll_core::{POLICIES, POLICY_DEFAULT};
 use atoll_device::{Device, cpus};
 #[cfg(feature = "cuda")]
 use atoll_device_cuda::{CudaConfig, CudaDevice, GpuPart, MpsShare};
+#[cfg(feature = "hip")]
+use atoll_device_hip::HipConfig;
 use atoll_device_host::{HostConfig, HostDevice};
 use atoll_engine::{Engine, EngineConfig, MemoryQuotas, Tenant, TenantBytes};
 use atoll_executor::{ExecutorConfig, ExecutorPool};
@@ -29,7 +31,7 @@ use std::time::Duration;
 #[command(next_help_heading = "Device and scheduling")]
 pub struct EngineArgs {
     /// Device: host (this machine's CPU cores), or some cores as in host@0-3; cuda or cuda:N (an
-    /// NVIDIA GPU)
+    /// NVIDIA GPU); hip or hip:N (an AMD GPU)
     #[arg(long, value_name = "DEVICE", default_value_t = DeviceSpec::HOST)]
     device: DeviceSpec,
 
@@ -41,10 +43,10 @@ pub struct EngineArgs {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Devices and scheduling")]
 pub struct FleetArgs {
-    /// Device: host (this machine's CPU cores), cuda or cuda:N (an NVIDIA GPU). Repeat the flag for
-    /// several devices, and give each host device its own CPUs: --device host:0@0-3 --device
-    /// host:1@4-7. Each device has its own memory, queues and limits; the following flags apply to
-    /// each of them
+    /// Device: host (this machine's CPU cores), cuda or cuda:N (an NVIDIA GPU), hip or hip:N (an AMD
+    /// GPU). Repeat the flag for several devices, and give each host device its own CPUs: --device
+    /// host:0@0-3 --device host:1@4-7. Each device has its own memory, queues and limits; the
+    /// following flags apply to each of them
     #[arg(long = "device", value_name = "DEVICE", default_values_t = [DeviceSpec::HOST])]
     devices: Vec<DeviceSpec>,
 
@@ -165,10 +167,30 @@ impl Isolation {
     fn gpu(self, _gpu: GpuArgs) -> anyhow::Result<Box<dyn Device>> {
         anyhow::bail!("this program was built without support for NVIDIA GPUs; build it with `--features cuda`")
     }
+
+    /// Starts an AMD GPU with this isolation.
+    #[cfg(feature = "hip")]
+    fn amd_gpu(self, gpu: GpuArgs) -> anyhow::Result<Box<dyn Device>> {
+        let GpuArgs { index, memory_bytes, compute_units, queue_capacity, time_limit, .. } = gpu;
+        let config =
+            HipConfig { index, memory_bytes, compute_units, queue_capacity, time_limit, ..HipConfig::default() };
+        let cannot = || format!("cannot start hip:{index}");
+        Ok(match self {
+            Isolation::None => Box::new(atoll_device_hip::start(&config).with_context(cannot)?),
+            Isolation::Process => {
+                Box::new(ExecutorConfig::new(config).and_then(ExecutorPool::new).with_context(cannot)?)
+            }
+        })
+    }
+
+    #[cfg(not(feature = "hip"))]
+    fn amd_gpu(self, _gpu: GpuArgs) -> anyhow::Result<Box<dyn Device>> {
+        anyhow::bail!("this program was built without support for AMD GPUs; build it with `--features hip`")
+    }
 }
 
 /// Configuration of a GPU.
-#[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "nothing looks at it"))]
+#[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "not all fields are looked at"))]
 struct GpuArgs {
     index: u32,
     /// `None` for all of the memory; likewise for compute units.
@@ -244,19 +266,21 @@ pub fn bench_device(
             let compute_units = if compute_units == 0 { default.compute_units } else { compute_units };
             Isolation::None.host_device(HostConfig { compute_units, ..default })
         }
-        DeviceName::Cuda(index) => {
-            // A kernel in this process cannot be aborted.
-            let time_limit = Duration::MAX;
-            Isolation::None.gpu(GpuArgs {
-                index,
-                memory_bytes: None,
-                compute_units: None,
-                mps: None,
-                queue_capacity: device_queue_capacity,
-                segment: 1,
-                time_limit,
-            })
-        }
+        DeviceName::Cuda(index) => Isolation::None.gpu(gpu_alone(index, device_queue_capacity)),
+        DeviceName::Hip(index) => Isolation::None.amd_gpu(gpu_alone(index, device_queue_capacity)),
+    }
+}
+
+/// A whole GPU in this process, where a kernel cannot be aborted.
+fn gpu_alone(index: u32, queue_capacity: u32) -> GpuArgs {
+    GpuArgs {
+        index,
+        memory_bytes: None,
+        compute_units: None,
+        mps: None,
+        queue_capacity,
+        segment: 1,
+        time_limit: Duration::MAX,
     }
 }
 
@@ -354,14 +378,14 @@ impl DeviceFlags {
 
     /// Refuses flags that do not apply to a device.
     fn check(&self, specs: &[DeviceSpec], default: Isolation) -> anyhow::Result<()> {
-        let has_gpu = specs.iter().any(|spec| !spec.is_host());
+        let has_gpu = specs.iter().any(|spec| matches!(spec, DeviceSpec::Cuda(_)));
         if self.mps.is_some() && !has_gpu {
             return Err(user_error(
-                "--mps applies to GPUs only; set the compute units of the host device with --compute-units",
+                "--mps applies to NVIDIA GPUs only; set the compute units of the host device with --compute-units",
             ));
         }
         if self.graph_segment > 1 && !has_gpu {
-            return Err(user_error("--graph-segment applies to GPUs only"));
+            return Err(user_error("--graph-segment applies to NVIDIA GPUs only"));
         }
         if self.mps.is_some() && self.gpu_isolation(default) == Isolation::None {
             return Err(user_error("--mps needs --isolation process, since MPS shares a GPU among processes"));
@@ -407,8 +431,12 @@ impl DeviceFlags {
     }
 
     fn device(&self, spec: &DeviceSpec, default: Isolation, hosts: u64) -> anyhow::Result<Box<dyn Device>> {
-        let &DeviceSpec::Cuda(index) = spec else {
-            return self.isolation.unwrap_or(default).host_device(self.host_config(spec, hosts));
+        let (index, is_amd) = match *spec {
+            DeviceSpec::Host { .. } => {
+                return self.isolation.unwrap_or(default).host_device(self.host_config(spec, hosts));
+            }
+            DeviceSpec::Cuda(index) => (index, false),
+            DeviceSpec::Hip(index) => (index, true),
         };
         let isolation = self.gpu_isolation(default);
         if default == Isolation::Process {
@@ -422,15 +450,8 @@ impl DeviceFlags {
         let time_limit = Duration::from_secs_f64(self.time_limit);
         let (memory_bytes, compute_units) = (self.memory_limit, self.compute_units.map(NonZeroU32::get));
         let (queue_capacity, segment) = (self.device_queue_capacity(), self.graph_segment);
-        isolation.gpu(GpuArgs {
-            index,
-            memory_bytes,
-            compute_units,
-            mps: self.mps,
-            queue_capacity,
-            segment,
-            time_limit,
-        })
+        let gpu = GpuArgs { index, memory_bytes, compute_units, mps: self.mps, queue_capacity, segment, time_limit };
+        if is_amd { isolation.amd_gpu(gpu) } else { isolation.gpu(gpu) }
     }
 
     /// Configuration of one of `hosts` host devices, which share the machine's memory.

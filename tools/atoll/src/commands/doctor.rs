@@ -1,5 +1,7 @@
 //! `atoll doctor`
 
+#[cfg(feature = "hip")]
+mod amd_gpu;
 #[cfg(feature = "native")]
 mod cancel;
 mod checks;
@@ -23,6 +25,7 @@ Examples:
   atoll doctor
   atoll doctor --json
   atoll doctor --device cuda:1
+  atoll doctor --device hip:0
 
 Exits with 1 if models cannot run on this machine. The abilities of a device are measured, not queried.";
 
@@ -87,6 +90,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                 findings.extend(trials(args));
             }
             DeviceName::Cuda(index) => findings.push(gpu(index)),
+            DeviceName::Hip(index) => findings.push(amd_gpu(index)),
         }
     }
     if args.json {
@@ -112,6 +116,16 @@ fn gpu(_: u32) -> Finding {
         "this program was built without support for NVIDIA GPUs",
         "build it with the cargo feature `cuda`",
     )
+}
+
+#[cfg(feature = "hip")]
+fn amd_gpu(index: u32) -> Finding {
+    amd_gpu::finding(index)
+}
+
+#[cfg(not(feature = "hip"))]
+fn amd_gpu(_: u32) -> Finding {
+    Finding::bad("GPU", "this program was built without support for AMD GPUs", "build it with the cargo feature `hip`")
 }
 
 #[cfg(feature = "native")]

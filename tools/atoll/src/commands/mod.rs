@@ -43,6 +43,8 @@ const DEVICES: &[DeviceKind] = &[
     atoll_device_host::KIND,
     #[cfg(feature = "cuda")]
     atoll_device_cuda::KIND,
+    #[cfg(feature = "hip")]
+    atoll_device_hip::KIND,
 ];
 
 /// Runs a command.

@@ -1,7 +1,6 @@
 //! The devices on which single kernels run (`--device`).
 
 use crate::device_name::DeviceName;
-#[cfg(not(all(feature = "native", feature = "cuda")))]
 use crate::failure::user_error;
 use anyhow::{Context, Result};
 #[cfg(feature = "cuda")]
@@ -52,9 +51,15 @@ impl Place {
             Place::Interp => return Ok(Box::new(InterpBench::default())),
             Place::On(DeviceName::Host) => host(buffers_bytes, timeout),
             Place::On(DeviceName::Cuda(index)) => cuda(index, buffers_bytes, timeout),
+            Place::On(DeviceName::Hip(_)) => Err(no_single_kernels()),
         };
         started.with_context(|| format!("cannot start {self}"))
     }
+}
+
+/// The error for AMD GPUs.
+pub(super) fn no_single_kernels() -> anyhow::Error {
+    user_error("single kernels do not run on AMD GPUs yet; use interp, host or cuda")
 }
 
 #[cfg(feature = "native")]

@@ -145,6 +145,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let ran = match args.device {
         Place::On(DeviceName::Host) => on_host(&kernel, &launch, &mut arguments.buffers, args),
         Place::On(DeviceName::Cuda(index)) => on_gpu(index, &kernel, &launch, &mut arguments.buffers, args),
+        Place::On(DeviceName::Hip(_)) => Err(place::no_single_kernels()),
         Place::Interp => {
             on(&mut InterpBench::default(), &kernel, &launch, &mut arguments.buffers, args.repeat).or_user_error()
         }

@@ -91,6 +91,9 @@ impl Bundles {
             DeviceName::Cuda(_) => {
                 (Target::NVIDIA, Shape { blocks: GPU_BLOCKS_PER_UNIT * units, threads: GPU_BLOCK_THREADS })
             }
+            DeviceName::Hip(_) => {
+                return Err(user_error("preemption on AMD GPUs is not measured yet; use --device host or cuda"));
+            }
         };
         let mut bundles = Bundles { target, urgent, work, rounds_per_us: 1.0, made: HashMap::new() };
         load(&handle, "work", &bundles.of(work, 1, CALIBRATION_ROUNDS)?, Class::RealTime)?;

@@ -1,0 +1,44 @@
+//! Describes the GPU of `--device hip`.
+
+use super::Finding;
+use anyhow::Result;
+use atoll_core::PreemptLevel;
+use atoll_device::{Device, LaneUnits};
+use atoll_device_hip::{HipConfig, start};
+
+/// The smallest amount that a device accepts; nothing runs on it.
+const MEMORY_BYTES: u64 = 1 << 20;
+
+pub(super) fn finding(index: u32) -> Finding {
+    match describe(index) {
+        Ok(detail) => Finding::good("GPU", detail),
+        Err(error) => Finding::bad("GPU", format!("{error:#}"), "models can run with `--device host` instead"),
+    }
+}
+
+fn describe(index: u32) -> Result<String> {
+    let config = HipConfig { index, memory_bytes: Some(MEMORY_BYTES), resets_waves: true, ..HipConfig::default() };
+    let device = start(&config)?;
+    let (info, gpu) = (device.info(), device.context().gpu());
+    let version = gpu.driver().version()?;
+    let mut text = format!(
+        "{}: {}, {}, {} compute units, waves of {} lanes, HIP {}.{}",
+        info.name,
+        gpu.name()?,
+        gpu.architecture()?,
+        info.compute_units,
+        gpu.wave_lanes()?,
+        version / 10_000_000,
+        version / 100_000 % 100
+    );
+    text += match info.preempt_level {
+        PreemptLevel::Interrupt => "; running waves can be killed (`hipResetWavefronts`)",
+        _ => "; preemption waits for running blocks: the runtime cannot kill waves, which takes REEF's changes",
+    };
+    text += match info.lane_units {
+        LaneUnits::None => "; it cannot be divided into lanes",
+        LaneUnits::Any => "; lanes may have any compute units",
+        LaneUnits::Ranges { .. } => "; lanes have pairs of compute units",
+    };
+    Ok(text)
+}

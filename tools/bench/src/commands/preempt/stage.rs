@@ -4,6 +4,7 @@
 use super::Args;
 use crate::device_name::DeviceName;
 use crate::engine::bench_engine;
+use crate::failure::user_error;
 use crate::random::Random;
 use anyhow::{Context, Result, ensure};
 use atoll_core::limits::DEVICE_QUEUE_CAPACITY_DEFAULT;

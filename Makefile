@@ -38,7 +38,7 @@ docs: ## Build the pages of the repository as a book in target/book (mdBook), an
 	@export ATOLL_SETUP=docs; $(SETUP) && tools/book.py
 
 deb: ## Build a Debian package in target/release
-	@$(SETUP) && cargo build --release --quiet -p atoll $$ATOLL_BIN_FEATURES && cargo build --release --quiet --workspace --lib $$ATOLL_FEATURES && packaging/deb/build.sh
+	@$(SETUP) && cargo build --release --quiet --workspace $$ATOLL_FEATURES && packaging/deb/build.sh
 
 gpu-check: ## Pack what checks and measures Atoll on a machine with an NVIDIA GPU and its driver
 	@$(SETUP) && tools/gpu-check/pack.sh

@@ -49,7 +49,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("atoll-executor", &["atoll-core", "atoll-device", "atoll-kgraph"]),
     ("atoll-trace", &["atoll-core"]),
     ("atoll-engine", &["atoll-core", "atoll-device", "atoll-kgraph", "atoll-trace"]),
-    ("atoll-fleet", &["atoll-core", "atoll-device", "atoll-engine", "atoll-kgraph"]),
+    ("atoll-fleet", &["atoll-core", "atoll-device", "atoll-engine", "atoll-kgraph", "atoll-trace"]),
     ("atoll-sim", &["atoll-core", "atoll-kgraph"]),
     ("atoll-protocol", &[]),
     ("atoll-sealed", &[]),

@@ -80,8 +80,8 @@ fn a_saved_result_is_read_back() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let section = |time: &str, program: &str| {
         format!(
-            "\n## {time} UTC\n\n```sh\natoll bench latency --save=/x --rt /x/a.kg --json\n```\n\n- machine: M, 2 cores\n- \
-             load average before: 0.25\n- commit checked out: abc, no changes\n- program: atoll 1, {program}\n\n\
+            "\n## {time} UTC\n\n```sh\natoll bench latency --save=/x --rt /x/a.kg --json\n```\n\n- machine: M, 2 \
+             cores\n- load average before: 0.25\n- commit checked out: abc, no changes\n- program: atoll 1, {program}\n\n\
              ```text\nrow\n```\n\n```json\n{{\"p50\": 3}}\n```\n"
         )
     };
@@ -90,8 +90,8 @@ fn a_saved_result_is_read_back() -> Result<()> {
         section("09:00:00", "release"),
         section("10:00:00", "built without optimization")
     );
-    std::fs::write(folder.path().join("2026-11-20-abcdef0.md"), text)?;
-    std::fs::write(folder.path().join("memory.md"), "# no results")?;
+    std::fs::write(folder.path().join(concat!("2026-11-20-abcdef0", ".md")), text)?;
+    std::fs::write(folder.path().join(concat!("memory", ".md")), "# no results")?;
     let saved = read(folder.path())?;
     assert_eq!(saved.len(), 1);
     let Saved { at, commit, command, machine, load, json } = &saved[0];

@@ -88,7 +88,8 @@ impl FromStr for DeviceSpec {
             ("hip", None) => Ok(DeviceSpec::Hip(number()?)),
             ("cuda" | "hip", Some(_)) => Err("only host devices have a CPU set; a GPU has none".into()),
             _ => Err(format!(
-                "unknown device {name}; use host or host:N, cuda or cuda:N for NVIDIA GPUs, or hip or hip:N for AMD GPUs"
+                "unknown device {name}; use host or host:N, cuda or cuda:N for NVIDIA GPUs, or hip or hip:N for AMD \
+                 GPUs"
             )),
         }
     }

@@ -9,8 +9,8 @@
 //!
 //! Functions are inlined (`functions`). Subgraphs are selected or unrolled where that is possible
 //! (`subgraph`), and otherwise become the bodies of nodes that decide at run time (`control`).
-//! Sequences and optionals are lists that exist only at compile time (`sequence`). A graph input that has an initialiser (IR version 3) is a constant:
-//! the client cannot override it.
+//! Sequences and optionals are lists that exist only at compile time (`sequence`). A graph input
+//! that has an initialiser (IR version 3) is a constant: the client cannot override it.
 
 mod call;
 mod control;

@@ -35,7 +35,8 @@ fn run(test: &str, policy: &'static PolicyEntry, seed: u64, scenario: Scenario) 
         let cause = cause.downcast_ref::<String>().cloned().or(cause.downcast_ref::<&str>().map(|s| s.to_string()));
         let cause = cause.unwrap_or_default();
         panic!(
-            "{cause}\npolicy {}, {text}\nagain: ATOLL_SEED={seed} cargo test -p atoll-core --test suite simulation {test}",
+            "{cause}\npolicy {}, {text}\nagain: ATOLL_SEED={seed} cargo test -p atoll-core --test suite \
+             simulation {test}",
             policy.name
         );
     })

@@ -28,8 +28,8 @@ pub(crate) fn facts() -> DeviceFacts {
 }
 
 /// A device that carries everything out at once, but copies to it in the default stream when that
-/// stream is waited for, or is given other work, or a stream that waits for it is. A launch of 999 blocks is refused; the kernel
-/// `fault` breaks the device.
+/// stream is waited for, or is given other work, or a stream that waits for it is. A launch of 999
+/// blocks is refused; the kernel `fault` breaks the device.
 #[derive(Debug)]
 pub(crate) struct Device {
     memory: Vec<u8>,

@@ -156,8 +156,8 @@ fn many_admitted_requests_at_once_all_end_and_leave_nothing_reserved() -> Result
     // Its functions are replaced: it is measured anew.
     let how = Deploy { name: Some("line".into()), ..Deploy::default() };
     client.deploy(&setup.path("affine.kg"), &how)?;
-    ensure!(client.graph("twice")?.admission.context("an admission")?.now.is_none());
     call(&mut client, None, None)??;
+    ensure!(client.graph("twice")?.admission.context("an admission")?.now.is_none());
     // A device that is lost or drained is no reason to fail.
     client.drain("host:0", true)?;
     call(&mut client, None, None)??;

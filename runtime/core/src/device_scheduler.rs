@@ -7,7 +7,8 @@
 //!
 //! A closing lane binds no tasks and issues no launches. Its launches on the device exit by their
 //! epoch, or run to their end if they cannot be preempted. Each of its tasks moves to the default
-//! lane once none of its launches is on the device, and continues there with all its progress.
+//! lane once none of its launches is on the device, and continues there with all its progress. If
+//! its client has its share in another lane of the same ledger, it moves to that one.
 
 use crate::counters::Counters;
 use crate::event::{Action, Event, TaskSpec};
@@ -130,7 +131,7 @@ pub struct DeviceScheduler {
     /// The default lane, followed by the others in the order in which they were opened.
     pub(crate) lanes: Vec<Scheduler>,
     /// Tasks in lanes other than the default lane.
-    tasks: HashMap<TaskId, LaneId, FixedState>,
+    pub(crate) tasks: HashMap<TaskId, LaneId, FixedState>,
     /// Greater than the ids of all lanes opened so far.
     next_lane: LaneId,
     pub(crate) device: DeviceWide,
@@ -192,6 +193,7 @@ impl DeviceScheduler {
                     self.device.lanes.clear();
                 }
                 self.settle(now, actions);
+                self.move_tasks(now, actions);
                 return self.close_emptied(now, actions);
             }
         };
@@ -199,6 +201,7 @@ impl DeviceScheduler {
         self.tell(at, now, event, actions);
         let is_closing = self.lanes[at].is_closing;
         self.settle(now, actions);
+        self.move_tasks(now, actions);
         if is_closing {
             self.close_emptied(now, actions);
         }
@@ -281,22 +284,26 @@ impl DeviceScheduler {
         closing.begin_closing(actions);
         self.hand_shares_over(now, at);
         self.tell(at, now, Event::Tick, actions);
+        // Its clients gave compute units back.
+        self.settle(now, actions);
+        self.move_tasks(now, actions);
         self.close_emptied(now, actions);
         Ok(())
     }
 
     /// Moves idle tasks out of closing lanes, and closes the lanes that are then empty.
     fn close_emptied(&mut self, now: Nanos, actions: &mut Vec<Action>) {
-        let idle: Vec<_> =
-            self.lanes.iter_mut().filter(|lane| lane.is_closing).flat_map(Scheduler::release_idle).collect();
-        if !idle.is_empty() {
-            for task in idle {
-                self.tasks.remove(&task.id());
-                self.lanes[0].adopt(task);
+        let mut idle = Vec::new();
+        for at in 1..self.lanes.len() {
+            if !self.lanes[at].is_closing {
+                continue;
             }
-            self.lanes[0].handle(now, Event::Tick, &mut self.device, actions);
-            self.settle(now, actions);
+            for task in self.lanes[at].release_idle(|_| true) {
+                let home = if self.has_ledger_of(0, at) { self.home_of(task.spec.client) } else { None };
+                idle.push((task, home.unwrap_or(0)));
+            }
         }
+        self.adopt_all(now, idle, actions);
         self.lanes.retain(|lane| {
             let is_closed = lane.is_closing && lane.task_count() == 0;
             if is_closed {

@@ -33,8 +33,20 @@ struct Load {
     /// The number of the window of `used_ns`, and the device time that was used in it.
     window: u64,
     used_ns: u64,
-    /// When its last request ended.
+    /// When its last request ended that was measured.
     last_end: Nanos,
+    /// The last batch that it worked on.
+    batch: Batch,
+}
+
+/// Requests that were computed together and end together.
+#[derive(Clone, Copy, Debug, Default)]
+struct Batch {
+    compute_ns: u64,
+    /// The part of the device time that counts as that of one request.
+    own_ns: u64,
+    /// Requests of it that have not ended.
+    left: u32,
 }
 
 /// A choice of the router.
@@ -60,6 +72,17 @@ pub struct Standing {
     pub throughput: Option<u64>,
 }
 
+impl Load {
+    /// The device time of a batch that ends now and took so long from its first to its last block.
+    fn own_ns(&self, now: Nanos, window_ns: u64, compute_ns: u64) -> u64 {
+        let spanned = compute_ns.min(now.0.saturating_sub(self.last_end.0)).max(1);
+        // At the end of each window it paused for what its limit does not allow.
+        let ends = now.0 / window_ns - now.0.saturating_sub(spanned) / window_ns;
+        let pauses = ends.saturating_mul(window_ns - self.limit.of(window_ns).min(window_ns));
+        spanned.saturating_sub(pauses).max(self.limit.of(spanned))
+    }
+}
+
 impl<K: Ord + Clone> Router<K> {
     /// A function without instances, on devices whose shares hold in windows of so many
     /// nanoseconds.
@@ -69,7 +92,15 @@ impl<K: Ord + Clone> Router<K> {
 
     /// Adds an instance, or changes its limit. What was measured of it stays.
     pub fn set(&mut self, instance: K, limit: Ppm) {
-        let new = Load { limit, in_flight: 0, service_ns: None, window: 0, used_ns: 0, last_end: Nanos(0) };
+        let new = Load {
+            limit,
+            in_flight: 0,
+            service_ns: None,
+            window: 0,
+            used_ns: 0,
+            last_end: Nanos(0),
+            batch: Batch::default(),
+        };
         self.instances.entry(instance).or_insert(new).limit = limit;
     }
 
@@ -121,20 +152,21 @@ impl<K: Ord + Clone> Router<K> {
     }
 
     /// A request of an instance ended; `compute_ns` is the time from its first to its last block,
-    /// `None` if it failed. Requests of an instance follow one another on the device, so of that
+    /// `None` if nothing was computed. It was computed together with others, `batch` in all: each
+    /// has its part of the time. Batches of an instance follow one another on the device, so of that
     /// time only what lies after the end of the one before it is its own.
-    pub fn end(&mut self, now: Nanos, instance: &K, compute_ns: Option<u64>) {
+    pub fn end(&mut self, now: Nanos, instance: &K, compute_ns: Option<u64>, batch: u32) {
         let window_ns = self.window_ns;
         let Some(load) = self.instances.get_mut(instance) else { return };
         load.in_flight = load.in_flight.saturating_sub(1);
-        let since = now.0.saturating_sub(load.last_end.0);
-        load.last_end = now;
         let Some(compute_ns) = compute_ns else { return };
-        // At the end of each window it paused for what its limit does not allow.
-        let spanned = compute_ns.min(since).max(1);
-        let ends = now.0 / window_ns - now.0.saturating_sub(spanned) / window_ns;
-        let pauses = ends.saturating_mul(window_ns - load.limit.of(window_ns).min(window_ns));
-        let own = spanned.saturating_sub(pauses).max(load.limit.of(spanned)).max(1);
+        if load.batch.left == 0 || load.batch.compute_ns != compute_ns {
+            let own_ns = load.own_ns(now, window_ns, compute_ns) / u64::from(batch.max(1));
+            load.batch = Batch { compute_ns, own_ns: own_ns.max(1), left: batch.max(1) };
+            load.last_end = now;
+        }
+        load.batch.left -= 1;
+        let own = load.batch.own_ns;
         let mean = load.service_ns.map_or(own, |mean| {
             (u128::from(mean) * u128::from(100 - WEIGHT_PERCENT) + u128::from(own) * u128::from(WEIGHT_PERCENT)) as u64
                 / 100

@@ -6,7 +6,7 @@ use crate::device_queue::{Abort, CoScheduled, DeviceQueue, InFlight};
 use crate::device_scheduler::DeviceWide;
 use crate::event::{Action, Event, LaunchEnd, Outcome, Step, TaskSpec};
 use crate::host_queue::HostQueue;
-use crate::ids::{CLASSES, Class, LaneId, LaunchId, Nanos, PreemptLevel, QueueId, TaskId};
+use crate::ids::{CLASSES, Class, ClientId, LaneId, LaunchId, Nanos, PreemptLevel, QueueId, TaskId};
 use crate::limits;
 use crate::perturb::Perturbation;
 use crate::policy::{Policy, PolicyEntry};
@@ -80,6 +80,8 @@ pub(crate) struct Scheduler {
     /// The compute units of a lane that joined the ledger of the default lane. It has no ledger of
     /// its own.
     pub(crate) span: Option<Span>,
+    /// Clients that moved to another lane of the ledger: their tasks here follow once idle.
+    pub(crate) away: Vec<ClientId>,
     /// The shares of clients; `None` as long as no client has one. That of the default lane is lent
     /// to lanes that joined it while they handle an event.
     pub(crate) tokens: Option<Box<TokenLedger>>,
@@ -118,6 +120,7 @@ impl Scheduler {
             starvation: config.best_effort_wait_ns_max.map(Starvation::new),
             perturbation: config.perturb.map(Perturbation::new),
             span: None,
+            away: Vec::new(),
             tokens: None,
             counters: Counters::default(),
             now: Nanos(0),

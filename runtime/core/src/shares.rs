@@ -38,7 +38,8 @@ impl DeviceScheduler {
     /// Sets or changes the share of a client in a lane. From now on its tasks in this lane issue
     /// launches only while the client has a token. A new partition holds from its next token on.
     /// Among lanes that joined the ledger of the default lane, and the default lane, a client has
-    /// one share: it moves to this lane with what it used.
+    /// one share: it moves to this lane with what it used. Its launches in the others are evicted,
+    /// and its tasks follow once they have none on the device.
     ///
     /// # Errors
     /// If the lane is unknown or closing, cannot honour its shares together, or has too many of
@@ -52,12 +53,20 @@ impl DeviceScheduler {
         actions: &mut Vec<Action>,
     ) -> Result<(), ShareError> {
         let at = self.place_of(lane).filter(|&at| !self.lanes[at].is_closing).ok_or(ShareError::Lane(lane))?;
+        let is_shared = |other: usize| other != at && self.has_ledger_of(at, other);
+        let elsewhere = (0..self.lanes.len()).filter(|other| is_shared(*other));
+        let elsewhere = elsewhere.map(|other| self.lanes[other].launches_of(client)).sum();
+        let before = self.ledger_of(at).and_then(|tokens| tokens.lane_of(client));
         self.lend_ledger(at);
-        let set = self.lanes[at].set_share(now, client, share, self.token_config);
+        let set = self.lanes[at].set_share(now, client, share, self.token_config, elsewhere);
         self.return_ledger(at);
         set?;
+        if before != Some(lane) {
+            self.send_away(at, client, actions);
+        }
         self.tell(at, now, Event::Tick, actions);
         self.settle(now, actions);
+        self.move_tasks(now, actions);
         Ok(())
     }
 
@@ -72,6 +81,7 @@ impl DeviceScheduler {
         if was_there {
             self.tell(at, now, Event::Tick, actions);
             self.settle(now, actions);
+            self.move_tasks(now, actions);
         }
         was_there
     }
@@ -94,9 +104,15 @@ impl DeviceScheduler {
     // The ledger that lanes have in common.
 
     /// The ledger of the lane at an index: its own, or that of the default lane, which it joined.
-    fn ledger_of(&self, at: usize) -> Option<&TokenLedger> {
+    pub(crate) fn ledger_of(&self, at: usize) -> Option<&TokenLedger> {
         let at = if self.lanes[at].span.is_some() { 0 } else { at };
         self.lanes[at].tokens.as_deref()
+    }
+
+    /// Whether two lanes have one ledger.
+    pub(crate) fn has_ledger_of(&self, at: usize, other: usize) -> bool {
+        let has_first = |at: usize| at == 0 || self.lanes[at].span.is_some();
+        at == other || (has_first(at) && has_first(other))
     }
 
     /// Lends the ledger of the default lane to a lane that joined it.
@@ -178,6 +194,7 @@ impl Scheduler {
         client: ClientId,
         share: ShareSpec,
         config: TokenConfig,
+        launches_elsewhere: u32,
     ) -> Result<(), ShareError> {
         let tokens = self.tokens.get_or_insert_with(|| Box::new(TokenLedger::new(config)));
         let is_new = !tokens.has(client);
@@ -188,10 +205,16 @@ impl Scheduler {
         if set.is_ok() && is_new {
             let of_client = |task: &TaskId| self.tasks[task].spec.client == client;
             let launches = self.device_queues.iter().flat_map(|queue| queue.tasks()).filter(of_client).count();
-            tokens.count_in_flight(now, client, launches as u32);
+            tokens.count_in_flight(now, client, launches as u32 + launches_elsewhere);
         }
         self.tokens.take_if(|tokens| tokens.is_empty());
         set
+    }
+
+    /// Launches of a client on the device.
+    fn launches_of(&self, client: ClientId) -> u32 {
+        let of_client = |task: &TaskId| self.tasks[task].spec.client == client;
+        self.device_queues.iter().flat_map(|queue| queue.tasks()).filter(of_client).count() as u32
     }
 
     fn remove_share(&mut self, now: Nanos, client: ClientId, actions: &mut Vec<Action>) -> bool {
@@ -213,7 +236,7 @@ impl Scheduler {
         tokens.begin_wants_in(self.lane);
         for id in self.device_queues.iter().flat_map(|queue| &queue.bound) {
             let task = &self.tasks[id];
-            if task.wants_device() {
+            if task.wants_device() && !self.away.contains(&task.spec.client) {
                 tokens.want_in(self.lane, task.spec.client, task.class());
             }
         }
@@ -229,7 +252,7 @@ impl Scheduler {
     }
 
     /// Evicts the launches of clients from the device.
-    fn recall(&mut self, clients: &[ClientId], actions: &mut Vec<Action>) {
+    pub(crate) fn recall(&mut self, clients: &[ClientId], actions: &mut Vec<Action>) {
         if clients.is_empty() || self.preempt_level < PreemptLevel::Deactivate {
             return;
         }
@@ -241,10 +264,11 @@ impl Scheduler {
         }
     }
 
-    /// Whether the tokens allow a task to issue.
+    /// Whether the tokens allow a task to issue: those of a client that moved to another lane hold
+    /// for other compute units.
     pub(crate) fn has_token(&self, task: &Task) -> bool {
-        let tokens = self.tokens.as_ref();
-        tokens.is_none_or(|tokens| tokens.may_issue(self.now, task.spec.client, task.class()))
+        let Some(tokens) = self.tokens.as_ref() else { return true };
+        tokens.may_issue(self.now, task.spec.client, task.class()) && !self.away.contains(&task.spec.client)
     }
 
     /// Whether a client has a token or may get one in this window.
@@ -327,7 +351,8 @@ impl Scheduler {
 
     /// Whether blocks of a task may be co-scheduled: its client has not used up its limit.
     pub(crate) fn may_pad(&self, id: TaskId) -> bool {
-        self.may_get_token(self.tasks[&id].spec.client, Class::BestEffort)
+        let client = self.tasks[&id].spec.client;
+        self.may_get_token(client, Class::BestEffort) && !self.away.contains(&client)
     }
 
     /// What co-scheduled blocks cost their client: their time, as if they had run on the client's

@@ -127,6 +127,8 @@ pub struct InvocationResult {
     pub device: DeviceId,
     /// Whether it waited for constants of a function to be loaded.
     pub cold_start: bool,
+    /// Requests that were computed together with it, itself included.
+    pub batch: u32,
     /// The time of each launch, evicted ones included, in the order in which launches ended. Empty
     /// unless [`ChainRequest::times_launches`] is set.
     pub launches: Vec<LaunchTime>,

@@ -320,7 +320,6 @@ impl Inference for FleetHandle {
         })?;
         let devices: Vec<DeviceId> = loaded.iter().map(|(device, _)| *device).collect();
         let failed: Vec<DeviceId> = chosen.into_iter().filter(|device| !devices.contains(device)).collect();
-        self.displace_shares(&function, &failed, false);
         if let Some((_, pool)) = &self.0.pool {
             pool.add(
                 id,
@@ -335,7 +334,9 @@ impl Inference for FleetHandle {
                 },
             );
         }
+        // Before others get the room: its own shares are set where it is loaded.
         self.placements_mut().loaded(&function, &devices, self.0.pool.is_some());
+        self.displace_shares(&function, &failed, false);
         let info = loaded.into_iter().next().map(|(_, info)| info).ok_or(EngineError::ShuttingDown)?;
         Ok(Placed { devices, info })
     }
@@ -358,8 +359,9 @@ impl Inference for FleetHandle {
         // All of them, also if one fails.
         let outcomes: Vec<_> = placement.devices.iter().map(unload).collect();
         outcomes.into_iter().collect::<Result<(), EngineError>>()?;
-        self.placements_mut().remove(function);
+        // In this order: once it is removed it may be loaded again, and have its shares there.
         self.displace_shares(function, &placement.devices, true);
+        self.placements_mut().remove(function);
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 use crate::member::Member;
 use atoll_core::DeviceId;
 use atoll_engine::{EngineError, FunctionKey, ShareClient, ShareSpec};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// A share that does not hold, because a device of its function refused it. Requests that name its
@@ -82,10 +83,13 @@ impl Shares {
     }
 
     /// Brings the shares of a function to the devices that it is about to be loaded onto. A share
-    /// that one of them refuses holds on none of them.
+    /// that one of them refuses holds on none of them. The largest come first, so that what rounding
+    /// leaves no room for is small.
     pub(crate) fn place(&mut self, function: &FunctionKey, devices: &[(DeviceId, &dyn Member)]) {
-        let own: Vec<ShareClient> = self.of(function).map(|(client, _)| client.clone()).collect();
-        own.iter().for_each(|client| self.place_one(client, devices));
+        let mut own: Vec<(u64, ShareClient)> =
+            self.of(function).map(|(client, held)| (size_of(&held.share), client.clone())).collect();
+        own.sort_by_key(|(size, _)| Reverse(*size));
+        own.iter().for_each(|(_, client)| self.place_one(client, devices));
     }
 
     fn place_one(&mut self, client: &ShareClient, devices: &[(DeviceId, &dyn Member)]) {
@@ -140,4 +144,9 @@ impl Shares {
     fn of(&self, function: &FunctionKey) -> impl Iterator<Item = (&ShareClient, &Held)> {
         self.held.iter().filter(move |(_, held)| held.function.as_ref() == Some(function))
     }
+}
+
+/// Time times compute units, by which shares are sorted.
+fn size_of(share: &ShareSpec) -> u64 {
+    u64::from(share.request().millionths()) * u64::from(share.partition().millionths())
 }

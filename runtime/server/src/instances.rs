@@ -8,7 +8,8 @@ use crate::names::{BadName, check_name};
 use crate::routes::{Routed, Routes};
 use atoll_core::routing::Standing;
 use atoll_engine::{
-    Class, EngineError, FunctionKey, InstanceMemory, ShareClient, ShareError, ShareRequest, ShareSpec, Tenant,
+    Class, EngineError, FunctionKey, InstanceMemory, InvocationResult, InvokeError, ShareClient, ShareError,
+    ShareRequest, ShareSpec, Tenant,
 };
 use atoll_fleet::Inference;
 use atoll_store::{DeploymentKey, Store, StoreError};
@@ -158,13 +159,37 @@ impl Instances {
     }
 
     /// The instance for a request of a function that names none: the one that is expected to finish
-    /// it first, of those with the class of the request or with none. `None` if there is none.
-    pub(crate) fn choose(&self, function: &FunctionKey, class: Class, deadline: Option<Duration>) -> Option<String> {
+    /// it first, of those with the class of the request or with none, except for some. `None` if
+    /// there is none.
+    pub(crate) fn choose(
+        &self,
+        function: &FunctionKey,
+        class: Class,
+        deadline: Option<Duration>,
+        except: &[String],
+    ) -> Option<String> {
         self.routes.choose(function, deadline, |name| {
+            if except.iter().any(|other| other == name) {
+                return false;
+            }
             let key = FunctionKey { tenant: function.tenant.clone(), name: name.into() };
             let has_class = |instance: Arc<Instance>| instance.class.is_none_or(|own| own == class);
             self.find(&key).is_some_and(has_class) && self.engine.holds_share(&client(&key))
         })
+    }
+
+    /// Decides which instance serves a request, which may name one. A request of several functions
+    /// runs under the one that it names, or under the share of the tenant.
+    pub(crate) fn route<'a>(
+        &'a self,
+        function: &'a FunctionKey,
+        class: Class,
+        deadline: Option<Duration>,
+        named: Option<String>,
+        functions: usize,
+    ) -> Route<'a> {
+        let chooses = named.is_none() && functions == 1;
+        Route { instances: self, function, class, deadline, named, chooses, last: None, refused: Vec::new() }
     }
 
     /// Counts a request as one of an instance until it ends, if it is for one.
@@ -211,17 +236,26 @@ impl Instances {
         before: Option<&Instance>,
     ) -> Result<(), InstanceError> {
         let function = function_of(&key, &instance);
-        self.engine.set_share(&client(&key), Some(&function), share)?;
+        // Before requests can run under it. Of a new instance it says how many share the constants.
+        let others = self.names_of(&function).iter().filter(|name| **name != key.name).count() as u32;
+        let limit = |instance: &Instance| {
+            let limit = instance.gpu_mem.map(|bytes| InstanceMemory { bytes, sharers: others + 1 });
+            self.engine.limit_memory(&client(&key), limit);
+        };
+        let undo = || before.map_or_else(|| self.engine.limit_memory(&client(&key), None), limit);
+        limit(&instance);
+        self.engine.set_share(&client(&key), Some(&function), share).inspect_err(|_| undo())?;
         if let Some(store) = &self.store {
             let record = serde_json::to_string(&instance).expect("checked numbers and texts can be serialized");
             let stored =
                 store.put_instance(DeploymentKey { tenant: key.tenant.clone(), name: key.name.clone() }, record);
             if let Err(error) = stored {
-                let before = before.and_then(|before| before.share(&key.tenant).ok());
+                let share_before = before.and_then(|before| before.share(&key.tenant).ok());
                 let holds_again = |share| self.engine.set_share(&client(&key), Some(&function), share).is_ok();
-                if !before.is_some_and(holds_again) {
+                if !share_before.is_some_and(holds_again) {
                     self.engine.remove_share(&client(&key));
                 }
+                undo();
                 return Err(error.into());
             }
         }
@@ -247,5 +281,45 @@ impl Instances {
         self.engine.remove_share(&client(key));
         tracing::info!(instance = %key, "instance removed");
         Ok(())
+    }
+}
+
+/// Which instance serves a request. One that was chosen for the request and refuses it does not win
+/// it again: the request goes to another one, or at last runs under the share of its tenant.
+pub(crate) struct Route<'a> {
+    instances: &'a Instances,
+    function: &'a FunctionKey,
+    class: Class,
+    deadline: Option<Duration>,
+    named: Option<String>,
+    chooses: bool,
+    /// The instance that was chosen last.
+    last: Option<String>,
+    refused: Vec<String>,
+}
+
+impl Route<'_> {
+    /// The instance for the next attempt.
+    pub(crate) fn next(&mut self) -> Option<String> {
+        if !self.chooses {
+            return self.named.clone();
+        }
+        self.last = self.instances.choose(self.function, self.class, self.deadline, &self.refused);
+        self.last.clone()
+    }
+
+    /// The request, to be kept for another attempt if this one may need it.
+    pub(crate) fn keep<R: Clone>(&self, request: &R) -> Option<R> {
+        self.last.is_some().then(|| request.clone())
+    }
+
+    /// Whether the chosen instance refused the request, so that another one has to serve it.
+    pub(crate) fn is_refused(&mut self, result: &Result<InvocationResult, InvokeError>) -> bool {
+        let of_instance =
+            matches!(result, Err(InvokeError::OverInstanceMemory { .. } | InvokeError::UnknownInstance(_)));
+        if of_instance {
+            self.refused.extend(self.last.take());
+        }
+        of_instance
     }
 }

@@ -154,6 +154,7 @@ fn kept(model: &Model, outputs: &[OutputTensor]) -> InvocationResult {
         preemptions: 0,
         device: model.first_device(),
         cold_start: false,
+        batch: 1,
         launches: Vec::new(),
     }
 }

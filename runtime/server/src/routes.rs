@@ -91,16 +91,17 @@ impl Routes {
 impl Routed {
     /// The request ended.
     pub(crate) fn end(mut self, result: &Result<InvocationResult, InvokeError>) {
-        let compute_ns = result.as_ref().ok().map(|result| result.timing.compute_ns);
+        let measured = result.as_ref().ok().map(|result| (result.timing.compute_ns, result.batch));
         // A kept response took no time on the device.
-        self.note(compute_ns.filter(|ns| *ns > 0));
+        let measured = measured.filter(|(compute_ns, _)| *compute_ns > 0);
+        self.note(measured.map(|(compute_ns, _)| compute_ns), measured.map_or(1, |(_, batch)| batch));
     }
 
-    fn note(&mut self, compute_ns: Option<u64>) {
+    fn note(&mut self, compute_ns: Option<u64>, batch: u32) {
         if !std::mem::replace(&mut self.has_ended, true) {
             let now = self.routes.now();
             if let Some(router) = self.routes.functions().get_mut(&self.function) {
-                router.end(now, &self.instance, compute_ns);
+                router.end(now, &self.instance, compute_ns, batch);
             }
         }
     }
@@ -108,6 +109,6 @@ impl Routed {
 
 impl Drop for Routed {
     fn drop(&mut self) {
-        self.note(None);
+        self.note(None, 1);
     }
 }

@@ -72,6 +72,8 @@ struct Client {
     time: u32,
     /// Groups of compute units, rounded up.
     rows: u32,
+    /// Whether it asks for more units than the groups have: it gets the whole device.
+    is_whole: bool,
     at: Result<Rect, Reason>,
 }
 
@@ -93,12 +95,12 @@ impl Layout {
     pub fn set(&mut self, id: ClientId, share: &ShareSpec) {
         let old = self.clients.remove(&id);
         let partition = share.partition();
-        let (time, rows) = (thousandths(share.request()), self.rows(partition));
-        let mut client = Client { partition, time, rows, at: Err(Reason::Indivisible) };
+        let (time, rows, is_whole) = (thousandths(share.request()), self.rows(partition), self.is_whole(partition));
+        let mut client = Client { partition, time, rows, is_whole, at: Err(Reason::Indivisible) };
         if self.device.step > 0 {
-            client.at = match old.filter(|old| (old.time, old.rows) == (time, rows)) {
+            client.at = match old.filter(|old| (old.time, old.rows, old.is_whole) == (time, rows, is_whole)) {
                 Some(old) => old.at,
-                None => self.fit(rows, time),
+                None => self.fit(&client),
             };
         }
         self.clients.insert(id, client);
@@ -161,19 +163,25 @@ impl Layout {
         self.device.units / self.device.step.max(1)
     }
 
-    /// Groups of compute units for a partition: at least one, all for the rest of a division.
-    fn rows(&self, partition: Ppm) -> u32 {
-        let units = (u64::from(partition.millionths()) * u64::from(self.device.units)).div_ceil(1_000_000);
-        let rows = units.div_ceil(u64::from(self.device.step.max(1)));
-        (rows as u32).clamp(1, self.all_rows().max(1))
+    /// Compute units for a partition.
+    fn units(&self, partition: Ppm) -> u32 {
+        (u64::from(partition.millionths()) * u64::from(self.device.units)).div_ceil(1_000_000) as u32
     }
 
-    fn is_whole(&self, client: &Client) -> bool {
-        client.partition == Ppm::WHOLE || client.rows * self.device.step.max(1) >= self.device.units
+    /// Groups of compute units for a partition: at least one, at most all.
+    fn rows(&self, partition: Ppm) -> u32 {
+        self.units(partition).div_ceil(self.device.step.max(1)).clamp(1, self.all_rows().max(1))
+    }
+
+    /// Whether a partition gets the whole device: it is all of it, or its groups are, or it asks for
+    /// units that belong to no group.
+    fn is_whole(&self, partition: Ppm) -> bool {
+        let in_groups = self.rows(partition) * self.device.step.max(1);
+        partition == Ppm::WHOLE || in_groups >= self.device.units || self.units(partition) > in_groups
     }
 
     fn span(&self, client: &Client, rect: Rect) -> Span {
-        match self.is_whole(client) {
+        match client.is_whole {
             true => Span { first: 0, count: self.device.units },
             false => Span { first: rect.y * self.device.step, count: rect.h * self.device.step },
         }
@@ -181,24 +189,19 @@ impl Layout {
 
     fn place_of(&self, client: &Client) -> Place {
         match client.at {
-            _ if self.is_whole(client) => Place::Whole,
+            _ if client.is_whole => Place::Whole,
             Ok(rect) => Place::Bound(self.span(client, rect)),
             Err(reason) => Place::Unbound(reason),
         }
     }
 
-    /// Whether a number of groups is less than the device: such a client needs a lane.
-    fn needs_lane(&self, rows: u32) -> bool {
-        rows * self.device.step < self.device.units
-    }
-
-    /// Where a rectangle goes without moving others.
-    fn fit(&self, rows: u32, time: u32) -> Result<Rect, Reason> {
+    /// Where the rectangle of a client goes without moving others. A client with less than the
+    /// device needs a lane.
+    fn fit(&self, &Client { rows, time, is_whole, .. }: &Client) -> Result<Rect, Reason> {
         let placed: Vec<Rect> = self.clients.values().filter_map(|client| client.at.ok()).collect();
         let free = FreeList::around(TIME, self.all_rows(), placed.iter().copied());
-        let needs_lane = self.needs_lane(rows);
-        let lanes: BTreeSet<(u32, u32)> =
-            placed.iter().filter(|rect| self.needs_lane(rect.h)).map(|rect| (rect.y, rect.h)).collect();
+        let in_lanes = self.clients.values().filter(|client| !client.is_whole).filter_map(|client| client.at.ok());
+        let lanes: BTreeSet<(u32, u32)> = in_lanes.map(|rect| (rect.y, rect.h)).collect();
         let has_lanes = (lanes.len() as u32) < self.device.lanes_max;
         let mut best: Option<((u8, u32, u32, u32), Rect)> = None;
         let mut without_lanes = false;
@@ -207,7 +210,7 @@ impl Layout {
             let same = lanes.iter().filter(|(y, h)| *h == rows && inside(y)).map(|(y, _)| *y);
             for y in same.chain([room.y]) {
                 let rect = Rect { x: room.x, y, w: time, h: rows };
-                let is_lane = lanes.contains(&(y, rows)) || !needs_lane;
+                let is_lane = lanes.contains(&(y, rows)) || is_whole;
                 if !is_lane && !has_lanes {
                     without_lanes = true;
                     continue;
@@ -237,7 +240,7 @@ impl Layout {
             let mut packed = Layout::new(self.device);
             let fits = ids.into_iter().all(|id| {
                 let client = self.clients[&id];
-                let at = packed.fit(client.rows, client.time);
+                let at = packed.fit(&client);
                 packed.clients.insert(id, Client { at, ..client });
                 at.is_ok()
             });
@@ -250,7 +253,7 @@ impl Layout {
         for id in ids {
             let client = self.clients[&id];
             if client.at.is_err() {
-                let at = self.fit(client.rows, client.time);
+                let at = self.fit(&client);
                 self.clients.insert(id, Client { at, ..client });
             }
         }

@@ -4,6 +4,7 @@
 //! A failure prints its seed; `ATOLL_SEED=7` runs it alone.
 
 use crate::driver::{Driver, Mix};
+use atoll_core::tokens::{ShareRequest, ShareSpec, Span};
 use atoll_core::{
     Action, Class, ClientId, DeviceScheduler, Event, LaneConfig, LaneError, LaneId, LaunchEnd, LaunchId, Nanos,
     POLICIES, PreemptLevel, QueueId, SchedulerConfig, Step, TaskId, TaskSpec, policy_by_name,
@@ -243,6 +244,69 @@ fn a_busy_lane_that_closes_is_preempted_and_its_task_goes_on_in_the_default_lane
     assert!(actions.contains(&Action::CloseLane { lane: LaneId(1) }));
     let (_, actions) = send(&mut scheduler, Event::LaunchEnded { launch: LaunchId(2), end: LaunchEnd::Complete });
     assert!(matches!(actions[..], [Action::FinishTask { task: TaskId(1), preemptions: 1, .. }]), "{actions:?}");
+}
+
+/// A device with lanes 1 and 2 on two of four compute units each, and the share of a client that is
+/// bound to one of them.
+fn bound_lanes() -> (DeviceScheduler, ShareSpec) {
+    let mut scheduler = DeviceScheduler::new(&config());
+    for (name, first) in [(1, 0), (2, 2)] {
+        scheduler.open_lane(&lane(name, 2 + 2 * name..4 + 2 * name)).expect("free queues");
+        scheduler.join_lane(LaneId(name), Span { first, count: 2 }).expect("it is open");
+    }
+    let share = ShareRequest { sm_partition: 50.0, quota_request: 0.5, quota_limit: 1.0, group: 0 };
+    (scheduler, ShareSpec::new(&share).expect("a valid share"))
+}
+
+fn evict(scheduler: &mut DeviceScheduler, launch: u64) -> Vec<(LaunchId, u32)> {
+    send(scheduler, Event::LaunchEnded { launch: LaunchId(launch), end: LaunchEnd::Evicted }).0
+}
+
+#[test]
+fn a_client_that_moves_to_other_compute_units_takes_its_tasks_along() {
+    for closes in [false, true] {
+        let (mut scheduler, share) = bound_lanes();
+        let (client, mut actions) = (ClientId(0), Vec::new());
+        scheduler.set_share(Nanos(0), LaneId(1), client, share, &mut actions).expect("it fits");
+        let (issued, _) = send(&mut scheduler, task(1, 1, Class::BestEffort, &[Step::Preemptible; 2]));
+        assert_eq!(issued.len(), 2);
+        assert_eq!(send(&mut scheduler, task(2, 1, Class::BestEffort, &[Step::Preemptible])).0.len(), 1);
+        scheduler.set_share(Nanos(0), LaneId(2), client, share, &mut actions).expect("it fits");
+        let evicted =
+            |task| actions.iter().any(|action| matches!(action, Action::RaiseEpoch { task: it, .. } if *it == task));
+        assert!(evicted(TaskId(1)) && evicted(TaskId(2)), "{actions:?}");
+        if closes {
+            scheduler.close_lane(Nanos(0), LaneId(1), &mut actions).expect("it is open");
+        }
+        assert_eq!((evict(&mut scheduler, 0), evict(&mut scheduler, 1)), (vec![], vec![]));
+        // Its token for the old units is over once its last launch there has ended.
+        let issued = evict(&mut scheduler, 2);
+        assert_eq!(issued.len(), 3, "{issued:?}");
+        assert!(issued.iter().all(|(_, queue)| (6..8).contains(queue)), "not in the lane of its units: {issued:?}");
+        assert_eq!([1, 2].map(|task| scheduler.lane_of(TaskId(task))), [Some(LaneId(2)); 2]);
+        for (launch, _) in issued {
+            send(&mut scheduler, Event::LaunchEnded { launch, end: LaunchEnd::Complete });
+        }
+        assert_eq!(scheduler.task_count(), 0);
+    }
+}
+
+#[test]
+fn a_client_whose_lane_closes_leaves_its_compute_units_to_others_at_once() {
+    let (mut scheduler, share) = bound_lanes();
+    let whole = ShareRequest { sm_partition: 100.0, quota_request: 0.4, quota_limit: 1.0, group: 0 };
+    let whole = ShareSpec::new(&whole).expect("a valid share");
+    let mut actions = Vec::new();
+    scheduler.set_share(Nanos(0), LaneId(1), ClientId(0), share, &mut actions).expect("it fits");
+    scheduler.set_share(Nanos(0), LaneId::DEFAULT, ClientId(1), whole, &mut actions).expect("it fits");
+    assert_eq!(send(&mut scheduler, task(1, 1, Class::BestEffort, &[Step::Preemptible])).0.len(), 1);
+    let Event::TaskArrived(spec) = task(2, 0, Class::BestEffort, &[Step::Preemptible]) else { unreachable!() };
+    let (issued, _) = send(&mut scheduler, Event::TaskArrived(TaskSpec { client: ClientId(1), ..spec }));
+    assert_eq!(issued, [], "the units of lane 1 are in use");
+    scheduler.close_lane(Nanos(0), LaneId(1), &mut actions).expect("it is open");
+    let issued = evict(&mut scheduler, 0);
+    assert!(!issued.is_empty(), "nothing was issued when the units became free");
+    assert_eq!(scheduler.next_wakeup().filter(|at| *at == Nanos(0)), None, "a tick was left over");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use atoll_core::ClientId;
 use atoll_core::packing::{Divisible, Layout, Place, Reason, Rect, TIME};
 use atoll_core::rng::Rng;
 use atoll_core::tokens::{ShareRequest, ShareSpec, Span};
+use std::collections::BTreeSet;
 
 fn share(percent: f64, request: f64) -> ShareSpec {
     let request = ShareRequest { sm_partition: percent, quota_request: request, quota_limit: 1.0, group: 0 };
@@ -21,7 +22,7 @@ fn layout(units: u32, step: u32, lanes_max: u32) -> Layout {
 fn places(mut layout: Layout, clients: &[(f64, f64)]) -> Vec<Place> {
     for (id, &(percent, request)) in (0..).zip(clients) {
         layout.set(ClientId(id), &share(percent, request));
-        check(&layout);
+        check(&layout, 16);
     }
     layout.places().map(|(_, place)| place).collect()
 }
@@ -30,8 +31,11 @@ fn bound(first: u32, count: u32) -> Place {
     Place::Bound(Span { first, count })
 }
 
-/// Rectangles do not overlap, and lanes are as many as there may be.
-fn check(layout: &Layout) {
+/// Rectangles do not overlap, and there are at most as many lanes as there may be.
+fn check(layout: &Layout, lanes_max: u32) {
+    let spans = layout.places().filter_map(|(_, place)| if let Place::Bound(span) = place { Some(span) } else { None });
+    let lanes: BTreeSet<(u32, u32)> = spans.map(|span| (span.first, span.count)).collect();
+    assert!(lanes.len() as u32 <= lanes_max, "more than {lanes_max} lanes: {lanes:?}");
     let ids: Vec<ClientId> = layout.places().map(|(id, _)| id).collect();
     let rects: Vec<Rect> = ids.iter().filter_map(|id| layout.rect(*id)).collect();
     for (at, rect) in rects.iter().enumerate() {
@@ -77,10 +81,13 @@ fn devices_round_up_and_say_why_a_client_is_not_bound() {
     // Groups of 8 of 132 units: 12 % are 16 units, the last 4 belong to no group.
     let mut groups = layout(132, 8, 8);
     groups.set(ClientId(0), &share(12.0, 0.5));
-    groups.set(ClientId(1), &share(99.0, 0.5));
+    // 96 % are 127 units, so 16 groups; 99 % are 131, more than the groups have.
+    groups.set(ClientId(1), &share(96.0, 0.5));
     assert_eq!(groups.place(ClientId(0)), Some(bound(0, 16)));
     assert_eq!(groups.place(ClientId(1)), Some(bound(0, 128)));
-    check(&groups);
+    groups.set(ClientId(1), &share(99.0, 0.5));
+    assert_eq!(groups.place(ClientId(1)), Some(Place::Whole));
+    check(&groups, 8);
     let none = places(layout(4, 0, 8), &[(50.0, 0.5), (100.0, 0.5)]);
     assert_eq!(none, [Place::Unbound(Reason::Indivisible), Place::Whole]);
     let one = places(layout(1, 1, 8), &[(50.0, 0.5)]);
@@ -107,7 +114,8 @@ fn clients_that_come_change_and_go_never_overlap_and_a_quiet_change_moves_no_oth
     for seed in only.map_or(0..60, |seed| seed..seed + 1) {
         let mut rng = Rng::new(seed);
         let (units, step) = [(2, 1), (10, 1), (132, 8), (64, 2)][rng.below(4) as usize];
-        let mut layout = layout(units, step, 1 + rng.below(8) as u32);
+        let lanes_max = 1 + rng.below(8) as u32;
+        let mut layout = layout(units, step, lanes_max);
         for _ in 0..60 {
             let id = ClientId(rng.below(10) as u32);
             let before: Vec<_> = layout.places().filter(|(other, _)| *other != id).collect();
@@ -117,7 +125,7 @@ fn clients_that_come_change_and_go_never_overlap_and_a_quiet_change_moves_no_oth
             } else {
                 layout.set(id, &share(1.0 + rng.below(100) as f64, 0.05 + rng.below(60) as f64 / 100.0));
             }
-            check(&layout);
+            check(&layout, lanes_max);
             let after: Vec<_> = layout.places().filter(|(other, _)| *other != id).collect();
             moved += u64::from(before != after);
             steps += 1;

@@ -169,7 +169,6 @@ impl World {
             self.bound += spans.len() as u64;
         }
         let mut clients: Vec<ClientId> = shares.iter().map(|state| state.client).collect();
-        clients.dedup();
         clients.sort_unstable();
         assert!(clients.windows(2).all(|pair| pair[0] != pair[1]), "a client has two shares: {shares:?}");
     }

@@ -251,6 +251,7 @@ impl Worker {
             Ok(tensors) => (tensors, None),
             Err(error) => (Vec::new(), Some(error)),
         };
+        let size = batch.members.len() as u32;
         for (at, Member { submission, reply, has_left }) in batch.members.into_iter().enumerate() {
             if has_left {
                 continue;
@@ -264,6 +265,7 @@ impl Worker {
                     preemptions,
                     device: DeviceId::of_id(submission.id.0),
                     cold_start: invocation.cold_start,
+                    batch: size,
                     launches: Vec::new(),
                 }),
             };

@@ -151,6 +151,7 @@ impl Worker {
             preemptions,
             device: DeviceId::of_id(invocation.submission.id.0),
             cold_start: invocation.cold_start,
+            batch: 1,
             launches: std::mem::take(&mut invocation.launches),
         })
     }

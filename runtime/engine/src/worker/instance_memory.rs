@@ -1,13 +1,13 @@
 //! Memory limits of instances: an instance may have its part of its function's constants and the
 //! memory of its invocations, up to its limit. An invocation that could never fit is refused. One
-//! that does not fit beside those that have memory waits until one of them has ended.
+//! that does not fit beside those that have memory waits until one of them has ended. Until then it
+//! is not ready: a real-time invocation that waits must not stop the best-effort ones it waits for.
 
 use super::Worker;
 use crate::error::InvokeError;
 use crate::event::Submission;
 use crate::share::{InstanceMemory, ShareClient};
-use atoll_core::memory::Event as MemoryEvent;
-use atoll_core::{ClientId, TaskId};
+use atoll_core::{ClientId, Event, TaskId};
 use std::collections::{BTreeMap, VecDeque};
 
 /// The memory of an instance.
@@ -16,7 +16,8 @@ pub(super) struct MemoryGate {
     limit: InstanceMemory,
     /// Bytes of its invocations that have memory or are next to get it.
     held: BTreeMap<TaskId, u64>,
-    /// Invocations that wait until others have ended, in order.
+    /// Invocations that wait until others have ended, in order, real-time ones first. The memory
+    /// decisions count them as ready, the scheduler does not.
     waiting: VecDeque<TaskId>,
 }
 
@@ -45,9 +46,7 @@ impl Worker {
             }
             None => {
                 let waiting = self.lanes.memory.remove(&id).map(|gate| gate.waiting).unwrap_or_default();
-                for task in waiting {
-                    self.notify_memory(MemoryEvent::Prepare { task });
-                }
+                waiting.into_iter().for_each(|task| self.become_ready(task));
             }
         }
     }
@@ -68,53 +67,76 @@ impl Worker {
         Err(InvokeError::OverInstanceMemory { instance, wanted, constants, limit })
     }
 
-    /// Whether an invocation may get memory now. If not, it gets it later.
+    /// Whether an invocation may get memory now. If not, the scheduler is told that it is not ready:
+    /// while it waits, it must not keep those that have memory from running and ending.
     pub(super) fn may_take_memory(&mut self, task: TaskId) -> bool {
         if self.lanes.memory.is_empty() {
             return true;
         }
         let Some(id) = self.gated_client(task) else { return true };
-        let submission = &self.invocations[&task].submission;
-        let limit = self.lanes.memory[&id].limit;
-        let (bytes, constants) = (bytes_of(submission), self.constants_part(submission, limit));
-        let gate = self.lanes.memory.get_mut(&id).expect("present: its limit was read");
-        let may = gate.held.contains_key(&task) || gate.fits(bytes, constants);
-        if may {
-            gate.held.insert(task, bytes);
-        } else if !gate.waiting.contains(&task) {
-            gate.waiting.push_back(task);
+        let class = self.invocations[&task].submission.class;
+        let (bytes, constants) = self.wanted_of(task, id);
+        let waits_before = |other: &TaskId| self.invocations.get(other).is_some_and(|it| it.submission.class <= class);
+        let gate = self.lanes.memory.get_mut(&id).expect("present: it is a gated client");
+        if gate.held.contains_key(&task) {
+            return true;
         }
-        may
+        // Behind all that wait, except that real-time invocations come before best-effort ones.
+        let place = gate.waiting.iter().rposition(waits_before).map_or(0, |before| before + 1);
+        if place == 0 && gate.fits(bytes, constants) {
+            gate.held.insert(task, bytes);
+            return true;
+        }
+        gate.waiting.insert(place, task);
+        self.note_ready(task, None);
+        self.notify_scheduler(Event::TaskUnready { task });
+        false
+    }
+
+    /// Whether an invocation waits for memory of its instance: then the scheduler knows already that
+    /// it is not ready.
+    pub(super) fn waits_for_memory(&self, task: TaskId) -> bool {
+        self.lanes.memory.values().any(|gate| gate.waiting.contains(&task))
     }
 
     /// An invocation ended, or is not ready any more: others of its instance may get memory.
     pub(super) fn return_memory(&mut self, task: TaskId) {
         let has_it = |gate: &mut MemoryGate| {
+            let waited = gate.waiting.len();
             gate.waiting.retain(|waiting| *waiting != task);
-            gate.held.remove(&task).is_some()
+            gate.held.remove(&task).is_some() || gate.waiting.len() < waited
         };
-        let freed = self.lanes.memory.iter_mut().find_map(|(id, gate)| has_it(gate).then_some(*id));
-        if let Some(id) = freed {
+        let changed = self.lanes.memory.iter_mut().find_map(|(id, gate)| has_it(gate).then_some(*id));
+        if let Some(id) = changed {
             self.serve_memory(id);
         }
     }
 
-    /// Gives memory to invocations of an instance that wait for it, in order.
+    /// Gives memory to invocations of an instance that wait for it, in order. They are ready, and
+    /// have their memory when the scheduler wants them prepared.
     fn serve_memory(&mut self, id: ClientId) {
-        while let Some(gate) = self.lanes.memory.get_mut(&id)
-            && let Some(task) = gate.waiting.pop_front()
-        {
+        while let Some(&task) = self.lanes.memory.get(&id).and_then(|gate| gate.waiting.front()) {
             if !self.invocations.contains_key(&task) {
+                // It is ending just now.
+                self.lanes.memory.get_mut(&id).map(|gate| gate.waiting.pop_front());
                 continue;
             }
-            if !self.may_take_memory(task) {
-                // It is at the end of the queue now, and belongs to its front.
-                let waiting = self.lanes.memory.get_mut(&id).map(|gate| &mut gate.waiting);
-                waiting.into_iter().for_each(|waiting| waiting.rotate_right(1));
+            let (bytes, constants) = self.wanted_of(task, id);
+            let gate = self.lanes.memory.get_mut(&id).expect("present: it was read");
+            if !gate.fits(bytes, constants) {
                 return;
             }
-            self.notify_memory(MemoryEvent::Prepare { task });
+            gate.waiting.pop_front();
+            gate.held.insert(task, bytes);
+            self.become_ready(task);
         }
+    }
+
+    /// The memory of an invocation of an instance with a limit, and the part of the constants that
+    /// counts as the instance's.
+    fn wanted_of(&self, task: TaskId, id: ClientId) -> (u64, u64) {
+        let submission = &self.invocations[&task].submission;
+        (bytes_of(submission), self.constants_part(submission, self.lanes.memory[&id].limit))
     }
 
     /// The client of an invocation, if it is an instance with a memory limit.

@@ -83,7 +83,7 @@ impl Worker {
 
     // Invocations.
 
-    fn become_ready(&mut self, task: TaskId) {
+    pub(super) fn become_ready(&mut self, task: TaskId) {
         let (before, client) = (self.actions.len(), self.client_of(task));
         self.notify_scheduler(TaskEvent::TaskReady { task });
         self.note_ready(task, Some(client));
@@ -93,9 +93,12 @@ impl Worker {
     fn become_unready(&mut self, task: TaskId) {
         // A pending `Prepare` of it is obsolete.
         self.actions.retain(|action| *action != TaskAction::Prepare { task });
-        self.note_ready(task, None);
+        if !self.waits_for_memory(task) {
+            self.note_ready(task, None);
+            self.notify_scheduler(TaskEvent::TaskUnready { task });
+        }
+        // Only now: others may become ready by it.
         self.return_memory(task);
-        self.notify_scheduler(TaskEvent::TaskUnready { task });
     }
 
     /// Binds memory to an invocation.

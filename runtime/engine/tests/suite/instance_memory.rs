@@ -19,8 +19,12 @@ fn input(n: u32, seed: u32) -> Vec<u32> {
 }
 
 fn call(handle: &EngineHandle, instance: &str, input: &[u32]) -> Receiver<Answer> {
+    call_as(handle, instance, Class::BestEffort, input)
+}
+
+fn call_as(handle: &EngineHandle, instance: &str, class: Class, input: &[u32]) -> Receiver<Answer> {
     let (send, answer) = channel();
-    let request = toy::request("f", Class::BestEffort, input);
+    let request = toy::request("f", class, input);
     let request = InvocationRequest { instance: Some(instance.into()), ..request };
     handle.submit(request, Box::new(move |result| drop(send.send(result))));
     answer
@@ -30,8 +34,8 @@ fn answer(pending: &Receiver<Answer>) -> Answer {
     pending.recv_timeout(Duration::from_secs(60)).expect("an answer")
 }
 
-#[test]
-fn an_instance_has_no_more_memory_than_its_limit() {
+/// An engine with the function `f` and the instances `small` and `large` of it.
+fn start() -> Engine {
     let config = HostConfig { compute_units: 2, memory_bytes: 64 << 20, ..HostConfig::default() };
     let device = HostDevice::start(config).expect("a device");
     let target = device.info().targets.last().cloned().expect("an x86-64 CPU of level 3 or above");
@@ -50,6 +54,13 @@ fn an_instance_has_no_more_memory_than_its_limit() {
     for instance in ["small", "large"] {
         handle.place_share(client(instance), share).expect("it fits");
     }
+    engine
+}
+
+#[test]
+fn an_instance_has_no_more_memory_than_its_limit() {
+    let engine = start();
+    let handle = engine.handle();
     let limit = |bytes, sharers| handle.limit_memory(client("small"), Some(InstanceMemory { bytes, sharers }));
     let (long, short) = (input(20_000, 1), input(400, 2));
 
@@ -99,6 +110,34 @@ fn an_instance_has_no_more_memory_than_its_limit() {
         match answer(pending) {
             Ok(result) => assert!(result.outputs[0].bytes == toy::expected(&long), "a wrong answer"),
             Err(error) => assert_eq!(error, InvokeError::UnknownInstance("small".into())),
+        }
+    }
+    engine.shutdown();
+}
+
+/// A real-time request that waits for the memory of best-effort ones must not keep them from ending.
+#[test]
+fn requests_of_both_classes_wait_for_the_memory_of_one_instance() {
+    let engine = start();
+    let handle = engine.handle();
+    let limit = |bytes| handle.limit_memory(client("small"), Some(InstanceMemory { bytes, sharers: 1 }));
+    let (long, short) = (input(200_000, 1), input(400, 2));
+    limit(1_000);
+    let refused = answer(&call(&handle, "small", &long)).expect_err("more than 1000 bytes");
+    let InvokeError::OverInstanceMemory { wanted, .. } = refused else { panic!("refused for {refused:?}") };
+    // Room for one long request.
+    limit(wanted);
+    for round in 0..8_usize {
+        let of = |at: usize| match (at + round) % 4 {
+            0 => (Class::RealTime, &long),
+            1 => (Class::RealTime, &short),
+            2 => (Class::BestEffort, &short),
+            _ => (Class::BestEffort, &long),
+        };
+        let pending: Vec<_> = (0..12).map(|at| call_as(&handle, "small", of(at).0, of(at).1)).collect();
+        for (at, pending) in pending.iter().enumerate() {
+            let result = answer(pending).expect("a result");
+            assert!(result.outputs[0].bytes == toy::expected(of(at).1), "a wrong answer");
         }
     }
     engine.shutdown();

@@ -106,22 +106,29 @@ impl Control {
         let (requests, stages, _rooms) = blocking(read).await.ok_or_else(panicked)??;
         let deadline = plan.deadline_us.map(Duration::from_micros);
         let function = &stages[0].model.key;
-        // The instances of a function serve calls of it alone; a chain runs under the tenant's
-        // share.
-        let choose = || self.app.instances.choose(function, class, deadline).filter(|_| stages.len() == 1);
-        let instance = plan.instance.or_else(choose);
-        let routed = self.app.instances.begin(function, instance.as_deref());
-        let request = ChainRequest {
+        // The instances of a function are chosen for calls of it alone, and measured by them.
+        let mut route = self.app.instances.route(function, class, deadline, plan.instance, stages.len());
+        let mut request = ChainRequest {
             stages: requests,
             class: Some(class),
             priority: 0,
-            instance,
+            instance: None,
             deadline,
             times_launches: false,
         };
         let submitted = Instant::now();
-        let result = invoke(&self.app.engine, request).await;
-        routed.into_iter().for_each(|routed| routed.end(&result));
+        let result = loop {
+            request.instance = route.next();
+            let again = route.keep(&request);
+            let measured = request.instance.as_deref().filter(|_| stages.len() == 1);
+            let routed = self.app.instances.begin(function, measured);
+            let result = invoke(&self.app.engine, request).await;
+            routed.into_iter().for_each(|routed| routed.end(&result));
+            match again {
+                Some(again) if route.is_refused(&result) => request = again,
+                _ => break result,
+            }
+        };
         let result = result.or_refuse()?;
         if let [stage] = &stages[..] {
             stage.model.latencies.note(class, submitted.elapsed());

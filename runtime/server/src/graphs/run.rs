@@ -454,6 +454,7 @@ impl Run<'_> {
             preemptions: self.preemptions,
             device: self.work.devices().first().copied().unwrap_or_default(),
             cold_start: self.cold_start,
+            batch: 1,
             launches: Vec::new(),
         })
     }

@@ -60,7 +60,7 @@ pub(crate) async fn run(
     note_inference(&model.name, class, &id);
     let function = model.key.clone();
     let mut invocation = InvocationRequest { function, inputs, class: asked, priority, instance, deadline };
-    let choose = || app.instances.choose(&model.key, class, deadline);
+    let choose = || app.instances.choose(&model.key, class, deadline, &[]);
     let mut record =
         Record { app: app.clone(), model, device: model.first_device(), class, arrived, outcome: Outcome::Refused };
     caller.may_run(class).inspect_err(|denial| app.refuse(denial, caller, class))?;
@@ -72,11 +72,18 @@ pub(crate) async fn run(
             run.inspect_err(|_| record.outcome = Outcome::Refused)?
         }
         None => {
-            invocation.instance = invocation.instance.or_else(choose);
-            let routed = app.instances.begin(&model.key, invocation.instance.as_deref());
-            let result = app.responses.answer(&app.engine, &caller.tenant, model, invocation).await;
-            routed.into_iter().for_each(|routed| routed.end(&result));
-            result
+            let mut route = app.instances.route(&model.key, class, deadline, invocation.instance.take(), 1);
+            loop {
+                invocation.instance = route.next();
+                let (again, instance) = (route.keep(&invocation), invocation.instance.clone());
+                let routed = app.instances.begin(&model.key, instance.as_deref());
+                let result = app.responses.answer(&app.engine, &caller.tenant, model, invocation).await;
+                routed.into_iter().for_each(|routed| routed.end(&result));
+                match again {
+                    Some(again) if route.is_refused(&result) => invocation = again,
+                    _ => break result,
+                }
+            }
         }
         Some(place) => {
             let turn = app.sequences.turn(&app.engine, model, &caller.tenant, place).await?;

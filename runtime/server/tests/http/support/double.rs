@@ -98,6 +98,7 @@ fn echo(request: InvocationRequest) -> InvocationResult {
         preemptions: 0,
         device: DeviceId(0),
         cold_start: false,
+        batch: 1,
         launches: Vec::new(),
     }
 }

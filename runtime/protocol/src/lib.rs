@@ -1,6 +1,6 @@
 //! Wire types of KServe v2 (the Open Inference Protocol), with the extensions of Triton that its
 //! clients use: binary tensors, classification, model repository, statistics, logging and trace
-//! settings; and of KServe v1 (`predict.rs`).
+//! settings; and of KServe v1 (`predict.rs`, `predictions.rs`).
 //!
 //! This crate is pure: it converts bytes to values and back. It has no sockets and no HTTP types,
 //! and it does not know models: `atoll_server` checks whether a tensor matches a model.
@@ -25,6 +25,7 @@ pub mod limits;
 mod model;
 mod parameters;
 mod predict;
+mod predictions;
 mod repository;
 mod settings;
 mod tensor;
@@ -40,7 +41,8 @@ pub use model::{
     ServerMetadata, TensorMetadata,
 };
 pub use parameters::Parameters;
-pub use predict::{PredictForm, PredictRequest, encode_predictions};
+pub use predict::{PredictForm, PredictRequest};
+pub use predictions::encode_predictions;
 pub use repository::{IndexEntry, IndexRequest, LoadRequest, ModelState};
 pub use settings::{LogSettings, TraceSettings};
 pub use tensor::Tensor;

@@ -5,16 +5,15 @@
 //! `outputs`). Types are not part of it: they are those of the model, and shapes follow from the
 //! nesting of arrays.
 
-use crate::elements::{JsonElements, decode};
+use crate::elements::decode;
 use crate::error::ProtocolError;
-use crate::infer::{InferRequest, InferResponse};
+use crate::infer::InferRequest;
 use crate::limits::{DATA_DEPTH_MAX, TENSORS_MAX};
 use crate::model::TensorMetadata;
 use crate::parameters::Parameters;
 use crate::tensor::{Tensor, element_count};
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, Error as _, SeqAccess, Visitor};
-use serde::ser::{Error as _, Serialize, SerializeMap, Serializer};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -40,7 +39,7 @@ pub struct PredictRequest {
 #[derive(Deserialize)]
 struct Body<'a> {
     #[serde(borrow)]
-    instances: Option<Vec<&'a RawValue>>,
+    instances: Option<&'a RawValue>,
     #[serde(borrow)]
     inputs: Option<&'a RawValue>,
     #[serde(default)]
@@ -52,12 +51,12 @@ impl PredictRequest {
     ///
     /// # Errors
     /// The body is not valid JSON, has neither or both of `instances` and `inputs`, names an input
-    /// that the model does not have, or has arrays whose elements differ in shape.
+    /// twice or one that the model does not have, or has arrays whose elements differ in shape.
     pub fn decode(body: &[u8], inputs: &[TensorMetadata]) -> Result<PredictRequest, ProtocolError> {
         let Body { instances, inputs: columns, parameters } =
             serde_json::from_slice(body).map_err(|error| ProtocolError::Json(error.to_string()))?;
         let (form, tensors) = match (instances, columns) {
-            (Some(rows), None) => (PredictForm::Rows(rows.len()), of_rows(&rows, inputs)?),
+            (Some(rows), None) => of_rows(rows, inputs)?,
             (None, Some(columns)) => (PredictForm::Columns, of_columns(columns, inputs)?),
             (None, None) => return Err(structure("it needs `instances` (rows) or `inputs` (columns)")),
             (Some(_), Some(_)) => return Err(structure("it has both `instances` and `inputs`; send one of them")),
@@ -71,56 +70,145 @@ fn structure(reason: &str) -> ProtocolError {
     ProtocolError::Json(reason.into())
 }
 
-fn of_rows(rows: &[&RawValue], inputs: &[TensorMetadata]) -> Result<Vec<Tensor>, ProtocolError> {
-    let Some(first) = rows.first() else { return Err(structure("`instances` has no rows")) };
-    if !is_object(first) {
-        return Ok(vec![stack(only(inputs)?, rows)?]);
+fn of_rows(rows: &RawValue, inputs: &[TensorMetadata]) -> Result<(PredictForm, Vec<Tensor>), ProtocolError> {
+    let Some(first) = rows.get().strip_prefix('[') else { return Err(structure("`instances` is not a list of rows")) };
+    let first = first.trim_start();
+    if first.starts_with(']') {
+        return Err(structure("`instances` has no rows"));
     }
-    let mut columns: BTreeMap<String, Vec<&RawValue>> = BTreeMap::new();
-    for (at, row) in rows.iter().enumerate() {
-        let fields: BTreeMap<String, &RawValue> = fields(row)?;
-        for (name, value) in fields {
-            let column = columns.entry(name).or_default();
-            if column.len() != at {
-                return Err(structure(&format!("row {at} of `instances` has other inputs than the rows before")));
-            }
-            column.push(value);
-        }
+    if first.starts_with('{') {
+        let (count, tensors) = NamedRows::read(rows, inputs)?;
+        return Ok((PredictForm::Rows(count), tensors));
     }
-    if let Some((name, column)) = columns.iter().find(|(_, column)| column.len() != rows.len()) {
-        return Err(structure(&format!("row {} of `instances` has no `{name}`, as other rows have", column.len())));
-    }
-    check_count(columns.len())?;
-    columns.iter().map(|(name, rows)| stack(of_name(inputs, name)?, rows)).collect()
+    // Rows without names are the tensor itself, with a dimension for them.
+    let tensor = tensor(only(inputs)?, rows)?;
+    let count = tensor.shape.first().map_or(0, |count| *count as usize);
+    Ok((PredictForm::Rows(count), vec![tensor]))
 }
 
 fn of_columns(columns: &RawValue, inputs: &[TensorMetadata]) -> Result<Vec<Tensor>, ProtocolError> {
-    let tensor = |input: &TensorMetadata, value: &RawValue| {
-        let shape = shape(&input.name, value)?;
-        let bytes = decode(&input.name, input.datatype, element_count(&input.name, &shape)?, value)?;
-        Tensor::new(input.name.clone(), input.datatype, shape, bytes)
-    };
-    if !is_object(columns) {
+    if !columns.get().starts_with('{') {
         return Ok(vec![tensor(only(inputs)?, columns)?]);
     }
-    let fields = fields(columns)?;
-    check_count(fields.len())?;
+    let Fields(fields) = serde_json::from_str(columns.get()).map_err(|error| ProtocolError::Json(error.to_string()))?;
     fields.into_iter().map(|(name, value)| tensor(of_name(inputs, &name)?, value)).collect()
 }
 
-fn is_object(value: &RawValue) -> bool {
-    value.get().starts_with('{')
+fn tensor(input: &TensorMetadata, value: &RawValue) -> Result<Tensor, ProtocolError> {
+    let shape = shape(&input.name, value)?;
+    let bytes = decode(&input.name, input.datatype, element_count(&input.name, &shape)?, value)?;
+    Tensor::new(input.name.clone(), input.datatype, shape, bytes)
 }
 
-fn fields(value: &RawValue) -> Result<BTreeMap<String, &RawValue>, ProtocolError> {
-    serde_json::from_str(value.get()).map_err(|error| ProtocolError::Json(error.to_string()))
-}
+/// The values of an object by name: at most [`TENSORS_MAX`], and none twice.
+struct Fields<'a>(BTreeMap<String, &'a RawValue>);
 
-fn check_count(count: usize) -> Result<(), ProtocolError> {
-    if count > TENSORS_MAX {
-        return Err(ProtocolError::TooMany { what: "inputs", count, most: TENSORS_MAX });
+impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Fields<'a>, D::Error> {
+        struct Object;
+
+        impl<'de> Visitor<'de> for Object {
+            type Value = BTreeMap<String, &'de RawValue>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object with a value for each input")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut fields = BTreeMap::new();
+                while let Some(name) = map.next_key::<String>()? {
+                    if fields.len() == TENSORS_MAX {
+                        return Err(A::Error::custom(format_args!("more than {TENSORS_MAX} inputs")));
+                    }
+                    if fields.contains_key(&name) {
+                        return Err(A::Error::custom(format_args!("input `{name}` is given twice")));
+                    }
+                    fields.insert(name, map.next_value()?);
+                }
+                Ok(fields)
+            }
+        }
+
+        Ok(Fields(deserializer.deserialize_map(Object)?))
     }
-    Ok(())
+}
+
+/// Rows that name their inputs. Each is decoded as it is read, so that of a long list of short rows
+/// only the elements are kept.
+struct NamedRows<'i> {
+    inputs: &'i [TensorMetadata],
+    count: usize,
+    columns: BTreeMap<String, Column<'i>>,
+    /// Why reading ended.
+    mistake: Option<ProtocolError>,
+}
+
+/// One input of all rows.
+struct Column<'i> {
+    input: &'i TensorMetadata,
+    rows: usize,
+    /// Of each row.
+    shape: Vec<i64>,
+    bytes: Vec<u8>,
+}
+
+impl<'i> NamedRows<'i> {
+    /// The number of rows, and the tensors that they form.
+    fn read(rows: &RawValue, inputs: &'i [TensorMetadata]) -> Result<(usize, Vec<Tensor>), ProtocolError> {
+        let mut read = NamedRows { inputs, count: 0, columns: BTreeMap::new(), mistake: None };
+        let result = serde_json::Deserializer::from_str(rows.get()).deserialize_seq(&mut read);
+        result.map_err(|error| read.mistake.take().unwrap_or_else(|| ProtocolError::Json(error.to_string())))?;
+        let tensor = |Column { input, rows, shape, bytes }| {
+            let shape = [vec![rows as i64], shape].concat();
+            Tensor::new(input.name.clone(), input.datatype, shape, bytes)
+        };
+        Ok((read.count, read.columns.into_values().map(tensor).collect::<Result<_, _>>()?))
+    }
+
+    fn add(&mut self, fields: BTreeMap<String, &RawValue>) -> Result<(), ProtocolError> {
+        let at = self.count;
+        for (name, value) in fields {
+            let of_row = shape(&name, value)?;
+            if at == 0 {
+                let column =
+                    Column { input: of_name(self.inputs, &name)?, rows: 0, shape: of_row.clone(), bytes: Vec::new() };
+                self.columns.insert(name.clone(), column);
+            }
+            let Some(column) = self.columns.get_mut(&name) else {
+                return Err(structure(&format!("row {at} of `instances` has other inputs than the rows before")));
+            };
+            if of_row != column.shape {
+                let wanted = &column.shape;
+                let reason = format!("row {at} of `instances` has shape {of_row:?}, and row 0 has {wanted:?}");
+                return Err(ProtocolError::tensor(&name, reason));
+            }
+            column.bytes.extend(decode(&name, column.input.datatype, element_count(&name, &of_row)?, value)?);
+            column.rows += 1;
+        }
+        self.count += 1;
+        match self.columns.iter().find(|(_, column)| column.rows != self.count) {
+            Some((name, _)) => Err(structure(&format!("row {at} of `instances` has no `{name}`, as other rows have"))),
+            None => Ok(()),
+        }
+    }
+}
+
+impl<'de> Visitor<'de> for &mut NamedRows<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of rows")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut rows: A) -> Result<(), A::Error> {
+        while let Some(Fields(fields)) = rows.next_element()? {
+            if let Err(mistake) = self.add(fields) {
+                self.mistake = Some(mistake);
+                return Err(A::Error::custom("a row is wrong"));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The input of a request that names none.
@@ -141,26 +229,6 @@ fn of_name<'i>(inputs: &'i [TensorMetadata], name: &str) -> Result<&'i TensorMet
 
 fn names(inputs: &[TensorMetadata]) -> String {
     inputs.iter().map(|input| format!("`{}`", input.name)).collect::<Vec<_>>().join(", ")
-}
-
-/// The tensor whose rows these are.
-fn stack(input: &TensorMetadata, rows: &[&RawValue]) -> Result<Tensor, ProtocolError> {
-    let name = &input.name;
-    let (mut first, mut bytes) = (None, Vec::new());
-    for (at, row) in rows.iter().enumerate() {
-        let of_row = shape(name, row)?;
-        let wanted = first.get_or_insert_with(|| of_row.clone());
-        if of_row != *wanted {
-            return Err(ProtocolError::tensor(
-                name,
-                format!("row {at} of `instances` has shape {of_row:?}, and row 0 has {wanted:?}"),
-            ));
-        }
-        bytes.extend(decode(name, input.datatype, element_count(name, &of_row)?, row)?);
-    }
-    let mut shape = vec![rows.len() as i64];
-    shape.extend(first.unwrap_or_default());
-    Tensor::new(name.clone(), input.datatype, shape, bytes)
 }
 
 /// The shape of nested arrays.
@@ -228,127 +296,10 @@ impl<'de> Visitor<'de> for Shape {
     }
 }
 
-#[derive(serde::Serialize)]
-enum Answer<'a> {
-    #[serde(rename = "predictions")]
-    Rows(Rows<'a>),
-    #[serde(rename = "outputs")]
-    Columns(Columns<'a>),
-}
-
-/// Encodes the answer to a request of this form, as JSON.
-///
-/// # Errors
-/// The request has rows, and an output does not have one for each of them; or an output is text.
-pub fn encode_predictions(form: PredictForm, answer: &InferResponse) -> Result<Vec<u8>, ProtocolError> {
-    let tensors: Vec<&Tensor> = answer.outputs.iter().map(|output| &output.tensor).collect();
-    for tensor in &tensors {
-        if tensor.datatype.element_bytes().is_none() {
-            return Err(ProtocolError::tensor(
-                &tensor.name,
-                "is text, which this version of the protocol does not send",
-            ));
-        }
-        if let PredictForm::Rows(rows) = form
-            && tensor.shape.first() != Some(&(rows as i64))
-        {
-            let reason = format!(
-                "has shape {:?}, not one row for each of the {rows} `instances`; send `inputs` instead",
-                tensor.shape
-            );
-            return Err(ProtocolError::tensor(&tensor.name, reason));
-        }
-    }
-    let answer = match form {
-        PredictForm::Rows(rows) => Answer::Rows(Rows { rows, tensors: &tensors }),
-        PredictForm::Columns => Answer::Columns(Columns(&tensors)),
-    };
-    serde_json::to_vec(&answer).map_err(|error| ProtocolError::Json(error.to_string()))
-}
-
-/// One element for each row: the row of the only output, or of each output by name.
-struct Rows<'a> {
-    rows: usize,
-    tensors: &'a [&'a Tensor],
-}
-
-impl Serialize for Rows<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.tensors {
-            [tensor] => Nested::of(tensor).serialize(serializer),
-            tensors => serializer.collect_seq((0..self.rows).map(|row| Row { row, tensors })),
-        }
-    }
-}
-
-struct Row<'a> {
-    row: usize,
-    tensors: &'a [&'a Tensor],
-}
-
-impl Serialize for Row<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.tensors.iter().map(|tensor| (&tensor.name, Nested::of(tensor).part(self.row))))
-    }
-}
-
-/// The only output, or all outputs by name.
-struct Columns<'a>(&'a [&'a Tensor]);
-
-impl Serialize for Columns<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.0 {
-            [tensor] => Nested::of(tensor).serialize(serializer),
-            tensors => {
-                let mut map = serializer.serialize_map(Some(tensors.len()))?;
-                tensors.iter().try_for_each(|tensor| map.serialize_entry(&tensor.name, &Nested::of(tensor)))?;
-                map.end()
-            }
-        }
-    }
-}
-
-/// Elements as arrays that are nested like the shape.
-struct Nested<'a> {
-    tensor: &'a Tensor,
-    shape: &'a [i64],
-    bytes: &'a [u8],
-}
-
-impl<'a> Nested<'a> {
-    fn of(tensor: &'a Tensor) -> Nested<'a> {
-        Nested { tensor, shape: &tensor.shape, bytes: &tensor.bytes }
-    }
-
-    /// The element at this index of the outermost dimension.
-    fn part(&self, index: usize) -> Nested<'a> {
-        let count = self.shape.first().map_or(1, |count| *count as usize);
-        let size = self.bytes.len().checked_div(count).unwrap_or(0);
-        Nested { tensor: self.tensor, shape: &self.shape[1..], bytes: &self.bytes[index * size..(index + 1) * size] }
-    }
-}
-
-impl Serialize for Nested<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let elements = JsonElements { datatype: self.tensor.datatype, bytes: self.bytes };
-        match self.shape {
-            [] => {
-                // A list of one element, without its brackets.
-                let list = serde_json::to_string(&elements).map_err(S::Error::custom)?;
-                let element = list.trim_matches(['[', ']']).to_owned();
-                RawValue::from_string(element).map_err(S::Error::custom)?.serialize(serializer)
-            }
-            [_] => elements.serialize(serializer),
-            [count, ..] => serializer.collect_seq((0..*count as usize).map(|index| self.part(index))),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::datatype::DataType;
-    use crate::infer::OutputTensor;
 
     fn inputs(names: &[&str]) -> Vec<TensorMetadata> {
         let input = |name: &&str| TensorMetadata {
@@ -395,11 +346,18 @@ mod tests {
     #[test]
     fn mistakes_are_named_with_their_place() {
         let deep = format!(r#"{{"inputs": {}1{}}}"#, "[".repeat(17), "]".repeat(17));
+        let many: Vec<String> = (0..=TENSORS_MAX).map(|at| format!(r#""i{at}": 1"#)).collect();
+        let many = format!(r#"{{"instances": [{{{}}}]}}"#, many.join(","));
         for (json, expected) in [
             ("{}", "needs `instances` (rows) or `inputs` (columns)"),
             (r#"{"instances": [1], "inputs": [1]}"#, "both"),
             (r#"{"instances": []}"#, "no rows"),
-            (r#"{"instances": 1}"#, "expected a sequence"),
+            (r#"{"instances": 1}"#, "`instances` is not a list of rows"),
+            (r#"{"instances": [ ]}"#, "no rows"),
+            (r#"{"instances": [{"a": 1, "a": 2}]}"#, "input `a` is given twice"),
+            (r#"{"inputs": {"a": [1], "a": [2]}}"#, "input `a` is given twice"),
+            (r#"{"instances": [{"a": 1, "b": 2}, 3]}"#, "an object with a value for each input"),
+            (many.as_str(), "more than 1024 inputs"),
             (r#"{"instances": [1, 2]}"#, "the model has the inputs `a`, `b`; name each value"),
             (r#"{"instances": [{"a": 1, "b": 2}, {"a": 1}]}"#, "row 1 of `instances` has no `b`"),
             (r#"{"instances": [{"a": 1}, {"a": 1, "b": 2}]}"#, "row 1 of `instances` has other inputs"),
@@ -413,39 +371,11 @@ mod tests {
             let error = read(json, &["a", "b"]).unwrap_err();
             assert!(error.contains(expected), "{json}: {error}");
         }
+        let error = read(r#"{"instances": [[1], {"a": [2]}]}"#, &["a"]).unwrap_err();
+        assert!(error.contains("map"), "{error}");
+        let error = read(r#"{"instances": [[1], [2, 3]]}"#, &["a"]).unwrap_err();
+        assert!(error.contains("element 1 of an array has shape [2], and element 0 has [1]"), "{error}");
         let error = read(&deep, &["a"]).unwrap_err();
         assert!(error.contains("nested deeper than 16"), "{error}");
-    }
-
-    #[test]
-    fn answers_have_the_form_of_their_requests() {
-        let answer = |tensors: Vec<Tensor>| InferResponse {
-            outputs: tensors.into_iter().map(|tensor| OutputTensor { tensor, binary: false }).collect(),
-            ..InferResponse::default()
-        };
-        let write = |form, tensors| {
-            let json = encode_predictions(form, &answer(tensors)).map_err(|error| error.to_string())?;
-            Ok::<_, String>(String::from_utf8(json).unwrap())
-        };
-        let matrix = || tensor("m", &[2, 1, 2], &[1.0, 2.0, 3.0, 4.0]);
-        let list = || tensor("l", &[2], &[5.0, 6.0]);
-        let rows = PredictForm::Rows(2);
-        for (form, tensors, expected) in [
-            (rows, vec![matrix()], r#"{"predictions":[[[1.0,2.0]],[[3.0,4.0]]]}"#),
-            (rows, vec![list()], r#"{"predictions":[5.0,6.0]}"#),
-            (rows, vec![matrix(), list()], r#"{"predictions":[{"m":[[1.0,2.0]],"l":5.0},{"m":[[3.0,4.0]],"l":6.0}]}"#),
-            (PredictForm::Columns, vec![matrix()], r#"{"outputs":[[[1.0,2.0]],[[3.0,4.0]]]}"#),
-            (
-                PredictForm::Columns,
-                vec![matrix(), list()],
-                r#"{"outputs":{"m":[[[1.0,2.0]],[[3.0,4.0]]],"l":[5.0,6.0]}}"#,
-            ),
-            (PredictForm::Columns, vec![tensor("s", &[], &[0.1])], r#"{"outputs":0.1}"#),
-            (PredictForm::Columns, vec![tensor("e", &[0, 2], &[])], r#"{"outputs":[]}"#),
-        ] {
-            assert_eq!(write(form, tensors).as_deref(), Ok(expected));
-        }
-        let error = write(PredictForm::Rows(3), vec![list()]).unwrap_err();
-        assert!(error.contains("tensor `l`: has shape [2], not one row for each of the 3"), "{error}");
     }
 }

@@ -4,7 +4,7 @@
 //! passing it on. A thread of its own writes the lines. If it falls behind, lines are dropped and
 //! counted, and requests do not wait.
 
-use crate::limits::ACCESS_LOG_LINES_MAX;
+use crate::limits::{ACCESS_LOG_LINES_MAX, ACCESS_LOG_STOP_MAX};
 use atoll_engine::{Class, Tenant};
 use axum::extract::Request;
 use axum::http::{HeaderMap, header};
@@ -14,16 +14,19 @@ use hyper::body::Body as _;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Longest text of a client in a line, in characters.
 const TEXT_MAX: usize = 256;
+
+/// Bytes of lines that are written at once.
+const WRITE_BYTES: usize = 64 << 10;
 
 /// Where the access log goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,12 +125,16 @@ fn cut(text: &str) -> String {
     text.chars().take(TEXT_MAX).collect()
 }
 
-/// The access log of a daemon. Dropping it writes what is left.
+/// The access log of a daemon. Dropping it writes what is left, unless the target takes it too
+/// slowly: standard output may be a pipe that is not read.
 pub(crate) struct AccessLog {
     format: AccessLogFormat,
     /// `None` only while it is being dropped.
     lines: Option<SyncSender<String>>,
-    writer: Option<JoinHandle<()>>,
+    /// Disconnected when the thread has written everything.
+    written: Mutex<Receiver<()>>,
+    /// How long dropping waits for that.
+    patience: Duration,
     /// Whether the file is to be opened again before the next line.
     reopens: Arc<AtomicBool>,
     dropped: Arc<AtomicU64>,
@@ -136,13 +143,33 @@ pub(crate) struct AccessLog {
 impl AccessLog {
     /// Opens the log, and counts lines that are dropped.
     pub(crate) fn open(config: &AccessLogConfig, dropped: Arc<AtomicU64>) -> io::Result<AccessLog> {
-        let target = open(config)?;
+        AccessLog::to(open(config)?, config, dropped, ACCESS_LOG_STOP_MAX)
+    }
+
+    fn to(
+        target: Box<dyn Write + Send>,
+        config: &AccessLogConfig,
+        dropped: Arc<AtomicU64>,
+        patience: Duration,
+    ) -> io::Result<AccessLog> {
         let (lines, receiver) = sync_channel(ACCESS_LOG_LINES_MAX);
+        let (writes, written) = channel::<()>();
         let reopens = Arc::<AtomicBool>::default();
-        let writer = Writer { target, config: config.clone(), reopens: reopens.clone() };
-        let thread = std::thread::Builder::new().name("access-log".into());
-        let thread = thread.spawn(move || writer.write(&receiver))?;
-        Ok(AccessLog { format: config.format, lines: Some(lines), writer: Some(thread), reopens, dropped })
+        let (config, format) = (config.clone(), config.format);
+        let writer = Writer {
+            target,
+            config,
+            reopens: reopens.clone(),
+            dropped: dropped.clone(),
+            text: String::new(),
+            lines: 0,
+            fails: false,
+        };
+        std::thread::Builder::new().name("access-log".into()).spawn(move || {
+            writer.write(&receiver);
+            drop(writes);
+        })?;
+        Ok(AccessLog { format, lines: Some(lines), written: Mutex::new(written), patience, reopens, dropped })
     }
 
     /// Opens the file again before the next line, since another program may have renamed it.
@@ -176,8 +203,9 @@ impl AccessLog {
 impl Drop for AccessLog {
     fn drop(&mut self) {
         self.lines = None;
-        if let Some(writer) = self.writer.take() {
-            let _ = writer.join();
+        let written = self.written.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if written.recv_timeout(self.patience) == Err(RecvTimeoutError::Timeout) {
+            tracing::warn!("the access log does not take its last lines; they are lost");
         }
     }
 }
@@ -270,11 +298,12 @@ fn text(line: &Line) -> String {
     text
 }
 
+/// Opens the target. A new file is readable for the daemon's user only: lines name tenants and ids.
 fn open(config: &AccessLogConfig) -> io::Result<Box<dyn Write + Send>> {
-    let append = |path: &Path| OpenOptions::new().create(true).append(true).open(path);
+    let append = |path: &Path| OpenOptions::new().create(true).append(true).mode(0o600).open(path);
     Ok(match &config.file {
-        Some(path) => Box::new(BufWriter::new(append(path)?)),
-        None => Box::new(BufWriter::new(io::stdout())),
+        Some(path) => Box::new(append(path)?),
+        None => Box::new(io::stdout()),
     })
 }
 
@@ -283,11 +312,17 @@ struct Writer {
     target: Box<dyn Write + Send>,
     config: AccessLogConfig,
     reopens: Arc<AtomicBool>,
+    dropped: Arc<AtomicU64>,
+    /// Whole lines that are to be written.
+    text: String,
+    /// Their number.
+    lines: u64,
+    /// Whether the last attempt to write failed.
+    fails: bool,
 }
 
 impl Writer {
-    /// Writes lines until the log is dropped. Whenever no line waits, all are on their way to the
-    /// file.
+    /// Writes lines until the log is dropped. Whenever no line waits, all are in the file.
     fn write(mut self, lines: &Receiver<String>) {
         loop {
             let next = match lines.try_recv() {
@@ -301,15 +336,33 @@ impl Writer {
             if self.reopens.swap(false, Ordering::Relaxed) {
                 self.reopen();
             }
-            // An error of the file shows when it is flushed.
-            let _ = writeln!(self.target, "{line}");
+            self.text.push_str(&line);
+            self.text.push('\n');
+            self.lines += 1;
+            if self.text.len() >= WRITE_BYTES {
+                self.flush();
+            }
         }
     }
 
+    /// Writes the lines at once, so that those of several processes do not mix. Lines that cannot be
+    /// written are counted as dropped.
     fn flush(&mut self) {
-        if let Err(error) = self.target.flush() {
-            tracing::warn!(%error, "cannot write the access log");
+        if self.lines == 0 {
+            return;
         }
+        let result = self.target.write_all(self.text.as_bytes()).and_then(|()| self.target.flush());
+        match &result {
+            Ok(()) if self.fails => tracing::info!("the access log is written again"),
+            Err(error) if !self.fails => tracing::warn!(%error, "cannot write the access log; its lines are dropped"),
+            _ => {}
+        }
+        self.fails = result.is_err();
+        if self.fails {
+            self.dropped.fetch_add(self.lines, Ordering::Relaxed);
+        }
+        self.text.clear();
+        self.lines = 0;
     }
 
     fn reopen(&mut self) {
@@ -324,6 +377,7 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     fn example() -> Line {
         Line {
@@ -367,6 +421,39 @@ mod tests {
             assert_eq!((&line["status"], &line["tenant"]), (&200.into(), &"local".into()));
         }
         assert_eq!(dropped.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_new_file_is_for_the_user_of_the_daemon_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("access.log");
+        let config = AccessLogConfig { file: Some(path.clone()), format: AccessLogFormat::Text };
+        drop(AccessLog::open(&config, Arc::default()).unwrap());
+        assert_eq!(std::fs::metadata(path).unwrap().permissions().mode() & 0o077, 0);
+    }
+
+    #[test]
+    fn lines_that_a_full_disk_does_not_take_are_counted() {
+        let config = AccessLogConfig { file: Some("/dev/full".into()), format: AccessLogFormat::Json };
+        let dropped = Arc::new(AtomicU64::new(0));
+        let log = AccessLog::open(&config, dropped.clone()).unwrap();
+        log.put(&example());
+        log.put(&example());
+        drop(log);
+        assert_eq!(dropped.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn the_end_does_not_wait_for_a_pipe_that_is_not_read() {
+        let (unread, pipe) = io::pipe().unwrap();
+        let config = AccessLogConfig { file: None, format: AccessLogFormat::Json };
+        let log = AccessLog::to(Box::new(pipe), &config, Arc::default(), Duration::from_millis(50)).unwrap();
+        // A pipe of Linux holds 64 KiB, and a line has over a hundred bytes.
+        for _ in 0..2000 {
+            log.put(&example());
+        }
+        drop(log);
+        drop(unread);
     }
 
     #[test]

@@ -5,12 +5,19 @@
 //! request (the `Origin` header then names the page), or by DNS rebinding (the `Host` header then
 //! has the page's domain). Other programs send no `Origin`, and call the daemon by its address or
 //! by a name that its operator has allowed.
+//!
+//! Neither does a browser that loads a snapshot of the dashboard for a page as if it were an image
+//! or a script, which makes the daemon collect it. For these paths the header `Sec-Fetch-Site`
+//! counts, too.
 
 use crate::requests::error::{Kind, RequestError};
 use axum::extract::Request;
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Uri, Version, header};
 use std::net::IpAddr;
+
+/// Paths that no page of another site may load in any way.
+const GUARDED: [&str; 2] = ["/ui/snapshot", "/ui/events"];
 
 /// The allowed hosts and origins.
 #[derive(Debug)]
@@ -33,12 +40,13 @@ impl Callers {
     pub(crate) fn check(&self, request: &Request) -> Result<(), RequestError> {
         // HTTP/2 has the host in the pseudo-header `:authority`.
         let uri = (request.version() == Version::HTTP_2).then(|| request.uri());
-        self.allowed(request.headers(), uri).map_err(|message| RequestError::new(Kind::Denied, message))
+        let is_guarded = GUARDED.contains(&request.uri().path());
+        self.allowed(request.headers(), uri, is_guarded).map_err(|message| RequestError::new(Kind::Denied, message))
     }
 
-    fn allowed(&self, headers: &HeaderMap, uri: Option<&Uri>) -> Result<(), String> {
+    fn allowed(&self, headers: &HeaderMap, uri: Option<&Uri>, is_guarded: bool) -> Result<(), String> {
         let host = self.check_host(headers, uri.and_then(Uri::authority))?;
-        let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
+        let Some(origin) = headers.get(header::ORIGIN) else { return check_site(headers, is_guarded) };
         let origin = origin.to_str().unwrap_or_default().to_ascii_lowercase();
         let is_own = host.is_some_and(|host| origin.split_once("://").is_some_and(|(_, of)| of == host.as_str()));
         if is_own || self.origins.contains(&origin) {
@@ -69,6 +77,15 @@ impl Callers {
     }
 }
 
+/// Refuses what a browser loads for a page of another site without saying which.
+fn check_site(headers: &HeaderMap, is_guarded: bool) -> Result<(), String> {
+    let site = headers.get("sec-fetch-site").map(|site| site.as_bytes());
+    if is_guarded && matches!(site, Some(b"cross-site" | b"same-site")) {
+        return Err("web pages of other sites may not load snapshots of the dashboard; open /ui instead".into());
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -79,7 +96,7 @@ mod tests {
         if let Some(origin) = origin {
             headers.insert(header::ORIGIN, origin.parse().unwrap());
         }
-        callers.allowed(&headers, None)
+        callers.allowed(&headers, None, false)
     }
 
     #[test]
@@ -109,5 +126,24 @@ mod tests {
         for origin in ["null", "http://127.0.0.1:9000", "http://evil.example", "https://dash.example:444"] {
             assert!(check(&callers, "127.0.0.1:8000", Some(origin)).is_err(), "{origin}");
         }
+    }
+
+    #[test]
+    fn pages_of_other_sites_load_no_snapshots_without_an_allowed_origin() {
+        let callers = Callers::new([127, 0, 0, 1].into(), &[], &["https://dash.example".into()]);
+        let check = |site: &str, origin: Option<&str>, is_guarded| {
+            let mut headers = HeaderMap::new();
+            headers.insert("sec-fetch-site", site.parse().unwrap());
+            if let Some(origin) = origin {
+                headers.insert(header::ORIGIN, origin.parse().unwrap());
+            }
+            callers.allowed(&headers, None, is_guarded).is_ok()
+        };
+        for site in ["cross-site", "same-site"] {
+            assert!(!check(site, None, true), "{site}");
+            assert!(check(site, None, false), "{site}");
+            assert!(check(site, Some("https://dash.example"), true), "{site}");
+        }
+        assert!(check("same-origin", None, true) && check("none", None, true));
     }
 }

@@ -194,6 +194,11 @@ impl Deployed {
         functions.values().filter(|function| !function.deployment.private).cloned().collect()
     }
 
+    /// All functions of all tenants.
+    pub(crate) fn all(&self) -> Vec<Arc<DeployedFunction>> {
+        self.functions.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
     /// All functions of a tenant, by name.
     pub(crate) fn of(&self, tenant: &Tenant) -> Vec<Arc<DeployedFunction>> {
         let functions = self.functions.read().unwrap_or_else(PoisonError::into_inner);

@@ -36,6 +36,10 @@ pub const REQUESTS_PER_STREAM_MAX: usize = 64;
 /// it.
 pub const PARAMETERS_MAX: usize = 256;
 
+/// How long a client may read nothing of what was sent to it, as far as the buffers of the system
+/// are full.
+pub const WRITE_PAUSE_MAX: Duration = Duration::from_secs(30);
+
 /// Longest pause between two parts of a request body.
 pub const BODY_PAUSE_MAX: Duration = Duration::from_secs(10);
 
@@ -153,9 +157,17 @@ pub const BUILTIN_STAGES_MAX: usize = 2;
 /// daemon.
 pub const ACCESS_LOG_LINES_MAX: usize = 16_384;
 
+/// How long the end of the daemon waits until the last lines of the access log are written: a disk
+/// takes all that may wait within a second.
+pub const ACCESS_LOG_STOP_MAX: Duration = Duration::from_secs(5);
+
 /// Time between two snapshots of the dashboard. Bars and numbers that change five times a second
 /// look live.
 pub const DASHBOARD_INTERVAL: Duration = Duration::from_millis(200);
+
+/// How long snapshots are collected after the last viewer left, so that one that asks again misses
+/// no event.
+pub const DASHBOARD_LINGER: Duration = Duration::from_secs(10);
 
 /// Viewers of the dashboard at one time: a team and its screens.
 pub const DASHBOARD_VIEWERS_MAX: usize = 32;
@@ -170,12 +182,17 @@ pub const DASHBOARD_STREAM_TIME: Duration = Duration::from_secs(60);
 /// How long a viewer may take to read a snapshot. A page that is so slow shows nothing live.
 pub const DASHBOARD_STALL_MAX: Duration = Duration::from_secs(10);
 
-/// Rows of each list of a snapshot; a longer list is cut, and the snapshot says so. A
-/// snapshot stays below half a megabyte.
+/// Rows of each list of a snapshot that grows with functions, instances or tenants; a longer list
+/// is cut, and the snapshot says so. There are five such lists, and rows have 200 bytes to 1 KiB, so
+/// all of them stay below 3 MiB.
 pub const DASHBOARD_ROWS_MAX: usize = 512;
 
-/// Recent events that a snapshot has: more than happen on a busy device between two snapshots.
+/// Recent events that a snapshot has, of each tenant and of all: more than happen on a busy device
+/// between two snapshots.
 pub const DASHBOARD_EVENTS_MAX: usize = 64;
+
+/// Tenants whose events are kept. The one without an event for longest is forgotten for another.
+pub const DASHBOARD_EVENT_TENANTS_MAX: usize = 256;
 
 /// Batches of trace records that are read from a device for one snapshot. A busy host device writes
 /// two.

@@ -56,7 +56,7 @@ pub(crate) struct Port {
 pub(crate) async fn serve(port: Port, mut stop: watch::Receiver<bool>, drain: Duration) {
     let Port { listener, wire, router, tls, app, limits } = port;
     let places = Places::new(limits, app.recorder.closed.clone());
-    let service = Service { wire, router, tls, app, handshake: limits.head_timeout, stop: stop.clone() };
+    let service = Service { wire, router, tls, app, limits, stop: stop.clone() };
     let mut reap = tokio::time::interval(REAP_INTERVAL);
     reap.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut connections = JoinSet::new();
@@ -118,8 +118,7 @@ struct Service {
     router: Router,
     tls: Option<Arc<Tls>>,
     app: Arc<App>,
-    /// How long a TLS handshake may take.
-    handshake: Duration,
+    limits: ConnectionLimits,
     stop: watch::Receiver<bool>,
 }
 
@@ -127,7 +126,7 @@ struct Service {
 async fn encrypted(stream: TcpStream, service: Service, tls: &Tls, seat: &Seat) {
     let mut stop = service.stop.clone();
     let shaken = tokio::select! {
-        shaken = tokio::time::timeout(service.handshake, tls.acceptor(service.wire).accept(stream)) => shaken,
+        shaken = tokio::time::timeout(service.limits.head_timeout, tls.acceptor(service.wire).accept(stream)) => shaken,
         () = stopped(&mut stop) => return,
         () = seat.place.closing() => return,
     };
@@ -153,7 +152,7 @@ async fn connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     peer: Option<Peer>,
     seat: &Seat,
 ) {
-    let Service { wire, router, stop, .. } = service;
+    let Service { wire, router, stop, limits, app, .. } = service;
     let (place, router) = (seat.place.clone(), TowerToHyperService::new(router));
     let service = hyper::service::service_fn({
         let place = place.clone();
@@ -165,7 +164,8 @@ async fn connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
             async move { answer.await.map(|response| response.map(|body| GuardedBody { body, _guard: guard })) }
         }
     });
-    let stream = TokioIo::new(Watched { stream, place: place.clone(), wire });
+    let stream =
+        TokioIo::new(Watched::new(stream, place.clone(), wire, limits.write_pause, app.recorder.closed.clone()));
     let result = match wire {
         Wire::Http1 => {
             let served = http1::Builder::new().header_read_timeout(None).serve_connection(stream, service);

@@ -4,11 +4,13 @@
 //! connection that sends the head of a request slowly is closed after
 //! [`ConnectionLimits::head_timeout`], an idle one after [`ConnectionLimits::idle_timeout`]. If all
 //! places are taken, the connection that has been idle longest is closed for a new one. A
-//! connection with a running request is never closed for another one.
+//! connection with a running request is never closed for another one, but one whose client reads
+//! nothing for [`ConnectionLimits::write_pause`] ends with its requests.
 
 use crate::limits;
 use crate::tls::Wire;
 use std::collections::HashMap;
+use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,6 +18,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
+use tokio::time::Sleep;
 
 /// A connection that began to send a request head less than this ago is not closed to make room:
 /// most heads are complete by then.
@@ -34,6 +37,8 @@ pub struct ConnectionLimits {
     pub idle_timeout: Duration,
     /// Longest pause between two parts of a request body.
     pub body_pause: Duration,
+    /// How long a client may read nothing of what waits to be sent to it.
+    pub write_pause: Duration,
 }
 
 impl ConnectionLimits {
@@ -51,6 +56,7 @@ impl Default for ConnectionLimits {
             head_timeout: limits::HEAD_TIMEOUT,
             idle_timeout: limits::IDLE_TIMEOUT,
             body_pause: limits::BODY_PAUSE_MAX,
+            write_pause: limits::WRITE_PAUSE_MAX,
         }
     }
 }
@@ -66,10 +72,13 @@ pub(crate) enum Closed {
     MadeRoom,
     /// The TLS handshake took too long.
     SlowHandshake,
+    /// The client did not read what was sent to it.
+    NotReading,
 }
 
 impl Closed {
-    pub(crate) const ALL: [Closed; 4] = [Closed::SlowHead, Closed::Idle, Closed::MadeRoom, Closed::SlowHandshake];
+    pub(crate) const ALL: [Closed; 5] =
+        [Closed::SlowHead, Closed::Idle, Closed::MadeRoom, Closed::SlowHandshake, Closed::NotReading];
 
     pub(crate) fn label(self) -> &'static str {
         match self {
@@ -77,6 +86,7 @@ impl Closed {
             Closed::Idle => "idle",
             Closed::MadeRoom => "made_room",
             Closed::SlowHandshake => "slow_handshake",
+            Closed::NotReading => "not_reading",
         }
     }
 }
@@ -290,11 +300,44 @@ impl Places {
     }
 }
 
-/// A stream that reports its traffic to the connection's place.
+/// A stream that reports its traffic to the connection's place, and fails when the client reads
+/// nothing for too long.
 pub(crate) struct Watched<S> {
-    pub(crate) stream: S,
-    pub(crate) place: Arc<Place>,
-    pub(crate) wire: Wire,
+    stream: S,
+    place: Arc<Place>,
+    wire: Wire,
+    write_pause: Duration,
+    counts: Arc<ClosedCounts>,
+    /// Runs while bytes wait for the client.
+    waits: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> Watched<S> {
+    pub(crate) fn new(
+        stream: S,
+        place: Arc<Place>,
+        wire: Wire,
+        write_pause: Duration,
+        counts: Arc<ClosedCounts>,
+    ) -> Watched<S> {
+        Watched { stream, place, wire, write_pause, counts, waits: None }
+    }
+
+    /// What comes of an attempt to write: an error if all attempts for `write_pause` had to wait.
+    fn written<T>(&mut self, context: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if polled.is_ready() {
+            self.waits = None;
+            return polled;
+        }
+        let pause = self.write_pause;
+        let waits = self.waits.get_or_insert_with(|| Box::pin(tokio::time::sleep(pause)));
+        if waits.as_mut().poll(context).is_pending() {
+            return Poll::Pending;
+        }
+        self.waits = None;
+        self.counts.note(Closed::NotReading);
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read")))
+    }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
@@ -302,7 +345,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
-    ) -> Poll<std::io::Result<()>> {
+    ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
         if buffer.filled().len() > before {
@@ -313,32 +356,37 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write(context, bytes);
         if matches!(polled, Poll::Ready(Ok(_))) {
             self.place.note_write(self.wire);
         }
-        polled
+        self.written(context, polled)
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // Without TLS a flush does nothing, and does not mean that the client has read.
+        match Pin::new(&mut self.stream).poll_flush(context) {
+            Poll::Ready(flushed) => Poll::Ready(flushed),
+            Poll::Pending => self.written(context, Poll::Pending),
+        }
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let polled = Pin::new(&mut self.stream).poll_shutdown(context);
+        self.written(context, polled)
     }
 
     fn poll_write_vectored(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-        slices: &[std::io::IoSlice<'_>],
-    ) -> Poll<std::io::Result<usize>> {
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
         if matches!(polled, Poll::Ready(Ok(_))) {
             self.place.note_write(self.wire);
         }
-        polled
+        self.written(context, polled)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -37,8 +37,11 @@ fn monotonic_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
+/// Of all models, functions and graphs, also private ones: a view has those that its viewer sees.
 fn latencies(app: &App) -> Vec<FunctionLatencies> {
-    let graphs = app.graphs.iter().flat_map(|graphs| graphs.all_public(app));
+    let deployed = app.deployed.iter().flat_map(|deployed| deployed.all());
+    let deployed = deployed.filter_map(|function| function.model.clone().ok());
+    let graphs = app.graphs.iter().flat_map(|graphs| graphs.all(app)).filter_map(|(_, graph)| graph.ok());
     let of = |model: Arc<Model>| {
         let distributions = CLASSES.into_iter().filter_map(|class| {
             let distribution = model.latencies.distribution(class)?;
@@ -46,5 +49,5 @@ fn latencies(app: &App) -> Vec<FunctionLatencies> {
         });
         distributions.collect::<Vec<_>>()
     };
-    app.models().into_iter().chain(graphs).flat_map(of).collect()
+    app.repository.ready().into_iter().chain(deployed).chain(graphs).flat_map(of).collect()
 }

@@ -1,9 +1,9 @@
 //! Preemptions and trouble as they happen, from the trace of each device.
 
-use crate::limits::{DASHBOARD_EVENTS_MAX, DASHBOARD_TRACE_BATCHES_MAX};
+use crate::limits::{DASHBOARD_EVENT_TENANTS_MAX, DASHBOARD_EVENTS_MAX, DASHBOARD_TRACE_BATCHES_MAX};
 use atoll_engine::{Class, DeviceId, FunctionName, TraceBatch};
 use atoll_trace::{EventKind, Raise, Record};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// Something that happened to a task or to a device.
@@ -11,6 +11,8 @@ use std::sync::Arc;
 pub(crate) struct Event {
     /// Its number among the events of this producer, from 0.
     pub(crate) number: u64,
+    /// Its number among those of its tenant, so that a tenant cannot count those of others.
+    pub(crate) own_number: u64,
     /// When it happened, in nanoseconds of the monotonic clock.
     pub(crate) at_ns: u64,
     pub(crate) device: Arc<str>,
@@ -55,12 +57,58 @@ impl Kind {
     }
 }
 
+/// The last events, the oldest first. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Recent {
+    pub(crate) events: Arc<VecDeque<Arc<Event>>>,
+    next: u64,
+}
+
+impl Recent {
+    fn push(&mut self, event: &Arc<Event>) {
+        let events = Arc::make_mut(&mut self.events);
+        events.push_back(event.clone());
+        if events.len() > DASHBOARD_EVENTS_MAX {
+            events.pop_front();
+        }
+        self.next += 1;
+    }
+
+    /// When the last one happened.
+    fn last_ns(&self) -> u64 {
+        self.events.back().map_or(0, |event| event.at_ns)
+    }
+}
+
+/// The last events of all, and of each tenant, so that those of one do not push out another's.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Events {
+    pub(crate) all: Recent,
+    pub(crate) of_tenants: BTreeMap<String, Recent>,
+}
+
+impl Events {
+    pub(super) fn push(&mut self, mut event: Event) {
+        event.number = self.all.next;
+        let Some(function) = event.function.clone() else { return self.all.push(&Arc::new(event)) };
+        let tenants = &mut self.of_tenants;
+        if tenants.len() >= DASHBOARD_EVENT_TENANTS_MAX && !tenants.contains_key(&function.tenant) {
+            let oldest = tenants.iter().min_by_key(|(_, recent)| recent.last_ns()).map(|(tenant, _)| tenant.clone());
+            oldest.and_then(|oldest| tenants.remove(&oldest));
+        }
+        let own = tenants.entry(function.tenant.clone()).or_default();
+        event.own_number = own.next;
+        let event = Arc::new(event);
+        own.push(&event);
+        self.all.push(&event);
+    }
+}
+
 /// Follows the traces of all devices.
 #[derive(Default)]
 pub(crate) struct Follower {
     devices: Vec<Position>,
-    recent: VecDeque<Arc<Event>>,
-    next: u64,
+    recent: Events,
     /// Records that were not read in time.
     pub(crate) lost: u64,
 }
@@ -79,7 +127,7 @@ impl Follower {
         &mut self,
         devices: usize,
         mut read: impl FnMut(DeviceId, Option<u64>) -> Option<TraceBatch>,
-    ) -> Vec<Arc<Event>> {
+    ) -> Events {
         self.devices.resize(devices, Position::default());
         for at in 0..devices {
             for batch in 0.. {
@@ -95,7 +143,7 @@ impl Follower {
                 }
             }
         }
-        self.recent.iter().cloned().collect()
+        self.recent.clone()
     }
 
     fn take(&mut self, device: usize, batch: &TraceBatch) {
@@ -106,19 +154,15 @@ impl Follower {
             }
             let Some(kind) = Kind::of(&record.kind) else { continue };
             let by = self.devices[device].last_arrival.clone().filter(|_| kind == Kind::Preempted);
-            let event = Event {
-                number: self.next,
+            self.recent.push(Event {
+                number: 0,
+                own_number: 0,
                 at_ns: record.at.0,
                 device: name.clone(),
                 kind,
                 function: function(batch, record),
                 by,
-            };
-            self.next += 1;
-            self.recent.push_back(Arc::new(event));
-            if self.recent.len() > DASHBOARD_EVENTS_MAX {
-                self.recent.pop_front();
-            }
+            });
         }
     }
 }
@@ -174,9 +218,9 @@ mod tests {
             (event.number, event.kind.label(), name(&event.function), name(&event.by))
         };
         let expected = (0, "preempted", Some("patient".into()), Some("urgent".into()));
-        assert_eq!(events.iter().map(|event| names(event)).collect::<Vec<_>>(), [expected]);
+        assert_eq!(events.all.events.iter().map(|event| names(event)).collect::<Vec<_>>(), [expected]);
         assert_eq!(follower.lost, 2);
-        assert_eq!(follower.follow(1, &mut read).len(), 1, "recent events stay");
+        assert_eq!(follower.follow(1, &mut read).all.events.len(), 1, "recent events stay");
         assert_eq!(asked, [(0, None), (0, Some(7)), (0, Some(9))]);
     }
 
@@ -190,14 +234,38 @@ mod tests {
                 Some(from) => batch(vec![preempted()], from + 10, true),
             })
         };
-        assert!(follower.follow(1, &mut read).is_empty(), "what happened before is not told");
+        assert!(follower.follow(1, &mut read).all.events.is_empty(), "what happened before is not told");
         let events = follower.follow(1, &mut read);
-        assert_eq!(events.len(), DASHBOARD_TRACE_BATCHES_MAX);
+        assert_eq!(events.all.events.len(), DASHBOARD_TRACE_BATCHES_MAX);
         assert!(follower.lost > 1000, "the rest is counted as lost");
         let mut most = 0;
         for _ in 0..DASHBOARD_EVENTS_MAX {
-            most = most.max(follower.follow(1, &mut read).len());
+            most = most.max(follower.follow(1, &mut read).all.events.len());
         }
         assert_eq!(most, DASHBOARD_EVENTS_MAX, "few events are kept");
+    }
+
+    #[test]
+    fn events_of_a_busy_tenant_leave_those_of_others_and_their_numbers_alone() {
+        let mut events = Events::default();
+        let push = |events: &mut Events, at_ns, tenant: &str| {
+            let (tenant, name) = (tenant.into(), "f".into());
+            let function = FunctionName { tenant, name, class: Class::BestEffort, nodes: Vec::new() };
+            let (kind, function) = (Kind::Preempted, Some(Arc::new(function)));
+            events.push(Event { number: 0, own_number: 0, at_ns, device: "host:0".into(), kind, function, by: None });
+        };
+        push(&mut events, 0, "patient");
+        (1..=DASHBOARD_EVENTS_MAX as u64).for_each(|at| push(&mut events, at, "busy"));
+        push(&mut events, 100, "patient");
+        let numbers = |recent: &Recent| {
+            let numbers = recent.events.iter().map(|event| (event.number, event.own_number));
+            numbers.collect::<Vec<_>>()
+        };
+        let last = DASHBOARD_EVENTS_MAX as u64 + 1;
+        assert_eq!(numbers(&events.of_tenants["patient"]), [(0, 0), (last, 1)]);
+        assert_eq!(numbers(&events.all).first(), Some(&(2, 1)));
+        (200..200 + DASHBOARD_EVENT_TENANTS_MAX as u64).for_each(|at| push(&mut events, at, &format!("t{at}")));
+        assert_eq!(events.of_tenants.len(), DASHBOARD_EVENT_TENANTS_MAX);
+        assert!(!events.of_tenants.contains_key("busy") && !events.of_tenants.contains_key("patient"));
     }
 }

@@ -1,7 +1,9 @@
-//! Hands the snapshots of one producer to all viewers. The producer runs only while there are any.
+//! Hands the snapshots of one producer to all viewers. The producer runs only while there are any,
+//! and some seconds longer: a viewer that asks again, as the page does each minute, finds the events
+//! that it would have missed, and one that asks for single snapshots in a row starts it once.
 
 use crate::inference::blocking;
-use crate::limits::{DASHBOARD_INTERVAL, DASHBOARD_VIEWERS_MAX, DASHBOARD_VIEWERS_PER_TENANT_MAX};
+use crate::limits::{DASHBOARD_INTERVAL, DASHBOARD_LINGER, DASHBOARD_VIEWERS_MAX, DASHBOARD_VIEWERS_PER_TENANT_MAX};
 use atoll_engine::Tenant;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -16,19 +18,23 @@ const COST_MAX: u32 = 10;
 pub(crate) type Collect<T> = Box<dyn FnMut() -> T + Send>;
 
 /// The viewers and their producer.
-pub(crate) struct Hub<T>(Mutex<State<T>>);
+pub(crate) struct Hub<T> {
+    state: Mutex<State<T>>,
+    /// How long the producer goes on without viewers.
+    linger: Duration,
+}
 
 struct State<T> {
     /// Viewers by tenant.
     viewers: BTreeMap<Tenant, usize>,
+    /// When the last viewer left; `None` while there are any.
+    left: Option<Instant>,
     /// What the producer sends to. It alone owns it, so that viewers learn when it ends.
     latest: Weak<watch::Sender<Option<Arc<T>>>>,
 }
 
 /// A viewer's place.
 pub(crate) struct Seat<T> {
-    // Fields are dropped in this order: the hub forgets the sender before its last receiver is
-    // gone, so that no viewer joins a producer that ends.
     _place: Place<T>,
     latest: watch::Receiver<Option<Arc<T>>>,
 }
@@ -49,18 +55,33 @@ impl<T> Drop for Place<T> {
             }
         }
         if state.viewers.is_empty() {
-            state.latest = Weak::new();
+            state.left = Some(Instant::now());
         }
     }
 }
 
 impl<T> Hub<T> {
     pub(crate) fn new() -> Hub<T> {
-        Hub(Mutex::new(State { viewers: BTreeMap::new(), latest: Weak::new() }))
+        Hub::lingering(DASHBOARD_LINGER)
+    }
+
+    fn lingering(linger: Duration) -> Hub<T> {
+        let state = State { viewers: BTreeMap::new(), left: None, latest: Weak::new() };
+        Hub { state: Mutex::new(state), linger }
     }
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the producer ends now. If so, the next viewer starts another one.
+    fn retires(&self) -> bool {
+        let mut state = self.lock();
+        let retires = state.left.is_some_and(|left| left.elapsed() >= self.linger);
+        if retires {
+            state.latest = Weak::new();
+        }
+        retires
     }
 }
 
@@ -80,13 +101,14 @@ impl<T: Send + Sync + 'static> Hub<T> {
                 let (sender, receiver) = watch::channel(None);
                 let sender = Arc::new(sender);
                 state.latest = Arc::downgrade(&sender);
-                tokio::spawn(produce(sender, collector()));
+                tokio::spawn(produce(Arc::downgrade(self), sender, collector()));
                 receiver
             }
         };
         // A snapshot that is there already is new to this viewer.
         latest.mark_changed();
         state.viewers.insert(tenant.clone(), own + 1);
+        state.left = None;
         drop(state);
         Some(Seat { _place: Place { hub: self.clone(), tenant: tenant.clone() }, latest })
     }
@@ -105,18 +127,19 @@ impl<T> Seat<T> {
     }
 }
 
-/// Collects snapshots until there are no viewers.
-async fn produce<T: Send + Sync + 'static>(sender: Arc<watch::Sender<Option<Arc<T>>>>, mut collect: Collect<T>) {
-    loop {
+/// Collects snapshots until there have been no viewers for a while, or the server has ended.
+async fn produce<T: Send + Sync + 'static>(
+    hub: Weak<Hub<T>>,
+    sender: Arc<watch::Sender<Option<Arc<T>>>>,
+    mut collect: Collect<T>,
+) {
+    while hub.upgrade().is_some_and(|hub| !hub.retires()) {
         let began = Instant::now();
         let collected = blocking(move || (collect(), collect)).await;
         let Some((snapshot, same)) = collected else { return };
         collect = same;
         sender.send_replace(Some(Arc::new(snapshot)));
-        tokio::select! {
-            () = tokio::time::sleep(pause(began.elapsed())) => {}
-            () = sender.closed() => return,
-        }
+        tokio::time::sleep(pause(began.elapsed())).await;
     }
 }
 
@@ -141,8 +164,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_producer_serves_all_viewers_and_ends_with_the_last() {
-        let (hub, token) = (Arc::new(Hub::new()), Arc::new(AtomicUsize::new(0)));
+    async fn one_producer_serves_all_viewers_and_ends_after_the_last() {
+        let (hub, token) = (Arc::new(Hub::lingering(Duration::ZERO)), Arc::new(AtomicUsize::new(0)));
         let mut first = hub.join(&tenant("a"), || counting(&token)).unwrap();
         assert_eq!(first.next().await.map(|snapshot| *snapshot), Some(0));
         let mut second = hub.join(&tenant("b"), || panic!("a second producer")).unwrap();
@@ -156,6 +179,20 @@ mod tests {
         let made = token.load(Ordering::Relaxed);
         let mut third = hub.join(&tenant("a"), || counting(&token)).unwrap();
         assert_eq!(third.next().await.map(|snapshot| *snapshot), Some(made), "a new producer starts");
+    }
+
+    #[tokio::test]
+    async fn a_viewer_that_comes_back_finds_the_same_producer() {
+        let (hub, token) = (Arc::new(Hub::new()), Arc::new(AtomicUsize::new(0)));
+        let mut first = hub.join(&tenant("a"), || counting(&token)).unwrap();
+        assert!(first.next().await.is_some());
+        drop(first);
+        let mut again = hub.join(&tenant("a"), || panic!("a second producer")).unwrap();
+        assert!(again.next().await.is_some());
+        drop((again, hub));
+        while Arc::strong_count(&token) > 1 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     }
 
     #[tokio::test]

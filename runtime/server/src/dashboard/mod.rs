@@ -1,6 +1,7 @@
 //! What the dashboard shows: a page, and snapshots of the daemon that feed it.
 //!
-//! One producer collects a snapshot for all viewers, and only while there are any (`hub.rs`). Each
+//! One producer collects a snapshot for all viewers, and only while there are any, or were seconds
+//! ago (`hub.rs`). Each
 //! viewer gets the part that its tenant may see (`snapshot.rs`), with the recent preemptions from
 //! the trace (`events.rs`). The routes are in `http/dashboard.rs`.
 

@@ -1,9 +1,10 @@
 //! A snapshot of the daemon, and the view that a principal has of it.
 
-use super::events::Event;
+use super::events::{Event, Events};
 use crate::control::status::status;
 use crate::control::usage::{processes, usage};
 use crate::identity::Principal;
+use crate::inference::blocking;
 use crate::latency::{BOUNDS, Distribution, bound_ns};
 use crate::limits::{DASHBOARD_INTERVAL, DASHBOARD_ROWS_MAX};
 use crate::prices::Prices;
@@ -14,6 +15,7 @@ use axum::body::Bytes;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::OnceCell;
 
 /// The daemon at one moment.
 pub(crate) struct Snapshot {
@@ -25,11 +27,13 @@ pub(crate) struct Snapshot {
     pub(super) fleet: FleetStatus,
     pub(super) prices: Prices,
     pub(super) latencies: Vec<FunctionLatencies>,
-    pub(super) events: Vec<Arc<Event>>,
+    pub(super) events: Events,
     pub(super) events_lost: u64,
-    /// The views that were asked for: that of those who see all tenants, and those of tenants.
-    pub(super) views: Mutex<BTreeMap<Option<Tenant>, Bytes>>,
+    pub(super) views: Views,
 }
+
+/// The views that were asked for, by whether all tenants are seen and by the viewer's tenant.
+pub(super) type Views = Mutex<BTreeMap<(bool, Tenant), Arc<OnceCell<Bytes>>>>;
 
 /// Times of the requests of a function in one class.
 pub(crate) struct FunctionLatencies {
@@ -54,7 +58,8 @@ struct View<'a> {
     latency_bounds_us: Vec<f64>,
     latencies: Vec<Latency<'a>>,
     events: Vec<EventView<'a>>,
-    /// Trace records that were not read in time, so that events may be missing.
+    /// Trace records that were not read in time, so that events may be missing. Who sees one tenant
+    /// gets 1 for any number.
     events_lost: u64,
     /// Rows of lists that were cut.
     left_out: usize,
@@ -127,11 +132,16 @@ struct EventView<'a> {
 }
 
 impl Snapshot {
-    /// The view of a principal as JSON. It is made once for all viewers that see the same.
-    pub(crate) fn view(&self, principal: &Principal) -> Bytes {
-        let seen = (!principal.sees_all_tenants).then(|| principal.tenant.clone());
-        let mut views = self.views.lock().unwrap_or_else(PoisonError::into_inner);
-        views.entry(seen).or_insert_with(|| self.json(principal)).clone()
+    /// The view of a principal as JSON. It is made once for all viewers that see the same, on a
+    /// thread that may block. `None` if that panicked.
+    pub(crate) async fn view(self: &Arc<Snapshot>, principal: &Principal) -> Option<Bytes> {
+        let key = (principal.sees_all_tenants, principal.tenant.clone());
+        let view = self.views.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default().clone();
+        let make = || async {
+            let (snapshot, principal) = (self.clone(), principal.clone());
+            blocking(move || snapshot.json(&principal)).await.ok_or(())
+        };
+        view.get_or_try_init(make).await.ok().cloned()
     }
 
     fn json(&self, principal: &Principal) -> Bytes {
@@ -166,8 +176,9 @@ impl Snapshot {
             shares,
             latency_bounds_us: (0..BOUNDS).map(|at| bound_ns(at) as f64 / 1e3).collect(),
             latencies,
-            events: self.events.iter().filter_map(|event| self.event(event, principal)).collect(),
-            events_lost: self.events_lost,
+            events: self.recent(principal),
+            // The number says how busy all tenants are.
+            events_lost: if sees_all { self.events_lost } else { self.events_lost.min(1) },
             left_out,
         }
     }
@@ -220,15 +231,24 @@ impl Snapshot {
         .collect()
     }
 
-    /// An event, if the principal may see it, without names that it may not.
-    fn event<'a>(&self, event: &'a Event, principal: &Principal) -> Option<EventView<'a>> {
-        let sees = |function: &FunctionName| principal.sees_all_tenants || function.tenant == principal.tenant.as_str();
+    /// The events that the principal may see.
+    fn recent<'a>(&'a self, principal: &Principal) -> Vec<EventView<'a>> {
+        let recent = match principal.sees_all_tenants {
+            true => Some(&self.events.all),
+            false => self.events.of_tenants.get(principal.tenant.as_str()),
+        };
+        recent.into_iter().flat_map(|recent| recent.events.iter()).map(|event| self.event(event, principal)).collect()
+    }
+
+    /// An event, without names that the principal may not see.
+    fn event<'a>(&self, event: &'a Event, principal: &Principal) -> EventView<'a> {
+        let sees_all = principal.sees_all_tenants;
+        let sees = |function: &FunctionName| sees_all || function.tenant == principal.tenant.as_str();
         let function = event.function.as_deref();
-        let is_seen = principal.sees_all_tenants || function.is_some_and(sees);
         let by = event.by.as_deref().filter(|by| sees(by));
         let ago = self.monotonic_ns.saturating_sub(event.at_ns);
-        is_seen.then(|| EventView {
-            number: event.number,
+        EventView {
+            number: if sees_all { event.number } else { event.own_number },
             at_s: seconds(self.at_ns.saturating_sub(ago)),
             device: &event.device,
             kind: event.kind.label(),
@@ -237,7 +257,7 @@ impl Snapshot {
             class: function.map(|function| function.class),
             by_tenant: by.map(|by| by.tenant.as_str()),
             by_function: by.map(|by| by.name.as_str()),
-        })
+        }
     }
 }
 
@@ -265,10 +285,11 @@ mod tests {
             let (name, class) = (format!("{tenant}-function"), Class::RealTime);
             Some(Arc::new(FunctionName { tenant: tenant.into(), name, class, nodes: Vec::new() }))
         };
-        let event = |number, of: &str, by: &str| {
-            let (device, kind) = ("host:0".into(), Kind::Preempted);
-            Arc::new(Event { number, at_ns: 3_000_000_000, device, kind, function: name(of), by: name(by) })
-        };
+        let mut events = Events::default();
+        for (of, by) in [("a", "b"), ("b", "a")] {
+            let (device, kind, at_ns) = ("host:0".into(), Kind::Preempted, 3_000_000_000);
+            events.push(Event { number: 0, own_number: 0, at_ns, device, kind, function: name(of), by: name(by) });
+        }
         let distribution = || Distribution { sum_ns: 1_500_000_000, counts: vec![(3, 2)] };
         let latencies =
             |tenant| FunctionLatencies { key: key(tenant), class: Class::RealTime, distribution: distribution() };
@@ -291,14 +312,14 @@ mod tests {
             fleet: FleetStatus::default(),
             prices: Prices::default(),
             latencies: vec![latencies("a"), latencies("b")],
-            events: vec![event(0, "a", "b"), event(1, "b", "a")],
-            events_lost: 0,
-            views: Mutex::default(),
+            events,
+            events_lost: 7,
+            views: Views::default(),
         }
     }
 
     fn view(snapshot: &Snapshot, principal: &Principal) -> Value {
-        serde_json::from_slice(&snapshot.view(principal)).unwrap()
+        serde_json::from_slice(&snapshot.json(principal)).unwrap()
     }
 
     #[test]
@@ -309,6 +330,7 @@ mod tests {
         let lists = ["/status/functions", "/processes/functions", "/latencies", "/events"];
         let lengths = |view: &Value| lists.map(|list| view.pointer(list).unwrap().as_array().unwrap().len());
         assert_eq!(lengths(&seen), [1; 4]);
+        assert_eq!((&seen["events"][0]["number"], &seen["events_lost"]), (&0.into(), &1.into()), "no counts of others");
         assert_eq!((seen["lanes"].as_array().map(Vec::len), &seen["pool"]), (Some(0), &Value::Null));
         principal.sees_all_tenants = true;
         let seen = view(&snapshot, &principal);
@@ -318,8 +340,19 @@ mod tests {
             (&seen["events"][1]["by_function"], &seen["events"][1]["at_s"]),
             (&"a-function".into(), &98.0.into())
         );
-        principal.sees_all_tenants = false;
-        assert_eq!(lengths(&view(&snapshot, &principal)), [1; 4], "views are kept apart");
+    }
+
+    #[tokio::test]
+    async fn a_view_is_made_once_for_each_viewer_that_sees_something_else() {
+        let (snapshot, mut principal) = (Arc::new(snapshot()), Principal::of_test("b"));
+        let own = snapshot.view(&principal).await.unwrap();
+        assert_eq!(snapshot.view(&principal).await.unwrap().as_ptr(), own.as_ptr());
+        for (tenant, sees_all) in [("b", true), ("a", true), ("a", false)] {
+            principal = Principal::of_test(tenant);
+            principal.sees_all_tenants = sees_all;
+            let seen: Value = serde_json::from_slice(&snapshot.view(&principal).await.unwrap()).unwrap();
+            assert_eq!(seen["viewer"], serde_json::json!({ "tenant": tenant, "sees_all_tenants": sees_all }));
+        }
     }
 
     #[test]

@@ -148,7 +148,7 @@ impl GrpcInferenceService for Inference {
             ModelState::Unloading => "UNLOADING",
             ModelState::Unavailable => "UNAVAILABLE",
         };
-        let models = repository::index(&self.app, &caller, asked.ready)?.into_iter().map(|entry| ModelIndex {
+        let models = repository::index(&self.app, &caller, asked.ready).await?.into_iter().map(|entry| ModelIndex {
             name: entry.name,
             version: entry.version,
             state: state(entry.state).into(),

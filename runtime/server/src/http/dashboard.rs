@@ -110,6 +110,6 @@ impl Viewer {
 
     /// The next view, as JSON.
     async fn next(&mut self) -> Option<Bytes> {
-        Some(self.seat.next().await?.view(&self.principal))
+        self.seat.next().await?.view(&self.principal).await
     }
 }

@@ -28,7 +28,7 @@ pub(super) async fn models(
     State(app): State<Arc<App>>,
     Extension(caller): Caller,
 ) -> Result<Json<Models>, RequestError> {
-    let index = crate::requests::repository::index(&app, &caller, false)?;
+    let index = crate::requests::repository::index(&app, &caller, false).await?;
     Ok(Json(Models { models: index.into_iter().map(|entry| entry.name).collect() }))
 }
 

@@ -17,7 +17,7 @@ pub(super) async fn index(
     body: Body,
 ) -> Result<Json<Vec<IndexEntry>>, RequestError> {
     let request: IndexRequest = small_json(&app, body).await?;
-    repository::index(&app, &caller, request.ready).map(Json)
+    repository::index(&app, &caller, request.ready).await.map(Json)
 }
 
 pub(super) async fn load(

@@ -4,14 +4,17 @@ use super::error::{Kind, RequestError};
 use crate::app::App;
 use crate::config::ModelControl;
 use crate::identity::{Principal, Reason};
+use crate::inference::blocking;
 use crate::repository::LoadError;
 use atoll_engine::Class;
 use atoll_protocol::{IndexEntry, ModelState};
 use std::sync::Arc;
 
 /// The models that the caller may use; only those that take requests if `ready` is set.
-pub(crate) fn index(app: &App, caller: &Principal, ready: bool) -> Result<Vec<IndexEntry>, RequestError> {
-    let index = app.index(caller);
+pub(crate) async fn index(app: &Arc<App>, caller: &Principal, ready: bool) -> Result<Vec<IndexEntry>, RequestError> {
+    let (app, caller) = (app.clone(), caller.clone());
+    // It looks through the folder of the repository.
+    let index = blocking(move || app.index(&caller)).await.ok_or_else(RequestError::panicked)?;
     let mut index =
         index.map_err(|e| RequestError::new(Kind::Internal, format!("cannot read the model repository: {e}")))?;
     index.retain(|entry| !ready || entry.state == ModelState::Ready);

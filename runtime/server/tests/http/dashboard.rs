@@ -40,6 +40,10 @@ fn the_page_is_served_to_browsers_of_this_daemon_only() {
         let of_others = [("Origin", "http://evil.example")];
         assert_eq!(Connection::open(daemon.http).request("GET", path, &of_others, b"").status, 403, "{path}");
     }
+    for (path, status) in [("/ui", 200), ("/ui/snapshot", 403), ("/ui/events", 403)] {
+        let of_others = [("Sec-Fetch-Site", "cross-site")];
+        assert_eq!(Connection::open(daemon.http).request("GET", path, &of_others, b"").status, status, "{path}");
+    }
 }
 
 #[test]
@@ -72,6 +76,13 @@ fn a_stream_goes_on_and_tells_preemptions() {
     let preemption = &events[2]["events"][0];
     assert_eq!((&preemption["kind"], &preemption["function"]), (&"preempted".into(), &"toy".into()), "{preemption}");
     assert_eq!(preemption["by_function"], "urgent");
+}
+
+#[test]
+fn single_snapshots_in_a_row_tell_preemptions_between_them() {
+    let daemon = Daemon::start();
+    daemon.engine.preempt();
+    eventually(|| !daemon.get("/ui/snapshot").json()["events"].as_array().unwrap().is_empty());
 }
 
 #[test]

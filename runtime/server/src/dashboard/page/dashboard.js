@@ -33,17 +33,19 @@ async function ready() {
   }
 }
 
-/** Reads a stream of server-sent events until it ends. */
+/** Reads a stream of server-sent events until it ends. Tells whether it had any. */
 async function read(response) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
+  let any = false;
   for (;;) {
     const { done, value } = await reader.read();
-    if (done) return;
+    if (done) return any;
     const events = (rest + value).split("\n\n");
     rest = events.pop();
     // Only the latest counts if the page was slow.
     const last = events.pop();
+    any ||= last !== undefined;
     if (last) take(JSON.parse(last.slice("data: ".length)));
   }
 }
@@ -60,11 +62,12 @@ async function watch() {
         continue;
       }
       if (response.ok) {
-        await read(response);
-        continue;
+        if (await read(response)) continue;
+        say("state", "The daemon sends nothing; trying again");
+      } else {
+        const { error } = await response.json();
+        say("state", `${error} (status ${response.status})`);
       }
-      const { error } = await response.json();
-      say("state", `${error} (status ${response.status})`);
     } catch (error) {
       if (error.name === "AbortError") continue;
       say("state", "The daemon does not answer; trying again");
@@ -277,7 +280,7 @@ function showEvents(view) {
     ["Its class", (row) => row.class ?? "–"],
     ["After a request for", (row) => name(row.by_tenant, row.by_function)],
   ];
-  const lost = view.events_lost > 0 ? `; ${text.count(view.events_lost)} trace records were not read in time` : "";
+  const lost = view.events_lost > 0 ? "; some trace records were not read in time" : "";
   const rows = view.events.slice().reverse();
   show("events-table", `The last preemptions, the latest first${lost}`, columns, rows, (row) => row.number, "None since the page is open.");
 }

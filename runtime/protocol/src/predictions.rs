@@ -1,0 +1,168 @@
+//! The answers of the first version of KServe's protocol, in the form of their requests.
+
+use crate::elements::JsonElements;
+use crate::error::ProtocolError;
+use crate::infer::InferResponse;
+use crate::predict::PredictForm;
+use crate::tensor::Tensor;
+use serde::ser::{Error as _, Serialize, SerializeMap, Serializer};
+use serde_json::value::RawValue;
+
+#[derive(serde::Serialize)]
+enum Answer<'a> {
+    #[serde(rename = "predictions")]
+    Rows(Rows<'a>),
+    #[serde(rename = "outputs")]
+    Columns(Columns<'a>),
+}
+
+/// Encodes the answer to a request of this form, as JSON.
+///
+/// # Errors
+/// The request has rows, and an output does not have one for each of them; or an output is text.
+pub fn encode_predictions(form: PredictForm, answer: &InferResponse) -> Result<Vec<u8>, ProtocolError> {
+    let tensors: Vec<&Tensor> = answer.outputs.iter().map(|output| &output.tensor).collect();
+    for tensor in &tensors {
+        if tensor.datatype.element_bytes().is_none() {
+            return Err(ProtocolError::tensor(
+                &tensor.name,
+                "is text, which this version of the protocol does not send",
+            ));
+        }
+        if let PredictForm::Rows(rows) = form
+            && tensor.shape.first() != Some(&(rows as i64))
+        {
+            let reason = format!(
+                "has shape {:?}, not one row for each of the {rows} `instances`; send `inputs` instead",
+                tensor.shape
+            );
+            return Err(ProtocolError::tensor(&tensor.name, reason));
+        }
+    }
+    let answer = match form {
+        PredictForm::Rows(rows) => Answer::Rows(Rows { rows, tensors: &tensors }),
+        PredictForm::Columns => Answer::Columns(Columns(&tensors)),
+    };
+    serde_json::to_vec(&answer).map_err(|error| ProtocolError::Json(error.to_string()))
+}
+
+/// One element for each row: the row of the only output, or of each output by name.
+struct Rows<'a> {
+    rows: usize,
+    tensors: &'a [&'a Tensor],
+}
+
+impl Serialize for Rows<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.tensors {
+            [tensor] => Nested::of(tensor).serialize(serializer),
+            tensors => serializer.collect_seq((0..self.rows).map(|row| Row { row, tensors })),
+        }
+    }
+}
+
+struct Row<'a> {
+    row: usize,
+    tensors: &'a [&'a Tensor],
+}
+
+impl Serialize for Row<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.tensors.iter().map(|tensor| (&tensor.name, Nested::of(tensor).part(self.row))))
+    }
+}
+
+/// The only output, or all outputs by name.
+struct Columns<'a>(&'a [&'a Tensor]);
+
+impl Serialize for Columns<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            [tensor] => Nested::of(tensor).serialize(serializer),
+            tensors => {
+                let mut map = serializer.serialize_map(Some(tensors.len()))?;
+                tensors.iter().try_for_each(|tensor| map.serialize_entry(&tensor.name, &Nested::of(tensor)))?;
+                map.end()
+            }
+        }
+    }
+}
+
+/// Elements as arrays that are nested like the shape.
+struct Nested<'a> {
+    tensor: &'a Tensor,
+    shape: &'a [i64],
+    bytes: &'a [u8],
+}
+
+impl<'a> Nested<'a> {
+    fn of(tensor: &'a Tensor) -> Nested<'a> {
+        Nested { tensor, shape: &tensor.shape, bytes: &tensor.bytes }
+    }
+
+    /// The element at this index of the outermost dimension.
+    fn part(&self, index: usize) -> Nested<'a> {
+        let count = self.shape.first().map_or(1, |count| *count as usize);
+        let size = self.bytes.len().checked_div(count).unwrap_or(0);
+        Nested { tensor: self.tensor, shape: &self.shape[1..], bytes: &self.bytes[index * size..(index + 1) * size] }
+    }
+}
+
+impl Serialize for Nested<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let elements = JsonElements { datatype: self.tensor.datatype, bytes: self.bytes };
+        match self.shape {
+            [] => {
+                // A list of one element, without its brackets.
+                let list = serde_json::to_string(&elements).map_err(S::Error::custom)?;
+                let element = list.trim_matches(['[', ']']).to_owned();
+                RawValue::from_string(element).map_err(S::Error::custom)?.serialize(serializer)
+            }
+            [_] => elements.serialize(serializer),
+            [count, ..] => serializer.collect_seq((0..*count as usize).map(|index| self.part(index))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::datatype::DataType;
+    use crate::infer::OutputTensor;
+
+    fn tensor(name: &str, shape: &[i64], values: &[f64]) -> Tensor {
+        Tensor::from_f64(name, DataType::Fp32, shape.into(), values).unwrap()
+    }
+
+    #[test]
+    fn answers_have_the_form_of_their_requests() {
+        let answer = |tensors: Vec<Tensor>| InferResponse {
+            outputs: tensors.into_iter().map(|tensor| OutputTensor { tensor, binary: false }).collect(),
+            ..InferResponse::default()
+        };
+        let write = |form, tensors| {
+            let json = encode_predictions(form, &answer(tensors)).map_err(|error| error.to_string())?;
+            Ok::<_, String>(String::from_utf8(json).unwrap())
+        };
+        let matrix = || tensor("m", &[2, 1, 2], &[1.0, 2.0, 3.0, 4.0]);
+        let list = || tensor("l", &[2], &[5.0, 6.0]);
+        let rows = PredictForm::Rows(2);
+        for (form, tensors, expected) in [
+            (rows, vec![matrix()], r#"{"predictions":[[[1.0,2.0]],[[3.0,4.0]]]}"#),
+            (rows, vec![list()], r#"{"predictions":[5.0,6.0]}"#),
+            (rows, vec![matrix(), list()], r#"{"predictions":[{"m":[[1.0,2.0]],"l":5.0},{"m":[[3.0,4.0]],"l":6.0}]}"#),
+            (PredictForm::Columns, vec![matrix()], r#"{"outputs":[[[1.0,2.0]],[[3.0,4.0]]]}"#),
+            (
+                PredictForm::Columns,
+                vec![matrix(), list()],
+                r#"{"outputs":{"m":[[[1.0,2.0]],[[3.0,4.0]]],"l":[5.0,6.0]}}"#,
+            ),
+            (PredictForm::Columns, vec![tensor("s", &[], &[0.1])], r#"{"outputs":0.1}"#),
+            (PredictForm::Columns, vec![tensor("e", &[0, 2], &[])], r#"{"outputs":[]}"#),
+        ] {
+            assert_eq!(write(form, tensors).as_deref(), Ok(expected));
+        }
+        let error = write(PredictForm::Rows(3), vec![list()]).unwrap_err();
+        assert!(error.contains("tensor `l`: has shape [2], not one row for each of the 3"), "{error}");
+    }
+}

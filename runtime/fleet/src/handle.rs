@@ -1,14 +1,14 @@
 //! The handle of a fleet, usable from any thread.
 
 use crate::dispatcher::{Admitted, DeviceState, Dispatcher, POOL, POOLED};
-use crate::inference::{DeviceTraits, FleetStatus, Inference, Placed};
+use crate::inference::{DeviceTraits, FleetStatus, Inference, Placed, device_named};
 use crate::member::Member;
 use crate::placements::{Placement, Placements, Weight};
 use crate::placing::Placing;
 use crate::shares::{ShareRefusal, Shares};
 use atoll_core::DeviceId;
 use atoll_core::limits::DEVICES_MAX;
-use atoll_core::placement::{Candidate, FunctionId, emptiest};
+use atoll_core::placement::{Candidate, FunctionId, Why, emptiest};
 use atoll_engine::{
     ChainRequest, EngineError, EngineStatistics, FunctionInfo, FunctionKey, FunctionOptions, InstanceMemory,
     InvocationId, InvokeError, Reply, SessionId, ShareClient, ShareSpec, StageRequest, TraceBatch,
@@ -183,12 +183,10 @@ impl FleetHandle {
         if loaded.is_empty() { Err(failure.unwrap_or(EngineError::ShuttingDown)) } else { Ok(loaded) }
     }
 
-    /// The device with this name. A kind without a number, such as `host`, means `host:0`.
+    /// The device with this name.
     fn named(&self, name: &str) -> Result<DeviceId, EngineError> {
-        let is_it = |known: &String| known == name || known.strip_suffix(":0").is_some_and(|kind| kind == name);
-        let at = self.0.names.iter().position(is_it);
         let unknown = || EngineError::UnknownDevice { name: name.into(), known: self.0.names.join(", ") };
-        at.map(|at| DeviceId(at as u16)).ok_or_else(unknown)
+        device_named(&self.0.names, name).ok_or_else(unknown)
     }
 
     /// The emptiest device that can run the function. If none can, the first device: its engine
@@ -264,12 +262,12 @@ impl FleetHandle {
     }
 
     /// Records where a request goes past the pool.
-    fn note_reserved(&self, device: DeviceId, request: &ChainRequest) {
+    fn note_given(&self, device: DeviceId, why: Why, request: &ChainRequest) {
         let Some((_, pool)) = &self.0.pool else { return };
         let first = request.stages.first();
         let function = first.and_then(|stage| self.placements().get(&stage.function).map(|place| place.id));
         if let Some(function) = function {
-            pool.note_reserved(function, device);
+            pool.note_given(function, device, why);
         }
     }
 
@@ -420,14 +418,19 @@ impl Inference for FleetHandle {
         }
     }
 
-    fn submit_to(&self, device: DeviceId, request: ChainRequest, reply: Reply) -> InvocationId {
-        match self.member(device).filter(|member| !member.is_lost()) {
-            Some(member) if !self.is_drained(device) && self.has_all(device, &request) => {
-                self.note_reserved(device, &request);
-                member.submit(request, reply)
+    fn submit_to(&self, device: DeviceId, why: Why, request: ChainRequest, reply: Reply) -> InvocationId {
+        let name = self.0.names.get(usize::from(device.0)).map_or("?", String::as_str);
+        let refusal = match self.member(device) {
+            Some(member) if member.is_lost() => format!("{name}, which was chosen for it, is lost; try again"),
+            Some(_) if self.is_drained(device) => format!("{name}, which was chosen for it, is drained; try again"),
+            Some(member) if self.has_all(device, &request) => {
+                self.note_given(device, why, &request);
+                return member.submit(request, reply);
             }
-            _ => self.submit(request, reply),
-        }
+            _ => format!("its function is not on {name}, which was chosen for it, any more; try again"),
+        };
+        reply(Err(InvokeError::Unavailable(refusal)));
+        REFUSED
     }
 
     fn place_of(&self, id: InvocationId) -> Option<DeviceId> {

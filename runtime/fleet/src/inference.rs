@@ -3,6 +3,7 @@
 use crate::dispatcher::DeviceState;
 use crate::shares::ShareRefusal;
 use atoll_core::DeviceId;
+use atoll_core::placement::Why;
 use atoll_engine::{
     ChainRequest, EngineError, EngineStatistics, FunctionInfo, FunctionKey, FunctionOptions, InstanceMemory,
     InvocationId, InvokeError, Reply, SessionId, ShareClient, ShareSpec, TraceBatch,
@@ -109,9 +110,10 @@ pub trait Inference: Send + Sync + 'static {
     /// them. The reply is called exactly once.
     fn submit(&self, request: ChainRequest, reply: Reply) -> InvocationId;
 
-    /// Invokes a chain of functions on this device, past the placement policy. Where that is not
-    /// possible, because the device is drained, lost or lacks a function, [`Inference::submit`].
-    fn submit_to(&self, _device: DeviceId, request: ChainRequest, reply: Reply) -> InvocationId {
+    /// Invokes a chain of functions on this device, past the placement policy; `why` is for traces.
+    /// If the device is drained, lost, or lacks a function, the answer is
+    /// [`InvokeError::Unavailable`]: no other device runs it. A test double ignores the device.
+    fn submit_to(&self, _device: DeviceId, _why: Why, request: ChainRequest, reply: Reply) -> InvocationId {
         self.submit(request, reply)
     }
 
@@ -179,4 +181,11 @@ pub trait Inference: Send + Sync + 'static {
     fn trace(&self, _device: DeviceId, _from: Option<u64>) -> Option<TraceBatch> {
         None
     }
+}
+
+/// The device with this name among those of a daemon. A kind without a number, such as `host`,
+/// means `host:0`.
+pub fn device_named(names: &[String], name: &str) -> Option<DeviceId> {
+    let is_it = |known: &String| known == name || known.strip_suffix(":0").is_some_and(|kind| kind == name);
+    names.iter().position(is_it).map(|at| DeviceId(at as u16))
 }

@@ -30,11 +30,11 @@ mod placements;
 mod placing;
 mod shares;
 
-pub use dispatcher::DeviceState;
+pub use dispatcher::{DeviceState, may_retry};
 pub use error::FleetError;
 pub use fleet::Fleet;
 pub use handle::FleetHandle;
-pub use inference::{DeviceTraits, FleetStatus, Inference, Placed};
+pub use inference::{DeviceTraits, FleetStatus, Inference, Placed, device_named};
 pub use member::Member;
 pub use placing::Placing;
 pub use shares::ShareRefusal;

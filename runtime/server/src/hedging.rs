@@ -4,9 +4,9 @@
 
 use crate::inference::{Pending, invoke};
 use atoll_core::Nanos;
-use atoll_core::placement::{HedgeConfig, Hedges};
+use atoll_core::placement::{HedgeConfig, Hedges, Why};
 use atoll_engine::{ChainRequest, InvocationResult, InvokeError};
-use atoll_fleet::Inference;
+use atoll_fleet::{Inference, may_retry};
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -42,6 +42,8 @@ impl Hedging {
         request: ChainRequest,
     ) -> Result<InvocationResult, InvokeError> {
         let (begun, after) = (Instant::now(), self.lock().arrived());
+        // A second copy of large inputs would cost more than it brings.
+        let after = after.filter(|_| may_retry(&request));
         let result = match after {
             Some(after) => self.hedged(engine, request, begun, Duration::from_nanos(after.0)).await,
             None => invoke(engine, request).await,
@@ -76,7 +78,7 @@ impl Hedging {
         let Some(device) = place().filter(|_| self.lock().take()) else { return first.await };
         let deadline = again.deadline.map(|deadline| deadline.saturating_sub(begun.elapsed()));
         let again = ChainRequest { deadline, ..again };
-        let second = Pending::submit(engine, |reply| engine.submit_to(device, again, reply));
+        let second = Pending::submit(engine, |reply| engine.submit_to(device, Why::Hedged, again, reply));
         let mut second = pin!(second.answer());
         let (answer, is_second) = tokio::select! {
             biased;

@@ -146,9 +146,9 @@ pub const GRAPH_MANIFEST_BYTES_MAX: usize = 256 << 10;
 /// Graphs of a tenant. Each is a few kilobytes; the limit keeps lists short.
 pub const GRAPHS_PER_TENANT_MAX: usize = 256;
 
-/// The highest price of a second on a device, in units of account. With it, prices of runs of hours
-/// fit 64 bits.
-pub const PRICE_PER_SECOND_MAX: f64 = 1000.0;
+/// The highest price of a second on a device, in units of account. With it, the price of half an
+/// hour fits 64 bits, in which a unit has 10^15 parts; dearer devices need a larger unit.
+pub const PRICE_PER_SECOND_MAX: f64 = 10.0;
 
 /// Built-in stages of graphs that compute at the same time, unless their inputs are small.
 pub const BUILTIN_STAGES_MAX: usize = 2;

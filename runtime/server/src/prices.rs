@@ -3,6 +3,7 @@
 use crate::limits::PRICE_PER_SECOND_MAX;
 use atoll_core::graphs::Cost;
 use atoll_engine::DeviceId;
+use atoll_fleet::device_named;
 use std::collections::BTreeMap;
 
 /// Millionths of a unit of account in a unit.
@@ -37,17 +38,19 @@ impl Prices {
     /// The prices of these devices. A name without a number, such as `host`, means `host:0`.
     ///
     /// # Errors
-    /// If a name is that of no device.
+    /// If a name is that of no device, or two are of one device.
     pub(crate) fn of(named: &BTreeMap<String, u64>, devices: &[String]) -> Result<Prices, String> {
-        let mut per_s = vec![0; devices.len()];
+        let mut per_s = vec![None; devices.len()];
         for (name, price) in named {
-            let is_it = |known: &String| known == name || known.strip_suffix(":0").is_some_and(|kind| kind == name);
-            match devices.iter().position(is_it) {
-                Some(at) => per_s[at] = *price,
-                None => return Err(format!("{name} is no device of this daemon, which has {}", devices.join(", "))),
+            let Some(device) = device_named(devices, name) else {
+                return Err(format!("{name} is no device of this daemon, which has {}", devices.join(", ")));
+            };
+            let at = usize::from(device.0);
+            if per_s[at].replace(*price).is_some() {
+                return Err(format!("{} has two prices, one of them as {name}; state one", devices[at]));
             }
         }
-        Ok(Prices { per_s })
+        Ok(Prices { per_s: per_s.into_iter().map(Option::unwrap_or_default).collect() })
     }
 
     /// The price of a second on a device, in millionths of the unit of account.
@@ -77,13 +80,23 @@ mod tests {
         }
         let unknown = Prices::of(&named("cuda:1"), &devices).unwrap_err();
         assert_eq!(unknown, "cuda:1 is no device of this daemon, which has host:0, cuda:0");
+        let twice = BTreeMap::from([("host".to_owned(), 1), ("host:0".to_owned(), 2)]);
+        let refused = Prices::of(&twice, &devices).unwrap_err();
+        assert_eq!(refused, "host:0 has two prices, one of them as host:0; state one");
         assert_eq!(Prices::of(&BTreeMap::new(), &devices).unwrap().units(0), None);
+    }
+
+    #[test]
+    fn half_an_hour_at_the_highest_price_fits() {
+        let half_an_hour_ns = 1800 * 1_000_000_000_u64;
+        let most = millionths(PRICE_PER_SECOND_MAX).unwrap();
+        assert!(half_an_hour_ns.checked_mul(most).is_some());
     }
 
     #[test]
     fn a_price_is_a_bounded_number_of_millionths() {
         assert_eq!([0.0, 0.000_556, 1.0].map(millionths), [Ok(0), Ok(556), Ok(1_000_000)]);
-        for bad in [-1.0, f64::NAN, f64::INFINITY, 1e-9, 1e9] {
+        for bad in [-1.0, f64::NAN, f64::INFINITY, 1e-9, 10.5] {
             assert!(millionths(bad).is_err(), "{bad}");
         }
     }

@@ -20,6 +20,7 @@ use super::node::{Node, NodeSpec, Resident};
 use super::planner::{Deployed, Plan};
 use super::plans::{Plans, Qualify};
 use super::progress::{Next, Progress, StageState};
+use super::room::Room;
 use super::spec::{Cost, Prefer};
 use super::timeline::Reservation;
 use crate::ids::Nanos;
@@ -117,10 +118,18 @@ impl Admission {
     /// # Errors
     /// If the table has other kinds of devices than the cluster, or the graph is too complex.
     pub fn deploy(&mut self, graph: Graph, costs: CostTable) -> Result<GraphId, GraphError> {
+        let plans = self.room().plans(&graph, &costs)?;
+        self.deploy_planned(graph, costs, plans)
+    }
+
+    /// Deploys a graph whose optimal assignments were found with [`Admission::room`].
+    ///
+    /// # Errors
+    /// If the table has other kinds of devices than the cluster.
+    pub fn deploy_planned(&mut self, graph: Graph, costs: CostTable, plans: Plans) -> Result<GraphId, GraphError> {
         if costs.kinds() != self.kinds {
             return Err(GraphError::OtherKinds);
         }
-        let plans = self.plans_for(&graph, &costs)?;
         let (known, next) = (&mut self.functions, &mut self.next_function);
         let function = |name: &String| {
             *known.entry(name.clone()).or_insert_with(|| {
@@ -152,14 +161,34 @@ impl Admission {
     /// # Errors
     /// As [`Admission::deploy`]; then the costs stay.
     pub fn update(&mut self, graph: GraphId, costs: CostTable) -> Result<(), GraphError> {
+        let Some(deployed) = self.graphs.get(graph.0 as usize) else { return Ok(()) };
+        let plans = self.room().plans(&deployed.graph, &costs)?;
+        self.update_planned(graph, costs, plans)
+    }
+
+    /// Like [`Admission::update`], with assignments that were found with [`Admission::room`].
+    ///
+    /// # Errors
+    /// As [`Admission::deploy_planned`]; then the costs stay.
+    pub fn update_planned(&mut self, graph: GraphId, costs: CostTable, plans: Plans) -> Result<(), GraphError> {
         if costs.kinds() != self.kinds {
             return Err(GraphError::OtherKinds);
         }
-        let Some(deployed) = self.graphs.get(graph.0 as usize) else { return Ok(()) };
-        let plans = self.plans_for(&deployed.graph, &costs)?;
-        let deployed = &mut self.graphs[graph.0 as usize];
-        (deployed.costs, deployed.plans) = (costs, plans);
+        if let Some(deployed) = self.graphs.get_mut(graph.0 as usize) {
+            (deployed.costs, deployed.plans) = (costs, plans);
+        }
         Ok(())
+    }
+
+    /// Whether a node gets no new requests; those that it has stay. Plans are found again by
+    /// [`Admission::update`] only: until then, those on the node do not qualify.
+    pub fn set_drained(&mut self, node: NodeId, is_drained: bool) {
+        self.node(node).is_drained = is_drained;
+    }
+
+    /// What the nodes that may get new requests can hold.
+    pub fn room(&self) -> Room {
+        Room::of(&self.nodes, self.kinds.len(), self.config.is_uniform)
     }
 
     /// The constants of a stage's function are on a node without having been asked for. Ignored if
@@ -174,17 +203,6 @@ impl Admission {
             let (bytes, post) = (cost.bytes, cost.post.0);
             on.found(function, Resident { bytes, post, pins: 0, ready: now.0, is_loaded: true, used: now.0 });
         }
-    }
-
-    /// The optimal assignments of what the nodes that are left can hold.
-    fn plans_for(&self, graph: &Graph, costs: &CostTable) -> Result<Plans, GraphError> {
-        let mut bytes = vec![None; self.kinds.len()];
-        for node in self.nodes.iter().filter(|node| !node.is_lost) {
-            let most = &mut bytes[usize::from(node.spec.kind.0)];
-            *most = (*most).max(Some(node.spec.bytes));
-        }
-        let costs = costs.restricted(|kind, cost| bytes[usize::from(kind.0)].is_some_and(|bytes| cost.bytes <= bytes));
-        if self.config.is_uniform { Ok(Plans::uniform(graph, &costs)) } else { Plans::new(graph, &costs) }
     }
 
     /// Removes a graph: further requests to it are rejected, running ones end.
@@ -430,12 +448,11 @@ impl Admission {
             self.withdraw_all(request, now, touched);
             actions.push(Action::Failed { request, node: id });
         }
-        for index in 0..self.graphs.len() {
-            let deployed = &self.graphs[index];
+        let room = self.room();
+        for deployed in &mut self.graphs {
             // With fewer choices a graph does not become too complex; if it did, the old plans
             // would do where nodes are left.
-            let plans = self.plans_for(&deployed.graph, &deployed.costs);
-            let deployed = &mut self.graphs[index];
+            let plans = room.plans(&deployed.graph, &deployed.costs);
             deployed.placements.retain(|placement| !placement.contains(&id));
             deployed.plans = plans.unwrap_or_else(|_| deployed.plans.clone());
         }

@@ -138,7 +138,7 @@ impl Admission {
     /// A stage that no node could run even if nothing else ran.
     fn impossible(&self, deployed: &Deployed) -> Option<Reason> {
         (0..deployed.functions.len()).find_map(|stage| {
-            let able = self.nodes.iter().filter(|node| !node.is_lost).filter_map(|node| {
+            let able = self.nodes.iter().filter(|node| node.is_open()).filter_map(|node| {
                 let cost = deployed.costs.get(stage, node.spec.kind)?;
                 Some((cost.bytes, cost.bytes <= node.spec.bytes))
             });

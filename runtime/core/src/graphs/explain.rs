@@ -162,11 +162,13 @@ pub enum Reason {
     },
     /// A node has as many reservations as it may have.
     Full(NodeId),
+    /// There are no plans of the graph to keep the limits of a request with.
+    Unplanned,
 }
 
 impl Reason {
     /// All labels, for metrics.
-    pub const LABELS: [&str; 11] = [
+    pub const LABELS: [&str; 12] = [
         "unknown_graph",
         "duplicate",
         "deadline_past",
@@ -178,6 +180,7 @@ impl Reason {
         "no_memory",
         "busy",
         "full",
+        "unplanned",
     ];
 
     /// Its index in [`Reason::LABELS`].
@@ -194,6 +197,7 @@ impl Reason {
             Reason::NoMemory => 8,
             Reason::Busy { .. } => 9,
             Reason::Full(_) => 10,
+            Reason::Unplanned => 11,
         }
     }
 
@@ -201,7 +205,11 @@ impl Reason {
     pub fn is_of_limits(&self) -> bool {
         matches!(
             self,
-            Reason::DeadlinePast | Reason::TooSlow { .. } | Reason::TooDear { .. } | Reason::NoneIsBoth { .. }
+            Reason::DeadlinePast
+                | Reason::TooSlow { .. }
+                | Reason::TooDear { .. }
+                | Reason::NoneIsBoth { .. }
+                | Reason::Unplanned
         )
     }
 }
@@ -240,6 +248,7 @@ impl fmt::Display for Reason {
                 ms(*end)
             ),
             Reason::Full(node) => write!(f, "too many requests wait for {node}; try again later"),
+            Reason::Unplanned => write!(f, "the graph cannot be planned"),
         }
     }
 }

@@ -34,6 +34,8 @@ pub(super) struct Resident {
 pub(super) struct Node {
     pub(super) spec: NodeSpec,
     pub(super) is_lost: bool,
+    /// Whether it gets no new requests.
+    pub(super) is_drained: bool,
     pub(super) resident: BTreeMap<FunctionId, Resident>,
     /// Bytes of all constants on it.
     used_bytes: u64,
@@ -49,10 +51,16 @@ pub(super) struct Node {
 }
 
 impl Node {
+    /// Whether it may get new requests.
+    pub(super) fn is_open(&self) -> bool {
+        !self.is_lost && !self.is_drained
+    }
+
     pub(super) fn new(spec: NodeSpec) -> Node {
         Node {
             spec,
             is_lost: false,
+            is_drained: false,
             resident: BTreeMap::new(),
             used_bytes: 0,
             pinned_bytes: 0,
@@ -165,6 +173,6 @@ impl Node {
 
     /// Forgets everything: the node is lost.
     pub(super) fn lose(&mut self) {
-        *self = Node { is_lost: true, ..Node::new(self.spec) };
+        *self = Node { is_lost: true, is_drained: self.is_drained, ..Node::new(self.spec) };
     }
 }

@@ -66,10 +66,10 @@ impl Plan {
     }
 }
 
-/// The nodes that are left, by their kinds.
+/// The nodes that may get new requests, by their kinds.
 pub(super) fn nodes_by_kind(nodes: &[Node], kinds: usize) -> Vec<Vec<usize>> {
     let mut by_kind = vec![Vec::new(); kinds];
-    for (index, node) in nodes.iter().enumerate().filter(|(_, node)| !node.is_lost) {
+    for (index, node) in nodes.iter().enumerate().filter(|(_, node)| node.is_open()) {
         by_kind[usize::from(node.spec.kind.0)].push(index);
     }
     by_kind
@@ -184,7 +184,7 @@ fn check_memory(deployed: &Deployed, placement: &[NodeId], nodes: &[Node]) -> Re
                 needed = needed.saturating_add(node.needed_bytes(functions[other], table.bytes));
             }
         }
-        if node.is_lost || needed > node.free_bytes() {
+        if !node.is_open() || needed > node.free_bytes() {
             return Err(Obstacle::NoMemory { stage });
         }
     }

@@ -20,12 +20,25 @@ pub enum Why {
     Replica,
     /// The pool was not asked: the admission of a graph has reserved the device.
     Reserved,
+    /// The pool was not asked: a stage of a graph is measured there.
+    Measured,
+    /// The pool was not asked: another device has had the request for long.
+    Hedged,
 }
 
 impl Why {
     /// All of them, as traces number them.
-    pub const ALL: [Why; 7] =
-        [Why::RealTime, Why::Again, Why::Only, Why::Holder, Why::Load, Why::Replica, Why::Reserved];
+    pub const ALL: [Why; 9] = [
+        Why::RealTime,
+        Why::Again,
+        Why::Only,
+        Why::Holder,
+        Why::Load,
+        Why::Replica,
+        Why::Reserved,
+        Why::Measured,
+        Why::Hedged,
+    ];
 
     /// In words, for traces.
     pub fn words(self) -> &'static str {
@@ -37,6 +50,8 @@ impl Why {
             Why::Load => "its constants are loaded there, and are on no other device",
             Why::Replica => "its constants are loaded there, since the devices that have them are busy",
             Why::Reserved => "reserved by the admission of a graph",
+            Why::Measured => "a stage of a graph is measured there",
+            Why::Hedged => "hedged: another device has had it for long",
         }
     }
 }

@@ -41,10 +41,10 @@ impl Hedges {
     }
 
     /// A request arrived. Returns the time after which it may be hedged; `None` if too little is
-    /// measured.
+    /// measured, or no hedge is left: it need not be kept for one.
     pub fn arrived(&mut self) -> Option<Nanos> {
         self.allowance = (self.allowance + u64::from(self.config.extra_per_mille)).min(SAVED_MAX * ONE);
-        if self.times.len() < SAMPLES_MIN {
+        if self.times.len() < SAMPLES_MIN || self.allowance < ONE {
             return None;
         }
         let mut sorted: Vec<u64> = self.times.iter().copied().collect();
@@ -100,5 +100,8 @@ mod tests {
         }
         let saved = (0..100).filter(|_| hedges.take()).count();
         assert_eq!(saved as u64, SAVED_MAX, "no more are saved up while requests are fast");
+        (0..SAMPLES_MIN).for_each(|_| hedges.ended(Nanos(7)));
+        let kept = (0..40).filter(|_| hedges.arrived().is_some() && hedges.take()).count();
+        assert_eq!(kept, 2, "without a hedge left, a request is not kept for one");
     }
 }

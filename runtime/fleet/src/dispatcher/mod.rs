@@ -17,6 +17,7 @@ mod timer;
 
 pub(crate) use self::record::POOL;
 use self::record::Recorder;
+pub use self::requests::may_retry;
 use self::requests::{Attempt, Requests, Waiting};
 use self::steps::{Step, Steps};
 use self::timer::Timer;
@@ -196,10 +197,10 @@ impl Dispatcher {
         });
     }
 
-    /// Records that a request was given to a device without asking the pool.
-    pub(crate) fn note_reserved(&self, function: FunctionId, device: DeviceId) {
+    /// Records that a request was given to a device without asking the pool, and why.
+    pub(crate) fn note_given(&self, function: FunctionId, device: DeviceId, why: Why) {
         self.with(|state, now, _| {
-            let (why, zero) = (Why::Reserved, Nanos(0));
+            let zero = Nanos(0);
             let grounds = Grounds { why, reload: zero, service: zero, arrived: now, waiting: state.pool.waiting() };
             state.recorder.note(now, None, function, device, grounds);
         });

@@ -213,8 +213,9 @@ impl Requests {
     }
 }
 
-/// Whether a request is kept, so that it can be submitted again if its device is lost.
-pub(super) fn may_retry(request: &ChainRequest) -> bool {
+/// Whether the inputs of a request are small enough to keep them until it ends, so that it can be
+/// submitted again: if its device is lost, or to a second one.
+pub fn may_retry(request: &ChainRequest) -> bool {
     let bytes = |input: &StageInput| match input {
         StageInput::Tensor(tensor) => tensor.bytes.len(),
         StageInput::Output { .. } => 0,

@@ -58,8 +58,8 @@ fn the_trace_says_where_requests_went_and_why() {
     load(&fleet, "f", &bundle("t", 10, 0), None).unwrap();
     assert_eq!(fleet.traced(), ["host:0", "host:1", "pool"]);
     (0..5).for_each(|_| drop(submit(&fleet, chain(&["f"]))));
-    fleet.submit_to(DeviceId(1), chain(&["f"]), ignore());
-    assert_eq!(held(&notes), [2, 3], "a reserved device is not asked for a slot");
+    fleet.submit_to(DeviceId(1), Why::Hedged, chain(&["f"]), ignore());
+    assert_eq!(held(&notes), [2, 3], "a given device is not asked for a slot");
     let batch = fleet.trace(DeviceId(2), Some(0)).expect("the pool has a trace");
     let places: Vec<(u32, Why)> = batch
         .records
@@ -75,14 +75,18 @@ fn the_trace_says_where_requests_went_and_why() {
         .collect();
     // Its constants are on both devices since it was loaded; two requests each, and one waits.
     assert_eq!(places.iter().filter(|(_, why)| *why == Why::Holder).count(), 4, "{places:?}");
-    assert_eq!(places.last(), Some(&(1, Why::Reserved)));
+    assert_eq!(places.last(), Some(&(1, Why::Hedged)));
     assert_eq!((batch.device.as_str(), batch.next, batch.functions.len()), ("pool", 5, 1));
     assert_eq!((batch.functions[0].1.tenant.as_str(), batch.functions[0].1.name.as_str()), ("local", "f"));
     assert!(fleet.trace(DeviceId(2), Some(5)).unwrap().records.is_empty());
     assert!(fleet.trace(DeviceId(3), None).is_none());
     fleet.set_drained("host:1", true).unwrap();
-    fleet.submit_to(DeviceId(1), chain(&["f"]), ignore());
-    assert_eq!((held(&notes), fleet.devices_state().waiting), (vec![2, 3], 2), "it waits like any other");
+    let (reply, answered) = mpsc::channel();
+    let reply: atoll_engine::Reply = Box::new(move |result| reply.send(result.err()).unwrap());
+    fleet.submit_to(DeviceId(1), Why::Reserved, chain(&["f"]), reply);
+    assert_eq!((held(&notes), fleet.devices_state().waiting), (vec![2, 3], 1), "no other device gets it");
+    let refused = answer(&answered).expect("an error").to_string();
+    assert!(refused.contains("host:1, which was chosen for it, is drained"), "{refused}");
 }
 
 #[test]

@@ -81,6 +81,9 @@ impl Control {
         let mut report = self.report(&graph).await?;
         if let Ok(model) = graph.callable(&*self.app) {
             let devices = self.app.engine.devices();
+            if let Some(work) = &model.graph {
+                work.prepare(None).await;
+            }
             report.admission =
                 model.graph.as_ref().and_then(|work| admission_report(work, devices, limits)).map(Box::new);
         }

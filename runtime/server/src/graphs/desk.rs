@@ -20,7 +20,7 @@ use atoll_core::graphs::{
     KindId, NodeId, NodeSpec, Plans, Reason, RequestId, Verdict,
 };
 use atoll_engine::DeviceId;
-use atoll_fleet::Inference;
+use atoll_fleet::{DeviceState, Inference};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,6 +40,8 @@ pub(crate) struct Desk {
     /// The kind of each device.
     devices: Vec<KindId>,
     state: Mutex<State>,
+    /// How often devices were lost, drained or resumed.
+    changes: AtomicU64,
     pub(crate) counts: DeskCounts,
 }
 
@@ -52,7 +54,7 @@ pub(crate) struct DeskCounts {
     pub(crate) measured: AtomicU64,
     /// Run without reservations, since they have neither deadline nor price limit.
     pub(crate) unlimited: AtomicU64,
-    /// Admitted, and ended after their deadline.
+    /// Admitted, and not answered before their deadline.
     pub(crate) late: AtomicU64,
     /// Rejected, by [`Reason::index`].
     rejected: [AtomicU64; Reason::LABELS.len()],
@@ -76,8 +78,9 @@ struct State {
     next: u64,
     /// The time of the timer that is set.
     wake: Option<u64>,
-    /// Devices that the admission knows to be lost.
+    /// Devices that the admission knows to be lost, and those that it knows to be drained.
     is_lost: Vec<bool>,
+    is_drained: Vec<bool>,
 }
 
 /// What an admitted request is told.
@@ -135,6 +138,14 @@ impl Drop for Ticket {
         // Before the turns of calls that were not received, which are dropped next: a stage that
         // ends lets the next one of its request begin.
         self.desk.leave(self.request);
+    }
+}
+
+/// The next call of an admitted request; never for another one.
+pub(super) async fn next_call(ticket: &mut Option<Ticket>) -> Option<Call> {
+    match ticket {
+        Some(ticket) => ticket.next().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -196,9 +207,10 @@ impl Desk {
             next: 0,
             wake: None,
             is_lost: vec![false; devices.len()],
+            is_drained: vec![false; devices.len()],
         };
-        let (state, counts) = (Mutex::new(state), DeskCounts::default());
-        Some(Arc::new(Desk { engine, started: Instant::now(), kinds, devices, state, counts }))
+        let (state, changes, counts) = (Mutex::new(state), AtomicU64::new(0), DeskCounts::default());
+        Some(Arc::new(Desk { engine, started: Instant::now(), kinds, devices, state, changes, counts }))
     }
 
     /// The kinds of devices; the last one is the daemon.
@@ -217,10 +229,13 @@ impl Desk {
         (usize::from(node.0) < self.devices.len()).then_some(DeviceId(node.0))
     }
 
-    /// Whether a device is lost or gets no new requests.
-    pub(super) fn is_shut(&self, device: DeviceId) -> bool {
-        let devices = self.engine.devices_state().devices;
-        devices.get(usize::from(device.0)).is_some_and(|state| state.is_lost || state.is_drained)
+    /// Looks at the devices that are lost or drained, and tells the admission of what changed.
+    /// Returns whether each device gets new requests, and how often that changed.
+    pub(super) fn look(self: &Arc<Desk>) -> (Vec<bool>, u64) {
+        let states = self.engine.devices_state().devices;
+        self.note_states(&states);
+        let open = states.iter().map(|state| !state.is_lost && !state.is_drained).collect();
+        (open, self.changes.load(Ordering::Relaxed))
     }
 
     /// Number of admitted requests that have not ended.
@@ -242,14 +257,22 @@ impl Desk {
         (state, self.now())
     }
 
-    /// Deploys a graph.
-    pub(super) fn deploy(&self, graph: Graph, costs: CostTable) -> Result<GraphId, GraphError> {
-        self.lock().admission.deploy(graph, costs)
-    }
-
-    /// Replaces the costs of a graph.
-    pub(super) fn update(&self, graph: GraphId, costs: CostTable) -> Result<(), GraphError> {
-        self.lock().admission.update(graph, costs)
+    /// Deploys a graph, or replaces the costs of the one with this number. Takes seconds for some
+    /// graphs, without the lock.
+    pub(super) fn plan(&self, id: Option<GraphId>, graph: &Graph, costs: &CostTable) -> Result<GraphId, GraphError> {
+        loop {
+            let room = self.lock().admission.room();
+            let plans = room.plans(graph, costs)?;
+            let mut state = self.lock();
+            // A device was lost, drained or resumed meanwhile.
+            if state.admission.room() != room {
+                continue;
+            }
+            return match id {
+                Some(id) => state.admission.update_planned(id, costs.clone(), plans).map(|()| id),
+                None => state.admission.deploy_planned(graph.clone(), costs.clone(), plans),
+            };
+        }
     }
 
     /// Removes a graph. Its requests end.
@@ -277,7 +300,6 @@ impl Desk {
 
     /// Decides about a request. It is admitted if there is a ticket.
     pub(super) fn arrive(self: &Arc<Desk>, graph: GraphId, limits: Limits) -> (Explanation, Option<Ticket>) {
-        self.note_losses();
         let (to, calls) = unbounded_channel();
         let mut messages = Vec::new();
         let (explanation, request) = {
@@ -286,7 +308,7 @@ impl Desk {
             state.next += 1;
             state.seats.insert(request, to);
             let event = Event::Arrived(arrival(request, graph, limits, now));
-            let explanation = state.handle(event, now, &self.counts, &mut messages);
+            let explanation = state.handle(event, now, &mut messages);
             self.set_timer(&mut state);
             // The pure part answers each arrival with one of both.
             (explanation.expect("an arrival is admitted or rejected"), request)
@@ -297,19 +319,26 @@ impl Desk {
         (explanation, ticket)
     }
 
-    /// Tells the admission of devices that were lost since the last call.
-    pub(super) fn note_losses(self: &Arc<Desk>) {
-        let states = self.engine.devices_state().devices;
-        let lost: Vec<NodeId> = {
+    /// Tells the admission of devices that were lost, drained or resumed since the last call.
+    fn note_states(self: &Arc<Desk>, states: &[DeviceState]) {
+        let mut lost = Vec::new();
+        {
             let mut state = self.lock();
-            let known = state.is_lost.iter_mut().zip(&states).enumerate();
-            let new = known.filter(|(_, (known, now))| now.is_lost && !**known);
-            new.map(|(at, (known, _))| {
-                *known = true;
-                NodeId(at as u16)
-            })
-            .collect()
-        };
+            let State { admission, is_lost, is_drained, .. } = &mut *state;
+            for (at, (now, (is_lost, is_drained))) in states.iter().zip(is_lost.iter_mut().zip(is_drained)).enumerate()
+            {
+                let node = NodeId(at as u16);
+                let changed = (now.is_lost && !*is_lost, now.is_drained != *is_drained);
+                if changed.0 {
+                    lost.push(node);
+                }
+                if changed.1 {
+                    admission.set_drained(node, now.is_drained);
+                }
+                (*is_lost, *is_drained) = (*is_lost || now.is_lost, now.is_drained);
+                self.changes.fetch_add(u64::from(changed.0 || changed.1), Ordering::Relaxed);
+            }
+        }
         for node in lost {
             self.handle(Event::Lost { node });
         }
@@ -325,7 +354,7 @@ impl Desk {
         let mut messages = Vec::new();
         {
             let (mut state, now) = self.at_once();
-            state.handle(event, now, &self.counts, &mut messages);
+            state.handle(event, now, &mut messages);
             self.set_timer(&mut state);
         }
         self.send(messages);
@@ -373,13 +402,7 @@ impl Desk {
 
 impl State {
     /// Handles an event and what follows from it. Returns the decision about an arrival.
-    fn handle(
-        &mut self,
-        event: Event,
-        now: Nanos,
-        counts: &DeskCounts,
-        messages: &mut Vec<Message>,
-    ) -> Option<Explanation> {
+    fn handle(&mut self, event: Event, now: Nanos, messages: &mut Vec<Message>) -> Option<Explanation> {
         let mut decision = None;
         let mut actions: VecDeque<Action> = self.admission.handle(event, now).into();
         while let Some(action) = actions.pop_front() {
@@ -405,10 +428,8 @@ impl State {
                 }
                 // The request evaluates its conditions when their tensors are there, unasked.
                 Action::Decide { .. } => {}
-                Action::Finished { request, is_late, .. } => {
-                    counts.late.fetch_add(u64::from(is_late), Ordering::Relaxed);
-                    self.seats.remove(&request);
-                }
+                // Whether it was answered in time, its run says.
+                Action::Finished { request, .. } => drop(self.seats.remove(&request)),
                 Action::Failed { request, .. } => messages.extend(self.seats.remove(&request).map(Message::Free)),
             }
         }
@@ -425,4 +446,4 @@ fn arrival(request: RequestId, graph: GraphId, limits: Limits, now: Nanos) -> Ar
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -3,13 +3,14 @@
 
 use super::costs::{Costs, Decision, Ran, Rejected};
 use super::counts::Counts;
-use super::desk::{Call, Limits, Ticket, Turn};
+use super::desk::{Call, Limits, Ticket, Turn, next_call};
 use super::manifest::metadata;
 use super::stage::{Held, Shared, StageResult, StageWork, check_form, check_input, no_room, placed, run_builtin};
 use crate::bodies::BodyRoom;
-use crate::inference::{invoke, invoke_by};
+use crate::inference::{blocking, invoke, invoke_by};
 use crate::model::Model;
 use atoll_core::graphs::{Condition, Cost, Graph, GraphOutput, Next, Progress, Source};
+use atoll_core::placement::Why;
 use atoll_engine::{
     ChainRequest, Class, DeviceId, InvocationRequest, InvocationResult, InvocationTiming, InvokeError, OutputTensor,
     StageInput, StageRequest,
@@ -21,6 +22,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
+
+/// How long a request waits for the plans of its graph. Without them, it is run to measure.
+const PLAN_WAIT: Duration = Duration::from_secs(1);
 
 /// A checked graph with what its stages run.
 pub(crate) struct GraphWork {
@@ -51,6 +55,19 @@ impl GraphWork {
             outputs.dedup();
         }
         GraphWork { graph, works, used, shared, costs, unnamed: AtomicU64::new(0) }
+    }
+
+    /// Makes the table of costs if it has to be made, and waits for that a while, at most until the
+    /// deadline. Returns how long.
+    pub(crate) async fn prepare(self: &Arc<GraphWork>, deadline: Option<Duration>) -> Duration {
+        if !self.costs.is_due(&self.works) {
+            return Duration::ZERO;
+        }
+        let (begun, work) = (Instant::now(), self.clone());
+        let made = blocking(move || work.costs.make_table(&work.graph, &work.works));
+        // It goes on without its caller.
+        drop(tokio::time::timeout(deadline.unwrap_or(PLAN_WAIT).min(PLAN_WAIT), made).await);
+        begun.elapsed()
     }
 
     /// The functions that it calls.
@@ -108,7 +125,13 @@ pub(crate) async fn run_graph(
             return Ok(refused);
         }
     }
-    let limits = Limits { deadline: request.deadline, price_max: asked.price_max };
+    let begun = Instant::now();
+    let own = work.graph.deadline().map(|after| Duration::from_nanos(after.0));
+    let deadline = request.deadline.or(own);
+    let is_bound = asked.price_max.or(work.graph.price_max()).is_some();
+    let waited = if deadline.is_some() || is_bound { work.prepare(deadline).await } else { Duration::ZERO };
+    let left = deadline.map(|deadline| deadline.saturating_sub(waited));
+    let limits = Limits { deadline: left, price_max: asked.price_max };
     let (ticket, measures) = match work.costs.decide(&work.graph, &work.works, limits) {
         Decision::Free => (None, false),
         Decision::Measure => (None, true),
@@ -118,9 +141,9 @@ pub(crate) async fn run_graph(
             return Err(rejected);
         }
     };
-    let InvocationRequest { inputs, priority, deadline, .. } = request;
-    let deadline = deadline.or(work.graph.deadline().map(|after| Duration::from_nanos(after.0)));
-    let terms = Terms { class, priority, ends: deadline.and_then(|after| Instant::now().checked_add(after)) };
+    let InvocationRequest { inputs, priority, .. } = request;
+    let ends = deadline.and_then(|after| begun.checked_add(after));
+    let (terms, is_planned) = (Terms { class, priority, ends, is_bound }, ticket.is_some());
     let (progress, next) = Progress::new(&work.graph);
     let id = match asked.id {
         "" => work.unnamed.fetch_add(1, Ordering::Relaxed).to_string(),
@@ -146,6 +169,9 @@ pub(crate) async fn run_graph(
         work: work.clone(),
     };
     let ended = run.run(next).await;
+    if is_planned && matches!(ended, Err(InvokeError::DeadlineExceeded)) {
+        work.costs.note_late();
+    }
     work.shared.counts.note(&ended);
     Ok(ended)
 }
@@ -157,6 +183,8 @@ struct Terms {
     priority: u32,
     /// The deadline.
     ends: Option<Instant>,
+    /// Whether there is a price limit.
+    is_bound: bool,
 }
 
 /// A stage that has ended.
@@ -227,14 +255,14 @@ impl Run<'_> {
                 callee.version(version).note(result.is_ok(), took);
             }
             let result = match result {
-                Err(_) if self.is_of_lost_device(given_to) => {
+                Err(_) if self.may_run_elsewhere(given_to, is_planned) => {
                     self.start(stage, Place::default())?;
                     continue;
                 }
                 other => other.map_err(|error| self.of_stage(stage, error))?,
             };
             let StageResult { outputs, timing, preemptions, cold_start, device } = result;
-            self.work.costs.note(&Ran { stage, device, took, timing, cold_start, is_planned });
+            self.work.costs.note(&Ran { stage, device, given_to, took, timing, cold_start, is_planned });
             self.hold(outputs.iter().flatten().map(|tensor| tensor.bytes.len()).sum())?;
             self.outputs[stage] = outputs;
             self.preemptions += preemptions;
@@ -307,15 +335,14 @@ impl Run<'_> {
         self.start(stage, place)
     }
 
-    /// Whether a stage failed on a device that was given to it and that is lost since. Another
-    /// device may run it.
-    fn is_of_lost_device(&self, given_to: Option<DeviceId>) -> bool {
+    /// Whether a stage failed on a device that was given to it and that is lost or drained since.
+    /// Another device may run it, unless it was planned on a drained one for its price.
+    fn may_run_elsewhere(&self, given_to: Option<DeviceId>, is_planned: bool) -> bool {
         let (Some(device), Some(desk)) = (given_to, self.work.costs.desk()) else { return false };
-        let is_lost = self.engine.devices_state().devices.get(usize::from(device.0)).is_some_and(|state| state.is_lost);
-        if is_lost {
-            desk.note_losses();
-        }
-        is_lost
+        desk.look();
+        let states = self.engine.devices_state().devices;
+        let is_kept = is_planned && self.terms.is_bound;
+        states.get(usize::from(device.0)).is_some_and(|state| state.is_lost || (state.is_drained && !is_kept))
     }
 
     fn start(&mut self, stage: usize, place: Place) -> Result<(), InvokeError> {
@@ -364,9 +391,10 @@ impl Run<'_> {
             times_launches: false,
         };
         let engine = self.engine.clone();
+        let why = if turn.is_some() { Why::Reserved } else { Why::Measured };
         self.tasks.spawn(async move {
             let answer = match device {
-                Some(device) => invoke_by(&engine, |reply| engine.submit_to(device, request, reply)).await,
+                Some(device) => invoke_by(&engine, |reply| engine.submit_to(device, why, request, reply)).await,
                 None => invoke(&engine, request).await,
             };
             let result = answer.map(|result| {
@@ -457,14 +485,6 @@ impl Run<'_> {
             batch: 1,
             launches: Vec::new(),
         })
-    }
-}
-
-/// The next call of an admitted request; never for another one.
-async fn next_call(ticket: &mut Option<Ticket>) -> Option<Call> {
-    match ticket {
-        Some(ticket) => ticket.next().await,
-        None => std::future::pending().await,
     }
 }
 

@@ -191,7 +191,6 @@ pub(super) async fn run_builtin(
     shared: &Shared,
     inputs: Vec<Held>,
 ) -> Result<StageResult, InvokeError> {
-    let begun = Instant::now();
     let bytes: usize = inputs.iter().map(|input| input.bytes.len()).sum();
     let mut room = shared.bodies.room();
     if !room.grow_to(bytes.saturating_mul(BUILTIN_COPIES)) {
@@ -202,6 +201,7 @@ pub(super) async fn run_builtin(
         true => None,
         false => shared.turns.clone().acquire_owned().await.ok(),
     };
+    let begun = Instant::now();
     let compute = move || {
         let _held = (room, turn);
         let tensors: Vec<OutputTensor> = inputs

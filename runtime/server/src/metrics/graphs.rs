@@ -32,7 +32,7 @@ pub(super) const GRAPH_METRICS: &[Metric] = &[
     of_daemon(
         Kind::Counter,
         "atoll_graph_late_total",
-        "Admitted requests to graphs that ended after their deadline",
+        "Admitted requests to graphs that were not answered before their deadline",
         |s, out| {
             if let Some(desk) = s.desk {
                 out.integer(&[], desk.counts.late.load(Ordering::Relaxed));

@@ -217,6 +217,31 @@ fn memory_and_lost_nodes_are_causes_of_their_own() {
 }
 
 #[test]
+fn a_drained_node_is_planned_for_only_once_it_is_resumed() {
+    let mut admission = admission(AdmissionConfig::default(), graph(&[("a", &["x"])]), &nodes(1, 1, 100));
+    let (before, costs) = (admission.room(), plain_costs(&graph(&[("a", &["x"])])));
+    admission.set_drained(NodeId(0), true);
+    let room = admission.room();
+    assert_ne!(room, before, "plans are to be found again");
+    let plans = room.plans(&graph(&[("a", &["x"])]), &costs).unwrap();
+    admission.update_planned(GraphId(0), costs.clone(), plans).unwrap();
+    for request in 1..=3 {
+        let admitted = admission.handle(arrival(request, 5_000), at(0));
+        let Verdict::Admitted { ref stages, .. } = explanation(&admitted).verdict else { panic!("{admitted:?}") };
+        assert_eq!(stages[0].node, NodeId(1));
+    }
+    admission.set_drained(NodeId(1), true);
+    assert!(matches!(explanation(&admission.handle(arrival(4, 5_000), at(0))).verdict, Verdict::Rejected(_)));
+    admission.update(GraphId(0), costs.clone()).unwrap();
+    assert_eq!(reason(&admission.handle(arrival(5, 5_000), at(0))), Reason::NoDevices { stage: 0 });
+    assert_eq!(admission.running(), 3, "what they have stays");
+    (0..2).for_each(|node| admission.set_drained(NodeId(node), false));
+    admission.update(GraphId(0), costs).unwrap();
+    assert_eq!(admission.room(), before);
+    assert!(matches!(explanation(&admission.handle(arrival(6, 5_000), at(0))).verdict, Verdict::Admitted { .. }));
+}
+
+#[test]
 fn idle_constants_make_room_and_pinned_ones_do_not() {
     let two = graph(&[("a", &["x"])]);
     let mut other = spec(&[("b", &["x"])]);

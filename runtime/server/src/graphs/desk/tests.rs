@@ -12,9 +12,9 @@ use tokio::sync::mpsc::error::TryRecvError;
 
 const MS: u64 = 1_000_000;
 
-/// Two devices, the second of which can be lost.
+/// Two devices, the second of which can be lost, and drained.
 #[derive(Default)]
-struct Devices(AtomicBool);
+pub(in crate::graphs) struct Devices(AtomicBool, AtomicBool);
 
 impl Inference for Devices {
     fn devices(&self) -> &[String] {
@@ -43,13 +43,17 @@ impl Inference for Devices {
     }
 
     fn devices_state(&self) -> FleetStatus {
-        let second = DeviceState { is_lost: self.0.load(Ordering::SeqCst), ..DeviceState::default() };
+        let second = DeviceState {
+            is_lost: self.0.load(Ordering::SeqCst),
+            is_drained: self.1.load(Ordering::SeqCst),
+            ..DeviceState::default()
+        };
         FleetStatus { policy: None, waiting: 0, devices: vec![DeviceState::default(), second] }
     }
 }
 
 /// Two stages, one after the other.
-fn graph() -> Graph {
+pub(in crate::graphs) fn graph() -> Graph {
     let form = Form { element: "FP32".into(), shape: Vec::new() };
     let tensor = |name: &str| TensorSpec { name: name.into(), form: form.clone() };
     let link = |name: &str, from| Link { name: name.into(), from };
@@ -78,7 +82,7 @@ fn desk(devices: Arc<Devices>, ms: [u64; 2]) -> (Arc<Desk>, GraphId) {
     let cost = |ms: u64| (ms > 0).then(|| StageCost { exec: Nanos(ms * MS), ..StageCost::default() });
     let row = vec![cost(ms[0]), cost(ms[1]), None];
     let costs = CostTable::new(&graph(), desk.kinds().to_vec(), vec![row.clone(), row]).expect("good costs");
-    let id = desk.deploy(graph(), costs).expect("a simple graph");
+    let id = desk.plan(None, &graph(), &costs).expect("a simple graph");
     (desk, id)
 }
 
@@ -151,10 +155,25 @@ fn the_requests_of_a_lost_device_go_on_without_reservations() {
     let (_, device, turn) = run(&mut ticket);
     assert_eq!(device, Some(DeviceId(1)));
     devices.0.store(true, Ordering::SeqCst);
+    assert_eq!(desk.look(), (vec![true, false], 1));
     let (explanation, next) = desk.arrive(graph, within(60_000));
     assert!(next.is_none());
     assert_eq!(explanation.verdict, Verdict::Rejected(Reason::NoDevices { stage: 0 }));
     assert!(matches!(ticket.calls.try_recv(), Ok(Call::Free)));
     drop(turn);
     assert_eq!(desk.running(), 0);
+}
+
+#[test]
+fn a_drained_device_is_not_reserved_until_it_is_resumed() {
+    let devices = Arc::new(Devices::default());
+    let (desk, graph) = desk(devices.clone(), [0, 10]);
+    devices.1.store(true, Ordering::SeqCst);
+    assert_eq!(desk.look(), (vec![true, false], 1));
+    let (explanation, ticket) = desk.arrive(graph, within(60_000));
+    assert!(ticket.is_none(), "{explanation:?}");
+    devices.1.store(false, Ordering::SeqCst);
+    assert_eq!((desk.look(), desk.look().1), ((vec![true, true], 2), 2), "the plans are to be made again");
+    let mut ticket = desk.arrive(graph, within(60_000)).1.expect("admitted");
+    assert_eq!(run(&mut ticket).1, Some(DeviceId(1)));
 }

@@ -1,5 +1,6 @@
 //! A scripted engine.
 
+use atoll_core::placement::Why;
 use atoll_core::{Epoch, Nanos, TaskId};
 use atoll_engine::{
     ChainRequest, Class, ComputeUnitUse, DeviceId, DeviceStatistics, EngineError, EngineStatistics, FunctionInfo,
@@ -175,7 +176,7 @@ impl Inference for Double {
     }
 
     /// Echoes if other devices hold their requests.
-    fn submit_to(&self, _device: DeviceId, chain: ChainRequest, reply: Reply) -> InvocationId {
+    fn submit_to(&self, _device: DeviceId, _why: Why, chain: ChainRequest, reply: Reply) -> InvocationId {
         if matches!(*self.behaviour.lock().unwrap(), Behaviour::Hold) {
             reply(Ok(echo(single(chain))));
             return InvocationId(self.ids.fetch_add(1, Ordering::Relaxed));

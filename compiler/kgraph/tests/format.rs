@@ -283,6 +283,11 @@ fn invalid_segments_and_sizes_are_rejected() {
         "it needs a number of iterations or a condition that ends it",
         loop_of(|trips, condition, _| (*trips, *condition) = (None, None)),
     );
+    rejected("a loop: its number of iterations depends on `found`, which is read back later", |graph, _| {
+        let (condition, trips) = (None, Some(Expr::from(SymbolId(1))));
+        let body = vec![graph.segments.remove(0)];
+        graph.segments.insert(0, Segment::Loop { trips, count: None, condition, trips_max: 8, body });
+    });
     rejected("at most 0 iterations", loop_of(|_, _, most| *most = 0));
     rejected("a F32 is neither an integer", loop_of(|_, condition, _| condition.as_mut().unwrap().dtype = DType::F32));
     rejected(

@@ -1,6 +1,7 @@
 //! Validates segments, and symbols that are read back from the device.
 
 use super::{Invalid, expression, invalid};
+use crate::expr::Expr;
 use crate::graph::{BufferKind, DType, KernelGraph, NodeId, NodeKind, ReadBack};
 use crate::limits::{SEGMENT_DEPTH_MAX, TRIPS_MAX};
 use crate::segment::{Scalar, Segment};
@@ -49,6 +50,7 @@ impl Checker<'_> {
                 let place = "a loop";
                 if let Some(trips) = trips {
                     expression(self.graph, place, trips)?;
+                    self.is_known(place, trips)?;
                 }
                 if let Some(count) = count {
                     border_scalar(self.graph, "the number of iterations of a loop", count)?;
@@ -68,6 +70,15 @@ impl Checker<'_> {
                 self.list(body, depth + 1)
             }
         }
+    }
+
+    /// Checks that a number of iterations depends on no size that is read back only after the loop
+    /// begins.
+    fn is_known(&self, place: &str, trips: &Expr) -> Result<(), Invalid> {
+        let is_later = |one: &&ReadBack| one.after.0 >= self.next && trips.depends_on(one.symbol);
+        let Some(later) = self.graph.read_backs.iter().find(is_later) else { return Ok(()) };
+        let size = &self.graph.symbols[later.symbol.0 as usize].name;
+        Err(invalid(place, format!("its number of iterations depends on `{size}`, which is read back later")))
     }
 
     fn nodes(&mut self, first: NodeId, end: NodeId, depth: usize) -> Result<(), Invalid> {

@@ -1,6 +1,6 @@
 //! State of lanes and of the clients in them.
 
-use super::instance_memory::MemoryGate;
+use super::memory_gate::MemoryGate;
 use crate::error::EngineError;
 use crate::meter::Meter;
 use crate::share::ShareClient;

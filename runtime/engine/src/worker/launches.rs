@@ -1,6 +1,7 @@
 //! Handles the ends of launches and the loss of the device.
 
-use super::{InFlight, Worker};
+use super::Worker;
+use super::in_flight::InFlight;
 use crate::clock;
 use crate::error::InvokeError;
 use crate::instance::Instance;

@@ -17,12 +17,14 @@ mod functions;
 mod gathered;
 mod holdings;
 mod host_steps;
+mod in_flight;
 mod instance_memory;
 mod lane_state;
 mod lanes;
 mod launches;
 mod loaded;
 mod memory;
+mod memory_gate;
 mod pad_modules;
 mod padding;
 mod padding_jobs;
@@ -54,13 +56,12 @@ use crate::shared::{Inbox, PanicGuard, Shared};
 use crate::staging::Stager;
 use atoll_core::memory::{Event as MemoryEvent, Memory, MemorySpec};
 use atoll_core::residency::{Residency, ResidencyPolicyEntry};
-use atoll_core::{
-    Action, DeviceScheduler, Epoch, Event, LaunchId, Nanos, PolicyEntry, QueueId, SchedulerConfig, TaskId,
-};
+use atoll_core::{Action, DeviceScheduler, Event, LaunchId, Nanos, PolicyEntry, SchedulerConfig, TaskId};
 use atoll_device::priority::WakePriority;
 use atoll_device::{Device, cpus, priority};
 use gathered::Batches;
 use holdings::Holdings;
+use in_flight::InFlight;
 use lane_state::Lanes;
 use loaded::{LoadJob, Loaded};
 use pads::PaddingState;
@@ -123,15 +124,6 @@ pub(crate) struct Worker {
     reexecuted_blocks: u64,
     discarded_ns: u64,
     recorder: Recorder,
-}
-
-/// A launch in flight.
-#[derive(Clone, Copy, Debug)]
-struct InFlight {
-    task: TaskId,
-    step: u32,
-    queue: QueueId,
-    epoch: Epoch,
 }
 
 /// The parts of a worker besides its device.

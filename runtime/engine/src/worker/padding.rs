@@ -1,9 +1,10 @@
 //! Launches shared by several tasks.
 
+use super::Worker;
+use super::in_flight::InFlight;
 use super::pad_modules::find;
 use super::pads::{Pad, SharedLaunch};
 use super::tasks::taken;
-use super::{InFlight, Worker};
 use crate::error::InvokeError;
 use crate::padding::LoadedPadding;
 use atoll_core::{Epoch, Event, LaunchId, Nanos, PadShape, QueueId, TaskId};

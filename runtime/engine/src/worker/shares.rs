@@ -1,8 +1,9 @@
 //! Shares of clients: sets and removes them, tells the scheduler how long launches kept the device
 //! busy, and measures what each client received.
 
+use super::Worker;
+use super::in_flight::InFlight;
 use super::lane_state::Sharer;
-use super::{InFlight, Worker};
 use crate::clock;
 use crate::error::{EngineError, InvokeError};
 use crate::meter::{Meter, Promise};

@@ -28,6 +28,7 @@ mod access_log;
 mod app;
 mod bodies;
 mod bytes;
+mod cache_counts;
 mod callers;
 mod code;
 mod compiler;

@@ -1,10 +1,10 @@
 //! A loaded model: its metadata, and the check of requests against it.
 
+use crate::cache_counts::CacheCounts;
 use crate::graphs::GraphWork;
 use crate::hedging::Hedging;
 use crate::latency::Latencies;
 use crate::repository::settings::Settings;
-use crate::response_cache::CacheCounts;
 use atoll_engine::limits::SESSION_IDLE_DEFAULT;
 use atoll_engine::{Class, DeviceId, FunctionKey, InputTensor};
 use atoll_kgraph::{BufferKind, BufferSpec, Bundle, DType, Expr, KernelGraph, StateSpec};

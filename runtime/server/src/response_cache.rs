@@ -18,8 +18,7 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// The SHA-256 of a question.
 type Key = [u8; 32];
@@ -44,47 +43,6 @@ impl Weighter<Key, Arc<Vec<OutputTensor>>> for Bytes {
         let tensor = |tensor: &OutputTensor| tensor.bytes.len() as u64 + 8 * tensor.shape.len() as u64;
         ENTRY_BYTES + outputs.iter().map(tensor).sum::<u64>()
     }
-}
-
-/// Requests of a model that looked into the cache, and what that took.
-#[derive(Debug, Default)]
-pub(crate) struct CacheCounts {
-    hits: AtomicU64,
-    hit_ns: AtomicU64,
-    misses: AtomicU64,
-    miss_ns: AtomicU64,
-}
-
-/// A count of requests and the sum of their times.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Looked {
-    pub(crate) count: u64,
-    /// For hits the whole time; for misses that of looking and keeping.
-    pub(crate) ns: u64,
-}
-
-impl CacheCounts {
-    pub(crate) fn hits(&self) -> Looked {
-        Looked { count: self.hits.load(Ordering::Relaxed), ns: self.hit_ns.load(Ordering::Relaxed) }
-    }
-
-    pub(crate) fn misses(&self) -> Looked {
-        Looked { count: self.misses.load(Ordering::Relaxed), ns: self.miss_ns.load(Ordering::Relaxed) }
-    }
-
-    fn note_hit(&self, took: Duration) {
-        self.hits.fetch_add(1, Ordering::Relaxed);
-        self.hit_ns.fetch_add(nanoseconds(took), Ordering::Relaxed);
-    }
-
-    fn note_miss(&self, took: Duration) {
-        self.misses.fetch_add(1, Ordering::Relaxed);
-        self.miss_ns.fetch_add(nanoseconds(took), Ordering::Relaxed);
-    }
-}
-
-fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl ResponseCache {

@@ -46,6 +46,7 @@ impl Notes {
             preemptions: 0,
             device: DeviceId(0),
             cold_start: false,
+            batch: 1,
             launches: Vec::new(),
         }));
     }

@@ -5,7 +5,7 @@ use crate::app::App;
 use crate::graphs::Counts;
 use crate::inference::blocking;
 use crate::model::Model;
-use crate::response_cache::Looked;
+use crate::cache_counts::Looked;
 use atoll_engine::FunctionStatistics;
 use atoll_protocol::{BatchStatistics, DurationStatistics, InferenceStatistics, ModelStatistics, ModelStatisticsList};
 use std::collections::BTreeMap;

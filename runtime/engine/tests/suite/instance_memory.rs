@@ -121,13 +121,13 @@ fn requests_of_both_classes_wait_for_the_memory_of_one_instance() {
     let engine = start();
     let handle = engine.handle();
     let limit = |bytes| handle.limit_memory(client("small"), Some(InstanceMemory { bytes, sharers: 1 }));
-    let (long, short) = (input(200_000, 1), input(400, 2));
+    let (long, short) = (input(20_000, 1), input(400, 2));
     limit(1_000);
     let refused = answer(&call(&handle, "small", &long)).expect_err("more than 1000 bytes");
     let InvokeError::OverInstanceMemory { wanted, .. } = refused else { panic!("refused for {refused:?}") };
     // Room for one long request.
     limit(wanted);
-    for round in 0..8_usize {
+    for round in 0..4_usize {
         let of = |at: usize| match (at + round) % 4 {
             0 => (Class::RealTime, &long),
             1 => (Class::RealTime, &short),

@@ -52,7 +52,7 @@ fn mistakes_have_the_status_and_body_of_the_protocol() {
         ("/v1/models/toy:predict", "{}", 400, "needs `instances` (rows) or `inputs` (columns)"),
         ("/v1/models/toy:predict", r#"{"instances": [[1, 2], [1]]}"#, 400, "element 1 of an array has shape [1]"),
         ("/v1/models/toy:predict", r#"{"inputs": {"on": [1]}}"#, 400, "no such input; it has `in`"),
-        ("/v1/models/toy:predict", r#"{"instances": [[1, 2]]}"#, 400, "in"),
+        ("/v1/models/toy:predict", r#"{"instances": [[1, 2]]}"#, 400, "input `in` is "),
         ("/v1/models/toy:predict", r#"{"instances": [1], "parameters": {"priority": "x"}}"#, 400, "priority"),
         ("/v1/models/unknown:predict", r#"{"instances": [1]}"#, 404, "unknown"),
         ("/v1/models/toy:explain", r#"{"instances": [1]}"#, 404, "/v1/models/NAME:predict"),

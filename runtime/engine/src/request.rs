@@ -127,8 +127,9 @@ pub struct InvocationResult {
     pub device: DeviceId,
     /// Whether it waited for constants of a function to be loaded.
     pub cold_start: bool,
-    /// The time of each launch, evicted ones included, in the order in which launches ended. Empty
-    /// unless [`ChainRequest::times_launches`] is set.
+    /// The time of each launch, evicted ones included, in the order in which launches ended, up to
+    /// [`LAUNCH_TIMES_MAX`](crate::limits::LAUNCH_TIMES_MAX). Empty unless
+    /// [`ChainRequest::times_launches`] is set.
     pub launches: Vec<LaunchTime>,
 }
 

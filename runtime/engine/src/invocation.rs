@@ -8,6 +8,7 @@ use crate::clock;
 use crate::error::InvokeError;
 use crate::event::Submission;
 use crate::instance::Instance;
+use crate::limits::LAUNCH_TIMES_MAX;
 use crate::padding::LoadedPadding;
 use crate::request::{InvocationTiming, LaunchTime, PendingReply};
 use atoll_core::memory::SlotId;
@@ -173,6 +174,9 @@ impl Invocation {
     }
 
     fn time_launch(&mut self, StagePlace { stage, step }: StagePlace, completion: &Completion) {
+        if self.launches.len() >= LAUNCH_TIMES_MAX {
+            return;
+        }
         let Some(binding) = self.instances.get(stage).map(|instance| Arc::clone(&instance.binding)) else { return };
         let Some(Work::Launch(launch)) = step.and_then(|step| binding.work.get(step as usize)) else { return };
         let Completion { started_ns, ended_ns, busy_ns, .. } = *completion;

@@ -30,9 +30,13 @@ pub const SESSION_IDLE_DEFAULT: Duration = Duration::from_secs(60);
 /// Functions that one chain may call. Each has its own memory for as long as the chain runs.
 pub const CHAIN_STAGES_MAX: usize = 64;
 
-/// Iterations that all loops of one invocation may run together. At ten microseconds each this is
-/// ten seconds; a loop that runs longer does not end by itself. `trips_max` of each loop in a bundle
-/// may be smaller.
+/// Launches of one invocation whose times are kept for a client that asks for them, 3 MiB; a model
+/// with a loop may have more.
+pub const LAUNCH_TIMES_MAX: usize = 1 << 16;
+
+/// Iterations that all loops of one function may run together in one invocation; each stage of a
+/// chain has its own count. At ten microseconds each this is ten seconds; a loop that runs longer
+/// does not end by itself. `trips_max` of each loop in a bundle may be smaller.
 pub const LOOP_ITERATIONS_MAX: u64 = 1 << 20;
 
 /// Default overcommit ratio: total constant bytes of all functions, as a multiple of device memory.

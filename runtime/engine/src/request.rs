@@ -129,8 +129,9 @@ pub struct InvocationResult {
     pub cold_start: bool,
     /// Requests that were computed together with it, itself included.
     pub batch: u32,
-    /// The time of each launch, evicted ones included, in the order in which launches ended. Empty
-    /// unless [`ChainRequest::times_launches`] is set.
+    /// The time of each launch, evicted ones included, in the order in which launches ended, up to
+    /// [`LAUNCH_TIMES_MAX`](crate::limits::LAUNCH_TIMES_MAX). Empty unless
+    /// [`ChainRequest::times_launches`] is set.
     pub launches: Vec<LaunchTime>,
 }
 

@@ -116,9 +116,13 @@ impl Kernel {
         Ok(u32::try_from(blocks).unwrap_or(0))
     }
 
-    /// Launches with a kernarg segment, which has the layout and at least the size that the kernel
-    /// declares.
-    pub fn launch_with(&self, stream: &Stream, shape: LaunchShape, kernarg: &[u8]) -> Result<(), HipError> {
+    /// Launches with a kernarg segment.
+    ///
+    /// # Safety
+    /// The segment has at least the size that the metadata of the code object declares for the
+    /// kernel (`.kernarg_segment_size`): the library reads as many bytes, whatever length it is
+    /// given.
+    pub unsafe fn launch_with(&self, stream: &Stream, shape: LaunchShape, kernarg: &[u8]) -> Result<(), HipError> {
         let LaunchShape { grid: [x, y, z], block: [width, height, depth], shared_bytes } = shape;
         let mut bytes = kernarg.len();
         let mut extra = [
@@ -128,8 +132,8 @@ impl Kernel {
             (&raw mut bytes).cast::<c_void>(),
             ptr::without_provenance_mut(LAUNCH_PARAM_END),
         ];
-        // SAFETY: kernel and stream are alive; the library copies the segment, whose size it is
-        // given, before it returns.
+        // SAFETY: kernel and stream are alive; the caller guarantees that the segment is as long as
+        // the kernel declares; the library copies it before it returns.
         self.module.context.call("hipModuleLaunchKernel", |f| unsafe {
             (f.launch)(
                 self.handle,

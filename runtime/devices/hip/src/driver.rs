@@ -86,7 +86,11 @@ impl Driver for Hip {
     fn launch(kernel: &Kernel, stream: &Stream, shape: LaunchShape, params: &[u8], trap: u64) -> Result<(), Failure> {
         let LaunchShape { grid, block, shared_bytes } = shape;
         let with = atoll_hip::LaunchShape { grid, block, shared_bytes: kernel.dynamic_lds(shared_bytes) };
-        kernel.handle.launch_with(stream, with, &kernarg(params, shape, trap)).map_err(Failure)
+        let kernarg = kernarg(params, shape, trap);
+        // SAFETY: Atoll's compiler writes the size of the parameters and the code object together,
+        // and the segment has the size that the code declares for them. A forged bundle can break
+        // this, as it can by its machine code; it harms this process, which serves its device only.
+        unsafe { kernel.handle.launch_with(stream, with, &kernarg) }.map_err(Failure)
     }
 
     fn trap(record: TrapRecord, facts: &KernelFacts) -> Option<Fault> {

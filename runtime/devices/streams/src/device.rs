@@ -88,7 +88,12 @@ impl<D: Driver> StreamDevice<D> {
         while lost.get().is_none() && self.queues.iter().flatten().any(Queue::is_busy) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_micros(100));
         }
-        if lost.set(why.to_owned()).is_ok() {
+        self.set_lost(why);
+    }
+
+    /// Records the first cause of a loss.
+    pub(crate) fn set_lost(&self, why: &str) {
+        if self.common.lost.set(why.to_owned()).is_ok() {
             self.bell.ring(&self.common.bell_rang);
         }
     }

@@ -4,7 +4,7 @@
 use crate::driver::{Driver, DriverError, LaunchShape};
 use crate::module::{Kernel, Module};
 use crate::slot::LaunchWords;
-use atoll_core::{DeviceOffset, LaunchId};
+use atoll_core::{DeviceOffset, Epoch, LaunchId};
 use atoll_device::refusal::{self, checked_blocks, relocate};
 use atoll_device::{LaunchRecord, ModuleId, ParamBlock};
 use atoll_kgraph::{KernelFacts, preempt_params};
@@ -46,7 +46,10 @@ pub(crate) struct Bound<D: Driver> {
     pub(crate) evicted_slot: Option<usize>,
     /// The offset where the engine reads the evicted word.
     pub(crate) evicted_word: DeviceOffset,
+    /// The offset of the epoch word, which identifies the task.
     pub(crate) task: DeviceOffset,
+    /// The epoch under which it is issued.
+    pub(crate) epoch: Epoch,
     /// Compute units that its blocks can occupy.
     pub(crate) units: u64,
     /// Whether its blocks may be killed and run again.
@@ -134,6 +137,7 @@ pub(crate) fn bind<D: Driver>(
         evicted_slot,
         evicted_word: record.evicted_word,
         task: record.epoch_word,
+        epoch: record.epoch,
         units: blocks.min(u64::from(limits.compute_units)),
         may_be_killed: evicted_slot.is_some() && record.may_run_again == 1 && facts.keeps_progress(),
     })

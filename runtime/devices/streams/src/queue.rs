@@ -2,7 +2,7 @@
 
 use crate::driver::Driver;
 use crate::slot::{LAUNCH_WORDS, LaunchWords, Slot};
-use atoll_core::LaunchId;
+use atoll_core::{DeviceOffset, Epoch, LaunchId};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -11,7 +11,16 @@ use std::sync::Arc;
 pub(crate) struct InFlight<D: Driver> {
     pub(crate) launch: LaunchId,
     /// Its words, if blocks that are killed can run again and are found.
-    pub(crate) interruptible: Option<LaunchWords<D>>,
+    pub(crate) interruptible: Option<Interruptible<D>>,
+}
+
+/// A launch whose blocks may be killed once its epoch was raised.
+#[derive(Debug)]
+pub(crate) struct Interruptible<D: Driver> {
+    pub(crate) words: LaunchWords<D>,
+    pub(crate) epoch_word: DeviceOffset,
+    /// The epoch under which it was issued.
+    pub(crate) epoch: Epoch,
 }
 
 /// The engine's side of a device queue.

@@ -69,14 +69,19 @@ pub(crate) struct Slot<D: Driver> {
 }
 
 impl<D: Driver> Slot<D> {
-    /// Enqueues work in a stream, between the slot's events.
-    pub(crate) fn enclose(
+    /// Enqueues work in a stream, behind the slot's first event. After that, [`Slot::end`] records
+    /// the second one.
+    pub(crate) fn begin(
         &self,
         stream: &D::Stream,
         put: impl FnOnce(&D::Stream) -> Result<(), D::Error>,
     ) -> Result<(), D::Error> {
         D::record(&self.began, stream)?;
-        put(stream)?;
+        put(stream)
+    }
+
+    /// Records the end of the work. An error means that its end cannot be noticed.
+    pub(crate) fn end(&self, stream: &D::Stream) -> Result<(), D::Error> {
         match D::record(&self.ended, stream) {
             // The work is enqueued and may already have faulted; polling the event will report it.
             Err(error) if error.is_device_lost() => Ok(()),

@@ -42,13 +42,15 @@ impl<D: Driver> StreamDevice<D> {
         self.common.begun.fetch_add(1, SeqCst);
         let slot = self.queue(queue).take_slot();
         slot.words.clear();
-        if bound.may_be_killed {
-            self.mark_interruptible(queue, bound.launch, &slot);
-        }
-        let begun = slot.enclose(&self.queue(queue).stream, |stream| bound.put(stream, &slot.words));
+        self.mark_interruptible(queue, &bound, &slot);
+        let begun = slot.begin(&self.queue(queue).stream, |stream| bound.put(stream, &slot.words));
         let Bound { launch, facts, evicted_slot, evicted_word, task, units, .. } = bound;
         match begun {
             Ok(()) => {
+                // It may run, and nothing tells when it ends: its slot must not be used again.
+                if let Err(error) = slot.end(&self.queue(queue).stream) {
+                    self.set_lost(&format!("the end of `{}` cannot be detected: {error}", facts.name));
+                }
                 let evicted_word = evicted_slot.map(|_| evicted_word);
                 let run = Run { launch, facts, slot, submitted_ns, units, evicted_word, task };
                 self.send(queue, Flight::Run(Box::new(run)));

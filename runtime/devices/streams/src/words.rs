@@ -147,6 +147,15 @@ impl<D: Driver> EpochWords<D> {
         Ok(())
     }
 
+    /// The value of an epoch word in host memory; `None` if the word is not there.
+    pub(crate) fn value(&self, word: DeviceOffset) -> Option<Epoch> {
+        let in_host = match &self.words {
+            Words::Own { words, table } => D::word(words, table.find(word)?),
+            Words::Shared(shared) => shared.word(shared.bound.get(&word.0)?.0)?,
+        };
+        Some(Epoch(in_host.load(Acquire)))
+    }
+
     /// Raises a word of this process for kernels that read host memory.
     pub(crate) fn store(&self, word: DeviceOffset, epoch: Epoch) {
         if let Words::Own { words, table } = &self.words

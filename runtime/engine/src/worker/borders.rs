@@ -62,7 +62,7 @@ impl Worker {
             }
             Err(Stop::Device(error)) => {
                 if let Err(error) = self.check::<()>(Err(error)) {
-                    self.fail_on(task, "a condition cannot be read back", &error);
+                    self.fail_on(task, "its control flow cannot go on", &error);
                 }
             }
             Err(Stop::Loop(reason)) => self.fail(task, InvokeError::BadInput(reason)),
@@ -105,7 +105,8 @@ impl Worker {
         instance.iterations += 1;
         if instance.iterations > LOOP_ITERATIONS_MAX {
             let reason = format!(
-                "the loops of one invocation may run {LOOP_ITERATIONS_MAX} iterations together, and it would run more"
+                "the loops of one function may run {LOOP_ITERATIONS_MAX} iterations together in one invocation, and \
+                 it would run more"
             );
             return Err(Stop::of_loop(&instance.binding, own, &reason));
         }

@@ -2,10 +2,10 @@
 
 use super::error::RequestError;
 use crate::app::App;
+use crate::cache_counts::Looked;
 use crate::graphs::Counts;
 use crate::inference::blocking;
 use crate::model::Model;
-use crate::cache_counts::Looked;
 use atoll_engine::FunctionStatistics;
 use atoll_protocol::{BatchStatistics, DurationStatistics, InferenceStatistics, ModelStatistics, ModelStatisticsList};
 use std::collections::BTreeMap;

@@ -143,6 +143,20 @@ fn interrupt_here() {
     rig.device.interrupt(QueueId(1), first, 1);
     rig.device.store_epoch(gate, Epoch(1));
     assert_eq!((rig.wait().status, rig.u32(log)), (LaunchStatus::Complete, 6));
+    // So is a task that was not told to leave, and the one beside it that was.
+    let gate = rig.alloc(4);
+    let tasks: Vec<_> = (0..2).map(|_| (rig.alloc(4096), rig.preempt(1))).collect();
+    let note = |(log, preempt): (_, Preempt)| Launch::note_preemptible(1, log, 1, gate, 1, preempt);
+    let launches = [0, 1].map(|at: u32| {
+        let launch = Launch { may_run_again: true, ..note(tasks[at as usize]) };
+        let launch = rig.submit(at, &launch).expect("room");
+        rig.wait_for(tasks[at as usize].0, 1);
+        launch
+    });
+    rig.device.store_epoch(tasks[1].1.epoch_word, Epoch(1));
+    rig.device.interrupt(QueueId(1), launches[1], 1);
+    rig.device.store_epoch(gate, Epoch(1));
+    assert_eq!([rig.wait().status, rig.wait().status], [LaunchStatus::Complete; 2]);
 }
 
 #[test]

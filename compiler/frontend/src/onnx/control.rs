@@ -17,8 +17,8 @@ use std::collections::HashMap;
 
 type Items = Result<Vec<Item>, Failure>;
 
-/// Most iterations of a loop. It limits the time of an invocation whose loop does not end, and is
-/// the engine's limit as well.
+/// Most iterations of a loop. It limits the time of an invocation whose loop does not end. The
+/// engine limits the sum over all loops to the same number.
 pub const LOOP_TRIPS_MAX: i64 = 1 << 20;
 /// Most iterations of a loop that stacks results, unless sizes determine how many it has: memory is
 /// laid out for the largest number.
@@ -180,6 +180,7 @@ impl Repetition {
             None => has_condition.then(|| truth(lowering, &self.name)),
         };
         let (trips, limit) = self.trips(lowering, has_condition, rows.len())?;
+        check_speculation(lowering, trips.is_some(), limit)?;
         let count = count.filter(|_| trips.is_none());
         // A state that no iteration changes is a value from outside.
         let changes = |index: &usize| next[*index] != parameters[*index];
@@ -265,6 +266,20 @@ impl Repetition {
         };
         Ok((Some(trips.clone()), limit))
     }
+}
+
+/// Refuses a loop that runs although its results may be discarded: what ends it may be invalid
+/// then, and a request fails at its limit. A small limit is never reached too early, since it
+/// follows from sizes.
+fn check_speculation(lowering: &Lowering, has_sizes: bool, limit: i64) -> LowerResult<()> {
+    if lowering.speculative && !(has_sizes && limit < LOOP_ROWS_MAX) {
+        return unsupported(format!(
+            "it is in a branch that is computed even if it is not selected, because a size is computed at run time in \
+             one of the branches; a loop there needs a number of iterations that sizes limit to less than \
+             {LOOP_ROWS_MAX}"
+        ));
+    }
+    Ok(())
 }
 
 /// The rows of the iterations that ran.

@@ -116,8 +116,13 @@ fn what_a_device_cannot_decide_is_refused_with_the_reason() {
     let endless = vec![next(), op("Neg", &["v"], "u")];
     let error = text(vec![flows::looping("- - x", "y", ("i go v", endless.clone(), "next u"))]);
     assert!(error.contains("neither a trip count nor a condition, so it never ends"), "{error}");
-    let error = text(vec![flows::looping("many - x", "y", ("i go v", endless, "next u"))]);
+    let error = text(vec![flows::looping("many - x", "y", ("i go v", endless.clone(), "next u"))]);
     assert!(error.contains("9223372036854775807 iterations") && error.contains("1048576"), "{error}");
+    // Both branches are computed, so the loop would run when `c` is false as well.
+    let then = (vec![flows::looping("n - x", "a", ("i go v", endless, "next u"))], "a");
+    let other = (vec![op("NonZero", &["x"], "z"), op("Neg", &["x"], "b")], "b");
+    let error = text(vec![flows::choice("c", "y", then, other)]);
+    assert!(error.contains("a branch that is computed even if it is not selected"), "{error}");
 }
 
 fn flows_input(name: &str, dims: &[&str]) -> ValueInfoProto {

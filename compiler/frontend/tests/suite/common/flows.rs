@@ -103,9 +103,9 @@ pub(crate) fn looping(operands: &str, results: &str, body: (&str, Vec<NodeProto>
 }
 
 /// A branch: its nodes and results.
-type Branch<'a> = (Vec<NodeProto>, &'a str);
+pub(crate) type Branch<'a> = (Vec<NodeProto>, &'a str);
 
-fn choice(condition: &str, results: &str, then: Branch<'_>, other: Branch<'_>) -> NodeProto {
+pub(crate) fn choice(condition: &str, results: &str, then: Branch<'_>, other: Branch<'_>) -> NodeProto {
     let branches = vec![subgraph("then_branch", "", then.0, then.1), subgraph("else_branch", "", other.0, other.1)];
     with(node("If", condition, results), branches)
 }

@@ -81,8 +81,8 @@ fn a_saved_result_is_read_back() -> Result<()> {
     let section = |time: &str, program: &str| {
         format!(
             "\n## {time} UTC\n\n```sh\natoll bench latency --save=/x --rt /x/a.kg --json\n```\n\n- machine: M, 2 \
-             cores\n- load average before: 0.25\n- commit checked out: abc, no changes\n- program: atoll 1, {program}\n\n\
-             ```text\nrow\n```\n\n```json\n{{\"p50\": 3}}\n```\n"
+             cores\n- load average before: 0.25\n- commit checked out: abc, no changes\n- program: atoll 1, \
+             {program}\n\n```text\nrow\n```\n\n```json\n{{\"p50\": 3}}\n```\n"
         )
     };
     let text = format!(

@@ -154,7 +154,7 @@ fn all_reports_name_the_device() -> Result<()> {
         ensure!(found.iter().filter(|name| !name.starts_with(' ')).eq(&expected), "{command:?}: {found:?}");
     }
     let trace = setup.json(&["trace", "record", "--past", "--seconds", "0"])?;
-    ensure!(names(&trace["devices"]) == [" host:0", " host:1"], "{trace}");
+    ensure!(names(&trace["devices"]) == [" host:0", " host:1", " pool"], "{trace}");
     ensure!((0..2).all(|device| trace["devices"][device]["launches"] == 1) && trace["launches"] == 2, "{trace}");
     // A chain across both devices.
     let tensor = || Tensor::f32(&[4], &[1.0; 4]);

@@ -120,7 +120,9 @@ fn what_a_device_cannot_decide_is_refused_with_the_reason() {
     assert!(error.contains("9223372036854775807 iterations") && error.contains("1048576"), "{error}");
     // Both branches are computed, so the loop would run when `c` is false as well.
     let then = (vec![flows::looping("n - x", "a", ("i go v", endless, "next u"))], "a");
-    let other = (vec![op("NonZero", &["x"], "z"), op("Neg", &["x"], "b")], "b");
+    let sizes = [op("NonZero", &["x"], "z"), op("Size", &["z"], "s"), op("Greater", &["s", "n"], "g")];
+    let values = [op("Neg", &["x"], "m"), op("Where", &["g", "x", "m"], "b")];
+    let other = ([sizes.as_slice(), &values].concat(), "b");
     let error = text(vec![flows::choice("c", "y", then, other)]);
     assert!(error.contains("a branch that is computed even if it is not selected"), "{error}");
 }

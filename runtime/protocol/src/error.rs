@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {
     /// The JSON part is not JSON, or does not have the expected structure.
-    #[error("the body is not valid JSON: {0}")]
+    #[error("the body is not valid JSON for this request: {0}")]
     Json(String),
     /// The header with the length of the JSON part contradicts the body.
     #[error("Inference-Header-Content-Length is {json_bytes}, but the body has {body_bytes} bytes")]

@@ -420,7 +420,8 @@ mod tests {
 
     #[test]
     fn words_that_are_no_record_are_refused() {
-        for head in [20, 255, 19 | 7 << 8, 6 | 4 << 8, 15 | 7 << 8, 17 | 255 << 8] {
+        let no_reason = 19 | (Why::ALL.len() as u64) << 8;
+        for head in [20, 255, no_reason, 6 | 4 << 8, 15 | 7 << 8, 17 | 255 << 8] {
             assert_eq!(Record::from_words(&[0, 0, 0, head, 0, 0, 0, 0]), None, "{head:#x}");
         }
     }

@@ -16,7 +16,7 @@ use crate::ids::{Class, LaneId, LaunchId, Nanos, QueueId, TaskId};
 use crate::limits::{DEVICE_QUEUES_MAX, LAUNCH_NS_DEFAULT};
 use crate::scheduler::{Scheduler, SchedulerConfig};
 use crate::starvation::Slice;
-use crate::tokens::TokenConfig;
+use crate::tokens::{BusyTime, TokenConfig};
 use foldhash::fast::FixedState;
 use std::collections::HashMap;
 use std::fmt;
@@ -105,8 +105,8 @@ pub(crate) struct DeviceWide {
     launches: u64,
     /// Launches in flight in lanes other than the default lane.
     lanes: HashMap<LaunchId, LaneId, FixedState>,
-    /// The launch that ends next, and how long it kept the device busy, if that was measured.
-    pub(crate) measured: Option<(LaunchId, u64)>,
+    /// The launch that ends next, and when it kept the device busy, if that was measured.
+    pub(crate) measured: Option<(LaunchId, BusyTime)>,
 }
 
 impl DeviceWide {

@@ -12,7 +12,7 @@ use crate::perturb::Perturbation;
 use crate::policy::{Policy, PolicyEntry};
 use crate::starvation::{Slice, Starvation};
 use crate::task::{Phase, Progress, Task};
-use crate::tokens::{Span, TokenLedger};
+use crate::tokens::{BusyTime, Span, TokenLedger};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -140,8 +140,8 @@ impl Scheduler {
             Event::TaskPrepared { task } => self.prepared(task, actions),
             Event::TaskFailed { task } => self.failed(task, actions),
             Event::LaunchEnded { launch, end } => {
-                let busy_ns = device.measured.take().filter(|(measured, _)| *measured == launch).map(|(_, ns)| ns);
-                self.launch_ended(launch, end, busy_ns, actions);
+                let busy = device.measured.take().filter(|(measured, _)| *measured == launch).map(|(_, busy)| busy);
+                self.launch_ended(launch, end, busy, actions);
             }
             Event::HostStepDone { task, steps, next } => self.host_step_done(task, steps, next, actions),
             Event::CancelTask { task } => self.end(task, Outcome::Cancelled, actions),
@@ -330,7 +330,7 @@ impl Scheduler {
         }
     }
 
-    fn launch_ended(&mut self, launch: LaunchId, end: LaunchEnd, busy_ns: Option<u64>, actions: &mut Vec<Action>) {
+    fn launch_ended(&mut self, launch: LaunchId, end: LaunchEnd, busy: Option<BusyTime>, actions: &mut Vec<Action>) {
         if self.lost {
             return;
         }
@@ -344,7 +344,7 @@ impl Scheduler {
         let task = self.tasks.get_mut(&id).expect("a task outlives its launches");
         self.in_flight[task.class() as usize] -= 1;
         if let Some(tokens) = &mut self.tokens {
-            tokens.ended(self.now, task.spec.client, busy_ns);
+            tokens.ended(self.now, task.spec.client, busy);
         }
         let may_be_evicted = end == LaunchEnd::Complete && task.may_be_evicted(step, epoch);
         let is_progress = end == LaunchEnd::Complete && !may_be_evicted && task.class() == Class::BestEffort;

@@ -9,7 +9,7 @@ use crate::limits::HOST_QUEUE_TASKS_MAX;
 use crate::padding::PadShape;
 use crate::scheduler::Scheduler;
 use crate::task::{Phase, Task};
-use crate::tokens::{Ppm, ShareError, ShareSpec, ShareState, Span, TokenConfig, TokenLedger};
+use crate::tokens::{BusyTime, Ppm, ShareError, ShareSpec, ShareState, Span, TokenConfig, TokenLedger};
 use std::ops::Range;
 
 /// How often lanes with one ledger act on each other's tokens for one event. If that is not enough,
@@ -163,11 +163,11 @@ impl DeviceScheduler {
         tokens.map_or_else(Vec::new, |tokens| tokens.shares_in(now, lane).collect())
     }
 
-    /// Notes how long a launch kept the device busy, in nanoseconds. Called directly before its
+    /// Notes when a launch kept the device busy. Called directly before its
     /// [`Event::LaunchEnded`]. Without it, clients with shares are charged the time since their
     /// launch before it.
-    pub fn note_busy(&mut self, launch: LaunchId, busy_ns: u64) {
-        self.device.measured = Some((launch, busy_ns));
+    pub fn note_busy(&mut self, launch: LaunchId, busy: BusyTime) {
+        self.device.measured = Some((launch, busy));
     }
 
     /// Hands the shares of a closing lane over to the default lane, in which its tasks continue.

@@ -6,7 +6,7 @@ use super::account::Account;
 use super::client::{Client, ShareState, State};
 use super::rules::{Charge, Decision, Finding, Round, Standing, Token};
 use super::share::{Ppm, ShareError, ShareSpec, Span, Units, check_lane};
-use super::{CLIENTS_MAX, TokenConfig};
+use super::{BusyTime, CLIENTS_MAX, TokenConfig};
 use crate::ids::{Class, ClientId, Nanos};
 
 /// The clients of a lane that have shares. Deterministic: the same calls give the same tokens.
@@ -198,9 +198,9 @@ impl TokenLedger {
         client.in_flight += 1;
     }
 
-    /// A launch of a client ended. Charges the time that it kept the device busy, in nanoseconds;
-    /// if that was not measured, the time since the client's launch before it.
-    pub fn ended(&mut self, now: Nanos, client: ClientId, busy_ns: Option<u64>) {
+    /// A launch of a client ended. Charges the time that it kept the device busy; if that was not
+    /// measured, the time since the client's launch before it.
+    pub fn ended(&mut self, now: Nanos, client: ClientId, busy: Option<BusyTime>) {
         let Ok(at) = self.place_of(client) else { return };
         let client = &mut self.clients[at];
         // Launches that were issued before the share was set are not counted.
@@ -208,8 +208,8 @@ impl TokenLedger {
             return;
         }
         client.in_flight -= 1;
-        let from = busy_ns.map_or(client.active_since, |busy| now.0.saturating_sub(busy));
-        client.charge(from, now.0, &self.config);
+        let (from, to) = busy.map_or((client.active_since, now.0), |busy| (busy.began().0, busy.ended.0.min(now.0)));
+        client.charge(from, to, &self.config);
         client.active_since = now.0;
         if client.in_flight == 0 && (client.is_removed || matches!(client.state, State::Draining(_))) {
             client.state = State::Idle;

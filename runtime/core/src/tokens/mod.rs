@@ -31,6 +31,7 @@ pub use ledger::TokenLedger;
 pub use rules::{RULES, Rule, rule_by_name};
 pub use share::{Ppm, ShareError, ShareRequest, ShareSpec, Span};
 
+use crate::ids::Nanos;
 use std::fmt;
 
 /// Clients with shares in one lane. A decision looks at all of them, so their number bounds its
@@ -47,6 +48,23 @@ pub const MIN_TOKEN_LAUNCHES: u64 = 20;
 /// A token lasts at most the window divided by this, so that a client waits for a part of the
 /// window only.
 const TOKENS_PER_WINDOW: u64 = 4;
+
+/// When a launch kept the device busy, as the device measured it. The launches of a client may be
+/// reported late and together; time is charged where it was used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BusyTime {
+    /// When the launch ended.
+    pub ended: Nanos,
+    /// How long it kept the device busy before that, in nanoseconds.
+    pub ns: u64,
+}
+
+impl BusyTime {
+    /// When it began, if it was busy without a break.
+    pub fn began(&self) -> Nanos {
+        Nanos(self.ended.0.saturating_sub(self.ns))
+    }
+}
 
 /// The settings of tokens, checked. Times are in nanoseconds.
 #[derive(Clone, Copy, Debug)]

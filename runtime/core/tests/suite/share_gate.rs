@@ -2,7 +2,7 @@
 //! bound of the host queue.
 
 use atoll_core::limits::HOST_QUEUE_TASKS_MAX;
-use atoll_core::tokens::{ShareRequest, ShareSpec, TokenConfig};
+use atoll_core::tokens::{BusyTime, ShareRequest, ShareSpec, TokenConfig};
 use atoll_core::{
     Action, Class, ClientId, DeviceScheduler, Event, LaneId, LaunchEnd, LaunchId, Nanos, Outcome, PreemptLevel,
     SchedulerConfig, Step, TaskId, TaskSpec, policy_by_name,
@@ -84,7 +84,7 @@ impl Harness {
     fn end(&mut self, ns: u64) -> u64 {
         self.now += ns;
         let (launch, task) = self.launches.pop_front().expect("a launch is on the device");
-        self.scheduler.note_busy(launch, ns);
+        self.scheduler.note_busy(launch, BusyTime { ended: Nanos(self.now), ns });
         self.send(Event::LaunchEnded { launch, end: LaunchEnd::Complete });
         task.0
     }

@@ -4,7 +4,7 @@
 //! A failure prints its seed; `ATOLL_SEED=7` runs it alone.
 
 use crate::driver::{Driver, Mix};
-use atoll_core::tokens::{RULES, ShareRequest, ShareSpec, Span, TokenConfig};
+use atoll_core::tokens::{BusyTime, RULES, ShareRequest, ShareSpec, Span, TokenConfig};
 use atoll_core::{ClientId, DeviceScheduler, Event, LaneConfig, LaneId, POLICIES, PreemptLevel, SchedulerConfig};
 
 const EVENTS_MAX: usize = 60_000;
@@ -75,8 +75,8 @@ impl World {
                     if self.driver.rng.below(2) == 0
                         && let Event::LaunchEnded { launch, .. } = event
                     {
-                        let busy_ns = self.driver.rng.below(30_000);
-                        self.scheduler.note_busy(launch, busy_ns);
+                        let busy = BusyTime { ended: self.driver.now, ns: self.driver.rng.below(30_000) };
+                        self.scheduler.note_busy(launch, busy);
                     }
                     self.scheduler.handle(self.driver.now, event, &mut self.actions);
                 }

@@ -8,7 +8,7 @@ use crate::clock;
 use crate::error::{EngineError, InvokeError};
 use crate::meter::{Meter, Promise};
 use crate::share::{ShareClient, ShareStatistics};
-use atoll_core::tokens::{Ppm, ShareSpec, ShareState};
+use atoll_core::tokens::{BusyTime, Ppm, ShareSpec, ShareState};
 use atoll_core::{ClientId, LaneId, LaunchId, Nanos, TaskId};
 use atoll_device::{Completion, DeviceError, LaunchStatus};
 
@@ -92,16 +92,17 @@ impl Worker {
             return;
         }
         let Some(busy_ns) = busy_ns(completion) else { return };
-        self.scheduler.note_busy(completion.launch, busy_ns);
+        // A launch that was evicted before its first block has no times.
+        let ended = if completion.ended_ns == 0 { now } else { now.min(Nanos(completion.ended_ns)) };
+        let busy = BusyTime { ended, ns: busy_ns };
+        self.scheduler.note_busy(completion.launch, busy);
         let Some(client) = self.invocation(launch.task).ready_as else { return };
         self.charge_units(client, busy_ns);
         let window_ns = self.scheduler.token_config().window_ns();
         let Some(sharer) = self.lanes.shares.get_mut(&client) else { return };
-        let ended = completion.ended_ns.min(now.0);
-        let began = ended.saturating_sub(busy_ns);
-        sharer.meter.received(began, ended);
+        sharer.meter.received(busy.began().0, ended.0);
         // The launches of a client follow one another.
-        sharer.meter.close_until(began, promise(sharer.share, window_ns));
+        sharer.meter.close_until(busy.began().0, promise(sharer.share, window_ns));
     }
 
     /// Stops running blocks of a task whose token is over: without this, a long block would keep

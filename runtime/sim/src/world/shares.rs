@@ -4,7 +4,7 @@ use super::{Simulation, World};
 use crate::device::Ended;
 use crate::error::SimError;
 use crate::report::Report;
-use atoll_core::tokens::{ShareSpec, ShareState, TokenConfig};
+use atoll_core::tokens::{BusyTime, ShareSpec, ShareState, TokenConfig};
 use atoll_core::{ClientId, Nanos, TaskId};
 use std::ops::Range;
 
@@ -103,8 +103,9 @@ impl World<'_> {
         if self.shares.busy.is_empty() {
             return;
         }
-        let busy = ended.began.map_or(0..0, |began| began.0..ended.at.0);
-        self.scheduler.note_busy(ended.launch, busy.end - busy.start);
+        let busy = ended.began.map_or(ended.at.0..ended.at.0, |began| began.0..ended.at.0);
+        let time = BusyTime { ended: Nanos(busy.end), ns: busy.end - busy.start };
+        self.scheduler.note_busy(ended.launch, time);
         self.shares.busy[self.owners[task.0 as usize]].push(busy);
     }
 

@@ -1,7 +1,7 @@
 //! A device around a ledger: clients with launches of blocks, in virtual time. Partitions do not
 //! disturb each other.
 
-use atoll_core::tokens::{ShareSpec, ShareState, TokenConfig, TokenLedger};
+use atoll_core::tokens::{BusyTime, ShareSpec, ShareState, TokenConfig, TokenLedger};
 use atoll_core::{Class, ClientId, Nanos};
 use std::collections::BTreeMap;
 
@@ -101,7 +101,11 @@ impl Device {
         let over = |launch: &Launch| launch.reported <= now;
         for (client, launch) in std::mem::take(&mut self.leaving) {
             if over(&launch) {
-                self.ledger.ended(Nanos(now), client, Some(launch.ends - launch.began));
+                self.ledger.ended(
+                    Nanos(now),
+                    client,
+                    Some(BusyTime { ended: Nanos(launch.ends), ns: launch.ends - launch.began }),
+                );
             } else {
                 self.leaving.insert(client, launch);
             }
@@ -142,7 +146,7 @@ impl Device {
                 worker.work = None;
             }
         }
-        self.ledger.ended(Nanos(self.now), client, Some(busy));
+        self.ledger.ended(Nanos(self.now), client, Some(BusyTime { ended: Nanos(self.now), ns: busy }));
     }
 
     fn issue(&mut self, client: ClientId) {

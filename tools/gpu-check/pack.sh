@@ -52,10 +52,10 @@ for program in "$folder"/bin/*; do
         exit 1
     fi
 done
-bytes=$(du -sb "$folder" | cut -f1)
+tar -C "$(dirname "$folder")" -czf "$folder.tar.gz" "$(basename "$folder")"
+bytes=$(stat -c %s "$folder.tar.gz")
 if [ "$profile" != dev ] && [ "$bytes" -gt "$bytes_max" ]; then
-    echo "$folder has $bytes bytes, $bytes_max is the limit" >&2
+    echo "$folder.tar.gz has $bytes bytes, $bytes_max is the limit" >&2
     exit 1
 fi
-tar -C "$(dirname "$folder")" -czf "$folder.tar.gz" "$(basename "$folder")"
-echo "$folder: $bytes bytes in $(find "$folder" -type f | wc -l) files; carry $folder.tar.gz, unpack it and run gpu-check"
+echo "$folder.tar.gz: $bytes bytes, $(find "$folder" -type f | wc -l) files; carry it to the machine, unpack it and run gpu-check"

@@ -64,6 +64,8 @@ macro_rules! for_each_error {
                 "operation would make the legacy stream depend on a capturing blocking stream";
             CapturedEvent CAPTURED_EVENT = 907
                 "operation not permitted on an event last recorded in a capturing stream";
+            InvalidResourceType INVALID_RESOURCE_TYPE = 914 "invalid resource type";
+            InvalidResourceConfiguration INVALID_RESOURCE_CONFIGURATION = 915 "invalid resource configuration";
             Unknown UNKNOWN = 999 "unknown error";
         }
     };

@@ -92,7 +92,7 @@ impl Partition {
     /// A partition of at least this many compute units.
     pub fn new(context: &Arc<Context>, compute_units: u32) -> Result<Arc<Partition>, PartitionError> {
         let (part, _) = split(context, compute_units)?;
-        Self::of(context, part)
+        Self::of(context, &mut [part.resource])
     }
 
     /// The compute units that [`Partition::new`] with the same number leaves over.
@@ -100,7 +100,7 @@ impl Partition {
         let (_, rest) = split(context, compute_units)?;
         match rest.compute_units() {
             0 => Err(PartitionError::NothingLeft { taken: compute_units }),
-            _ => Self::of(context, rest),
+            _ => Self::of(context, &mut [rest.resource]),
         }
     }
 
@@ -110,21 +110,13 @@ impl Partition {
         let Some(step) = Partition::step(context)? else {
             return Err(PartitionError::NotSupported(context.driver().version()?));
         };
-        let all = all_units(context)?;
-        let end = all.compute_units() - all.compute_units() % step;
+        let mut groups = groups(context, step)?;
+        let end = groups.len() as u32 * step;
         let is_whole = [wanted.start, wanted.end].iter().all(|bound| bound.is_multiple_of(step));
         if wanted.is_empty() || !is_whole || wanted.end > end {
             return Err(PartitionError::Misaligned { wanted, step, end });
         }
-        let rest = match wanted.start {
-            0 => all,
-            before => take(context, all, before)?.1,
-        };
-        let (part, _) = take(context, rest, wanted.end - wanted.start)?;
-        match part.compute_units() == wanted.end - wanted.start {
-            true => Self::of(context, part),
-            false => Err(PartitionError::Misaligned { wanted, step, end }),
-        }
+        Self::of(context, &mut groups[(wanted.start / step) as usize..(wanted.end / step) as usize])
     }
 
     /// The size of a group of compute units: ranges begin and end at multiples of it. `None` if the
@@ -136,17 +128,23 @@ impl Partition {
         match split(context, 1) {
             Ok((part, _)) => Ok(Some(part.compute_units()).filter(|step| *step > 0)),
             Err(PartitionError::NotSupported(_)) => Ok(None),
-            // The device has fewer compute units than a group.
-            Err(PartitionError::Driver(error)) if error.code == status::INVALID_VALUE => Ok(None),
+            // The device has fewer compute units than a group, or is an MPS share of a GPU.
+            Err(PartitionError::Driver(error))
+                if [status::INVALID_VALUE, status::INVALID_RESOURCE_CONFIGURATION].contains(&error.code) =>
+            {
+                Ok(None)
+            }
             Err(error) => Err(error),
         }
     }
 
-    fn of(context: &Arc<Context>, mut units: Resource) -> Result<Arc<Partition>, PartitionError> {
+    /// A partition of the compute units of some resources, which one split returned.
+    fn of(context: &Arc<Context>, parts: &mut [CUdevResource]) -> Result<Arc<Partition>, PartitionError> {
+        let compute_units = parts.iter().map(|part| part.sm_count).sum();
         let (mut description, mut handle) = (CUdevResourceDesc::NULL, CUgreenCtx::NULL);
         call(context, "cuDevResourceGenerateDesc", |f| {
-            // SAFETY: reads one resource that the driver wrote, and writes one handle.
-            Some(unsafe { f.resource_describe?(&mut description, units.place(), 1) })
+            // SAFETY: reads resources that the driver wrote, and writes one handle.
+            Some(unsafe { f.resource_describe?(&mut description, parts.as_mut_ptr(), parts.len() as u32) })
         })?;
         let create = |f: &Functions| {
             // SAFETY: the description is the driver's; writes one handle.
@@ -155,7 +153,7 @@ impl Partition {
             })
         };
         call(context, "cuGreenCtxCreate", create)?;
-        Ok(Arc::new(Partition { context: context.clone(), handle, compute_units: units.compute_units() }))
+        Ok(Arc::new(Partition { context: context.clone(), handle, compute_units }))
     }
 
     /// The number of its compute units.
@@ -166,11 +164,40 @@ impl Partition {
 
 /// Splits the device's compute units: at least `compute_units`, always the same ones, and the rest.
 fn split(context: &Context, compute_units: u32) -> Result<(Resource, Resource), PartitionError> {
-    let all = all_units(context)?;
+    let mut all = all_units(context)?;
     if compute_units > all.compute_units() {
         return Err(PartitionError::TooMany { wanted: compute_units, all: all.compute_units() });
     }
-    take(context, all, compute_units)
+    let (mut part, mut rest, mut groups) = (Resource::EMPTY, Resource::EMPTY, 1);
+    let split = |f: &Functions| {
+        // SAFETY: reads a resource that the driver wrote; writes one group, as requested, the
+        // number of groups, and the rest.
+        Some(unsafe { f.resource_split?(part.place(), &mut groups, all.place(), rest.place(), 0, compute_units) })
+    };
+    call(context, "cuDevSmResourceSplitByCount", split)?;
+    Ok((part, rest))
+}
+
+/// Splits the device's compute units into groups of `step`, as many as there are, always the same
+/// ones. The driver does not split again what a split returned, so a range is some of these groups.
+fn groups(context: &Context, step: u32) -> Result<Vec<CUdevResource>, PartitionError> {
+    let (mut all, mut rest) = (all_units(context)?, Resource::EMPTY);
+    let mut count = all.compute_units() / step.max(1);
+    // With space for the larger resources of other versions of the driver.
+    let mut groups = vec![Resource::EMPTY.resource; 2 * count as usize + 1];
+    let split = |f: &Functions| {
+        // SAFETY: reads a resource that the driver wrote; writes at most `count` groups, their
+        // number, and the rest.
+        Some(unsafe { f.resource_split?(groups.as_mut_ptr(), &mut count, all.place(), rest.place(), 0, step) })
+    };
+    call(context, "cuDevSmResourceSplitByCount", split)?;
+    groups.truncate(count as usize);
+    // Resources of another size lie elsewhere: none of them is read then.
+    let is_group = |group: &CUdevResource| group.kind == CU_DEV_RESOURCE_TYPE_SM && group.sm_count == step;
+    match groups.iter().all(is_group) {
+        true => Ok(groups),
+        false => Err(PartitionError::NotSupported(context.driver().version()?)),
+    }
 }
 
 /// All compute units of the device.
@@ -181,18 +208,6 @@ fn all_units(context: &Context) -> Result<Resource, PartitionError> {
         Some(unsafe { f.device_resource?(ordinal, all.place(), CU_DEV_RESOURCE_TYPE_SM) })
     })?;
     Ok(all)
-}
-
-/// Splits a resource: its first compute units, at least `compute_units`, and the rest.
-fn take(context: &Context, mut all: Resource, compute_units: u32) -> Result<(Resource, Resource), PartitionError> {
-    let (mut part, mut rest, mut groups) = (Resource::EMPTY, Resource::EMPTY, 1);
-    let split = |f: &Functions| {
-        // SAFETY: reads a resource that the driver wrote; writes one group, as requested, the
-        // number of groups, and the rest.
-        Some(unsafe { f.resource_split?(part.place(), &mut groups, all.place(), rest.place(), 0, compute_units) })
-    };
-    call(context, "cuDevSmResourceSplitByCount", split)?;
-    Ok((part, rest))
 }
 
 /// Calls a function that older drivers lack or do not support.

@@ -37,7 +37,7 @@ pub struct EngineConfig {
     /// Name of the residency policy, one of [`atoll_core::residency::RESIDENCY_POLICIES`], which
     /// chooses the constants to reclaim when the device is full.
     pub residency_policy: String,
-    /// Launches that a device queue holds, if the device allows that many.
+    /// Launches that a device queue holds at most; by default as many as the device says.
     pub device_queue_capacity: u32,
     /// How long best-effort work may make no progress beside real-time work before it gets a short
     /// slice of the device. `None` by default: real-time latency comes first, and a slice is the
@@ -66,7 +66,7 @@ impl Default for EngineConfig {
             memory_overcommit: limits::MEMORY_OVERCOMMIT_DEFAULT,
             memory_quotas: MemoryQuotas::default(),
             residency_policy: RESIDENCY_POLICY_DEFAULT.into(),
-            device_queue_capacity: atoll_core::limits::DEVICE_QUEUE_CAPACITY_DEFAULT,
+            device_queue_capacity: u32::MAX,
             best_effort_wait_max: None,
             shutdown_grace: Duration::from_secs(5),
             padding: None,

@@ -36,6 +36,14 @@ const BEAT_EVERY: Duration = Duration::from_millis(200);
 /// How long to wait for the completions of launches after the context was lost.
 const DRAIN_TIME_MAX: Duration = Duration::from_millis(200);
 
+/// How long the thread spins behind the last launch that began or ended: a few short kernels. Waking
+/// up costs several times as much as one of them takes.
+const SPIN_TIME: Duration = Duration::from_micros(50);
+
+/// Cores of a machine on which it spins. The daemon's thread and the one that waits for the GPU spin
+/// as well, and clients need one.
+const SPIN_CORES_MIN: usize = 4;
+
 /// An id that no module has.
 const NO_MODULE: ModuleId = ModuleId(u32::MAX);
 
@@ -75,6 +83,12 @@ struct Relay {
     /// Whether a thread detaches this process from its service once the daemon is gone, and then
     /// ends the process.
     detaches: bool,
+    /// Whether a launch began or ended since it was last asked for.
+    has_moved: bool,
+    /// When that was last so.
+    idle_since: Instant,
+    /// Whether the machine has a core to spin on.
+    has_cores: bool,
 }
 
 /// A module that the daemon sent, with its id and target.
@@ -164,12 +178,16 @@ impl Relay {
             to_load,
             loaded,
             detaches,
+            has_moved: false,
+            idle_since: Instant::now(),
+            has_cores: std::thread::available_parallelism().is_ok_and(|cores| cores.get() >= SPIN_CORES_MIN),
         })
     }
 
     fn serve(&mut self) -> Result<(), ServeError> {
         loop {
             match self.step() {
+                Ok(true) if self.spins() => std::hint::spin_loop(),
                 Ok(true) => self.sleep()?,
                 Ok(false) => return Ok(()),
                 Err(error) => {
@@ -207,6 +225,17 @@ impl Relay {
         {
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    /// Whether to look again instead of sleeping: launches are in flight, one began or ended just
+    /// now, and there are cores for that.
+    fn spins(&mut self) -> bool {
+        if std::mem::take(&mut self.has_moved) {
+            self.idle_since = Instant::now();
+        }
+        self.has_cores
+            && self.queues.iter().any(|queue| !queue.in_flight.is_empty())
+            && self.idle_since.elapsed() < SPIN_TIME
     }
 
     /// Sleeps until something is pending.
@@ -366,7 +395,10 @@ impl Relay {
             return Err(ServeError::BadOrder(format!("a launch for device queue {index}, which belongs to no lane")));
         }
         match self.relayed.device_mut().submit(queue, &record, &params) {
-            Ok(()) => self.queues[index].in_flight.push_back(record.launch),
+            Ok(()) => {
+                self.queues[index].in_flight.push_back(record.launch);
+                self.has_moved = true;
+            }
             // The daemon completes it once this process is gone.
             Err(SubmitError::Lost) => {}
             Err(SubmitError::Full) => return Err(ServeError::BadOrder("more launches than a queue holds".to_owned())),
@@ -384,6 +416,7 @@ impl Relay {
             any = true;
         }
         if any {
+            self.has_moved = true;
             self.bell.ring(self.link.completion_flag());
         }
         Ok(())

@@ -6,7 +6,6 @@ use crate::devices::{self, DeviceSpec};
 use crate::failure::{user_error, users};
 use crate::output::{counted, parse_bytes, parse_seconds};
 use anyhow::Context;
-use atoll_core::limits::DEVICE_QUEUE_CAPACITY_DEFAULT;
 use atoll_core::placement::{PLACEMENT_DEFAULT, PLACEMENTS, PoolConfig, placement_by_name};
 use atoll_core::residency::{RESIDENCY_POLICIES, RESIDENCY_POLICY_DEFAULT};
 use atoll_core::{POLICIES, POLICY_DEFAULT};
@@ -124,6 +123,12 @@ struct DeviceFlags {
     /// Queued requests per model; further ones are refused [default: 64]
     #[arg(long, value_name = "COUNT")]
     queue_capacity: Option<NonZeroUsize>,
+
+    /// Launches that a device queue holds [default: 4 on host devices and AMD GPUs, 8 on NVIDIA
+    /// GPUs]. More of them keep a device busy whose launches are short; a preemption waits for more
+    /// of them to exit
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=64))]
+    device_queue_capacity: Option<u32>,
 }
 
 /// Isolation of kernels.
@@ -152,8 +157,10 @@ impl Isolation {
     fn gpu(self, gpu: GpuArgs) -> anyhow::Result<Box<dyn Device>> {
         let GpuArgs { index, memory_bytes, compute_units, mps, queue_capacity, segment, time_limit } = gpu;
         let (part, mps) = (compute_units.map(GpuPart::Of), mps.map(MpsShare::new));
-        let config =
-            CudaConfig { index, memory_bytes, part, mps, queue_capacity, segment, time_limit, ..CudaConfig::default() };
+        let default = CudaConfig::default();
+        // Room for two segments: one that runs, and one behind it.
+        let queue_capacity = queue_capacity.unwrap_or(default.queue_capacity).max(2 * segment);
+        let config = CudaConfig { index, memory_bytes, part, mps, queue_capacity, segment, time_limit, ..default };
         let cannot = || format!("cannot start cuda:{index}");
         Ok(match self {
             Isolation::None => Box::new(CudaDevice::start(&config).with_context(cannot)?),
@@ -172,8 +179,9 @@ impl Isolation {
     #[cfg(feature = "hip")]
     fn amd_gpu(self, gpu: GpuArgs) -> anyhow::Result<Box<dyn Device>> {
         let GpuArgs { index, memory_bytes, compute_units, queue_capacity, time_limit, .. } = gpu;
-        let config =
-            HipConfig { index, memory_bytes, compute_units, queue_capacity, time_limit, ..HipConfig::default() };
+        let default = HipConfig::default();
+        let queue_capacity = queue_capacity.unwrap_or(default.queue_capacity);
+        let config = HipConfig { index, memory_bytes, compute_units, queue_capacity, time_limit, ..default };
         let cannot = || format!("cannot start hip:{index}");
         Ok(match self {
             Isolation::None => Box::new(atoll_device_hip::start(&config).with_context(cannot)?),
@@ -197,7 +205,8 @@ struct GpuArgs {
     memory_bytes: Option<u64>,
     compute_units: Option<u32>,
     mps: Option<u32>,
-    queue_capacity: u32,
+    /// Launches that a device queue holds; `None` for the device's default.
+    queue_capacity: Option<u32>,
     segment: u32,
     time_limit: Duration,
 }
@@ -278,7 +287,7 @@ fn gpu_alone(index: u32, queue_capacity: u32) -> GpuArgs {
         memory_bytes: None,
         compute_units: None,
         mps: None,
-        queue_capacity,
+        queue_capacity: Some(queue_capacity),
         segment: 1,
         time_limit: Duration::MAX,
     }
@@ -410,7 +419,8 @@ impl DeviceFlags {
             policy: self.policy.clone(),
             queue_capacity: self.queue_capacity.map_or(default.queue_capacity, NonZeroUsize::get),
             best_effort_wait_max: self.best_effort_wait_max.map(Duration::from_secs_f64),
-            device_queue_capacity: self.device_queue_capacity(),
+            // Each device has its own.
+            device_queue_capacity: u32::MAX,
             memory_limit_bytes: self.memory_limit,
             memory_overcommit: self.memory_overcommit,
             memory_quotas,
@@ -418,11 +428,6 @@ impl DeviceFlags {
             padding: compiler::padding_service(),
             ..default
         }
-    }
-
-    /// Room for two segments in a device queue: one that runs, and one behind it.
-    fn device_queue_capacity(&self) -> u32 {
-        DEVICE_QUEUE_CAPACITY_DEFAULT.max(2 * self.graph_segment)
     }
 
     /// MPS shares of a GPU belong to processes.
@@ -449,7 +454,7 @@ impl DeviceFlags {
         }
         let time_limit = Duration::from_secs_f64(self.time_limit);
         let (memory_bytes, compute_units) = (self.memory_limit, self.compute_units.map(NonZeroU32::get));
-        let (queue_capacity, segment) = (self.device_queue_capacity(), self.graph_segment);
+        let (queue_capacity, segment) = (self.device_queue_capacity, self.graph_segment);
         let gpu = GpuArgs { index, memory_bytes, compute_units, mps: self.mps, queue_capacity, segment, time_limit };
         if is_amd { isolation.amd_gpu(gpu) } else { isolation.gpu(gpu) }
     }
@@ -470,6 +475,7 @@ impl DeviceFlags {
             // limit.
             memory_bytes: self.memory_limit.map_or(default.memory_bytes / hosts.max(1), |limit| limit.max(1)),
             constants_bytes: default.constants_bytes / hosts.max(1),
+            queue_capacity: self.device_queue_capacity.unwrap_or(default.queue_capacity),
             time_limit: Duration::from_secs_f64(self.time_limit),
             ..default
         }

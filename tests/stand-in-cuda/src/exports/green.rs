@@ -20,8 +20,10 @@ const STEP: u32 = 2;
 const DRIVER_MIN: c_int = 12_040;
 const STREAMS_DRIVER_MIN: c_int = 12_050;
 
-/// Where a resource stores its first compute unit: in its private bytes.
+/// Where a resource stores its first compute unit and whether a split returned it: in its private
+/// bytes.
 const FIRST_AT: usize = 0;
+const SPLIT_AT: usize = 4;
 
 entry_points! { GREEN:
     fn cuDeviceGetDevResource(device: CUdevice, resource: Out<CUdevResource>, kind: CUdevResourceType) {
@@ -30,7 +32,7 @@ entry_points! { GREEN:
         if kind != CU_DEV_RESOURCE_TYPE_SM {
             return Err(Status::InvalidValue);
         }
-        resource.set(of_units(0..driver.options.compute_units))
+        resource.set(of_units(0..driver.options.compute_units, false))
     }
 
     fn cuDevSmResourceSplitByCount(
@@ -38,24 +40,30 @@ entry_points! { GREEN:
         units_min: c_uint
     ) {
         supported()?;
-        let Range { start, end } = units_of(input.get()?)?;
+        let input = input.get()?;
+        if input.internal[SPLIT_AT] != 0 {
+            return Err(Status::InvalidResourceConfiguration);
+        }
+        let Range { start, end } = units_of(input)?;
         let units = units_min.max(STEP).checked_next_multiple_of(STEP);
         let units = units.filter(|units| *units <= end - start && flags == 0).ok_or(Status::InvalidValue)?;
         let wanted = if result.is_null() { u32::MAX } else { groups.as_in::<u32>().get()? };
         let count = wanted.min((end - start) / units);
-        let group = |index: u32| of_units(start + index * units..start + (index + 1) * units);
+        let group = |index: u32| of_units(start + index * units..start + (index + 1) * units, true);
         result.set_all((0..count).map(group), count as usize * usize::from(!result.is_null()));
-        rest.set_if_wanted(of_units(start + count * units..end));
+        rest.set_if_wanted(of_units(start + count * units..end, true));
         groups.as_out().set(count)
     }
 
     fn cuDevResourceGenerateDesc(description: Out<CUdevResourceDesc>, resources: In<CUdevResource>, count: c_uint) {
         let driver = supported()?;
-        if count != 1 {
-            return Err(Status::InvalidValue);
+        let parts = (0..count as usize).map(|at| units_of(resources.at(at)?)).collect::<Result<Vec<_>, _>>()?;
+        let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return Err(Status::InvalidValue) };
+        // Others would do on a GPU; the lanes of this driver are ranges.
+        if parts.windows(2).any(|pair| pair[0].end != pair[1].start) {
+            return Err(Status::InvalidResourceConfiguration);
         }
-        let units = units_of(resources.get()?)?;
-        let handle = Handle::fresh();
+        let (units, handle) = (first.start..last.end, Handle::fresh());
         driver.descriptions.put(handle, Arc::new(units));
         description.set(handle.raw())
     }
@@ -99,8 +107,9 @@ fn supported() -> Result<&'static Driver, Status> {
         .and_then(|driver| if driver.options.driver < DRIVER_MIN { Err(Status::NotSupported) } else { Ok(driver) })
 }
 
-fn of_units(units: Range<u32>) -> CUdevResource {
+fn of_units(units: Range<u32>, is_split: bool) -> CUdevResource {
     let mut internal = [0; 92];
+    internal[SPLIT_AT] = u8::from(is_split);
     internal[FIRST_AT..FIRST_AT + 4].copy_from_slice(&units.start.to_le_bytes());
     CUdevResource { kind: CU_DEV_RESOURCE_TYPE_SM, internal, sm_count: units.end - units.start, rest: [0; 44] }
 }

@@ -1,7 +1,7 @@
 //! The cost of the preemption passes for a kernel that is not preempted.
 
 use super::preemptible::{Preemptible, THREADS};
-use crate::bench::{Bench, QueueTimer};
+use crate::bench::{Bench, QueueTimer, repeats};
 use crate::device::ProbeError;
 use crate::report::{Findings, Row};
 use crate::stats::median;
@@ -31,7 +31,7 @@ pub(crate) fn run(bench: &Bench, found: &mut Findings) -> Result<(), ProbeError>
         for target_us in TARGETS_US {
             let rounds = length.rounds(target_us);
             let mut times = FORMS.map(|_| Vec::new());
-            for _ in 0..REPEATS {
+            for _ in repeats(REPEATS) {
                 for (form, samples) in FORMS.iter().zip(&mut times) {
                     samples.push(time(form, rounds)?);
                 }

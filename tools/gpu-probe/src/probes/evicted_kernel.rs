@@ -2,13 +2,13 @@
 //! recent GPUs are not published.
 
 use super::preemptible::{Preemptible, THREADS};
-use crate::bench::{Bench, QueueTimer};
+use crate::bench::{Bench, QueueTimer, repeats};
 use crate::device::ProbeError;
 use crate::report::{Findings, Row};
 use std::sync::atomic::Ordering;
 
 /// Launches in the queue at a time.
-const DEPTH: u32 = 64;
+const DEPTH: u32 = 16;
 const REPEATS: usize = 50;
 
 /// Evicts queues of kernels of several sizes, and compares with empty kernels.
@@ -22,7 +22,7 @@ pub(crate) fn run(bench: &Bench, found: &mut Findings) -> Result<(), ProbeError>
     for blocks in grids {
         let mut empty_us = Vec::new();
         let mut evicted_us = Vec::new();
-        for _ in 0..REPEATS {
+        for _ in repeats(REPEATS) {
             empty_us.push(timer.micros_per_launch(DEPTH, |stream, _| empty.launch(stream, blocks, THREADS, &[]))?);
             evicted_us.push(
                 timer.micros_per_launch(DEPTH, |stream, _| {
@@ -35,7 +35,7 @@ pub(crate) fn run(bench: &Bench, found: &mut Findings) -> Result<(), ProbeError>
     }
     for depth in [1, 4, 16, 256] {
         let mut total_us = Vec::new();
-        for _ in 0..REPEATS {
+        for _ in repeats(REPEATS) {
             let each = timer.micros_per_launch(depth, |stream, _| {
                 barrier.launch(stream, 8 * bench.compute_units, THREADS, &kernels.args(1, 0))
             })?;

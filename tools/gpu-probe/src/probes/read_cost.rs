@@ -1,6 +1,6 @@
 //! The cost of reading the epoch word for a block, by the location of the word.
 
-use crate::bench::{Bench, QueueTimer};
+use crate::bench::{Bench, QueueTimer, repeats};
 use crate::device::{DeviceWords, ProbeError};
 use crate::report::{Findings, Row};
 use crate::stats::median;
@@ -12,7 +12,7 @@ const REPEATS: usize = 40;
 /// Dependent reads of one thread.
 const CHAIN_READS: u32 = 2_000;
 /// Launches in the queue at a time.
-const DEPTH: u32 = 16;
+const DEPTH: u32 = 4;
 const THREADS: u32 = 128;
 
 /// Measures the latency of a read, and its share of the time of a block in full grids.
@@ -27,7 +27,7 @@ pub(crate) fn run(bench: &Bench, found: &mut Findings) -> Result<(), ProbeError>
     let chain = Module::load(context, FLAG_PTX.as_bytes())?.kernel("read_chain")?;
     for (place, address) in places {
         let mut samples = Vec::new();
-        for _ in 0..REPEATS {
+        for _ in repeats(REPEATS) {
             chain.launch(&stream, 1, 1, &[Arg::U64(address), Arg::U64(sink.address()), Arg::U32(CHAIN_READS)])?;
             stream.synchronize()?;
             let words = sink.read()?;
@@ -43,7 +43,7 @@ pub(crate) fn run(bench: &Bench, found: &mut Findings) -> Result<(), ProbeError>
         let blocks = bench.compute_units * 16 * waves;
         let mut none_us = Vec::new();
         let mut with_us = [Vec::new(), Vec::new()];
-        for _ in 0..REPEATS {
+        for _ in repeats(REPEATS) {
             // A nonzero address keeps the kernel without a read from storing.
             let args = |address| [Arg::U64(address), Arg::U64(sink.address())];
             none_us.push(timer.micros_per_launch(DEPTH, |stream, _| {

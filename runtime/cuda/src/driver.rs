@@ -58,6 +58,15 @@ pub enum OpenError {
         /// The device's ordinal.
         index: u32,
     },
+    /// Other processes hold the device's memory.
+    #[error(
+        "device {index} has no memory left for another process; `nvidia-smi` shows who holds it, and an Atoll that \
+         runs there leaves some with `--memory-limit`"
+    )]
+    NoMemory {
+        /// The device's ordinal.
+        index: u32,
+    },
     /// The library and the kernel module have different versions.
     #[error(
         "the NVIDIA driver's library and its kernel module have different versions; \
@@ -291,6 +300,7 @@ impl Gpu {
             ComputeMode::Prohibited => Err(OpenError::Prohibited { index }),
             mode => Context::retain(self.clone()).map_err(|error| match (mode, error.code) {
                 (ComputeMode::Exclusive, _) | (_, status::DEVICE_UNAVAILABLE) => OpenError::Exclusive { index },
+                (_, status::OUT_OF_MEMORY) => OpenError::NoMemory { index },
                 _ => OpenError::Refused(error),
             }),
         }

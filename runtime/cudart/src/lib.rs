@@ -20,8 +20,8 @@
 //! - what the driver below lacks is missing here too: with sessions no graphs, no captures, no managed
 //!   memory, no pools;
 //! - no arrays, textures and surfaces, and no interfaces to other libraries;
-//! - the entry points of per-thread default streams (`_ptsz`, `_ptds`) are missing;
-//! - code that `nvcc -rdc=true` compiled is loaded only if it needs no linking at run time.
+//! - the default stream of a thread is that of the process;
+//! - code that `nvcc -rdc=true` compiled has no PTX after it was linked, and is not linked here.
 //!
 //! Invariants: an entry point that is missing says its name once and returns
 //! `cudaErrorNotSupported`; a panic becomes `cudaErrorUnknown` and does not unwind into the program;

@@ -56,38 +56,38 @@ pub(super) enum Returns {
 type Rows = (u64, usize);
 
 entry_points! {
-    fn cudaMemcpy(to: u64, from: u64, bytes: usize, kind: Kind) {
+    fn cudaMemcpy(to: u64, from: u64, bytes: usize, kind: Kind) also cudaMemcpy_ptds {
         copy(to, from, bytes, kind, CUstream::NULL, Returns::WhenDone)
     }
 
-    fn cudaMemcpyAsync(to: u64, from: u64, bytes: usize, kind: Kind, stream: CUstream) {
+    fn cudaMemcpyAsync(to: u64, from: u64, bytes: usize, kind: Kind, stream: CUstream) also cudaMemcpyAsync_ptsz {
         copy(to, from, bytes, kind, stream, Returns::AtOnce)
     }
 
     fn cudaMemcpy2D(
         to: u64, to_pitch: usize, from: u64, from_pitch: usize, width: usize, height: usize, kind: Kind
-    ) {
+    ) also cudaMemcpy2D_ptds {
         copy_rows((to, to_pitch), (from, from_pitch), (width, height), kind, None)
     }
 
     fn cudaMemcpy2DAsync(
         to: u64, to_pitch: usize, from: u64, from_pitch: usize, width: usize, height: usize, kind: Kind,
         stream: CUstream
-    ) {
+    ) also cudaMemcpy2DAsync_ptsz {
         copy_rows((to, to_pitch), (from, from_pitch), (width, height), kind, Some(stream))
     }
 
-    fn cudaMemset(at: CUdeviceptr, value: c_int, bytes: usize) {
+    fn cudaMemset(at: CUdeviceptr, value: c_int, bytes: usize) also cudaMemset_ptds {
         let driver = current()?.driver;
         if bytes == 0 { Ok(()) } else { driver.cuMemsetD8_v2(at, value as c_uchar, bytes) }
     }
 
-    fn cudaMemsetAsync(at: CUdeviceptr, value: c_int, bytes: usize, stream: CUstream) {
+    fn cudaMemsetAsync(at: CUdeviceptr, value: c_int, bytes: usize, stream: CUstream) also cudaMemsetAsync_ptsz {
         let driver = current()?.driver;
         if bytes == 0 { Ok(()) } else { driver.cuMemsetD8Async(at, value as c_uchar, bytes, stream) }
     }
 
-    fn cudaMemset2D(at: CUdeviceptr, pitch: usize, value: c_int, width: usize, height: usize) {
+    fn cudaMemset2D(at: CUdeviceptr, pitch: usize, value: c_int, width: usize, height: usize) also cudaMemset2D_ptds {
         let driver = current()?.driver;
         if width == 0 || height == 0 {
             return Ok(());
@@ -95,7 +95,9 @@ entry_points! {
         driver.cuMemsetD2D8_v2(at, pitch, value as c_uchar, width, height)
     }
 
-    fn cudaMemset2DAsync(at: CUdeviceptr, pitch: usize, value: c_int, width: usize, height: usize, stream: CUstream) {
+    fn cudaMemset2DAsync(
+        at: CUdeviceptr, pitch: usize, value: c_int, width: usize, height: usize, stream: CUstream
+    ) also cudaMemset2DAsync_ptsz {
         let driver = current()?.driver;
         if width == 0 || height == 0 {
             return Ok(());

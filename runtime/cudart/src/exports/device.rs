@@ -157,14 +157,14 @@ entry_points! {
 
     fn cudaGetDriverEntryPointByVersion(
         name: In<c_char>, entry: Out<*mut c_void>, of_driver: c_uint, flags: c_ulonglong, found: Out<c_int>
-    ) {
+    ) also cudaGetDriverEntryPointByVersion_ptsz {
         entry_point(name, entry, of_driver as c_int, flags, Some(found))
     }
 
     /// CUDA 11 does not pass the last argument.
     fn cudaGetDriverEntryPoint(
         name: In<c_char>, entry: Out<*mut c_void>, flags: c_ulonglong, found: Out<c_int>
-    ) {
+    ) also cudaGetDriverEntryPoint_ptsz {
         entry_point(name, entry, version(), flags, Some(found).filter(|_| version() >= 12000))
     }
 }

@@ -20,11 +20,11 @@ entry_points! {
         current()?.driver.cuEventDestroy_v2(event)
     }
 
-    fn cudaEventRecord(event: CUevent, stream: CUstream) {
+    fn cudaEventRecord(event: CUevent, stream: CUstream) also cudaEventRecord_ptsz {
         current()?.driver.cuEventRecord(event, stream)
     }
 
-    fn cudaEventRecordWithFlags(event: CUevent, stream: CUstream, flags: c_uint) {
+    fn cudaEventRecordWithFlags(event: CUevent, stream: CUstream, flags: c_uint) also cudaEventRecordWithFlags_ptsz {
         current()?.driver.cuEventRecordWithFlags(event, stream, flags)
     }
 

@@ -37,19 +37,19 @@ struct LaunchConfig {
 entry_points! {
     fn cudaLaunchKernel(
         host: u64, grid: Dim3, block: Dim3, arguments: Out<*mut c_void>, shared_bytes: usize, stream: CUstream
-    ) {
+    ) also cudaLaunchKernel_ptsz {
         launch(host, (grid, block), arguments, shared_bytes, stream)
     }
 
     fn __cudaLaunchKernel(
         host: u64, grid: Dim3, block: Dim3, arguments: Out<*mut c_void>, shared_bytes: usize, stream: CUstream
-    ) {
+    ) also __cudaLaunchKernel_ptsz {
         launch(host, (grid, block), arguments, shared_bytes, stream)
     }
 
     fn cudaLaunchCooperativeKernel(
         host: u64, grid: Dim3, block: Dim3, arguments: Out<*mut c_void>, shared_bytes: usize, stream: CUstream
-    ) {
+    ) also cudaLaunchCooperativeKernel_ptsz {
         let (current, function) = kernel(host)?;
         let shared = shared(shared_bytes)?;
         let launched = current.driver.cuLaunchCooperativeKernel(
@@ -58,7 +58,9 @@ entry_points! {
         launched.map_err(of_shape)
     }
 
-    fn cudaLaunchKernelExC(config: In<LaunchConfig>, host: u64, arguments: Out<*mut c_void>) {
+    fn cudaLaunchKernelExC(
+        config: In<LaunchConfig>, host: u64, arguments: Out<*mut c_void>
+    ) also cudaLaunchKernelExC_ptsz {
         let LaunchConfig { grid, block, shared_bytes, stream, attributes, attribute_count } = config.get()?;
         let (current, function) = kernel(host)?;
         let config = CUlaunchConfig {

@@ -35,7 +35,7 @@ entry_points! {
         current()?.driver.cuMemAllocPitch_v2(at.raw(), pitch.raw(), width, height, 16)
     }
 
-    fn cudaMallocAsync(at: Out<CUdeviceptr>, bytes: usize, stream: CUstream) {
+    fn cudaMallocAsync(at: Out<CUdeviceptr>, bytes: usize, stream: CUstream) also cudaMallocAsync_ptsz {
         at.is_wanted()?;
         let driver = current()?.driver;
         if bytes == 0 { at.set(0) } else { driver.cuMemAllocAsync(at.raw(), bytes, stream) }
@@ -52,7 +52,7 @@ entry_points! {
         if at == 0 { Ok(()) } else { driver.cuMemFree_v2(at) }
     }
 
-    fn cudaFreeAsync(at: CUdeviceptr, stream: CUstream) {
+    fn cudaFreeAsync(at: CUdeviceptr, stream: CUstream) also cudaFreeAsync_ptsz {
         let driver = current()?.driver;
         if at == 0 { Ok(()) } else { driver.cuMemFreeAsync(at, stream) }
     }

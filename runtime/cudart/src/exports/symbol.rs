@@ -18,22 +18,30 @@ entry_points! {
         bytes.set(variable(symbol)?.1.bytes as usize)
     }
 
-    fn cudaMemcpyToSymbol(symbol: u64, from: u64, bytes: usize, offset: usize, kind: Kind) {
+    fn cudaMemcpyToSymbol(
+        symbol: u64, from: u64, bytes: usize, offset: usize, kind: Kind
+    ) also cudaMemcpyToSymbol_ptds {
         let to = part(symbol, bytes, offset)?;
         copy(to, from, bytes, kind.on_device()?, CUstream::NULL, Returns::WhenDone)
     }
 
-    fn cudaMemcpyFromSymbol(to: u64, symbol: u64, bytes: usize, offset: usize, kind: Kind) {
+    fn cudaMemcpyFromSymbol(
+        to: u64, symbol: u64, bytes: usize, offset: usize, kind: Kind
+    ) also cudaMemcpyFromSymbol_ptds {
         let from = part(symbol, bytes, offset)?;
         copy(to, from, bytes, kind.of_device()?, CUstream::NULL, Returns::WhenDone)
     }
 
-    fn cudaMemcpyToSymbolAsync(symbol: u64, from: u64, bytes: usize, offset: usize, kind: Kind, stream: CUstream) {
+    fn cudaMemcpyToSymbolAsync(
+        symbol: u64, from: u64, bytes: usize, offset: usize, kind: Kind, stream: CUstream
+    ) also cudaMemcpyToSymbolAsync_ptsz {
         let to = part(symbol, bytes, offset)?;
         copy(to, from, bytes, kind.on_device()?, stream, Returns::AtOnce)
     }
 
-    fn cudaMemcpyFromSymbolAsync(to: u64, symbol: u64, bytes: usize, offset: usize, kind: Kind, stream: CUstream) {
+    fn cudaMemcpyFromSymbolAsync(
+        to: u64, symbol: u64, bytes: usize, offset: usize, kind: Kind, stream: CUstream
+    ) also cudaMemcpyFromSymbolAsync_ptsz {
         let from = part(symbol, bytes, offset)?;
         copy(to, from, bytes, kind.of_device()?, stream, Returns::AtOnce)
     }

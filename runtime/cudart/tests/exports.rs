@@ -45,3 +45,23 @@ fn a_program_for_the_installed_runtime_finds_every_name() {
     let lacking: Vec<&String> = theirs.iter().filter(|name| name.contains("cuda") && !ours.contains(*name)).collect();
     assert!(lacking.is_empty() && theirs.len() > 300, "{lacking:?} of {} names", theirs.len());
 }
+
+#[test]
+fn the_page_lists_what_is_implemented() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |path: &str| std::fs::read_to_string(root.join(path)).expect("a file of the repository");
+    let missing = read("src/exports/missing.rs");
+    let (_, missing) = missing.split_once("\nmissing! {\n").expect("the list");
+    let missing: BTreeSet<&str> = missing.split_whitespace().filter(|word| *word != "}").collect();
+    let is_form = |name: &str| name.ends_with("_ptsz") || name.ends_with("_ptds");
+    let names = exported(&library(RUNTIME));
+    let implemented: BTreeSet<&str> =
+        names.iter().map(String::as_str).filter(|name| !missing.contains(name) && !is_form(name)).collect();
+    let page = read("../../docs/reference/cuda-runtime.md");
+    let (_, listed) = page.split_once("\n## ").expect("sections");
+    let (listed, _) = listed.split_once("\n## Missing").expect("a section");
+    let listed: BTreeSet<&str> = listed.split('`').skip(1).step_by(2).collect();
+    let differing: Vec<_> = implemented.symmetric_difference(&listed).collect();
+    assert!(differing.is_empty(), "only implemented or only on the page: {differing:?}");
+    assert!(missing.iter().all(|name| names.contains(*name)), "what is missing is exported");
+}

@@ -172,7 +172,7 @@ fn code_that_cannot_be_loaded_is_an_error_with_a_reason() {
 #[test]
 fn without_a_server_every_call_is_an_error() {
     let folder = tempfile::tempdir().expect("a folder");
-    let address = atoll_session::Address::Unix(folder.path().join("nobody"));
+    let address = atoll_session::Address::Unix(folder.path().join("absent.sock"));
     let interpose = library(atoll_session_server::LIBRARY);
     atoll_session_server::environment(folder.path(), &interpose, &address).expect("links");
     let run = |driver: bool| {

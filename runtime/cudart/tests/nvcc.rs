@@ -56,7 +56,7 @@ impl Compiler {
 
     /// Builds a program.
     fn build(&self, program: &str, options: &[&str]) -> PathBuf {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/rodinia").join(format!("{program}.cu"));
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cuda").join(format!("{program}.cu"));
         let out = self.folder.path().join(program);
         let bin = self.nvcc.parent().expect("a file");
         let tools = [bin.to_owned(), bin.with_file_name("nvvm").join("bin")];
@@ -82,6 +82,18 @@ fn programs_that_nvcc_built_run_unmodified() {
         let report = sessions.report(number);
         assert_eq!((report.launches, report.failures), (*launches, 0), "{name}");
     }
+}
+
+#[test]
+fn thrust_sums_and_sorts() {
+    if !full() {
+        return skip("a program that uses Thrust, which nvcc compiles for half a minute (make test-full)");
+    }
+    let Some(compiler) = Compiler::find() else { return };
+    let sessions = Sessions::start();
+    let program = compiler.build("thrust", &["-cudart", "shared", "-arch=sm_80"]);
+    let (text, said) = sessions.output(&program, &[]);
+    assert_eq!((text.as_str(), said.as_str()), ("thrust: 10000 numbers summed and sorted\n", ""));
 }
 
 #[test]

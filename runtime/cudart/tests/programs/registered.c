@@ -194,7 +194,8 @@ static void properties(void) {
     int end = is_newest ? 1008 : version >= 12000 ? 1032 : 728;
     IS(bytes[end] == 0xaa && bytes[end - 1] != 0xaa);
     OK(cudaFuncGetAttributes(attributes, (const void *)add));
-    IS(attributes[6] == 1024);
+    /* Threads of a block, and the compute capability that the PTX is for. */
+    IS(attributes[6] == 1024 && attributes[8] == 80);
     printf("version %d: %s\n", version, bytes);
 }
 

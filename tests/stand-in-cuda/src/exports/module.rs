@@ -218,13 +218,12 @@ fn plain(status: Status) -> Refusal {
 }
 
 fn attribute_of(driver: &Driver, function: &Function, wanted: c_int) -> Result<c_int, Status> {
-    let (major, minor) = driver.options.ptx;
     Ok(match wanted {
         CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK => function.threads_max() as c_int,
         CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES => function.shared_bytes()? as c_int,
         CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES | CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES | CU_FUNC_ATTRIBUTE_CACHE_MODE_CA => 0,
         CU_FUNC_ATTRIBUTE_NUM_REGS => REGISTERS,
-        CU_FUNC_ATTRIBUTE_PTX_VERSION => (major * 10 + minor) as c_int,
+        CU_FUNC_ATTRIBUTE_PTX_VERSION => function.module.target as c_int,
         CU_FUNC_ATTRIBUTE_BINARY_VERSION => driver.options.capability as c_int,
         CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES => function.dynamic_shared_bytes_max.load(Relaxed) as c_int,
         CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT => -1,

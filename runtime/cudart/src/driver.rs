@@ -28,8 +28,8 @@ macro_rules! functions {
             fn find(library: Library) -> Driver {
                 $(
                     let $symbol: Option<signature::$symbol> =
-                        // SAFETY: the type is that of the function with this symbol in the table; the
-                        // library is stored with the pointer.
+                        // SAFETY: the type is that of the function with this symbol in the table;
+                        // the library is stored with the pointer.
                         unsafe { library.get(stringify!($symbol)) }.ok().map(|found| *found);
                 )+
                 Driver { $($symbol,)+ _library: library }

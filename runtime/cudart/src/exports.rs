@@ -21,9 +21,9 @@ thread_local! {
     static LAST: Cell<c_int> = const { Cell::new(0) };
 }
 
-/// Declares the entry points of a family. A body returns `Result<(), Code>`. The name after `also` is
-/// that for programs with a default stream for each thread; here that stream is the one of the process,
-/// which waits for more.
+/// Declares the entry points of a family. A body returns `Result<(), Code>`. The name after `also`
+/// is that for programs with a default stream for each thread; here that stream is the one of the
+/// process, which waits for more.
 macro_rules! entry_points {
     ($($(#[$doc:meta])* fn $name:ident $arguments:tt $(also $per_thread:ident)? $body:block)+) => {
         $(
@@ -39,7 +39,8 @@ macro_rules! entry_point {
     ($(#[$doc:meta])* $name:ident ($($argument:ident: $type:ty),* $(,)?) $body:block) => {
         $(#[$doc])*
         /// # Safety
-        /// The arguments must be as the runtime's header requires; a pointer that is checked may be null.
+        /// The arguments must be as the runtime's header requires; a pointer that is checked may be
+        /// null.
         #[allow(non_snake_case, reason = "the names are those of the runtime's symbols")]
         #[allow(clippy::too_many_arguments, reason = "as many as the runtime's functions have")]
         #[unsafe(no_mangle)]

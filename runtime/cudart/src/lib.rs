@@ -17,15 +17,16 @@
 //! | `log` | lines on standard error |
 //!
 //! Known differences from NVIDIA's runtime:
-//! - what the driver below lacks is missing here too: with sessions no graphs, no captures, no managed
-//!   memory, no pools;
+//! - what the driver below lacks is missing here too: with sessions no graphs, no captures, no
+//!   managed memory, no pools;
 //! - no arrays, textures and surfaces, and no interfaces to other libraries;
 //! - the default stream of a thread is that of the process;
 //! - code that `nvcc -rdc=true` compiled has no PTX after it was linked, and is not linked here.
 //!
 //! Invariants: an entry point that is missing says its name once and returns
-//! `cudaErrorNotSupported`; a panic becomes `cudaErrorUnknown` and does not unwind into the program;
-//! nothing here ends the program. The library loads no code before a kernel or variable is used.
+//! `cudaErrorNotSupported`; a panic becomes `cudaErrorUnknown` and does not unwind into the
+//! program; nothing here ends the program. The library loads no code before a kernel or variable is
+//! used.
 //!
 //! Start reading at `exports`, then `code`.
 

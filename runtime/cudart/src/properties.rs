@@ -1,5 +1,5 @@
-//! The struct of a device's properties, `cudaDeviceProp`. CUDA 12 appended fields to that of CUDA 11;
-//! CUDA 13 removed some, so the others have moved.
+//! The struct of a device's properties, `cudaDeviceProp`. CUDA 12 appended fields to that of CUDA
+//! 11; CUDA 13 removed some, so the others have moved.
 
 use crate::driver::Driver;
 use crate::error::Code;

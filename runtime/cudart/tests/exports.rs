@@ -1,5 +1,6 @@
 //! Compares the library's exports with those of NVIDIA's runtime, if it is installed: `ATOLL_VENV`
-//! names a Python environment with the package `nvidia-cuda-runtime-cu12` (`tests/requirements.txt`).
+//! names a Python environment with the package `nvidia-cuda-runtime-cu12`
+//! (`tests/requirements.txt`).
 
 #[allow(dead_code, reason = "each test uses a part")]
 mod support;

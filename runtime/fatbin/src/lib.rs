@@ -2,8 +2,8 @@
 //!
 //! A fat binary is a header and entries. An entry has a header with its kind, the compute
 //! capability it is for and its sizes, and contents that may be compressed by LZ4 or Zstandard.
-//! [`entries`] checks all sizes once; [`Entry::contents`] decompresses; [`ptx`] chooses the PTX that a
-//! driver would compile for a device.
+//! [`entries`] checks all sizes once; [`Entry::contents`] decompresses; [`ptx`] chooses the PTX
+//! that a driver would compile for a device.
 //!
 //! What it is not: it neither runs nor changes code, and it does not look into machine code.
 //!

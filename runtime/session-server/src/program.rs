@@ -25,8 +25,8 @@ pub fn beside(name: &str) -> Option<PathBuf> {
     program.parent().map(|folder| folder.join(name)).filter(|file| file.is_file())
 }
 
-/// Links the library into a folder under the driver's names, and the runtime that lies beside it under
-/// the runtime's. Returns the variables with which a program finds them, before any that are
+/// Links the library into a folder under the driver's names, and the runtime that lies beside it
+/// under the runtime's. Returns the variables with which a program finds them, before any that are
 /// installed, and its server.
 pub fn environment(folder: &Path, library: &Path, address: &Address) -> io::Result<[(&'static str, OsString); 2]> {
     let library = library.canonicalize()?;

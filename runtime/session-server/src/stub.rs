@@ -1,10 +1,10 @@
 //! Libraries that only name another one. A program is linked with symbols of a version, such as
-//! `cudaMalloc@libcudart.so.13`, and the dynamic linker warns unless the library that it loads under
-//! the name of the version defines that version. One library cannot be three, so each name is a small
-//! library that defines the version and needs the real one, in which the symbols are found.
+//! `cudaMalloc@libcudart.so.13`, and the dynamic linker warns unless the library that it loads
+//! under the name of the version defines that version. One library cannot be three, so each name is
+//! a small library that defines the version and needs the real one, in which the symbols are found.
 
-/// Bytes of the file's parts: header, program header, symbol, version definition with its name, entry
-/// of the dynamic section.
+/// Bytes of the file's parts: header, program header, symbol, version definition with its name,
+/// entry of the dynamic section.
 const HEADER: usize = 64;
 const SEGMENT: usize = 56;
 const SYMBOL: usize = 24;
@@ -22,8 +22,8 @@ pub(crate) fn stub(name: &str, needs: &str) -> Vec<u8> {
     let mut strings = vec![0];
     let name_at = text(&mut strings, name);
     let needs_at = text(&mut strings, needs);
-    // Loaded at the offsets of the file: segments, an empty symbol, its hash table, its version, the
-    // versions, the dynamic section, and the texts.
+    // Loaded at the offsets of the file: segments, an empty symbol, its hash table, its version,
+    // the versions, the dynamic section, and the texts.
     let symbols_at = HEADER + 3 * SEGMENT;
     let hash_at = symbols_at + SYMBOL;
     let symbol_versions_at = hash_at + 16;

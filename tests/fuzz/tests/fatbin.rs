@@ -1,5 +1,5 @@
-//! Fuzz targets of fat binaries: any bytes have entries or are an error, and what is decompressed has
-//! the size that was declared.
+//! Fuzz targets of fat binaries: any bytes have entries or are an error, and what is decompressed
+//! has the size that was declared.
 
 use atoll_fatbin::{CONTENTS_BYTES_MAX, MAGIC, entries, ptx};
 use bolero::check;

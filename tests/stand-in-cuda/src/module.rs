@@ -196,8 +196,8 @@ impl Function {
     }
 }
 
-/// Checks that device and driver are new enough for a PTX module; returns the compute capability that
-/// it is for.
+/// Checks that device and driver are new enough for a PTX module; returns the compute capability
+/// that it is for.
 fn check_header(tree: &atoll_ptx::Module, options: &Options) -> Result<u32, Refusal> {
     let directive = |name: &str| {
         tree.items.iter().find_map(|item| match &item.kind {

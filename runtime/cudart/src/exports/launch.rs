@@ -8,8 +8,8 @@ use crate::error::Code;
 use atoll_cuda_api::constants::*;
 use atoll_cuda_api::types::*;
 
-/// The attributes at the beginning of `cudaFuncAttributes` that all versions have: three sizes, then
-/// numbers.
+/// The attributes at the beginning of `cudaFuncAttributes` that all versions have: three sizes,
+/// then numbers.
 const SIZES: [CUfunction_attribute; 3] =
     [CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES];
 const NUMBERS: [CUfunction_attribute; 7] = [

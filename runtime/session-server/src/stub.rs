@@ -11,8 +11,8 @@ const SYMBOL: usize = 24;
 const VERSION: usize = 28;
 const DYNAMIC: usize = 16;
 
-/// Alignment of the loaded segment.
-const PAGE: u64 = 4096;
+/// Alignment of the loaded segment: the largest page of a system.
+const PAGE: u64 = 64 << 10;
 
 /// The machine of this program, as ELF numbers it.
 const MACHINE: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };

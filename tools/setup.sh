@@ -57,6 +57,19 @@ export PATH="$ATOLL_CACHE/tools/bin:$PATH"
 # The page of the guide on certificates makes some.
 if [ "${ATOLL_SETUP:-}" = test ] && ! command -v openssl >/dev/null; then apt_install openssl; fi
 
+# NVIDIA's compiler, for the full tests alone: 370 MB, which programs of their own are built with.
+atoll_nvcc="$ATOLL_CACHE/nvcc"
+if [ "${ATOLL_SETUP:-}" = test ] && [ "${ATOLL_TEST_FULL:-0}" = 1 ] && [ "$(uname -m)" = x86_64 ] &&
+    ! { [ -f "$atoll_nvcc/.requirements" ] && cmp -s tests/requirements-nvcc.txt "$atoll_nvcc/.requirements"; }; then
+    say "making the environment $atoll_nvcc (nvcc)"
+    python3 -m venv "$atoll_nvcc"
+    "$atoll_nvcc/bin/pip" install --quiet --disable-pip-version-check -r tests/requirements-nvcc.txt
+    cp tests/requirements-nvcc.txt "$atoll_nvcc/.requirements"
+fi
+for atoll_file in "$atoll_nvcc"/lib/python3*/site-packages/nvidia/cu13/bin/nvcc; do
+    if [ -x "$atoll_file" ]; then export ATOLL_NVCC="$atoll_file"; fi
+done
+
 mdbook_version=0.5.4
 if [ "${ATOLL_SETUP:-}" = docs ] && [ "$(mdbook --version 2>/dev/null)" != "mdbook v$mdbook_version" ]; then
     say "building mdbook $mdbook_version (two minutes, once)"

@@ -68,6 +68,8 @@ macro_rules! for_each_entry_point {
                 symbol_found: *mut CUdriverProcAddressQueryResult
             );
 
+            3000 fn cuGetExportTable(table: *mut *const c_void, id: *const CUuuid);
+
             // Device memory, and memory shared by host and device.
             3020 fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
             3020 fn cuMemAlloc_v2(pointer: *mut CUdeviceptr, bytes: usize);

@@ -32,6 +32,7 @@ arguments! {
     <T> *mut T => In<T>,
     <T> *const T => In<T>,
     <> *mut *mut c_void => Out<Place>,
+    <> *mut *const c_void => Out<Place>,
     <> *mut *mut c_void => In<Place>,
     <T> *mut T => Place,
     <T> *const T => Place,

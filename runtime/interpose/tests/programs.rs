@@ -194,7 +194,10 @@ fn rows_and_libraries_work() {
     let (text, said) = output(command.env("ATOLL_SESSION", sessions.address.to_string()).arg("rows"));
     assert_eq!(text, "rows and libraries\n");
     // Said once, although it is called twice.
-    assert_eq!(said, "atoll: cuMemAllocManaged is not part of sessions; it returns CUDA_ERROR_NOT_SUPPORTED\n");
+    let (missing, table) = said.split_once('\n').expect("two lines");
+    assert_eq!(missing, "atoll: cuMemAllocManaged is not part of sessions; it returns CUDA_ERROR_NOT_SUPPORTED");
+    assert!(table.contains("(6bd5fb6c-5bf4-e74a-8987-d93912fd9df9); link the program with nvcc"), "{table}");
+    assert_eq!(table.lines().count(), 1, "{table}");
     let report = sessions.report();
     assert_eq!((report.copies_out, report.answers, report.failures), (5, 4, 0), "rows come with one answer");
 }

@@ -6,6 +6,7 @@
 //! | `connection` | a connected socket, and the buffer of answers |
 //! | `program` | [`environment`]: in which a program finds the library and its server |
 //! | `server` | [`Server`]: listeners, sessions and their ends |
+//! | `stub` | the names of the runtime's versions |
 //!
 //! What it is not: it decides nothing about records, which `runtime/session` checks, and schedules
 //! nothing: the driver shares the device between sessions.
@@ -21,8 +22,9 @@ mod backend;
 mod connection;
 mod program;
 mod server;
+mod stub;
 
 pub use atoll_cuda::OpenError;
 pub use backend::{CudaBackend, open};
-pub use program::{LIBRARY, STAND_IN, beside, environment};
+pub use program::{LIBRARY, RUNTIME, STAND_IN, beside, environment};
 pub use server::{Ended, Options, Server, StartError};

@@ -1,5 +1,6 @@
 //! Programs whose driver is the library of sessions.
 
+use crate::stub::stub;
 use atoll_session::Address;
 use std::ffi::OsString;
 use std::io;
@@ -11,8 +12,12 @@ pub const LIBRARY: &str = "libatoll_interpose.so";
 /// The file of the driver that runs kernels on the CPU (`tests/stand-in-cuda`).
 pub const STAND_IN: &str = "libatoll_stand_in_cuda.so";
 
-/// Names under which programs look for the driver.
+/// The file of the CUDA runtime over any driver (`runtime/cudart`).
+pub const RUNTIME: &str = "libatoll_cudart.so";
+
+/// Names under which programs look for the driver, and for the runtime.
 const NAMES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
+const RUNTIME_NAMES: [&str; 3] = ["libcudart.so.11.0", "libcudart.so.12", "libcudart.so.13"];
 
 /// A file beside this program, if it is there.
 pub fn beside(name: &str) -> Option<PathBuf> {
@@ -20,12 +25,20 @@ pub fn beside(name: &str) -> Option<PathBuf> {
     program.parent().map(|folder| folder.join(name)).filter(|file| file.is_file())
 }
 
-/// Links the library into a folder under the driver's names. Returns the variables with which a
-/// program finds it, before any driver that is installed, and its server.
+/// Links the library into a folder under the driver's names, and the runtime that lies beside it
+/// under the runtime's. Returns the variables with which a program finds them, before any that are
+/// installed, and its server.
 pub fn environment(folder: &Path, library: &Path, address: &Address) -> io::Result<[(&'static str, OsString); 2]> {
     let library = library.canonicalize()?;
     for name in NAMES {
         std::os::unix::fs::symlink(&library, folder.join(name))?;
+    }
+    let runtime = library.with_file_name(RUNTIME);
+    if runtime.is_file() {
+        std::os::unix::fs::symlink(&runtime, folder.join(RUNTIME))?;
+        for name in RUNTIME_NAMES {
+            std::fs::write(folder.join(name), stub(name, RUNTIME))?;
+        }
     }
     let others = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
     let others = std::env::split_paths(&others).filter(|path| !path.as_os_str().is_empty());

@@ -6,10 +6,7 @@ use object::elf::FileHeader64;
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 
 /// First words of a fat binary.
-const FAT_BINARY: [u8; 4] = 0xba55_ed50u32.to_le_bytes();
-/// Bytes of a fat binary's header, and of the fields of an entry's header that are read here.
-const FAT_HEAD_BYTES: usize = 16;
-const ENTRY_HEAD_BYTES: usize = 16;
+const FAT_BINARY: [u8; 4] = atoll_fatbin::MAGIC.to_le_bytes();
 
 /// An error unless all that the headers of machine code or a fat binary speak of lies inside the
 /// image. Everything else is a text, which the driver reads up to its end.
@@ -40,20 +37,10 @@ fn elf(image: &[u8]) -> Option<()> {
 /// A fat binary: its entries fill it, and machine code in them is whole. What is compressed is the
 /// driver's to check.
 fn fat_binary(image: &[u8]) -> Option<()> {
-    let (head, rest) = image.split_at_checked(FAT_HEAD_BYTES)?;
-    let head_bytes = usize::from(u16::from_le_bytes([head[6], head[7]]));
-    let bytes = usize::try_from(u64::from_le_bytes(head[8..].try_into().ok()?)).ok()?;
-    let mut entries = rest.get(head_bytes.checked_sub(FAT_HEAD_BYTES)?..)?.get(..bytes)?;
-    while !entries.is_empty() {
-        let head = entries.get(..ENTRY_HEAD_BYTES)?;
-        let head_bytes = u32::from_le_bytes(head[4..8].try_into().ok()?) as usize;
-        let bytes = usize::try_from(u64::from_le_bytes(head[8..].try_into().ok()?)).ok()?;
-        let end = head_bytes.checked_add(bytes).filter(|_| head_bytes >= ENTRY_HEAD_BYTES)?;
-        let payload = entries.get(head_bytes..end)?;
-        if payload.starts_with(&object::elf::ELFMAG) {
-            elf(payload)?;
+    for entry in atoll_fatbin::entries(image).ok()? {
+        if entry.payload.starts_with(&object::elf::ELFMAG) {
+            elf(entry.payload)?;
         }
-        entries = &entries[end..];
     }
     Some(())
 }

@@ -70,6 +70,7 @@ const IMPLEMENTED: [&[&str]; 11] = [
 /// Entry points that are not implemented: they return `CUDA_ERROR_NOT_SUPPORTED`.
 const NOT_IMPLEMENTED: &[&str] = &[
     "cuDeviceGetByPCIBusId",
+    "cuGetExportTable",
     "cuDeviceGetP2PAttribute",
     "cuCtxGetLimit",
     "cuCtxGetCacheConfig",

@@ -31,7 +31,7 @@
 //! - a kernel is compiled when it is first launched with a block shape, during the launch;
 //! - a captured graph runs its nodes one after the other, in the order of the capture;
 //! - there are no textures, no peer access, no managed memory that migrates, and no machine code: a
-//!   cubin is refused as code for another GPU;
+//!   cubin is refused as code for another GPU, and of a fat binary the PTX is taken;
 //! - a parameter block has at most 4,096 bytes.
 //!
 //! Invariants: a call with an unknown handle fails; handles are never reused; a panic does not

@@ -40,6 +40,8 @@ type Shape = (String, [u32; 3]);
 pub(crate) struct Module {
     pub(crate) context: Arc<Context>,
     tree: atoll_ptx::Module,
+    /// The compute capability that the PTX is for: 90 is 9.0.
+    pub(crate) target: u32,
     variables: HashMap<String, (u64, u64)>,
     code: Mutex<HashMap<Shape, Arc<Code>>>,
     verbose: bool,
@@ -61,10 +63,11 @@ impl Module {
     /// Parses PTX and allocates its variables.
     pub(crate) fn load(context: &Arc<Context>, text: &str, options: &Options) -> Result<Module, Refusal> {
         let mut tree = atoll_ptx::parse(text).map_err(|errors| invalid(errors.to_string()))?;
-        check_header(&tree, options)?;
+        let target = check_header(&tree, options)?;
         atoll_ptx::verify(&tree).map_err(|faults| invalid(faults.to_string()))?;
         let variables = variables::place(&mut tree, context).map_err(|(status, log)| Refusal { status, log })?;
-        Ok(Module { context: context.clone(), tree, variables, code: Mutex::default(), verbose: options.verbose })
+        let code = Mutex::default();
+        Ok(Module { context: context.clone(), tree, target, variables, code, verbose: options.verbose })
     }
 
     /// Address and size of a variable.
@@ -193,8 +196,9 @@ impl Function {
     }
 }
 
-/// Checks that device and driver are new enough for a PTX module.
-fn check_header(tree: &atoll_ptx::Module, options: &Options) -> Result<(), Refusal> {
+/// Checks that device and driver are new enough for a PTX module; returns the compute capability
+/// that it is for.
+fn check_header(tree: &atoll_ptx::Module, options: &Options) -> Result<u32, Refusal> {
     let directive = |name: &str| {
         tree.items.iter().find_map(|item| match &item.kind {
             ItemKind::Directive(directive) if directive.name == name => directive.arguments.first(),
@@ -214,7 +218,7 @@ fn check_header(tree: &atoll_ptx::Module, options: &Options) -> Result<(), Refus
     let number =
         target.strip_prefix("sm_").and_then(|text| text.trim_end_matches(char::is_alphabetic).parse::<u32>().ok());
     match number {
-        Some(number) if number <= options.capability => Ok(()),
+        Some(number) if number <= options.capability => Ok(number),
         _ => Err(invalid(format!(
             "ptxas fatal   : the target {target} is not for a device of sm_{}",
             options.capability

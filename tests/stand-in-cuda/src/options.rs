@@ -8,8 +8,8 @@
 //! | `memory=64M` | device memory, with `K`, `M` or `G` | 1 GiB |
 //! | `units=2` | number of compute units | 2 per CPU, at least 4 and at most 64 |
 //! | `sm=90` | compute capability | 9.0 |
-//! | `ptx=8.0` | newest supported version of PTX | 8.7 |
-//! | `driver=12.8` | supported version of CUDA | 12.8 |
+//! | `ptx=8.0` | newest supported version of PTX | 9.5 |
+//! | `driver=13.5` | supported version of CUDA | 13.5 |
 //! | `devices=1` | number of devices; 0 is a driver without devices | 1 |
 //! | `time=SECONDS` | how long a kernel may run before the launch times out | no limit |
 //! | `cache=FOLDER` | cache of native code, shared by processes | no cache |
@@ -85,8 +85,8 @@ impl Default for Options {
             memory_bytes: 1 << 30,
             compute_units: compute_units_default(),
             capability: 90,
-            ptx: (8, 7),
-            driver: 12_080,
+            ptx: (9, 5),
+            driver: 13_050,
             devices: 1,
             time_limit: None,
             cache: None,

@@ -2,6 +2,7 @@
 
 use super::{Address, entry_points, exported};
 use crate::arguments::{In, Out, Place};
+use crate::log::log;
 use atoll_cuda_api::EntryPoint;
 use atoll_cuda_api::constants::*;
 use atoll_cuda_api::types::*;
@@ -16,6 +17,16 @@ entry_points! { LOOKUP:
         report(code, text, |(_, text)| text)
     }
 
+    // Tables of functions that NVIDIA has not published; there are none here.
+    fn cuGetExportTable(table: Out<Place>, id: In<CUuuid>) {
+        let id = id.get(0)?.bytes;
+        if id.starts_with(&OF_RUNTIME) {
+            log_private(id);
+        }
+        table.set_if_wanted(Place::NULL);
+        Err(Code::NOT_SUPPORTED)
+    }
+
     fn cuGetProcAddress(name: In<c_char>, entry: Out<Place>, version: c_int, _flags: u64) {
         entry.set(place(find(&name.text()?, version).map_err(|_| Code::NOT_FOUND)?))
     }
@@ -28,6 +39,20 @@ entry_points! { LOOKUP:
         entry.set(address.map_or(Place::NULL, place))?;
         address.map(drop).map_err(|_| Code::NOT_FOUND)
     }
+}
+
+/// The private table without which NVIDIA's runtime does not work, by its first bytes.
+const OF_RUNTIME: [u8; 4] = [0x6b, 0xd5, 0xfb, 0x6c];
+
+/// Says that a program needs a private table of NVIDIA's driver.
+fn log_private(id: [u8; 16]) {
+    let digits = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let parts = [&id[..4], &id[4..6], &id[6..8], &id[8..10], &id[10..]].map(digits);
+    log(&format_args!(
+        "the program brings NVIDIA's CUDA runtime with it, which needs a private table of NVIDIA's driver ({}); \
+         link the program with nvcc -cudart shared, without a library path of its own",
+        parts.join("-")
+    ));
 }
 
 macro_rules! texts {

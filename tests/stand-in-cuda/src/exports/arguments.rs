@@ -155,11 +155,6 @@ impl<T> In<T> {
 }
 
 impl In<c_char> {
-    /// Its first bytes as a number; texts and images of code have at least four.
-    pub(crate) fn as_words(self) -> In<u32> {
-        In(self.0.cast())
-    }
-
     /// A NUL-terminated text.
     pub(crate) fn text(self) -> Result<String, Status> {
         if self.0.is_null() {

@@ -10,11 +10,16 @@ use crate::status::Status;
 use crate::table::Handle;
 use atoll_cuda_api::constants::*;
 use atoll_cuda_api::types::*;
+use atoll_fatbin::FatbinError;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// First words of machine code: an ELF file, a fat binary, and nvcc's wrapper of one.
-const MACHINE_CODE: [u32; 3] = [u32::from_le_bytes(*b"\x7fELF"), 0xba55_ed50, 0x4662_43b1];
+/// First words of images that are no text: an ELF file, and nvcc's wrapper of a fat binary.
+const ELF: u32 = u32::from_le_bytes(*b"\x7fELF");
+const WRAPPER: u32 = 0x4662_43b1;
+
+/// Most bytes of a fat binary.
+const FAT_BINARY_BYTES_MAX: u64 = 256 << 20;
 
 /// Registers that a kernel reports. The host has none to count, but programs divide by this number.
 const REGISTERS: c_int = 32;
@@ -22,7 +27,7 @@ const REGISTERS: c_int = 32;
 entry_points! { MODULE:
     fn cuModuleLoadData(module: Out<CUmodule>, image: Pointer) {
         module.is_wanted()?;
-        module.set(load(image.as_in()).map_err(|refusal| refusal.status)?.raw())
+        module.set(load(image).map_err(|refusal| refusal.status)?.raw())
     }
 
     fn cuModuleLoadDataEx(
@@ -31,7 +36,7 @@ entry_points! { MODULE:
         module.is_wanted()?;
         let logs = Logs { count: count as usize, names, values };
         logs.write(CU_JIT_INFO_LOG_BUFFER, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, "")?;
-        match load(image.as_in()) {
+        match load(image) {
             Ok(handle) => {
                 logs.write(CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, "")?;
                 module.set(handle.raw())
@@ -43,9 +48,9 @@ entry_points! { MODULE:
         }
     }
 
-    fn cuModuleLoadFatBinary(_module: Out<CUmodule>, _image: Pointer) {
-        Driver::get()?.current()?;
-        Err(Status::NoBinaryForGpu)
+    fn cuModuleLoadFatBinary(module: Out<CUmodule>, image: Pointer) {
+        module.is_wanted()?;
+        module.set(load(image).map_err(|refusal| refusal.status)?.raw())
     }
 
     fn cuModuleUnload(module: CUmodule) {
@@ -163,15 +168,10 @@ impl Logs {
     }
 }
 
-fn load(image: In<c_char>) -> Result<Handle, Refusal> {
-    let plain = |status: Status| Refusal { status, log: status.to_string() };
+fn load(image: Pointer) -> Result<Handle, Refusal> {
     let driver = Driver::get().map_err(plain)?;
     let context = driver.current().map_err(plain)?;
-    if MACHINE_CODE.contains(&image.as_words().get().map_err(plain)?) {
-        let log = "the stand-in runs PTX; machine code is for other devices".to_owned();
-        return Err(Refusal { status: Status::NoBinaryForGpu, log });
-    }
-    let text = image.text().map_err(|_| plain(Status::InvalidImage))?;
+    let text = text(image, driver.options.capability)?;
     let module = Module::load(&context, &text, &driver.options).inspect_err(|refusal| {
         if driver.options.verbose {
             log(&refusal.log);
@@ -182,14 +182,48 @@ fn load(image: In<c_char>) -> Result<Handle, Refusal> {
     Ok(handle)
 }
 
+/// The PTX of an image.
+fn text(image: Pointer, capability: u32) -> Result<String, Refusal> {
+    let mut image = image;
+    let mut first = image.as_in::<u32>().get().map_err(plain)?;
+    if first == WRAPPER {
+        image = Pointer::to(image.as_in::<u64>().at(1).map_err(plain)?);
+        first = image.as_in::<u32>().get().map_err(plain)?;
+    }
+    match first {
+        ELF | WRAPPER => {
+            let log = "the stand-in runs PTX; machine code is for other devices".to_owned();
+            Err(Refusal { status: Status::NoBinaryForGpu, log })
+        }
+        atoll_fatbin::MAGIC => {
+            let head = image.as_in::<u16>().at(3).map_err(plain)?;
+            let bytes = image.as_in::<u64>().at(1).map_err(plain)?.saturating_add(head.into());
+            if bytes > FAT_BINARY_BYTES_MAX {
+                return Err(plain(Status::InvalidImage));
+            }
+            let bytes = image.span(bytes).map_err(plain)?.to_vec();
+            let text = atoll_fatbin::ptx(&bytes, capability).map_err(|error| {
+                let is_missing = matches!(error, FatbinError::NoPtx { .. });
+                let status = if is_missing { Status::NoBinaryForGpu } else { Status::InvalidImage };
+                Refusal { status, log: format!("{error}; compile with -arch=compute_{capability} or lower") }
+            })?;
+            String::from_utf8(text.into_owned()).map_err(|_| plain(Status::InvalidImage))
+        }
+        _ => image.as_in::<c_char>().text().map_err(|_| plain(Status::InvalidImage)),
+    }
+}
+
+fn plain(status: Status) -> Refusal {
+    Refusal { status, log: status.to_string() }
+}
+
 fn attribute_of(driver: &Driver, function: &Function, wanted: c_int) -> Result<c_int, Status> {
-    let (major, minor) = driver.options.ptx;
     Ok(match wanted {
         CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK => function.threads_max() as c_int,
         CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES => function.shared_bytes()? as c_int,
         CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES | CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES | CU_FUNC_ATTRIBUTE_CACHE_MODE_CA => 0,
         CU_FUNC_ATTRIBUTE_NUM_REGS => REGISTERS,
-        CU_FUNC_ATTRIBUTE_PTX_VERSION => (major * 10 + minor) as c_int,
+        CU_FUNC_ATTRIBUTE_PTX_VERSION => function.module.target as c_int,
         CU_FUNC_ATTRIBUTE_BINARY_VERSION => driver.options.capability as c_int,
         CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES => function.dynamic_shared_bytes_max.load(Relaxed) as c_int,
         CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT => -1,

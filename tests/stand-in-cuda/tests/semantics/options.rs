@@ -89,5 +89,5 @@ fn part() {
 fn the_driver_version_is_available_before_initialization() {
     let mut version = 0;
     ok!(cuDriverGetVersion(&mut version => *mut i32));
-    assert_eq!(version, 12_080);
+    assert_eq!(version, 13_050);
 }

@@ -31,8 +31,8 @@ const BUSY_TIME: Duration = Duration::from_secs(10);
 /// Sessions at once.
 const SESSIONS_MAX: usize = 64;
 
-/// Run a program for the CUDA driver API on a device that is elsewhere: its calls are recorded and
-/// carried out by a server
+/// Run an unmodified CUDA program on a device that is elsewhere: its calls are recorded, and carried
+/// out by a server
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {

@@ -1,0 +1,170 @@
+//! Copies and fills.
+
+use super::entry_points;
+use crate::arguments::pointer;
+use crate::device::current;
+use crate::error::Code;
+use atoll_cuda_api::constants::*;
+use atoll_cuda_api::types::*;
+
+/// `cudaMemcpyKind`: from where to where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub(super) struct Kind(c_int);
+
+impl Kind {
+    const HOST_TO_HOST: Kind = Kind(0);
+    const HOST_TO_DEVICE: Kind = Kind(1);
+    const DEVICE_TO_HOST: Kind = Kind(2);
+    const DEVICE_TO_DEVICE: Kind = Kind(3);
+    /// By the addresses.
+    const DEFAULT: Kind = Kind(4);
+
+    /// The kind, for a copy that ends on the device.
+    pub(super) fn on_device(self) -> Result<Kind, Code> {
+        let is_known = matches!(self, Kind::HOST_TO_DEVICE | Kind::DEVICE_TO_DEVICE | Kind::DEFAULT);
+        if is_known { Ok(self) } else { Err(Code::INVALID_MEMCPY_DIRECTION) }
+    }
+
+    /// The kind, for a copy that begins on the device.
+    pub(super) fn of_device(self) -> Result<Kind, Code> {
+        let is_known = matches!(self, Kind::DEVICE_TO_HOST | Kind::DEVICE_TO_DEVICE | Kind::DEFAULT);
+        if is_known { Ok(self) } else { Err(Code::INVALID_MEMCPY_DIRECTION) }
+    }
+
+    /// Kind of memory at the source and at the destination, by the driver's numbers.
+    fn ends(self) -> Result<(c_uint, c_uint), Code> {
+        Ok(match self {
+            Kind::HOST_TO_HOST => (CU_MEMORYTYPE_HOST, CU_MEMORYTYPE_HOST),
+            Kind::HOST_TO_DEVICE => (CU_MEMORYTYPE_HOST, CU_MEMORYTYPE_DEVICE),
+            Kind::DEVICE_TO_HOST => (CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST),
+            Kind::DEVICE_TO_DEVICE => (CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_DEVICE),
+            Kind::DEFAULT => (CU_MEMORYTYPE_UNIFIED, CU_MEMORYTYPE_UNIFIED),
+            _ => return Err(Code::INVALID_MEMCPY_DIRECTION),
+        })
+    }
+}
+
+/// When a call returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Returns {
+    AtOnce,
+    WhenDone,
+}
+
+/// Rows that are not next to each other: address and bytes from one row to the next.
+type Rows = (u64, usize);
+
+entry_points! {
+    fn cudaMemcpy(to: u64, from: u64, bytes: usize, kind: Kind) also cudaMemcpy_ptds {
+        copy(to, from, bytes, kind, CUstream::NULL, Returns::WhenDone)
+    }
+
+    fn cudaMemcpyAsync(to: u64, from: u64, bytes: usize, kind: Kind, stream: CUstream) also cudaMemcpyAsync_ptsz {
+        copy(to, from, bytes, kind, stream, Returns::AtOnce)
+    }
+
+    fn cudaMemcpy2D(
+        to: u64, to_pitch: usize, from: u64, from_pitch: usize, width: usize, height: usize, kind: Kind
+    ) also cudaMemcpy2D_ptds {
+        copy_rows((to, to_pitch), (from, from_pitch), (width, height), kind, None)
+    }
+
+    fn cudaMemcpy2DAsync(
+        to: u64, to_pitch: usize, from: u64, from_pitch: usize, width: usize, height: usize, kind: Kind,
+        stream: CUstream
+    ) also cudaMemcpy2DAsync_ptsz {
+        copy_rows((to, to_pitch), (from, from_pitch), (width, height), kind, Some(stream))
+    }
+
+    fn cudaMemset(at: CUdeviceptr, value: c_int, bytes: usize) also cudaMemset_ptds {
+        let driver = current()?.driver;
+        if bytes == 0 { Ok(()) } else { driver.cuMemsetD8_v2(at, value as c_uchar, bytes) }
+    }
+
+    fn cudaMemsetAsync(at: CUdeviceptr, value: c_int, bytes: usize, stream: CUstream) also cudaMemsetAsync_ptsz {
+        let driver = current()?.driver;
+        if bytes == 0 { Ok(()) } else { driver.cuMemsetD8Async(at, value as c_uchar, bytes, stream) }
+    }
+
+    fn cudaMemset2D(at: CUdeviceptr, pitch: usize, value: c_int, width: usize, height: usize) also cudaMemset2D_ptds {
+        let driver = current()?.driver;
+        if width == 0 || height == 0 {
+            return Ok(());
+        }
+        driver.cuMemsetD2D8_v2(at, pitch, value as c_uchar, width, height)
+    }
+
+    fn cudaMemset2DAsync(
+        at: CUdeviceptr, pitch: usize, value: c_int, width: usize, height: usize, stream: CUstream
+    ) also cudaMemset2DAsync_ptsz {
+        let driver = current()?.driver;
+        if width == 0 || height == 0 {
+            return Ok(());
+        }
+        driver.cuMemsetD2D8Async(at, pitch, value as c_uchar, width, height, stream)
+    }
+}
+
+/// Copies bytes that are next to each other.
+pub(super) fn copy(
+    to: u64,
+    from: u64,
+    bytes: usize,
+    kind: Kind,
+    stream: CUstream,
+    returns: Returns,
+) -> Result<(), Code> {
+    let driver = current()?.driver;
+    kind.ends()?;
+    if bytes == 0 {
+        return Ok(());
+    }
+    match (kind, returns) {
+        (Kind::HOST_TO_DEVICE, Returns::WhenDone) => driver.cuMemcpyHtoD_v2(to, pointer(from), bytes),
+        (Kind::DEVICE_TO_HOST, Returns::WhenDone) => driver.cuMemcpyDtoH_v2(pointer(to), from, bytes),
+        (Kind::DEVICE_TO_DEVICE, Returns::WhenDone) => driver.cuMemcpyDtoD_v2(to, from, bytes),
+        (_, Returns::WhenDone) => driver.cuMemcpy(to, from, bytes),
+        (Kind::HOST_TO_DEVICE, Returns::AtOnce) => driver.cuMemcpyHtoDAsync_v2(to, pointer(from), bytes, stream),
+        (Kind::DEVICE_TO_HOST, Returns::AtOnce) => driver.cuMemcpyDtoHAsync_v2(pointer(to), from, bytes, stream),
+        (Kind::DEVICE_TO_DEVICE, Returns::AtOnce) => driver.cuMemcpyDtoDAsync_v2(to, from, bytes, stream),
+        (_, Returns::AtOnce) => driver.cuMemcpyAsync(to, from, bytes, stream),
+    }
+}
+
+/// Copies rows; with a stream the call returns at once.
+fn copy_rows(
+    (to, to_pitch): Rows,
+    (from, from_pitch): Rows,
+    (width, height): (usize, usize),
+    kind: Kind,
+    stream: Option<CUstream>,
+) -> Result<(), Code> {
+    let driver = current()?.driver;
+    let (from_memory, to_memory) = kind.ends()?;
+    if width == 0 || height == 0 {
+        return Ok(());
+    }
+    let copy = CUDA_MEMCPY2D_v2 {
+        src_x_in_bytes: 0,
+        src_y: 0,
+        src_memory_type: from_memory,
+        src_host: pointer(from),
+        src_device: from,
+        src_array: std::ptr::null_mut(),
+        src_pitch: from_pitch,
+        dst_x_in_bytes: 0,
+        dst_y: 0,
+        dst_memory_type: to_memory,
+        dst_host: pointer(to),
+        dst_device: to,
+        dst_array: std::ptr::null_mut(),
+        dst_pitch: to_pitch,
+        width_in_bytes: width,
+        height,
+    };
+    match stream {
+        None => driver.cuMemcpy2DUnaligned_v2(&copy),
+        Some(stream) => driver.cuMemcpy2DAsync_v2(&copy, stream),
+    }
+}

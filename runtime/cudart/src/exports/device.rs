@@ -1,0 +1,198 @@
+//! The driver, devices and their contexts, and channel descriptions.
+
+use super::entry_points;
+use crate::arguments::{In, Out};
+use crate::code::forget;
+use crate::device::{check, choose, chosen, current, reset};
+use crate::driver::driver;
+use crate::error::Code;
+use crate::properties::{Layout, properties};
+use crate::version::version;
+use atoll_cuda_api::types::*;
+
+/// A description of the components of an array's elements.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct ChannelFormat {
+    x: c_int,
+    y: c_int,
+    z: c_int,
+    w: c_int,
+    kind: c_int,
+}
+
+/// Only puts the numbers together.
+#[unsafe(no_mangle)]
+extern "C" fn cudaCreateChannelDesc(x: c_int, y: c_int, z: c_int, w: c_int, kind: c_int) -> ChannelFormat {
+    ChannelFormat { x, y, z, w, kind }
+}
+
+entry_points! {
+    fn cudaDriverGetVersion(of_driver: Out<c_int>) {
+        of_driver.is_wanted()?;
+        driver()?.cuDriverGetVersion(of_driver.raw())
+    }
+
+    fn cudaRuntimeGetVersion(of_runtime: Out<c_int>) {
+        of_runtime.set(version())
+    }
+
+    fn cudaGetDeviceCount(count: Out<c_int>) {
+        count.is_wanted()?;
+        driver()?.cuDeviceGetCount(count.raw())
+    }
+
+    fn cudaGetDevice(device: Out<c_int>) {
+        driver()?;
+        device.set(chosen())
+    }
+
+    fn cudaSetDevice(device: c_int) {
+        choose(device)
+    }
+
+    fn cudaInitDevice(device: c_int, _device_flags: c_uint, _flags: c_uint) {
+        check(driver()?, device)
+    }
+
+    /// CUDA 12 calls its own layout by another name.
+    fn cudaGetDeviceProperties(to: Out<u8>, device: c_int) {
+        let layout = if version() >= 13000 { Layout::Thirteen } else { Layout::Eleven };
+        write_properties(to, device, layout)
+    }
+
+    fn cudaGetDeviceProperties_v2(to: Out<u8>, device: c_int) {
+        write_properties(to, device, Layout::Twelve)
+    }
+
+    fn cudaDeviceGetAttribute(value: Out<c_int>, attribute: CUdevice_attribute, device: c_int) {
+        value.is_wanted()?;
+        check(driver()?, device)?;
+        driver()?.cuDeviceGetAttribute(value.raw(), attribute, device)
+    }
+
+    fn cudaDeviceGetPCIBusId(text: Out<c_char>, room: c_int, device: c_int) {
+        text.is_wanted()?;
+        driver()?.cuDeviceGetPCIBusId(text.raw(), room, device)
+    }
+
+    fn cudaDeviceGetByPCIBusId(device: Out<c_int>, text: In<c_char>) {
+        device.is_wanted()?;
+        driver()?.cuDeviceGetByPCIBusId(device.raw(), text.raw())
+    }
+
+    fn cudaDeviceCanAccessPeer(can: Out<c_int>, device: c_int, peer: c_int) {
+        can.is_wanted()?;
+        driver()?.cuDeviceCanAccessPeer(can.raw(), device, peer)
+    }
+
+    fn cudaDeviceSynchronize() {
+        current()?.driver.cuCtxSynchronize()
+    }
+
+    fn cudaThreadSynchronize() {
+        current()?.driver.cuCtxSynchronize()
+    }
+
+    fn cudaDeviceReset() {
+        reset()?.into_iter().for_each(forget);
+        Ok(())
+    }
+
+    fn cudaThreadExit() {
+        reset()?.into_iter().for_each(forget);
+        Ok(())
+    }
+
+    fn cudaSetDeviceFlags(flags: c_uint) {
+        driver()?.cuDevicePrimaryCtxSetFlags_v2(chosen(), flags)
+    }
+
+    fn cudaGetDeviceFlags(flags: Out<c_uint>) {
+        flags.is_wanted()?;
+        current()?.driver.cuCtxGetFlags(flags.raw())
+    }
+
+    fn cudaDeviceSetLimit(limit: CUlimit, value: usize) {
+        current()?.driver.cuCtxSetLimit(limit, value)
+    }
+
+    fn cudaDeviceGetLimit(value: Out<usize>, limit: CUlimit) {
+        value.is_wanted()?;
+        current()?.driver.cuCtxGetLimit(value.raw(), limit)
+    }
+
+    fn cudaDeviceSetCacheConfig(config: CUfunc_cache) {
+        current()?.driver.cuCtxSetCacheConfig(config)
+    }
+
+    fn cudaDeviceGetCacheConfig(config: Out<CUfunc_cache>) {
+        config.is_wanted()?;
+        current()?.driver.cuCtxGetCacheConfig(config.raw())
+    }
+
+    /// A hint that devices of today do not take.
+    fn cudaDeviceSetSharedMemConfig(_config: c_int) {
+        current().map(drop)
+    }
+
+    /// Banks of four bytes, which is what devices of today have.
+    fn cudaDeviceGetSharedMemConfig(config: Out<c_int>) {
+        current()?;
+        config.set(1)
+    }
+
+    fn cudaDeviceGetStreamPriorityRange(least: Out<c_int>, greatest: Out<c_int>) {
+        current()?.driver.cuCtxGetStreamPriorityRange(least.raw(), greatest.raw())
+    }
+
+    /// There is no profiler to start.
+    fn cudaProfilerStart() {
+        current().map(drop)
+    }
+
+    fn cudaProfilerStop() {
+        current().map(drop)
+    }
+
+    fn cudaGetDriverEntryPointByVersion(
+        name: In<c_char>, entry: Out<*mut c_void>, of_driver: c_uint, flags: c_ulonglong, found: Out<c_int>
+    ) also cudaGetDriverEntryPointByVersion_ptsz {
+        entry_point(name, entry, of_driver as c_int, flags, Some(found))
+    }
+
+    /// CUDA 11 does not pass the last argument.
+    fn cudaGetDriverEntryPoint(
+        name: In<c_char>, entry: Out<*mut c_void>, flags: c_ulonglong, found: Out<c_int>
+    ) also cudaGetDriverEntryPoint_ptsz {
+        entry_point(name, entry, version(), flags, Some(found).filter(|_| version() >= 12000))
+    }
+}
+
+fn write_properties(to: Out<u8>, device: c_int, layout: Layout) -> Result<(), Code> {
+    to.is_wanted()?;
+    let driver = driver()?;
+    check(driver, device)?;
+    to.set_bytes(&properties(driver, device, layout)?)
+}
+
+/// An entry point of the driver. That it has none is no error, but a status.
+fn entry_point(
+    name: In<c_char>,
+    entry: Out<*mut c_void>,
+    of_driver: c_int,
+    flags: c_ulonglong,
+    found: Option<Out<c_int>>,
+) -> Result<(), Code> {
+    entry.is_wanted()?;
+    let mut status = 0;
+    let driver = driver()?;
+    match driver.cuGetProcAddress_v2(name.raw(), entry.raw(), of_driver, flags, &mut status) {
+        Err(Code::SYMBOL_NOT_FOUND) if status != 0 => entry.set(std::ptr::null_mut())?,
+        result => result?,
+    }
+    if let Some(found) = found {
+        found.set_if_wanted(status);
+    }
+    Ok(())
+}

@@ -1,0 +1,33 @@
+//! Errors by name, and the last one of the thread.
+
+use super::{last, set_last};
+use crate::error::{Code, texts};
+use std::ffi::{c_char, c_int};
+
+/// The last error of this thread, which is forgotten unless every later call fails too.
+#[unsafe(no_mangle)]
+extern "C" fn cudaGetLastError() -> c_int {
+    let code = last();
+    if !Code(code).is_sticky() {
+        set_last(0);
+    }
+    code
+}
+
+/// The last error of this thread.
+#[unsafe(no_mangle)]
+extern "C" fn cudaPeekAtLastError() -> c_int {
+    last()
+}
+
+/// The name of an error in the header.
+#[unsafe(no_mangle)]
+extern "C" fn cudaGetErrorName(code: c_int) -> *const c_char {
+    texts(code).map_or(c"unrecognized error code", |(name, _)| name).as_ptr()
+}
+
+/// The text of an error.
+#[unsafe(no_mangle)]
+extern "C" fn cudaGetErrorString(code: c_int) -> *const c_char {
+    texts(code).map_or(c"unrecognized error code", |(_, text)| text).as_ptr()
+}

@@ -1,0 +1,154 @@
+//! What `nvcc` makes a program call: registration of its code, and the shape of a launch.
+
+use super::{entry_points, set_last};
+use crate::arguments::{In, Out};
+use crate::code::{Wrapper, add_binary, add_kernel, add_variable, is_kernel, remove_binary};
+use crate::error::Code;
+use crate::log::log;
+use std::cell::RefCell;
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::panic::catch_unwind;
+
+/// A size in three dimensions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct Dim3 {
+    pub(crate) x: c_uint,
+    pub(crate) y: c_uint,
+    pub(crate) z: c_uint,
+}
+
+/// Grid, block, dynamic shared memory in bytes, and stream.
+type Shape = (Dim3, Dim3, usize, u64);
+
+/// More than any program nests launches in each other's arguments.
+const SHAPES_MAX: usize = 1024;
+
+thread_local! {
+    /// Shapes of launches that have begun: `kernel<<<…>>>(…)` pushes one and pops it again.
+    static SHAPES: RefCell<Vec<Shape>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Registers a fat binary. The result is not an address: the program only passes it on.
+#[unsafe(no_mangle)]
+extern "C" fn __cudaRegisterFatBinary(wrapper: In<Wrapper>) -> *mut *mut c_void {
+    let number = catch_unwind(|| add_binary(wrapper)).unwrap_or(0);
+    std::ptr::without_provenance_mut(number as usize)
+}
+
+/// The end of a fat binary's registrations.
+#[unsafe(no_mangle)]
+extern "C" fn __cudaRegisterFatBinaryEnd(_binary: u64) {}
+
+/// Forgets a fat binary.
+#[unsafe(no_mangle)]
+extern "C" fn __cudaUnregisterFatBinary(binary: u64) {
+    // A panic has nowhere to be said; the rest of the program ends as usual.
+    let _ = catch_unwind(|| remove_binary(binary));
+}
+
+/// Registers a kernel by an address in the program.
+#[unsafe(no_mangle)]
+extern "C" fn __cudaRegisterFunction(
+    binary: u64,
+    host: u64,
+    _device: u64,
+    name: In<c_char>,
+    _threads: c_int,
+    _thread: u64,
+    _block: u64,
+    _block_size: u64,
+    _grid_size: u64,
+    _warp_size: u64,
+) {
+    let _ = catch_unwind(|| {
+        if let Ok(name) = name.text() {
+            add_kernel(binary, host, name);
+        }
+    });
+}
+
+/// Registers a variable by an address in the program.
+#[unsafe(no_mangle)]
+extern "C" fn __cudaRegisterVar(
+    binary: u64,
+    host: u64,
+    _device: u64,
+    name: In<c_char>,
+    _is_external: c_int,
+    _bytes: usize,
+    _is_constant: c_int,
+    _is_global: c_int,
+) {
+    let _ = catch_unwind(|| {
+        if let Ok(name) = name.text() {
+            add_variable(binary, host, name);
+        }
+    });
+}
+
+/// Managed memory is missing; a kernel that uses such a variable has its own copy.
+#[unsafe(no_mangle)]
+extern "C" fn __cudaRegisterManagedVar(
+    _binary: u64,
+    _host: u64,
+    _device: u64,
+    name: In<c_char>,
+    _is_external: c_int,
+    _bytes: usize,
+    _is_constant: c_int,
+    _is_global: c_int,
+) {
+    let _ = catch_unwind(|| {
+        let name = name.text().unwrap_or_default();
+        log(&format_args!(
+            "the variable {} is managed memory, which is missing: the program and its kernels do not share it",
+            name.to_string_lossy()
+        ));
+    });
+}
+
+/// Called before managed variables are used; nothing is done, and that is success.
+#[unsafe(no_mangle)]
+extern "C" fn __cudaInitModule(_binary: u64) -> c_char {
+    1
+}
+
+/// Keeps the shape of a launch. Returns 0: the launch goes on.
+#[unsafe(no_mangle)]
+extern "C" fn __cudaPushCallConfiguration(grid: Dim3, block: Dim3, shared_bytes: usize, stream: u64) -> c_uint {
+    let pushed = SHAPES.try_with(|shapes| {
+        let mut shapes = shapes.borrow_mut();
+        if shapes.len() < SHAPES_MAX {
+            shapes.push((grid, block, shared_bytes, stream));
+        }
+    });
+    if pushed.is_err() {
+        set_last(Code::UNKNOWN.0);
+    }
+    0
+}
+
+entry_points! {
+    /// Gives the shape of the launch that began last.
+    fn __cudaPopCallConfiguration(grid: Out<Dim3>, block: Out<Dim3>, shared_bytes: Out<usize>, stream: Out<u64>) {
+        let shape = SHAPES.try_with(|shapes| shapes.borrow_mut().pop()).map_err(|_| Code::UNKNOWN)?;
+        let (of_grid, of_block, of_shared, of_stream) = shape.ok_or(Code::MISSING_CONFIGURATION)?;
+        grid.set(of_grid)?;
+        block.set(of_block)?;
+        shared_bytes.set(of_shared)?;
+        stream.set(of_stream)
+    }
+
+    /// The handle of a kernel: the address by which the program knows it.
+    fn __cudaGetKernel(kernel: Out<u64>, host: u64) {
+        kernel.is_wanted()?;
+        if is_kernel(host) { kernel.set(host) } else { Err(Code::INVALID_DEVICE_FUNCTION) }
+    }
+
+    /// The handle of a kernel: the address by which the program knows it.
+    fn cudaGetKernel(kernel: Out<u64>, host: u64) {
+        kernel.is_wanted()?;
+        if is_kernel(host) { kernel.set(host) } else { Err(Code::INVALID_DEVICE_FUNCTION) }
+    }
+}

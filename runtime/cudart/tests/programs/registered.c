@@ -1,0 +1,216 @@
+/* What nvcc makes of a small program: it registers a fat binary, which it reads from a file here, and
+ * launches a kernel of it. The first argument says what to do, the second names the file. */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* As in cuda_runtime_api.h and crt/host_runtime.h. */
+typedef struct { unsigned x, y, z; } dim3;
+typedef struct { int magic, version; const void *image; void *rest; } wrapper_t;
+typedef struct { int memory, device; void *on_device, *on_host; } pointer_t;
+void **__cudaRegisterFatBinary(wrapper_t *);
+void __cudaRegisterFatBinaryEnd(void **), __cudaUnregisterFatBinary(void **);
+void __cudaRegisterFunction(void **, const char *, char *, const char *, int, void *, void *, void *, void *, int *);
+void __cudaRegisterVar(void **, char *, char *, const char *, int, size_t, int, int);
+unsigned __cudaPushCallConfiguration(dim3, dim3, size_t, void *);
+int __cudaPopCallConfiguration(dim3 *, dim3 *, size_t *, void *);
+int cudaLaunchKernel(const void *, dim3, dim3, void **, size_t, void *);
+int cudaMalloc(void **, size_t), cudaFree(void *), cudaMemcpy(void *, const void *, size_t, int);
+int cudaMemcpyAsync(void *, const void *, size_t, int, void *), cudaMemset(void *, int, size_t);
+int cudaMemcpy2D(void *, size_t, const void *, size_t, size_t, size_t, int);
+int cudaMallocPitch(void **, size_t *, size_t, size_t), cudaMallocHost(void **, size_t), cudaFreeHost(void *);
+int cudaMemcpyToSymbol(const void *, const void *, size_t, size_t, int);
+int cudaMemcpyFromSymbol(void *, const void *, size_t, size_t, int);
+int cudaGetSymbolSize(size_t *, const void *), cudaPointerGetAttributes(pointer_t *, const void *);
+int cudaStreamCreate(void **), cudaStreamDestroy(void *), cudaStreamSynchronize(void *);
+int cudaEventCreate(void **), cudaEventRecord(void *, void *), cudaEventSynchronize(void *), cudaEventDestroy(void *);
+int cudaDeviceSynchronize(void), cudaDeviceReset(void), cudaGetDeviceCount(int *), cudaSetDevice(int);
+int cudaRuntimeGetVersion(int *), cudaGetLastError(void), cudaPeekAtLastError(void), cudaGraphCreate(void **, unsigned);
+int cudaGetDeviceProperties(void *, int), cudaGetDeviceProperties_v2(void *, int), cudaDeviceGetAttribute(int *, int, int);
+int cudaBindTexture(void), cudaFuncGetAttributes(void *, const void *);
+const char *cudaGetErrorName(int), *cudaGetErrorString(int);
+
+enum { COUNT = 1000, TO_DEVICE = 1, TO_HOST = 2, ON_DEVICE = 3, ANY = 4 };
+
+#define OK(call) expect(#call, call, 0)
+#define FAILS(call, code) expect(#call, call, code)
+#define IS(condition) expect(#condition, !(condition), 0)
+
+static void expect(const char *what, int got, int wanted) {
+    if (got == wanted) return;
+    printf("%s: %d (%s), not %d\n", what, got, cudaGetErrorString(got), wanted);
+    exit(1);
+}
+
+/* Stands in the program for the kernel, and these for its variables. */
+static void add(void) {}
+static void gone(void) {}
+static unsigned scale[2], sum;
+static wrapper_t wrapper = {0x466243b1, 1, 0, 0};
+static void **binary;
+
+static void read_image(const char *path) {
+    FILE *file = fopen(path, "rb");
+    if (!file) exit(2);
+    char *image = calloc(1, 1 << 20);
+    fread(image, 1, 1 << 20, file);
+    fclose(file);
+    wrapper.image = image;
+}
+
+static void register_all(void) {
+    binary = __cudaRegisterFatBinary(&wrapper);
+    __cudaRegisterFunction(binary, (const char *)add, "add", "add", -1, 0, 0, 0, 0, 0);
+    __cudaRegisterFunction(binary, (const char *)gone, "gone", "gone", -1, 0, 0, 0, 0, 0);
+    __cudaRegisterVar(binary, (char *)scale, "scale", "scale", 0, sizeof scale, 1, 0);
+    __cudaRegisterVar(binary, (char *)&sum, "sum", "sum", 0, sizeof sum, 0, 0);
+    __cudaRegisterFatBinaryEnd(binary);
+}
+
+/* As nvcc writes a launch. */
+static int launch(unsigned blocks, unsigned threads, void **arguments, void *stream) {
+    dim3 grid = {blocks, 1, 1}, block = {threads, 1, 1};
+    size_t shared;
+    __cudaPushCallConfiguration(grid, block, 0, stream);
+    OK(__cudaPopCallConfiguration(&grid, &block, &shared, &stream));
+    return cudaLaunchKernel((const void *)add, grid, block, arguments, shared, stream);
+}
+
+static void run(void) {
+    unsigned numbers[COUNT], results[COUNT], factors[2] = {3, 100}, count = COUNT, total = 7, expected = 7;
+    void *at, *stream, *event;
+    void *arguments[] = {&at, &count};
+    for (unsigned i = 0; i < COUNT; i++) numbers[i] = i, expected += i;
+    OK(cudaMalloc(&at, sizeof numbers));
+    OK(cudaMemcpyToSymbol(scale, factors, sizeof factors, 0, TO_DEVICE));
+    OK(cudaMemcpyToSymbol(&sum, &total, sizeof total, 0, TO_DEVICE));
+    OK(cudaMemcpy(at, numbers, sizeof numbers, TO_DEVICE));
+    OK(launch(4, 256, arguments, 0));
+    OK(cudaMemcpy(results, at, sizeof results, TO_HOST));
+    OK(cudaMemcpyFromSymbol(&total, &sum, sizeof total, 0, TO_HOST));
+    IS(total == expected);
+    for (unsigned i = 0; i < COUNT; i++) IS(results[i] == 3 * i + 100);
+    /* In a stream, from and into pinned memory, ordered by an event. */
+    unsigned *pinned;
+    OK(cudaMallocHost((void **)&pinned, sizeof numbers));
+    OK(cudaStreamCreate(&stream));
+    OK(cudaEventCreate(&event));
+    memcpy(pinned, numbers, sizeof numbers);
+    OK(cudaMemcpyAsync(at, pinned, sizeof numbers, TO_DEVICE, stream));
+    OK(launch(4, 256, arguments, stream));
+    OK(cudaMemcpyAsync(pinned, at, sizeof numbers, TO_HOST, stream));
+    OK(cudaEventRecord(event, stream));
+    OK(cudaEventSynchronize(event));
+    OK(cudaStreamSynchronize(stream));
+    for (unsigned i = 0; i < COUNT; i++) IS(pinned[i] == 3 * i + 100);
+    OK(cudaFreeHost(pinned));
+    OK(cudaEventDestroy(event));
+    OK(cudaStreamDestroy(stream));
+    OK(cudaMemset(at, 0xff, sizeof numbers));
+    OK(cudaMemcpy(results, at, sizeof results, ANY));
+    IS(results[COUNT - 1] == ~0u);
+    OK(cudaFree(at));
+    /* After a reset everything begins anew. */
+    OK(cudaDeviceReset());
+    OK(cudaMalloc(&at, sizeof numbers));
+    OK(cudaMemcpyToSymbol(scale, factors, sizeof factors, 0, TO_DEVICE));
+    OK(cudaMemset(at, 0, sizeof numbers));
+    OK(launch(1, 1, arguments, 0));
+    OK(cudaMemcpy(results, at, sizeof results, TO_HOST));
+    IS(results[0] == 100 && results[1] == 0);
+    printf("added\n");
+}
+
+static void rows(void) {
+    unsigned char wide[5][16], narrow[5][10];
+    size_t pitch;
+    void *at;
+    for (int i = 0; i < 5; i++) for (int j = 0; j < 16; j++) wide[i][j] = i * 16 + j;
+    OK(cudaMallocPitch(&at, &pitch, 10, 5));
+    IS(pitch >= 10);
+    OK(cudaMemcpy2D(at, pitch, wide, 16, 10, 5, TO_DEVICE));
+    OK(cudaMemcpy2D(narrow, 10, at, pitch, 10, 5, ANY));
+    for (int i = 0; i < 5; i++) IS(!memcmp(narrow[i], wide[i], 10));
+    printf("rows\n");
+}
+
+static void errors(void) {
+    unsigned number = 5;
+    void *at, *arguments[] = {&at, &number};
+    pointer_t pointer;
+    size_t bytes;
+    OK(cudaMalloc(&at, 64));
+    FAILS(cudaMemcpy(at, &number, 4, 9), 21);
+    FAILS(cudaPeekAtLastError(), 21);
+    FAILS(cudaGetLastError(), 21);
+    OK(cudaGetLastError());
+    FAILS(cudaMemcpyToSymbol(&pointer, &number, 4, 0, TO_DEVICE), 13);
+    FAILS(cudaMemcpyToSymbol(&sum, &number, 4, 1, TO_DEVICE), 1);
+    FAILS(cudaMemcpyToSymbol(&sum, &number, 4, 0, TO_HOST), 21);
+    FAILS(launch(1, 2000, arguments, 0), 9);
+    dim3 one = {1, 1, 1};
+    FAILS(cudaLaunchKernel((const void *)gone, one, one, arguments, 0, 0), 98);
+    FAILS(cudaLaunchKernel((const void *)errors, one, one, arguments, 0, 0), 98);
+    FAILS(__cudaPopCallConfiguration(&one, &one, &bytes, &at), 52);
+    FAILS(cudaSetDevice(7), 101);
+    FAILS(cudaMalloc(0, 4), 1);
+    OK(cudaFree(0));
+    OK(cudaGetSymbolSize(&bytes, scale));
+    IS(bytes == 8);
+    OK(cudaPointerGetAttributes(&pointer, at));
+    IS(pointer.memory == 2 && pointer.device == 0 && pointer.on_device == at);
+    OK(cudaPointerGetAttributes(&pointer, &number));
+    IS(pointer.memory == 0 && pointer.on_host == &number);
+    /* What is missing says so, once. */
+    FAILS(cudaGraphCreate(&at, 0), 801);
+    FAILS(cudaGraphCreate(&at, 0), 801);
+    FAILS(cudaBindTexture(), 801);
+    IS(!strcmp(cudaGetErrorName(801), "cudaErrorNotSupported"));
+    IS(!strcmp(cudaGetErrorName(12345), "unrecognized error code"));
+    /* An access that faults is every later call's error. */
+    unsigned long long wrong = 16;
+    arguments[0] = &wrong;
+    OK(launch(1, 1, arguments, 0));
+    FAILS(cudaDeviceSynchronize(), 700);
+    FAILS(cudaMalloc(&at, 4), 700);
+    FAILS(cudaGetLastError(), 700);
+    FAILS(cudaGetLastError(), 700);
+    printf("errors\n");
+}
+
+/* The struct of properties, by the version of the runtime. */
+static void properties(void) {
+    unsigned char bytes[2048];
+    int version, count, units, attributes[14], places[] = {384, 388};
+    memset(bytes, 0xaa, sizeof bytes);
+    OK(cudaRuntimeGetVersion(&version));
+    OK(cudaGetDeviceCount(&count));
+    IS(count == 1);
+    int is_newest = version >= 13000;
+    OK(version / 1000 == 12 ? cudaGetDeviceProperties_v2(bytes, 0) : cudaGetDeviceProperties(bytes, 0));
+    OK(cudaDeviceGetAttribute(&units, 16, 0));
+    IS(!memcmp(bytes + places[!is_newest], &units, 4));
+    int end = is_newest ? 1008 : version >= 12000 ? 1032 : 728;
+    IS(bytes[end] == 0xaa && bytes[end - 1] != 0xaa);
+    OK(cudaFuncGetAttributes(attributes, (const void *)add));
+    /* Threads of a block, and the compute capability that the PTX is for. */
+    IS(attributes[6] == 1024 && attributes[8] == 80);
+    printf("version %d: %s\n", version, bytes);
+}
+
+int main(int count, char **arguments) {
+    if (count != 3) return 2;
+    read_image(arguments[2]);
+    register_all();
+    if (!strcmp(arguments[1], "run")) run();
+    if (!strcmp(arguments[1], "rows")) rows();
+    if (!strcmp(arguments[1], "errors")) errors();
+    if (!strcmp(arguments[1], "properties")) properties();
+    if (!strcmp(arguments[1], "load")) {
+        int code = cudaMemcpyToSymbol(&sum, &count, 4, 0, TO_DEVICE);
+        printf("%d %s\n", code, cudaGetErrorName(code));
+    }
+    __cudaUnregisterFatBinary(binary);
+    return 0;
+}

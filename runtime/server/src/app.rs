@@ -16,6 +16,7 @@ use crate::prices::Prices;
 use crate::repository::{FindError, Repository};
 use crate::response_cache::ResponseCache;
 use crate::sequences::Sequences;
+use crate::shared_memory::Regions;
 use atoll_engine::{Class, EngineStatistics, FunctionKey, Tenant};
 use atoll_fleet::Inference;
 use atoll_protocol::{IndexEntry, MODEL_VERSION, ModelState};
@@ -48,6 +49,8 @@ pub(crate) struct App {
     pub(crate) body_pause: Duration,
     pub(crate) bodies: Bodies,
     pub(crate) responses: ResponseCache,
+    /// Regions of shared memory that clients have registered.
+    pub(crate) regions: Regions,
     /// The right to run a built-in stage of a graph.
     pub(crate) builtin_turns: Arc<Semaphore>,
     pub(crate) model_control: ModelControl,
@@ -88,6 +91,7 @@ impl App {
             body_pause: config.connections.body_pause,
             bodies: Bodies::new(),
             responses: ResponseCache::new(config.response_cache_bytes),
+            regions: Regions::default(),
             builtin_turns: Arc::new(Semaphore::new(BUILTIN_STAGES_MAX)),
             model_control: config.model_control.clone(),
             strict_readiness: config.strict_readiness,

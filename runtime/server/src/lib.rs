@@ -23,6 +23,7 @@
 //!   on disk. Its files appear complete or not at all. Copies of served bundles have no names and
 //!   vanish with the process, so a killed daemon leaves nothing to clean up.
 //! - What is served does not change if its file changes.
+//! - Shared memory of clients is copied, never mapped.
 
 mod access_log;
 mod app;
@@ -57,6 +58,7 @@ mod response_cache;
 mod routes;
 mod sequences;
 mod server;
+mod shared_memory;
 mod shutdown;
 mod tls;
 

@@ -43,6 +43,19 @@ pub const WRITE_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Longest pause between two parts of a request body.
 pub const BODY_PAUSE_MAX: Duration = Duration::from_secs(10);
 
+/// Regions of system shared memory that the daemon keeps; each holds a file descriptor.
+pub const SHARED_REGIONS_MAX: usize = 2048;
+
+/// Regions of one tenant: an input and an output for each of 256 requests at the same time.
+pub const SHARED_REGIONS_PER_TENANT_MAX: usize = 512;
+
+/// Bytes of all regions of one tenant: a few rounds of the largest bodies that may be in flight.
+/// Limits what outputs can make of files that are empty or shrink.
+pub const SHARED_BYTES_PER_TENANT_MAX: u64 = 4 << 30;
+
+/// Longest name of a region in bytes.
+pub const SHARED_REGION_NAME_BYTES_MAX: usize = 256;
+
 /// How long a request body may take to arrive. [`BODY_BYTES_MAX_DEFAULT`] takes a tenth of this at
 /// 100 Mbit/s.
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(120);

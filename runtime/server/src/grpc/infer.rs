@@ -8,6 +8,7 @@ use crate::identity::Principal;
 use crate::model::Model;
 use crate::requests::error::RequestError;
 use crate::requests::infer::{Checked, offload, run};
+use crate::requests::shared_memory::{fetch, shared_bytes};
 use atoll_protocol::InferResponse;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,7 +27,9 @@ pub(super) fn prepare(sender: &Sender, message: ModelInferRequest) -> Result<(Ar
     let model = sender.app.find(&sender.caller, &message.model_name, version)?;
     model.note_request();
     let bytes = if message.raw_input_contents.is_empty() { prost::Message::encoded_len(&message) } else { 0 };
-    let mut checked = in_place(bytes, || Checked::new(&model, convert::request(message)?))?;
+    let mut request = in_place(bytes, || convert::request(message))?;
+    let shared = in_place(shared_bytes(&request), || fetch(&sender.app, &sender.caller, &mut request))?;
+    let mut checked = Checked::new(&model, request, shared)?;
     let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
     checked.terms.limit(sender.deadline.map(left).map(|left| left.max(Duration::from_nanos(1))));
     Ok((model, checked))
@@ -40,6 +43,6 @@ pub(super) async fn answer(
     arrived: Instant,
 ) -> Result<InferResponse, RequestError> {
     let done = run(&sender.app, &sender.caller, model, checked, arrived).await?;
-    let model = model.clone();
-    offload(done.output_bytes(), move || done.answer(&model)).await?
+    let (app, model) = (sender.app.clone(), model.clone());
+    offload(done.output_bytes(), move || done.answer(&app, &model)).await?
 }

@@ -6,6 +6,7 @@ use super::model_path::ModelPath;
 use crate::app::App;
 use crate::requests::error::RequestError;
 use crate::requests::infer::{Checked, offload, run};
+use crate::requests::shared_memory::{fetch, shared_bytes};
 use atoll_protocol::{Encoded, InferRequest, JSON_LENGTH_HEADER};
 use axum::body::Body;
 use axum::extract::{Extension, Path, State};
@@ -26,13 +27,16 @@ pub(super) async fn infer(
     model.note_request();
     let json_bytes = json_bytes(&headers)?;
     let Received { bytes, room: _room } = body::receive(&app, &headers, body).await?;
-    let checked = offload(bytes.len(), {
-        let model = model.clone();
-        move || Checked::new(&model, InferRequest::decode(&bytes, json_bytes)?)
+    let mut request = offload(bytes.len(), move || InferRequest::decode(&bytes, json_bytes)).await??;
+    let (request, shared) = offload(shared_bytes(&request), {
+        let (app, caller) = (app.clone(), caller.clone());
+        move || fetch(&app, &caller, &mut request).map(|shared| (request, shared))
     })
     .await??;
+    let checked = Checked::new(&model, request, shared)?;
     let done = run(&app, &caller, &model, checked, arrived).await?;
-    let encoded = offload(done.output_bytes(), move || done.answer(&model).map(|answer| answer.encode())).await??;
+    let encoded =
+        offload(done.output_bytes(), move || done.answer(&app, &model).map(|answer| answer.encode())).await??;
     Ok(response(encoded))
 }
 

@@ -6,6 +6,7 @@ use crate::app::App;
 use crate::requests::error::{Kind, RequestError};
 use crate::requests::health::model_is_ready;
 use crate::requests::infer::{Checked, offload, run};
+use crate::requests::shared_memory::Shared;
 use atoll_protocol::{ModelReady, PredictRequest, encode_predictions};
 use axum::Json;
 use axum::body::Body;
@@ -62,13 +63,13 @@ pub(super) async fn predict(
         let model = model.clone();
         move || {
             let PredictRequest { form, request } = PredictRequest::decode(&bytes, &model.inputs)?;
-            Ok::<_, RequestError>((form, Checked::new(&model, request)?))
+            Ok::<_, RequestError>((form, Checked::new(&model, request, Shared::default())?))
         }
     })
     .await??;
     let done = run(&app, &caller, &model, checked, arrived).await?;
     let output_bytes = done.output_bytes();
-    let encode = move || Ok::<_, RequestError>(encode_predictions(form, &done.answer(&model)?)?);
+    let encode = move || Ok::<_, RequestError>(encode_predictions(form, &done.answer(&app, &model)?)?);
     let bytes = offload(output_bytes, encode).await??;
     Ok(([(header::CONTENT_TYPE, "application/json")], bytes).into_response())
 }

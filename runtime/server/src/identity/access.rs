@@ -36,6 +36,7 @@ use std::path::{Path, PathBuf};
 /// models = ["resnet*"]       # what it may call over HTTP, besides its own functions
 /// model_control = true       # may load and unload models
 /// observer = true            # sees all tenants on the dashboard
+/// shared_memory = true       # may register system shared memory named vision:…
 /// class = "best-effort"      # highest class of the tenant's work
 /// functions = 16
 /// trusted_code = true        # native code is taken as it was sent
@@ -264,8 +265,9 @@ impl Access {
     /// The principal of a tenant.
     pub(super) fn of(&self, tenant: Tenant) -> Principal {
         let default = if tenant.is_local() { Grant::local() } else { self.default.clone() };
-        let Grant { limits, models, model_control, observes } = self.tenants.get(&tenant).cloned().unwrap_or(default);
-        Principal { tenant, limits, models, model_control, observes, sees_all_tenants: false }
+        let Grant { limits, models, model_control, observes, shared_memory } =
+            self.tenants.get(&tenant).cloned().unwrap_or(default);
+        Principal { tenant, limits, models, model_control, observes, shared_memory, sees_all_tenants: false }
     }
 }
 

@@ -1,6 +1,7 @@
 //! An inference request, from its decoded form to its answer.
 
 use super::error::RequestError;
+use super::shared_memory::Shared;
 use super::terms::Terms;
 use crate::access_log::note_inference;
 use crate::app::App;
@@ -21,15 +22,16 @@ pub(crate) struct Checked {
     pub(crate) terms: Terms,
     inputs: Vec<InputTensor>,
     outputs: Vec<Wanted>,
+    shared: Shared,
 }
 
 impl Checked {
-    /// Checks a request against its model.
-    pub(crate) fn new(model: &Model, request: InferRequest) -> Result<Checked, RequestError> {
+    /// Checks a request against its model. `shared` is what was fetched for it from shared memory.
+    pub(crate) fn new(model: &Model, request: InferRequest, shared: Shared) -> Result<Checked, RequestError> {
         let terms = Terms::of(&request.id, &request.parameters)?;
         let binary = binary_by_default(&request)?;
         let Fitted { inputs, outputs } = model.fit(request.inputs, &request.outputs, binary)?;
-        Ok(Checked { terms, inputs, outputs })
+        Ok(Checked { terms, inputs, outputs, shared })
     }
 }
 
@@ -38,6 +40,7 @@ pub(crate) struct Done {
     id: String,
     result: InvocationResult,
     outputs: Vec<Wanted>,
+    shared: Shared,
 }
 
 /// Runs a request that arrived at `arrived`. Cancels it if the future is dropped.
@@ -48,7 +51,7 @@ pub(crate) async fn run(
     request: Checked,
     arrived: Instant,
 ) -> Result<Done, RequestError> {
-    let Checked { terms, inputs, outputs } = request;
+    let Checked { terms, inputs, outputs, shared } = request;
     let Terms { id, class: asked, priority, instance, deadline, price_max, sequence } = terms;
     if price_max.is_some() && model.graph.is_none() {
         let name = &model.name;
@@ -98,7 +101,7 @@ pub(crate) async fn run(
     record.outcome = Outcome::of(&result);
     let result = result?;
     record.device = result.device;
-    Ok(Done { id, result, outputs })
+    Ok(Done { id, result, outputs, shared })
 }
 
 impl Done {
@@ -107,11 +110,12 @@ impl Done {
         self.result.outputs.iter().map(|output| output.bytes.len()).sum()
     }
 
-    /// The answer, with the requested outputs.
-    pub(crate) fn answer(self, model: &Model) -> Result<InferResponse, RequestError> {
-        let Done { id, mut result, outputs: wanted } = self;
+    /// The answer, with the requested outputs. Writes those that go to shared memory.
+    pub(crate) fn answer(self, app: &App, model: &Model) -> Result<InferResponse, RequestError> {
+        let Done { id, mut result, outputs: wanted, shared } = self;
         let mut outputs = Vec::with_capacity(wanted.len());
-        for wanted in wanted {
+        let windows = shared.outputs.iter().map(Option::as_ref).chain(std::iter::repeat(None));
+        for (wanted, window) in wanted.into_iter().zip(windows) {
             let metadata = &model.outputs[wanted.index];
             let output = &mut result.outputs[wanted.index];
             let (shape, bytes) = (output.shape.clone(), std::mem::take(&mut output.bytes));
@@ -120,7 +124,10 @@ impl Done {
                 Some(count) => top_classes(&tensor, count, model.labels_of(wanted.index))?,
                 None => tensor,
             };
-            outputs.push(OutputTensor { tensor, binary: wanted.binary });
+            if let Some(window) = window {
+                app.regions.write(window, &tensor.bytes)?;
+            }
+            outputs.push(OutputTensor { tensor, binary: wanted.binary, shared: window.map(|it| it.range().clone()) });
         }
         let mut parameters = Parameters::default();
         if result.preemptions > 0 {

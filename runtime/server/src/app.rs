@@ -12,6 +12,7 @@ use crate::instances::{Instance, Instances};
 use crate::limits::{BUILTIN_STAGES_MAX, FUNCTION_NAME_BYTES_MAX};
 use crate::metrics::Recorder;
 use crate::model::Model;
+use crate::otlp::Tracer;
 use crate::prices::Prices;
 use crate::repository::{FindError, Repository};
 use crate::response_cache::ResponseCache;
@@ -42,6 +43,8 @@ pub(crate) struct App {
     pub(crate) instances: Instances,
     pub(crate) recorder: Recorder,
     pub(crate) access_log: Option<AccessLog>,
+    /// Sends spans of requests to a collector.
+    pub(crate) tracer: Option<Tracer>,
     /// Open sequences of the models that keep state.
     pub(crate) sequences: Arc<Sequences>,
     pub(crate) body_bytes_max: usize,
@@ -81,6 +84,7 @@ impl App {
             repository: Repository::new(config.repository.clone(), config.cache.clone(), engine.clone(), compiler),
             recorder: Recorder::new(engine.devices().len()),
             access_log: None,
+            tracer: None,
             sequences: Arc::default(),
             engine,
             deployed,

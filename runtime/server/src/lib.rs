@@ -50,6 +50,7 @@ mod listen;
 mod metrics;
 mod model;
 mod names;
+mod otlp;
 mod places;
 mod prices;
 mod repository;
@@ -74,6 +75,7 @@ pub use identity::{
     TenantLimits, Token,
 };
 pub use model::{dtype_of, tensor_metadata};
+pub use otlp::OtlpConfig;
 pub use places::ConnectionLimits;
 pub use server::{Reloader, ServeError, Server};
 pub use shutdown::terminated;

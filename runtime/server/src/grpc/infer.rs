@@ -6,6 +6,7 @@ use super::proto::inference::ModelInferRequest;
 use crate::app::App;
 use crate::identity::Principal;
 use crate::model::Model;
+use crate::otlp::Arrival;
 use crate::requests::error::RequestError;
 use crate::requests::infer::{Checked, offload, run};
 use crate::requests::shared_memory::{fetch, shared_bytes};
@@ -18,6 +19,8 @@ use std::time::{Duration, Instant};
 pub(super) struct Sender {
     pub(super) app: Arc<App>,
     pub(super) caller: Arc<Principal>,
+    /// Of the first request, for a stream.
+    pub(super) arrival: Arrival,
     pub(super) deadline: Option<Instant>,
 }
 
@@ -40,9 +43,9 @@ pub(super) async fn answer(
     sender: &Sender,
     model: &Arc<Model>,
     checked: Checked,
-    arrived: Instant,
+    arrival: Arrival,
 ) -> Result<InferResponse, RequestError> {
-    let done = run(&sender.app, &sender.caller, model, checked, arrived).await?;
+    let done = run(&sender.app, &sender.caller, model, checked, arrival).await?;
     let (app, model) = (sender.app.clone(), model.clone());
     offload(done.output_bytes(), move || done.answer(&app, &model)).await?
 }

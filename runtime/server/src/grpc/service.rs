@@ -14,6 +14,7 @@ use super::stream::{Answers, Requests, answers};
 use crate::app::App;
 use crate::identity::Principal;
 use crate::model::Model;
+use crate::otlp::Arrival;
 use crate::requests::error::RequestError;
 use crate::requests::{health, metadata, repository, shared_memory, statistics};
 use atoll_protocol::{ModelState, RegionStatus, RegisterRequest};
@@ -32,7 +33,7 @@ pub(super) struct Inference {
 /// When the headers of a request arrived, and until when its client waits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
-    pub(super) arrived: Instant,
+    pub(super) arrival: Arrival,
     pub(super) deadline: Option<Instant>,
 }
 
@@ -57,7 +58,8 @@ impl Inference {
 
     fn sender(&self, request: &Request<impl Sized>) -> Result<(Sender, Times, Rooms), Status> {
         let times: Times = extension(request)?;
-        let sender = Sender { app: self.app.clone(), caller: caller(request)?, deadline: times.deadline };
+        let Times { arrival, deadline } = times;
+        let sender = Sender { app: self.app.clone(), caller: caller(request)?, arrival, deadline };
         Ok((sender, times, extension(request)?))
     }
 }
@@ -99,7 +101,7 @@ impl GrpcInferenceService for Inference {
         let (sender, times, rooms) = self.sender(&request)?;
         let _room = rooms.take();
         let (model, checked) = prepare(&sender, request.into_inner())?;
-        let answer = answer(&sender, &model, checked, times.arrived).await?;
+        let answer = answer(&sender, &model, checked, times.arrival).await?;
         Ok(Response::new(convert::response(answer)))
     }
 

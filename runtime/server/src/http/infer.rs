@@ -4,6 +4,7 @@ use super::body::{self, Received};
 use super::identify::Caller;
 use super::model_path::ModelPath;
 use crate::app::App;
+use crate::otlp::Arrival;
 use crate::requests::error::RequestError;
 use crate::requests::infer::{Checked, offload, run};
 use crate::requests::shared_memory::{fetch, shared_bytes};
@@ -13,7 +14,6 @@ use axum::extract::{Extension, Path, State};
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
-use std::time::Instant;
 
 pub(super) async fn infer(
     State(app): State<Arc<App>>,
@@ -22,7 +22,7 @@ pub(super) async fn infer(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, RequestError> {
-    let arrived = Instant::now();
+    let arrival = Arrival::now("http", &headers);
     let model = app.find(&caller, &path.name, path.version.as_deref())?;
     model.note_request();
     let json_bytes = json_bytes(&headers)?;
@@ -34,7 +34,7 @@ pub(super) async fn infer(
     })
     .await??;
     let checked = Checked::new(&model, request, shared)?;
-    let done = run(&app, &caller, &model, checked, arrived).await?;
+    let done = run(&app, &caller, &model, checked, arrival).await?;
     let encoded =
         offload(done.output_bytes(), move || done.answer(&app, &model).map(|answer| answer.encode())).await??;
     Ok(response(encoded))

@@ -6,6 +6,7 @@ use super::principal::{Principal, TenantLimits};
 use crate::access_log::AccessLogConfig;
 use crate::code::TrustedKeys;
 use crate::limits::CONFIGURATION_BYTES_MAX;
+use crate::otlp::OtlpConfig;
 use crate::prices::millionths;
 use atoll_engine::{BadTenant, MemoryQuotas, ShareSpec, Tenant};
 use std::collections::BTreeMap;
@@ -23,6 +24,7 @@ use std::path::{Path, PathBuf};
 /// auth_keys = "keys.json"    # tokens for HTTP
 /// allow_anonymous = "guest"  # tenant of HTTP requests without a token or certificate
 /// access_log = "access.log"  # a line for each request
+/// otlp_endpoint = "http://127.0.0.1:4318"   # a collector of traces
 ///
 /// [prices]                   # of a second on a device, in units of account
 /// "host:0" = 0.000021
@@ -64,6 +66,7 @@ pub struct Access {
     anonymous: Option<Tenant>,
     auth_keys: Option<PathBuf>,
     access_log: Option<AccessLogConfig>,
+    otlp: Option<OtlpConfig>,
     /// The user id of the daemon itself.
     own_uid: u32,
     /// The keys whose signatures of bundles are trusted.
@@ -119,6 +122,7 @@ impl Access {
             anonymous: None,
             auth_keys: None,
             access_log: None,
+            otlp: None,
             own_uid,
             keys: TrustedKeys::default(),
             socket_mode: 0o600,
@@ -162,6 +166,12 @@ impl Access {
         access.access_log = match &file.access_log {
             Some(log) => Some(AccessLogConfig::parse(log, format)?),
             None if format.is_some() => return Err("access_log_format needs access_log".into()),
+            None => None,
+        };
+        let rate = file.otlp_sample_rate;
+        access.otlp = match &file.otlp_endpoint {
+            Some(endpoint) => Some(OtlpConfig::new(endpoint, rate.unwrap_or(1.0))?),
+            None if rate.is_some() => return Err("otlp_sample_rate needs otlp_endpoint".into()),
             None => None,
         };
         let anonymous = file.allow_anonymous.map(|name| name.parse()).transpose();
@@ -225,6 +235,11 @@ impl Access {
     /// The access log of the configuration.
     pub fn access_log(&self) -> Option<&AccessLogConfig> {
         self.access_log.as_ref()
+    }
+
+    /// Where the configuration sends traces.
+    pub fn otlp(&self) -> Option<&OtlpConfig> {
+        self.otlp.as_ref()
     }
 
     /// The tenant that the configuration gives to anonymous requests.

@@ -44,6 +44,12 @@ pub(super) struct ConfigurationFile {
     pub(super) access_log: Option<String>,
     /// The form of the lines of the access log: `json` (the default) or `text`.
     pub(super) access_log_format: Option<String>,
+    /// The collector that traces of requests are sent to by OTLP over HTTP, as in
+    /// `http://127.0.0.1:4318`; no traces if absent.
+    pub(super) otlp_endpoint: Option<String>,
+    /// The part of the requests without a `traceparent` of their client that is traced, from 0 to 1;
+    /// 1 if absent.
+    pub(super) otlp_sample_rate: Option<f64>,
     /// Public keys of minisign (the line that begins with `RW`). Native code in a bundle that one of
     /// them signed is taken as it was sent.
     #[serde(default)]

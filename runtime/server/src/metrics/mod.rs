@@ -8,6 +8,7 @@ mod graphs;
 mod grpc;
 mod hedges;
 mod metric;
+mod otlp;
 mod pool;
 mod recorder;
 mod responses;
@@ -32,6 +33,7 @@ use graphs::GRAPH_METRICS;
 use grpc::GRPC_METRICS;
 use hedges::HEDGE_METRICS;
 use metric::{DeviceSnapshot, Metric, Snapshot};
+use otlp::OTLP_METRICS;
 use pool::POOL_METRICS;
 use responses::RESPONSE_METRICS;
 use shared_memory::SHARED_MEMORY_METRICS;
@@ -99,6 +101,7 @@ fn all_metrics() -> impl Iterator<Item = &'static Metric> {
         GRPC_METRICS,
         ACCESS_LOG_METRICS,
         SHARED_MEMORY_METRICS,
+        OTLP_METRICS,
     ];
     METRICS.iter().chain(others.into_iter().flatten())
 }

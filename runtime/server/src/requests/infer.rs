@@ -11,6 +11,7 @@ use crate::inference::blocking;
 use crate::limits::DECODE_INLINE_BYTES_MAX;
 use crate::metrics::Outcome;
 use crate::model::{Fitted, Model, Wanted, binary_by_default};
+use crate::otlp::{Arrival, Span};
 use atoll_engine::{Class, DeviceId, InputTensor, InvocationRequest, InvocationResult};
 use atoll_protocol::{InferRequest, InferResponse, OutputTensor, Parameters, Tensor, top_classes};
 use std::sync::Arc;
@@ -41,15 +42,37 @@ pub(crate) struct Done {
     result: InvocationResult,
     outputs: Vec<Wanted>,
     shared: Shared,
+    /// Ends with the answer.
+    span: Option<Span>,
 }
 
-/// Runs a request that arrived at `arrived`. Cancels it if the future is dropped.
+/// Runs a request. Cancels it if the future is dropped.
 pub(crate) async fn run(
     app: &Arc<App>,
     caller: &Principal,
     model: &Model,
     request: Checked,
+    arrival: Arrival,
+) -> Result<Done, RequestError> {
+    let mut span = Span::begin(app, caller, model, &request.terms.id, arrival);
+    let done = run_within(app, caller, model, request, arrival.at, &mut span).await;
+    match done {
+        Ok(done) => Ok(Done { span, ..done }),
+        Err(error) => {
+            span.iter_mut().for_each(|span| span.note_error(&error));
+            Err(error)
+        }
+    }
+}
+
+/// Runs a request that arrived at `arrived`, and notes in its span how.
+async fn run_within(
+    app: &Arc<App>,
+    caller: &Principal,
+    model: &Model,
+    request: Checked,
     arrived: Instant,
+    span: &mut Option<Span>,
 ) -> Result<Done, RequestError> {
     let Checked { terms, inputs, outputs, shared } = request;
     let Terms { id, class: asked, priority, instance, deadline, price_max, sequence } = terms;
@@ -61,6 +84,7 @@ pub(crate) async fn run(
     let asked = asked.or(found.and_then(|instance| instance.class));
     let class = asked.unwrap_or(model.class());
     note_inference(&model.name, class, &id);
+    span.iter_mut().for_each(|span| span.note_class(class));
     let function = model.key.clone();
     let mut invocation = InvocationRequest { function, inputs, class: asked, priority, instance, deadline };
     let choose = || app.instances.choose(&model.key, class, deadline, &[]);
@@ -101,7 +125,8 @@ pub(crate) async fn run(
     record.outcome = Outcome::of(&result);
     let result = result?;
     record.device = result.device;
-    Ok(Done { id, result, outputs, shared })
+    span.iter_mut().for_each(|span| span.note_result(&result));
+    Ok(Done { id, result, outputs, shared, span: None })
 }
 
 impl Done {
@@ -112,30 +137,45 @@ impl Done {
 
     /// The answer, with the requested outputs. Writes those that go to shared memory.
     pub(crate) fn answer(self, app: &App, model: &Model) -> Result<InferResponse, RequestError> {
-        let Done { id, mut result, outputs: wanted, shared } = self;
-        let mut outputs = Vec::with_capacity(wanted.len());
-        let windows = shared.outputs.iter().map(Option::as_ref).chain(std::iter::repeat(None));
-        for (wanted, window) in wanted.into_iter().zip(windows) {
-            let metadata = &model.outputs[wanted.index];
-            let output = &mut result.outputs[wanted.index];
-            let (shape, bytes) = (output.shape.clone(), std::mem::take(&mut output.bytes));
-            let tensor = Tensor::new(metadata.name.clone(), metadata.datatype, shape, bytes)?;
-            let tensor = match wanted.classes {
-                Some(count) => top_classes(&tensor, count, model.labels_of(wanted.index))?,
-                None => tensor,
-            };
-            if let Some(window) = window {
-                app.regions.write(window, &tensor.bytes)?;
-            }
-            outputs.push(OutputTensor { tensor, binary: wanted.binary, shared: window.map(|it| it.range().clone()) });
+        let Done { id, mut result, outputs: wanted, shared, mut span } = self;
+        let answer = assemble(app, model, id, &mut result, wanted, &shared);
+        if let (Some(span), Err(error)) = (&mut span, &answer) {
+            span.note_error(error);
         }
-        let mut parameters = Parameters::default();
-        if result.preemptions > 0 {
-            parameters.set("preemptions", result.preemptions);
-        }
-        let (model_name, model_version) = (model.name.clone(), model.version.clone());
-        Ok(InferResponse { model_name, model_version, id, parameters, outputs })
+        answer
     }
+}
+
+fn assemble(
+    app: &App,
+    model: &Model,
+    id: String,
+    result: &mut InvocationResult,
+    wanted: Vec<Wanted>,
+    shared: &Shared,
+) -> Result<InferResponse, RequestError> {
+    let mut outputs = Vec::with_capacity(wanted.len());
+    let windows = shared.outputs.iter().map(Option::as_ref).chain(std::iter::repeat(None));
+    for (wanted, window) in wanted.into_iter().zip(windows) {
+        let metadata = &model.outputs[wanted.index];
+        let output = &mut result.outputs[wanted.index];
+        let (shape, bytes) = (output.shape.clone(), std::mem::take(&mut output.bytes));
+        let tensor = Tensor::new(metadata.name.clone(), metadata.datatype, shape, bytes)?;
+        let tensor = match wanted.classes {
+            Some(count) => top_classes(&tensor, count, model.labels_of(wanted.index))?,
+            None => tensor,
+        };
+        if let Some(window) = window {
+            app.regions.write(window, &tensor.bytes)?;
+        }
+        outputs.push(OutputTensor { tensor, binary: wanted.binary, shared: window.map(|it| it.range().clone()) });
+    }
+    let mut parameters = Parameters::default();
+    if result.preemptions > 0 {
+        parameters.set("preemptions", result.preemptions);
+    }
+    let (model_name, model_version) = (model.name.clone(), model.version.clone());
+    Ok(InferResponse { model_name, model_version, id, parameters, outputs })
 }
 
 /// Runs work on `bytes` bytes directly, or on the pool of blocking threads if it would take long.

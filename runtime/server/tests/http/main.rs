@@ -9,6 +9,7 @@ mod identity;
 mod inference;
 mod model_control;
 mod monitoring;
+mod otlp;
 mod predict;
 mod repository;
 mod responses;

@@ -133,13 +133,15 @@ fn every_metric_has_samples_before_anything_happened() {
 }
 
 /// Metrics of the daemon as a whole.
-const WITHOUT_DEVICE: [&str; 24] = [
+const WITHOUT_DEVICE: [&str; 26] = [
     "atoll_access_log_dropped_total",
     "atoll_graph_admissions_total",
     "atoll_graph_late_total",
     "atoll_graph_rejections_total",
     "atoll_graph_running",
     "atoll_models",
+    "atoll_otlp_spans_dropped_total",
+    "atoll_otlp_spans_exported_total",
     "atoll_pool_waiting",
     "atoll_bundle_copies_bytes",
     "atoll_http_responses_total",

@@ -44,7 +44,7 @@ pub(crate) struct App {
     pub(crate) recorder: Recorder,
     pub(crate) access_log: Option<AccessLog>,
     /// Sends spans of requests to a collector.
-    pub(crate) tracer: Option<Tracer>,
+    pub(crate) tracer: Option<Arc<Tracer>>,
     /// Open sequences of the models that keep state.
     pub(crate) sequences: Arc<Sequences>,
     pub(crate) body_bytes_max: usize,

@@ -327,9 +327,10 @@ fn open_access_log(access: &Access, app: &App) -> Result<Option<AccessLog>, Serv
     opened.map(Some).map_err(|source| ServeError::AccessLog { path: config.file.clone().unwrap_or_default(), source })
 }
 
-fn start_tracer(config: &ServerConfig, app: &App) -> Result<Option<Tracer>, ServeError> {
+fn start_tracer(config: &ServerConfig, app: &App) -> Result<Option<Arc<Tracer>>, ServeError> {
     let start = |otlp| Tracer::start(otlp, app.engine.clone(), app.recorder.otlp.clone());
-    config.otlp.as_ref().map(start).transpose().map_err(ServeError::Tracer)
+    let tracer = config.otlp.as_ref().map(start).transpose().map_err(ServeError::Tracer)?;
+    Ok(tracer.map(Arc::new))
 }
 
 fn open_store(config: &ControlConfig) -> Result<Store, StoreError> {

@@ -2,7 +2,7 @@
 
 use super::codes::CODES;
 use crate::identity::Refusals;
-use crate::otlp;
+use crate::otlp::Counts;
 use crate::places::ClosedCounts;
 use atoll_engine::{Class, DeviceId, InvocationResult, InvokeError};
 use axum::http::StatusCode;
@@ -98,7 +98,7 @@ pub(crate) struct Recorder {
     /// Lines of the access log that were not written.
     pub(crate) access_log_dropped: Arc<AtomicU64>,
     /// Spans for the collector.
-    pub(crate) otlp: Arc<otlp::Counts>,
+    pub(crate) otlp: Arc<Counts>,
 }
 
 /// Request counters of the models on one device.

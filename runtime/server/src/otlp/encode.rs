@@ -5,8 +5,7 @@ use super::message::{
     Event, ExportTraceServiceRequest, InstrumentationScope, KeyValue, Resource, ResourceSpans, ScopeSpans, Span,
     Status, attribute,
 };
-use super::span::{Finished, Ran};
-use crate::requests::error::Kind;
+use super::record::{Finished, Ran};
 use atoll_core::TaskId;
 use atoll_core::placement::PLACEMENTS;
 use atoll_engine::Class;
@@ -26,7 +25,7 @@ const IS_REMOTE: u32 = 0x200;
 /// The message with these requests. `records` has what the traces say about tasks, and `devices`
 /// the names of the devices.
 pub(super) fn message(
-    requests: &[Box<Finished>],
+    requests: &[Finished],
     records: &BTreeMap<TaskId, Vec<Record>>,
     devices: &[String],
 ) -> ExportTraceServiceRequest {
@@ -84,7 +83,7 @@ fn attributes(request: &Finished, devices: &[String]) -> Vec<KeyValue> {
         all.push(attribute("atoll.class", if class == Class::RealTime { "real-time" } else { "best-effort" }));
     }
     if let Some(error) = &request.error {
-        all.push(attribute("error.type", error.kind.map_or("cancelled", error_type)));
+        all.push(attribute("error.type", error.kind));
     }
     if let Some(ran) = &request.ran {
         if let Some(device) = devices.get(usize::from(ran.device.0)) {
@@ -97,26 +96,8 @@ fn attributes(request: &Finished, devices: &[String]) -> Vec<KeyValue> {
     all
 }
 
-fn error_type(kind: Kind) -> &'static str {
-    match kind {
-        Kind::BadRequest => "bad_request",
-        Kind::Unsupported => "unsupported",
-        Kind::Unidentified => "unidentified",
-        Kind::Denied => "denied",
-        Kind::NotFound => "not_found",
-        Kind::WrongMethod => "wrong_method",
-        Kind::TooSlow => "too_slow",
-        Kind::TooLarge => "too_large",
-        Kind::UnknownEncoding => "unknown_encoding",
-        Kind::Internal => "internal",
-        Kind::Exhausted => "exhausted",
-        Kind::Unavailable => "unavailable",
-        Kind::DeadlineExceeded => "deadline_exceeded",
-    }
-}
-
-/// The phases of a request, which are counted back from its answer. Between `load` and `execute` it
-/// waits for the device; the trace says when the inputs were written.
+/// The phases of a request, which are counted back from its answer. It waits before its inputs are
+/// written and behind that; the trace says when they were.
 fn phases(request: &Finished, ran: &Ran, told: &[&Record]) -> Vec<Span> {
     let timing = ran.timing;
     let answered = ran.replied_ns.saturating_add(request.clock_offset_ns).min(request.end_ns);
@@ -132,6 +113,7 @@ fn phases(request: &Finished, ran: &Ran, told: &[&Record]) -> Vec<Span> {
     let phases = [
         ("queue", submitted, loading),
         ("load", loading, loaded),
+        ("wait", loaded, begun),
         ("execute", begun, computed),
         ("output", computed, answered),
     ];
@@ -190,7 +172,7 @@ fn event(request: &Finished, record: &Record, devices: &[String]) -> Option<Even
 mod tests {
     use super::*;
     use crate::otlp::message::Value;
-    use crate::otlp::span::Failure;
+    use crate::otlp::record::Failure;
     use atoll_core::placement::Why;
     use atoll_core::{Epoch, LaunchId, Nanos, QueueId};
     use atoll_engine::{DeviceId, InvocationTiming};
@@ -234,7 +216,7 @@ mod tests {
     fn encoded(request: Finished, records: Vec<Record>) -> Vec<Span> {
         let mut of = BTreeMap::<TaskId, Vec<Record>>::new();
         records.into_iter().for_each(|record| of.entry(record.task).or_default().push(record));
-        let mut message = message(&[Box::new(request)], &of, &["host:0".into(), "host:1".into()]);
+        let mut message = message(&[request], &of, &["host:0".into(), "host:1".into()]);
         message.resource_spans.remove(0).scope_spans.remove(0).spans
     }
 
@@ -265,6 +247,7 @@ mod tests {
             ("infer toy", 1000, 2000),
             ("queue", 1320, 1340),
             ("load", 1340, 1390),
+            ("wait", 1390, 1470),
             ("execute", 1470, 1870),
             ("output", 1870, 1900),
         ];
@@ -299,7 +282,7 @@ mod tests {
 
     #[test]
     fn a_request_that_failed_says_why() {
-        let error = Some(Failure { kind: Some(Kind::Exhausted), message: "the queue is full".into() });
+        let error = Some(Failure { kind: "exhausted", message: "the queue is full".into() });
         let spans = encoded(Finished { ran: None, error, parent: None, ..request() }, Vec::new());
         assert_eq!(spans.len(), 1);
         assert_eq!(spans[0].status, Some(Status { message: "the queue is full".into(), code: ERROR }));

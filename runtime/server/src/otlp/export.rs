@@ -1,9 +1,10 @@
 //! The thread that sends spans to the collector.
 
+use super::config::{Counts, OtlpConfig};
+use super::encode::message;
 use super::follow::Follower;
 use super::message::ExportTraceServiceResponse;
-use super::span::{Finished, Ran};
-use super::{Counts, OtlpConfig, encode};
+use super::record::{Finished, Ran};
 use crate::limits::{OTLP_BATCH_MAX, OTLP_INTERVAL, OTLP_SEND_MAX};
 use atoll_core::TaskId;
 use atoll_fleet::Inference;
@@ -66,14 +67,14 @@ impl Exporter {
         }
     }
 
-    fn send(&mut self, requests: &[Box<Finished>], is_closed: bool) {
-        let spans = requests.iter().map(|request| request.spans()).sum();
+    fn send(&mut self, requests: &[Finished], is_closed: bool) {
+        let spans = requests.iter().map(Finished::spans).sum();
         let ran = || requests.iter().filter_map(|request| request.ran);
         let tasks: BTreeSet<TaskId> = ran().flat_map(|ran: Ran| ran.task.into_iter().chain(ran.placed)).collect();
-        let begin = |request: &Box<Finished>| request.start_ns.saturating_sub(request.clock_offset_ns);
+        let begin = |request: &Finished| request.start_ns.saturating_sub(request.clock_offset_ns);
         let since_ns = requests.iter().map(begin).min().unwrap_or(0);
         let records = self.follower.find(&*self.engine, since_ns, &tasks);
-        let body = encode::message(requests, &records, self.engine.devices()).encode_to_vec();
+        let body = message(requests, &records, self.engine.devices()).encode_to_vec();
         let mut sent = self.post(&body);
         for pause in RETRY_PAUSES.iter().filter(|_| !is_closed) {
             if !matches!(sent, Err(Failed { may_retry: true, .. })) {
@@ -128,11 +129,11 @@ impl Exporter {
 }
 
 /// What arrives within an interval, up to a batch, and whether the queue is closed.
-fn collect(finished: &Receiver<Box<Finished>>) -> (Vec<Box<Finished>>, bool) {
+fn collect(finished: &Receiver<Box<Finished>>) -> (Vec<Finished>, bool) {
     let (end, mut requests) = (Instant::now() + OTLP_INTERVAL, Vec::new());
     while requests.len() < OTLP_BATCH_MAX {
         match finished.recv_timeout(end.saturating_duration_since(Instant::now())) {
-            Ok(request) => requests.push(request),
+            Ok(request) => requests.push(*request),
             Err(RecvTimeoutError::Timeout) => return (requests, false),
             Err(RecvTimeoutError::Disconnected) => return (requests, true),
         }

@@ -3,7 +3,7 @@
 //! The traces are rings that are always written. A mark is their ends at one time, taken again and
 //! again; the records of a request lie behind the last mark before its beginning.
 
-use super::span::monotonic_ns;
+use super::record::monotonic_ns;
 use crate::limits::{OTLP_EVENTS_MAX, OTLP_MARKS_MAX, OTLP_TRACE_READS_MAX};
 use atoll_core::TaskId;
 use atoll_engine::DeviceId;

@@ -1,18 +1,13 @@
 //! The span of a request while the request runs, and the queue of spans that are finished.
 
+use super::config::{Counts, OtlpConfig};
 use super::context::{Arrival, Context};
 use super::export::Exporter;
-use super::{Counts, OtlpConfig};
-use crate::app::App;
-use crate::identity::Principal;
+use super::record::{Failure, Finished, Ran, monotonic_ns};
 use crate::limits::{OTLP_REQUESTS_MAX, OTLP_STOP_MAX, OTLP_TEXT_MAX};
-use crate::model::Model;
-use crate::requests::error::{Kind, RequestError};
-use atoll_core::TaskId;
-use atoll_engine::{Class, DeviceId, InvocationResult, InvocationTiming};
+use atoll_engine::{Class, InvocationResult};
 use atoll_fleet::Inference;
 use rustix::rand::{GetRandomFlags, getrandom};
-use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,63 +25,6 @@ pub(crate) struct Tracer {
     counts: Arc<Counts>,
     /// Disconnected when the thread has ended.
     ended: Mutex<Receiver<()>>,
-}
-
-/// A span whose request is over, with all times in nanoseconds.
-#[derive(Debug)]
-pub(super) struct Finished {
-    pub(super) trace: [u8; 16],
-    pub(super) id: [u8; 8],
-    pub(super) parent: Option<[u8; 8]>,
-    pub(super) protocol: &'static str,
-    pub(super) model: String,
-    pub(super) version: String,
-    pub(super) tenant: String,
-    pub(super) request_id: String,
-    pub(super) class: Option<Class>,
-    /// Since 1970.
-    pub(super) start_ns: u64,
-    pub(super) end_ns: u64,
-    /// What is added to a time of the monotonic clock to get one since 1970.
-    pub(super) clock_offset_ns: u64,
-    pub(super) ran: Option<Ran>,
-    pub(super) error: Option<Failure>,
-}
-
-/// How a request ran on a device.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Ran {
-    pub(super) timing: InvocationTiming,
-    pub(super) device: DeviceId,
-    /// Its ids in the traces of the device and of the pool.
-    pub(super) task: Option<TaskId>,
-    pub(super) placed: Option<TaskId>,
-    pub(super) preemptions: u32,
-    pub(super) cold_start: bool,
-    pub(super) batch: u32,
-    /// When the result arrived, on the monotonic clock.
-    pub(super) replied_ns: u64,
-}
-
-/// Why a request has no result.
-#[derive(Clone, Debug)]
-pub(super) struct Failure {
-    pub(super) kind: Option<Kind>,
-    pub(super) message: String,
-}
-
-impl Finished {
-    /// The number of spans that it becomes.
-    pub(super) fn spans(&self) -> usize {
-        if self.ran.is_some_and(|ran| ran.has_phases()) { 5 } else { 1 }
-    }
-}
-
-impl Ran {
-    /// Whether it ran, and was not answered from kept responses.
-    pub(super) fn has_phases(&self) -> bool {
-        self.timing != InvocationTiming::default()
-    }
 }
 
 impl Tracer {
@@ -139,9 +77,17 @@ impl Drop for Tracer {
     }
 }
 
+/// What a request asks for.
+pub(crate) struct Asked<'r> {
+    pub(crate) tenant: &'r str,
+    pub(crate) model: &'r str,
+    pub(crate) version: &'r str,
+    pub(crate) request_id: &'r str,
+}
+
 /// The span of a request, which ends when it is dropped.
 pub(crate) struct Span {
-    app: Arc<App>,
+    tracer: Arc<Tracer>,
     arrived: Instant,
     /// `None` once it is sent.
     span: Option<Box<Finished>>,
@@ -149,31 +95,25 @@ pub(crate) struct Span {
 
 impl Span {
     /// Begins the span of a request; `None` if it is not traced.
-    pub(crate) fn begin(
-        app: &Arc<App>,
-        caller: &Principal,
-        model: &Model,
-        request_id: &str,
-        arrival: Arrival,
-    ) -> Option<Span> {
-        let (trace, id) = app.tracer.as_ref()?.ids(arrival.context)?;
+    pub(crate) fn begin(tracer: &Arc<Tracer>, asked: &Asked<'_>, arrival: Arrival) -> Option<Span> {
+        let (trace, id) = tracer.ids(arrival.context)?;
         let span = Finished {
             trace,
             id,
             parent: arrival.context.map(|context| context.parent),
             protocol: arrival.protocol,
-            model: model.name.clone(),
-            version: model.version.clone(),
-            tenant: caller.tenant.to_string(),
-            request_id: cut(request_id),
+            model: cut(asked.model),
+            version: cut(asked.version),
+            tenant: asked.tenant.into(),
+            request_id: cut(asked.request_id),
             class: None,
             start_ns: 0,
             end_ns: 0,
             clock_offset_ns: 0,
             ran: None,
-            error: Some(Failure { kind: None, message: "the client left, or the daemon stopped".into() }),
+            error: Some(Failure { kind: "cancelled", message: "the client left, or the daemon stopped".into() }),
         };
-        Some(Span { app: app.clone(), arrived: arrival.at, span: Some(Box::new(span)) })
+        Some(Span { tracer: tracer.clone(), arrived: arrival.at, span: Some(Box::new(span)) })
     }
 
     /// Notes the class in which the request runs.
@@ -191,9 +131,9 @@ impl Span {
         });
     }
 
-    /// Notes why the request has no answer.
-    pub(crate) fn note_error(&mut self, error: &RequestError) {
-        self.note(|span| span.error = Some(Failure { kind: Some(error.kind), message: cut(&error.message) }));
+    /// Notes why the request has no answer: the kind of the error, and its message.
+    pub(crate) fn note_error(&mut self, kind: &'static str, message: &str) {
+        self.note(|span| span.error = Some(Failure { kind, message: cut(message) }));
     }
 
     fn note(&mut self, note: impl FnOnce(&mut Finished)) {
@@ -205,22 +145,16 @@ impl Span {
 
 impl Drop for Span {
     fn drop(&mut self) {
-        let (Some(mut span), Some(tracer)) = (self.span.take(), &self.app.tracer) else { return };
+        let Some(mut span) = self.span.take() else { return };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         span.end_ns = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
         let took = u64::try_from(self.arrived.elapsed().as_nanos()).unwrap_or(u64::MAX);
         span.start_ns = span.end_ns.saturating_sub(took);
         span.clock_offset_ns = span.end_ns.saturating_sub(monotonic_ns());
-        tracer.take(span);
+        self.tracer.take(span);
     }
 }
 
 fn cut(text: &str) -> String {
     text.chars().take(OTLP_TEXT_MAX).collect()
-}
-
-/// The clock of devices and their traces.
-pub(super) fn monotonic_ns() -> u64 {
-    let time = clock_gettime(ClockId::Monotonic);
-    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }

@@ -5,13 +5,13 @@ use super::shared_memory::Shared;
 use super::terms::Terms;
 use crate::access_log::note_inference;
 use crate::app::App;
-use crate::graphs::{Asked, run_graph};
+use crate::graphs::{self, run_graph};
 use crate::identity::Principal;
 use crate::inference::blocking;
 use crate::limits::DECODE_INLINE_BYTES_MAX;
 use crate::metrics::Outcome;
 use crate::model::{Fitted, Model, Wanted, binary_by_default};
-use crate::otlp::{Arrival, Span};
+use crate::otlp::{Arrival, Asked, Span};
 use atoll_engine::{Class, DeviceId, InputTensor, InvocationRequest, InvocationResult};
 use atoll_protocol::{InferRequest, InferResponse, OutputTensor, Parameters, Tensor, top_classes};
 use std::sync::Arc;
@@ -54,12 +54,18 @@ pub(crate) async fn run(
     request: Checked,
     arrival: Arrival,
 ) -> Result<Done, RequestError> {
-    let mut span = Span::begin(app, caller, model, &request.terms.id, arrival);
+    let asked = Asked {
+        tenant: caller.tenant.as_str(),
+        model: &model.name,
+        version: &model.version,
+        request_id: &request.terms.id,
+    };
+    let mut span = app.tracer.as_ref().and_then(|tracer| Span::begin(tracer, &asked, arrival));
     let done = run_within(app, caller, model, request, arrival.at, &mut span).await;
     match done {
         Ok(done) => Ok(Done { span, ..done }),
         Err(error) => {
-            span.iter_mut().for_each(|span| span.note_error(&error));
+            span.iter_mut().for_each(|span| span.note_error(error.kind.label(), &error.message));
             Err(error)
         }
     }
@@ -94,7 +100,7 @@ async fn run_within(
     record.outcome = Outcome::Cancelled;
     let result = match sequence.filter(|_| model.keeps_state()) {
         None if model.graph.is_some() => {
-            let asked = Asked { price_max, id: &id };
+            let asked = graphs::Asked { price_max, id: &id };
             let run = run_graph(&app.engine, model, invocation, class, asked).await;
             run.inspect_err(|_| record.outcome = Outcome::Refused)?
         }
@@ -140,7 +146,7 @@ impl Done {
         let Done { id, mut result, outputs: wanted, shared, mut span } = self;
         let answer = assemble(app, model, id, &mut result, wanted, &shared);
         if let (Some(span), Err(error)) = (&mut span, &answer) {
-            span.note_error(error);
+            span.note_error(error.kind.label(), &error.message);
         }
         answer
     }

@@ -18,7 +18,7 @@ const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";
 
 /// The messages of OTLP, written from its public definition, with the fields that tests read.
-mod otlp {
+mod messages {
     #[derive(Clone, PartialEq, prost::Message)]
     pub(super) struct Export {
         #[prost(message, repeated, tag = "1")]
@@ -106,7 +106,7 @@ mod otlp {
 struct Collector {
     address: SocketAddr,
     status: Arc<AtomicU16>,
-    spans: Arc<Mutex<Vec<otlp::Span>>>,
+    spans: Arc<Mutex<Vec<messages::Span>>>,
     services: Arc<Mutex<Vec<String>>>,
 }
 
@@ -136,7 +136,7 @@ impl Collector {
     }
 
     /// The spans once there are this many.
-    fn spans(&self, count: usize) -> Vec<otlp::Span> {
+    fn spans(&self, count: usize) -> Vec<messages::Span> {
         eventually(|| self.spans.lock().unwrap().len() >= count);
         std::mem::take(&mut *self.spans.lock().unwrap())
     }
@@ -146,7 +146,7 @@ impl Collector {
 fn serve(
     stream: &mut std::net::TcpStream,
     status: &AtomicU16,
-    spans: &Mutex<Vec<otlp::Span>>,
+    spans: &Mutex<Vec<messages::Span>>,
     services: &Mutex<Vec<String>>,
 ) {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
@@ -164,7 +164,7 @@ fn serve(
         let mut body = vec![0; header("content-length:").expect("a length").parse().unwrap()];
         reader.read_exact(&mut body).unwrap();
         let status = status.load(Ordering::Relaxed);
-        let export = otlp::Export::decode(&*body).expect("a message of OTLP");
+        let export = messages::Export::decode(&*body).expect("a message of OTLP");
         if status == 200 {
             for of in export.resource_spans {
                 let resource = of.resource.unwrap_or_default().attributes;
@@ -183,9 +183,9 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn attributes(span: &otlp::Span) -> BTreeMap<&str, String> {
+fn attributes(span: &messages::Span) -> BTreeMap<&str, String> {
     let value =
-        |value: &otlp::AnyValue| value.text.clone().or(value.int.map(|int| int.to_string())).unwrap_or_default();
+        |value: &messages::AnyValue| value.text.clone().or(value.int.map(|int| int.to_string())).unwrap_or_default();
     span.attributes.iter().map(|it| (&*it.key, it.value.as_ref().map(value).unwrap_or_default())).collect()
 }
 

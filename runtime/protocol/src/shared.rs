@@ -119,7 +119,10 @@ mod tests {
             (r#"{"binary_data_size":4}"#, None),
             (r#"{"shared_memory_region":"r","shared_memory_byte_size":8}"#, Some(range(0))),
             (
-                r#"{"shared_memory_region":"r","shared_memory_byte_size":8.0,"shared_memory_offset":18446744073709551615}"#,
+                concat!(
+                    r#"{"shared_memory_region":"r","shared_memory_byte_size":8.0,"#,
+                    r#""shared_memory_offset":18446744073709551615}"#
+                ),
                 Some(range(u64::MAX)),
             ),
         ] {

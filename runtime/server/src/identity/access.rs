@@ -353,6 +353,23 @@ mod tests {
     }
 
     #[test]
+    fn traces_and_shared_memory_are_settings() {
+        let access = Access::parse("otlp_endpoint = \"http://c:4318/\"\notlp_sample_rate = 0.5", 500).unwrap();
+        assert_eq!(access.otlp(), Some(&OtlpConfig::new("http://c:4318", 0.5).unwrap()));
+        assert_eq!(Access::parse("", 500).unwrap().otlp(), None);
+        for (text, says) in [
+            ("otlp_sample_rate = 1", "needs otlp_endpoint"),
+            ("otlp_endpoint = \"c:4318\"", "not a URL of HTTP"),
+            ("otlp_endpoint = \"http://c\"\notlp_sample_rate = 2", "not from 0 to 1"),
+        ] {
+            assert!(Access::parse(text, 500).unwrap_err().contains(says), "{text}");
+        }
+        let access = Access::parse("[tenant.vision]\nshared_memory = true\n[tenant.speech]", 500).unwrap();
+        let may = |tenant: &str| access.of(tenant.parse().unwrap()).may_share_memory().is_ok();
+        assert_eq!(["local", "vision", "speech", "other"].map(may), [true, true, false, false]);
+    }
+
+    #[test]
     fn prices_are_read_and_checked() {
         let access = Access::parse("[prices]\n\"host:0\" = 0.000021\ncuda = 1", 500).unwrap();
         assert_eq!(access.prices(), &BTreeMap::from([("host:0".into(), 21), ("cuda".into(), 1_000_000)]));

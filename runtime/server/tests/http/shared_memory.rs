@@ -6,6 +6,8 @@ use crate::support::grpc::proto::*;
 use crate::support::grpc::{refused, typed, with_token};
 use crate::support::{Answer, Behaviour, Connection, Daemon, Options, eventually, skip, write_bundle};
 use atoll_server::{Access, IdentityConfig, KeyFile};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::os::unix::fs::{FileExt, chown, symlink};
@@ -419,4 +421,39 @@ fn tenants_share_memory_of_their_own_names_and_users_only() {
         let answer = register(&speech, &theirs, "s");
         error(&answer, 403, &["belongs to user 12345", "[tenant.speech]"]);
     }
+}
+
+#[test]
+fn any_range_gives_exactly_its_bytes_or_an_error() {
+    let daemon = Daemon::start();
+    let memory = Memory::new("", 4096);
+    let values: Vec<f32> = (0..1024_u16).map(f32::from).collect();
+    memory.put(0, &values);
+    let body = json!({ "key": memory.name, "offset": 128, "byte_size": 512 }).to_string();
+    assert_eq!(daemon.post(&register_path("r"), &body).status, 200);
+    let any = (0..u64::MAX, 0..u64::MAX);
+    let near = (0..600_u64, prop_oneof![0..40_u64, Just(16)]);
+    let ranges = prop_oneof![3 => near, 1 => any];
+    let mut runner = TestRunner::new(Config { cases: 200, failure_persistence: None, ..Config::default() });
+    let tried = runner.run(&(ranges, any_output()), |((offset, size), place)| {
+        let output = place.map_or(json!({ "binary_data": false }), |(offset, size)| range("r", offset, size));
+        let fits = |offset: u64, size: u64| offset.checked_add(size).is_some_and(|end| end <= 512);
+        let is_good = size == 16 && fits(offset, 16) && place.is_none_or(|(at, room)| room >= 16 && fits(at, room));
+        let before = memory.get(0, 4096);
+        let answer = daemon.post(INFER, &request(&range("r", offset, size), &output));
+        prop_assert_eq!(answer.status == 200, is_good, "{}", answer.text());
+        let mut after = before.clone();
+        if let (true, Some((at, _))) = (is_good, place) {
+            let (from, to) = (128 + offset as usize, 128 + at as usize);
+            after[to..to + 16].copy_from_slice(&before[from..from + 16]);
+        }
+        prop_assert!(memory.get(0, 4096) == after, "bytes outside of the output were written");
+        Ok(())
+    });
+    tried.unwrap();
+}
+
+/// A place of an output, mostly near the region; `None` to send it.
+fn any_output() -> impl Strategy<Value = Option<(u64, u64)>> {
+    proptest::option::of(prop_oneof![4 => (0..600_u64, 0..40_u64), 1 => (0..u64::MAX, 0..u64::MAX)])
 }

@@ -48,6 +48,7 @@ mod reference;
 mod sequences;
 mod serve;
 mod served;
+mod shared_memory;
 mod shares;
 mod tenant_code;
 mod tidy;

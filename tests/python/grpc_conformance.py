@@ -227,7 +227,8 @@ def settings_and_shared_memory(client, address, oracle):
     refused("INVALID_ARGUMENT", ["log_format"], lambda: client.update_log_settings({"log_format": "ISO8601"}))
     assert not client.get_system_shared_memory_status().regions
     assert not client.get_cuda_shared_memory_status().regions
-    refused("UNIMPLEMENTED", ["shared memory"], lambda: client.register_system_shared_memory("region", "/key", 64))
+    refused("INVALID_ARGUMENT", ["does not exist"], lambda: client.register_system_shared_memory("region", "/key", 64))
+    refused("UNIMPLEMENTED", ["CUDA shared memory"], lambda: client.register_cuda_shared_memory("region", b"AA==", 0, 64))
     client.unregister_system_shared_memory()
 
 

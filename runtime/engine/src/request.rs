@@ -3,7 +3,7 @@
 use crate::config::FunctionKey;
 use crate::error::InvokeError;
 use crate::session::Step;
-use atoll_core::{Class, DeviceId};
+use atoll_core::{Class, DeviceId, TaskId};
 use atoll_kgraph::{DType, InputForm};
 use std::time::Duration;
 
@@ -125,6 +125,11 @@ pub struct InvocationResult {
     pub preemptions: u32,
     /// The device that ran it.
     pub device: DeviceId,
+    /// Its task in the trace of the device; that of its batch if it was part of one. `None` if no
+    /// device ran it as one task.
+    pub task: Option<TaskId>,
+    /// Its request in the trace of the pool in front of the devices, if that placed it.
+    pub placed: Option<TaskId>,
     /// Whether it waited for constants of a function to be loaded.
     pub cold_start: bool,
     /// Requests that were computed together with it, itself included.

@@ -1,9 +1,10 @@
 //! Wire types of KServe v2 (the Open Inference Protocol), with the extensions of Triton that its
-//! clients use: binary tensors, classification, model repository, statistics, logging and trace
-//! settings; and of KServe v1 (`predict.rs`, `predictions.rs`).
+//! clients use: binary tensors, classification, shared memory, model repository, statistics,
+//! logging and trace settings; and of KServe v1 (`predict.rs`, `predictions.rs`).
 //!
-//! This crate is pure: it converts bytes to values and back. It has no sockets and no HTTP types,
-//! and it does not know models: `atoll_server` checks whether a tensor matches a model.
+//! This crate is pure: it converts bytes to values and back. It has no sockets, no HTTP types and no
+//! shared memory, and it does not know models: `atoll_server` checks whether a tensor matches a
+//! model, and reads what is in shared memory.
 //!
 //! Start reading in `infer/request.rs`.
 //!
@@ -14,7 +15,8 @@
 //! - Decoding arbitrary bytes returns a value or a [`ProtocolError`], in time and memory linear in
 //!   the number of bytes.
 //! - The decoders read what [`InferRequest::encode`] and [`InferResponse::encode`] write without
-//!   change, except that JSON has no NaN and no infinity.
+//!   change, except that JSON has no NaN and no infinity, and that an answer has no elements of
+//!   outputs in shared memory.
 
 mod classify;
 mod datatype;
@@ -28,6 +30,7 @@ mod predict;
 mod predictions;
 mod repository;
 mod settings;
+mod shared;
 mod tensor;
 
 pub use classify::top_classes;
@@ -45,6 +48,7 @@ pub use predict::{PredictForm, PredictRequest};
 pub use predictions::encode_predictions;
 pub use repository::{IndexEntry, IndexRequest, LoadRequest, ModelState};
 pub use settings::{LogSettings, TraceSettings};
+pub use shared::{RegionStatus, RegisterRequest, SharedRange, SharedTensor};
 pub use tensor::Tensor;
 
 /// Name of the header with the length of the JSON part of a body; the rest are binary tensors.

@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn answers_have_the_form_of_their_requests() {
         let answer = |tensors: Vec<Tensor>| InferResponse {
-            outputs: tensors.into_iter().map(|tensor| OutputTensor { tensor, binary: false }).collect(),
+            outputs: tensors.into_iter().map(|tensor| OutputTensor { tensor, binary: false, shared: None }).collect(),
             ..InferResponse::default()
         };
         let write = |form, tensors| {

@@ -3,7 +3,6 @@
 use crate::datatype::DataType;
 use crate::error::ProtocolError;
 use crate::limits::RANK_MAX;
-use crate::parameters::Parameters;
 
 /// Dense, row-major, little-endian.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,14 +40,6 @@ impl Tensor {
         let name = name.into();
         let bytes = crate::elements::from_f64(&name, datatype, values)?;
         Tensor::new(name, datatype, shape, bytes)
-    }
-
-    /// Refuses an input whose parameters say that its elements are in shared memory.
-    pub fn check_parameters(name: &str, parameters: &Parameters) -> Result<(), ProtocolError> {
-        match parameters.get("shared_memory_region") {
-            None => Ok(()),
-            Some(_) => Err(ProtocolError::tensor(name, "shared memory is not supported; send the data in the request")),
-        }
     }
 
     /// The bytes of a tensor of strings.

@@ -27,7 +27,8 @@ fn a_binary_request_is_read() {
             bytes: body[BINARY.len()..].to_vec()
         }]
     );
-    assert_eq!(request.outputs, [RequestedOutput { name: "label".into(), binary: Some(true), classes: Some(2) }]);
+    let label = RequestedOutput { name: "label".into(), binary: Some(true), classes: Some(2), shared: None };
+    assert_eq!(request.outputs, [label]);
 }
 
 #[test]
@@ -48,8 +49,9 @@ fn answers_are_written_in_both_forms() {
     };
     let mut response =
         InferResponse { model_name: "m".into(), model_version: "1".into(), id: "7".into(), ..InferResponse::default() };
-    response.outputs =
-        vec![OutputTensor { tensor: tensor("a"), binary: false }, OutputTensor { tensor: tensor("b"), binary: true }];
+    response.outputs = [("a", false), ("b", true)]
+        .map(|(name, binary)| OutputTensor { tensor: tensor(name), binary, shared: None })
+        .into();
     let encoded = response.encode();
     let expected = concat!(
         r#"{"id":"7","model_name":"m","model_version":"1","#,
@@ -106,7 +108,7 @@ fn mistakes_are_named() {
         (
             input(r#"{"name":"x","datatype":"FP32","shape":[1],"parameters":{"shared_memory_region":"r"}}"#),
             None,
-            "shared memory is not supported",
+            "no shared_memory_byte_size",
         ),
     ];
     for (body, json_bytes, expected) in cases {
@@ -146,16 +148,30 @@ fn tensors() -> impl Strategy<Value = Vec<Tensor>> {
     prop::collection::vec(tensor, 0..4)
 }
 
+fn ranges() -> impl Strategy<Value = SharedRange> {
+    let range = |(region, offset, byte_size)| SharedRange { region, offset, byte_size };
+    (".{0,8}", any::<u64>(), any::<u64>()).prop_map(range)
+}
+
 fn requests() -> impl Strategy<Value = InferRequest> {
-    let outputs = prop::collection::vec((".{1,8}", any::<Option<bool>>(), prop::option::of(1..100_usize)), 0..3);
-    (".{0,8}", tensors(), outputs, any::<Option<u64>>()).prop_map(|(id, inputs, outputs, priority)| {
+    let output = (".{1,8}", any::<Option<bool>>(), prop::option::of(1..100_usize), prop::option::of(ranges()));
+    let (outputs, shared) = (prop::collection::vec(output, 0..3), prop::collection::vec((tensors(), ranges()), 0..3));
+    (".{0,8}", tensors(), shared, outputs, any::<Option<u64>>()).prop_map(|(id, inputs, shared, outputs, priority)| {
         let mut parameters = Parameters::default();
         if let Some(priority) = priority {
             parameters.set("priority", priority);
         }
-        let outputs =
-            outputs.into_iter().map(|(name, binary, classes)| RequestedOutput { name, binary, classes }).collect();
-        InferRequest { id, parameters, inputs, outputs }
+        let output = |(name, binary, classes, shared)| RequestedOutput { name, binary, classes, shared };
+        let shared_inputs = shared.into_iter().flat_map(|(tensors, range)| {
+            tensors.into_iter().map(move |Tensor { name, datatype, shape, .. }| SharedTensor {
+                name,
+                datatype,
+                shape,
+                range: range.clone(),
+            })
+        });
+        let (shared_inputs, outputs) = (shared_inputs.collect(), outputs.into_iter().map(output).collect());
+        InferRequest { id, parameters, inputs, shared_inputs, outputs }
     })
 }
 
@@ -194,4 +210,32 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn tensors_in_shared_memory_have_no_elements_in_the_body() {
+    let body = concat!(
+        r#"{"inputs":[{"name":"x","shape":[2],"datatype":"INT8","#,
+        r#""parameters":{"shared_memory_region":"in","shared_memory_byte_size":2,"shared_memory_offset":4}}],"#,
+        r#""outputs":[{"name":"y","parameters":{"shared_memory_region":"out","shared_memory_byte_size":64}}]}"#
+    );
+    let request = InferRequest::decode(body.as_bytes(), None).unwrap();
+    let range = SharedRange { region: "in".into(), offset: 4, byte_size: 2 };
+    let input = SharedTensor { name: "x".into(), datatype: DataType::Int8, shape: vec![2], range };
+    assert_eq!((request.inputs.len(), &*request.shared_inputs), (0, &[input.clone()][..]));
+    assert_eq!(input.clone().tensor(vec![1, 2]).unwrap().bytes, [1, 2]);
+    assert!(input.tensor(vec![1]).is_err(), "bytes must match the shape");
+    let shared = request.outputs[0].shared.clone();
+    assert_eq!(shared, Some(SharedRange { region: "out".into(), offset: 0, byte_size: 64 }));
+    let tensor = Tensor::new("y", DataType::Int8, vec![2], vec![7, 8]).unwrap();
+    let outputs = vec![OutputTensor { tensor, binary: true, shared }];
+    let answer = InferResponse { model_name: "m".into(), outputs, ..InferResponse::default() }.encode();
+    let expected = concat!(
+        r#"{"model_name":"m","model_version":"","outputs":[{"name":"y","datatype":"INT8","shape":[2],"#,
+        r#""parameters":{"shared_memory_byte_size":64,"shared_memory_region":"out"}}]}"#
+    );
+    assert_eq!((std::str::from_utf8(&answer.bytes), answer.json_bytes), (Ok(expected), None));
+    let both =
+        body.replace("\"shared_memory_region\":\"in\"", "\"shared_memory_region\":\"in\",\"binary_data_size\":0");
+    assert!(InferRequest::decode(both.as_bytes(), None).unwrap_err().to_string().contains("send one of them"));
 }

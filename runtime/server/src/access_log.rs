@@ -5,6 +5,7 @@
 //! counted, and requests do not wait.
 
 use crate::limits::{ACCESS_LOG_LINES_MAX, ACCESS_LOG_STOP_MAX};
+use crate::otlp::Context;
 use atoll_engine::{Class, Tenant};
 use axum::extract::Request;
 use axum::http::{HeaderMap, header};
@@ -242,22 +243,10 @@ fn line(protocol: &'static str, request: &Request) -> Line {
         method: request.method().to_string(),
         path: cut(request.uri().path()),
         id: text(request.headers(), "x-request-id"),
-        trace_id: text(request.headers(), "traceparent").and_then(|parent| trace_id(&parent)),
+        trace_id: Context::of(request.headers()).map(|context| context.trace_id()),
         request_bytes: length.and_then(|length| length.parse().ok()),
         ..Line::default()
     }
-}
-
-/// The id of a trace in the header `traceparent` (Trace Context of the W3C, version 00):
-/// `00-TRACE-PARENT-FLAGS`.
-fn trace_id(parent: &str) -> Option<String> {
-    let parts: Vec<&str> = parent.split('-').collect();
-    let ["00", trace, span, flags] = parts[..] else { return None };
-    let is_hex = |text: &str, digits| {
-        text.len() == digits && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
-    };
-    let is_valid = is_hex(trace, 32) && is_hex(span, 16) && is_hex(flags, 2);
-    (is_valid && trace.bytes().any(|digit| digit != b'0')).then(|| trace.to_owned())
 }
 
 /// The HTTP status, or for gRPC the number of its code, which is 0 while an answer has begun well.
@@ -454,23 +443,6 @@ mod tests {
         }
         drop(log);
         drop(unread);
-    }
-
-    #[test]
-    fn only_valid_traces_are_named() {
-        let id = "4bf92f3577b34da6a3ce929d0e0e4736";
-        assert_eq!(trace_id(&format!("00-{id}-00f067aa0ba902b7-01")).as_deref(), Some(id));
-        let zeros = "0".repeat(32);
-        for wrong in [
-            String::new(),
-            format!("01-{id}-00f067aa0ba902b7-01"),
-            format!("00-{id}-00f067aa0ba902b7"),
-            format!("00-{id}-00f067aa0ba902b7-01-x"),
-            format!("00-{zeros}-00f067aa0ba902b7-01"),
-            format!("00-{}-00f067aa0ba902b7-01", id.to_uppercase()),
-        ] {
-            assert_eq!(trace_id(&wrong), None, "{wrong}");
-        }
     }
 
     #[test]

@@ -12,10 +12,12 @@ use crate::instances::{Instance, Instances};
 use crate::limits::{BUILTIN_STAGES_MAX, FUNCTION_NAME_BYTES_MAX};
 use crate::metrics::Recorder;
 use crate::model::Model;
+use crate::otlp::Tracer;
 use crate::prices::Prices;
 use crate::repository::{FindError, Repository};
 use crate::response_cache::ResponseCache;
 use crate::sequences::Sequences;
+use crate::shared_memory::Regions;
 use atoll_engine::{Class, EngineStatistics, FunctionKey, Tenant};
 use atoll_fleet::Inference;
 use atoll_protocol::{IndexEntry, MODEL_VERSION, ModelState};
@@ -41,6 +43,8 @@ pub(crate) struct App {
     pub(crate) instances: Instances,
     pub(crate) recorder: Recorder,
     pub(crate) access_log: Option<AccessLog>,
+    /// Sends spans of requests to a collector.
+    pub(crate) tracer: Option<Arc<Tracer>>,
     /// Open sequences of the models that keep state.
     pub(crate) sequences: Arc<Sequences>,
     pub(crate) body_bytes_max: usize,
@@ -48,6 +52,8 @@ pub(crate) struct App {
     pub(crate) body_pause: Duration,
     pub(crate) bodies: Bodies,
     pub(crate) responses: ResponseCache,
+    /// Regions of shared memory that clients have registered.
+    pub(crate) regions: Regions,
     /// The right to run a built-in stage of a graph.
     pub(crate) builtin_turns: Arc<Semaphore>,
     pub(crate) model_control: ModelControl,
@@ -78,6 +84,7 @@ impl App {
             repository: Repository::new(config.repository.clone(), config.cache.clone(), engine.clone(), compiler),
             recorder: Recorder::new(engine.devices().len()),
             access_log: None,
+            tracer: None,
             sequences: Arc::default(),
             engine,
             deployed,
@@ -88,6 +95,7 @@ impl App {
             body_pause: config.connections.body_pause,
             bodies: Bodies::new(),
             responses: ResponseCache::new(config.response_cache_bytes),
+            regions: Regions::default(),
             builtin_turns: Arc::new(Semaphore::new(BUILTIN_STAGES_MAX)),
             model_control: config.model_control.clone(),
             strict_readiness: config.strict_readiness,

@@ -3,6 +3,7 @@
 use crate::control::ControlConfig;
 use crate::identity::IdentityConfig;
 use crate::limits;
+use crate::otlp::OtlpConfig;
 use crate::places::ConnectionLimits;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -66,6 +67,8 @@ pub struct ServerConfig {
     pub exit_on_error: bool,
     /// How long running requests may continue after the server was asked to stop.
     pub drain: Duration,
+    /// Where traces of requests are sent; `None` for nowhere.
+    pub otlp: Option<OtlpConfig>,
     /// The control socket; `None` for no control socket.
     pub control: Option<ControlConfig>,
     /// File that receives the addresses (`http ADDRESS`, `grpc ADDRESS`, `metrics ADDRESS`,
@@ -93,6 +96,7 @@ impl ServerConfig {
             strict_readiness: true,
             exit_on_error: false,
             drain: Duration::from_secs(10),
+            otlp: None,
             control: None,
             ready_file: None,
         }

@@ -23,6 +23,7 @@
 //!   on disk. Its files appear complete or not at all. Copies of served bundles have no names and
 //!   vanish with the process, so a killed daemon leaves nothing to clean up.
 //! - What is served does not change if its file changes.
+//! - Shared memory of clients is copied, never mapped.
 
 mod access_log;
 mod app;
@@ -49,6 +50,7 @@ mod listen;
 mod metrics;
 mod model;
 mod names;
+mod otlp;
 mod places;
 mod prices;
 mod repository;
@@ -57,6 +59,7 @@ mod response_cache;
 mod routes;
 mod sequences;
 mod server;
+mod shared_memory;
 mod shutdown;
 mod tls;
 
@@ -72,6 +75,7 @@ pub use identity::{
     TenantLimits, Token,
 };
 pub use model::{dtype_of, tensor_metadata};
+pub use otlp::OtlpConfig;
 pub use places::ConnectionLimits;
 pub use server::{Reloader, ServeError, Server};
 pub use shutdown::terminated;

@@ -43,6 +43,19 @@ pub const WRITE_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Longest pause between two parts of a request body.
 pub const BODY_PAUSE_MAX: Duration = Duration::from_secs(10);
 
+/// Regions of system shared memory that the daemon keeps; each holds a file descriptor.
+pub const SHARED_REGIONS_MAX: usize = 2048;
+
+/// Regions of one tenant: an input and an output for each of 256 requests at the same time.
+pub const SHARED_REGIONS_PER_TENANT_MAX: usize = 512;
+
+/// Bytes of all regions of one tenant: a few rounds of the largest bodies that may be in flight.
+/// Limits what outputs can make of files that are empty or shrink.
+pub const SHARED_BYTES_PER_TENANT_MAX: u64 = 4 << 30;
+
+/// Longest name of a region in bytes.
+pub const SHARED_REGION_NAME_BYTES_MAX: usize = 256;
+
 /// How long a request body may take to arrive. [`BODY_BYTES_MAX_DEFAULT`] takes a tenth of this at
 /// 100 Mbit/s.
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(120);
@@ -160,6 +173,35 @@ pub const ACCESS_LOG_LINES_MAX: usize = 16_384;
 /// How long the end of the daemon waits until the last lines of the access log are written: a disk
 /// takes all that may wait within a second.
 pub const ACCESS_LOG_STOP_MAX: Duration = Duration::from_secs(5);
+
+/// Requests whose spans wait to be sent to the collector; further ones are dropped. Some seconds of
+/// a busy daemon, in 3 MiB.
+pub const OTLP_REQUESTS_MAX: usize = 4096;
+
+/// Requests in one message to the collector: about 700 KiB, below the limit of common collectors.
+pub const OTLP_BATCH_MAX: usize = 512;
+
+/// Time between two messages to the collector.
+pub const OTLP_INTERVAL: Duration = Duration::from_millis(500);
+
+/// How long the collector may take for a message.
+pub const OTLP_SEND_MAX: Duration = Duration::from_secs(10);
+
+/// How long the end of the daemon waits until the last spans are sent.
+pub const OTLP_STOP_MAX: Duration = Duration::from_secs(5);
+
+/// Characters of a text of a client in a span.
+pub const OTLP_TEXT_MAX: usize = 256;
+
+/// Events of a span.
+pub const OTLP_EVENTS_MAX: usize = 64;
+
+/// How far back, in intervals, a request may have begun whose events are looked for. The trace of a
+/// busy device does not reach back as far.
+pub const OTLP_MARKS_MAX: usize = 128;
+
+/// Batches of trace records that are read from a device for one message: all that it keeps.
+pub const OTLP_TRACE_READS_MAX: usize = 32;
 
 /// Time between two snapshots of the dashboard. Bars and numbers that change five times a second
 /// look live.

@@ -111,6 +111,8 @@ fn kept(model: &Model, outputs: &[OutputTensor]) -> InvocationResult {
         entered_ns: 0,
         preemptions: 0,
         device: model.first_device(),
+        task: None,
+        placed: None,
         cold_start: false,
         batch: 1,
         launches: Vec::new(),

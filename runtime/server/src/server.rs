@@ -12,6 +12,7 @@ use crate::graphs::Graphs;
 use crate::identity::{Access, Gate, GateError};
 use crate::instances::Instances;
 use crate::listen::Port;
+use crate::otlp::Tracer;
 use crate::tls::Wire;
 use crate::{grpc, http, listen, metrics};
 use atoll_engine::{EngineError, ShareClient, Tenant};
@@ -96,6 +97,9 @@ pub enum ServeError {
         /// The error of the system.
         source: io::Error,
     },
+    /// The thread that sends traces cannot be started.
+    #[error("cannot start the thread that sends traces to the collector: {0}")]
+    Tracer(io::Error),
     /// A device cannot honour the shares of the tenants in the configuration together.
     #[error("[tenant.{tenant}] of the configuration: {source}")]
     Share {
@@ -166,6 +170,7 @@ impl Server {
         let app = App::new(&config, engine, compiler, deployed.clone(), graphs, instances, gate);
         let mut app = app.map_err(ServeError::Prices)?;
         app.access_log = open_access_log(&config.identity.access, &app)?;
+        app.tracer = start_tracer(&config, &app)?;
         let app = Arc::new(app);
         app.repository.scan().map_err(|source| ServeError::Repository { path: config.repository.clone(), source })?;
         let http = bind(config.host, config.http_port, "--http-port").await?;
@@ -320,6 +325,12 @@ fn open_access_log(access: &Access, app: &App) -> Result<Option<AccessLog>, Serv
     let Some(config) = access.access_log() else { return Ok(None) };
     let opened = AccessLog::open(config, app.recorder.access_log_dropped.clone());
     opened.map(Some).map_err(|source| ServeError::AccessLog { path: config.file.clone().unwrap_or_default(), source })
+}
+
+fn start_tracer(config: &ServerConfig, app: &App) -> Result<Option<Arc<Tracer>>, ServeError> {
+    let start = |otlp| Tracer::start(otlp, app.engine.clone(), app.recorder.otlp.clone());
+    let tracer = config.otlp.as_ref().map(start).transpose().map_err(ServeError::Tracer)?;
+    Ok(tracer.map(Arc::new))
 }
 
 fn open_store(config: &ControlConfig) -> Result<Store, StoreError> {

@@ -264,6 +264,8 @@ impl Worker {
                     entered_ns,
                     preemptions,
                     device: DeviceId::of_id(submission.id.0),
+                    task: Some(TaskId(invocation.submission.id.0)),
+                    placed: None,
                     cold_start: invocation.cold_start,
                     batch: size,
                     launches: Vec::new(),

@@ -150,6 +150,8 @@ impl Worker {
             entered_ns: invocation.times.entered.0,
             preemptions,
             device: DeviceId::of_id(invocation.submission.id.0),
+            task: Some(TaskId(invocation.submission.id.0)),
+            placed: None,
             cold_start: invocation.cold_start,
             batch: 1,
             launches: std::mem::take(&mut invocation.launches),

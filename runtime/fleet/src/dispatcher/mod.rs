@@ -26,7 +26,7 @@ use atoll_core::placement::{
     DeviceKind, DeviceSpec, FunctionId, FunctionSpec, Grounds, GroupId, Pool, PoolAction, PoolConfig, PoolEvent,
     RejectReason, RequestEnd, RequestId, RequestSpec, Suits, Why,
 };
-use atoll_core::{Class, DeviceId, Nanos, Tenant};
+use atoll_core::{Class, DeviceId, Nanos, TaskId, Tenant};
 use atoll_engine::{ChainRequest, FunctionName, InvocationId, InvocationResult, InvokeError, Reply, TraceBatch};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
@@ -334,7 +334,7 @@ impl State {
         self.handle(now, PoolEvent::Cancelled { request: id }, steps);
     }
 
-    fn answered(&mut self, now: Nanos, attempt: Attempt, answer: Answer, steps: &mut Vec<Step>) {
+    fn answered(&mut self, now: Nanos, attempt: Attempt, mut answer: Answer, steps: &mut Vec<Step>) {
         let Attempt { request, device, began, .. } = attempt;
         // The executor of the function is gone there for a while; another device may have one.
         if matches!(answer, Err(InvokeError::Unavailable(_))) && self.requests.take_back_one(&attempt) {
@@ -346,6 +346,9 @@ impl State {
             return;
         }
         let Some(reply) = self.requests.finish(&attempt) else { return };
+        if let Ok(result) = &mut answer {
+            result.placed = Some(TaskId(POOLED.first_id() + request.0));
+        }
         self.devices[usize::from(device.0)].in_flight -= 1;
         let end = match &answer {
             Ok(result) => {

@@ -45,6 +45,8 @@ impl Notes {
             entered_ns: 0,
             preemptions: 0,
             device: DeviceId(0),
+            task: None,
+            placed: None,
             cold_start: false,
             batch: 1,
             launches: Vec::new(),

@@ -6,6 +6,7 @@ use crate::elements::{self, JsonElements};
 use crate::error::ProtocolError;
 use crate::limits::TENSORS_MAX;
 use crate::parameters::Parameters;
+use crate::shared::{SharedRange, SharedTensor};
 use crate::tensor::{Tensor, element_count};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -52,16 +53,37 @@ pub(crate) fn check_count(what: &'static str, count: usize) -> Result<(), Protoc
     Ok(())
 }
 
+/// An input of a request.
+pub(crate) enum Input {
+    /// Its elements came with the request.
+    Sent(Tensor),
+    /// Its elements are in shared memory.
+    Shared(SharedTensor),
+}
+
 /// The rest of the binary part.
 pub(crate) struct Binary<'a> {
     rest: &'a [u8],
 }
 
 impl Binary<'_> {
+    /// Completes an input from its JSON data, from the binary part, or with its place in shared
+    /// memory.
+    pub(crate) fn input(&mut self, raw: RawTensor<'_>) -> Result<Input, ProtocolError> {
+        let Some(range) = SharedRange::of(&raw.name, &raw.parameters)? else {
+            return Ok(Input::Sent(self.tensor(raw)?.0));
+        };
+        if raw.data.is_some() || raw.parameters.get("binary_data_size").is_some() {
+            let reason = "is in shared memory and has data in the request; send one of them";
+            return Err(ProtocolError::tensor(&raw.name, reason));
+        }
+        let RawTensor { name, datatype, shape, .. } = raw;
+        Ok(Input::Shared(SharedTensor { name, datatype, shape, range }))
+    }
+
     /// Completes a tensor from its JSON data or from the binary part. Also returns whether it was
     /// binary.
     pub(crate) fn tensor(&mut self, raw: RawTensor<'_>) -> Result<(Tensor, bool), ProtocolError> {
-        Tensor::check_parameters(&raw.name, &raw.parameters)?;
         let binary_bytes = raw.parameters.unsigned("binary_data_size")?;
         let bytes = match (binary_bytes, raw.data) {
             (Some(_), Some(_)) => {
@@ -108,6 +130,13 @@ pub(crate) struct TensorJson<'a> {
 }
 
 impl<'a> TensorJson<'a> {
+    /// A tensor without elements, which are in shared memory.
+    pub(crate) fn shared(name: &'a str, datatype: DataType, shape: &'a [i64], range: &SharedRange) -> TensorJson<'a> {
+        let mut parameters = Parameters::default();
+        range.describe(&mut parameters);
+        TensorJson { name, datatype, shape, parameters, data: None }
+    }
+
     pub(crate) fn new(tensor: &'a Tensor, binary: bool) -> TensorJson<'a> {
         let mut parameters = Parameters::default();
         if binary {

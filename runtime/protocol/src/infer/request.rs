@@ -1,8 +1,9 @@
 //! The inference request, `POST /v2/models/NAME/infer`.
 
-use super::body::{self, Encoded, RawTensor, TensorJson};
+use super::body::{self, Encoded, Input, RawTensor, TensorJson};
 use crate::error::ProtocolError;
 use crate::parameters::Parameters;
+use crate::shared::{SharedRange, SharedTensor};
 use crate::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
@@ -13,8 +14,10 @@ pub struct InferRequest {
     pub id: String,
     /// `priority`, `timeout`, `deadline_us` and others. Unknown parameters are ignored.
     pub parameters: Parameters,
-    /// The inputs.
+    /// The inputs whose elements came with the request.
     pub inputs: Vec<Tensor>,
+    /// The inputs whose elements are in shared memory.
+    pub shared_inputs: Vec<SharedTensor>,
     /// The requested outputs; empty for all.
     pub outputs: Vec<RequestedOutput>,
 }
@@ -28,6 +31,8 @@ pub struct RequestedOutput {
     pub binary: Option<bool>,
     /// Send only this many best classes instead of the scores.
     pub classes: Option<usize>,
+    /// Where to write it; `None` to send it in the answer.
+    pub shared: Option<SharedRange>,
 }
 
 #[derive(Deserialize)]
@@ -67,11 +72,17 @@ impl InferRequest {
         let raw: RawRequest<'_> = body::from_json(json)?;
         body::check_count("inputs", raw.inputs.len())?;
         body::check_count("outputs", raw.outputs.len())?;
-        let inputs = raw.inputs.into_iter().map(|tensor| Ok(binary.tensor(tensor)?.0)).collect::<Result<_, _>>()?;
+        let (mut inputs, mut shared_inputs) = (Vec::with_capacity(raw.inputs.len()), Vec::new());
+        for tensor in raw.inputs {
+            match binary.input(tensor)? {
+                Input::Sent(tensor) => inputs.push(tensor),
+                Input::Shared(tensor) => shared_inputs.push(tensor),
+            }
+        }
         binary.finish()?;
         let outputs = raw.outputs.into_iter().map(|output| RequestedOutput::new(output.name, &output.parameters));
         let outputs = outputs.collect::<Result<_, _>>()?;
-        Ok(InferRequest { id: raw.id, parameters: raw.parameters, inputs, outputs })
+        Ok(InferRequest { id: raw.id, parameters: raw.parameters, inputs, shared_inputs, outputs })
     }
 
     /// Encodes the request with binary inputs.
@@ -79,7 +90,7 @@ impl InferRequest {
         let json = RequestJson {
             id: &self.id,
             parameters: &self.parameters,
-            inputs: self.inputs.iter().map(|tensor| TensorJson::new(tensor, true)).collect(),
+            inputs: self.input_json(true),
             outputs: self.outputs.iter().map(OutputJson::from).collect(),
         };
         body::encode(&json, self.inputs.iter())
@@ -90,23 +101,28 @@ impl InferRequest {
         let json = RequestJson {
             id: &self.id,
             parameters: &self.parameters,
-            inputs: self.inputs.iter().map(|tensor| TensorJson::new(tensor, false)).collect(),
+            inputs: self.input_json(false),
             outputs: self.outputs.iter().map(OutputJson::from).collect(),
         };
         body::encode(&json, std::iter::empty())
     }
+
+    fn input_json(&self, binary: bool) -> Vec<TensorJson<'_>> {
+        let sent = self.inputs.iter().map(|tensor| TensorJson::new(tensor, binary));
+        let shared = self.shared_inputs.iter();
+        let shared = shared.map(|input| TensorJson::shared(&input.name, input.datatype, &input.shape, &input.range));
+        sent.chain(shared).collect()
+    }
 }
 
 impl RequestedOutput {
-    /// Reads the parameters of an output: `binary_data` and `classification`.
+    /// Reads the parameters of an output: `binary_data`, `classification` and those of shared
+    /// memory.
     pub fn new(name: String, parameters: &Parameters) -> Result<RequestedOutput, ProtocolError> {
-        if parameters.get("shared_memory_region").is_some() {
-            let reason = "shared memory is not supported; read the output from the answer";
-            return Err(ProtocolError::tensor(&name, reason));
-        }
+        let shared = SharedRange::of(&name, parameters)?;
         let classes = parameters.unsigned("classification")?.filter(|count| *count > 0);
         let classes = classes.map(|count| usize::try_from(count).unwrap_or(usize::MAX));
-        Ok(RequestedOutput { binary: parameters.boolean("binary_data")?, classes, name })
+        Ok(RequestedOutput { binary: parameters.boolean("binary_data")?, classes, shared, name })
     }
 }
 
@@ -119,6 +135,7 @@ impl From<&RequestedOutput> for OutputJson {
         if let Some(classes) = output.classes {
             parameters.set("classification", classes);
         }
+        output.shared.iter().for_each(|range| range.describe(&mut parameters));
         OutputJson { name: output.name.clone(), parameters }
     }
 }

@@ -3,6 +3,7 @@
 use super::body::{self, Encoded, RawTensor, TensorJson};
 use crate::error::ProtocolError;
 use crate::parameters::Parameters;
+use crate::shared::SharedRange;
 use crate::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +29,18 @@ pub struct OutputTensor {
     pub tensor: Tensor,
     /// Whether its bytes are in the binary part.
     pub binary: bool,
+    /// Where in shared memory its bytes were written; they are then not encoded.
+    pub shared: Option<SharedRange>,
+}
+
+impl OutputTensor {
+    fn json(&self) -> TensorJson<'_> {
+        let OutputTensor { tensor, binary, shared } = self;
+        match shared {
+            Some(range) => TensorJson::shared(&tensor.name, tensor.datatype, &tensor.shape, range),
+            None => TensorJson::new(tensor, *binary),
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -60,7 +73,7 @@ impl InferResponse {
         let (json, mut binary) = body::split(body, json_bytes)?;
         let raw: RawResponse<'_> = body::from_json(json)?;
         body::check_count("outputs", raw.outputs.len())?;
-        let output = |raw| binary.tensor(raw).map(|(tensor, binary)| OutputTensor { tensor, binary });
+        let output = |raw| binary.tensor(raw).map(|(tensor, binary)| OutputTensor { tensor, binary, shared: None });
         let outputs = raw.outputs.into_iter().map(output).collect::<Result<_, _>>()?;
         binary.finish()?;
         Ok(InferResponse {
@@ -79,8 +92,9 @@ impl InferResponse {
             model_name: &self.model_name,
             model_version: &self.model_version,
             parameters: &self.parameters,
-            outputs: self.outputs.iter().map(|output| TensorJson::new(&output.tensor, output.binary)).collect(),
+            outputs: self.outputs.iter().map(OutputTensor::json).collect(),
         };
-        body::encode(&json, self.outputs.iter().filter(|output| output.binary).map(|output| &output.tensor))
+        let binary = self.outputs.iter().filter(|output| output.binary && output.shared.is_none());
+        body::encode(&json, binary.map(|output| &output.tensor))
     }
 }

@@ -56,7 +56,9 @@ impl HasRefusalKind for Denial {
     fn kind(&self) -> RefusalKind {
         match self {
             Denial::Model => RefusalKind::NotFound,
-            Denial::Class { .. } | Denial::ModelControl { .. } | Denial::Operator => RefusalKind::Denied,
+            Denial::Class { .. } | Denial::ModelControl { .. } | Denial::SharedMemory { .. } | Denial::Operator => {
+                RefusalKind::Denied
+            }
         }
     }
 }

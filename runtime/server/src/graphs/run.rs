@@ -481,6 +481,8 @@ impl Run<'_> {
             entered_ns: 0,
             preemptions: self.preemptions,
             device: self.work.devices().first().copied().unwrap_or_default(),
+            task: None,
+            placed: None,
             cold_start: self.cold_start,
             batch: 1,
             launches: Vec::new(),

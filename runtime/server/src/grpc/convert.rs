@@ -4,21 +4,33 @@ use super::proto::inference::infer_parameter::ParameterChoice;
 use super::proto::inference::model_infer_request::InferInputTensor;
 use super::proto::inference::model_infer_response::InferOutputTensor;
 use super::proto::inference::{InferParameter, InferTensorContents, ModelInferRequest, ModelInferResponse};
-use atoll_protocol::{DataType, InferRequest, InferResponse, Parameters, ProtocolError, RequestedOutput, Tensor};
+use atoll_protocol::{
+    DataType, InferRequest, InferResponse, Parameters, ProtocolError, RequestedOutput, SharedRange, SharedTensor,
+    Tensor,
+};
 use serde_json::Value;
 use std::collections::HashMap;
 
 /// Decodes a request.
 pub(super) fn request(message: ModelInferRequest) -> Result<InferRequest, ProtocolError> {
     let ModelInferRequest { id, parameters: given, inputs, outputs, raw_input_contents: raw, .. } = message;
-    if !raw.is_empty() && raw.len() != inputs.len() {
-        let reason = format!("the request has {} for {} inputs", raw.len(), inputs.len());
+    let (mut sent, mut shared_inputs) = (Vec::with_capacity(inputs.len()), Vec::new());
+    for mut input in inputs {
+        match SharedRange::of(&input.name, &parameters(std::mem::take(&mut input.parameters))?)? {
+            None => sent.push(input),
+            Some(range) => shared_inputs.push(shared(input, range)?),
+        }
+    }
+    // Inputs in shared memory have no raw contents.
+    if !raw.is_empty() && raw.len() != sent.len() {
+        let reason = format!("the request has {} for {} inputs that are not in shared memory", raw.len(), sent.len());
         return Err(ProtocolError::Parameter { name: "raw_input_contents".into(), reason });
     }
     let mut raw = raw.into_iter();
-    let inputs = inputs.into_iter().map(|input| tensor(input, raw.next())).collect::<Result<_, _>>()?;
+    let inputs = sent.into_iter().map(|input| tensor(input, raw.next())).collect::<Result<_, _>>()?;
     let outputs = outputs.into_iter().map(|output| RequestedOutput::new(output.name, &parameters(output.parameters)?));
-    Ok(InferRequest { id, parameters: parameters(given)?, inputs, outputs: outputs.collect::<Result<_, _>>()? })
+    let outputs = outputs.collect::<Result<_, _>>()?;
+    Ok(InferRequest { id, parameters: parameters(given)?, inputs, shared_inputs, outputs })
 }
 
 fn parameters(given: HashMap<String, InferParameter>) -> Result<Parameters, ProtocolError> {
@@ -37,17 +49,31 @@ fn parameters(given: HashMap<String, InferParameter>) -> Result<Parameters, Prot
     Ok(parameters)
 }
 
+fn refused(name: &str, reason: impl Into<String>) -> ProtocolError {
+    ProtocolError::Tensor { name: name.into(), reason: reason.into() }
+}
+
+fn datatype(name: &str, text: &str) -> Result<DataType, ProtocolError> {
+    text.parse().map_err(|unknown| refused(name, format!("{unknown}")))
+}
+
+fn shared(input: InferInputTensor, range: SharedRange) -> Result<SharedTensor, ProtocolError> {
+    let InferInputTensor { name, datatype: of, shape, contents, .. } = input;
+    if contents.is_some() {
+        return Err(refused(&name, "is in shared memory and has contents; send one of them"));
+    }
+    Ok(SharedTensor { datatype: datatype(&name, &of)?, name, shape, range })
+}
+
 fn tensor(input: InferInputTensor, raw: Option<Vec<u8>>) -> Result<Tensor, ProtocolError> {
-    let InferInputTensor { name, datatype, shape, parameters: given, contents } = input;
-    Tensor::check_parameters(&name, &parameters(given)?)?;
-    let refused = |reason: String| ProtocolError::Tensor { name: name.clone(), reason };
-    let datatype: DataType = datatype.parse().map_err(|unknown| refused(format!("{unknown}")))?;
+    let InferInputTensor { name, datatype: of, shape, contents, .. } = input;
+    let datatype = datatype(&name, &of)?;
     let bytes = match (raw, contents) {
         (Some(bytes), None) => bytes,
         (Some(_), Some(_)) => {
-            return Err(refused("has both contents and raw_input_contents; send one of them".into()));
+            return Err(refused(&name, "has both contents and raw_input_contents; send one of them"));
         }
-        (None, None) => return Err(refused("has neither contents nor raw_input_contents".into())),
+        (None, None) => return Err(refused(&name, "has neither contents nor raw_input_contents")),
         (None, Some(contents)) => elements(&name, datatype, &contents)?,
     };
     Tensor::new(name, datatype, shape, bytes)
@@ -55,7 +81,7 @@ fn tensor(input: InferInputTensor, raw: Option<Vec<u8>>) -> Result<Tensor, Proto
 
 /// The elements of a tensor whose values are in the message.
 fn elements(name: &str, datatype: DataType, contents: &InferTensorContents) -> Result<Vec<u8>, ProtocolError> {
-    let refused = |reason: String| ProtocolError::Tensor { name: name.into(), reason };
+    let refused = |reason: String| refused(name, reason);
     /// The bytes of numbers that the protocol sends in a wider type than the tensor's.
     macro_rules! narrow {
         ($values:expr, $type:ty) => {{
@@ -99,17 +125,25 @@ pub(super) fn response(answer: InferResponse) -> ModelInferResponse {
         model_name,
         model_version,
         id,
-        parameters: parameters.iter().filter_map(|(name, value)| Some((name.clone(), parameter(value)?))).collect(),
+        parameters: messages(&parameters),
         outputs: Vec::with_capacity(outputs.len()),
         raw_output_contents: Vec::with_capacity(outputs.len()),
     };
     for output in outputs {
         let Tensor { name, datatype, shape, bytes } = output.tensor;
         let datatype = datatype.name().to_owned();
-        message.outputs.push(InferOutputTensor { name, datatype, shape, ..InferOutputTensor::default() });
-        message.raw_output_contents.push(bytes.into());
+        let mut given = Parameters::default();
+        output.shared.iter().for_each(|range| range.describe(&mut given));
+        let parameters = messages(&given);
+        message.outputs.push(InferOutputTensor { name, datatype, shape, parameters, ..InferOutputTensor::default() });
+        // Clients count the raw contents of all outputs, so one in shared memory has empty ones.
+        message.raw_output_contents.push(if output.shared.is_some() { Default::default() } else { bytes.into() });
     }
     message
+}
+
+fn messages(parameters: &Parameters) -> HashMap<String, InferParameter> {
+    parameters.iter().filter_map(|(name, value)| Some((name.clone(), parameter(value)?))).collect()
 }
 
 /// A parameter of an answer. Lists and objects have no form over gRPC, and no answer has any.
@@ -205,7 +239,7 @@ mod tests {
             ..Default::default()
         };
         assert_eq!(request(raw(1)).unwrap().inputs[0].bytes, [0; 4]);
-        assert!(request(raw(2)).unwrap_err().to_string().contains("has 2 for 1 inputs"));
+        assert!(request(raw(2)).unwrap_err().to_string().contains("has 2 for 1 inputs that"));
         let mut both = raw(1);
         both.inputs[0].contents = Some(InferTensorContents::default());
         assert!(request(both).unwrap_err().to_string().contains("both contents and raw_input_contents"));
@@ -240,7 +274,7 @@ mod tests {
         shared.outputs[0]
             .parameters
             .insert("shared_memory_region".into(), of(ParameterChoice::StringParam("r".into())));
-        assert!(request(shared).unwrap_err().to_string().contains("shared memory is not supported"));
+        assert!(request(shared).unwrap_err().to_string().contains("no shared_memory_byte_size"));
         let mut nothing = message;
         nothing.parameters.insert("z".into(), InferParameter::default());
         assert!(request(nothing).unwrap_err().to_string().contains("`z`: it has no value"));

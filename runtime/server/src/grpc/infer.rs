@@ -6,8 +6,10 @@ use super::proto::inference::ModelInferRequest;
 use crate::app::App;
 use crate::identity::Principal;
 use crate::model::Model;
+use crate::otlp::Arrival;
 use crate::requests::error::RequestError;
 use crate::requests::infer::{Checked, offload, run};
+use crate::requests::shared_memory::{fetch, shared_bytes};
 use atoll_protocol::InferResponse;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,6 +19,8 @@ use std::time::{Duration, Instant};
 pub(super) struct Sender {
     pub(super) app: Arc<App>,
     pub(super) caller: Arc<Principal>,
+    /// Of the first request, for a stream.
+    pub(super) arrival: Arrival,
     pub(super) deadline: Option<Instant>,
 }
 
@@ -26,7 +30,9 @@ pub(super) fn prepare(sender: &Sender, message: ModelInferRequest) -> Result<(Ar
     let model = sender.app.find(&sender.caller, &message.model_name, version)?;
     model.note_request();
     let bytes = if message.raw_input_contents.is_empty() { prost::Message::encoded_len(&message) } else { 0 };
-    let mut checked = in_place(bytes, || Checked::new(&model, convert::request(message)?))?;
+    let mut request = in_place(bytes, || convert::request(message))?;
+    let shared = in_place(shared_bytes(&request), || fetch(&sender.app, &sender.caller, &mut request))?;
+    let mut checked = Checked::new(&model, request, shared)?;
     let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
     checked.terms.limit(sender.deadline.map(left).map(|left| left.max(Duration::from_nanos(1))));
     Ok((model, checked))
@@ -37,9 +43,9 @@ pub(super) async fn answer(
     sender: &Sender,
     model: &Arc<Model>,
     checked: Checked,
-    arrived: Instant,
+    arrival: Arrival,
 ) -> Result<InferResponse, RequestError> {
-    let done = run(&sender.app, &sender.caller, model, checked, arrived).await?;
-    let model = model.clone();
-    offload(done.output_bytes(), move || done.answer(&model)).await?
+    let done = run(&sender.app, &sender.caller, model, checked, arrival).await?;
+    let (app, model) = (sender.app.clone(), model.clone());
+    offload(done.output_bytes(), move || done.answer(&app, &model)).await?
 }

@@ -22,6 +22,7 @@ mod timeout;
 
 use crate::app::App;
 use crate::callers::Callers;
+use crate::otlp::Arrival;
 use crate::requests::error::RequestError;
 use crate::requests::identify::identify;
 use crate::requests::memory::Encoding;
@@ -38,7 +39,6 @@ use proto::inference::grpc_inference_service_server::GrpcInferenceServiceServer;
 use service::{Inference, Times};
 use std::mem::take;
 use std::sync::Arc;
-use std::time::Instant;
 use tokio::sync::watch;
 use tonic::Status;
 use tonic::codec::CompressionEncoding;
@@ -110,18 +110,18 @@ async fn enter(State(entrance): State<Entrance>, mut request: Request, next: Nex
 }
 
 fn check(entrance: &Entrance, request: &mut Request) -> Result<(), RequestError> {
-    let arrived = Instant::now();
+    let arrival = Arrival::now("grpc", request.headers());
     let Entrance { app, callers, stop } = entrance;
     callers.check(request)?;
     identify(app, request)?;
-    let deadline = timeout::of(request.headers())?.and_then(|timeout| arrived.checked_add(timeout));
+    let deadline = timeout::of(request.headers())?.and_then(|timeout| arrival.at.checked_add(timeout));
     let encoding = encoding(request.headers_mut())?;
     let rule = RULES.iter().find(|(path, _)| *path == request.uri().path()).map_or(Rule::Small, |(_, rule)| *rule);
     let rooms = Rooms::default();
     let (app, stop) = (app.clone(), stop.clone());
     let body = take(request.body_mut());
     *request.body_mut() = Frames { app, body, encoding, rule, rooms: rooms.clone(), stop }.into_body();
-    request.extensions_mut().insert(Times { arrived, deadline });
+    request.extensions_mut().insert(Times { arrival, deadline });
     request.extensions_mut().insert(rooms);
     Ok(())
 }

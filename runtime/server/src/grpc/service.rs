@@ -7,15 +7,17 @@ use super::frames::Rooms;
 use super::infer::{Sender, answer, prepare};
 use super::proto::inference::grpc_inference_service_server::GrpcInferenceService;
 use super::proto::inference::repository_index_response::ModelIndex;
+use super::proto::inference::system_shared_memory_status_response::RegionStatus as RegionMessage;
 use super::proto::inference::*;
 use super::settings;
 use super::stream::{Answers, Requests, answers};
 use crate::app::App;
 use crate::identity::Principal;
 use crate::model::Model;
+use crate::otlp::Arrival;
 use crate::requests::error::RequestError;
 use crate::requests::{health, metadata, repository, shared_memory, statistics};
-use atoll_protocol::ModelState;
+use atoll_protocol::{ModelState, RegionStatus, RegisterRequest};
 use std::sync::Arc;
 use std::time::Instant;
 use tonic::{Request, Response, Status, Streaming};
@@ -31,7 +33,7 @@ pub(super) struct Inference {
 /// When the headers of a request arrived, and until when its client waits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
-    pub(super) arrived: Instant,
+    pub(super) arrival: Arrival,
     pub(super) deadline: Option<Instant>,
 }
 
@@ -56,7 +58,8 @@ impl Inference {
 
     fn sender(&self, request: &Request<impl Sized>) -> Result<(Sender, Times, Rooms), Status> {
         let times: Times = extension(request)?;
-        let sender = Sender { app: self.app.clone(), caller: caller(request)?, deadline: times.deadline };
+        let Times { arrival, deadline } = times;
+        let sender = Sender { app: self.app.clone(), caller: caller(request)?, arrival, deadline };
         Ok((sender, times, extension(request)?))
     }
 }
@@ -98,7 +101,7 @@ impl GrpcInferenceService for Inference {
         let (sender, times, rooms) = self.sender(&request)?;
         let _room = rooms.take();
         let (model, checked) = prepare(&sender, request.into_inner())?;
-        let answer = answer(&sender, &model, checked, times.arrived).await?;
+        let answer = answer(&sender, &model, checked, times.arrival).await?;
         Ok(Response::new(convert::response(answer)))
     }
 
@@ -182,21 +185,28 @@ impl GrpcInferenceService for Inference {
         &self,
         request: Request<SystemSharedMemoryStatusRequest>,
     ) -> Result<Response<SystemSharedMemoryStatusResponse>, Status> {
-        region(&request.into_inner().name)?;
-        Ok(Response::new(SystemSharedMemoryStatusResponse::default()))
+        let (caller, asked) = (caller(&request)?, request.into_inner());
+        let status = |RegionStatus { name, key, offset, byte_size }| RegionMessage { name, key, offset, byte_size };
+        let regions = shared_memory::status(&self.app, &caller, &asked.name)?.into_iter();
+        let regions = regions.map(|region| (region.name.clone(), status(region))).collect();
+        Ok(Response::new(SystemSharedMemoryStatusResponse { regions }))
     }
 
     async fn system_shared_memory_register(
         &self,
         request: Request<SystemSharedMemoryRegisterRequest>,
     ) -> Result<Response<SystemSharedMemoryRegisterResponse>, Status> {
-        Err(shared_memory::refused(&request.into_inner().name).into())
+        let (caller, asked) = (caller(&request)?, request.into_inner());
+        let SystemSharedMemoryRegisterRequest { name, key, offset, byte_size } = asked;
+        shared_memory::register(&self.app, &caller, name, RegisterRequest { key, offset, byte_size }).await?;
+        Ok(Response::new(SystemSharedMemoryRegisterResponse {}))
     }
 
     async fn system_shared_memory_unregister(
         &self,
-        _: Request<SystemSharedMemoryUnregisterRequest>,
+        request: Request<SystemSharedMemoryUnregisterRequest>,
     ) -> Result<Response<SystemSharedMemoryUnregisterResponse>, Status> {
+        shared_memory::unregister(&self.app, &*caller(&request)?, &request.into_inner().name);
         Ok(Response::new(SystemSharedMemoryUnregisterResponse::default()))
     }
 
@@ -204,15 +214,17 @@ impl GrpcInferenceService for Inference {
         &self,
         request: Request<CudaSharedMemoryStatusRequest>,
     ) -> Result<Response<CudaSharedMemoryStatusResponse>, Status> {
-        region(&request.into_inner().name)?;
-        Ok(Response::new(CudaSharedMemoryStatusResponse::default()))
+        match &*request.into_inner().name {
+            "" => Ok(Response::new(CudaSharedMemoryStatusResponse::default())),
+            name => Err(shared_memory::unknown_cuda(name).into()),
+        }
     }
 
     async fn cuda_shared_memory_register(
         &self,
         request: Request<CudaSharedMemoryRegisterRequest>,
     ) -> Result<Response<CudaSharedMemoryRegisterResponse>, Status> {
-        Err(shared_memory::refused(&request.into_inner().name).into())
+        Err(shared_memory::refused_cuda(&request.into_inner().name).into())
     }
 
     async fn cuda_shared_memory_unregister(
@@ -239,9 +251,4 @@ impl GrpcInferenceService for Inference {
     ) -> Result<Response<LogSettingsResponse>, Status> {
         Ok(Response::new(settings::logging(request.into_inner())?))
     }
-}
-
-/// An error for the name of a region, as none is registered; an empty name stands for all.
-fn region(name: &str) -> Result<(), RequestError> {
-    if name.is_empty() { Ok(()) } else { Err(shared_memory::unknown(name)) }
 }

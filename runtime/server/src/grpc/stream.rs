@@ -12,6 +12,7 @@ use super::proto::inference::infer_parameter::ParameterChoice;
 use super::proto::inference::{InferParameter, ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
 use crate::bodies::BodyRoom;
 use crate::limits::REQUESTS_PER_STREAM_MAX;
+use crate::otlp::Arrival;
 use crate::requests::error::RequestError;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesOrdered, StreamExt, unfold};
@@ -84,7 +85,8 @@ impl Running {
     }
 
     fn begin(&mut self, message: ModelInferRequest) {
-        let (arrived, room, sender) = (Instant::now(), self.requests.rooms.take(), self.requests.sender.clone());
+        let (room, sender) = (self.requests.rooms.take(), self.requests.sender.clone());
+        let arrival = Arrival { at: Instant::now(), ..sender.arrival };
         let id = message.id.clone();
         let prepared = prepare(&sender, message);
         let starts = prepared.as_ref().is_ok_and(|(_, checked)| checked.terms.starts_sequence());
@@ -92,7 +94,7 @@ impl Running {
             let _room: Option<BodyRoom> = room;
             let answered = async {
                 let (model, checked) = prepared?;
-                answer(&sender, &model, checked, arrived).await
+                answer(&sender, &model, checked, arrival).await
             };
             (id, answered.await.map(convert::response))
         });

@@ -4,15 +4,16 @@ use super::body::{self, Received};
 use super::identify::Caller;
 use super::model_path::ModelPath;
 use crate::app::App;
+use crate::otlp::Arrival;
 use crate::requests::error::RequestError;
 use crate::requests::infer::{Checked, offload, run};
+use crate::requests::shared_memory::{fetch, shared_bytes};
 use atoll_protocol::{Encoded, InferRequest, JSON_LENGTH_HEADER};
 use axum::body::Body;
 use axum::extract::{Extension, Path, State};
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
-use std::time::Instant;
 
 pub(super) async fn infer(
     State(app): State<Arc<App>>,
@@ -21,18 +22,21 @@ pub(super) async fn infer(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, RequestError> {
-    let arrived = Instant::now();
+    let arrival = Arrival::now("http", &headers);
     let model = app.find(&caller, &path.name, path.version.as_deref())?;
     model.note_request();
     let json_bytes = json_bytes(&headers)?;
     let Received { bytes, room: _room } = body::receive(&app, &headers, body).await?;
-    let checked = offload(bytes.len(), {
-        let model = model.clone();
-        move || Checked::new(&model, InferRequest::decode(&bytes, json_bytes)?)
+    let mut request = offload(bytes.len(), move || InferRequest::decode(&bytes, json_bytes)).await??;
+    let (request, shared) = offload(shared_bytes(&request), {
+        let (app, caller) = (app.clone(), caller.clone());
+        move || fetch(&app, &caller, &mut request).map(|shared| (request, shared))
     })
     .await??;
-    let done = run(&app, &caller, &model, checked, arrived).await?;
-    let encoded = offload(done.output_bytes(), move || done.answer(&model).map(|answer| answer.encode())).await??;
+    let checked = Checked::new(&model, request, shared)?;
+    let done = run(&app, &caller, &model, checked, arrival).await?;
+    let encoded =
+        offload(done.output_bytes(), move || done.answer(&app, &model).map(|answer| answer.encode())).await??;
     Ok(response(encoded))
 }
 

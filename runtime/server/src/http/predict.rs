@@ -3,9 +3,11 @@
 use super::body::{self, Received};
 use super::identify::Caller;
 use crate::app::App;
+use crate::otlp::Arrival;
 use crate::requests::error::{Kind, RequestError};
 use crate::requests::health::model_is_ready;
 use crate::requests::infer::{Checked, offload, run};
+use crate::requests::shared_memory::Shared;
 use atoll_protocol::{ModelReady, PredictRequest, encode_predictions};
 use axum::Json;
 use axum::body::Body;
@@ -14,7 +16,6 @@ use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use std::sync::Arc;
-use std::time::Instant;
 
 /// What a path ends in to run the model that it names.
 const VERB: &str = ":predict";
@@ -50,7 +51,7 @@ pub(super) async fn predict(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, RequestError> {
-    let arrived = Instant::now();
+    let arrival = Arrival::now("http", &headers);
     let Some(name) = path.strip_suffix(VERB) else {
         let text = format!("unknown route /v1/models/{path}; a POST runs a model, as /v1/models/NAME{VERB}");
         return Err(RequestError::new(Kind::NotFound, text));
@@ -62,13 +63,13 @@ pub(super) async fn predict(
         let model = model.clone();
         move || {
             let PredictRequest { form, request } = PredictRequest::decode(&bytes, &model.inputs)?;
-            Ok::<_, RequestError>((form, Checked::new(&model, request)?))
+            Ok::<_, RequestError>((form, Checked::new(&model, request, Shared::default())?))
         }
     })
     .await??;
-    let done = run(&app, &caller, &model, checked, arrived).await?;
+    let done = run(&app, &caller, &model, checked, arrival).await?;
     let output_bytes = done.output_bytes();
-    let encode = move || Ok::<_, RequestError>(encode_predictions(form, &done.answer(&model)?)?);
+    let encode = move || Ok::<_, RequestError>(encode_predictions(form, &done.answer(&app, &model)?)?);
     let bytes = offload(output_bytes, encode).await??;
     Ok(([(header::CONTENT_TYPE, "application/json")], bytes).into_response())
 }

@@ -119,20 +119,31 @@ const MODEL: &[Route] = &[
 
 const MODEL_PREFIXES: [&str; 2] = ["/v2/models/{name}", "/v2/models/{name}/versions/{version}"];
 
-/// Routes of shared memory, below `/v2/systemsharedmemory` and `/v2/cudasharedmemory`.
+/// Routes of system shared memory.
 const SHARED_MEMORY: &[Route] = &[
-    route("GET", "/status", "The registered regions: always none.", || get(shared_memory::status)),
-    route("GET", "/region/{region}/status", "Refused: shared memory is not supported.", || {
-        get(shared_memory::region_status)
+    route("GET", "/status", "The regions of shared memory that the tenant has registered.", || {
+        get(shared_memory::status)
     }),
-    route("POST", "/region/{region}/register", "Refused: shared memory is not supported.", || {
+    route("GET", "/region/{region}/status", "The same of one region.", || get(shared_memory::region_status)),
+    route("POST", "/region/{region}/register", "Registers a part of a file in `/dev/shm`.", || {
         post(shared_memory::register)
     }),
-    route("POST", "/unregister", "Does nothing and succeeds.", || post(shared_memory::unregister)),
-    route("POST", "/region/{region}/unregister", "Does nothing and succeeds.", || post(shared_memory::unregister)),
+    route("POST", "/unregister", "Forgets all regions of the tenant.", || post(shared_memory::unregister_all)),
+    route("POST", "/region/{region}/unregister", "Forgets a region.", || post(shared_memory::unregister)),
 ];
 
-const SHARED_MEMORY_PREFIXES: [&str; 2] = ["/v2/systemsharedmemory", "/v2/cudasharedmemory"];
+/// Routes of CUDA shared memory.
+const CUDA_MEMORY: &[Route] = &[
+    route("GET", "/status", "The registered regions: always none.", || get(shared_memory::cuda_status)),
+    route("GET", "/region/{region}/status", "Refused: CUDA shared memory is not supported.", || {
+        get(shared_memory::cuda_region_status)
+    }),
+    route("POST", "/region/{region}/register", "Refused: CUDA shared memory is not supported.", || {
+        post(shared_memory::cuda_register)
+    }),
+    route("POST", "/unregister", "Does nothing and succeeds.", || post(shared_memory::cuda_unregister)),
+    route("POST", "/region/{region}/unregister", "Does nothing and succeeds.", || post(shared_memory::cuda_unregister)),
+];
 
 /// The health routes.
 pub(super) fn health_routes() -> Router<Arc<App>> {
@@ -155,12 +166,13 @@ fn build(routes: impl Iterator<Item = (String, &'static Route)>) -> Router<Arc<A
 
 /// The paths of the inference port but those of health and of the page.
 fn paths() -> impl Iterator<Item = (String, &'static Route)> {
-    let below = |prefixes: [&'static str; 2], routes: &'static [Route]| {
-        let path = |prefix: &str, route: &'static Route| (format!("{prefix}{}", route.path), route);
-        prefixes.into_iter().flat_map(move |prefix| routes.iter().map(move |route| path(prefix, route)))
+    let below = |prefix: &'static str, routes: &'static [Route]| {
+        routes.iter().map(move |route| (format!("{prefix}{}", route.path), route))
     };
     let server = SERVER.iter().chain(FIRST_VERSION).chain(DASHBOARD).map(|route| (route.path.to_owned(), route));
-    server.chain(below(MODEL_PREFIXES, MODEL)).chain(below(SHARED_MEMORY_PREFIXES, SHARED_MEMORY))
+    let models = MODEL_PREFIXES.into_iter().flat_map(move |prefix| below(prefix, MODEL));
+    let memory = below("/v2/systemsharedmemory", SHARED_MEMORY).chain(below("/v2/cudasharedmemory", CUDA_MEMORY));
+    server.chain(models).chain(memory)
 }
 
 /// All routes of the daemon, for documentation.

@@ -6,6 +6,7 @@ use super::principal::{Principal, TenantLimits};
 use crate::access_log::AccessLogConfig;
 use crate::code::TrustedKeys;
 use crate::limits::CONFIGURATION_BYTES_MAX;
+use crate::otlp::OtlpConfig;
 use crate::prices::millionths;
 use atoll_engine::{BadTenant, MemoryQuotas, ShareSpec, Tenant};
 use std::collections::BTreeMap;
@@ -23,6 +24,7 @@ use std::path::{Path, PathBuf};
 /// auth_keys = "keys.json"    # tokens for HTTP
 /// allow_anonymous = "guest"  # tenant of HTTP requests without a token or certificate
 /// access_log = "access.log"  # a line for each request
+/// otlp_endpoint = "http://127.0.0.1:4318"   # a collector of traces
 ///
 /// [prices]                   # of a second on a device, in units of account
 /// "host:0" = 0.000021
@@ -36,6 +38,7 @@ use std::path::{Path, PathBuf};
 /// models = ["resnet*"]       # what it may call over HTTP, besides its own functions
 /// model_control = true       # may load and unload models
 /// observer = true            # sees all tenants on the dashboard
+/// shared_memory = true       # may register system shared memory named vision:…
 /// class = "best-effort"      # highest class of the tenant's work
 /// functions = 16
 /// trusted_code = true        # native code is taken as it was sent
@@ -63,6 +66,7 @@ pub struct Access {
     anonymous: Option<Tenant>,
     auth_keys: Option<PathBuf>,
     access_log: Option<AccessLogConfig>,
+    otlp: Option<OtlpConfig>,
     /// The user id of the daemon itself.
     own_uid: u32,
     /// The keys whose signatures of bundles are trusted.
@@ -118,6 +122,7 @@ impl Access {
             anonymous: None,
             auth_keys: None,
             access_log: None,
+            otlp: None,
             own_uid,
             keys: TrustedKeys::default(),
             socket_mode: 0o600,
@@ -161,6 +166,12 @@ impl Access {
         access.access_log = match &file.access_log {
             Some(log) => Some(AccessLogConfig::parse(log, format)?),
             None if format.is_some() => return Err("access_log_format needs access_log".into()),
+            None => None,
+        };
+        let rate = file.otlp_sample_rate;
+        access.otlp = match &file.otlp_endpoint {
+            Some(endpoint) => Some(OtlpConfig::new(endpoint, rate.unwrap_or(1.0))?),
+            None if rate.is_some() => return Err("otlp_sample_rate needs otlp_endpoint".into()),
             None => None,
         };
         let anonymous = file.allow_anonymous.map(|name| name.parse()).transpose();
@@ -226,6 +237,11 @@ impl Access {
         self.access_log.as_ref()
     }
 
+    /// Where the configuration sends traces.
+    pub fn otlp(&self) -> Option<&OtlpConfig> {
+        self.otlp.as_ref()
+    }
+
     /// The tenant that the configuration gives to anonymous requests.
     pub fn anonymous(&self) -> Option<&Tenant> {
         self.anonymous.as_ref()
@@ -264,8 +280,9 @@ impl Access {
     /// The principal of a tenant.
     pub(super) fn of(&self, tenant: Tenant) -> Principal {
         let default = if tenant.is_local() { Grant::local() } else { self.default.clone() };
-        let Grant { limits, models, model_control, observes } = self.tenants.get(&tenant).cloned().unwrap_or(default);
-        Principal { tenant, limits, models, model_control, observes, sees_all_tenants: false }
+        let Grant { limits, models, model_control, observes, shared_memory } =
+            self.tenants.get(&tenant).cloned().unwrap_or(default);
+        Principal { tenant, limits, models, model_control, observes, shared_memory, sees_all_tenants: false }
     }
 }
 
@@ -333,6 +350,23 @@ mod tests {
         assert_eq!(vision.objects.all, Limit { bytes: 1024, count: 7 });
         assert_eq!((limits(1002).objects.all.bytes, limits(500)), (5, TenantLimits::ALL));
         assert_eq!(access.socket_mode, 0o660);
+    }
+
+    #[test]
+    fn traces_and_shared_memory_are_settings() {
+        let access = Access::parse("otlp_endpoint = \"http://c:4318/\"\notlp_sample_rate = 0.5", 500).unwrap();
+        assert_eq!(access.otlp(), Some(&OtlpConfig::new("http://c:4318", 0.5).unwrap()));
+        assert_eq!(Access::parse("", 500).unwrap().otlp(), None);
+        for (text, says) in [
+            ("otlp_sample_rate = 1", "needs otlp_endpoint"),
+            ("otlp_endpoint = \"c:4318\"", "not a URL of HTTP"),
+            ("otlp_endpoint = \"http://c\"\notlp_sample_rate = 2", "not from 0 to 1"),
+        ] {
+            assert!(Access::parse(text, 500).unwrap_err().contains(says), "{text}");
+        }
+        let access = Access::parse("[tenant.vision]\nshared_memory = true\n[tenant.speech]", 500).unwrap();
+        let may = |tenant: &str| access.of(tenant.parse().unwrap()).may_share_memory().is_ok();
+        assert_eq!(["local", "vision", "speech", "other"].map(may), [true, true, false, false]);
     }
 
     #[test]

@@ -19,6 +19,7 @@ pub(super) struct Grant {
     pub(super) models: Arc<Patterns>,
     pub(super) model_control: bool,
     pub(super) observes: bool,
+    pub(super) shared_memory: bool,
 }
 
 /// The daemon's settings.
@@ -43,6 +44,12 @@ pub(super) struct ConfigurationFile {
     pub(super) access_log: Option<String>,
     /// The form of the lines of the access log: `json` (the default) or `text`.
     pub(super) access_log_format: Option<String>,
+    /// The collector that traces of requests are sent to by OTLP over HTTP, as in
+    /// `http://127.0.0.1:4318`; no traces if absent.
+    pub(super) otlp_endpoint: Option<String>,
+    /// The part of the requests without a `traceparent` of their client that is traced, from 0 to 1;
+    /// 1 if absent.
+    pub(super) otlp_sample_rate: Option<f64>,
     /// Public keys of minisign (the line that begins with `RW`). Native code in a bundle that one of
     /// them signed is taken as it was sent.
     #[serde(default)]
@@ -80,6 +87,10 @@ pub(super) struct Section {
     /// Whether the tenant sees the work of all tenants on the dashboard; false if nothing is set, but
     /// true for `local`.
     pub(super) observer: Option<bool>,
+    /// Whether the tenant may register regions of system shared memory: files in `/dev/shm` whose
+    /// names begin with the tenant's name and a colon, of users that act for the tenant; false if
+    /// nothing is set, but true for `local`, whose files may have any name.
+    pub(super) shared_memory: Option<bool>,
     /// The highest class of the tenant's work.
     pub(super) class: Option<Class>,
     /// Number of functions; 64 if nothing is set.
@@ -121,12 +132,13 @@ pub(super) struct Section {
 impl Grant {
     /// Limits and rights of the daemon's own tenant.
     pub(super) fn local() -> Grant {
-        Grant { limits: TenantLimits::ALL, models: Arc::new(Patterns::all()), model_control: true, observes: true }
+        let models = Arc::new(Patterns::all());
+        Grant { limits: TenantLimits::ALL, models, model_control: true, observes: true, shared_memory: true }
     }
 
     pub(super) fn other() -> Grant {
         let models = Arc::new(Patterns::repository());
-        Grant { limits: TenantLimits::DEFAULT, models, model_control: false, observes: false }
+        Grant { limits: TenantLimits::DEFAULT, models, model_control: false, observes: false, shared_memory: false }
     }
 }
 
@@ -139,7 +151,8 @@ impl Section {
         };
         let model_control = self.model_control.unwrap_or(base.model_control);
         let observes = self.observer.unwrap_or(base.observes);
-        Ok(Grant { limits: self.limits(&base.limits), models, model_control, observes })
+        let shared_memory = self.shared_memory.unwrap_or(base.shared_memory);
+        Ok(Grant { limits: self.limits(&base.limits), models, model_control, observes, shared_memory })
     }
 
     /// The share of the tenant, checked; `None` if the section states none.

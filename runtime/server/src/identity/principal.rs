@@ -18,6 +18,7 @@ pub(crate) struct Principal {
     pub(super) models: Arc<Patterns>,
     pub(super) model_control: bool,
     pub(super) observes: bool,
+    pub(super) shared_memory: bool,
     /// Whether reports cover all tenants: for root and the daemon's own user, unless they chose a
     /// tenant.
     pub(crate) sees_all_tenants: bool,
@@ -82,6 +83,8 @@ pub(crate) enum Denial {
     Model,
     #[error("tenant `{tenant}` may not load or unload models; its section of the configuration has no model_control")]
     ModelControl { tenant: Tenant },
+    #[error("tenant `{tenant}` may not register shared memory; its section of the configuration has no shared_memory")]
+    SharedMemory { tenant: Tenant },
     #[error("only root and the daemon's own user may do this, and only for no other tenant")]
     Operator,
 }
@@ -92,6 +95,7 @@ impl Denial {
             Denial::Class { .. } => Reason::Class,
             Denial::Model => Reason::Model,
             Denial::ModelControl { .. } => Reason::ModelControl,
+            Denial::SharedMemory { .. } => Reason::SharedMemory,
             Denial::Operator => Reason::Operator,
         }
     }
@@ -125,6 +129,11 @@ impl Principal {
         if self.model_control { Ok(()) } else { Err(Denial::ModelControl { tenant: self.tenant.clone() }) }
     }
 
+    /// Whether it may register regions of system shared memory.
+    pub(crate) fn may_share_memory(&self) -> Result<(), Denial> {
+        if self.shared_memory { Ok(()) } else { Err(Denial::SharedMemory { tenant: self.tenant.clone() }) }
+    }
+
     /// Whether it may operate the daemon, for example have it read its keys again.
     pub(crate) fn may_operate(&self) -> Result<(), Denial> {
         if self.sees_all_tenants { Ok(()) } else { Err(Denial::Operator) }
@@ -151,6 +160,7 @@ impl Principal {
             models: Arc::new(Patterns::all()),
             model_control: true,
             observes: false,
+            shared_memory: true,
             sees_all_tenants: false,
         }
     }

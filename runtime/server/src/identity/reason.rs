@@ -22,12 +22,14 @@ pub(crate) enum Reason {
     ModelControl,
     /// Loading and unloading of models in a mode that excludes it.
     ModelControlMode,
+    /// Shared memory by a tenant without `shared_memory`.
+    SharedMemory,
     /// Operation of the daemon by a tenant.
     Operator,
 }
 
 impl Reason {
-    pub(crate) const ALL: [Reason; 10] = [
+    pub(crate) const ALL: [Reason; 11] = [
         Reason::NoCredentials,
         Reason::BadToken,
         Reason::UnknownCertificate,
@@ -37,6 +39,7 @@ impl Reason {
         Reason::Model,
         Reason::ModelControl,
         Reason::ModelControlMode,
+        Reason::SharedMemory,
         Reason::Operator,
     ];
 
@@ -52,6 +55,7 @@ impl Reason {
             Reason::Model => "model",
             Reason::ModelControl => "model_control",
             Reason::ModelControlMode => "model_control_mode",
+            Reason::SharedMemory => "shared_memory",
             Reason::Operator => "operator",
         }
     }

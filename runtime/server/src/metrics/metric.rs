@@ -5,6 +5,7 @@ use super::text::Samples;
 use crate::graphs::Desk;
 use crate::model::Model;
 use crate::response_cache::ResponseCache;
+use crate::shared_memory::Regions;
 use atoll_engine::{EngineStatistics, UsageRow};
 use atoll_fleet::{DeviceState, FleetStatus, ShareRefusal};
 use atoll_protocol::ModelState;
@@ -36,6 +37,7 @@ pub(super) struct Snapshot<'a> {
     /// All models that accept requests.
     pub(super) models: &'a [Arc<Model>],
     pub(super) responses: &'a ResponseCache,
+    pub(super) regions: &'a Regions,
     /// The queue in front of the devices.
     pub(super) fleet: &'a FleetStatus,
     /// The admission of requests to graphs.

@@ -8,9 +8,11 @@ mod graphs;
 mod grpc;
 mod hedges;
 mod metric;
+mod otlp;
 mod pool;
 mod recorder;
 mod responses;
+mod shared_memory;
 mod shares;
 mod table;
 mod text;
@@ -31,8 +33,10 @@ use graphs::GRAPH_METRICS;
 use grpc::GRPC_METRICS;
 use hedges::HEDGE_METRICS;
 use metric::{DeviceSnapshot, Metric, Snapshot};
+use otlp::OTLP_METRICS;
 use pool::POOL_METRICS;
 use responses::RESPONSE_METRICS;
+use shared_memory::SHARED_MEMORY_METRICS;
 use shares::SHARE_METRICS;
 use std::sync::Arc;
 use table::METRICS;
@@ -75,6 +79,7 @@ fn render(app: &App) -> String {
         recorder: &app.recorder,
         models: &models,
         responses: &app.responses,
+        regions: &app.regions,
         fleet: &fleet,
         desk: app.desk.as_deref(),
         refusals: &app.engine.share_refusals(),
@@ -87,8 +92,17 @@ fn render(app: &App) -> String {
 }
 
 fn all_metrics() -> impl Iterator<Item = &'static Metric> {
-    let others =
-        [POOL_METRICS, SHARE_METRICS, RESPONSE_METRICS, GRAPH_METRICS, HEDGE_METRICS, GRPC_METRICS, ACCESS_LOG_METRICS];
+    let others = [
+        POOL_METRICS,
+        SHARE_METRICS,
+        RESPONSE_METRICS,
+        GRAPH_METRICS,
+        HEDGE_METRICS,
+        GRPC_METRICS,
+        ACCESS_LOG_METRICS,
+        SHARED_MEMORY_METRICS,
+        OTLP_METRICS,
+    ];
     METRICS.iter().chain(others.into_iter().flatten())
 }
 

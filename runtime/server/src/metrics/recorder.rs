@@ -2,6 +2,7 @@
 
 use super::codes::CODES;
 use crate::identity::Refusals;
+use crate::otlp::Counts;
 use crate::places::ClosedCounts;
 use atoll_engine::{Class, DeviceId, InvocationResult, InvokeError};
 use axum::http::StatusCode;
@@ -96,6 +97,8 @@ pub(crate) struct Recorder {
     pub(crate) refusals: Refusals,
     /// Lines of the access log that were not written.
     pub(crate) access_log_dropped: Arc<AtomicU64>,
+    /// Spans for the collector.
+    pub(crate) otlp: Arc<Counts>,
 }
 
 /// Request counters of the models on one device.
@@ -121,6 +124,7 @@ impl Recorder {
             closed: Arc::default(),
             refusals: Refusals::default(),
             access_log_dropped: Arc::default(),
+            otlp: Arc::default(),
         }
     }
 

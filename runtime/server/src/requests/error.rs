@@ -40,6 +40,27 @@ pub(crate) enum Kind {
     DeadlineExceeded,
 }
 
+impl Kind {
+    /// Its name in traces.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Kind::BadRequest => "bad_request",
+            Kind::Unsupported => "unsupported",
+            Kind::Unidentified => "unidentified",
+            Kind::Denied => "denied",
+            Kind::NotFound => "not_found",
+            Kind::WrongMethod => "wrong_method",
+            Kind::TooSlow => "too_slow",
+            Kind::TooLarge => "too_large",
+            Kind::UnknownEncoding => "unknown_encoding",
+            Kind::Internal => "internal",
+            Kind::Exhausted => "exhausted",
+            Kind::Unavailable => "unavailable",
+            Kind::DeadlineExceeded => "deadline_exceeded",
+        }
+    }
+}
+
 /// A request that was refused or failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RequestError {

@@ -1,15 +1,17 @@
 //! An inference request, from its decoded form to its answer.
 
 use super::error::RequestError;
+use super::shared_memory::Shared;
 use super::terms::Terms;
 use crate::access_log::note_inference;
 use crate::app::App;
-use crate::graphs::{Asked, run_graph};
+use crate::graphs::{self, run_graph};
 use crate::identity::Principal;
 use crate::inference::blocking;
 use crate::limits::DECODE_INLINE_BYTES_MAX;
 use crate::metrics::Outcome;
 use crate::model::{Fitted, Model, Wanted, binary_by_default};
+use crate::otlp::{Arrival, Asked, Span};
 use atoll_engine::{Class, DeviceId, InputTensor, InvocationRequest, InvocationResult};
 use atoll_protocol::{InferRequest, InferResponse, OutputTensor, Parameters, Tensor, top_classes};
 use std::sync::Arc;
@@ -21,15 +23,16 @@ pub(crate) struct Checked {
     pub(crate) terms: Terms,
     inputs: Vec<InputTensor>,
     outputs: Vec<Wanted>,
+    shared: Shared,
 }
 
 impl Checked {
-    /// Checks a request against its model.
-    pub(crate) fn new(model: &Model, request: InferRequest) -> Result<Checked, RequestError> {
+    /// Checks a request against its model. `shared` is what was fetched for it from shared memory.
+    pub(crate) fn new(model: &Model, request: InferRequest, shared: Shared) -> Result<Checked, RequestError> {
         let terms = Terms::of(&request.id, &request.parameters)?;
         let binary = binary_by_default(&request)?;
         let Fitted { inputs, outputs } = model.fit(request.inputs, &request.outputs, binary)?;
-        Ok(Checked { terms, inputs, outputs })
+        Ok(Checked { terms, inputs, outputs, shared })
     }
 }
 
@@ -38,17 +41,46 @@ pub(crate) struct Done {
     id: String,
     result: InvocationResult,
     outputs: Vec<Wanted>,
+    shared: Shared,
+    /// Ends with the answer.
+    span: Option<Span>,
 }
 
-/// Runs a request that arrived at `arrived`. Cancels it if the future is dropped.
+/// Runs a request. Cancels it if the future is dropped.
 pub(crate) async fn run(
     app: &Arc<App>,
     caller: &Principal,
     model: &Model,
     request: Checked,
-    arrived: Instant,
+    arrival: Arrival,
 ) -> Result<Done, RequestError> {
-    let Checked { terms, inputs, outputs } = request;
+    let asked = Asked {
+        tenant: caller.tenant.as_str(),
+        model: &model.name,
+        version: &model.version,
+        request_id: &request.terms.id,
+    };
+    let mut span = app.tracer.as_ref().and_then(|tracer| Span::begin(tracer, &asked, arrival));
+    let done = run_within(app, caller, model, request, arrival.at, &mut span).await;
+    match done {
+        Ok(done) => Ok(Done { span, ..done }),
+        Err(error) => {
+            span.iter_mut().for_each(|span| span.note_error(error.kind.label(), &error.message));
+            Err(error)
+        }
+    }
+}
+
+/// Runs a request that arrived at `arrived`, and notes in its span how.
+async fn run_within(
+    app: &Arc<App>,
+    caller: &Principal,
+    model: &Model,
+    request: Checked,
+    arrived: Instant,
+    span: &mut Option<Span>,
+) -> Result<Done, RequestError> {
+    let Checked { terms, inputs, outputs, shared } = request;
     let Terms { id, class: asked, priority, instance, deadline, price_max, sequence } = terms;
     if price_max.is_some() && model.graph.is_none() {
         let name = &model.name;
@@ -58,6 +90,7 @@ pub(crate) async fn run(
     let asked = asked.or(found.and_then(|instance| instance.class));
     let class = asked.unwrap_or(model.class());
     note_inference(&model.name, class, &id);
+    span.iter_mut().for_each(|span| span.note_class(class));
     let function = model.key.clone();
     let mut invocation = InvocationRequest { function, inputs, class: asked, priority, instance, deadline };
     let choose = || app.instances.choose(&model.key, class, deadline, &[]);
@@ -67,7 +100,7 @@ pub(crate) async fn run(
     record.outcome = Outcome::Cancelled;
     let result = match sequence.filter(|_| model.keeps_state()) {
         None if model.graph.is_some() => {
-            let asked = Asked { price_max, id: &id };
+            let asked = graphs::Asked { price_max, id: &id };
             let run = run_graph(&app.engine, model, invocation, class, asked).await;
             run.inspect_err(|_| record.outcome = Outcome::Refused)?
         }
@@ -98,7 +131,8 @@ pub(crate) async fn run(
     record.outcome = Outcome::of(&result);
     let result = result?;
     record.device = result.device;
-    Ok(Done { id, result, outputs })
+    span.iter_mut().for_each(|span| span.note_result(&result));
+    Ok(Done { id, result, outputs, shared, span: None })
 }
 
 impl Done {
@@ -107,28 +141,47 @@ impl Done {
         self.result.outputs.iter().map(|output| output.bytes.len()).sum()
     }
 
-    /// The answer, with the requested outputs.
-    pub(crate) fn answer(self, model: &Model) -> Result<InferResponse, RequestError> {
-        let Done { id, mut result, outputs: wanted } = self;
-        let mut outputs = Vec::with_capacity(wanted.len());
-        for wanted in wanted {
-            let metadata = &model.outputs[wanted.index];
-            let output = &mut result.outputs[wanted.index];
-            let (shape, bytes) = (output.shape.clone(), std::mem::take(&mut output.bytes));
-            let tensor = Tensor::new(metadata.name.clone(), metadata.datatype, shape, bytes)?;
-            let tensor = match wanted.classes {
-                Some(count) => top_classes(&tensor, count, model.labels_of(wanted.index))?,
-                None => tensor,
-            };
-            outputs.push(OutputTensor { tensor, binary: wanted.binary });
+    /// The answer, with the requested outputs. Writes those that go to shared memory.
+    pub(crate) fn answer(self, app: &App, model: &Model) -> Result<InferResponse, RequestError> {
+        let Done { id, mut result, outputs: wanted, shared, mut span } = self;
+        let answer = assemble(app, model, id, &mut result, wanted, &shared);
+        if let (Some(span), Err(error)) = (&mut span, &answer) {
+            span.note_error(error.kind.label(), &error.message);
         }
-        let mut parameters = Parameters::default();
-        if result.preemptions > 0 {
-            parameters.set("preemptions", result.preemptions);
-        }
-        let (model_name, model_version) = (model.name.clone(), model.version.clone());
-        Ok(InferResponse { model_name, model_version, id, parameters, outputs })
+        answer
     }
+}
+
+fn assemble(
+    app: &App,
+    model: &Model,
+    id: String,
+    result: &mut InvocationResult,
+    wanted: Vec<Wanted>,
+    shared: &Shared,
+) -> Result<InferResponse, RequestError> {
+    let mut outputs = Vec::with_capacity(wanted.len());
+    let windows = shared.outputs.iter().map(Option::as_ref).chain(std::iter::repeat(None));
+    for (wanted, window) in wanted.into_iter().zip(windows) {
+        let metadata = &model.outputs[wanted.index];
+        let output = &mut result.outputs[wanted.index];
+        let (shape, bytes) = (output.shape.clone(), std::mem::take(&mut output.bytes));
+        let tensor = Tensor::new(metadata.name.clone(), metadata.datatype, shape, bytes)?;
+        let tensor = match wanted.classes {
+            Some(count) => top_classes(&tensor, count, model.labels_of(wanted.index))?,
+            None => tensor,
+        };
+        if let Some(window) = window {
+            app.regions.write(window, &tensor.bytes)?;
+        }
+        outputs.push(OutputTensor { tensor, binary: wanted.binary, shared: window.map(|it| it.range().clone()) });
+    }
+    let mut parameters = Parameters::default();
+    if result.preemptions > 0 {
+        parameters.set("preemptions", result.preemptions);
+    }
+    let (model_name, model_version) = (model.name.clone(), model.version.clone());
+    Ok(InferResponse { model_name, model_version, id, parameters, outputs })
 }
 
 /// Runs work on `bytes` bytes directly, or on the pool of blocking threads if it would take long.

@@ -3,7 +3,7 @@
 use atoll_protocol::ServerMetadata;
 
 /// The implemented extensions of the protocol; clients rely on this list.
-const EXTENSIONS: [&str; 9] = [
+const EXTENSIONS: [&str; 10] = [
     "binary_tensor_data",
     "classification",
     "logging",
@@ -12,6 +12,7 @@ const EXTENSIONS: [&str; 9] = [
     "parameters",
     "schedule_policy",
     "statistics",
+    "system_shared_memory",
     "trace",
 ];
 

@@ -1,21 +1,101 @@
-//! The shared-memory extension is not supported: shared memory by name over an open port has been
-//! an attack vector in other servers. No region can be registered, so every list is empty, and
-//! unregistering an unknown region succeeds.
+//! The extensions for shared memory. System shared memory is registered, listed and used
+//! ([`crate::shared_memory`]); CUDA shared memory is not supported, as in a Triton without GPUs: no
+//! region can be registered, so every list is empty, and unregistering an unknown region succeeds.
 
 use super::error::{Kind, RequestError};
+use super::memory::reserve;
+use crate::app::App;
+use crate::bodies::BodyRoom;
+use crate::identity::Principal;
+use crate::inference::blocking;
+use crate::shared_memory::Window;
+use atoll_engine::Class;
+use atoll_protocol::{InferRequest, RegionStatus, RegisterRequest};
+use std::sync::Arc;
 
-/// The answer for a region that is not registered, as all are.
-pub(crate) fn unknown(region: &str) -> RequestError {
-    RequestError::bad_request(format!("unknown shared memory region `{region}`"))
+/// Registers a region.
+pub(crate) async fn register(
+    app: &Arc<App>,
+    caller: &Arc<Principal>,
+    name: String,
+    request: RegisterRequest,
+) -> Result<(), RequestError> {
+    caller.may_share_memory().inspect_err(|denial| app.refuse(denial, caller, Class::BestEffort))?;
+    let (app, caller) = (app.clone(), caller.clone());
+    let register = move || app.regions.register(app.gate.access(), &caller, &name, &request);
+    blocking(register).await.ok_or_else(RequestError::panicked)?
 }
 
-/// The answer for the registration of a region.
-pub(crate) fn refused(region: &str) -> RequestError {
+/// Forgets a region, or all of the caller if the name is empty.
+pub(crate) fn unregister(app: &App, caller: &Principal, name: &str) {
+    app.regions.unregister(caller, name);
+}
+
+/// One region of the caller, or all if the name is empty.
+pub(crate) fn status(app: &App, caller: &Principal, name: &str) -> Result<Vec<RegionStatus>, RequestError> {
+    app.regions.status(caller, name)
+}
+
+/// Where the outputs of a request are written, and the memory of its inputs from shared memory.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    /// In the order of the requested outputs; `None` for outputs that are sent in the answer.
+    pub(super) outputs: Vec<Option<Window>>,
+    _room: Option<BodyRoom>,
+}
+
+/// Bytes of a request's inputs in shared memory, as it says.
+pub(crate) fn shared_bytes(request: &InferRequest) -> usize {
+    let sizes = request.shared_inputs.iter().map(|input| input.range.byte_size);
+    usize::try_from(sizes.fold(0, u64::saturating_add)).unwrap_or(usize::MAX)
+}
+
+/// Copies the inputs of a request that are in shared memory, so that it is as if they had been
+/// sent, and finds the places of its outputs. The memory counts as that of a body.
+pub(crate) fn fetch(app: &App, caller: &Principal, request: &mut InferRequest) -> Result<Shared, RequestError> {
+    let range = |output: &atoll_protocol::RequestedOutput| {
+        output.shared.as_ref().map(|range| app.regions.window(caller, range)).transpose()
+    };
+    let outputs = request.outputs.iter().map(range).collect::<Result<_, _>>()?;
+    if request.shared_inputs.is_empty() {
+        return Ok(Shared { outputs, _room: None });
+    }
+    let (bytes, most) = (shared_bytes(request), app.body_bytes_max);
+    if bytes > most {
+        return Err(RequestError::new(
+            Kind::TooLarge,
+            format!(
+                "the inputs in shared memory have {bytes} bytes; the limit is {most}, as for those in a body: send \
+                smaller batches, or start the daemon with a larger --body-bytes-max"
+            ),
+        ));
+    }
+    let mut room = app.bodies.room();
+    reserve(&mut room, bytes)?;
+    for input in std::mem::take(&mut request.shared_inputs) {
+        let window = app.regions.window(caller, &input.range)?;
+        request.inputs.push(input.tensor(app.regions.read(&window)?)?);
+    }
+    Ok(Shared { outputs, _room: Some(room) })
+}
+
+/// The answer for a region of CUDA memory that is not registered, as all are.
+pub(crate) fn unknown_cuda(region: &str) -> RequestError {
+    RequestError::bad_request(format!("unable to find CUDA shared memory region `{}`", cut(region)))
+}
+
+/// The answer for the registration of a region of CUDA memory.
+pub(crate) fn refused_cuda(region: &str) -> RequestError {
     RequestError::new(
         Kind::Unsupported,
         format!(
-            "cannot register shared memory region `{region}`: shared memory is not supported; send the tensors in the \
-            request"
+            "failed to register CUDA shared memory region `{}`: CUDA shared memory is not supported; use system \
+            shared memory, or send the tensors in the request",
+            cut(region)
         ),
     )
+}
+
+fn cut(name: &str) -> String {
+    name.chars().take(64).flat_map(char::escape_debug).collect()
 }

@@ -55,7 +55,7 @@ fn both_forms_work_in_both_directions() {
     let answer = send(&daemon, &binary);
     assert_eq!(answer.header("content-type").unwrap(), "application/octet-stream");
     assert_eq!(decoded(&answer).outputs[0].tensor.bytes, tensor().bytes);
-    let output = |binary| RequestedOutput { name: "out".into(), binary: Some(binary), classes: None };
+    let output = |binary| RequestedOutput { name: "out".into(), binary: Some(binary), classes: None, shared: None };
     for (wanted, default) in [(true, false), (false, true)] {
         let mut request = InferRequest { outputs: vec![output(wanted)], ..request() };
         request.parameters.set("binary_data_output", default);
@@ -70,7 +70,7 @@ fn both_forms_work_in_both_directions() {
 #[test]
 fn classes_take_the_place_of_scores() {
     let daemon = Daemon::start();
-    let outputs = vec![RequestedOutput { name: "out".into(), binary: Some(false), classes: Some(2) }];
+    let outputs = vec![RequestedOutput { name: "out".into(), binary: Some(false), classes: Some(2), shared: None }];
     let answer = send(&daemon, &InferRequest { outputs, ..request() });
     let output = &answer.json()["outputs"][0];
     assert_eq!(
@@ -87,14 +87,14 @@ fn classes_have_the_names_of_a_labels_file() {
         std::fs::write(repository.join("names.txt"), "tea pot\ncoffee mug\n").unwrap();
     };
     let daemon = Daemon::with(Options::default(), fill);
-    let outputs = vec![RequestedOutput { name: "out".into(), binary: Some(false), classes: Some(2) }];
+    let outputs = vec![RequestedOutput { name: "out".into(), binary: Some(false), classes: Some(2), shared: None }];
     let answer = send(&daemon, &InferRequest { outputs, ..request() });
     // The file names the first two of four classes.
     assert_eq!(answer.json()["outputs"][0]["data"], json!(["3.000000:1:coffee mug", "2.000000:3"]));
     // Another content of the file is taken over by a load.
     std::fs::write(daemon.repository().join("names.txt"), "a\nb\nc\nd\n").unwrap();
     assert_eq!(daemon.post("/v2/repository/models/toy/load", "{}").status, 200);
-    let outputs = vec![RequestedOutput { name: "out".into(), binary: Some(false), classes: Some(1) }];
+    let outputs = vec![RequestedOutput { name: "out".into(), binary: Some(false), classes: Some(1), shared: None }];
     let ask =
         || send(&daemon, &InferRequest { outputs: outputs.clone(), ..request() }).json()["outputs"][0]["data"].clone();
     assert_eq!(ask(), json!(["3.000000:1:b"]));

@@ -66,14 +66,17 @@ fn settings_are_told_and_not_changed() {
 }
 
 #[test]
-fn shared_memory_is_told_to_be_missing() {
+fn cuda_shared_memory_is_told_to_be_missing() {
     let daemon = Daemon::start();
-    for kind in ["systemsharedmemory", "cudasharedmemory"] {
-        assert_eq!(daemon.get(&format!("/v2/{kind}/status")).json(), json!([]));
-        let register = daemon.post(&format!("/v2/{kind}/region/r/register"), r#"{"key": "/x", "byte_size": 4}"#);
-        assert_eq!(register.status, 400);
-        assert!(register.error().contains("not supported"));
-        assert_eq!(daemon.post(&format!("/v2/{kind}/unregister"), "").status, 200);
+    assert_eq!(daemon.get("/v2/cudasharedmemory/status").json(), json!([]));
+    let one = daemon.get("/v2/cudasharedmemory/region/r/status");
+    assert_eq!((one.status, one.error().contains("unable to find")), (400, true));
+    let body = r#"{"raw_handle": {"b64": "AA=="}, "device_id": 0, "byte_size": 4}"#;
+    let register = daemon.post("/v2/cudasharedmemory/region/r/register", body);
+    assert_eq!(register.status, 400);
+    assert!(register.error().contains("failed to register CUDA shared memory region `r`"));
+    for path in ["/unregister", "/region/r/unregister"] {
+        assert_eq!(daemon.post(&format!("/v2/cudasharedmemory{path}"), "").status, 200);
     }
 }
 
@@ -130,19 +133,25 @@ fn every_metric_has_samples_before_anything_happened() {
 }
 
 /// Metrics of the daemon as a whole.
-const WITHOUT_DEVICE: [&str; 20] = [
+const WITHOUT_DEVICE: [&str; 26] = [
     "atoll_access_log_dropped_total",
     "atoll_graph_admissions_total",
     "atoll_graph_late_total",
     "atoll_graph_rejections_total",
     "atoll_graph_running",
     "atoll_models",
+    "atoll_otlp_spans_dropped_total",
+    "atoll_otlp_spans_exported_total",
     "atoll_pool_waiting",
     "atoll_bundle_copies_bytes",
     "atoll_http_responses_total",
     "atoll_grpc_responses_total",
     "atoll_response_cache_bytes",
     "atoll_response_cache_bytes_max",
+    "atoll_shared_memory_bytes",
+    "atoll_shared_memory_read_bytes_total",
+    "atoll_shared_memory_regions",
+    "atoll_shared_memory_written_bytes_total",
     "nv_cache_num_hits_per_model",
     "nv_cache_num_misses_per_model",
     "nv_cache_hit_duration_per_model",

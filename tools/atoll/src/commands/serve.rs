@@ -11,7 +11,7 @@ use crate::symbols::SymbolArgs;
 use anyhow::{Context, Result};
 use atoll_client::default_socket;
 use atoll_server::{
-    ConnectionLimits, ControlConfig, ModelControl, ServeError, Server, ServerConfig, limits, terminated,
+    ConnectionLimits, ControlConfig, ModelControl, OtlpConfig, ServeError, Server, ServerConfig, limits, terminated,
 };
 use clap::{ArgAction, ValueEnum};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -158,6 +158,16 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
+    /// Collector that traces of requests are sent to by OTLP over HTTP, for example
+    /// `http://127.0.0.1:4318` [default: otlp_endpoint of --config]
+    #[arg(long, value_name = "URL")]
+    otlp_endpoint: Option<String>,
+
+    /// Part of the requests without a traceparent that is traced, from 0 to 1 [default:
+    /// otlp_sample_rate of --config, or 1]
+    #[arg(long, value_name = "RATE")]
+    otlp_sample_rate: Option<f64>,
+
     /// Run functions of tenants even where the memory of tenants is not isolated: on a GPU, or with
     /// --isolation none
     #[arg(long)]
@@ -231,10 +241,19 @@ impl Args {
                 .context("neither XDG_CACHE_HOME nor HOME is set; choose a folder for compiled models with --cache")
                 .or_user_error()?,
         };
+        let identity = self.identity.identity(self.config.as_deref())?;
+        let configured = identity.access.otlp();
+        let endpoint = self.otlp_endpoint.or_else(|| Some(configured?.endpoint.clone()));
+        let rate = self.otlp_sample_rate.or_else(|| Some(configured?.sample_rate)).unwrap_or(1.0);
+        if endpoint.is_none() && self.otlp_sample_rate.is_some() {
+            return Err(user_error("--otlp-sample-rate needs --otlp-endpoint, or otlp_endpoint of --config"));
+        }
+        let otlp = endpoint.map(|endpoint| OtlpConfig::new(&endpoint, rate).map_err(user_error)).transpose()?;
         let config = ServerConfig {
             control,
             model_control,
-            identity: self.identity.identity(self.config.as_deref())?,
+            identity,
+            otlp,
             host: self.host,
             http_port: self.http_port,
             grpc_port: (!self.no_grpc).then_some(self.grpc_port),

@@ -131,21 +131,15 @@ fn settings_are_read_and_not_changed() {
 }
 
 #[test]
-fn no_region_of_shared_memory_is_registered() {
+fn cuda_shared_memory_is_told_to_be_missing() {
     let daemon = Daemon::start();
-    let status = call!(daemon, system_shared_memory_status, SystemSharedMemoryStatusRequest::default()).unwrap();
-    assert!(status.regions.is_empty());
     let status = call!(daemon, cuda_shared_memory_status, CudaSharedMemoryStatusRequest::default()).unwrap();
     assert!(status.regions.is_empty());
     let name = || "region".to_owned();
-    let one = SystemSharedMemoryStatusRequest { name: name() };
-    refused(call!(daemon, system_shared_memory_status, one), Code::InvalidArgument, &["unknown", "`region`"]);
-    let system = SystemSharedMemoryRegisterRequest { name: name(), key: "/key".into(), offset: 0, byte_size: 64 };
-    let words = ["`region`", "shared memory is not supported"];
-    refused(call!(daemon, system_shared_memory_register, system), Code::Unimplemented, &words);
+    let one = CudaSharedMemoryStatusRequest { name: name() };
+    refused(call!(daemon, cuda_shared_memory_status, one), Code::InvalidArgument, &["unable to find", "`region`"]);
     let cuda = CudaSharedMemoryRegisterRequest { name: name(), ..Default::default() };
+    let words = ["`region`", "CUDA shared memory is not supported"];
     refused(call!(daemon, cuda_shared_memory_register, cuda), Code::Unimplemented, &words);
-    let all = SystemSharedMemoryUnregisterRequest::default();
-    assert!(call!(daemon, system_shared_memory_unregister, all).is_ok());
     assert!(call!(daemon, cuda_shared_memory_unregister, CudaSharedMemoryUnregisterRequest { name: name() }).is_ok());
 }

@@ -129,7 +129,7 @@ fn mistakes_have_the_code_and_the_text_of_their_kind() {
     let mut shared = region;
     let name = parameter(ParameterChoice::StringParam("region".into()));
     shared.inputs[0].parameters.insert("shared_memory_region".into(), name);
-    refused(ask(&daemon, shared), Code::InvalidArgument, &["shared memory is not supported"]);
+    refused(ask(&daemon, shared), Code::InvalidArgument, &["no shared_memory_byte_size"]);
     assert_eq!((daemon.answers("NOT_FOUND"), daemon.answers("INVALID_ARGUMENT")), (2, 8));
 }
 

@@ -98,6 +98,8 @@ fn echo(request: InvocationRequest) -> InvocationResult {
         entered_ns: 0,
         preemptions: 0,
         device: DeviceId(0),
+        task: Some(TaskId(0)),
+        placed: None,
         cold_start: false,
         batch: 1,
         launches: Vec::new(),

@@ -1,0 +1,142 @@
+//! The thread that sends spans to the collector.
+
+use super::config::{Counts, OtlpConfig};
+use super::encode::message;
+use super::follow::Follower;
+use super::message::ExportTraceServiceResponse;
+use super::record::{Finished, Ran};
+use crate::limits::{OTLP_BATCH_MAX, OTLP_INTERVAL, OTLP_SEND_MAX};
+use atoll_core::TaskId;
+use atoll_fleet::Inference;
+use prost::Message;
+use std::collections::BTreeSet;
+use std::io::Read;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+use ureq::Agent;
+
+/// Largest answer of a collector that is read.
+const ANSWER_BYTES_MAX: u64 = 64 << 10;
+
+/// Pauses before further attempts to send a message: a collector that is restarted is back soon.
+const RETRY_PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(2)];
+
+/// What the thread has.
+pub(super) struct Exporter {
+    url: String,
+    agent: Agent,
+    engine: Arc<dyn Inference>,
+    counts: Arc<Counts>,
+    follower: Follower,
+    /// Whether the last attempt to send failed.
+    fails: bool,
+}
+
+/// How an attempt to send failed.
+struct Failed {
+    reason: String,
+    /// Whether another attempt may succeed.
+    may_retry: bool,
+}
+
+impl Exporter {
+    pub(super) fn new(config: &OtlpConfig, engine: Arc<dyn Inference>, counts: Arc<Counts>) -> Exporter {
+        let agent = Agent::config_builder()
+            .timeout_global(Some(OTLP_SEND_MAX))
+            .http_status_as_error(false)
+            // The endpoint is the collector; a proxy of the environment is for other programs.
+            .proxy(None)
+            .max_redirects(0)
+            .build();
+        let url = config.url();
+        Exporter { url, agent: agent.into(), engine, counts, follower: Follower::default(), fails: false }
+    }
+
+    /// Sends what arrives, until the queue is closed and empty.
+    pub(super) fn run(mut self, finished: &Receiver<Box<Finished>>) {
+        loop {
+            self.follower.mark(&*self.engine);
+            let (requests, is_closed) = collect(finished);
+            if !requests.is_empty() {
+                self.send(&requests, is_closed);
+            }
+            if is_closed {
+                return;
+            }
+        }
+    }
+
+    fn send(&mut self, requests: &[Finished], is_closed: bool) {
+        let spans = requests.iter().map(Finished::spans).sum();
+        let ran = || requests.iter().filter_map(|request| request.ran);
+        let tasks: BTreeSet<TaskId> = ran().flat_map(|ran: Ran| ran.task.into_iter().chain(ran.placed)).collect();
+        let begin = |request: &Finished| request.start_ns.saturating_sub(request.clock_offset_ns);
+        let since_ns = requests.iter().map(begin).min().unwrap_or(0);
+        let records = self.follower.find(&*self.engine, since_ns, &tasks);
+        let body = message(requests, &records, self.engine.devices()).encode_to_vec();
+        let mut sent = self.post(&body);
+        for pause in RETRY_PAUSES.iter().filter(|_| !is_closed) {
+            if !matches!(sent, Err(Failed { may_retry: true, .. })) {
+                break;
+            }
+            std::thread::sleep(*pause);
+            sent = self.post(&body);
+        }
+        self.note(sent, spans);
+    }
+
+    fn note(&mut self, sent: Result<usize, Failed>, spans: usize) {
+        let fails = sent.is_err();
+        match sent {
+            Ok(rejected) => {
+                Counts::add(&self.counts.refused, rejected.min(spans));
+                Counts::add(&self.counts.exported, spans.saturating_sub(rejected));
+                if self.fails {
+                    tracing::info!(url = self.url, "the collector takes traces again");
+                }
+            }
+            Err(Failed { reason, .. }) => {
+                Counts::add(&self.counts.refused, spans);
+                if !self.fails {
+                    tracing::warn!(url = self.url, reason, "cannot send traces to the collector; they are dropped");
+                }
+            }
+        }
+        self.fails = fails;
+    }
+
+    /// Sends a message. Returns how many spans the collector rejected.
+    fn post(&self, body: &[u8]) -> Result<usize, Failed> {
+        let sent = self.agent.post(&self.url).header("content-type", "application/x-protobuf").send(body);
+        let answer = sent.map_err(|error| Failed { reason: error.to_string(), may_retry: true })?;
+        let status = answer.status().as_u16();
+        let mut bytes = Vec::new();
+        let read = answer.into_body().into_reader().take(ANSWER_BYTES_MAX).read_to_end(&mut bytes);
+        if !(200..300).contains(&status) {
+            // By the specification of OTLP, these may pass.
+            let may_retry = matches!(status, 429 | 502 | 503 | 504);
+            return Err(Failed { reason: format!("it answered with status {status}"), may_retry });
+        }
+        let answer = read.ok().and_then(|_| ExportTraceServiceResponse::decode(&*bytes).ok());
+        let partly = answer.and_then(|answer| answer.partial_success).unwrap_or_default();
+        if partly.rejected_spans > 0 {
+            let (spans, reason) = (partly.rejected_spans, partly.error_message.escape_debug().to_string());
+            tracing::warn!(url = self.url, spans, reason, "the collector rejected spans");
+        }
+        Ok(usize::try_from(partly.rejected_spans).unwrap_or(0))
+    }
+}
+
+/// What arrives within an interval, up to a batch, and whether the queue is closed.
+fn collect(finished: &Receiver<Box<Finished>>) -> (Vec<Finished>, bool) {
+    let (end, mut requests) = (Instant::now() + OTLP_INTERVAL, Vec::new());
+    while requests.len() < OTLP_BATCH_MAX {
+        match finished.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            Ok(request) => requests.push(*request),
+            Err(RecvTimeoutError::Timeout) => return (requests, false),
+            Err(RecvTimeoutError::Disconnected) => return (requests, true),
+        }
+    }
+    (requests, false)
+}

@@ -1,0 +1,93 @@
+//! Finds the records of requests in the traces of devices and of the pool.
+//!
+//! The traces are rings that are always written. A mark is their ends at one time, taken again and
+//! again; the records of a request lie behind the last mark before its beginning.
+
+use super::record::monotonic_ns;
+use crate::limits::{OTLP_EVENTS_MAX, OTLP_MARKS_MAX, OTLP_TRACE_READS_MAX};
+use atoll_core::TaskId;
+use atoll_engine::DeviceId;
+use atoll_fleet::Inference;
+use atoll_trace::{EventKind, Raise, Record};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// The ends of all traces at one time of the monotonic clock.
+struct Mark {
+    at_ns: u64,
+    /// `None` for a trace that could not be read.
+    ends: Vec<Option<u64>>,
+}
+
+/// Where to read from.
+#[derive(Default)]
+pub(super) struct Follower {
+    /// The oldest first.
+    marks: VecDeque<Mark>,
+}
+
+impl Follower {
+    /// Takes a mark.
+    pub(super) fn mark(&mut self, engine: &dyn Inference) {
+        let at_ns = monotonic_ns();
+        let ends = traces(engine).map(|at| engine.trace(at, None).map(|batch| batch.next)).collect();
+        self.marks.push_back(Mark { at_ns, ends });
+        if self.marks.len() > OTLP_MARKS_MAX {
+            self.marks.pop_front();
+        }
+    }
+
+    /// What was decided about tasks, none of which began before `since_ns`. A trace that is written
+    /// faster than it is read loses records, and so do tasks that run for longer than marks are
+    /// kept.
+    pub(super) fn find(
+        &self,
+        engine: &dyn Inference,
+        since_ns: u64,
+        tasks: &BTreeSet<TaskId>,
+    ) -> BTreeMap<TaskId, Vec<Record>> {
+        let mut found = BTreeMap::<TaskId, Vec<Record>>::new();
+        let mark = self.marks.iter().rev().find(|mark| mark.at_ns <= since_ns).or(self.marks.front());
+        let Some(mark) = mark.filter(|_| !tasks.is_empty()) else { return found };
+        for (at, end) in traces(engine).zip(&mark.ends) {
+            let mut from = *end;
+            for _ in 0..OTLP_TRACE_READS_MAX {
+                let Some(batch) = from.and_then(|from| engine.trace(at, Some(from))) else { break };
+                for record in batch.records {
+                    if !tasks.contains(&record.task) {
+                        continue;
+                    }
+                    let records = found.entry(record.task).or_default();
+                    if is_told(&record.kind, records.last()) && records.len() < OTLP_EVENTS_MAX {
+                        records.push(record);
+                    }
+                }
+                from = batch.more.then_some(batch.next);
+            }
+        }
+        found
+    }
+}
+
+/// The traces of all devices, and of the pool behind them.
+fn traces(engine: &dyn Inference) -> impl Iterator<Item = DeviceId> {
+    (0..engine.traced().len()).map(|at| DeviceId(u16::try_from(at).unwrap_or(u16::MAX)))
+}
+
+/// Whether a record is of use for the spans of its task, whose last one of use is `before`. Of the
+/// launches, the first behind an eviction counts.
+fn is_told(kind: &EventKind, before: Option<&Record>) -> bool {
+    match kind {
+        EventKind::Ready
+        | EventKind::Unready
+        | EventKind::Preparing
+        | EventKind::Prepared
+        | EventKind::Raised { why: Raise::Preempted, .. }
+        | EventKind::Padded { .. }
+        | EventKind::Aborting { .. }
+        | EventKind::Hung { .. }
+        | EventKind::Batched { .. }
+        | EventKind::Placed { .. } => true,
+        EventKind::Issued { .. } => before.is_some_and(|before| matches!(before.kind, EventKind::Raised { .. })),
+        _ => false,
+    }
+}

@@ -1,0 +1,160 @@
+//! The span of a request while the request runs, and the queue of spans that are finished.
+
+use super::config::{Counts, OtlpConfig};
+use super::context::{Arrival, Context};
+use super::export::Exporter;
+use super::record::{Failure, Finished, Ran, monotonic_ns};
+use crate::limits::{OTLP_REQUESTS_MAX, OTLP_STOP_MAX, OTLP_TEXT_MAX};
+use atoll_engine::{Class, InvocationResult};
+use atoll_fleet::Inference;
+use rustix::rand::{GetRandomFlags, getrandom};
+use std::io;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// Decides which requests are traced, and takes their spans. Dropping it sends what is left, unless
+/// the collector takes it too slowly.
+pub(crate) struct Tracer {
+    /// Requests without a parent are traced if a random number is below this one.
+    threshold: u64,
+    /// Whether all of them are traced.
+    all: bool,
+    /// `None` only while it is being dropped.
+    finished: Option<SyncSender<Box<Finished>>>,
+    counts: Arc<Counts>,
+    /// Disconnected when the thread has ended.
+    ended: Mutex<Receiver<()>>,
+}
+
+impl Tracer {
+    /// Starts the thread that sends spans.
+    pub(crate) fn start(config: &OtlpConfig, engine: Arc<dyn Inference>, counts: Arc<Counts>) -> io::Result<Tracer> {
+        let (finished, receiver) = sync_channel(OTLP_REQUESTS_MAX);
+        let (ends, ended) = channel::<()>();
+        let exporter = Exporter::new(config, engine, counts.clone());
+        std::thread::Builder::new().name("otlp".into()).spawn(move || {
+            exporter.run(&receiver);
+            drop(ends);
+        })?;
+        let threshold = (config.sample_rate * u64::MAX as f64) as u64;
+        let (all, ended) = (config.sample_rate >= 1.0, Mutex::new(ended));
+        Ok(Tracer { threshold, all, finished: Some(finished), counts, ended })
+    }
+
+    /// The ids of a request that is traced: the client decides if it sent a context, else the rate.
+    fn ids(&self, context: Option<Context>) -> Option<([u8; 16], [u8; 8])> {
+        if context.is_some_and(|context| !context.is_sampled) {
+            return None;
+        }
+        let mut random = [0; 32];
+        getrandom(&mut random, GetRandomFlags::empty()).ok()?;
+        let [trace, own, rest] = [&random[..16], &random[16..24], &random[24..]];
+        let is_chosen = || self.all || u64::from_le_bytes(rest.try_into().unwrap_or_default()) < self.threshold;
+        if context.is_none() && !is_chosen() {
+            return None;
+        }
+        let trace = context.map_or(trace.try_into().unwrap_or_default(), |context| context.trace);
+        Some((trace, own.try_into().unwrap_or_default()))
+    }
+
+    fn take(&self, span: Box<Finished>) {
+        let spans = span.spans();
+        let sent = self.finished.as_ref().is_some_and(|finished| finished.try_send(span).is_ok());
+        if !sent {
+            Counts::add(&self.counts.overflowed, spans);
+        }
+    }
+}
+
+impl Drop for Tracer {
+    fn drop(&mut self) {
+        self.finished = None;
+        let ended = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if ended.recv_timeout(OTLP_STOP_MAX) == Err(RecvTimeoutError::Timeout) {
+            tracing::warn!("the collector does not take the last traces; they are lost");
+        }
+    }
+}
+
+/// What a request asks for.
+pub(crate) struct Asked<'r> {
+    pub(crate) tenant: &'r str,
+    pub(crate) model: &'r str,
+    pub(crate) version: &'r str,
+    pub(crate) request_id: &'r str,
+}
+
+/// The span of a request, which ends when it is dropped.
+pub(crate) struct Span {
+    tracer: Arc<Tracer>,
+    arrived: Instant,
+    /// `None` once it is sent.
+    span: Option<Box<Finished>>,
+}
+
+impl Span {
+    /// Begins the span of a request; `None` if it is not traced.
+    pub(crate) fn begin(tracer: &Arc<Tracer>, asked: &Asked<'_>, arrival: Arrival) -> Option<Span> {
+        let (trace, id) = tracer.ids(arrival.context)?;
+        let span = Finished {
+            trace,
+            id,
+            parent: arrival.context.map(|context| context.parent),
+            protocol: arrival.protocol,
+            model: cut(asked.model),
+            version: cut(asked.version),
+            tenant: asked.tenant.into(),
+            request_id: cut(asked.request_id),
+            class: None,
+            start_ns: 0,
+            end_ns: 0,
+            clock_offset_ns: 0,
+            ran: None,
+            error: Some(Failure { kind: "cancelled", message: "the client left, or the daemon stopped".into() }),
+        };
+        Some(Span { tracer: tracer.clone(), arrived: arrival.at, span: Some(Box::new(span)) })
+    }
+
+    /// Notes the class in which the request runs.
+    pub(crate) fn note_class(&mut self, class: Class) {
+        self.note(|span| span.class = Some(class));
+    }
+
+    /// Notes the result of the request.
+    pub(crate) fn note_result(&mut self, result: &InvocationResult) {
+        let InvocationResult { timing, device, task, placed, preemptions, cold_start, batch, .. } = *result;
+        let replied_ns = monotonic_ns();
+        self.note(|span| {
+            span.ran = Some(Ran { timing, device, task, placed, preemptions, cold_start, batch, replied_ns });
+            span.error = None;
+        });
+    }
+
+    /// Notes why the request has no answer: the kind of the error, and its message.
+    pub(crate) fn note_error(&mut self, kind: &'static str, message: &str) {
+        self.note(|span| span.error = Some(Failure { kind, message: cut(message) }));
+    }
+
+    fn note(&mut self, note: impl FnOnce(&mut Finished)) {
+        if let Some(span) = &mut self.span {
+            note(span);
+        }
+    }
+}
+
+impl Drop for Span {
+    fn drop(&mut self) {
+        let Some(mut span) = self.span.take() else { return };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        span.end_ns = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
+        let took = u64::try_from(self.arrived.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        span.start_ns = span.end_ns.saturating_sub(took);
+        span.clock_offset_ns = span.end_ns.saturating_sub(monotonic_ns());
+        self.tracer.take(span);
+    }
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(OTLP_TEXT_MAX).collect()
+}

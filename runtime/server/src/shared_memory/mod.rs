@@ -1,0 +1,157 @@
+//! Regions of system shared memory: named parts of files in `/dev/shm` that clients register, and
+//! from which requests take inputs and to which they write outputs.
+//!
+//! The daemon never maps a region. It copies with `pread` and `pwrite`, so a client that shrinks
+//! its file while a request runs gets an error, where a mapping would end the daemon by `SIGBUS`.
+//! Bytes are copied once, before they are checked, so no check can be outrun by a later write.
+
+mod file;
+mod region;
+
+use region::Region;
+pub(crate) use region::Window;
+
+use crate::identity::{Access, Principal};
+use crate::limits::{
+    SHARED_BYTES_PER_TENANT_MAX, SHARED_REGION_NAME_BYTES_MAX, SHARED_REGIONS_MAX, SHARED_REGIONS_PER_TENANT_MAX,
+};
+use crate::requests::error::{Kind, RequestError};
+use atoll_engine::Tenant;
+use atoll_protocol::{RegionStatus, RegisterRequest, SharedRange};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Regions by tenant and name.
+type All = BTreeMap<(Tenant, String), Arc<Region>>;
+
+/// The registered regions of all tenants, and what was copied.
+#[derive(Debug, Default)]
+pub(crate) struct Regions {
+    /// Tenants see their own only.
+    regions: Mutex<All>,
+    pub(crate) read_bytes: AtomicU64,
+    pub(crate) written_bytes: AtomicU64,
+}
+
+/// What a tenant has registered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Registered {
+    pub(crate) regions: usize,
+    pub(crate) bytes: u64,
+}
+
+impl Regions {
+    fn all(&self) -> MutexGuard<'_, All> {
+        self.regions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Registers a region of a principal. Opens a file: blocks, but not for long.
+    pub(crate) fn register(
+        &self,
+        access: &Access,
+        caller: &Principal,
+        name: &str,
+        request: &RegisterRequest,
+    ) -> Result<(), RequestError> {
+        caller.may_share_memory()?;
+        if name.is_empty() || name.len() > SHARED_REGION_NAME_BYTES_MAX {
+            let text = format!("the name of a shared memory region has 1 to {SHARED_REGION_NAME_BYTES_MAX} bytes");
+            return Err(RequestError::bad_request(text));
+        }
+        let admit = |all: &All| admit(all, caller, name, request.byte_size);
+        let open = || {
+            let file = file::name(caller, &request.key)?;
+            admit(&self.all())?;
+            let region = Region::open(access, caller, file, request)?;
+            let mut all = self.all();
+            // Another request may have come first.
+            admit(&all)?;
+            all.insert((caller.tenant.clone(), name.to_owned()), Arc::new(region));
+            Ok(())
+        };
+        open().map_err(|error: RequestError| {
+            let message = format!("cannot register shared memory region {name:?}: {}", error.message);
+            RequestError { message, ..error }
+        })
+    }
+
+    /// Forgets a region, or all of the principal if `name` is empty. Requests that use it keep it
+    /// until they end. A name that is not registered is no error, as in Triton.
+    pub(crate) fn unregister(&self, caller: &Principal, name: &str) {
+        let mut all = self.all();
+        match name {
+            "" => all.retain(|(tenant, _), _| *tenant != caller.tenant),
+            name => drop(all.remove(&(caller.tenant.clone(), name.to_owned()))),
+        }
+    }
+
+    /// One region of the principal, or all if `name` is empty.
+    pub(crate) fn status(&self, caller: &Principal, name: &str) -> Result<Vec<RegionStatus>, RequestError> {
+        let all = self.all();
+        let own = all.iter().filter(|((tenant, of), _)| *tenant == caller.tenant && (name.is_empty() || of == name));
+        let found: Vec<RegionStatus> = own.map(|((_, name), region)| region.status(name)).collect();
+        if found.is_empty() && !name.is_empty() { Err(unknown(name)) } else { Ok(found) }
+    }
+
+    /// A part of a region of the principal.
+    pub(crate) fn window(&self, caller: &Principal, range: &SharedRange) -> Result<Window, RequestError> {
+        let found = self.all().get(&(caller.tenant.clone(), range.region.clone())).cloned();
+        found.ok_or_else(|| unknown(&range.region))?.window(range)
+    }
+
+    /// The bytes of a window.
+    pub(crate) fn read(&self, window: &Window) -> Result<Vec<u8>, RequestError> {
+        let bytes = window.read()?;
+        self.read_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        Ok(bytes)
+    }
+
+    /// Writes bytes to the beginning of a window.
+    pub(crate) fn write(&self, window: &Window, bytes: &[u8]) -> Result<(), RequestError> {
+        window.write(bytes)?;
+        self.written_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// What each tenant has registered, for the metrics.
+    pub(crate) fn registered(&self) -> BTreeMap<Tenant, Registered> {
+        // So that the metrics are there before anything is registered.
+        let mut tenants = BTreeMap::from([(Tenant::default(), Registered::default())]);
+        for ((tenant, _), region) in &*self.all() {
+            let registered = tenants.entry(tenant.clone()).or_default();
+            registered.regions += 1;
+            registered.bytes += region.bytes();
+        }
+        tenants
+    }
+}
+
+/// Refuses a region that is registered already, or above the limits.
+fn admit(all: &All, caller: &Principal, name: &str, bytes: u64) -> Result<(), RequestError> {
+    let own = || all.iter().filter(|((tenant, _), _)| *tenant == caller.tenant);
+    if own().any(|((_, of), _)| of == name) {
+        return Err(RequestError::bad_request(format!("shared memory region {name:?} is registered already")));
+    }
+    let full = |message: String| Err(RequestError::new(Kind::Exhausted, message));
+    if own().count() >= SHARED_REGIONS_PER_TENANT_MAX {
+        let tenant = &caller.tenant;
+        return full(format!(
+            "tenant `{tenant}` has {SHARED_REGIONS_PER_TENANT_MAX} regions, the most that it may have"
+        ));
+    }
+    if all.len() >= SHARED_REGIONS_MAX {
+        return full(format!("all tenants have {SHARED_REGIONS_MAX} regions, the most that the daemon keeps"));
+    }
+    let sum = own().map(|(_, region)| region.bytes()).fold(bytes, u64::saturating_add);
+    if sum > SHARED_BYTES_PER_TENANT_MAX {
+        let most = SHARED_BYTES_PER_TENANT_MAX;
+        return full(format!("with it, the tenant's regions would have {sum} bytes; the limit is {most}"));
+    }
+    Ok(())
+}
+
+fn unknown(region: &str) -> RequestError {
+    let region: String = region.chars().take(SHARED_REGION_NAME_BYTES_MAX).collect();
+    RequestError::bad_request(format!("unable to find system shared memory region {region:?}; register it first"))
+}

@@ -1,0 +1,129 @@
+//! One region: a range of a file of shared memory, and copies from and to it.
+
+use super::file::{FOLDER, open_shared};
+use crate::identity::{Access, Principal};
+use crate::requests::error::RequestError;
+use atoll_protocol::{RegionStatus, RegisterRequest, SharedRange};
+use rustix::fs::fstat;
+use rustix::io::{Errno, pread, pwrite};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// A registered region. Its range lay within the file when it was registered; the file may have
+/// become shorter since.
+#[derive(Debug)]
+pub(crate) struct Region {
+    file: OwnedFd,
+    key: String,
+    offset: u64,
+    byte_size: u64,
+}
+
+/// A part of a region, which it keeps open.
+#[derive(Clone, Debug)]
+pub(crate) struct Window {
+    region: Arc<Region>,
+    range: SharedRange,
+    /// Where it begins in the file.
+    at: u64,
+}
+
+impl Region {
+    /// Opens the region of a request. `name` is the checked name of the file.
+    pub(super) fn open(
+        access: &Access,
+        caller: &Principal,
+        name: &str,
+        request: &RegisterRequest,
+    ) -> Result<Region, RequestError> {
+        let RegisterRequest { key, offset, byte_size } = request.clone();
+        if byte_size == 0 {
+            return Err(RequestError::bad_request("its byte_size is 0"));
+        }
+        let (file, file_bytes) = open_shared(access, caller, name)?;
+        if offset.checked_add(byte_size).is_none_or(|end| end > file_bytes) {
+            return Err(RequestError::bad_request(format!(
+                "{byte_size} bytes at offset {offset} exceed {FOLDER}/{name}, which has {file_bytes} bytes"
+            )));
+        }
+        Ok(Region { file, key, offset, byte_size })
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.byte_size
+    }
+
+    pub(super) fn status(&self, name: &str) -> RegionStatus {
+        let Region { key, offset, byte_size, .. } = self;
+        RegionStatus { name: name.into(), key: key.clone(), offset: *offset, byte_size: *byte_size }
+    }
+
+    /// A part of the region: the check of every offset and size of a request.
+    pub(super) fn window(self: Arc<Region>, range: &SharedRange) -> Result<Window, RequestError> {
+        let SharedRange { region: name, offset, byte_size } = range;
+        let end = offset.checked_add(*byte_size);
+        if end.is_none_or(|end| end > self.byte_size) {
+            let all = self.byte_size;
+            return Err(RequestError::bad_request(format!(
+                "{byte_size} bytes at offset {offset} exceed shared memory region {name:?}, which has {all} bytes"
+            )));
+        }
+        // Does not overflow: the region lay within a file, and `offset` lies within the region.
+        let at = self.offset.saturating_add(*offset);
+        Ok(Window { range: range.clone(), at, region: self })
+    }
+}
+
+impl Window {
+    /// Where it is, for the answer.
+    pub(crate) fn range(&self) -> &SharedRange {
+        &self.range
+    }
+
+    /// A copy of its bytes. The caller has reserved memory for them.
+    pub(super) fn read(&self) -> Result<Vec<u8>, RequestError> {
+        let bytes = usize::try_from(self.range.byte_size).map_err(|_| self.failed("is too large"))?;
+        let (mut bytes, mut done) = (vec![0; bytes], 0);
+        while done < bytes.len() {
+            match pread(&self.region.file, &mut bytes[done..], self.at.saturating_add(done as u64)) {
+                Ok(0) => return Err(self.shrunk()),
+                Ok(count) => done += count,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(self.failed(&format!("cannot be read: {error}"))),
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Writes bytes to its beginning.
+    pub(super) fn write(&self, bytes: &[u8]) -> Result<(), RequestError> {
+        if bytes.len() as u64 > self.range.byte_size {
+            let (need, has) = (bytes.len(), self.range.byte_size);
+            return Err(self.failed(&format!("takes {has} bytes of this output, which has {need} bytes")));
+        }
+        // A write behind the end would make the file longer. If the client shrinks it right now,
+        // the file grows again by no more than the region, which the client's limit counts.
+        let file_bytes = fstat(&self.region.file).map_err(|error| self.failed(&format!("cannot be used: {error}")))?;
+        if self.at.saturating_add(bytes.len() as u64) > u64::try_from(file_bytes.st_size).unwrap_or(0) {
+            return Err(self.shrunk());
+        }
+        let mut done = 0;
+        while done < bytes.len() {
+            match pwrite(&self.region.file, &bytes[done..], self.at.saturating_add(done as u64)) {
+                Ok(0) => return Err(self.failed("takes no more bytes")),
+                Ok(count) => done += count,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(self.failed(&format!("cannot be written: {error}"))),
+            }
+        }
+        Ok(())
+    }
+
+    fn shrunk(&self) -> RequestError {
+        self.failed("lies behind the end of its file, which became shorter after it was registered")
+    }
+
+    fn failed(&self, reason: &str) -> RequestError {
+        RequestError::bad_request(format!("shared memory region {:?} {reason}", self.range.region))
+    }
+}

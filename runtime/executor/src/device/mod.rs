@@ -3,6 +3,7 @@
 mod completions;
 mod lanes;
 
+use crate::cgroup::GroupSpec;
 use crate::channel::{Channel, ChannelError};
 use crate::config::ExecutorConfig;
 use crate::memory::ExecutorMemory;
@@ -20,8 +21,8 @@ use atoll_device::shm::Region;
 use atoll_device::space::{CONSTANTS_BASE, ConstantStore, EngineSpace, memory_region};
 use atoll_device::{
     ChunkRecord, Completion, ComputeUnitUse, Constants, Device, DeviceError, DeviceFacts, DeviceInfo, Domains,
-    FaultKind, LaunchRecord, LaunchReport, Launching, LossCause, Memory, ModuleId, ModuleImage, Modules, SubmitError,
-    Telemetry,
+    FaultKind, GroupUse, LaunchRecord, LaunchReport, Launching, LossCause, Memory, ModuleId, ModuleImage, Modules,
+    SubmitError, Telemetry,
 };
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -145,6 +146,11 @@ impl ExecutorDevice {
             environment: config.environment.clone(),
             socket,
             executor: Arc::new(executor),
+            group: config.groups.clone().filter(|_| config.device.memory == MemoryHome::Daemon).map(|groups| {
+                let DeviceInfo { memory_bytes: device_bytes, compute_units, .. } = config.device.info;
+                let is_own = config.nice == 0;
+                (groups, GroupSpec { domain: config.domain.clone(), is_own, device_bytes, compute_units })
+            }),
         })
     }
 
@@ -206,6 +212,11 @@ impl ExecutorDevice {
     /// CPU time that the process used, in nanoseconds, as the system accounts for it.
     pub(crate) fn cpu_ns(&self) -> u64 {
         self.executor.cpu_ns()
+    }
+
+    /// What the kernel counts for the executor's control group; `None` if it has none.
+    pub(crate) fn group_use(&self) -> Option<GroupUse> {
+        self.executor.group_use()
     }
 
     /// What the executor's jail lacks on this machine; `None` before the executor runs.

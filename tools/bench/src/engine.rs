@@ -17,13 +17,14 @@ use atoll_device_cuda::{CudaConfig, CudaDevice, GpuPart, MpsShare};
 use atoll_device_hip::HipConfig;
 use atoll_device_host::{HostConfig, HostDevice};
 use atoll_engine::{Engine, EngineConfig, MemoryQuotas, Tenant, TenantBytes};
-use atoll_executor::{ExecutorConfig, ExecutorPool};
+use atoll_executor::{ControlGroups, ExecutorConfig, ExecutorPool};
 use atoll_fleet::{Fleet, Placing};
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 use std::num::{NonZeroU32, NonZeroUsize};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Flags of commands that run models in their own process.
@@ -126,6 +127,9 @@ struct DeviceFlags {
     queue_capacity: Option<NonZeroUsize>,
 }
 
+/// Where control groups of executors are made, if anywhere.
+type Groups = Option<Arc<ControlGroups>>;
+
 /// Isolation of kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -140,10 +144,16 @@ pub enum Isolation {
 impl Isolation {
     /// Starts a host device with this isolation.
     pub fn host_device(self, config: HostConfig) -> anyhow::Result<Box<dyn Device>> {
+        self.host_device_in(config, None)
+    }
+
+    /// Starts a host device with this isolation, whose executors get control groups.
+    fn host_device_in(self, config: HostConfig, groups: Groups) -> anyhow::Result<Box<dyn Device>> {
         let cannot = format!("cannot start {}", config.name);
+        let pool = |executor| ExecutorPool::new(ExecutorConfig { groups, ..executor });
         Ok(match self {
             Isolation::None => Box::new(HostDevice::start(config).context(cannot)?),
-            Isolation::Process => Box::new(ExecutorConfig::new(config).and_then(ExecutorPool::new).context(cannot)?),
+            Isolation::Process => Box::new(ExecutorConfig::new(config).and_then(pool).context(cannot)?),
         })
     }
 
@@ -318,7 +328,7 @@ impl EngineArgs {
     }
 
     fn start_with(&self, memory_quotas: MemoryQuotas) -> anyhow::Result<Engine> {
-        let mut devices = self.flags.devices(std::slice::from_ref(&self.device), Isolation::None)?;
+        let mut devices = self.flags.devices(std::slice::from_ref(&self.device), Isolation::None, &None)?;
         let device = devices.pop().context("there is one device")?;
         Ok(Engine::start(device, self.flags.config(memory_quotas))?)
     }
@@ -341,9 +351,14 @@ impl FleetArgs {
         self.devices.iter().map(DeviceSpec::kind).collect()
     }
 
+    /// Whether tenants have processes of their own, for which control groups can be made.
+    pub fn has_executors(&self) -> bool {
+        self.flags.isolation != Some(Isolation::None) && self.devices.iter().any(DeviceSpec::is_host)
+    }
+
     /// Starts the devices for kernels of other users, with one engine each.
-    pub fn start(&self, memory_quotas: MemoryQuotas) -> anyhow::Result<Fleet> {
-        let devices = self.flags.devices(&self.devices, Isolation::Process)?;
+    pub fn start(&self, memory_quotas: MemoryQuotas, groups: Option<Arc<ControlGroups>>) -> anyhow::Result<Fleet> {
+        let devices = self.flags.devices(&self.devices, Isolation::Process, &groups)?;
         Ok(Fleet::start(devices, &self.flags.config(memory_quotas), self.placing())?)
     }
 
@@ -354,14 +369,19 @@ impl FleetArgs {
 
 impl DeviceFlags {
     /// Starts all devices, or none.
-    fn devices(&self, specs: &[DeviceSpec], default: Isolation) -> anyhow::Result<Vec<Box<dyn Device>>> {
+    fn devices(
+        &self,
+        specs: &[DeviceSpec],
+        default: Isolation,
+        groups: &Groups,
+    ) -> anyhow::Result<Vec<Box<dyn Device>>> {
         raise_descriptor_limit();
         devices::check(specs, &cpus::allowed()).map_err(users)?;
         self.check(specs, default)?;
         let hosts = specs.iter().filter(|spec| spec.is_host()).count() as u64;
         let mut devices = Vec::with_capacity(specs.len());
         for spec in specs {
-            let device = self.device(spec, default, hosts)?;
+            let device = self.device(spec, default, hosts, groups)?;
             let info = device.info();
             tracing::info!(
                 device = info.name,
@@ -430,10 +450,17 @@ impl DeviceFlags {
         self.isolation.unwrap_or(if self.mps.is_some() { Isolation::Process } else { default })
     }
 
-    fn device(&self, spec: &DeviceSpec, default: Isolation, hosts: u64) -> anyhow::Result<Box<dyn Device>> {
+    fn device(
+        &self,
+        spec: &DeviceSpec,
+        default: Isolation,
+        hosts: u64,
+        groups: &Groups,
+    ) -> anyhow::Result<Box<dyn Device>> {
         let (index, is_amd) = match *spec {
             DeviceSpec::Host { .. } => {
-                return self.isolation.unwrap_or(default).host_device(self.host_config(spec, hosts));
+                let isolation = self.isolation.unwrap_or(default);
+                return isolation.host_device_in(self.host_config(spec, hosts), groups.clone());
             }
             DeviceSpec::Cuda(index) => (index, false),
             DeviceSpec::Hip(index) => (index, true),

@@ -108,6 +108,8 @@ pub(crate) struct Activity {
     pub(crate) submitted: AtomicU64,
     pub(crate) in_flight: AtomicU32,
     pub(crate) completed: AtomicU64,
+    /// Time of compute units that completions report, in nanoseconds: what tenants are charged.
+    pub(crate) billed_ns: AtomicU64,
     /// How often the bell rang although no completion was waiting.
     pub(crate) idle_rings: AtomicU64,
 }

@@ -135,6 +135,9 @@ impl Process {
             },
             busy: (Duration::from_nanos(executor.claimed_ns()), executor.age() * units),
             cpu: Duration::from_nanos(executor.cpu_ns()),
+            // Devices with memory of their own compute elsewhere.
+            billed: executor.memory.as_ref().map(|_| Duration::from_nanos(activity.billed_ns.load(Relaxed))),
+            units,
             memory: executor.memory_use(),
         }
     }

@@ -14,7 +14,8 @@ use super::usage::{per_row, per_row_and};
 use crate::identity::Reason;
 use crate::places::Closed;
 use atoll_engine::{
-    Class, ComputeUnitUse, FunctionStatistics, Histogram, InvocationOutcome, MemoryKind, TenantBytes, TenantMemory,
+    Class, ComputeUnitUse, DomainUse, FunctionStatistics, Histogram, InvocationOutcome, MemoryKind, TenantBytes,
+    TenantMemory,
 };
 use atoll_protocol::ModelState;
 use std::sync::atomic::Ordering;
@@ -277,13 +278,14 @@ pub(super) const METRICS: &[Metric] = &[
     }),
     counter(
         "atoll_executor_losses_total",
-        "Executor processes lost, by cause: died, hung, or protocol_violation",
+        "Executor processes lost, by cause: died, hung, protocol_violation or out_of_memory",
         |s, out| {
             let executors = &s.engine.device.executors;
             for (cause, count) in [
                 ("died", executors.died),
                 ("hung", executors.hung),
                 ("protocol_violation", executors.protocol_violations),
+                ("out_of_memory", executors.out_of_memory),
             ] {
                 out.integer(&[("cause", cause)], count);
             }
@@ -293,13 +295,36 @@ pub(super) const METRICS: &[Metric] = &[
         "atoll_executor_cpu_seconds_total",
         "CPU time of the executor processes of each tenant, as the system accounts for it",
         |s, out| {
-            let processes = &s.engine.device.executors.processes;
+            let domains = &s.engine.device.executors.domains;
             let local = atoll_engine::Tenant::default();
-            if !processes.iter().any(|process| process.domain == local.as_str()) {
+            if !domains.iter().any(|domain| domain.domain == local.as_str()) {
                 out.integer(&[("tenant", local.as_str())], 0);
             }
-            for process in processes {
-                out.number(&[("tenant", &process.domain)], process.cpu_ns as f64 / 1e9);
+            for domain in domains {
+                out.number(&[("tenant", &domain.domain)], domain.cpu_ns as f64 / 1e9);
+            }
+        },
+    ),
+    gauge(
+        "atoll_executor_memory_bytes",
+        "Memory of the control group of each tenant's executor: current, peak of all its executors, and limit",
+        |s, out| {
+            for DomainUse { domain, group, .. } in &s.engine.device.executors.domains {
+                let Some(group) = group else { continue };
+                let limit = group.limit.map_or(0, |limit| limit.bytes());
+                for (kind, bytes) in [("current", group.current_bytes), ("peak", group.peak_bytes), ("limit", limit)] {
+                    out.integer(&[("tenant", domain), ("kind", kind)], bytes);
+                }
+            }
+        },
+    ),
+    counter(
+        "atoll_executor_throttled_seconds_total",
+        "Time in which executors of each tenant waited because of their limit of CPU time (cpus)",
+        |s, out| {
+            for DomainUse { domain, group, .. } in &s.engine.device.executors.domains {
+                let Some(group) = group else { continue };
+                out.number(&[("tenant", domain)], group.throttled_ns as f64 / 1e9);
             }
         },
     ),

@@ -3,9 +3,7 @@
 use atoll_device::{GroupLimit, GroupUse};
 use std::fmt;
 use std::io;
-#[cfg(test)]
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -99,9 +99,11 @@ pub(crate) struct GroupSpec {
 pub struct ControlGroups {
     /// The folder in which groups are made.
     base: PathBuf,
-    /// Whether this process moved into a child of `base`, so that dropping this moves it back.
+    /// Whether this process moved into a child of `base`; dropping this moves it back.
     has_moved: bool,
     has_cpu: bool,
+    /// The controllers that this process handed on, which dropping this takes back.
+    handed_on: Vec<&'static str>,
     given: AtomicU64,
     quotas: ExecutorQuotas,
     /// Whether a group could not be made and this was logged.
@@ -126,11 +128,12 @@ impl ControlGroups {
     /// If controllers are missing, or groups cannot be made there.
     pub fn at(base: &Path) -> Result<ControlGroups, NoControlGroups> {
         place::remove_stale(base);
-        let place::Prepared { has_moved, has_cpu } = place::prepare(base)?;
+        let place::Prepared { has_moved, has_cpu, handed_on } = place::prepare(base)?;
         Ok(ControlGroups {
             base: base.to_owned(),
             has_moved,
             has_cpu,
+            handed_on,
             given: AtomicU64::new(0),
             quotas: ExecutorQuotas::default(),
             was_told: AtomicBool::new(false),
@@ -195,9 +198,7 @@ impl ControlGroups {
 
 impl Drop for ControlGroups {
     fn drop(&mut self) {
-        if self.has_moved {
-            place::undo(&self.base);
-        }
+        place::undo(&self.base, &self.handed_on, self.has_moved);
     }
 }
 

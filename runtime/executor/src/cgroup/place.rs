@@ -110,6 +110,8 @@ pub(super) struct Prepared {
     pub(super) has_moved: bool,
     /// Children may be limited in CPU time.
     pub(super) has_cpu: bool,
+    /// Controllers that it handed on.
+    pub(super) handed_on: Vec<&'static str>,
 }
 
 /// Hands the controllers of a group on to its children.
@@ -120,7 +122,7 @@ pub(super) fn prepare(base: &Path) -> Result<Prepared, NoControlGroups> {
         return Err(NoControlGroups::NoController { group: base.to_owned(), controller });
     }
     let handed_on = read(base.join("cgroup.subtree_control"))?;
-    let wanted: Vec<&str> = NEEDED.into_iter().filter(|controller| !has(&handed_on, controller)).collect();
+    let mut wanted: Vec<&'static str> = NEEDED.into_iter().filter(|controller| !has(&handed_on, controller)).collect();
     let mut has_moved = false;
     match hand_on(base, &wanted) {
         Ok(()) => {}
@@ -129,7 +131,7 @@ pub(super) fn prepare(base: &Path) -> Result<Prepared, NoControlGroups> {
             move_to(&base.join(DAEMON)).map_err(|source| not_ours(base, source))?;
             has_moved = true;
             if hand_on(base, &wanted).is_err() {
-                undo(base);
+                undo(base, &[], has_moved);
                 return Err(NoControlGroups::Shared { group: base.to_owned() });
             }
         }
@@ -137,7 +139,11 @@ pub(super) fn prepare(base: &Path) -> Result<Prepared, NoControlGroups> {
     }
     // Kernels with groups of real-time threads refuse the controller of CPU time beside such
     // threads.
-    let has_cpu = has(&handed_on, "cpu") || (has(&offered, "cpu") && hand_on(base, &["cpu"]).is_ok());
+    let had_cpu = has(&handed_on, "cpu");
+    let has_cpu = had_cpu || (has(&offered, "cpu") && hand_on(base, &["cpu"]).is_ok());
+    if has_cpu && !had_cpu {
+        wanted.push("cpu");
+    }
     if has_moved && has_cpu {
         let _ = std::fs::write(base.join(DAEMON).join("cpu.weight"), DAEMON_WEIGHT.to_string());
     }
@@ -146,12 +152,10 @@ pub(super) fn prepare(base: &Path) -> Result<Prepared, NoControlGroups> {
     let made = std::fs::create_dir(&trial);
     let _ = std::fs::remove_dir(&trial);
     if let Err(source) = made {
-        if has_moved {
-            undo(base);
-        }
+        undo(base, &wanted, has_moved);
         return Err(not_ours(base, source));
     }
-    Ok(Prepared { has_moved, has_cpu })
+    Ok(Prepared { has_moved, has_cpu, handed_on: wanted })
 }
 
 fn not_ours(base: &Path, source: io::Error) -> NoControlGroups {
@@ -175,13 +179,18 @@ fn move_to(group: &Path) -> io::Result<()> {
     std::fs::write(group.join("cgroup.procs"), std::process::id().to_string())
 }
 
-/// Takes back what [`prepare`] did after it moved this process. Groups that still have processes
-/// stay.
-pub(super) fn undo(base: &Path) {
-    for controller in ["cpu", "pids", "memory"] {
+/// Takes back what [`prepare`] did, unless another daemon has executors in the same group: it would
+/// lose their limits.
+pub(super) fn undo(base: &Path, handed_on: &[&str], has_moved: bool) {
+    remove_stale(base);
+    let entries = std::fs::read_dir(base).into_iter().flatten().flatten();
+    if entries.into_iter().any(|entry| owner(&entry.file_name().to_string_lossy()).is_some()) {
+        return;
+    }
+    for controller in handed_on {
         let _ = std::fs::write(base.join("cgroup.subtree_control"), format!("-{controller}"));
     }
-    if std::fs::write(base.join("cgroup.procs"), std::process::id().to_string()).is_ok() {
+    if has_moved && std::fs::write(base.join("cgroup.procs"), std::process::id().to_string()).is_ok() {
         let _ = std::fs::remove_dir(base.join(DAEMON));
     }
 }

@@ -124,7 +124,7 @@ fn check_groups(report: &Report) -> Result<()> {
     let executors = usage["executors"].as_array().context("executors")?;
     let intruder = executors.iter().find(|entry| entry["tenant"] == "intruder").context("the intruder's usage")?;
     let memory = |field: &str| intruder["memory"][field].as_u64().with_context(|| format!("{field}: {intruder}"));
-    ensure!(memory("limit_bytes")? == 160 << 20, "{intruder}");
+    ensure!(memory("limit_bytes")? == 160 << 20 && memory("kills")? >= 1, "{intruder}");
     // The hard limit is above the one at which the executor is killed.
     ensure!((100 << 20..=(192 << 20) + (4 << 20)).contains(&memory("peak_bytes")?), "{intruder}");
     ensure!(intruder["cpu_s"].as_f64().is_some_and(|seconds| seconds > 0.0), "{intruder}");
@@ -141,6 +141,10 @@ fn a_daemon_that_is_root_limits_a_tenant_by_a_control_group() -> Result<()> {
     let Some(report) = boot("root")? else { return Ok(()) };
     check_groups(&report)?;
     ensure!(report.section("scores")?.contains("daemon -500"), "{}", report.0);
+    // A tenant for whom no group can be made is served, and the operator is told.
+    let refused = report.section("refused")?;
+    ensure!(refused.contains("4.000000") && refused.contains("its jail lacks control group: "), "{}", report.0);
+    ensure!(report.section("log")?.matches("an executor runs without a control group").count() == 1, "{}", report.0);
     Ok(())
 }
 

@@ -33,6 +33,15 @@ echo "== ps"
 atoll ps
 echo "== usage"
 atoll usage --json
+echo "== refused"
+# From here on the kernel refuses further groups.
+limit=/sys/fs/cgroup/atoll/cgroup.max.descendants
+if [ -w $limit ]; then
+    echo 0 >$limit
+    atoll fn deploy /work/affine.kg --tenant late
+    atoll fn invoke affine x=1 b=1 --shape x=2 --tenant late
+    atoll ps | grep late
+fi
 echo "== scores"
 echo "daemon $(cat /proc/$daemon/oom_score_adj)"
 # An executor that has just begun has the daemon's.

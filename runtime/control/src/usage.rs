@@ -55,7 +55,7 @@ pub struct ExecutorMemory {
     pub bytes: u64,
     /// The most bytes that were in use.
     pub peak_bytes: u64,
-    /// Executors that the kernel killed at the limit.
+    /// Executors that were killed at the limit.
     pub kills: u64,
     /// Time in which they waited because of their limit of CPU time, in seconds.
     pub throttled_s: f64,

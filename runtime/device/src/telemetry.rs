@@ -93,8 +93,8 @@ pub struct GroupUse {
     pub current_bytes: u64,
     /// The most memory that was in use, in bytes.
     pub peak_bytes: u64,
-    /// Processes that the kernel killed at the limit.
-    pub oom_kills: u64,
+    /// Processes that the kernel or the daemon killed at the limit.
+    pub kills: u64,
     /// CPU time in nanoseconds.
     pub cpu_ns: u64,
     /// Time in which the group had to wait because of its limit of CPU time, in nanoseconds.
@@ -109,7 +109,7 @@ impl GroupUse {
             limit: later.limit.or(self.limit),
             current_bytes: later.current_bytes,
             peak_bytes: self.peak_bytes.max(later.peak_bytes),
-            oom_kills: self.oom_kills.saturating_add(later.oom_kills),
+            kills: self.kills.saturating_add(later.kills),
             cpu_ns: self.cpu_ns.saturating_add(later.cpu_ns),
             throttled_ns: self.throttled_ns.saturating_add(later.throttled_ns),
         }

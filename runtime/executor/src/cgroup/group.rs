@@ -91,16 +91,18 @@ impl Group {
         let mut usage = self.own_usage();
         usage.current_bytes = current;
         usage.peak_bytes = usage.peak_bytes.max(peak);
-        usage.oom_kills = usage.oom_kills.max(kills);
+        usage.kills = usage.kills.max(kills);
         usage.cpu_ns = usage.cpu_ns.max(cpu_ns);
         usage.throttled_ns = usage.throttled_ns.max(throttled_ns);
         let is_over = usage.limit.is_some_and(|limit| current > limit.bytes());
-        drop(usage);
-        if !is_over {
-            self.over.store(0, Relaxed);
+        let over = if is_over { self.over.load(Relaxed) + 1 } else { 0 };
+        self.over.store(over, Relaxed);
+        if over < OVER_MAX {
             return false;
         }
-        self.over.fetch_add(1, Relaxed) + 1 >= OVER_MAX
+        // The daemon's kill counts as the kernel's does.
+        usage.kills = usage.kills.max(1);
+        true
     }
 
     /// What the kernel counted, as of the last observation.

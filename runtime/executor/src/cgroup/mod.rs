@@ -276,12 +276,13 @@ mod tests {
         write("cpu.stat", "usage_usec 77\nuser_usec 70\nnr_throttled 2\nthrottled_usec 1500\n");
         group.observe();
         let usage = group.usage();
-        assert_eq!((usage.peak_bytes, usage.oom_kills, usage.cpu_ns, usage.throttled_ns), (5000, 1, 77_000, 1_500_000));
+        assert_eq!((usage.peak_bytes, usage.kills, usage.cpu_ns, usage.throttled_ns), (5000, 1, 77_000, 1_500_000));
         // What stays above the limit is to be killed; one look may have been in the middle of a
         // reclaim.
         write("memory.current", &(2u64 << 30).to_string());
         assert!(!group.observe());
         assert!(group.observe());
+        assert_eq!(group.usage().kills, 1, "a kill of the kernel and one of the daemon are the same end");
         // Text that is no number is no count.
         write("memory.current", "max\n");
         assert!(!group.observe());

@@ -1,6 +1,7 @@
 //! The process of an executor: starts it, enforces its limits, kills it and reaps it.
 
 use super::signs::{Observed, Signs};
+use crate::cgroup::Group;
 use super::{Loss, MESSAGES_PER_TURN, Start, Supervised};
 use atoll_device::LossCause;
 use atoll_device::cpu_time::process_cpu_time;
@@ -144,10 +145,12 @@ impl Process {
 
     /// The cause of an end that only the kernel knows.
     fn explained(&self, how: LossCause) -> LossCause {
+        // The kernel may have killed it since the last check.
+        self.executor.group().map(Group::observe);
         let usage = self.executor.group_use().unwrap_or_default();
         match (how, usage.limit) {
             (LossCause::Died(how), _) if how != KILLED => LossCause::Died(how),
-            (_, Some(limit)) if usage.oom_kills > 0 => LossCause::OutOfMemory(limit),
+            (_, Some(limit)) if usage.kills > 0 => LossCause::OutOfMemory(limit),
             (LossCause::Died(how), _) if system_kills() > self.system_kills => {
                 LossCause::Died(format!("{how}, when the machine was short of memory"))
             }

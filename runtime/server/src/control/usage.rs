@@ -115,7 +115,7 @@ fn executor_usage(device: &DeviceStatistics, principal: &Principal) -> Vec<Execu
         limit_bytes: group.limit.map_or(0, |limit| limit.bytes()),
         bytes: group.current_bytes,
         peak_bytes: group.peak_bytes,
-        kills: group.oom_kills,
+        kills: group.kills,
         throttled_s: seconds(group.throttled_ns),
     };
     let entry = |used: &DomainUse| {

@@ -129,6 +129,7 @@ struct DeviceFlags {
 
 /// Where control groups of executors are made, if anywhere.
 type Groups = Option<Arc<ControlGroups>>;
+type Opened = anyhow::Result<Box<dyn Device>>;
 
 /// Isolation of kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
@@ -450,13 +451,7 @@ impl DeviceFlags {
         self.isolation.unwrap_or(if self.mps.is_some() { Isolation::Process } else { default })
     }
 
-    fn device(
-        &self,
-        spec: &DeviceSpec,
-        default: Isolation,
-        hosts: u64,
-        groups: &Groups,
-    ) -> anyhow::Result<Box<dyn Device>> {
+    fn device(&self, spec: &DeviceSpec, default: Isolation, hosts: u64, groups: &Groups) -> Opened {
         let (index, is_amd) = match *spec {
             DeviceSpec::Host { .. } => {
                 let isolation = self.isolation.unwrap_or(default);

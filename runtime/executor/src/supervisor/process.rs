@@ -1,8 +1,8 @@
 //! The process of an executor: starts it, enforces its limits, kills it and reaps it.
 
 use super::signs::{Observed, Signs};
-use crate::cgroup::Group;
 use super::{Loss, MESSAGES_PER_TURN, Start, Supervised};
+use crate::cgroup::Group;
 use atoll_device::LossCause;
 use atoll_device::cpu_time::process_cpu_time;
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};

@@ -7,6 +7,7 @@
 //! own counters end in `_total`; units are seconds and bytes.
 
 use super::batches::{function_of, gather_seconds, rows};
+use super::executors;
 use super::metric::{DeviceSnapshot, Kind, Metric, counter, gauge, histogram, of_daemon};
 use super::recorder::{BUCKETS_NS, CLASSES, Outcome, class_label};
 use super::text::{Labels, Samples};
@@ -14,8 +15,7 @@ use super::usage::{per_row, per_row_and};
 use crate::identity::Reason;
 use crate::places::Closed;
 use atoll_engine::{
-    Class, ComputeUnitUse, DomainUse, FunctionStatistics, Histogram, InvocationOutcome, MemoryKind, TenantBytes,
-    TenantMemory,
+    Class, ComputeUnitUse, FunctionStatistics, Histogram, InvocationOutcome, MemoryKind, TenantBytes, TenantMemory,
 };
 use atoll_protocol::ModelState;
 use std::sync::atomic::Ordering;
@@ -279,54 +279,22 @@ pub(super) const METRICS: &[Metric] = &[
     counter(
         "atoll_executor_losses_total",
         "Executor processes lost, by cause: died, hung, protocol_violation or out_of_memory",
-        |s, out| {
-            let executors = &s.engine.device.executors;
-            for (cause, count) in [
-                ("died", executors.died),
-                ("hung", executors.hung),
-                ("protocol_violation", executors.protocol_violations),
-                ("out_of_memory", executors.out_of_memory),
-            ] {
-                out.integer(&[("cause", cause)], count);
-            }
-        },
+        executors::losses,
     ),
     counter(
         "atoll_executor_cpu_seconds_total",
         "CPU time of the executor processes of each tenant, as the system accounts for it",
-        |s, out| {
-            let domains = &s.engine.device.executors.domains;
-            let local = atoll_engine::Tenant::default();
-            if !domains.iter().any(|domain| domain.domain == local.as_str()) {
-                out.integer(&[("tenant", local.as_str())], 0);
-            }
-            for domain in domains {
-                out.number(&[("tenant", &domain.domain)], domain.cpu_ns as f64 / 1e9);
-            }
-        },
+        executors::cpu_seconds,
     ),
     gauge(
         "atoll_executor_memory_bytes",
         "Memory of the control group of each tenant's executor: current, peak of all its executors, and limit",
-        |s, out| {
-            for DomainUse { domain, group, .. } in &s.engine.device.executors.domains {
-                let Some(group) = group else { continue };
-                let limit = group.limit.map_or(0, |limit| limit.bytes());
-                for (kind, bytes) in [("current", group.current_bytes), ("peak", group.peak_bytes), ("limit", limit)] {
-                    out.integer(&[("tenant", domain), ("kind", kind)], bytes);
-                }
-            }
-        },
+        executors::memory_bytes,
     ),
     counter(
         "atoll_executor_throttled_seconds_total",
         "Time in which executors of each tenant waited because of their limit of CPU time (cpus)",
-        |s, out| {
-            for DomainUse { domain, group, .. } in &s.engine.device.executors.domains {
-                let Some(group) = group else { continue };
-                out.number(&[("tenant", domain)], group.throttled_ns as f64 / 1e9);
-            }
-        },
+        executors::throttled_seconds,
     ),
     counter("atoll_retries_total", "Invocations run again because their executor was lost", |s, out| {
         out.integer(&[], s.engine.retries);

@@ -26,7 +26,10 @@ struct Report(String);
 
 impl Report {
     fn section(&self, name: &str) -> Result<&str> {
-        let after = self.0.split_once(&format!("== {name}\n")).with_context(|| format!("no {name} in {}", self.0))?.1;
+        let title = format!("== {name}\n");
+        let at = self.0.find(&title).with_context(|| format!("no {name} in {}", self.0))?;
+        // The end of the title's line stays: a section may be empty.
+        let after = &self.0[at + title.len() - 1..];
         Ok(after.split_once("\n== ").map_or(after, |(section, _)| section).trim())
     }
 }

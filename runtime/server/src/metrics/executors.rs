@@ -18,33 +18,33 @@ pub(super) fn losses(snapshot: &DeviceSnapshot<'_>, out: &mut Samples<'_>) {
 }
 
 pub(super) fn cpu_seconds(snapshot: &DeviceSnapshot<'_>, out: &mut Samples<'_>) {
-    let domains = &snapshot.engine.device.executors.domains;
-    let local = Tenant::default();
-    if !domains.iter().any(|domain| domain.domain == local.as_str()) {
-        out.integer(&[("tenant", local.as_str())], 0);
-    }
-    for domain in domains {
-        out.number(&[("tenant", &domain.domain)], domain.cpu_ns as f64 / 1e9);
+    for used in domains(snapshot) {
+        out.number(&[("tenant", &used.domain)], used.cpu_ns as f64 / 1e9);
     }
 }
 
 pub(super) fn memory_bytes(snapshot: &DeviceSnapshot<'_>, out: &mut Samples<'_>) {
-    for (tenant, group) in groups(snapshot) {
-        let limit = group.limit.map_or(0, |limit| limit.bytes());
-        for (kind, bytes) in [("current", group.current_bytes), ("peak", group.peak_bytes), ("limit", limit)] {
-            out.integer(&[("tenant", tenant), ("kind", kind)], bytes);
+    for used in domains(snapshot) {
+        let GroupUse { limit, current_bytes, peak_bytes, .. } = used.group.unwrap_or_default();
+        let limit = limit.map_or(0, |limit| limit.bytes());
+        for (kind, bytes) in [("current", current_bytes), ("peak", peak_bytes), ("limit", limit)] {
+            out.integer(&[("tenant", &used.domain), ("kind", kind)], bytes);
         }
     }
 }
 
 pub(super) fn throttled_seconds(snapshot: &DeviceSnapshot<'_>, out: &mut Samples<'_>) {
-    for (tenant, group) in groups(snapshot) {
-        out.number(&[("tenant", tenant)], group.throttled_ns as f64 / 1e9);
+    for used in domains(snapshot) {
+        out.number(&[("tenant", &used.domain)], used.group.unwrap_or_default().throttled_ns as f64 / 1e9);
     }
 }
 
-/// The control groups of tenants, if there are any.
-fn groups<'a>(snapshot: &'a DeviceSnapshot<'_>) -> impl Iterator<Item = (&'a str, &'a GroupUse)> {
-    let domains = &snapshot.engine.device.executors.domains;
-    domains.iter().filter_map(|DomainUse { domain, group, .. }| Some((domain.as_str(), group.as_ref()?)))
+/// What tenants' processes used, with zeros for the daemon's own tenant if it had none.
+fn domains(snapshot: &DeviceSnapshot<'_>) -> Vec<DomainUse> {
+    let mut domains = snapshot.engine.device.executors.domains.clone();
+    let local = Tenant::default();
+    if !domains.iter().any(|used| used.domain == local.as_str()) {
+        domains.insert(0, DomainUse { domain: local.to_string(), ..DomainUse::default() });
+    }
+    domains
 }

@@ -288,7 +288,7 @@ pub(super) const METRICS: &[Metric] = &[
     ),
     gauge(
         "atoll_executor_memory_bytes",
-        "Memory of the control group of each tenant's executor: current, peak of all its executors, and limit",
+        "Memory in control groups of each tenant's executors: current, peak, and limit; 0 without groups",
         executors::memory_bytes,
     ),
     counter(

@@ -33,7 +33,7 @@ procs=/dev/null
 sh -c 'echo $$ >'$procs'; exec su '$user' -c "exec sh /work/daemon.sh"' &
 su $user -c 'sh /work/scenario.sh'
 echo "== kernel"
-dmesg | grep -iE 'killed process|out of memory|oom-kill' || echo "nobody was killed"
+dmesg | grep -iE 'killed process|out of memory|oom-kill' || echo "no process was killed"
 [ "$mode" = none ] || { echo "== groups"; ls $group; }
 echo "== end"
 poweroff -f

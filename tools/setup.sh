@@ -69,6 +69,22 @@ fi
 for atoll_file in "$atoll_nvcc"/lib/python3*/site-packages/nvidia/cu13/bin/nvcc; do
     if [ -x "$atoll_file" ]; then export ATOLL_NVCC="$atoll_file"; fi
 done
+# Virtual machines of `make test-full`, which run out of memory: QEMU, a kernel of Debian, and what makes their files.
+if [ "${ATOLL_SETUP:-}" = test ] && [ "${ATOLL_TEST_FULL:-}" = 1 ] && [ "$(uname -m)" = x86_64 ] && [ ! -e "$ATOLL_CACHE/vm/vmlinuz" ]; then
+    { command -v qemu-system-x86_64 && command -v busybox && command -v cpio; } >/dev/null ||
+        apt_install qemu-system-x86 busybox-static cpio || say "no QEMU here; tests in virtual machines are skipped"
+    (
+        mkdir -p "$ATOLL_CACHE/vm" && cd "$ATOLL_CACHE/vm"
+        say "downloading a kernel for virtual machines"
+        # The package names the current kernel, which has another name with each version.
+        package=$(apt-cache depends linux-image-cloud-amd64 2>/dev/null | sed -n 's/^ *Depends: \(linux-image-[^ ]*\)$/\1/p' | head -1)
+        [ -n "$package" ] && apt-get download -q "$package" >"$ATOLL_CACHE/apt.log" 2>&1 &&
+            dpkg-deb --fsys-tarfile "$package"_*.deb | tar -x --wildcards --strip-components=2 './boot/vmlinuz-*' &&
+            mv vmlinuz-* vmlinuz
+        rm -f linux-image-*.deb
+        [ -e vmlinuz ]
+    ) || say "no kernel is to be had here; tests in virtual machines are skipped"
+fi
 
 mdbook_version=0.5.4
 if [ "${ATOLL_SETUP:-}" = docs ] && [ "$(mdbook --version 2>/dev/null)" != "mdbook v$mdbook_version" ]; then

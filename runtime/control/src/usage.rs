@@ -24,6 +24,54 @@ pub struct UsageReport {
     /// All devices. The fields above describe the first one.
     #[serde(default)]
     pub devices: Vec<DeviceUsage>,
+    /// What the executors of tenants used, as the system accounts for it, by device and tenant.
+    #[serde(default)]
+    pub executors: Vec<ExecutorUsage>,
+    /// Quotas of tenants, and how much of them is used.
+    #[serde(default)]
+    pub quotas: Vec<QuotaEntry>,
+}
+
+/// What the executors of a tenant used on a device since the daemon started, as the system accounts
+/// for it. Device time is what executors report.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ExecutorUsage {
+    /// The device.
+    pub device: String,
+    /// The tenant.
+    pub tenant: Tenant,
+    /// CPU time in seconds.
+    pub cpu_s: f64,
+    /// Memory of its control groups; `None` if the daemon could make none.
+    pub memory: Option<ExecutorMemory>,
+}
+
+/// Memory and waiting of executors in control groups.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ExecutorMemory {
+    /// The limit in bytes: device memory, and memory of the process.
+    pub limit_bytes: u64,
+    /// Bytes in use.
+    pub bytes: u64,
+    /// The most bytes that were in use.
+    pub peak_bytes: u64,
+    /// Executors that were killed at the limit.
+    pub kills: u64,
+    /// Time in which they waited because of their limit of CPU time, in seconds.
+    pub throttled_s: f64,
+}
+
+/// A quota of a tenant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuotaEntry {
+    /// The tenant.
+    pub tenant: Tenant,
+    /// The key in the daemon's configuration, as in `object_bytes`.
+    pub quota: String,
+    /// How much is used. May be more than the limit if the limit was lowered.
+    pub used: u64,
+    /// The limit; `None` if there is none.
+    pub limit: Option<u64>,
 }
 
 impl UsageReport {
@@ -186,6 +234,9 @@ pub struct ExecutorEntry {
     /// seconds, as the system accounts for it. Unlike device time, it is not what executors report.
     #[serde(default)]
     pub cpu_s: f64,
+    /// The limit of its memory by a control group, in bytes; `None` if it has no group.
+    #[serde(default)]
+    pub memory_limit_bytes: Option<u64>,
     /// Why it is not running.
     pub cause: Option<String>,
     /// Parts of the jail that this machine does not support.

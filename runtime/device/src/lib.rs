@@ -68,7 +68,7 @@ pub use params::{AddressSlots, PARAM_SLOTS_MAX, PARAMS_BYTES_MAX, ParamBlock, tr
 pub use record::*;
 pub use report::{Fault, FaultKind, LaunchReport};
 pub use reports::{KeepReports, PRINTED_BYTES_MAX, Reports};
-pub use telemetry::{ExecutorProcess, ExecutorStatistics, Telemetry};
+pub use telemetry::{DomainUse, ExecutorProcess, ExecutorStatistics, GroupLimit, GroupUse, Telemetry};
 
 use std::os::fd::BorrowedFd;
 

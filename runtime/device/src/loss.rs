@@ -1,5 +1,6 @@
 //! Why an executor was lost.
 
+use crate::telemetry::GroupLimit;
 use std::fmt;
 
 /// Why an executor was lost. The text follows the name of the process: "executor 123 `text`".
@@ -18,6 +19,8 @@ pub enum LossCause {
     BrokenRings,
     /// Its code made a system call that the jail forbids, and the kernel killed it.
     ForbiddenCall,
+    /// It reached the memory limit of its control group, and the kernel or the daemon killed it.
+    OutOfMemory(GroupLimit),
     /// The daemon ended it; the text is the reason.
     Ended(String),
 }
@@ -31,6 +34,7 @@ impl fmt::Display for LossCause {
             LossCause::ProtocolViolation(rule) => write!(f, "broke the protocol: {rule}"),
             LossCause::BrokenRings => f.write_str("broke the protocol of the rings, or lost a compute unit"),
             LossCause::ForbiddenCall => f.write_str("was killed by SIGSYS: its code made a forbidden system call"),
+            LossCause::OutOfMemory(limit) => write!(f, "was killed: {limit}"),
             LossCause::Ended(why) => f.write_str(why),
         }
     }

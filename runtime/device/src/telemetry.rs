@@ -2,6 +2,7 @@
 
 use crate::loss::LossCause;
 use crate::record::{ChunkRecord, ComputeUnitUse};
+use std::fmt;
 
 /// Reports the use of compute units. A device that does not count uses the defaults.
 pub trait Telemetry {
@@ -39,8 +40,80 @@ pub struct ExecutorStatistics {
     /// Processes that broke the protocol of shared memory or of the channel, or made a forbidden
     /// system call.
     pub protocol_violations: u64,
+    /// Processes that were killed because they reached the memory limit of their control group.
+    pub out_of_memory: u64,
     /// One entry for each domain that has a process or is waiting for a new one.
     pub processes: Vec<ExecutorProcess>,
+    /// One entry for each domain that ever had a process.
+    pub domains: Vec<DomainUse>,
+}
+
+/// What the processes of a domain used since the device was opened, as the system accounts for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DomainUse {
+    /// The domain.
+    pub domain: String,
+    /// CPU time in nanoseconds, counted with and without control groups.
+    pub cpu_ns: u64,
+    /// The counts of its control groups: the limit of the current one, the highest peak, and sums of
+    /// the others. `None` if no process of the domain had a group.
+    pub group: Option<GroupUse>,
+}
+
+/// The memory limit of a control group, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupLimit {
+    /// For device memory.
+    pub device_bytes: u64,
+    /// For everything else that the process has.
+    pub overhead_bytes: u64,
+}
+
+impl GroupLimit {
+    /// The whole limit in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.device_bytes.saturating_add(self.overhead_bytes)
+    }
+}
+
+impl fmt::Display for GroupLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mib = |bytes: u64| bytes >> 20;
+        let (all, device, other) = (mib(self.bytes()), mib(self.device_bytes), mib(self.overhead_bytes));
+        write!(f, "memory limit {all} MiB ({device} MiB of device memory, and {other} MiB for the process itself)")
+    }
+}
+
+/// What the kernel counted for a control group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupUse {
+    /// The limit of memory.
+    pub limit: Option<GroupLimit>,
+    /// Memory in use in bytes.
+    pub current_bytes: u64,
+    /// The most memory that was in use, in bytes.
+    pub peak_bytes: u64,
+    /// Processes that the kernel or the daemon killed at the limit.
+    pub kills: u64,
+    /// CPU time in nanoseconds.
+    pub cpu_ns: u64,
+    /// Time in which the group had to wait because of its limit of CPU time, in nanoseconds.
+    pub throttled_ns: u64,
+}
+
+impl GroupUse {
+    /// The use of this group and of a later one of the same domain.
+    #[must_use]
+    pub fn plus(&self, later: &GroupUse) -> GroupUse {
+        GroupUse {
+            limit: later.limit.or(self.limit),
+            current_bytes: later.current_bytes,
+            peak_bytes: self.peak_bytes.max(later.peak_bytes),
+            kills: self.kills.saturating_add(later.kills),
+            cpu_ns: self.cpu_ns.saturating_add(later.cpu_ns),
+            throttled_ns: self.throttled_ns.saturating_add(later.throttled_ns),
+        }
+    }
 }
 
 /// The process of a domain.
@@ -59,6 +132,8 @@ pub struct ExecutorProcess {
     pub cause: Option<String>,
     /// Parts of the jail that this machine does not support; known once the process runs.
     pub jail_lacks: Vec<String>,
+    /// What the kernel counts for its control group; `None` if it has none.
+    pub group: Option<GroupUse>,
 }
 
 impl ExecutorStatistics {
@@ -69,6 +144,7 @@ impl ExecutorStatistics {
                 &mut self.protocol_violations
             }
             LossCause::Hung(_) => &mut self.hung,
+            LossCause::OutOfMemory(_) => &mut self.out_of_memory,
             LossCause::Died(_) | LossCause::GaveUp(_) | LossCause::Ended(_) => &mut self.died,
         };
         *counter += 1;
@@ -92,8 +168,12 @@ mod tests {
             LossCause::ProtocolViolation("it sent descriptors".to_owned()),
             LossCause::BrokenRings,
             LossCause::ForbiddenCall,
+            LossCause::OutOfMemory(GroupLimit { device_bytes: 64 << 20, overhead_bytes: 288 << 20 }),
         ];
         causes.iter().for_each(|cause| statistics.count(cause));
         assert_eq!((statistics.died, statistics.hung, statistics.protocol_violations), (3, 1, 3));
+        assert_eq!(statistics.out_of_memory, 1);
+        let told = "was killed: memory limit 352 MiB (64 MiB of device memory, and 288 MiB for the process itself)";
+        assert_eq!(causes[7].to_string(), told);
     }
 }

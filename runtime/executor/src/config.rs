@@ -1,10 +1,12 @@
 //! The configuration of executors.
 
+use super::cgroup::ControlGroups;
 use super::supervisor::TimeLimits;
 use atoll_device::DeviceError;
 use atoll_device::process::{DevicePlan, Plan};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Time limit of an answer that takes milliseconds on a machine that is not overloaded.
@@ -29,6 +31,11 @@ pub struct ExecutorConfig {
     pub load_within: Duration,
     /// Increase of its nice value, as for nice(2).
     pub nice: i32,
+    /// The domain whose launches it runs; empty for a device without domains.
+    pub domain: String,
+    /// Where its control group is made; none is made if absent, or if the device's memory belongs to
+    /// the executor: drivers of GPUs need memory that is not known before.
+    pub groups: Option<Arc<ControlGroups>>,
 }
 
 impl ExecutorConfig {
@@ -47,6 +54,8 @@ impl ExecutorConfig {
             hang_after: Duration::from_secs(3),
             answer_within: ANSWER_WITHIN,
             nice: 0,
+            domain: String::new(),
+            groups: None,
         })
     }
 

@@ -6,7 +6,7 @@ use super::sealed::SealedModule;
 use atoll_core::DeviceOffset;
 use atoll_device::shm::Region;
 use atoll_device::space::ConstantStore;
-use atoll_device::{Device, DeviceError, ExecutorProcess, ModuleId, Modules};
+use atoll_device::{Device, DeviceError, DomainUse, ExecutorProcess, GroupUse, ModuleId, Modules};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
@@ -29,6 +29,8 @@ pub(super) struct Domain {
     pub(super) losses_ever: u64,
     /// CPU time of executors that are gone, in nanoseconds.
     pub(super) cpu_before_ns: u64,
+    /// What the kernel counted for the control groups of executors that are gone.
+    pub(super) group_before: Option<GroupUse>,
     /// Bytes of its memory that its executor may touch.
     pub(super) allowed_bytes: u64,
 }
@@ -95,6 +97,7 @@ impl Domain {
             losses: VecDeque::new(),
             losses_ever: 0,
             cpu_before_ns: 0,
+            group_before: None,
             // Unlimited until the engine says what the domain holds: before that, nothing of it runs.
             allowed_bytes: u64::MAX,
         }
@@ -146,6 +149,24 @@ impl Domain {
         self.cpu_before_ns.saturating_add(self.executor().map_or(0, ExecutorDevice::cpu_ns))
     }
 
+    /// What the kernel counted for the control groups of earlier executors and of this one.
+    pub(super) fn group_use_with(&self, current: Option<GroupUse>) -> Option<GroupUse> {
+        match (&self.group_before, &current) {
+            (Some(before), Some(current)) => Some(before.plus(current)),
+            (before, current) => before.or(*current),
+        }
+    }
+
+    /// What its executors used, as the system accounts for it.
+    pub(super) fn usage(&self) -> DomainUse {
+        let current = self.executor().and_then(ExecutorDevice::group_use);
+        // Nothing of a group that is gone is in use now.
+        let group = self
+            .group_use_with(current)
+            .map(|group| GroupUse { current_bytes: current.map_or(0, |current| current.current_bytes), ..group });
+        DomainUse { domain: self.name.clone(), cpu_ns: self.cpu_ns(), group }
+    }
+
     /// The executor of the domain, or why it is not running; `None` if the domain needs no
     /// executor.
     pub(super) fn process(&self) -> Option<ExecutorProcess> {
@@ -159,7 +180,7 @@ impl Domain {
             State::Absent => None,
             State::Running(device) => {
                 let jail_lacks = device.jail_lacks().unwrap_or_default();
-                Some(ExecutorProcess { pid: Some(device.pid()), jail_lacks, ..process })
+                Some(ExecutorProcess { pid: Some(device.pid()), jail_lacks, group: device.group_use(), ..process })
             }
             State::Pausing { cause, .. } => Some(ExecutorProcess { cause: Some(cause.clone()), ..process }),
         }

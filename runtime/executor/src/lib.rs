@@ -52,6 +52,7 @@
 //! - Memory of a lost domain is not used again: the domain gets new, zeroed memory under a new
 //!   number, and offsets with the old number are refused.
 
+mod cgroup;
 mod channel;
 mod config;
 mod device;
@@ -67,6 +68,7 @@ mod serve;
 mod supervisor;
 mod wire;
 
+pub use cgroup::{ControlGroups, ExecutorQuota, ExecutorQuotas, NoControlGroups, PROCESS_BYTES, UNIT_BYTES};
 pub use config::ExecutorConfig;
 pub use device::ExecutorDevice;
 pub use pool::ExecutorPool;

@@ -10,9 +10,9 @@ use crate::names::{BadName, check_name};
 use crate::repository::Settings;
 use atoll_engine::{Class, EngineError, FunctionKey, FunctionOptions, Tenant};
 use atoll_fleet::Inference;
-use atoll_kgraph::{Bundle, BundleError};
+use atoll_kgraph::{BufferKind, Bundle, BundleError};
 use atoll_protocol::MODEL_VERSION;
-use atoll_sealed::Sealed;
+use atoll_sealed::{Digest, Sealed};
 use atoll_store::{Deployment, DeploymentKey, HeldBundle, Store, StoreError};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,6 +26,8 @@ pub(crate) struct DeployedFunction {
     pub(crate) key: FunctionKey,
     pub(crate) deployment: Deployment,
     pub(crate) weights_bytes: u64,
+    /// Number of its constants, each of which takes a descriptor of the daemon.
+    pub(crate) constants: u64,
     /// The loaded model, or the reason why it cannot be called (for example a damaged file, or no
     /// room on the device).
     pub(crate) model: Result<Arc<Model>, String>,
@@ -49,6 +51,16 @@ pub(crate) enum DeployError {
     BadName(#[from] BadName),
     #[error("tenant `{tenant}` has reached its limit of {limit} functions; remove one first")]
     TooMany { tenant: Tenant, limit: u64 },
+    #[error(
+        "the bundle needs {wanted} bytes; of the bundle bytes of tenant `{tenant}`, {used} of {limit} are used. Remove \
+        functions, or raise the quota"
+    )]
+    NoRoom { tenant: Tenant, wanted: u64, used: u64, limit: u64 },
+    #[error(
+        "the function has {wanted} constants, each of which takes a descriptor; of the descriptors of tenant \
+        `{tenant}`, {used} of {limit} are used. Remove functions, or raise the quota"
+    )]
+    NoDescriptors { tenant: Tenant, wanted: u64, used: u64, limit: u64 },
     #[error(
         "this device does not isolate the memory of tenants, so the daemon does not run kernels of tenant `{tenant}`; \
         if you trust all tenants, start the daemon with --trust-tenants"
@@ -112,7 +124,7 @@ impl Deployed {
         let waiting = store.deployments().into_iter().map(|(DeploymentKey { tenant, name }, deployment)| {
             let key = FunctionKey { tenant, name };
             let model = Err("it is being loaded onto the device again".into());
-            (key.clone(), Arc::new(DeployedFunction { key, deployment, weights_bytes: 0, model }))
+            (key.clone(), Arc::new(DeployedFunction { key, deployment, weights_bytes: 0, constants: 0, model }))
         });
         let functions = RwLock::new(waiting.collect());
         Deployed {
@@ -219,6 +231,7 @@ impl Deployed {
         if let Some(name) = &options.name {
             check_name(name)?;
         }
+        self.check_room(&turn.tenant, limits, options.name.as_deref(), content)?;
         let held = self.store.write_bundle(content)?;
         self.deploy_file(&turn.tenant, limits, options, &held, content.bytes(), progress)
     }
@@ -240,7 +253,7 @@ impl Deployed {
             return Err(DeployError::TakenByGraph(key.name));
         }
         let old = self.find(&key);
-        self.check_limits(limits, &key)?;
+        self.check_limits(limits, &key, constants(&bundle))?;
         let deployed_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let deployment = Deployment {
             bundle: held.digest(),
@@ -292,12 +305,54 @@ impl Deployed {
         Ok(true)
     }
 
-    fn check_limits(&self, limits: &TenantLimits, key: &FunctionKey) -> Result<(), DeployError> {
-        let others = self.of(&key.tenant).into_iter().filter(|function| function.key != *key);
-        if others.count() as u64 >= limits.functions {
+    fn check_limits(&self, limits: &TenantLimits, key: &FunctionKey, wanted: u64) -> Result<(), DeployError> {
+        let others: Vec<_> = self.of(&key.tenant).into_iter().filter(|function| function.key != *key).collect();
+        if others.len() as u64 >= limits.functions {
             return Err(DeployError::TooMany { tenant: key.tenant.clone(), limit: limits.functions });
         }
+        let used = others.iter().map(|function| function.constants).fold(0, u64::saturating_add);
+        if used.saturating_add(wanted) > limits.descriptors {
+            let (tenant, limit) = (key.tenant.clone(), limits.descriptors);
+            return Err(DeployError::NoDescriptors { tenant, wanted, used, limit });
+        }
         Ok(())
+    }
+
+    /// Whether the bundle fits the tenant's quota, before it is written. Equal bundles of a tenant
+    /// are stored once and count once; that of a replaced function does not count if the name is
+    /// known.
+    fn check_room(
+        &self,
+        tenant: &Tenant,
+        limits: &TenantLimits,
+        name: Option<&str>,
+        content: &Sealed,
+    ) -> Result<(), DeployError> {
+        let mut stored = bundles(self.of(tenant).iter().filter(|function| Some(&*function.key.name) != name));
+        let digest = content.digest().map_err(|source| StoreError::Io {
+            what: "cannot read",
+            path: "the bundle".into(),
+            source,
+        })?;
+        if stored.remove(&digest).is_some() {
+            return Ok(());
+        }
+        let (wanted, used) = (content.bytes(), stored.into_values().fold(0, u64::saturating_add));
+        if used.saturating_add(wanted) > limits.bundle_bytes {
+            let (tenant, limit) = (tenant.clone(), limits.bundle_bytes);
+            return Err(DeployError::NoRoom { tenant, wanted, used, limit });
+        }
+        Ok(())
+    }
+
+    /// Bytes of the bundles of functions on disk.
+    pub(crate) fn bundle_bytes(functions: &[Arc<DeployedFunction>]) -> u64 {
+        bundles(functions.iter()).into_values().fold(0, u64::saturating_add)
+    }
+
+    /// The limits of a tenant.
+    pub(crate) fn limits(&self, tenant: &Tenant) -> TenantLimits {
+        self.access.limits(tenant)
     }
 
     fn would_compile(&self, key: &FunctionKey, deployment: &Deployment) -> bool {
@@ -352,6 +407,7 @@ impl Deployed {
             key: key.clone(),
             deployment: deployment.clone(),
             weights_bytes: placed.info.weights_bytes,
+            constants: constants(bundle),
             model: Ok(Arc::new(model)),
         })
     }
@@ -365,6 +421,7 @@ impl Deployed {
             key: key.clone(),
             deployment,
             weights_bytes: 0,
+            constants: 0,
             model: Err(error.to_string()),
         })
     }
@@ -383,6 +440,16 @@ impl Deployed {
         self.changes.fetch_add(1, Ordering::Release);
         function
     }
+}
+
+/// Number of a bundle's constants.
+fn constants(bundle: &Bundle) -> u64 {
+    bundle.graph().buffers.iter().filter(|buffer| buffer.kind == BufferKind::Const).count() as u64
+}
+
+/// The bundles of functions, and their sizes.
+fn bundles<'a>(functions: impl Iterator<Item = &'a Arc<DeployedFunction>>) -> BTreeMap<Digest, u64> {
+    functions.map(|function| (function.deployment.bundle, function.deployment.bundle_bytes)).collect()
 }
 
 #[cfg(test)]

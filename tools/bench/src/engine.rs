@@ -16,13 +16,14 @@ use atoll_device_cuda::{CudaConfig, CudaDevice, GpuPart, MpsShare};
 use atoll_device_hip::HipConfig;
 use atoll_device_host::{HostConfig, HostDevice};
 use atoll_engine::{Engine, EngineConfig, MemoryQuotas, Tenant, TenantBytes};
-use atoll_executor::{ExecutorConfig, ExecutorPool};
+use atoll_executor::{ControlGroups, ExecutorConfig, ExecutorPool};
 use atoll_fleet::{Fleet, Placing};
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 use std::num::{NonZeroU32, NonZeroUsize};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Flags of commands that run models in their own process.
@@ -131,6 +132,10 @@ struct DeviceFlags {
     device_queue_capacity: Option<u32>,
 }
 
+/// Where control groups of executors are made, if anywhere.
+type Groups = Option<Arc<ControlGroups>>;
+type Opened = anyhow::Result<Box<dyn Device>>;
+
 /// Isolation of kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -145,10 +150,16 @@ pub enum Isolation {
 impl Isolation {
     /// Starts a host device with this isolation.
     pub fn host_device(self, config: HostConfig) -> anyhow::Result<Box<dyn Device>> {
+        self.host_device_in(config, None)
+    }
+
+    /// Starts a host device with this isolation, whose executors get control groups.
+    fn host_device_in(self, config: HostConfig, groups: Groups) -> anyhow::Result<Box<dyn Device>> {
         let cannot = format!("cannot start {}", config.name);
+        let pool = |executor| ExecutorPool::new(ExecutorConfig { groups, ..executor });
         Ok(match self {
             Isolation::None => Box::new(HostDevice::start(config).context(cannot)?),
-            Isolation::Process => Box::new(ExecutorConfig::new(config).and_then(ExecutorPool::new).context(cannot)?),
+            Isolation::Process => Box::new(ExecutorConfig::new(config).and_then(pool).context(cannot)?),
         })
     }
 
@@ -327,7 +338,7 @@ impl EngineArgs {
     }
 
     fn start_with(&self, memory_quotas: MemoryQuotas) -> anyhow::Result<Engine> {
-        let mut devices = self.flags.devices(std::slice::from_ref(&self.device), Isolation::None)?;
+        let mut devices = self.flags.devices(std::slice::from_ref(&self.device), Isolation::None, &None)?;
         let device = devices.pop().context("there is one device")?;
         Ok(Engine::start(device, self.flags.config(memory_quotas))?)
     }
@@ -350,9 +361,14 @@ impl FleetArgs {
         self.devices.iter().map(DeviceSpec::kind).collect()
     }
 
+    /// Whether tenants have processes of their own, for which control groups can be made.
+    pub fn has_executors(&self) -> bool {
+        self.flags.isolation != Some(Isolation::None) && self.devices.iter().any(DeviceSpec::is_host)
+    }
+
     /// Starts the devices for kernels of other users, with one engine each.
-    pub fn start(&self, memory_quotas: MemoryQuotas) -> anyhow::Result<Fleet> {
-        let devices = self.flags.devices(&self.devices, Isolation::Process)?;
+    pub fn start(&self, memory_quotas: MemoryQuotas, groups: Option<Arc<ControlGroups>>) -> anyhow::Result<Fleet> {
+        let devices = self.flags.devices(&self.devices, Isolation::Process, &groups)?;
         Ok(Fleet::start(devices, &self.flags.config(memory_quotas), self.placing())?)
     }
 
@@ -363,14 +379,19 @@ impl FleetArgs {
 
 impl DeviceFlags {
     /// Starts all devices, or none.
-    fn devices(&self, specs: &[DeviceSpec], default: Isolation) -> anyhow::Result<Vec<Box<dyn Device>>> {
+    fn devices(
+        &self,
+        specs: &[DeviceSpec],
+        default: Isolation,
+        groups: &Groups,
+    ) -> anyhow::Result<Vec<Box<dyn Device>>> {
         raise_descriptor_limit();
         devices::check(specs, &cpus::allowed()).map_err(users)?;
         self.check(specs, default)?;
         let hosts = specs.iter().filter(|spec| spec.is_host()).count() as u64;
         let mut devices = Vec::with_capacity(specs.len());
         for spec in specs {
-            let device = self.device(spec, default, hosts)?;
+            let device = self.device(spec, default, hosts, groups)?;
             let info = device.info();
             tracing::info!(
                 device = info.name,
@@ -435,10 +456,11 @@ impl DeviceFlags {
         self.isolation.unwrap_or(if self.mps.is_some() { Isolation::Process } else { default })
     }
 
-    fn device(&self, spec: &DeviceSpec, default: Isolation, hosts: u64) -> anyhow::Result<Box<dyn Device>> {
+    fn device(&self, spec: &DeviceSpec, default: Isolation, hosts: u64, groups: &Groups) -> Opened {
         let (index, is_amd) = match *spec {
             DeviceSpec::Host { .. } => {
-                return self.isolation.unwrap_or(default).host_device(self.host_config(spec, hosts));
+                let isolation = self.isolation.unwrap_or(default);
+                return isolation.host_device_in(self.host_config(spec, hosts), groups.clone());
             }
             DeviceSpec::Cuda(index) => (index, false),
             DeviceSpec::Hip(index) => (index, true),

@@ -27,6 +27,9 @@ pub const COMMAND: &str = "recompile";
 /// Increase of the nice value of the process: requests that are served go first.
 const NICE: i32 = 10;
 
+/// The out-of-memory score of the process: it goes after executors and before the daemon.
+const OUT_OF_MEMORY_SCORE: &str = "800";
+
 /// Longest line that is read from the process. Its failures quote lines of PTX.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 
@@ -153,6 +156,8 @@ pub fn serve(targets: &[String], memory_bytes: u64) -> Result<()> {
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
     setrlimit(Resource::Fsize, Rlimit { current: Some(0), maximum: Some(0) })?;
     nice(NICE)?;
+    // The score of the daemon was inherited. Ignores an error: without this file there is no score.
+    let _ = std::fs::write("/proc/self/oom_score_adj", OUT_OF_MEMORY_SCORE);
     match compiled(targets) {
         Ok(code) => {
             let mut output = std::io::stdout();

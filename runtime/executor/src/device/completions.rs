@@ -11,6 +11,7 @@ impl ExecutorDevice {
     pub(super) fn take_completion(&mut self) -> Option<Completion> {
         while let Some(completion) = self.engine_side.next_completion() {
             self.count_completed();
+            self.executor.activity.billed_ns.fetch_add(completion.busy_ns, Relaxed);
             let sent = self.executor.link.reports();
             if self.held.is_empty() && sent == self.executor.reports_received() {
                 return Some(completion);

@@ -2,7 +2,9 @@
 
 mod completions;
 mod lanes;
+mod telemetry;
 
+use crate::cgroup::GroupSpec;
 use crate::channel::{Channel, ChannelError};
 use crate::config::ExecutorConfig;
 use crate::memory::ExecutorMemory;
@@ -19,9 +21,8 @@ use atoll_device::process::MemoryHome;
 use atoll_device::shm::Region;
 use atoll_device::space::{CONSTANTS_BASE, ConstantStore, EngineSpace, memory_region};
 use atoll_device::{
-    ChunkRecord, Completion, ComputeUnitUse, Constants, Device, DeviceError, DeviceFacts, DeviceInfo, Domains,
-    FaultKind, LaunchRecord, LaunchReport, Launching, LossCause, Memory, ModuleId, ModuleImage, Modules, SubmitError,
-    Telemetry,
+    Completion, Constants, Device, DeviceError, DeviceFacts, DeviceInfo, Domains, FaultKind, LaunchRecord,
+    LaunchReport, Launching, LossCause, Memory, ModuleId, ModuleImage, Modules, SubmitError,
 };
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -145,6 +146,11 @@ impl ExecutorDevice {
             environment: config.environment.clone(),
             socket,
             executor: Arc::new(executor),
+            group: config.groups.clone().filter(|_| config.device.memory == MemoryHome::Daemon).map(|groups| {
+                let DeviceInfo { memory_bytes: device_bytes, compute_units, .. } = config.device.info;
+                let is_own = config.nice == 0;
+                (groups, GroupSpec { domain: config.domain.clone(), is_own, device_bytes, compute_units })
+            }),
         })
     }
 
@@ -196,16 +202,6 @@ impl ExecutorDevice {
     /// Sets how many bytes of its memory the executor may touch.
     pub(crate) fn allow_memory(&self, bytes: u64) {
         self.executor.allow_memory(bytes);
-    }
-
-    /// The time since the executor was created, in nanoseconds.
-    fn age_ns(&self) -> u64 {
-        u64::try_from(self.executor.age().as_nanos()).unwrap_or(u64::MAX)
-    }
-
-    /// CPU time that the process used, in nanoseconds, as the system accounts for it.
-    pub(crate) fn cpu_ns(&self) -> u64 {
-        self.executor.cpu_ns()
     }
 
     /// What the executor's jail lacks on this machine; `None` before the executor runs.
@@ -445,27 +441,6 @@ impl Modules for ExecutorDevice {
         if self.forget(module) && self.executor.loss().is_none() {
             self.executor.send(Order::Unload { module: module.0 }, Vec::new());
         }
-    }
-}
-
-impl Telemetry for ExecutorDevice {
-    /// As the executor reports it, but no more than was possible: code that broke out of its kernel
-    /// can change the count. `None` for devices with memory of their own, which do not count.
-    fn busy_ns(&self) -> Option<u64> {
-        let units = u64::from(self.info.compute_units);
-        let possible = self.age_ns().saturating_mul(units);
-        matches!(self.memory, ExecutorMemory::Shared(_)).then(|| self.engine_side.link.busy_ns().min(possible))
-    }
-
-    /// As the executor reports it, but no more than was possible.
-    fn compute_units(&self) -> Vec<ComputeUnitUse> {
-        let possible = self.age_ns();
-        let bounded = |unit: ComputeUnitUse| ComputeUnitUse { busy_ns: unit.busy_ns.min(possible), ..unit };
-        self.engine_side.compute_units().into_iter().map(bounded).collect()
-    }
-
-    fn take_chunks(&mut self, max: u64, take: &mut dyn FnMut(Option<&str>, ChunkRecord)) -> u64 {
-        self.engine_side.take_chunks(max, &mut |chunk| take(None, chunk))
     }
 }
 

@@ -51,7 +51,8 @@ impl ExecutorPool {
 
     pub(super) fn start(&mut self, index: usize) -> Result<ExecutorDevice, DeviceError> {
         let nice = if is_kept(&self.domains[index].name) { 0 } else { TENANT_NICE };
-        let config = ExecutorConfig { nice: self.config.nice.max(nice), ..self.config.clone() };
+        let domain = self.domains[index].name.clone();
+        let config = ExecutorConfig { nice: self.config.nice.max(nice), domain, ..self.config.clone() };
         let region = self.memory(index)?.region.clone();
         match (self.is_remote(), region) {
             (false, Some(region)) => ExecutorDevice::start_shared(&config, region),
@@ -197,6 +198,7 @@ impl ExecutorPool {
     fn keep_counts(&mut self, index: usize, device: &ExecutorDevice) {
         let domain = &mut self.domains[index];
         domain.cpu_before_ns = domain.cpu_before_ns.saturating_add(device.cpu_ns());
+        domain.group_before = domain.group_use_with(device.group_use());
         self.busy_before_ns = self.busy_before_ns.saturating_add(device.busy_ns().unwrap_or(0));
         self.units_before.iter_mut().zip(device.compute_units()).for_each(|(unit, more)| *unit = unit.plus(more));
         self.chunks_lost = self.chunks_lost.saturating_add(device.chunks_left());

@@ -112,6 +112,7 @@ impl Domains for ExecutorPool {
         ExecutorStatistics {
             alive,
             processes: self.domains.iter().filter_map(Domain::process).collect(),
+            domains: self.domains.iter().map(Domain::usage).collect(),
             ..self.statistics.clone()
         }
     }

@@ -13,6 +13,7 @@ mod inbox;
 mod process;
 mod signs;
 
+use super::cgroup::{ControlGroups, Group, GroupSpec};
 use super::channel::{Channel, ChannelError};
 use super::wire::{Answer, Order, RANGES_MAX};
 use atoll_core::LaunchId;
@@ -21,7 +22,7 @@ use atoll_device::link::Link;
 use atoll_device::process::ProcessService;
 use atoll_device::report::{Fault, LaunchReport};
 use atoll_device::shm::Region;
-use atoll_device::{DeviceFacts, LossCause};
+use atoll_device::{DeviceFacts, GroupUse, LossCause};
 use inbox::Inbox;
 use process::Process;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -74,6 +75,8 @@ pub(crate) struct Supervised {
     memory: Option<Arc<Region>>,
     /// Bytes of that memory that it may touch.
     allowed_bytes: AtomicU64,
+    /// Its control group, or why it has none; unset if none was asked for.
+    group: OnceLock<Result<Group, String>>,
     /// Orders that were not sent yet, because the channel is full.
     outgoing: Mutex<VecDeque<(Order, Vec<OwnedFd>)>>,
     inbox: Mutex<Inbox>,
@@ -105,6 +108,8 @@ pub(crate) struct Activity {
     pub(crate) submitted: AtomicU64,
     pub(crate) in_flight: AtomicU32,
     pub(crate) completed: AtomicU64,
+    /// Time of compute units that completions report, in nanoseconds: what tenants are charged.
+    pub(crate) billed_ns: AtomicU64,
     /// How often the bell rang although no completion was waiting.
     pub(crate) idle_rings: AtomicU64,
 }
@@ -130,6 +135,7 @@ impl Supervised {
             service,
             memory,
             allowed_bytes: AtomicU64::new(u64::MAX),
+            group: OnceLock::new(),
             outgoing: Mutex::default(),
             inbox: Mutex::default(),
             changed: Condvar::new(),
@@ -193,7 +199,9 @@ impl Supervised {
 
     /// What the executor's jail lacks; `None` before the executor runs.
     pub(crate) fn ready(&self) -> Option<Vec<String>> {
-        self.inbox().ready.clone()
+        let mut lacks = self.inbox().ready.clone()?;
+        lacks.extend(self.group.get().and_then(|group| Some(format!("control group: {}", group.as_ref().err()?))));
+        Some(lacks)
     }
 
     /// The facts of the device, if only the executor knows them; `None` before it reported them.
@@ -236,6 +244,18 @@ impl Supervised {
     /// Sets how many bytes of the shared memory the executor may touch.
     pub(crate) fn allow_memory(&self, bytes: u64) {
         self.allowed_bytes.store(bytes, Release);
+        if let Some(group) = self.group() {
+            group.allow_device_bytes(bytes);
+        }
+    }
+
+    /// What the kernel counts for its control group, as of the last check.
+    pub(crate) fn group_use(&self) -> Option<GroupUse> {
+        self.group().map(Group::usage)
+    }
+
+    fn group(&self) -> Option<&Group> {
+        self.group.get()?.as_ref().ok()
     }
 
     /// Bytes of the shared memory that are in use, and that may be. The first is read first, since
@@ -364,6 +384,8 @@ pub(crate) struct Start {
     /// The executor's end of the channel.
     pub(crate) socket: OwnedFd,
     pub(crate) executor: Arc<Supervised>,
+    /// The control group that it gets, and where.
+    pub(crate) group: Option<(Arc<ControlGroups>, GroupSpec)>,
 }
 
 type Request = (Start, Sender<std::io::Result<u32>>);

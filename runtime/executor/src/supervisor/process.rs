@@ -2,6 +2,7 @@
 
 use super::signs::{Observed, Signs};
 use super::{Loss, MESSAGES_PER_TURN, Start, Supervised};
+use crate::cgroup::Group;
 use atoll_device::LossCause;
 use atoll_device::cpu_time::process_cpu_time;
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -12,6 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+/// How the end of a process by SIGKILL is told.
+const KILLED: &str = "was killed by SIGKILL";
+
 /// An executor's process.
 #[derive(Debug)]
 pub(super) struct Process {
@@ -21,11 +25,13 @@ pub(super) struct Process {
     started: Instant,
     pub(super) is_killed: bool,
     signs: Signs,
+    /// Processes that the system had killed for lack of memory when this one was started.
+    system_kills: Option<u64>,
 }
 
 impl Process {
     pub(super) fn start(start: Start) -> std::io::Result<Process> {
-        let Start { program, arguments, environment, socket, executor } = start;
+        let Start { program, arguments, environment, socket, executor, group } = start;
         let mut command = Command::new(program);
         // The name in process lists, instead of `exe`.
         command.arg0("atoll");
@@ -40,8 +46,13 @@ impl Process {
             let _ = child.kill();
             let _ = child.wait();
         })?;
+        // It gets no code before this returns.
+        if let Some((groups, spec)) = group {
+            let _ = executor.group.set(groups.admit(&spec, child.id()).map_err(|error| error.to_string()));
+        }
         let now = Instant::now();
-        Ok(Process { executor, child, pidfd, started: now, is_killed: false, signs: Signs::new(now) })
+        let signs = Signs::new(now);
+        Ok(Process { executor, child, pidfd, started: now, is_killed: false, signs, system_kills: system_kills() })
     }
 
     /// Handles messages, time limits and the end of the process; true once the process was reaped.
@@ -49,6 +60,12 @@ impl Process {
         // Before the process is waited for: its time is known until then.
         if let Some(time) = process_cpu_time(self.child.id()) {
             self.executor.cpu_ns.store(time.as_nanos() as u64, Relaxed);
+        }
+        if let Some(group) = self.executor.group()
+            && group.observe()
+            && let Some(limit) = group.usage().limit
+        {
+            self.executor.end(LossCause::OutOfMemory(limit));
         }
         if !self.is_killed {
             self.executor.receive(MESSAGES_PER_TURN);
@@ -119,7 +136,25 @@ impl Process {
             },
             busy: (Duration::from_nanos(executor.claimed_ns()), executor.age() * units),
             cpu: Duration::from_nanos(executor.cpu_ns()),
+            // Devices with memory of their own compute elsewhere.
+            billed: executor.memory.as_ref().map(|_| Duration::from_nanos(activity.billed_ns.load(Relaxed))),
+            units,
             memory: executor.memory_use(),
+        }
+    }
+
+    /// The cause of an end that only the kernel knows.
+    fn explained(&self, how: LossCause) -> LossCause {
+        // The kernel may have killed it since the last check.
+        self.executor.group().map(Group::observe);
+        let usage = self.executor.group_use().unwrap_or_default();
+        match (how, usage.limit) {
+            (LossCause::Died(how), _) if how != KILLED => LossCause::Died(how),
+            (_, Some(limit)) if usage.kills > 0 => LossCause::OutOfMemory(limit),
+            (LossCause::Died(how), _) if system_kills() > self.system_kills => {
+                LossCause::Died(format!("{how}, when the machine was short of memory"))
+            }
+            (how, _) => how,
         }
     }
 
@@ -127,11 +162,17 @@ impl Process {
         let executor = &self.executor;
         // Messages that the executor sent before it died count; the socket holds a bounded number.
         executor.receive(usize::MAX);
-        let cause = executor.kill_reason.get().cloned().unwrap_or(how);
+        let cause = executor.kill_reason.get().cloned().unwrap_or_else(|| self.explained(how));
         let _ = executor.loss.set(Loss { pid: self.child.id(), cause });
         executor.changed.notify_all();
         executor.bell.force();
     }
+}
+
+/// Processes that the system has killed for lack of memory, in groups and elsewhere.
+fn system_kills() -> Option<u64> {
+    let counts = std::fs::read_to_string("/proc/vmstat").ok()?;
+    counts.lines().find_map(|line| line.strip_prefix("oom_kill ")?.parse().ok())
 }
 
 /// How a process ended.

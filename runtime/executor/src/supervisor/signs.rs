@@ -16,6 +16,13 @@ const IDLE_WINDOW: Duration = Duration::from_secs(2);
 /// Memory beyond the allowed bytes that is not judged: pages at the edges of what the system counts.
 const MEMORY_SLACK_BYTES: u64 = 16 << 20;
 
+/// CPU time that a launch may take besides its blocks, for each compute unit: taking it, looking for
+/// the next one, and going to sleep.
+const LAUNCH_OVERHEAD: Duration = Duration::from_micros(200);
+
+/// CPU time that is not compared with billed time: starting, and loading code.
+const UNBILLED: Duration = Duration::from_secs(30);
+
 /// How much an executor's clock may differ from the daemon's when it reports busy time.
 const CLAIM_SLACK: Duration = Duration::from_secs(1);
 
@@ -39,6 +46,10 @@ pub(super) struct Observed {
     pub(super) busy: (Duration, Duration),
     /// CPU time that the process used, as the system accounts for it.
     pub(super) cpu: Duration,
+    /// Time of its blocks as its completions report it, for which its tenant is charged; `None` if
+    /// that is not CPU time.
+    pub(super) billed: Option<Duration>,
+    pub(super) units: u32,
     /// Bytes of shared memory in use, and the most that may be.
     pub(super) memory: (u64, u64),
 }
@@ -105,7 +116,7 @@ impl Signs {
             let (used, allowed) = (used >> 20, allowed >> 20);
             return Some(format!("it touched {used} MiB of device memory, and its work holds at most {allowed} MiB"));
         }
-        self.theft(now, seen)
+        self.theft(now, seen).or_else(|| evasion(seen, limits))
     }
 
     /// An executor without work that keeps computing.
@@ -123,6 +134,18 @@ impl Signs {
         self.idle = Some((now, seen.cpu));
         (used > idle / 2).then(|| format!("it computed for {used:.1?} within {idle:.1?} without a launch"))
     }
+}
+
+/// An executor that computes more than it reports, so that its tenant is charged too little. Launches
+/// in flight report when they end, and small blocks take more time between them than in them; what
+/// goes beyond both has no other explanation.
+fn evasion(seen: &Observed, limits: &TimeLimits) -> Option<String> {
+    let (billed, cpu) = (seen.billed?, seen.cpu);
+    let launches = u32::try_from(seen.completed).unwrap_or(u32::MAX);
+    let overhead = LAUNCH_OVERHEAD.saturating_mul(launches).saturating_add(limits.launch_within);
+    let explained = overhead.saturating_mul(seen.units).saturating_add(billed).saturating_add(UNBILLED);
+    let is_too_much = cpu.saturating_sub(explained) > cpu / 2;
+    is_too_much.then(|| format!("it used {cpu:.1?} of CPU time, and reports {billed:.1?} for {launches} launches"))
 }
 
 #[cfg(test)]
@@ -147,6 +170,8 @@ mod tests {
             due: Vec::new(),
             busy: (Duration::ZERO, Duration::ZERO),
             cpu: Duration::ZERO,
+            billed: Some(Duration::ZERO),
+            units: 2,
             memory: (0, 0),
         }
     }
@@ -219,6 +244,7 @@ mod tests {
         let cpu = |share: f64, is_busy: bool| {
             violation(move |at| Observed {
                 cpu: Duration::from_secs_f64(at * share),
+                billed: Some(Duration::from_secs_f64(at * share)),
                 is_busy,
                 beat: at as u32,
                 completed: at as u64,
@@ -229,5 +255,30 @@ mod tests {
         assert_eq!(cpu(1.0, true), None);
         let stolen = cpu(1.0, false).unwrap();
         assert_eq!(stolen, (2, "it computed for 2.0s within 2.0s without a launch".to_owned()));
+    }
+
+    #[test]
+    fn computing_more_than_is_billed_is_a_violation() {
+        // Two compute units, of which each runs launches of 10 ms one after another.
+        let working = |billed: f64, launches: f64| {
+            violation(move |at| Observed {
+                cpu: Duration::from_secs_f64(at * 2.0),
+                billed: Some(Duration::from_secs_f64(at * 2.0 * billed)),
+                completed: (at * launches) as u64,
+                beat: at as u32,
+                is_busy: true,
+                ..quiet()
+            })
+        };
+        assert_eq!(working(1.0, 200.0), None);
+        assert_eq!(working(0.6, 200.0), None);
+        // Empty kernels are nearly all overhead.
+        assert_eq!(working(0.01, 10_000.0), None);
+        let evaded = working(0.01, 100.0).unwrap();
+        assert!(evaded.0 > 100 && evaded.1.contains("of CPU time, and reports"), "{evaded:?}");
+        // The CPU time of a GPU's executor is the driver's.
+        let driver = |at: f64| Observed { cpu: Duration::from_secs_f64(at), billed: None, is_busy: true, ..quiet() };
+        let driver = violation(|at| Observed { beat: at as u32, completed: at as u64, ..driver(at) });
+        assert_eq!(driver, None);
     }
 }

@@ -86,7 +86,10 @@ impl HasRefusalKind for DeployError {
                 RefusalKind::Denied
             }
             DeployError::Code(CodeError::Compile(_) | CodeError::Bundle(_)) => RefusalKind::BadRequest,
-            DeployError::TooMany { .. } | DeployError::Engine(EngineError::OverQuota { .. }) => RefusalKind::Quota,
+            DeployError::TooMany { .. }
+            | DeployError::NoRoom { .. }
+            | DeployError::NoDescriptors { .. }
+            | DeployError::Engine(EngineError::OverQuota { .. }) => RefusalKind::Quota,
             DeployError::Bundle(BundleError::Io { .. }) => RefusalKind::Daemon,
             DeployError::Bundle(_) => RefusalKind::BadRequest,
             DeployError::Store(error) => error.kind(),

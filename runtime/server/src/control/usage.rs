@@ -5,22 +5,61 @@ use super::Control;
 use super::instances::shares;
 use super::refusal::panicked;
 use super::requests::{Answered, plain};
+use crate::deployed::Deployed;
 use crate::identity::Principal;
 use crate::inference::blocking;
 use crate::prices::Prices;
 use atoll_control::{
-    Answer, DeviceEntry, DeviceUsage, ExecutorEntry, MemoryEntry, ProcessEntry, ProcessReport, Refusal, Residency,
-    UsageEntry, UsageReport,
+    Answer, DeviceEntry, DeviceUsage, ExecutorEntry, ExecutorMemory, ExecutorUsage, MemoryEntry, ProcessEntry,
+    ProcessReport, QuotaEntry, Refusal, Residency, UsageEntry, UsageReport,
 };
 use atoll_engine::{
-    ConstantState, DeviceStatistics, EngineStatistics, ExecutorProcess, FunctionStatistics, InvocationOutcome,
-    MemoryKind, MemoryUse, UsageRow,
+    ConstantState, DeviceStatistics, DomainUse, EngineStatistics, ExecutorProcess, FunctionStatistics, GroupUse,
+    InvocationOutcome, MemoryKind, MemoryUse, Tenant, UsageRow,
 };
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 impl Control {
     pub(super) async fn usage(&self, principal: &Principal) -> Answered {
-        plain(Answer::Usage(usage(self.engine_statistics().await?, principal, &self.app.prices)))
+        let report = usage(self.engine_statistics().await?, principal, &self.app.prices);
+        let quotas = self.quotas(principal, &report);
+        plain(Answer::Usage(UsageReport { quotas, ..report }))
+    }
+
+    /// The quotas of the tenants that the peer sees: all that use something.
+    fn quotas(&self, principal: &Principal, report: &UsageReport) -> Vec<QuotaEntry> {
+        let mut tenants: BTreeSet<Tenant> = report.rows.iter().map(|row| row.tenant.clone()).collect();
+        tenants.extend(self.deployed.all().into_iter().map(|function| function.key.tenant.clone()));
+        tenants.extend(self.store.tenants());
+        tenants.insert(principal.tenant.clone());
+        tenants
+            .into_iter()
+            .filter(|tenant| principal.sees(tenant))
+            .flat_map(|tenant| self.quotas_of(tenant, report))
+            .collect()
+    }
+
+    fn quotas_of(&self, tenant: Tenant, report: &UsageReport) -> Vec<QuotaEntry> {
+        let limits = self.deployed.limits(&tenant);
+        let functions = self.deployed.of(&tenant);
+        let objects = self.store.usage(&tenant);
+        let descriptors = functions.iter().map(|function| function.constants).sum();
+        let used = [
+            ("functions", functions.len() as u64, limits.functions),
+            ("device_bytes", held_bytes(&tenant, report), limits.device.all),
+            ("descriptors", descriptors, limits.descriptors),
+            ("bundle_bytes", Deployed::bundle_bytes(&functions), limits.bundle_bytes),
+            ("object_bytes", objects.bytes, limits.objects.all.bytes),
+            ("object_count", objects.count, limits.objects.all.count),
+        ];
+        let entry = |(quota, used, limit): (&str, u64, u64)| QuotaEntry {
+            tenant: tenant.clone(),
+            quota: quota.into(),
+            used,
+            limit: (limit != u64::MAX).then_some(limit),
+        };
+        used.into_iter().map(entry).collect()
     }
 
     pub(super) async fn processes(&self, principal: &Principal) -> Answered {
@@ -39,6 +78,7 @@ pub(crate) fn usage(statistics: Vec<EngineStatistics>, principal: &Principal, pr
     let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let of = |(at, engine): (usize, &EngineStatistics)| device_usage(&engine.device, principal, prices.units(at));
     let devices: Vec<DeviceUsage> = statistics.iter().enumerate().map(of).collect();
+    let executors = statistics.iter().flat_map(|engine| executor_usage(&engine.device, principal)).collect();
     let rows = statistics.into_iter().enumerate().flat_map(|(at, EngineStatistics { device, usage, .. })| {
         let price_per_s = prices.units(at);
         usage.into_iter().filter(|row| principal.sees(&row.tenant)).map(move |row| entry(&device, row, price_per_s))
@@ -53,7 +93,41 @@ pub(crate) fn usage(statistics: Vec<EngineStatistics>, principal: &Principal, pr
         device: first.map_or_else(String::new, |first| first.device),
         rows,
         devices,
+        executors,
+        quotas: Vec::new(),
     }
+}
+
+/// Device memory that a tenant holds, on the device where it holds most: the quota is for each
+/// device.
+fn held_bytes(tenant: &Tenant, report: &UsageReport) -> u64 {
+    let mut held: BTreeMap<&str, u64> = BTreeMap::new();
+    for row in report.rows.iter().filter(|row| row.tenant == *tenant) {
+        *held.entry(&row.device).or_default() += row.memory.values().map(|memory| memory.bytes).sum::<u64>();
+    }
+    held.into_values().max().unwrap_or_default()
+}
+
+/// What the executors of a device used, for tenants that the peer sees.
+fn executor_usage(device: &DeviceStatistics, principal: &Principal) -> Vec<ExecutorUsage> {
+    let seconds = |ns: u64| ns as f64 / 1e9;
+    let memory = |group: &GroupUse| ExecutorMemory {
+        limit_bytes: group.limit.map_or(0, |limit| limit.bytes()),
+        bytes: group.current_bytes,
+        peak_bytes: group.peak_bytes,
+        kills: group.kills,
+        throttled_s: seconds(group.throttled_ns),
+    };
+    let entry = |used: &DomainUse| {
+        let tenant: Tenant = used.domain.parse().ok()?;
+        principal.sees(&tenant).then(|| ExecutorUsage {
+            device: device.name.clone(),
+            tenant,
+            cpu_s: seconds(used.cpu_ns),
+            memory: used.group.as_ref().map(memory),
+        })
+    };
+    device.executors.domains.iter().filter_map(entry).collect()
 }
 
 fn device_usage(device: &DeviceStatistics, principal: &Principal, price_per_s: Option<f64>) -> DeviceUsage {
@@ -137,7 +211,7 @@ fn device_entry(device: &DeviceStatistics) -> DeviceEntry {
 }
 
 fn executor(device: &str, process: ExecutorProcess) -> Option<ExecutorEntry> {
-    let ExecutorProcess { domain, pid, losses, cpu_ns, cause, jail_lacks } = process;
+    let ExecutorProcess { domain, pid, losses, cpu_ns, cause, jail_lacks, group } = process;
     // Domains are named after tenants.
     Some(ExecutorEntry {
         device: device.to_owned(),
@@ -145,6 +219,7 @@ fn executor(device: &str, process: ExecutorProcess) -> Option<ExecutorEntry> {
         pid,
         restarts: losses,
         cpu_s: cpu_ns as f64 / 1e9,
+        memory_limit_bytes: group.and_then(|group| Some(group.limit?.bytes())),
         cause,
         jail_lacks,
     })

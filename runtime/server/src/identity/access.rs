@@ -49,6 +49,10 @@ use std::path::{Path, PathBuf};
 /// quota_request = 0.4        # the part of the time that it gets whenever it has work
 /// quota_limit = 0.8          # and at most
 /// sm_partition = 50          # compute units that it may use, in percent
+/// executor_bytes = "512M"    # memory of its executor besides device memory
+/// cpus = 1.5                 # CPU time of its executor
+/// descriptors = 4096         # of the daemon: constants of its functions
+/// bundle_bytes = "4G"        # on disk: the bundles of its functions
 /// object_bytes = "8G"
 /// object_count = 1000
 /// best_effort_object_bytes = "4G"
@@ -217,6 +221,16 @@ impl Access {
         MemoryQuotas { default: self.default.limits.device, tenants: tenants.collect() }
     }
 
+    /// The limits of tenants with sections.
+    pub fn tenant_limits(&self) -> impl Iterator<Item = (&Tenant, &TenantLimits)> {
+        self.tenants.iter().map(|(tenant, grant)| (tenant, &grant.limits))
+    }
+
+    /// The limits of tenants without sections. `local` has none.
+    pub fn default_limits(&self) -> &TenantLimits {
+        &self.default.limits
+    }
+
     /// The shares of tenants.
     pub fn shares(&self) -> &BTreeMap<Tenant, ShareSpec> {
         &self.shares
@@ -367,6 +381,25 @@ mod tests {
         let access = Access::parse("[tenant.vision]\nshared_memory = true\n[tenant.speech]", 500).unwrap();
         let may = |tenant: &str| access.of(tenant.parse().unwrap()).may_share_memory().is_ok();
         assert_eq!(["local", "vision", "speech", "other"].map(may), [true, true, false, false]);
+    }
+
+    #[test]
+    fn limits_of_executors_are_read_and_checked() {
+        let access = Access::parse(
+            "[default]\ncpus = 2\nbundle_bytes = \"1K\"\n[tenant.a]\nexecutor_bytes = \"64M\"\n[tenant.b]\ncpus = 0.5",
+            500,
+        );
+        let access = access.unwrap();
+        let limits: Vec<_> = access
+            .tenant_limits()
+            .map(|(_, limits)| (limits.executor_bytes, limits.cpus, limits.bundle_bytes))
+            .collect();
+        assert_eq!(limits, [(Some(64 << 20), Some(2.0), 1024), (None, Some(0.5), 1024)]);
+        assert_eq!(access.default_limits().cpus, Some(2.0));
+        for cpus in ["0", "-1", "nan", "inf", "0.001"] {
+            let error = Access::parse(&format!("[tenant.a]\ncpus = {cpus}"), 500).unwrap_err();
+            assert!(error.contains("is not a number of at least"), "{error}");
+        }
     }
 
     #[test]

@@ -12,6 +12,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The kernel limits CPU time in milliseconds of each tenth of a second.
+const CPUS_MIN: f64 = 0.01;
+
 /// Limits and rights of a tenant.
 #[derive(Clone, Debug)]
 pub(super) struct Grant {
@@ -109,6 +112,14 @@ pub(super) struct Section {
     /// Device memory at one time of best-effort work; unlimited if nothing is set.
     #[serde(default, deserialize_with = "size")]
     pub(super) best_effort_device_bytes: Option<u64>,
+    /// Memory of each of the tenant's executors besides device memory, where the daemon can make
+    /// control groups: its program, loaded code, and the shared and local memory of blocks. 256 MiB
+    /// and 16 MiB for each compute unit if nothing is set.
+    #[serde(default, deserialize_with = "size")]
+    pub(super) executor_bytes: Option<u64>,
+    /// CPU time of each of the tenant's executors, in CPUs as in 1.5, where the daemon can make
+    /// control groups; unlimited if nothing is set.
+    pub(super) cpus: Option<f64>,
     /// The fraction of time on each device that the tenant gets whenever it has work: above 0, at
     /// most 1. Not allowed in `[default]`, like the next two. Without it the tenant has no share,
     /// and its work is not limited in time.
@@ -117,6 +128,12 @@ pub(super) struct Section {
     pub(super) quota_limit: Option<f64>,
     /// Compute units that it may use, in percent; 100 if nothing is set.
     pub(super) sm_partition: Option<f64>,
+    /// Descriptors of the daemon that the constants of the tenant's functions may take, one each;
+    /// 16,384 if nothing is set.
+    pub(super) descriptors: Option<u64>,
+    /// Bytes of the bundles of all deployed functions; 16 GiB if nothing is set.
+    #[serde(default, deserialize_with = "size")]
+    pub(super) bundle_bytes: Option<u64>,
     /// Bytes of all objects; 4 GiB if nothing is set.
     #[serde(default, deserialize_with = "size")]
     pub(super) object_bytes: Option<u64>,
@@ -152,6 +169,9 @@ impl Section {
         let model_control = self.model_control.unwrap_or(base.model_control);
         let observes = self.observer.unwrap_or(base.observes);
         let shared_memory = self.shared_memory.unwrap_or(base.shared_memory);
+        if let Some(cpus) = self.cpus.filter(|cpus| !cpus.is_finite() || *cpus < CPUS_MIN) {
+            return Err(format!("cpus = {cpus} is not a number of at least {CPUS_MIN}"));
+        }
         Ok(Grant { limits: self.limits(&base.limits), models, model_control, observes, shared_memory })
     }
 
@@ -179,6 +199,10 @@ impl Section {
                 all: self.device_bytes.unwrap_or(base.device.all),
                 best_effort: self.best_effort_device_bytes.unwrap_or(base.device.best_effort),
             },
+            executor_bytes: self.executor_bytes.or(base.executor_bytes),
+            cpus: self.cpus.or(base.cpus),
+            descriptors: self.descriptors.unwrap_or(base.descriptors),
+            bundle_bytes: self.bundle_bytes.unwrap_or(base.bundle_bytes),
             objects: Quota {
                 all: limit(self.object_bytes, self.object_count, base.objects.all),
                 best_effort: limit(

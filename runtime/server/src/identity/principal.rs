@@ -25,7 +25,7 @@ pub(crate) struct Principal {
 }
 
 /// Limits of a tenant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TenantLimits {
     /// Highest class of its work.
     pub class: Class,
@@ -34,6 +34,14 @@ pub struct TenantLimits {
     /// Device memory at one time. Enforced by the engine (`Access::memory_quotas`), so it also
     /// holds for work that did not come over this socket.
     pub device: TenantBytes,
+    /// Memory of each of its executors besides device memory; the default if absent.
+    pub executor_bytes: Option<u64>,
+    /// CPUs that each of its executors may use; unlimited if absent.
+    pub cpus: Option<f64>,
+    /// Descriptors of the daemon that constants of its functions take, one each.
+    pub descriptors: u64,
+    /// Bytes of the bundles of its functions.
+    pub bundle_bytes: u64,
     /// Number and bytes of objects.
     pub objects: Quota,
     /// Whether code in its bundles is taken as it was sent.
@@ -48,6 +56,10 @@ impl TenantLimits {
         class: Class::RealTime,
         functions: 4096,
         device: TenantBytes::UNLIMITED,
+        executor_bytes: None,
+        cpus: None,
+        descriptors: u64::MAX,
+        bundle_bytes: u64::MAX,
         objects: Quota::NONE,
         trusted_code: true,
         compile: CompileLimits { time: COMPILE_TIME_DEFAULT, memory_bytes: COMPILE_BYTES_DEFAULT },
@@ -59,6 +71,10 @@ impl TenantLimits {
         class: Class::RealTime,
         functions: 64,
         device: TenantBytes::UNLIMITED,
+        executor_bytes: None,
+        cpus: None,
+        descriptors: 16_384,
+        bundle_bytes: 16 << 30,
         objects: Quota { all: Limit { bytes: 4 << 30, count: 10_000 }, best_effort: Limit::NONE },
         trusted_code: false,
         compile: CompileLimits { time: COMPILE_TIME_DEFAULT, memory_bytes: COMPILE_BYTES_DEFAULT },

@@ -4,6 +4,7 @@
 mod access_log;
 mod batches;
 mod codes;
+mod executors;
 mod graphs;
 mod grpc;
 mod hedges;

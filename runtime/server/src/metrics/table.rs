@@ -7,6 +7,7 @@
 //! own counters end in `_total`; units are seconds and bytes.
 
 use super::batches::{function_of, gather_seconds, rows};
+use super::executors;
 use super::metric::{DeviceSnapshot, Kind, Metric, counter, gauge, histogram, of_daemon};
 use super::recorder::{BUCKETS_NS, CLASSES, Outcome, class_label};
 use super::text::{Labels, Samples};
@@ -277,31 +278,23 @@ pub(super) const METRICS: &[Metric] = &[
     }),
     counter(
         "atoll_executor_losses_total",
-        "Executor processes lost, by cause: died, hung, or protocol_violation",
-        |s, out| {
-            let executors = &s.engine.device.executors;
-            for (cause, count) in [
-                ("died", executors.died),
-                ("hung", executors.hung),
-                ("protocol_violation", executors.protocol_violations),
-            ] {
-                out.integer(&[("cause", cause)], count);
-            }
-        },
+        "Executor processes lost, by cause: died, hung, protocol_violation or out_of_memory",
+        executors::losses,
     ),
     counter(
         "atoll_executor_cpu_seconds_total",
         "CPU time of the executor processes of each tenant, as the system accounts for it",
-        |s, out| {
-            let processes = &s.engine.device.executors.processes;
-            let local = atoll_engine::Tenant::default();
-            if !processes.iter().any(|process| process.domain == local.as_str()) {
-                out.integer(&[("tenant", local.as_str())], 0);
-            }
-            for process in processes {
-                out.number(&[("tenant", &process.domain)], process.cpu_ns as f64 / 1e9);
-            }
-        },
+        executors::cpu_seconds,
+    ),
+    gauge(
+        "atoll_executor_memory_bytes",
+        "Memory in control groups of each tenant's executors: current, peak, and limit; 0 without groups",
+        executors::memory_bytes,
+    ),
+    counter(
+        "atoll_executor_throttled_seconds_total",
+        "Time in which executors of each tenant waited because of their limit of CPU time (cpus)",
+        executors::throttled_seconds,
     ),
     counter("atoll_retries_total", "Invocations run again because their executor was lost", |s, out| {
         out.integer(&[], s.engine.retries);

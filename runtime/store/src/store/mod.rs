@@ -246,6 +246,11 @@ impl Store {
         self.lock().tenants.get(tenant).map(|owned| owned.usage).unwrap_or_default()
     }
 
+    /// The tenants that have objects.
+    pub fn tenants(&self) -> Vec<Tenant> {
+        self.lock().tenants.keys().cloned().collect()
+    }
+
     /// Statistics of the store.
     pub fn statistics(&self) -> StoreStatistics {
         let state = self.lock();

@@ -4,7 +4,7 @@ use super::now_s;
 use crate::deployment::{Deployment, DeploymentKey};
 use crate::error::StoreError;
 use crate::index::{Change, Index};
-use crate::limits::TENANT_OBJECTS_MAX;
+use crate::limits::{MEMORY_OBJECTS_MAX, TENANT_OBJECTS_MAX};
 use crate::object::{Form, Holding, Limit, Quota, Usage};
 use atoll_core::{Class, Tenant};
 use atoll_sealed::{Digest, Sealed};
@@ -141,14 +141,15 @@ impl State {
 
     /// Keeps the bytes of an object in memory. Evicts the least recently used objects, best-effort
     /// ones first, but none that is being read. The object is not kept if it is larger than the
-    /// memory, or if no other object can be evicted.
+    /// memory, or if no other object can be evicted. The number of objects is limited too, since
+    /// each takes a descriptor.
     pub(super) fn remember(&mut self, digest: Digest, content: Arc<Sealed>, memory_bytes: u64) {
         let Some(object) = self.objects.get_mut(&digest).filter(|object| object.memory.is_none()) else { return };
         let bytes = object.bytes;
         object.memory = Some(content);
         self.in_memory_bytes += bytes;
         self.touch(digest);
-        while self.in_memory_bytes > memory_bytes {
+        while self.in_memory_bytes > memory_bytes || self.residents.len() > MEMORY_OBJECTS_MAX {
             let is_idle = |digest: &Digest| {
                 self.objects[digest].memory.as_ref().is_some_and(|memory| Arc::strong_count(memory) == 1)
             };

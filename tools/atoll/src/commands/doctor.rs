@@ -7,6 +7,7 @@ mod cancel;
 mod checks;
 #[cfg(feature = "cuda")]
 mod gpu;
+mod groups;
 #[cfg(feature = "native")]
 mod interrupt;
 mod jail;
@@ -87,6 +88,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         match args.engine.device_name() {
             DeviceName::Host => {
                 findings.push(jail::finding(&args.engine));
+                findings.push(groups::finding());
                 findings.extend(trials(args));
             }
             DeviceName::Cuda(index) => findings.push(gpu(index)),

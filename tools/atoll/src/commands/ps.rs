@@ -109,13 +109,21 @@ fn executors(executors: &[ExecutorEntry], is_alone: bool) -> String {
         ("executor", Align::Right),
         ("restarts", Align::Right),
         ("CPU", Align::Right),
+        ("memory limit", Align::Right),
         ("trouble", Align::Left),
     ]);
-    for ExecutorEntry { device, tenant, pid, restarts, cpu_s, cause, jail_lacks } in executors {
+    for entry in executors {
+        let ExecutorEntry { device, tenant, pid, restarts, cpu_s, memory_limit_bytes, cause, jail_lacks } = entry;
         let lacks = (!jail_lacks.is_empty()).then(|| format!("its jail lacks {}", jail_lacks.join(", ")));
         let trouble = cause.clone().or(lacks).unwrap_or_default();
         let pid = pid.map_or_else(|| "-".into(), |pid| pid.to_string());
-        table.row([device.clone(), tenant.to_string(), pid, restarts.to_string(), format!("{cpu_s:.1} s"), trouble]);
+        let limit = memory_limit_bytes.map_or_else(|| "-".into(), bytes);
+        let cpu = format!("{cpu_s:.1} s");
+        table.row([device.clone(), tenant.to_string(), pid, restarts.to_string(), cpu, limit, trouble]);
+    }
+    // Where no control groups can be made, there is nothing to show.
+    if executors.iter().all(|entry| entry.memory_limit_bytes.is_none()) {
+        table.hide(5);
     }
     if is_alone {
         table.hide(0);
@@ -207,6 +215,7 @@ mod tests {
             pid,
             restarts: 2,
             cpu_s: 12.34,
+            memory_limit_bytes: None,
             cause: cause.map(Into::into),
             jail_lacks: vec!["landlock: none".into()],
         };

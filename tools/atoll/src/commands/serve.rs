@@ -1,5 +1,7 @@
 //! `atoll serve`
 
+mod groups;
+
 use super::identity::IdentityArgs;
 use crate::cache;
 use crate::compiler;
@@ -287,7 +289,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let (config, devices) = args.config()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("atoll-http").build()?;
     let compiler = compiler::service(&devices.device_names(), symbols);
-    let fleet = devices.start(config.identity.access.memory_quotas())?;
+    let groups = groups::enter(devices.has_executors(), &config.identity.access);
+    let fleet = devices.start(config.identity.access.memory_quotas(), groups)?;
     let served = runtime.block_on(async {
         let control = config
             .control

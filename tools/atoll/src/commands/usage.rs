@@ -4,7 +4,7 @@ use super::functions::ls::class_name;
 use crate::control::{Classify, ControlArgs};
 use crate::output::{Align, Table, bytes, counted, print, print_json};
 use anyhow::Result;
-use atoll_client::{DeviceUsage, Tenant, UsageEntry, UsageReport};
+use atoll_client::{DeviceUsage, ExecutorMemory, ExecutorUsage, QuotaEntry, Tenant, UsageEntry, UsageReport};
 use std::collections::BTreeMap;
 
 const EXAMPLES: &str = "\
@@ -14,7 +14,7 @@ Examples:
   atoll usage --json | jq '.rows[] | [.tenant, .function, .device_s]'
 
 `device s` is time on the device, weighted by the share of its compute units: a second on half of them counts half.
-Its price is that of [prices] in the daemon's configuration.
+Its price is that of [prices] in the daemon's configuration. `CPU s` and memory are as the system accounts for them.
 Root and the daemon's own user see all tenants, unless they choose one with --tenant.";
 
 /// Report the use of devices and device memory by tenant and function, since the daemon started
@@ -69,7 +69,59 @@ fn render(report: &UsageReport) -> String {
         format!("{device}, {units}, up for {uptime}{busy}{price}\n")
     };
     let devices: String = report.devices.iter().map(headline).collect();
-    format!("{devices}{table}{}", bills(report))
+    format!("{devices}{table}{}{}{}", bills(report), executors(report), quotas(report))
+}
+
+/// What the processes of tenants used, as the system accounts for it; empty if there are none.
+fn executors(report: &UsageReport) -> String {
+    if report.executors.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new([
+        ("device", Align::Left),
+        ("tenant", Align::Left),
+        ("CPU s", Align::Right),
+        ("memory", Align::Right),
+        ("peak", Align::Right),
+        ("limit", Align::Right),
+        ("killed", Align::Right),
+        ("throttled s", Align::Right),
+    ]);
+    for ExecutorUsage { device, tenant, cpu_s, memory } in &report.executors {
+        let of = |value: fn(&ExecutorMemory) -> String| memory.as_ref().map_or_else(|| "-".into(), value);
+        table.row([
+            device.clone(),
+            tenant.to_string(),
+            format!("{cpu_s:.3}"),
+            of(|memory| bytes(memory.bytes)),
+            of(|memory| bytes(memory.peak_bytes)),
+            of(|memory| bytes(memory.limit_bytes)),
+            of(|memory| memory.kills.to_string()),
+            of(|memory| format!("{:.3}", memory.throttled_s)),
+        ]);
+    }
+    // Without control groups there is CPU time only.
+    if report.executors.iter().all(|used| used.memory.is_none()) {
+        (3..8).rev().for_each(|column| table.hide(column));
+    }
+    if report.devices.len() <= 1 {
+        table.hide(0);
+    }
+    format!("\n{table}")
+}
+
+/// Use against limit, where there is a limit and something is used; empty otherwise.
+fn quotas(report: &UsageReport) -> String {
+    let mut table =
+        Table::new([("tenant", Align::Left), ("quota", Align::Left), ("used", Align::Right), ("limit", Align::Right)]);
+    let mut is_empty = true;
+    for QuotaEntry { tenant, quota, used, limit } in report.quotas.iter().filter(|entry| entry.used > 0) {
+        let Some(limit) = limit else { continue };
+        let number = |value: u64| if quota.ends_with("_bytes") { bytes(value) } else { value.to_string() };
+        table.row([tenant.to_string(), quota.clone(), number(*used), number(*limit)]);
+        is_empty = false;
+    }
+    if is_empty { String::new() } else { format!("\n{table}") }
 }
 
 /// What each tenant owes, if devices have prices.
@@ -166,6 +218,8 @@ mod tests {
             device_s: Some(1.75),
             rows,
             devices: vec![],
+            executors: vec![],
+            quotas: vec![],
         }
         .complete();
         assert_eq!(
@@ -199,5 +253,49 @@ mod tests {
         let text = render(&report);
         assert!(text.contains("host:1, 1 compute unit, up for 2 h 5 min, 0.5 units a second\n"), "{text}");
         assert!(text.ends_with("a: 0.625000000 units\n"), "{text}");
+    }
+
+    #[test]
+    fn processes_and_quotas_are_tables_of_their_own() {
+        let mut report = UsageReport {
+            started_at_s: 0,
+            uptime_s: 1.0,
+            device: "host:0".into(),
+            compute_units: 4,
+            device_s: None,
+            rows: vec![],
+            devices: vec![],
+            executors: vec![ExecutorUsage {
+                device: "host:0".into(),
+                tenant: "a".parse().unwrap(),
+                cpu_s: 1.5,
+                memory: None,
+            }],
+            quotas: vec![],
+        }
+        .complete();
+        assert!(render(&report).ends_with("\n\n  tenant  CPU s\n  a       1.500\n"), "{}", render(&report));
+        report.executors[0].memory = Some(ExecutorMemory {
+            limit_bytes: 352 << 20,
+            bytes: 0,
+            peak_bytes: 352 << 20,
+            kills: 1,
+            throttled_s: 0.25,
+        });
+        let quota =
+            |quota: &str, used, limit| QuotaEntry { tenant: "a".parse().unwrap(), quota: quota.into(), used, limit };
+        report.quotas =
+            vec![quota("functions", 3, Some(2)), quota("object_bytes", 1 << 20, Some(1 << 30)), quota("x", 1, None)];
+        assert!(
+            render(&report).ends_with(
+                "\n\n  tenant  CPU s  memory       peak      limit  killed  throttled s\n  \
+                 a       1.500     0 B  352.0 MiB  352.0 MiB       1        0.250\n\n  \
+                 tenant  quota            used    limit\n  \
+                 a       functions           3        2\n  \
+                 a       object_bytes  1.0 MiB  1.0 GiB\n"
+            ),
+            "{}",
+            render(&report)
+        );
     }
 }

@@ -65,6 +65,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "atoll-engine",
             "atoll-fleet",
             "atoll-kgraph",
+            "atoll-lease",
             "atoll-protocol",
             "atoll-sealed",
             "atoll-store",

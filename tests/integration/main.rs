@@ -36,6 +36,7 @@ mod identity;
 mod imports;
 mod interruptions;
 mod isolation;
+mod leases;
 mod models;
 mod onnx_nodes;
 mod oracle;

@@ -45,9 +45,10 @@ mod error;
 mod trace;
 
 pub use atoll_control::{
-    AdmissionReport, AssignmentEntry, CompileStage, CostEntry, DecisionEntry, DeviceCondition, DeviceEntry,
-    DeviceReport, DeviceStatus, DeviceUsage, DeviceWork, DevicesReport, ExecutorEntry, FunctionCounts, FunctionStatus,
-    FunctionSummary, GraphReport, GraphStage, InstanceReport, InstanceResize, InstanceSpec, KindEntry, LatencyStatus,
+    AdmissionReport, AssignmentEntry, CapacityReport, CompileStage, CostEntry, DecisionEntry, DeviceCapacity,
+    DeviceCondition, DeviceEntry, DeviceReport, DeviceStatus, DeviceUsage, DeviceWork, DevicesReport, ExecutorEntry,
+    FreeShare, FunctionCounts, FunctionStatus, FunctionSummary, GraphReport, GraphStage, InstanceReport,
+    InstanceResize, InstanceSpec, KindEntry, LEASE_TTL_S, LatencyStatus, LeaseHold, LeaseReport, LeaseSpec,
     MemoryEntry, MissingEntry, ObjectSummary, PlacedEntry, ProcessEntry, ProcessReport, Refusal, RefusalKind,
     Residency, ShareArea, ShareEntry, Statistics, StatusReport, Timing, TriedEntry, UnitStatus, UsageEntry,
     UsageReport, VersionEntry, WholeStatus, default_socket,

@@ -5,9 +5,10 @@ use super::configuration::{ConfigurationFile, Grant, Section};
 use super::principal::{Principal, TenantLimits};
 use crate::access_log::AccessLogConfig;
 use crate::code::TrustedKeys;
-use crate::limits::CONFIGURATION_BYTES_MAX;
+use crate::limits::{CONFIGURATION_BYTES_MAX, REAL_TIME_SLOTS_DEFAULT};
 use crate::prices::millionths;
 use atoll_engine::{BadTenant, MemoryQuotas, ShareSpec, Tenant};
+use atoll_lease::limits::SLOTS_MAX;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
@@ -23,6 +24,7 @@ use std::path::{Path, PathBuf};
 /// auth_keys = "keys.json"    # tokens for HTTP
 /// allow_anonymous = "guest"  # tenant of HTTP requests without a token or certificate
 /// access_log = "access.log"  # a line for each request
+/// real_time_slots = 4        # of each device, for leases
 ///
 /// [prices]                   # of a second on a device, in units of account
 /// "host:0" = 0.000021
@@ -36,6 +38,7 @@ use std::path::{Path, PathBuf};
 /// models = ["resnet*"]       # what it may call over HTTP, besides its own functions
 /// model_control = true       # may load and unload models
 /// observer = true            # sees all tenants on the dashboard
+/// leases = true              # may hold leases of instances of its functions
 /// class = "best-effort"      # highest class of the tenant's work
 /// functions = 16
 /// trusted_code = true        # native code is taken as it was sent
@@ -63,6 +66,7 @@ pub struct Access {
     anonymous: Option<Tenant>,
     auth_keys: Option<PathBuf>,
     access_log: Option<AccessLogConfig>,
+    real_time_slots: u32,
     /// The user id of the daemon itself.
     own_uid: u32,
     /// The keys whose signatures of bundles are trusted.
@@ -118,6 +122,7 @@ impl Access {
             anonymous: None,
             auth_keys: None,
             access_log: None,
+            real_time_slots: REAL_TIME_SLOTS_DEFAULT,
             own_uid,
             keys: TrustedKeys::default(),
             socket_mode: 0o600,
@@ -155,6 +160,12 @@ impl Access {
         for (device, units) in file.prices {
             let price = millionths(units).map_err(|reason| format!("[prices]: {device}: {reason}"))?;
             access.prices.insert(device, price);
+        }
+        if let Some(slots) = file.real_time_slots {
+            if slots > SLOTS_MAX {
+                return Err(format!("real_time_slots is {slots}, but a device has at most {SLOTS_MAX}"));
+            }
+            access.real_time_slots = slots;
         }
         access.auth_keys = file.auth_keys.map(PathBuf::from);
         let format = file.access_log_format.as_deref();
@@ -216,6 +227,11 @@ impl Access {
         &self.prices
     }
 
+    /// The real-time slots of each device.
+    pub(crate) fn real_time_slots(&self) -> u32 {
+        self.real_time_slots
+    }
+
     /// The keys file of the configuration.
     pub fn auth_keys(&self) -> Option<&Path> {
         self.auth_keys.as_deref()
@@ -264,8 +280,9 @@ impl Access {
     /// The principal of a tenant.
     pub(super) fn of(&self, tenant: Tenant) -> Principal {
         let default = if tenant.is_local() { Grant::local() } else { self.default.clone() };
-        let Grant { limits, models, model_control, observes } = self.tenants.get(&tenant).cloned().unwrap_or(default);
-        Principal { tenant, limits, models, model_control, observes, sees_all_tenants: false }
+        let grant = self.tenants.get(&tenant).cloned().unwrap_or(default);
+        let Grant { limits, models, model_control, observes, leases } = grant;
+        Principal { tenant, limits, models, model_control, observes, leases, sees_all_tenants: false }
     }
 }
 

@@ -19,6 +19,7 @@ pub(super) struct Grant {
     pub(super) models: Arc<Patterns>,
     pub(super) model_control: bool,
     pub(super) observes: bool,
+    pub(super) leases: bool,
 }
 
 /// The daemon's settings.
@@ -51,6 +52,9 @@ pub(super) struct ConfigurationFile {
     /// one. The unit is the operator's choice.
     #[serde(default)]
     pub(super) prices: BTreeMap<String, f64>,
+    /// Real-time slots of each device, for leases; 4 if absent. Leases that have more than these
+    /// together after a restart are revoked, the newest first.
+    pub(super) real_time_slots: Option<u32>,
     /// Limits and rights of tenants without a section.
     #[serde(default)]
     pub(super) default: Section,
@@ -80,6 +84,9 @@ pub(super) struct Section {
     /// Whether the tenant sees the work of all tenants on the dashboard; false if nothing is set, but
     /// true for `local`.
     pub(super) observer: Option<bool>,
+    /// Whether the tenant may hold leases of its functions' instances, as a placement engine does;
+    /// false if nothing is set, but true for `local`.
+    pub(super) leases: Option<bool>,
     /// The highest class of the tenant's work.
     pub(super) class: Option<Class>,
     /// Number of functions; 64 if nothing is set.
@@ -121,12 +128,13 @@ pub(super) struct Section {
 impl Grant {
     /// Limits and rights of the daemon's own tenant.
     pub(super) fn local() -> Grant {
-        Grant { limits: TenantLimits::ALL, models: Arc::new(Patterns::all()), model_control: true, observes: true }
+        let (limits, models) = (TenantLimits::ALL, Arc::new(Patterns::all()));
+        Grant { limits, models, model_control: true, observes: true, leases: true }
     }
 
     pub(super) fn other() -> Grant {
         let models = Arc::new(Patterns::repository());
-        Grant { limits: TenantLimits::DEFAULT, models, model_control: false, observes: false }
+        Grant { limits: TenantLimits::DEFAULT, models, model_control: false, observes: false, leases: false }
     }
 }
 
@@ -139,7 +147,8 @@ impl Section {
         };
         let model_control = self.model_control.unwrap_or(base.model_control);
         let observes = self.observer.unwrap_or(base.observes);
-        Ok(Grant { limits: self.limits(&base.limits), models, model_control, observes })
+        let leases = self.leases.unwrap_or(base.leases);
+        Ok(Grant { limits: self.limits(&base.limits), models, model_control, observes, leases })
     }
 
     /// The share of the tenant, checked; `None` if the section states none.

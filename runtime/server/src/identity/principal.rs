@@ -18,6 +18,7 @@ pub(crate) struct Principal {
     pub(super) models: Arc<Patterns>,
     pub(super) model_control: bool,
     pub(super) observes: bool,
+    pub(super) leases: bool,
     /// Whether reports cover all tenants: for root and the daemon's own user, unless they chose a
     /// tenant.
     pub(crate) sees_all_tenants: bool,
@@ -84,6 +85,8 @@ pub(crate) enum Denial {
     ModelControl { tenant: Tenant },
     #[error("only root and the daemon's own user may do this, and only for no other tenant")]
     Operator,
+    #[error("tenant `{tenant}` may hold no leases; its section of the configuration has no leases = true")]
+    Lease { tenant: Tenant },
 }
 
 impl Denial {
@@ -93,6 +96,7 @@ impl Denial {
             Denial::Model => Reason::Model,
             Denial::ModelControl { .. } => Reason::ModelControl,
             Denial::Operator => Reason::Operator,
+            Denial::Lease { .. } => Reason::Lease,
         }
     }
 }
@@ -125,6 +129,11 @@ impl Principal {
         if self.model_control { Ok(()) } else { Err(Denial::ModelControl { tenant: self.tenant.clone() }) }
     }
 
+    /// Whether it may hold leases, and ask for what devices have left for them.
+    pub(crate) fn may_lease(&self) -> Result<(), Denial> {
+        if self.leases { Ok(()) } else { Err(Denial::Lease { tenant: self.tenant.clone() }) }
+    }
+
     /// Whether it may operate the daemon, for example have it read its keys again.
     pub(crate) fn may_operate(&self) -> Result<(), Denial> {
         if self.sees_all_tenants { Ok(()) } else { Err(Denial::Operator) }
@@ -151,6 +160,7 @@ impl Principal {
             models: Arc::new(Patterns::all()),
             model_control: true,
             observes: false,
+            leases: true,
             sees_all_tenants: false,
         }
     }

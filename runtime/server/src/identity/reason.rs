@@ -24,10 +24,12 @@ pub(crate) enum Reason {
     ModelControlMode,
     /// Operation of the daemon by a tenant.
     Operator,
+    /// Leases of a tenant without the right to them.
+    Lease,
 }
 
 impl Reason {
-    pub(crate) const ALL: [Reason; 10] = [
+    pub(crate) const ALL: [Reason; 11] = [
         Reason::NoCredentials,
         Reason::BadToken,
         Reason::UnknownCertificate,
@@ -38,6 +40,7 @@ impl Reason {
         Reason::ModelControl,
         Reason::ModelControlMode,
         Reason::Operator,
+        Reason::Lease,
     ];
 
     /// Its name in metrics and error answers.
@@ -53,6 +56,7 @@ impl Reason {
             Reason::ModelControl => "model_control",
             Reason::ModelControlMode => "model_control_mode",
             Reason::Operator => "operator",
+            Reason::Lease => "lease",
         }
     }
 }

@@ -26,7 +26,7 @@ test: ## Format, lints, licences, all tests with small models and one seed
 	@export ATOLL_SETUP=test; $(SETUP) && tools/test.sh
 
 test-full: ## Everything that `test` samples: full models, three seeds, every architecture
-	@export ATOLL_SETUP=test; $(SETUP) && ATOLL_TEST_FULL=1 tools/test.sh
+	@export ATOLL_SETUP=test ATOLL_TEST_FULL=1; $(SETUP) && tools/test.sh
 
 mutants: ## Whether the scheduler's tests notice small changes to it (hours)
 	@export ATOLL_SETUP=test; $(SETUP) && tools/mutants.sh $(ARGS)

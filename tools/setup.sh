@@ -57,6 +57,15 @@ export PATH="$ATOLL_CACHE/tools/bin:$PATH"
 # The page of the guide on certificates makes some.
 if [ "${ATOLL_SETUP:-}" = test ] && ! command -v openssl >/dev/null; then apt_install openssl; fi
 
+# Ray, 200 MB, for its test in `make test-full` alone.
+ray_version=2.60.0
+if [ "${ATOLL_TEST_FULL:-}" = 1 ] && ! "$ATOLL_CACHE/ray/bin/python" -c "import ray; assert ray.__version__ == '$ray_version'" 2>/dev/null; then
+    say "making the Python environment $ATOLL_CACHE/ray (Ray $ray_version)"
+    { python3 -m venv "$ATOLL_CACHE/ray" &&
+        "$ATOLL_CACHE/ray/bin/pip" install --quiet --disable-pip-version-check ray==$ray_version; } ||
+        say "no Ray here; its test will be skipped"
+fi
+
 mdbook_version=0.5.4
 if [ "${ATOLL_SETUP:-}" = docs ] && [ "$(mdbook --version 2>/dev/null)" != "mdbook v$mdbook_version" ]; then
     say "building mdbook $mdbook_version (two minutes, once)"

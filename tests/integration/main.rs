@@ -45,6 +45,7 @@ mod passes;
 mod ptxas;
 mod random_kernels;
 mod random_onnx;
+mod ray;
 mod reference;
 mod sequences;
 mod serve;

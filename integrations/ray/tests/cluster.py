@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import json
 import os
 import shutil
 import signal
@@ -19,8 +18,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Callable, Iterator
+from typing import Any
 
 import ray
 
@@ -106,12 +106,14 @@ class Machine:
     def start(self, port: int) -> None:
         ready = self.folder / "ready"
         ready.unlink(missing_ok=True)
-        environment = os.environ | {name: str(self.folder) for name in ("XDG_CACHE_HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME")}
+        folders = ("XDG_CACHE_HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME")
+        environment = os.environ | {name: str(self.folder) for name in folders}
         environment.pop("ATOLL_CONTROL_SOCKET", None)
         arguments = ["serve", "--http-port", str(port), "--no-grpc", "--metrics-port", "0", "--compute-units", "2"]
-        files = ["--memory-limit", "256M", "--model-repository", str(self.folder / "repository"), "--ready-file", str(ready)]
+        arguments += ["--memory-limit", "256M", "--model-repository", str(self.folder / "repository")]
         with open(self.folder / "daemon.log", "a") as log:
-            self.process = subprocess.Popen([self.atoll, *arguments, *files], env=environment, stdout=log, stderr=log)
+            command = [self.atoll, *arguments, "--ready-file", str(ready)]
+            self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
         until("the daemon is ready", lambda: ready.exists() or self.process.poll() is not None)
         check(self.process.poll() is None, (self.folder / "daemon.log").read_text())
         self.port = port
@@ -127,7 +129,7 @@ class Machine:
         where = ["--head", f"--port={free_port()}"] if head is None else [f"--address={head}"]
         if head is None:
             self.head = f"{self.address}:{where[1].partition('=')[2]}"
-            where += ["--include-dashboard=false", f"--ray-client-server-port={free_port()}", f"--temp-dir={temporary}"]
+            where += ["--include-dashboard=false", f"--temp-dir={temporary}"]
         where += [f"--node-ip-address={self.address}", "--num-cpus=2", "--object-store-memory=100000000", "--block"]
         where += ["--disable-usage-stats", f"--dashboard-agent-listen-port={free_port()}"]
         environment = os.environ | {
@@ -135,7 +137,7 @@ class Machine:
             "ATOLL_CONTROL_SOCKET": str(self.folder / "atoll.sock"),
             "ATOLL_PROGRAM": self.atoll,
         }
-        command = [sys.executable, "-m", "atoll_ray.node", "start", "--url", self.url, "--", *where]
+        command = [sys.executable, "-m", "atoll_ray", "start", "--url", self.url, "--", *where]
         with open(self.folder / "ray.log", "w") as log:
             self.ray = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
 
@@ -145,17 +147,16 @@ def cluster(atoll: str, folder: Path) -> Iterator[list[Machine]]:
     # The paths of Ray's sockets must be short.
     temporary = Path(tempfile.mkdtemp(prefix="ar", dir="/tmp"))
     try:
-        machines = [Machine(atoll, folder / "1", "127.0.0.1"), Machine(atoll, folder / "2", "127.0.0.2")]
+        machines = [Machine(atoll, folder / "1", "127.0.0.2"), Machine(atoll, folder / "2", "127.0.0.3")]
         machines[0].join(None, temporary)
         head = machines[0].head
 
-        def connects() -> bool:
+        def answers() -> bool:
             check(machines[0].ray.poll() is None, (folder / "1" / "ray.log").read_text())
-            with contextlib.suppress(Exception):
-                ray.init(address=head, _node_ip_address="127.0.0.1", log_to_driver=False, logging_level="ERROR")
-            return ray.is_initialized()
+            return "Ray runtime started" in (folder / "1" / "ray.log").read_text()
 
-        until("Ray's head is there", connects)
+        until("Ray's head is there", answers)
+        ray.init(address=head, _node_ip_address="127.0.0.2", log_to_driver=False, logging_level="ERROR")
         machines[1].join(head, temporary)
         until("both nodes are there", lambda: sum(one["Alive"] for one in ray.nodes()) == 2)
         yield machines
@@ -239,7 +240,8 @@ def test_bad_input(machine: Machine, function: str) -> None:
         ({"gpu_mem": -5}, 400, "gpu_mem is -5"),
         ({"function": "none"}, 404, "no function `none`"),
     ]:
-        request = LeaseRequest(**({"function": function, "sm_partition": 10.0, "quota_request": 0.1, "quota_limit": 0.1, "gpu_mem": 1} | change))
+        fields = {"function": function, "sm_partition": 10.0, "quota_request": 0.1, "quota_limit": 0.1, "gpu_mem": 1}
+        request = LeaseRequest(**(fields | change))
         refused(lambda request=request: machine.daemon.grant(request, "id", "h"), status, says)
     refused(lambda: Daemon("ftp://x").capacity(), None, "is not the URL of a daemon")  # type: ignore[arg-type]
 
@@ -272,31 +274,39 @@ def test_deployment(machines: list[Machine], bundle: Path) -> None:
     victim = endpoints[0]
     check(victim.pid in descendants(os.getpid()), "it is ours")
     os.kill(victim.pid, signal.SIGKILL)
-    gone = lambda: all(lease["instance"] != victim.instance for lease in next(m for m in machines if m.url == victim.url).daemon.leases())
-    seen = until("a new replica", lambda: (found := handle.endpoints()) and victim not in found and len(found) == 4 and found)
+    daemon = next(machine.daemon for machine in machines if machine.url == victim.url)
+
+    def replaced() -> list[atoll_ray.Endpoint]:
+        found = handle.endpoints()
+        return found if victim not in found and len(found) == 4 else []
+
+    seen = until("a new replica", replaced)
     new = [one for one in seen if one not in endpoints]
     check(len(new) == 1, (seen, endpoints))
     if new[0].url == victim.url:
         check(new[0].epoch > victim.epoch, (new, victim))
-    until("the lease of the killed replica ends", gone)
+    until("its lease ends", lambda: all(lease["instance"] != victim.instance for lease in daemon.leases()))
     check(len(live(machines)) == 4, live(machines))
-    refused(lambda: Daemon(victim.url).infer(victim.function, {"parameters": {"instance": victim.instance}, "inputs": [
-        {"name": "x", **vector([1])}, {"name": "b", **vector([1])}]}), 409, "lease that has ended")
+    inputs = [{"name": "x", **vector([1])}, {"name": "b", **vector([1])}]
+    late = {"parameters": {"instance": victim.instance}, "inputs": inputs}
+    refused(lambda: daemon.infer(victim.function, late), 409, "lease that has ended")
     for _ in range(8):
         serve(handle)
 
     print("a daemon that is killed comes back with its leases")
-    before = sorted((lease["lease"], lease["epoch"]) for lease in machines[1].daemon.leases())
+    before = {(lease["lease"], lease["epoch"]) for lease in machines[1].daemon.leases()}
     machines[1].kill()
     serve(handle)
     machines[1].start(machines[1].port)
-    after = sorted((lease["lease"], lease["epoch"]) for lease in machines[1].daemon.leases())
-    check(set(before) <= set(after) or len(after) == len(before), (before, after))
+    after = {(lease["lease"], lease["epoch"]) for lease in machines[1].daemon.leases()}
+    check(bool(before) and before == after, (before, after))
     until("all replicas are there", lambda: len(handle.endpoints()) == 4 and len(live(machines)) == 4)
 
     print("what does not fit waits, with the reason, and is not promised")
     handle.scale(9)
-    until("the others wait", lambda: len(handle.endpoints()) >= 8 or any(one["problem"] for one in handle.status()["replicas"]))
+    until("there are as many as fit", lambda: len(handle.endpoints()) == 8)
+    waiting = [one for one in handle.status()["replicas"] if one["problem"]]
+    check(len(waiting) == 1 and "machine is not found" in waiting[0]["problem"], waiting)
     for machine in machines:
         device = machine.daemon.capacity()["devices"][0]
         check(device["promised_sm_pct"] <= 100 and device["promised_real_time_slots"] <= 4, device)
@@ -318,7 +328,8 @@ def main() -> None:
     atoll, bundle, folder = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
     # Processes whose parents die come to this one.
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    print(json.dumps(node._take_resources(["--x", '--resources={"a": 1}', "--y"])))
+    joined = node._take_resources(["--x", '--resources={"a": 1}', "--y"])
+    check(joined == ({"a": 1}, ["--x", "--y"]), joined)
     with cluster(atoll, folder) as machines:
         sock = str(machines[0].folder / "atoll.sock")
         subprocess.run([atoll, "fn", "deploy", str(bundle), "--control-socket", sock], check=True, capture_output=True)

@@ -73,9 +73,12 @@ class Lease:
     ttl_s: int
 
     @classmethod
-    def of(cls, answer: dict[str, Any]) -> Lease:
+    def of(cls, answer: Any) -> Lease:
         """The lease in an answer of the daemon."""
-        return cls(**{name: answer[name] for name in cls.__dataclass_fields__})
+        try:
+            return cls(**{name: answer[name] for name in cls.__dataclass_fields__})
+        except (KeyError, TypeError) as error:
+            raise DaemonError(f"the answer {str(answer)[:200]} is not a lease; is it a daemon of Atoll?") from error
 
 
 class Daemon:
@@ -88,11 +91,13 @@ class Daemon:
 
     def capacity(self) -> dict[str, Any]:
         """What each device can hold, and what is promised."""
-        return self.ask("GET", "/v2/capacity")
+        found: dict[str, Any] = self.ask("GET", "/v2/capacity")
+        return found
 
     def leases(self) -> list[dict[str, Any]]:
         """The leases of the tenant."""
-        return self.ask("GET", "/v2/leases")
+        found: list[dict[str, Any]] = self.ask("GET", "/v2/leases")
+        return found
 
     def is_ready(self, function: str) -> bool:
         """Whether a function takes requests."""
@@ -118,7 +123,8 @@ class Daemon:
 
     def infer(self, function: str, body: dict[str, Any], timeout_s: float | None = None) -> dict[str, Any]:
         """Runs a function on a request of the KServe v2 protocol."""
-        return self.ask("POST", f"/v2/models/{function}/infer", body, timeout_s)
+        answer: dict[str, Any] = self.ask("POST", f"/v2/models/{function}/infer", body, timeout_s)
+        return answer
 
     def ask(self, method: str, path: str, body: Any = None, timeout_s: float | None = None) -> Any:
         """Sends a request, and reads its answer as JSON; ``None`` if it is empty."""

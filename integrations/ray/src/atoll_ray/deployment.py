@@ -7,8 +7,9 @@ import itertools
 import os
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Mapping
+from typing import Any
 
 import ray
 
@@ -76,7 +77,8 @@ def deploy(
             .remote(spec, bundle)
         )
     except ValueError as error:
-        raise ValueError(f"there is a deployment `{name}` already; use atoll_ray.get({name!r}), or delete it") from error
+        message = f"there is a deployment `{name}` already; use atoll_ray.get({name!r}), or delete it"
+        raise ValueError(message) from error
     return Handle(name, controller)
 
 
@@ -118,7 +120,8 @@ class Handle:
 
     def status(self) -> dict[str, Any]:
         """The wanted number of replicas, each with its endpoint or its problem, and the last failure."""
-        return ray.get(self._controller.status.remote())
+        found: dict[str, Any] = ray.get(self._controller.status.remote())
+        return found
 
     def wait(self, replicas: int, timeout_s: float = 60.0) -> list[Endpoint]:
         """The endpoints, as soon as there are as many as this.

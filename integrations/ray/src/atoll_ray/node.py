@@ -128,6 +128,3 @@ def _take_resources(rest: list[str]) -> tuple[dict[str, float], list[str]]:
         return value, kept
     return {}, rest
 
-
-if __name__ == "__main__":
-    sys.exit(main())

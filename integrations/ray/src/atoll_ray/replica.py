@@ -57,7 +57,7 @@ def provide(daemon: Daemon, function: str, bundle: bytes) -> None:
     """
     program = os.environ.get("ATOLL_PROGRAM") or shutil.which("atoll")
     if program is None:
-        raise RuntimeError("the program `atoll` is not on the path of this machine; set ATOLL_PROGRAM when Ray is started")
+        raise RuntimeError("`atoll` is not on the path of this machine; set ATOLL_PROGRAM when Ray is started")
     # Replicas of one machine deploy it once.
     lock = os.path.join(tempfile.gettempdir(), f"atoll-ray-{os.getuid()}.lock")
     with open(os.open(lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600), "w") as file:

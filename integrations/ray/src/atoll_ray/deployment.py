@@ -190,8 +190,8 @@ def _may_repeat(error: DaemonError, idempotent: bool) -> bool:
     """Whether another replica may run a request: this one has not begun it, or running it twice does no harm."""
     if error.status is None:
         return idempotent or not error.was_sent
-    # The lease has ended, or the daemon has no room for the request.
-    return error.status in (409, 503)
+    # The daemon has started again and not loaded the function yet, the lease has ended, or there is no room now.
+    return error.status in (404, 409, 503)
 
 
 def _tensor(name: str, value: Any) -> dict[str, Any]:

@@ -127,4 +127,3 @@ def _take_resources(rest: list[str]) -> tuple[dict[str, float], list[str]]:
             raise ValueError(f"--resources is {text}, which is not a JSON object")
         return value, kept
     return {}, rest
-

@@ -81,5 +81,5 @@ def parse_bytes(size: int | str) -> int:
     match = re.fullmatch(r"(\d+)([KMGT]?)", str(size).strip())
     value = int(match[1]) * _UNITS[match[2]] if match else 0
     if not 0 < value < 1 << 63:
-        raise ValueError(f"mem {size!r}: it is a number of bytes above 0, as in 2147483648 or \"2G\"")
+        raise ValueError(f'mem {size!r}: it is a number of bytes above 0, as in 2147483648 or "2G"')
     return value

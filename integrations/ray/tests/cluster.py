@@ -253,10 +253,10 @@ def test_deployment(machines: list[Machine], bundle: Path) -> None:
 
     print("a bundle is deployed to 4 replicas on both machines, and serves")
     handle = atoll_ray.deploy(bundle, sm=30, quota=(0.4, 0.8), mem="2M", class_="rt", replicas=1, ttl_s=6)
-    handle.wait(1)
+    handle.wait(1, TIMEOUT_S)
     serve(handle)
     handle.scale(4)
-    endpoints = handle.wait(4)
+    endpoints = handle.wait(4, TIMEOUT_S)
     check({one.url for one in endpoints} == {machine.url for machine in machines}, endpoints)
     check(len(live(machines)) == 4 and all(lease["class"] == "real-time" for lease in live(machines)), live(machines))
     for _ in range(20):
@@ -313,7 +313,7 @@ def test_deployment(machines: list[Machine], bundle: Path) -> None:
 
     print("1 is left, and then none")
     handle.scale(1)
-    handle.wait(1)
+    handle.wait(1, TIMEOUT_S)
     until("one lease is left", lambda: len(live(machines)) == 1)
     serve(handle)
     handle.delete()

@@ -156,12 +156,13 @@ mod tests {
 
     #[test]
     fn what_is_not_possible_is_named_with_its_value() {
-        let why = |change: fn(&mut LeaseSpec)| {
+        type Change = fn(&mut LeaseSpec);
+        let why = |change: Change| {
             let mut spec = spec();
             change(&mut spec);
             check(&spec, &target(Class::RealTime)).unwrap_err().to_string()
         };
-        let cases: [(&str, fn(&mut LeaseSpec)); 14] = [
+        let cases: [(&str, Change); 14] = [
             ("130", |spec| spec.sm_partition = 130.0),
             ("-1", |spec| spec.sm_partition = -1.0),
             ("NaN", |spec| spec.sm_partition = f64::NAN),

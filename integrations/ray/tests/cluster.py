@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -160,8 +161,12 @@ def cluster(atoll: str, folder: Path) -> Iterator[list[Machine]]:
         machines[1].join(head, temporary)
         until("both nodes are there", lambda: sum(one["Alive"] for one in ray.nodes()) == 2)
         yield machines
-        ray.shutdown()
+    except BaseException:
+        # Before Ray is gone, which ends programs that are connected to it.
+        traceback.print_exc()
+        raise
     finally:
+        ray.shutdown()
         end_all()
         shutil.rmtree(temporary, ignore_errors=True)
 

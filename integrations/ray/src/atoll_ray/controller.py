@@ -56,6 +56,8 @@ class Controller:
         self._lock = threading.Lock()
         self._target = spec.replicas
         self._members: list[_Member] = []
+        # Replicas that end their leases.
+        self._ending: list[_Member] = []
         self._last_failure: str | None = None
         self._failures = 0
         self._not_before = 0.0
@@ -73,10 +75,11 @@ class Controller:
             self._target = replicas
 
     def status(self) -> dict[str, Any]:
-        """The replicas, and why those that have no lease have none."""
+        """The replicas, why those that have no lease have none, and how many more are ending theirs."""
         with self._lock:
             replicas = [{"endpoint": member.endpoint, "problem": member.problem} for member in self._members]
-            return {"target": self._target, "replicas": replicas, "last_failure": self._last_failure}
+            ending = len(self._ending)
+            return {"target": self._target, "replicas": replicas, "ending": ending, "last_failure": self._last_failure}
 
     def _run(self) -> None:
         while True:
@@ -93,12 +96,14 @@ class Controller:
             surplus = len(self._members) - self._target
             # Those without a lease first, then the newest.
             order = sorted(enumerate(self._members), key=lambda pair: (pair[1].endpoint is not None, -pair[0]))
-            ending = [member for _, member in order[: max(surplus, 0)]]
+            self._ending = [member for _, member in order[: max(surplus, 0)]]
             # No client is sent to them from now on.
-            self._members = [member for member in self._members if member not in ending]
+            self._members = [member for member in self._members if member not in self._ending]
             missing = self._target - len(self._members)
-        for member in ending:
+        for member in list(self._ending):
             self._end(member)
+        with self._lock:
+            self._ending = []
         if missing > 0 and time.monotonic() >= self._not_before:
             started = [_Member(self._start()) for _ in range(missing)]
             with self._lock:

@@ -119,7 +119,10 @@ class Handle:
             return list(found)
 
     def status(self) -> dict[str, Any]:
-        """The wanted number of replicas, each with its endpoint or its problem, and the last failure."""
+        """The wanted number of replicas, each with its endpoint or its problem, and the last failure.
+
+        ``ending`` is how many others are ending their leases.
+        """
         found: dict[str, Any] = ray.get(self._controller.status.remote())
         return found
 
@@ -141,12 +144,21 @@ class Handle:
         ray.get(self._controller.scale.remote(replicas))
 
     def delete(self, timeout_s: float = 60.0) -> None:
-        """Ends all leases, and the deployment."""
+        """Ends all leases and the deployment. Its name is free afterwards.
+
+        A lease that its replica cannot end in time ends by its time to live.
+        """
         self.scale(0)
         until = time.monotonic() + timeout_s
-        while self.status()["replicas"] and time.monotonic() < until:
+        while ((status := self.status())["replicas"] or status["ending"]) and time.monotonic() < until:
             time.sleep(0.1)
         ray.kill(self._controller)
+        while time.monotonic() < until:
+            try:
+                ray.get_actor(_actor(self.name), NAMESPACE)
+            except ValueError:
+                return
+            time.sleep(0.1)
 
     def infer(
         self,

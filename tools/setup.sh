@@ -85,6 +85,14 @@ if [ "${ATOLL_SETUP:-}" = test ] && [ "${ATOLL_TEST_FULL:-}" = 1 ] && [ "$(uname
         [ -e vmlinuz ]
     ) || say "no kernel is to be had here; tests in virtual machines are skipped"
 fi
+# Ray, 200 MB, for its test in `make test-full` alone.
+ray_version=2.60.0
+if [ "${ATOLL_TEST_FULL:-}" = 1 ] && ! "$ATOLL_CACHE/ray/bin/python" -c "import ray; assert ray.__version__ == '$ray_version'" 2>/dev/null; then
+    say "making the Python environment $ATOLL_CACHE/ray (Ray $ray_version)"
+    { python3 -m venv "$ATOLL_CACHE/ray" &&
+        "$ATOLL_CACHE/ray/bin/pip" install --quiet --disable-pip-version-check ray==$ray_version; } ||
+        say "no Ray here; its test will be skipped"
+fi
 
 mdbook_version=0.5.4
 if [ "${ATOLL_SETUP:-}" = docs ] && [ "$(mdbook --version 2>/dev/null)" != "mdbook v$mdbook_version" ]; then

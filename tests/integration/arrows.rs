@@ -67,6 +67,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "atoll-engine",
             "atoll-fleet",
             "atoll-kgraph",
+            "atoll-lease",
             "atoll-protocol",
             "atoll-sealed",
             "atoll-store",

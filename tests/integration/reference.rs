@@ -163,7 +163,19 @@ fn parameters() -> Result<BTreeSet<String>> {
 
 #[test]
 fn control_protocol() -> Result<()> {
-    let source = ["message", "graph", "functions", "instances", "status", "usage", "trace", "blob"];
+    let source = [
+        "message",
+        "graph",
+        "functions",
+        "instances",
+        "leases",
+        "devices",
+        "refusal",
+        "status",
+        "usage",
+        "trace",
+        "blob",
+    ];
     let paths = source.map(|name| format!("runtime/control/src/{name}.rs"));
     let types = Types::read(&paths.each_ref().map(String::as_str))?;
     hold("control-protocol.md", "Control protocol", &types.page(&["Request", "Answer"])?)

@@ -5,9 +5,9 @@ use crate::error::ClientError;
 use crate::trace::Trace;
 use atoll_control as wire;
 use atoll_control::{
-    Attachments, CompileStage, DevicesReport, FunctionSummary, GraphReport, Incoming, InstanceReport, InstanceResize,
-    InstanceSpec, Invoke, Invoked, ObjectSummary, Outgoing, ProcessReport, Progress, Put, Rename, Request, Statistics,
-    StatusReport, UsageReport, WireError,
+    Attachments, CapacityReport, CompileStage, DevicesReport, FunctionSummary, GraphReport, Incoming, InstanceReport,
+    InstanceResize, InstanceSpec, Invoke, Invoked, LeaseHold, LeaseReport, LeaseSpec, ObjectSummary, Outgoing,
+    ProcessReport, Progress, Put, Rename, Request, Statistics, StatusReport, UsageReport, WireError,
 };
 use atoll_core::{Class, Tenant};
 use atoll_protocol::TensorMetadata;
@@ -284,6 +284,38 @@ impl Client {
     /// Instances and shares of tenants, of the tenants that [`Client::usage`] covers.
     pub fn instances(&mut self) -> Result<Vec<InstanceReport>, ClientError> {
         expect!(self.ask(&Request::Instances)?.0, wire::Answer::Instances { instances } => instances)
+    }
+
+    /// What each device can hold, and what is promised to leases. For tenants with the right to
+    /// lease, as are all requests about leases but [`Client::leases`].
+    pub fn capacity(&mut self) -> Result<CapacityReport, ClientError> {
+        expect!(self.ask(&Request::Capacity)?.0, wire::Answer::Capacity(report) => report)
+    }
+
+    /// Grants an instance of a function as a lease. A request with the same id and contents gets the
+    /// same lease.
+    pub fn grant_lease(&mut self, spec: LeaseSpec) -> Result<LeaseReport, ClientError> {
+        expect!(self.ask(&Request::GrantLease(spec))?.0, wire::Answer::Lease(lease) => lease)
+    }
+
+    /// Extends a lease by its time to live, from now.
+    pub fn renew_lease(&mut self, hold: LeaseHold) -> Result<LeaseReport, ClientError> {
+        expect!(self.ask(&Request::RenewLease(hold))?.0, wire::Answer::Lease(lease) => lease)
+    }
+
+    /// Makes the holder that is named the one of a lease, with a higher epoch.
+    pub fn take_over_lease(&mut self, hold: LeaseHold) -> Result<LeaseReport, ClientError> {
+        expect!(self.ask(&Request::TakeOverLease(hold))?.0, wire::Answer::Lease(lease) => lease)
+    }
+
+    /// Ends a lease, and with it its instance. Succeeds also if it has ended before.
+    pub fn release_lease(&mut self, hold: LeaseHold) -> Result<(), ClientError> {
+        expect!(self.ask(&Request::ReleaseLease(hold))?.0, wire::Answer::Done => ())
+    }
+
+    /// Leases, of the tenants that [`Client::usage`] covers.
+    pub fn leases(&mut self) -> Result<Vec<LeaseReport>, ClientError> {
+        expect!(self.ask(&Request::Leases)?.0, wire::Answer::Leases { leases } => leases)
     }
 
     /// Stores a tensor as an object of a class (default best-effort) and returns its digest.

@@ -5,6 +5,8 @@ use crate::devices::DevicesReport;
 use crate::functions::{FunctionSummary, Statistics};
 use crate::graph::GraphReport;
 use crate::instances::{InstanceReport, InstanceResize, InstanceSpec};
+use crate::leases::{CapacityReport, LeaseHold, LeaseReport, LeaseSpec};
+use crate::refusal::Refusal;
 use crate::status::StatusReport;
 use crate::trace::TracePiece;
 use crate::usage::{ProcessReport, UsageReport};
@@ -98,6 +100,23 @@ pub enum Request {
     /// Lists instances, and shares of tenants: of all tenants for root and the daemon's own user,
     /// unless they chose a tenant. Answered with [`Answer::Instances`].
     Instances,
+    /// Reports what each device can hold and what is promised. For tenants with the right to lease,
+    /// as are the next four. Answered with [`Answer::Capacity`].
+    Capacity,
+    /// Grants an instance of a function as a lease, which ends unless it is renewed. A request with
+    /// the same id and contents gets the same lease. Answered with [`Answer::Lease`].
+    GrantLease(LeaseSpec),
+    /// Extends a lease by its time to live, from now. Answered with [`Answer::Lease`].
+    RenewLease(LeaseHold),
+    /// Makes another holder the holder of a lease, with a higher epoch. Answered with
+    /// [`Answer::Lease`].
+    TakeOverLease(LeaseHold),
+    /// Ends a lease, and with it its instance; succeeds also if the lease has ended before. Answered
+    /// with [`Answer::Done`].
+    ReleaseLease(LeaseHold),
+    /// Lists leases: of all tenants for root and the daemon's own user, unless they chose a tenant.
+    /// Answered with [`Answer::Leases`].
+    Leases,
     /// Stores an object. Answered with [`Answer::Stored`].
     Put(Put),
     /// Reads an object. Answered with [`Answer::Object`].
@@ -330,6 +349,15 @@ pub enum Answer {
         /// By tenant and name.
         instances: Vec<InstanceReport>,
     },
+    /// What each device can hold, and what is promised.
+    Capacity(CapacityReport),
+    /// A lease.
+    Lease(LeaseReport),
+    /// Leases.
+    Leases {
+        /// By number.
+        leases: Vec<LeaseReport>,
+    },
     /// Result of a call.
     Invoked(Invoked),
     /// The object was stored.
@@ -448,44 +476,4 @@ pub struct ObjectSummary {
     pub used_s: u64,
     /// Whether it is in memory as well as on disk.
     pub in_memory: bool,
-}
-
-/// Why a request was refused.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-#[error("{message}")]
-pub struct Refusal {
-    /// Who has to act.
-    pub kind: RefusalKind,
-    /// A message for people.
-    pub message: String,
-}
-
-/// Who has to act on a refusal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum RefusalKind {
-    /// The request is wrong; retrying does not help.
-    BadRequest,
-    /// There is no such function or object, or it belongs to another tenant. The answer does not
-    /// reveal which.
-    NotFound,
-    /// The peer may not do this.
-    Denied,
-    /// The tenant has exhausted a limit.
-    Quota,
-    /// The daemon is overloaded; retry later.
-    Busy,
-    /// The deadline passed.
-    Deadline,
-    /// The function failed on the device.
-    Function,
-    /// The daemon or its machine failed.
-    Daemon,
-}
-
-impl RefusalKind {
-    /// Whether the client has to change its request.
-    pub fn is_clients(self) -> bool {
-        matches!(self, RefusalKind::BadRequest | RefusalKind::NotFound | RefusalKind::Denied)
-    }
 }

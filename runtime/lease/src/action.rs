@@ -81,4 +81,6 @@ pub enum Ending {
     Expired,
     /// Its device is gone or has become smaller, and no other has room.
     Revoked,
+    /// Its instance could not be created.
+    Unplaced,
 }

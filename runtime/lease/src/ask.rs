@@ -79,6 +79,11 @@ impl Ask {
         self.key
     }
 
+    /// The holder.
+    pub fn holder(&self) -> &Holder {
+        &self.holder
+    }
+
     /// What is asked for.
     pub fn want(&self) -> &Want {
         &self.want

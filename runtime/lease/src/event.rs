@@ -39,6 +39,12 @@ pub enum Event {
         /// The caller.
         holder: Holder,
     },
+    /// The instance of a lease that was just granted cannot be created, or the lease not be written
+    /// down. The lease ends and its key is free again, because its holder was told of no grant.
+    Unplaced {
+        /// The lease.
+        lease: LeaseId,
+    },
     /// A device is there, or has another capacity than before. Leases that do not fit any more go to
     /// other devices, the oldest first, unless they were asked for on this one; those that fit
     /// nowhere are revoked.

@@ -90,6 +90,7 @@ impl Ledger {
             Event::Renew { lease, epoch, holder } => self.renew(lease, epoch, &holder),
             Event::TakeOver { lease, epoch, holder } => self.take_over(lease, epoch, holder, actions),
             Event::Release { lease, epoch, holder } => self.release(lease, epoch, &holder, actions),
+            Event::Unplaced { lease } => return self.unplaced(lease, actions),
             Event::Device { device, capacity } => return self.set_device(device, Some(capacity), actions),
             Event::Lost { device } => return self.set_device(device, None, actions),
             Event::Drained { device, is_drained } => {
@@ -252,6 +253,14 @@ impl Ledger {
             Err(refusal) => return Err(refusal),
         }
         Ok(Answer::Done)
+    }
+
+    fn unplaced(&mut self, lease: LeaseId, actions: &mut Vec<Action>) {
+        let Some(key) = self.leases.get(&lease).map(|lease| lease.kept.ask.key) else { return };
+        self.end(lease, Ending::Unplaced, actions);
+        self.ended.retain(|(_, ended)| *ended != key);
+        self.ended_keys.remove(&key);
+        actions.push(Action::Forget(key));
     }
 
     fn end(&mut self, lease: LeaseId, ending: Ending, actions: &mut Vec<Action>) {

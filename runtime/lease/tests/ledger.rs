@@ -257,3 +257,16 @@ fn requests_out_of_range_are_no_requests() {
     assert_eq!(check(Want { real_time_slots: 5000, ..want(50, 50) }), Err(BadAsk::Slots(5000)));
     assert_eq!((Holder::new(""), Holder::new(&"x".repeat(257))), (None, None));
 }
+
+#[test]
+fn a_lease_whose_instance_cannot_be_created_leaves_its_key_free() {
+    let mut daemon = Daemon::with(1, 100);
+    let grant = daemon.grant(ask(1, "a", want(50, 100))).unwrap();
+    assert_eq!(daemon.send(Event::Unplaced { lease: grant.lease }), None);
+    assert_eq!(daemon.endings(), [(grant.lease.0, Ending::Unplaced)]);
+    assert!(daemon.kept.is_empty() && daemon.ended.is_empty());
+    assert_eq!(daemon.renew(&grant), Err(Refusal::NoLease(grant.lease)));
+    let again = daemon.grant(ask(1, "a", want(50, 100))).unwrap();
+    assert!(again.lease > grant.lease && again.epoch > grant.epoch);
+    assert_eq!(daemon.send(Event::Unplaced { lease: LeaseId(99) }), None, "a lease that is gone is ignored");
+}

@@ -64,8 +64,12 @@ impl Run {
 
     /// Sends an event. The daemon may crash in the middle of what follows, and the answer be lost.
     fn send(&mut self, event: Event) -> Option<Answer> {
+        let is_grant = matches!(event, Event::Grant(_));
         let mut actions = Vec::new();
         self.ledger.handle(Nanos(self.now), event, &mut actions);
+        if is_grant && self.rng.one_in(15) {
+            return self.refuse_instance(actions);
+        }
         let crashes_after = self.rng.one_in(20).then(|| self.rng.below(actions.len() as u64 + 1) as usize);
         let (count, crashes) = (crashes_after.unwrap_or(actions.len()), crashes_after.is_some());
         let mut answer = None;
@@ -77,6 +81,29 @@ impl Run {
             return None;
         }
         answer.filter(|_| !self.rng.one_in(10))
+    }
+
+    /// A device refuses the instance of a new lease: the daemon takes the lease back and grants
+    /// nothing.
+    fn refuse_instance(&mut self, actions: Vec<Action>) -> Option<Answer> {
+        let new = actions.iter().find_map(|action| match action {
+            Action::Keep { kept, .. } => Some((kept.lease, key_of(kept))),
+            _ => None,
+        });
+        for action in actions {
+            let answer = self.carry_out(action);
+            if new.is_none() && answer.is_some() {
+                return answer;
+            }
+        }
+        let (lease, key) = new?;
+        let mut actions = Vec::new();
+        self.ledger.handle(Nanos(self.now), Event::Unplaced { lease }, &mut actions);
+        actions.into_iter().for_each(|action| assert_eq!(self.carry_out(action), None));
+        assert!(!self.kept.contains_key(&lease) && !self.ended.contains(&key));
+        // Its client was told of no grant, so a repetition of its request may get another lease.
+        self.of_key.remove(&key);
+        None
     }
 
     fn carry_out(&mut self, action: Action) -> Option<Answer> {

@@ -9,6 +9,7 @@ use crate::graphs::{Desk, Functions, Graphs};
 use crate::identity::{Denial, Gate, Principal, Reason, Reloaded};
 use crate::inference::blocking;
 use crate::instances::{Instance, Instances};
+use crate::leases::Leases;
 use crate::limits::{BUILTIN_STAGES_MAX, FUNCTION_NAME_BYTES_MAX};
 use crate::metrics::Recorder;
 use crate::model::Model;
@@ -41,6 +42,8 @@ pub(crate) struct App {
     pub(crate) desk: Option<Arc<Desk>>,
     pub(crate) prices: Prices,
     pub(crate) instances: Instances,
+    /// Leases of placement engines; `None` if the daemon has no store.
+    pub(crate) leases: Option<Leases>,
     pub(crate) recorder: Recorder,
     pub(crate) access_log: Option<AccessLog>,
     /// Sends spans of requests to a collector.
@@ -90,6 +93,7 @@ impl App {
             deployed,
             graphs,
             instances,
+            leases: None,
             // A body larger than the budget of all bodies could never be read.
             body_bytes_max: config.body_bytes_max.min(ROOM_BYTES_MAX),
             body_pause: config.connections.body_pause,
@@ -139,6 +143,16 @@ impl App {
             true => format!("function `{}` has no instances, and the request names instance `{name}`", model.key),
             false => format!("function `{}` has no instance `{name}`; it has {}", model.key, known.join(", ")),
         })
+    }
+
+    /// Refuses a real-time request for an instance whose lease has no real-time slot.
+    pub(crate) fn check_slot(&self, instance: Option<&Instance>, class: Class) -> Result<(), String> {
+        match instance.is_none_or(|instance| instance.serves(class)) {
+            true => Ok(()),
+            false => Err("the instance has a lease without a real-time slot, and the request is real-time; ask for a \
+                          lease with real_time_slots, or send a best-effort request"
+                .into()),
+        }
     }
 
     fn find_any(&self, name: &str, version: Option<&str>) -> Result<Arc<Model>, FindError> {

@@ -32,7 +32,21 @@ pub(crate) struct Instance {
     pub(crate) quota_limit: f64,
     /// Device memory for its requests and its part of the function's constants, in bytes.
     pub(crate) gpu_mem: Option<u64>,
+    /// What its lease says; `None` for one that an operator created. The records of leases are the
+    /// ledger's, so instances of leases are not kept in the store.
+    #[serde(skip)]
+    pub(crate) lease: Option<Leased>,
 }
+
+/// What an instance has of its lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Leased {
+    /// Real-time slots. Without any it takes no real-time requests.
+    pub(crate) real_time_slots: u32,
+}
+
+/// How the names of instances of leases begin, and of no others.
+pub(crate) const LEASE_PREFIX: &str = "lease-";
 
 /// Why an instance is refused.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +55,10 @@ pub(crate) enum InstanceError {
     Name(#[from] BadName),
     #[error("there is an instance `{0}` already; change it with `atoll instance resize`, or choose another name")]
     Exists(String),
+    #[error("instance `{0}` belongs to a lease; `atoll lease release` ends it, and a new lease has other figures")]
+    Leased(String),
+    #[error("`{0}`: names that begin with {LEASE_PREFIX} are those of leases; choose another name")]
+    Reserved(String),
     #[error("there is no function `{0}`; `atoll fn ls` and `atoll ps` list the functions")]
     NoFunction(FunctionKey),
     #[error("there is no instance `{0}`; `atoll instance ls` lists the instances")]
@@ -77,6 +95,11 @@ impl Instance {
     /// Checks its share.
     pub(crate) fn share(&self, tenant: &Tenant) -> Result<ShareSpec, ShareError> {
         share(tenant, self.sm_partition, self.quota_request, self.quota_limit)
+    }
+
+    /// Whether it serves requests of this class: real-time ones need a slot, if it is of a lease.
+    pub(crate) fn serves(&self, class: Class) -> bool {
+        class == Class::BestEffort || self.lease.is_none_or(|lease| lease.real_time_slots > 0)
     }
 }
 
@@ -173,7 +196,8 @@ impl Instances {
                 return false;
             }
             let key = FunctionKey { tenant: function.tenant.clone(), name: name.into() };
-            let has_class = |instance: Arc<Instance>| instance.class.is_none_or(|own| own == class);
+            let has_class =
+                |instance: Arc<Instance>| instance.class.is_none_or(|own| own == class) && instance.serves(class);
             self.find(&key).is_some_and(has_class) && self.engine.holds_share(&client(&key))
         })
     }
@@ -211,6 +235,9 @@ impl Instances {
         if self.find(&key).is_some() {
             return Err(InstanceError::Exists(key.to_string()));
         }
+        if key.name.starts_with(LEASE_PREFIX) != instance.lease.is_some() {
+            return Err(InstanceError::Reserved(key.name));
+        }
         if !has_function {
             return Err(InstanceError::NoFunction(FunctionKey { tenant: key.tenant, name: instance.function }));
         }
@@ -221,6 +248,9 @@ impl Instances {
     pub(crate) fn resize(&self, key: &FunctionKey, change: impl FnOnce(&mut Instance)) -> Result<(), InstanceError> {
         let _change = self.change.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.find(key).ok_or_else(|| InstanceError::Unknown(key.to_string()))?;
+        if before.lease.is_some() {
+            return Err(InstanceError::Leased(key.to_string()));
+        }
         let mut instance = Instance::clone(&before);
         change(&mut instance);
         let share = instance.share(&key.tenant).map_err(InstanceError::Share)?;
@@ -245,7 +275,7 @@ impl Instances {
         let undo = || before.map_or_else(|| self.engine.limit_memory(&client(&key), None), limit);
         limit(&instance);
         self.engine.set_share(&client(&key), Some(&function), share).inspect_err(|_| undo())?;
-        if let Some(store) = &self.store {
+        if let Some(store) = self.store.as_ref().filter(|_| instance.lease.is_none()) {
             let record = serde_json::to_string(&instance).expect("checked numbers and texts can be serialized");
             let stored =
                 store.put_instance(DeploymentKey { tenant: key.tenant.clone(), name: key.name.clone() }, record);
@@ -266,11 +296,19 @@ impl Instances {
         Ok(())
     }
 
-    /// Removes an instance; its requests end. Blocks.
+    /// Removes an instance that an operator created; its requests end. Blocks.
     pub(crate) fn remove(&self, key: &FunctionKey) -> Result<(), InstanceError> {
+        match self.find(key) {
+            Some(instance) if instance.lease.is_some() => Err(InstanceError::Leased(key.to_string())),
+            _ => self.remove_any(key),
+        }
+    }
+
+    /// Removes an instance, also that of a lease. Blocks.
+    pub(crate) fn remove_any(&self, key: &FunctionKey) -> Result<(), InstanceError> {
         let _change = self.change.lock().unwrap_or_else(PoisonError::into_inner);
         let instance = self.find(key).ok_or_else(|| InstanceError::Unknown(key.to_string()))?;
-        if let Some(store) = &self.store {
+        if let Some(store) = self.store.as_ref().filter(|_| instance.lease.is_none()) {
             store.remove_instance(&DeploymentKey { tenant: key.tenant.clone(), name: key.name.clone() })?;
         }
         self.all.write().unwrap_or_else(PoisonError::into_inner).remove(key);

@@ -45,6 +45,7 @@ mod identity;
 mod inference;
 mod instances;
 mod latency;
+mod leases;
 pub mod limits;
 mod listen;
 mod metrics;

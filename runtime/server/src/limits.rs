@@ -239,3 +239,14 @@ pub const DASHBOARD_EVENT_TENANTS_MAX: usize = 256;
 /// Batches of trace records that are read from a device for one snapshot. A busy host device writes
 /// two.
 pub const DASHBOARD_TRACE_BATCHES_MAX: usize = 4;
+
+/// Real-time slots of a device, if the configuration states none: as many real-time requests as a
+/// device queue holds launches, so that the last one waits for no more than the others' current
+/// kernels.
+pub const REAL_TIME_SLOTS_DEFAULT: u32 = 4;
+
+/// Bytes of the id of a request for a lease, and of the name of a lease's holder: four UUIDs.
+pub const LEASE_TEXT_BYTES_MAX: usize = 128;
+
+/// How often leases that were not renewed are looked for. A tenth of the shortest time to live.
+pub const LEASE_TICK: Duration = Duration::from_millis(500);

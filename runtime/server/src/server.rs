@@ -11,8 +11,10 @@ use crate::deployed::Deployed;
 use crate::graphs::Graphs;
 use crate::identity::{Access, Gate, GateError};
 use crate::instances::Instances;
+use crate::leases::Leases;
 use crate::listen::Port;
 use crate::otlp::Tracer;
+use crate::requests::leases::follow as follow_leases;
 use crate::tls::Wire;
 use crate::{grpc, http, listen, metrics};
 use atoll_engine::{EngineError, ShareClient, Tenant};
@@ -167,8 +169,11 @@ impl Server {
         let graphs = store.clone().map(Graphs::new);
         set_tenant_shares(&*engine, &config.identity.access)?;
         let instances = Instances::new(engine.clone(), store.clone());
+        let slots = config.identity.access.real_time_slots();
+        let leases = store.clone().map(|store| Leases::open(store, engine.clone(), &instances, slots)).transpose()?;
         let app = App::new(&config, engine, compiler, deployed.clone(), graphs, instances, gate);
         let mut app = app.map_err(ServeError::Prices)?;
+        app.leases = leases;
         app.access_log = open_access_log(&config.identity.access, &app)?;
         app.tracer = start_tracer(&config, &app)?;
         let app = Arc::new(app);
@@ -255,6 +260,16 @@ impl Server {
                 }
             }
         };
+        let leasing = {
+            let mut stopped = stopped.clone();
+            let app = &app;
+            async move {
+                tokio::select! {
+                    () = follow_leases(app) => {}
+                    () = listen::stopped(&mut stopped) => {}
+                }
+            }
+        };
         let serve_control = async {
             if let Some((control, listener)) = control {
                 control.serve(listener, stopped, config.drain).await;
@@ -282,7 +297,8 @@ impl Server {
             let _ = stopping.send(true);
         };
         let serve_ports = async { tokio::join!(serve_http, serve_grpc, serve_metrics) };
-        let serving = async { tokio::join!(serve_ports, serve_control, reloading, following, stopping_on_request) };
+        let serving =
+            async { tokio::join!(serve_ports, serve_control, reloading, following, leasing, stopping_on_request) };
         let mut serving = std::pin::pin!(serving);
         tokio::select! {
             loaded = loading => loaded?,

@@ -4,6 +4,8 @@
 //! file without an entry is garbage, which the next start removes, and an entry without a file
 //! means that the file was deleted from outside.
 
+mod leases;
+
 use crate::deployment::{Deployment, DeploymentKey};
 use crate::error::{StoreError, is_full};
 use crate::object::Holding;

@@ -5,6 +5,8 @@
 //! copy. An index records which tenant may use which object. Device memory belongs to the engine:
 //! binding an object to an invocation copies it into the input buffer.
 //!
+//! Beside them it keeps the records of graphs, of instances and of leases, which it does not read.
+//!
 //! Not here: sockets, running functions, and names other than digests.
 //!
 //! Start reading in `store/mod.rs`.
@@ -22,11 +24,13 @@ mod deployment;
 mod error;
 mod files;
 mod index;
+mod lease;
 pub mod limits;
 mod object;
 mod store;
 
 pub use deployment::{Deployment, DeploymentKey};
 pub use error::StoreError;
+pub use lease::{LeaseChange, LeaseRecords};
 pub use object::{Form, Limit, ObjectInfo, Quota, Usage};
 pub use store::{HeldBundle, Lease, Store, StoreConfig, StoreStatistics};

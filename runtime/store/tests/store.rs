@@ -276,3 +276,25 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn leases_and_their_keys_survive_the_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let grant =
+        LeaseChange { keep: vec![(1, "one".into()), (3, "three".into())], last: Some(4), ..LeaseChange::default() };
+    {
+        let store = open(folder.path(), 1 << 20);
+        assert_eq!(store.leases().unwrap(), LeaseRecords::default());
+        store.change_leases(&grant).unwrap();
+        let end =
+            LeaseChange { end: vec![(1, [7; 16]), (2, [8; 16])], forget: vec![[8; 16]], ..LeaseChange::default() };
+        store.change_leases(&end).unwrap();
+        store.change_leases(&LeaseChange { keep: vec![(3, "changed".into())], ..LeaseChange::default() }).unwrap();
+        // As after a SIGKILL: nothing is closed.
+        std::mem::forget(store);
+    }
+    let copy = tempfile::tempdir().unwrap();
+    fs::copy(folder.path().join("index.redb"), copy.path().join("index.redb")).unwrap();
+    let found = open(copy.path(), 1 << 20).leases().unwrap();
+    assert_eq!(found, LeaseRecords { leases: vec![(3, "changed".into())], ended: vec![[7; 16]], last: 4 });
+}

@@ -103,6 +103,9 @@ fn commands(http: &str, digest: &str) -> Vec<Sample> {
     let kernel = [&kernel[..], &["--arg", "in:f32:128:arange", "--arg", "out:f32:128", "--arg", "u32:128"]].concat();
     let decoder = ["--state", "auto", "--symbol", "past_sequence_length=0..48", "--compute-units", "1"];
     let fast = ["--function", "affine", "--quota-request", "0.2", "--class", "best-effort", "--gpu-mem", "1M"];
+    let lease = ["lease", "grant", "--request-id", "r", "--holder", "a", "--class", "best-effort", "--gpu-mem", "1M"];
+    let lease = [&lease[..], &["--function", "affine", "--quota-request", "0.1"]].concat();
+    let held = ["1", "--epoch", "2", "--holder", "a"];
     let generate = [&["generate", "--model", "gpt2.onnx", "--tokens", "3,1", "--max-new", "3"][..], &decoder].concat();
     vec![
         sample("atoll compile", &["compile", "null.onnx", "--target", "host"]),
@@ -126,6 +129,12 @@ fn commands(http: &str, digest: &str) -> Vec<Sample> {
         sample("atoll instance create", &[&["instance", "create", "fast"][..], &fast].concat()),
         sample("atoll instance resize", &["instance", "resize", "fast", "--quota-limit", "0.5"]),
         sample("atoll instance ls", &["instance", "ls"]),
+        sample("atoll lease grant", &lease),
+        sample("atoll lease renew", &[&["lease", "renew"][..], &held].concat()),
+        sample("atoll lease takeover", &[&["lease", "takeover"][..], &held].concat()),
+        sample("atoll lease ls", &["lease", "ls"]),
+        sample("atoll lease capacity", &["lease", "capacity"]),
+        sample("atoll lease release", &["lease", "release", "1", "--epoch", "3", "--holder", "a"]),
         sample("atoll object put", &["object", "put", "object.bin"]),
         sample("atoll object ls", &["object", "ls"]),
         sample("atoll ps", &["ps"]),

@@ -56,6 +56,7 @@ pub(crate) enum Command {
     Functions(commands::functions::Args),
     Graph(commands::graph::Args),
     Instance(commands::instance::Args),
+    Lease(commands::lease::Args),
     Object(commands::object::Args),
     Auth(commands::auth::Args),
     Profile(commands::profile::Args),

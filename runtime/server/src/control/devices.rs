@@ -24,7 +24,8 @@ impl Control {
     }
 }
 
-fn report(statistics: &[EngineStatistics], status: &FleetStatus, sees_all: bool) -> DevicesReport {
+/// The devices, as far as a peer may know about them.
+pub(crate) fn report(statistics: &[EngineStatistics], status: &FleetStatus, sees_all: bool) -> DevicesReport {
     let states = status.devices.iter().copied().chain(std::iter::repeat(DeviceState::default()));
     DevicesReport {
         policy: status.policy.map(str::to_owned),

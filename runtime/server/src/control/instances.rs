@@ -25,6 +25,7 @@ impl Control {
             quota_request: spec.quota_request,
             quota_limit: spec.quota_limit,
             gpu_mem: spec.gpu_mem,
+            lease: None,
         };
         let (app, made) = (self.app.clone(), key.clone());
         let create = move || {

@@ -91,9 +91,10 @@ impl Control {
         let stages = self.bind(principal, plan.stages)?;
         let named = plan.instance.as_deref();
         let instance = self.app.instance_of(&stages[0].model, named).map_err(bad_request)?;
-        let class = plan.class.or(instance.and_then(|instance| instance.class));
+        let class = plan.class.or(instance.as_ref().and_then(|instance| instance.class));
         let class = class.unwrap_or_else(|| stages[0].model.class());
         self.check_class(principal, class)?;
+        self.app.check_slot(instance.as_deref(), class).map_err(bad_request)?;
         let (store, tenant) = (self.store.clone(), principal.tenant.clone());
         let app = self.app.clone();
         let read = move || {

@@ -6,10 +6,11 @@
 //! a peer disconnects, its call is cancelled.
 
 mod admission;
-mod devices;
+pub(crate) mod devices;
 mod graphs;
 mod instances;
 mod invoke;
+mod leases;
 mod refusal;
 mod requests;
 mod session;

@@ -5,9 +5,11 @@ use crate::deployed::DeployError;
 use crate::graphs::{GraphDeployError, Rejected};
 use crate::identity::{Denial, Denied};
 use crate::instances::InstanceError;
+use crate::leases::LeaseError;
 use atoll_control::{Answer, Attachments, Refusal, RefusalKind, WireError};
 use atoll_engine::{EngineError, InvokeError};
 use atoll_kgraph::BundleError;
+use atoll_lease::Refusal as Refused;
 use atoll_store::StoreError;
 use std::fmt::Display;
 use std::io;
@@ -56,7 +58,7 @@ impl HasRefusalKind for Denial {
     fn kind(&self) -> RefusalKind {
         match self {
             Denial::Model => RefusalKind::NotFound,
-            Denial::Class { .. } | Denial::ModelControl { .. } | Denial::SharedMemory { .. } | Denial::Operator => {
+            Denial::Class { .. } | Denial::ModelControl { .. } | Denial::SharedMemory { .. } | Denial::Operator | Denial::Lease { .. } => {
                 RefusalKind::Denied
             }
         }
@@ -114,11 +116,33 @@ impl HasRefusalKind for Rejected {
 impl HasRefusalKind for InstanceError {
     fn kind(&self) -> RefusalKind {
         match self {
-            InstanceError::Name(_) | InstanceError::Exists(_) | InstanceError::Share(_) => RefusalKind::BadRequest,
+            InstanceError::Name(_)
+            | InstanceError::Exists(_)
+            | InstanceError::Leased(_)
+            | InstanceError::Reserved(_)
+            | InstanceError::Share(_) => RefusalKind::BadRequest,
             InstanceError::NoFunction(_) | InstanceError::Unknown(_) => RefusalKind::NotFound,
             InstanceError::Store(error) => error.kind(),
             InstanceError::Engine(EngineError::ShuttingDown) => RefusalKind::Busy,
             InstanceError::Engine(_) => RefusalKind::Daemon,
+        }
+    }
+}
+
+impl HasRefusalKind for LeaseError {
+    fn kind(&self) -> RefusalKind {
+        match self {
+            LeaseError::Denied(denial) => denial.kind(),
+            LeaseError::Bad(_) | LeaseError::NoStore => RefusalKind::BadRequest,
+            LeaseError::NoFunction(_) => RefusalKind::NotFound,
+            LeaseError::NotReady { .. } | LeaseError::Full { .. } => RefusalKind::Busy,
+            LeaseError::Refused(Refused::NoLease(_)) => RefusalKind::NotFound,
+            LeaseError::Refused(Refused::NoRoom | Refused::Drained(_)) => RefusalKind::Busy,
+            LeaseError::Refused(Refused::TooMany) => RefusalKind::Quota,
+            LeaseError::Refused(_) => RefusalKind::BadRequest,
+            LeaseError::Instance(error) => error.kind(),
+            LeaseError::Store(error) => error.kind(),
+            LeaseError::Panicked => RefusalKind::Daemon,
         }
     }
 }

@@ -14,6 +14,7 @@ fn code(kind: Kind) -> Code {
         Kind::BadRequest => Code::InvalidArgument,
         Kind::Unsupported | Kind::WrongMethod | Kind::UnknownEncoding => Code::Unimplemented,
         Kind::Unidentified => Code::Unauthenticated,
+        Kind::Conflict => Code::FailedPrecondition,
         Kind::Denied => Code::PermissionDenied,
         Kind::NotFound => Code::NotFound,
         Kind::TooLarge | Kind::Exhausted => Code::ResourceExhausted,

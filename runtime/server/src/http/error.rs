@@ -13,6 +13,7 @@ pub(super) fn status(kind: Kind) -> StatusCode {
         Kind::Unidentified => StatusCode::UNAUTHORIZED,
         Kind::Denied => StatusCode::FORBIDDEN,
         Kind::NotFound => StatusCode::NOT_FOUND,
+        Kind::Conflict => StatusCode::CONFLICT,
         Kind::WrongMethod => StatusCode::METHOD_NOT_ALLOWED,
         Kind::TooSlow => StatusCode::REQUEST_TIMEOUT,
         Kind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,

@@ -7,6 +7,7 @@ mod error;
 mod health;
 mod identify;
 mod infer;
+mod leases;
 mod metadata;
 mod model_path;
 mod predict;

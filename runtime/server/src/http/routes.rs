@@ -1,6 +1,6 @@
 //! The table of routes: the router is built from it, and the reference page lists it.
 
-use super::{dashboard, health, infer, metadata, predict, repository, settings, shared_memory, statistics};
+use super::{dashboard, health, infer, leases, metadata, predict, repository, settings, shared_memory, statistics};
 use crate::app::App;
 use axum::Router;
 use axum::routing::{MethodRouter, get, post};
@@ -89,6 +89,24 @@ const FIRST_VERSION: &[Route] = &[
     ),
 ];
 
+/// What a placement engine needs.
+const LEASES: &[Route] = &[
+    route("GET", "/v2/capacity", "What each device can hold, and what is promised to leases.", || {
+        get(leases::capacity)
+    }),
+    route(
+        "GET, POST",
+        "/v2/leases",
+        "GET: the leases of the tenant. POST: grants an instance of a function as a lease.",
+        || get(leases::list).post(leases::grant),
+    ),
+    route("POST", "/v2/leases/{lease}/renew", "Extends a lease by its time to live.", || post(leases::renew)),
+    route("POST", "/v2/leases/{lease}/takeover", "Gives a lease to another holder, with a higher epoch.", || {
+        post(leases::take_over)
+    }),
+    route("POST", "/v2/leases/{lease}/release", "Ends a lease, and with it its instance.", || post(leases::release)),
+];
+
 /// The snapshots that feed the dashboard.
 const DASHBOARD: &[Route] = &[
     route("GET", "/ui/snapshot", "What the dashboard shows, once.", || get(dashboard::snapshot)),
@@ -169,7 +187,8 @@ fn paths() -> impl Iterator<Item = (String, &'static Route)> {
     let below = |prefix: &'static str, routes: &'static [Route]| {
         routes.iter().map(move |route| (format!("{prefix}{}", route.path), route))
     };
-    let server = SERVER.iter().chain(FIRST_VERSION).chain(DASHBOARD).map(|route| (route.path.to_owned(), route));
+    let server =
+        SERVER.iter().chain(FIRST_VERSION).chain(LEASES).chain(DASHBOARD).map(|route| (route.path.to_owned(), route));
     let models = MODEL_PREFIXES.into_iter().flat_map(move |prefix| below(prefix, MODEL));
     let memory = below("/v2/systemsharedmemory", SHARED_MEMORY).chain(below("/v2/cudasharedmemory", CUDA_MEMORY));
     server.chain(models).chain(memory)

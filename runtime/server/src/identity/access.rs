@@ -5,10 +5,11 @@ use super::configuration::{ConfigurationFile, Grant, Section};
 use super::principal::{Principal, TenantLimits};
 use crate::access_log::AccessLogConfig;
 use crate::code::TrustedKeys;
-use crate::limits::CONFIGURATION_BYTES_MAX;
+use crate::limits::{CONFIGURATION_BYTES_MAX, REAL_TIME_SLOTS_DEFAULT};
 use crate::otlp::OtlpConfig;
 use crate::prices::millionths;
 use atoll_engine::{BadTenant, MemoryQuotas, ShareSpec, Tenant};
+use atoll_lease::limits::SLOTS_MAX;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
@@ -25,6 +26,7 @@ use std::path::{Path, PathBuf};
 /// allow_anonymous = "guest"  # tenant of HTTP requests without a token or certificate
 /// access_log = "access.log"  # a line for each request
 /// otlp_endpoint = "http://127.0.0.1:4318"   # a collector of traces
+/// real_time_slots = 4        # of each device, for leases
 ///
 /// [prices]                   # of a second on a device, in units of account
 /// "host:0" = 0.000021
@@ -39,6 +41,7 @@ use std::path::{Path, PathBuf};
 /// model_control = true       # may load and unload models
 /// observer = true            # sees all tenants on the dashboard
 /// shared_memory = true       # may register system shared memory named vision:…
+/// leases = true              # may hold leases of instances of its functions
 /// class = "best-effort"      # highest class of the tenant's work
 /// functions = 16
 /// trusted_code = true        # native code is taken as it was sent
@@ -71,6 +74,7 @@ pub struct Access {
     auth_keys: Option<PathBuf>,
     access_log: Option<AccessLogConfig>,
     otlp: Option<OtlpConfig>,
+    real_time_slots: u32,
     /// The user id of the daemon itself.
     own_uid: u32,
     /// The keys whose signatures of bundles are trusted.
@@ -127,6 +131,7 @@ impl Access {
             auth_keys: None,
             access_log: None,
             otlp: None,
+            real_time_slots: REAL_TIME_SLOTS_DEFAULT,
             own_uid,
             keys: TrustedKeys::default(),
             socket_mode: 0o600,
@@ -164,6 +169,12 @@ impl Access {
         for (device, units) in file.prices {
             let price = millionths(units).map_err(|reason| format!("[prices]: {device}: {reason}"))?;
             access.prices.insert(device, price);
+        }
+        if let Some(slots) = file.real_time_slots {
+            if slots > SLOTS_MAX {
+                return Err(format!("real_time_slots is {slots}, but a device has at most {SLOTS_MAX}"));
+            }
+            access.real_time_slots = slots;
         }
         access.auth_keys = file.auth_keys.map(PathBuf::from);
         let format = file.access_log_format.as_deref();
@@ -241,6 +252,11 @@ impl Access {
         &self.prices
     }
 
+    /// The real-time slots of each device.
+    pub(crate) fn real_time_slots(&self) -> u32 {
+        self.real_time_slots
+    }
+
     /// The keys file of the configuration.
     pub fn auth_keys(&self) -> Option<&Path> {
         self.auth_keys.as_deref()
@@ -294,9 +310,9 @@ impl Access {
     /// The principal of a tenant.
     pub(super) fn of(&self, tenant: Tenant) -> Principal {
         let default = if tenant.is_local() { Grant::local() } else { self.default.clone() };
-        let Grant { limits, models, model_control, observes, shared_memory } =
-            self.tenants.get(&tenant).cloned().unwrap_or(default);
-        Principal { tenant, limits, models, model_control, observes, shared_memory, sees_all_tenants: false }
+        let grant = self.tenants.get(&tenant).cloned().unwrap_or(default);
+        let Grant { limits, models, model_control, observes, shared_memory, leases } = grant;
+        Principal { tenant, limits, models, model_control, observes, shared_memory, leases, sees_all_tenants: false }
     }
 }
 

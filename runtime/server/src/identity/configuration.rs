@@ -23,6 +23,7 @@ pub(super) struct Grant {
     pub(super) model_control: bool,
     pub(super) observes: bool,
     pub(super) shared_memory: bool,
+    pub(super) leases: bool,
 }
 
 /// The daemon's settings.
@@ -61,6 +62,9 @@ pub(super) struct ConfigurationFile {
     /// one. The unit is the operator's choice.
     #[serde(default)]
     pub(super) prices: BTreeMap<String, f64>,
+    /// Real-time slots of each device, for leases; 4 if absent. Leases that have more than these
+    /// together after a restart are revoked, the newest first.
+    pub(super) real_time_slots: Option<u32>,
     /// Limits and rights of tenants without a section.
     #[serde(default)]
     pub(super) default: Section,
@@ -94,6 +98,9 @@ pub(super) struct Section {
     /// names begin with the tenant's name and a colon, of users that act for the tenant; false if
     /// nothing is set, but true for `local`, whose files may have any name.
     pub(super) shared_memory: Option<bool>,
+    /// Whether the tenant may hold leases of its functions' instances, as a placement engine does;
+    /// false if nothing is set, but true for `local`.
+    pub(super) leases: Option<bool>,
     /// The highest class of the tenant's work.
     pub(super) class: Option<Class>,
     /// Number of functions; 64 if nothing is set.
@@ -149,13 +156,14 @@ pub(super) struct Section {
 impl Grant {
     /// Limits and rights of the daemon's own tenant.
     pub(super) fn local() -> Grant {
-        let models = Arc::new(Patterns::all());
-        Grant { limits: TenantLimits::ALL, models, model_control: true, observes: true, shared_memory: true }
+        let (limits, models) = (TenantLimits::ALL, Arc::new(Patterns::all()));
+        Grant { limits, models, model_control: true, observes: true, shared_memory: true, leases: true }
     }
 
     pub(super) fn other() -> Grant {
         let models = Arc::new(Patterns::repository());
-        Grant { limits: TenantLimits::DEFAULT, models, model_control: false, observes: false, shared_memory: false }
+        let limits = TenantLimits::DEFAULT;
+        Grant { limits, models, model_control: false, observes: false, shared_memory: false, leases: false }
     }
 }
 
@@ -169,10 +177,11 @@ impl Section {
         let model_control = self.model_control.unwrap_or(base.model_control);
         let observes = self.observer.unwrap_or(base.observes);
         let shared_memory = self.shared_memory.unwrap_or(base.shared_memory);
+        let leases = self.leases.unwrap_or(base.leases);
         if let Some(cpus) = self.cpus.filter(|cpus| !cpus.is_finite() || *cpus < CPUS_MIN) {
             return Err(format!("cpus = {cpus} is not a number of at least {CPUS_MIN}"));
         }
-        Ok(Grant { limits: self.limits(&base.limits), models, model_control, observes, shared_memory })
+        Ok(Grant { limits: self.limits(&base.limits), models, model_control, observes, shared_memory, leases })
     }
 
     /// The share of the tenant, checked; `None` if the section states none.

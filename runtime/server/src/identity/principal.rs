@@ -19,6 +19,7 @@ pub(crate) struct Principal {
     pub(super) model_control: bool,
     pub(super) observes: bool,
     pub(super) shared_memory: bool,
+    pub(super) leases: bool,
     /// Whether reports cover all tenants: for root and the daemon's own user, unless they chose a
     /// tenant.
     pub(crate) sees_all_tenants: bool,
@@ -103,6 +104,8 @@ pub(crate) enum Denial {
     SharedMemory { tenant: Tenant },
     #[error("only root and the daemon's own user may do this, and only for no other tenant")]
     Operator,
+    #[error("tenant `{tenant}` may hold no leases; its section of the configuration has no leases = true")]
+    Lease { tenant: Tenant },
 }
 
 impl Denial {
@@ -113,6 +116,7 @@ impl Denial {
             Denial::ModelControl { .. } => Reason::ModelControl,
             Denial::SharedMemory { .. } => Reason::SharedMemory,
             Denial::Operator => Reason::Operator,
+            Denial::Lease { .. } => Reason::Lease,
         }
     }
 }
@@ -150,6 +154,11 @@ impl Principal {
         if self.shared_memory { Ok(()) } else { Err(Denial::SharedMemory { tenant: self.tenant.clone() }) }
     }
 
+    /// Whether it may hold leases, and ask for what devices have left for them.
+    pub(crate) fn may_lease(&self) -> Result<(), Denial> {
+        if self.leases { Ok(()) } else { Err(Denial::Lease { tenant: self.tenant.clone() }) }
+    }
+
     /// Whether it may operate the daemon, for example have it read its keys again.
     pub(crate) fn may_operate(&self) -> Result<(), Denial> {
         if self.sees_all_tenants { Ok(()) } else { Err(Denial::Operator) }
@@ -177,6 +186,7 @@ impl Principal {
             model_control: true,
             observes: false,
             shared_memory: true,
+            leases: true,
             sees_all_tenants: false,
         }
     }

@@ -26,6 +26,8 @@ pub(crate) enum Reason {
     SharedMemory,
     /// Operation of the daemon by a tenant.
     Operator,
+    /// Leases of a tenant without the right to them.
+    Lease,
 }
 
 impl Reason {
@@ -41,6 +43,7 @@ impl Reason {
         Reason::ModelControlMode,
         Reason::SharedMemory,
         Reason::Operator,
+        Reason::Lease,
     ];
 
     /// Its name in metrics and error answers.
@@ -57,6 +60,7 @@ impl Reason {
             Reason::ModelControlMode => "model_control_mode",
             Reason::SharedMemory => "shared_memory",
             Reason::Operator => "operator",
+            Reason::Lease => "lease",
         }
     }
 }

@@ -3,9 +3,11 @@
 
 use crate::graphs::Rejected;
 use crate::identity::{Denial, Reason};
+use crate::leases::LeaseError;
 use crate::model::FitError;
 use crate::repository::{FindError, LoadError};
 use atoll_engine::{EngineError, InvokeError};
+use atoll_lease::Refusal;
 use atoll_protocol::ProtocolError;
 
 /// The kind of an error. The status follows from it, over HTTP (`http/error.rs`) and over gRPC
@@ -26,6 +28,9 @@ pub(crate) enum Kind {
     WrongMethod,
     /// The request did not arrive in time.
     TooSlow,
+    /// The request contradicts what has happened since: a lease that has ended or has another
+    /// holder.
+    Conflict,
     /// The request is larger than allowed.
     TooLarge,
     /// The request is encoded in an unknown way.
@@ -162,6 +167,22 @@ impl From<Rejected> for RequestError {
         // What the limits of the request rule out, no later try will bring.
         let kind = if rejected.reason.is_of_limits() { Kind::BadRequest } else { Kind::Exhausted };
         RequestError::new(kind, rejected.message)
+    }
+}
+
+impl From<LeaseError> for RequestError {
+    fn from(error: LeaseError) -> RequestError {
+        let kind = match &error {
+            LeaseError::Denied(denial) => return denial.clone().into(),
+            LeaseError::Bad(_) | LeaseError::Refused(Refusal::TooLarge | Refusal::NoDevice(_)) => Kind::BadRequest,
+            LeaseError::NoStore => Kind::Unsupported,
+            LeaseError::NoFunction(_) | LeaseError::Refused(Refusal::NoLease(_)) => Kind::NotFound,
+            LeaseError::Refused(Refusal::KeyUsed | Refusal::Ended | Refusal::Stale { .. }) => Kind::Conflict,
+            LeaseError::Refused(Refusal::NoRoom | Refusal::TooMany) | LeaseError::Full { .. } => Kind::Exhausted,
+            LeaseError::NotReady { .. } | LeaseError::Refused(Refusal::Drained(_)) => Kind::Unavailable,
+            LeaseError::Instance(_) | LeaseError::Store(_) | LeaseError::Panicked => Kind::Internal,
+        };
+        RequestError::new(kind, error.to_string())
     }
 }
 

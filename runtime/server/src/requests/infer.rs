@@ -1,6 +1,6 @@
 //! An inference request, from its decoded form to its answer.
 
-use super::error::RequestError;
+use super::error::{Kind, RequestError};
 use super::shared_memory::Shared;
 use super::terms::Terms;
 use crate::access_log::note_inference;
@@ -8,6 +8,7 @@ use crate::app::App;
 use crate::graphs::{self, run_graph};
 use crate::identity::Principal;
 use crate::inference::blocking;
+use crate::instances::LEASE_PREFIX;
 use crate::limits::DECODE_INLINE_BYTES_MAX;
 use crate::metrics::Outcome;
 use crate::model::{Fitted, Model, Wanted, binary_by_default};
@@ -86,9 +87,10 @@ async fn run_within(
         let name = &model.name;
         return Err(RequestError::bad_request(format!("price_max is for graphs, and `{name}` is a function")));
     }
-    let found = app.instance_of(model, instance.as_deref()).map_err(RequestError::bad_request)?;
-    let asked = asked.or(found.and_then(|instance| instance.class));
+    let found = app.instance_of(model, instance.as_deref()).map_err(|error| no_instance(instance.as_deref(), error))?;
+    let asked = asked.or(found.as_ref().and_then(|instance| instance.class));
     let class = asked.unwrap_or(model.class());
+    app.check_slot(found.as_deref(), class).map_err(RequestError::bad_request)?;
     note_inference(&model.name, class, &id);
     span.iter_mut().for_each(|span| span.note_class(class));
     let function = model.key.clone();
@@ -133,6 +135,15 @@ async fn run_within(
     record.device = result.device;
     span.iter_mut().for_each(|span| span.note_result(&result));
     Ok(Done { id, result, outputs, shared, span: None })
+}
+
+/// The answer to a request for an instance that is not there. An instance of a lease that has ended is
+/// told apart, so that clients ask for the leases of now.
+fn no_instance(name: Option<&str>, error: String) -> RequestError {
+    match name.is_some_and(|name| name.starts_with(LEASE_PREFIX)) {
+        true => RequestError::new(Kind::Conflict, format!("{error}; a lease that has ended leaves no instance")),
+        false => RequestError::bad_request(error),
+    }
 }
 
 impl Done {

@@ -6,6 +6,7 @@ pub(crate) mod error;
 pub(crate) mod health;
 pub(crate) mod identify;
 pub(crate) mod infer;
+pub(crate) mod leases;
 pub(crate) mod memory;
 pub(crate) mod metadata;
 pub(crate) mod repository;

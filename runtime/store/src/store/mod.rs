@@ -3,6 +3,7 @@
 mod bundles;
 mod graphs;
 mod instances;
+mod leases;
 mod state;
 
 pub use bundles::HeldBundle;

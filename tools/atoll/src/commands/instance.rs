@@ -176,7 +176,7 @@ impl Number {
 }
 
 /// A finite number. The daemon checks its range.
-fn parse_number(text: &str) -> Result<f64, String> {
+pub(crate) fn parse_number(text: &str) -> Result<f64, String> {
     let number: f64 = text.trim().parse().map_err(|_| format!("`{text}` is not a number"))?;
     if number.is_finite() { Ok(number) } else { Err(format!("`{text}` is not a finite number")) }
 }

@@ -16,6 +16,7 @@ pub(crate) mod inspect;
 pub(crate) mod instance;
 pub(crate) mod kernel;
 pub(crate) mod keys;
+pub(crate) mod lease;
 pub(crate) mod man;
 pub(crate) mod models;
 pub(crate) mod object;
@@ -63,6 +64,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
         Command::Functions(args) => functions::run(args),
         Command::Graph(args) => graph::run(args),
         Command::Instance(args) => instance::run(args),
+        Command::Lease(args) => lease::run(args),
         Command::Object(args) => object::run(args),
         Command::Auth(args) => auth::run(args),
         Command::Profile(args) => profile::run(&args),

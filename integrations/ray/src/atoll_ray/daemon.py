@@ -1,0 +1,173 @@
+"""The inference port of a daemon: capacity, leases and inference. Needs the standard library only."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import ssl
+from dataclasses import asdict, dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+#: The daemon of this machine, unless ``ATOLL_URL`` names another one.
+DEFAULT_URL = "http://127.0.0.1:8000"
+
+#: Largest answer that is read: a few hundred tensors.
+ANSWER_BYTES_MAX = 256 << 20
+
+
+class DaemonError(Exception):
+    """A daemon refused a request, or cannot be reached.
+
+    ``status`` is that of HTTP; ``None`` if no answer arrived. ``was_sent`` says whether the daemon may have acted.
+    """
+
+    def __init__(self, message: str, status: int | None = None, was_sent: bool = True) -> None:
+        super().__init__(message)
+        self.status = status
+        self.was_sent = was_sent
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether a lease has ended, or belongs to another holder: it cannot be renewed any more."""
+        return self.status in (404, 409)
+
+    @property
+    def is_temporary(self) -> bool:
+        """Whether the same request may succeed later."""
+        return self.status is None or self.status >= 500
+
+
+@dataclass(frozen=True)
+class LeaseRequest:
+    """What a lease is asked for. The daemon checks it; its documentation has the ranges."""
+
+    function: str
+    sm_partition: float
+    quota_request: float
+    quota_limit: float
+    gpu_mem: int
+    cls: str | None = None
+    real_time_slots: int | None = None
+    ttl_s: int = 15
+
+    def body(self, request_id: str, holder: str) -> dict[str, Any]:
+        """The request in the daemon's form."""
+        body = {key: value for key, value in asdict(self).items() if value is not None and key != "cls"}
+        if self.cls is not None:
+            body["class"] = self.cls
+        return body | {"request_id": request_id, "holder": holder}
+
+
+@dataclass(frozen=True)
+class Lease:
+    """A lease that was granted."""
+
+    lease: int
+    epoch: int
+    holder: str
+    function: str
+    instance: str
+    device: str
+    ttl_s: int
+
+    @classmethod
+    def of(cls, answer: Any) -> Lease:
+        """The lease in an answer of the daemon."""
+        try:
+            return cls(**{name: answer[name] for name in cls.__dataclass_fields__})
+        except (KeyError, TypeError) as error:
+            raise DaemonError(f"the answer {str(answer)[:200]} is not a lease; is it a daemon of Atoll?") from error
+
+
+class Daemon:
+    """A daemon, by the URL of its inference port. Each request has a connection of its own."""
+
+    def __init__(self, url: str | None = None, token: str | None = None, timeout_s: float = 10.0) -> None:
+        self.url = (url or os.environ.get("ATOLL_URL") or DEFAULT_URL).rstrip("/")
+        self.token = token if token is not None else os.environ.get("ATOLL_TOKEN")
+        self.timeout_s = timeout_s
+
+    def capacity(self) -> dict[str, Any]:
+        """What each device can hold, and what is promised."""
+        found: dict[str, Any] = self.ask("GET", "/v2/capacity")
+        return found
+
+    def leases(self) -> list[dict[str, Any]]:
+        """The leases of the tenant."""
+        found: list[dict[str, Any]] = self.ask("GET", "/v2/leases")
+        return found
+
+    def is_ready(self, function: str) -> bool:
+        """Whether a function takes requests."""
+        try:
+            self.ask("GET", f"/v2/models/{function}/ready")
+        except DaemonError as error:
+            if error.status in (400, 404, 503):
+                return False
+            raise
+        return True
+
+    def grant(self, request: LeaseRequest, request_id: str, holder: str) -> Lease:
+        """Grants a lease. A repetition with the same id gets the same lease."""
+        return Lease.of(self.ask("POST", "/v2/leases", request.body(request_id, holder)))
+
+    def renew(self, lease: Lease) -> Lease:
+        """Extends a lease by its time to live."""
+        return Lease.of(self.ask("POST", f"/v2/leases/{lease.lease}/renew", _hold(lease)))
+
+    def release(self, lease: Lease) -> None:
+        """Ends a lease."""
+        self.ask("POST", f"/v2/leases/{lease.lease}/release", _hold(lease))
+
+    def infer(self, function: str, body: dict[str, Any], timeout_s: float | None = None) -> dict[str, Any]:
+        """Runs a function on a request of the KServe v2 protocol."""
+        answer: dict[str, Any] = self.ask("POST", f"/v2/models/{function}/infer", body, timeout_s)
+        return answer
+
+    def ask(self, method: str, path: str, body: Any = None, timeout_s: float | None = None) -> Any:
+        """Sends a request, and reads its answer as JSON; ``None`` if it is empty."""
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise DaemonError(f"`{self.url}` is not the URL of a daemon, as in {DEFAULT_URL}", was_sent=False)
+        timeout = timeout_s or self.timeout_s
+        connection: http.client.HTTPConnection
+        if parts.scheme == "https":
+            context = ssl.create_default_context()
+            connection = http.client.HTTPSConnection(parts.hostname, parts.port, timeout=timeout, context=context)
+        else:
+            connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout)
+        try:
+            try:
+                connection.connect()
+            except OSError as error:
+                raise DaemonError(f"the daemon {self.url} cannot be reached: {error}", was_sent=False) from error
+            return self._exchange(connection, method, parts.path + path, body)
+        finally:
+            connection.close()
+
+    def _exchange(self, connection: http.client.HTTPConnection, method: str, path: str, body: Any) -> Any:
+        headers = {"Content-Type": "application/json"}
+        if self.token:
+            headers["Authorization"] = f"Bearer {self.token}"
+        try:
+            connection.request(method, path, None if body is None else json.dumps(body), headers)
+            answer = connection.getresponse()
+            text = answer.read(ANSWER_BYTES_MAX + 1)
+        except (OSError, http.client.HTTPException) as error:
+            raise DaemonError(f"no answer of {self.url}{path}: {error!r}") from error
+        if len(text) > ANSWER_BYTES_MAX:
+            raise DaemonError(f"the answer of {self.url}{path} has over {ANSWER_BYTES_MAX} bytes")
+        try:
+            value = json.loads(text) if text.strip() else None
+        except ValueError:
+            value = text[:200].decode(errors="replace")
+        if answer.status >= 300:
+            reason = value.get("error") if isinstance(value, dict) else value
+            raise DaemonError(f"{self.url}{path}: {reason}", answer.status)
+        return value
+
+
+def _hold(lease: Lease) -> dict[str, Any]:
+    return {"epoch": lease.epoch, "holder": lease.holder}

@@ -1,0 +1,229 @@
+"""Deployments: create, find, call, scale and delete them."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from .controller import Controller
+from .daemon import Daemon, DaemonError
+from .endpoint import Endpoint, NoReplica
+from .spec import CLASSES, Spec, check_replicas
+
+#: Namespace of the actors of deployments in Ray.
+NAMESPACE = "atoll"
+
+#: How old a client's list of replicas may get before it asks the controller again, in seconds.
+LIST_AGE_S = 5.0
+
+#: Datatypes of the KServe v2 protocol by those of NumPy.
+DATATYPES = {
+    "bool": "BOOL",
+    "uint8": "UINT8",
+    "uint16": "UINT16",
+    "uint32": "UINT32",
+    "uint64": "UINT64",
+    "int8": "INT8",
+    "int16": "INT16",
+    "int32": "INT32",
+    "int64": "INT64",
+    "float16": "FP16",
+    "float32": "FP32",
+    "float64": "FP64",
+}
+
+
+def deploy(
+    source: str | os.PathLike[str],
+    *,
+    name: str | None = None,
+    sm: float = 100.0,
+    quota: tuple[float, float] = (1.0, 1.0),
+    mem: int | str,
+    class_: str = "be",
+    replicas: int = 1,
+    ttl_s: int = 15,
+    strategy: str = "SPREAD",
+) -> Handle:
+    """Starts replicas of a function on the machines of the cluster, and returns at once; see :meth:`Handle.wait`.
+
+    ``source`` is a bundle (a file ``NAME.kg``), which is brought to each machine, or the name of a function that the
+    daemons have. Each replica gets ``sm`` percent of a device's compute units, ``quota`` of its time (whenever it has
+    work, and at most), ``mem`` bytes (or ``"2G"``) and, with ``class_="rt"``, a real-time slot. ``ttl_s`` is how long a
+    replica that died keeps that from others. ``strategy`` is Ray's, ``SPREAD`` or ``DEFAULT`` (which packs).
+    """
+    bundle, function = _source(source)
+    name = name or (function if bundle is None else Path(source).stem)
+    spec = Spec.of(name, function, sm, quota, mem, class_, replicas, ttl_s, strategy)
+    try:
+        controller = (
+            ray.remote(Controller)
+            .options(
+                name=_actor(name),
+                namespace=NAMESPACE,
+                lifetime="detached",
+                num_cpus=0,
+                max_restarts=-1,
+                max_concurrency=64,
+            )
+            .remote(spec, bundle)
+        )
+    except ValueError as error:
+        message = f"there is a deployment `{name}` already; use atoll_ray.get({name!r}), or delete it"
+        raise ValueError(message) from error
+    return Handle(name, controller)
+
+
+def get(name: str) -> Handle:
+    """The deployment of a name.
+
+    Raises ``ValueError`` if there is none.
+    """
+    try:
+        return Handle(name, ray.get_actor(_actor(name), NAMESPACE))
+    except ValueError as error:
+        raise ValueError(f"there is no deployment `{name}`; atoll_ray.deploy creates one") from error
+
+
+class Handle:
+    """A deployment. Requests go to the daemons of its replicas, past Ray. Threads may share a handle."""
+
+    def __init__(self, name: str, controller: Any) -> None:
+        self.name = name
+        self._controller = controller
+        self._lock = threading.Lock()
+        self._endpoints: list[Endpoint] = []
+        self._asked_at = float("-inf")
+        self._turn = itertools.count()
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return get, (self.name,)
+
+    def endpoints(self, refresh: bool = True) -> list[Endpoint]:
+        """The replicas that take requests. Clients that do not use :meth:`infer` send theirs there themselves."""
+        with self._lock:
+            is_fresh = time.monotonic() - self._asked_at < LIST_AGE_S
+            if not refresh and is_fresh:
+                return list(self._endpoints)
+        found = ray.get(self._controller.endpoints.remote())
+        with self._lock:
+            self._endpoints, self._asked_at = found, time.monotonic()
+            return list(found)
+
+    def status(self) -> dict[str, Any]:
+        """The wanted number of replicas, each with its endpoint or its problem, and the last failure.
+
+        ``ending`` is how many others are ending their leases.
+        """
+        found: dict[str, Any] = ray.get(self._controller.status.remote())
+        return found
+
+    def wait(self, replicas: int, timeout_s: float = 60.0) -> list[Endpoint]:
+        """The endpoints, as soon as there are as many as this.
+
+        Raises ``TimeoutError``, which says what the others wait for.
+        """
+        until = time.monotonic() + timeout_s
+        while len(found := self.endpoints()) != replicas:
+            if time.monotonic() > until:
+                raise TimeoutError(f"{len(found)} of {replicas} replicas take requests: {self.status()}")
+            time.sleep(0.1)
+        return found
+
+    def scale(self, replicas: int) -> None:
+        """Changes the number of replicas, until the next :meth:`scale`."""
+        check_replicas(replicas)
+        ray.get(self._controller.scale.remote(replicas))
+
+    def delete(self, timeout_s: float = 60.0) -> None:
+        """Ends all leases and the deployment. Its name is free afterwards.
+
+        A lease that its replica cannot end in time ends by its time to live.
+        """
+        self.scale(0)
+        until = time.monotonic() + timeout_s
+        while ((status := self.status())["replicas"] or status["ending"]) and time.monotonic() < until:
+            time.sleep(0.1)
+        ray.kill(self._controller)
+        while time.monotonic() < until:
+            try:
+                ray.get_actor(_actor(self.name), NAMESPACE)
+            except ValueError:
+                return
+            time.sleep(0.1)
+
+    def infer(
+        self,
+        inputs: Mapping[str, Any],
+        *,
+        class_: str | None = None,
+        idempotent: bool = False,
+        timeout_s: float = 60.0,
+    ) -> dict[str, Any]:
+        """Runs the function on a replica; returns the answer in the form of the KServe v2 protocol.
+
+        An input is a NumPy array, or a dictionary with ``datatype``, ``shape`` and ``data``. A request that a replica
+        has not begun is given to another one. One whose answer is lost is repeated only if it is ``idempotent``.
+        """
+        parameters: dict[str, Any] = {}
+        if class_ is not None:
+            if class_ not in CLASSES:
+                raise ValueError(f"class_ {class_!r}: it is one of {', '.join(CLASSES)}")
+            parameters["priority"] = 1 if CLASSES[class_] == "real-time" else 2
+        tensors = [_tensor(name, value) for name, value in inputs.items()]
+        failed: DaemonError | None = None
+        tried: set[tuple[str, str]] = set()
+        for attempt in range(3):
+            endpoints = self.endpoints(refresh=attempt > 0)
+            fresh = [one for one in endpoints if (one.url, one.instance) not in tried]
+            first = next(self._turn)
+            for at in range(len(fresh)):
+                endpoint = fresh[(first + at) % len(fresh)]
+                tried.add((endpoint.url, endpoint.instance))
+                body = {"parameters": parameters | {"instance": endpoint.instance}, "inputs": tensors}
+                try:
+                    return Daemon(endpoint.url).infer(endpoint.function, body, timeout_s)
+                except DaemonError as error:
+                    if not _may_repeat(error, idempotent):
+                        raise
+                    failed = error
+        raise NoReplica(f"no replica of `{self.name}` takes requests: {self.status()}") from failed
+
+
+def _may_repeat(error: DaemonError, idempotent: bool) -> bool:
+    """Whether another replica may run a request: this one has not begun it, or running it twice does no harm."""
+    if error.status is None:
+        return idempotent or not error.was_sent
+    # The daemon has started again and not loaded the function yet, the lease has ended, or there is no room now.
+    return error.status in (404, 409, 503)
+
+
+def _tensor(name: str, value: Any) -> dict[str, Any]:
+    if isinstance(value, Mapping):
+        return {"name": name, **value}
+    datatype = DATATYPES.get(str(getattr(value, "dtype", "")))
+    if datatype is None:
+        raise TypeError(f"input {name!r} is {type(value).__name__}; give a NumPy array, or datatype, shape and data")
+    return {"name": name, "datatype": datatype, "shape": list(value.shape), "data": value.ravel().tolist()}
+
+
+def _source(source: str | os.PathLike[str]) -> tuple[bytes | None, str]:
+    """The bytes of a bundle and the name of its function, or no bytes and the name of a function."""
+    path = Path(source)
+    if path.suffix != ".kg":
+        return None, str(source)
+    bundle = path.read_bytes()
+    # Bundles of one name and different contents are different functions.
+    return bundle, f"{path.stem}-{hashlib.sha256(bundle).hexdigest()[:12]}"
+
+
+def _actor(name: str) -> str:
+    return f"atoll-{name}"

@@ -1,0 +1,129 @@
+"""Joins a machine to a Ray cluster with what its daemon can promise.
+
+    atoll-ray start -- --address=HEAD:6379
+    atoll-ray resources
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import time
+from typing import Any, NoReturn
+
+from .daemon import Daemon, DaemonError
+
+#: Compute units times time, in percent: 100 for each device.
+SM_PCT = "atoll_sm_pct"
+
+#: Device memory in MiB.
+MEM_MIB = "atoll_mem_mib"
+
+#: Real-time slots.
+RT_SLOTS = "atoll_rt_slots"
+
+#: The URL of the machine's daemon, as replicas on the machine use it.
+URL_VARIABLE = "ATOLL_URL"
+
+#: The URL that replicas give to clients, where clients need another one.
+ADVERTISE_VARIABLE = "ATOLL_RAY_ADVERTISE"
+
+
+def resources(capacity: dict[str, Any]) -> dict[str, float]:
+    """Ray's custom resources of a machine, from what its daemon reports.
+
+    They are the whole devices, not what is free now: leases come and go, and Ray subtracts its own replicas. Ray's
+    numbers are a hint for placement. What is granted, the daemon decides.
+    """
+    devices = [device for device in capacity["devices"] if device["state"] in ("ready", "unready")]
+    totals = {
+        SM_PCT: 100.0 * len(devices),
+        MEM_MIB: float(sum(device["memory_bytes"] for device in devices) >> 20),
+        RT_SLOTS: float(sum(device["real_time_slots"] for device in devices)),
+    }
+    # Ray refuses resources of 0.
+    return {name: value for name, value in totals.items() if value > 0}
+
+
+def demand(sm: float, quota_request: float, mem_bytes: int, slots: int) -> dict[str, float]:
+    """Ray's custom resources of a replica: partition times quota, memory and real-time slots."""
+    wanted = {
+        SM_PCT: round(sm * quota_request, 2),
+        MEM_MIB: float(-(-mem_bytes // (1 << 20))),
+        RT_SLOTS: float(slots),
+    }
+    return {name: value for name, value in wanted.items() if value > 0}
+
+
+def wait_for_capacity(daemon: Daemon, wait_s: float) -> dict[str, Any]:
+    """What the daemon reports, as soon as it answers."""
+    until = time.monotonic() + wait_s
+    while True:
+        try:
+            return daemon.capacity()
+        except DaemonError as error:
+            if not error.is_temporary or time.monotonic() >= until:
+                raise
+            time.sleep(0.2)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command ``atoll-ray``."""
+    parser = argparse.ArgumentParser(prog="atoll-ray", description="Joins a machine with a daemon to a Ray cluster.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, about in [
+        ("start", "Run `ray start` with the resources of the daemon; what follows -- goes to it."),
+        ("resources", "Print the resources of the daemon as JSON, as `ray start --resources` takes them."),
+    ]:
+        command = commands.add_parser(name, help=about, description=about)
+        command.add_argument("--url", help=f"inference port of the daemon [default: ${URL_VARIABLE}]")
+        command.add_argument("--wait", type=float, default=60.0, metavar="SECONDS", help="wait for the daemon")
+        if name == "start":
+            command.add_argument("--advertise", metavar="URL", help="the daemon's URL for clients [default: --url]")
+            command.add_argument("rest", nargs=argparse.REMAINDER, metavar="-- ARGUMENTS", help="of `ray start`")
+    args = parser.parse_args(arguments)
+    daemon = Daemon(args.url)
+    try:
+        found = resources(wait_for_capacity(daemon, args.wait))
+    except DaemonError as error:
+        print(f"atoll-ray: {error}", file=sys.stderr)
+        return 1
+    if args.command == "resources":
+        print(json.dumps(found))
+        return 0
+    try:
+        start(daemon.url, args.advertise, found, args.rest)
+    except ValueError as error:
+        print(f"atoll-ray: {error}", file=sys.stderr)
+        return 2
+
+
+def start(url: str, advertise: str | None, found: dict[str, float], rest: list[str]) -> NoReturn:
+    """Becomes ``ray start``. Its workers inherit where the daemon is."""
+    rest = rest[1:] if rest[:1] == ["--"] else rest
+    others, rest = _take_resources(rest)
+    os.environ[URL_VARIABLE] = url
+    if advertise:
+        os.environ[ADVERTISE_VARIABLE] = advertise
+    ray = shutil.which("ray") or os.path.join(os.path.dirname(sys.executable), "ray")
+    command = [ray, "start", f"--resources={json.dumps(others | found)}", *rest]
+    os.execv(ray, command)
+
+
+def _take_resources(rest: list[str]) -> tuple[dict[str, float], list[str]]:
+    """Splits ``--resources`` off, in which other resources of the machine may be."""
+    for at, argument in enumerate(rest):
+        if argument == "--resources" and at + 1 < len(rest):
+            text, kept = rest[at + 1], rest[:at] + rest[at + 2 :]
+        elif argument.startswith("--resources="):
+            text, kept = argument.partition("=")[2], rest[:at] + rest[at + 1 :]
+        else:
+            continue
+        value = json.loads(text)
+        if not isinstance(value, dict):
+            raise ValueError(f"--resources is {text}, which is not a JSON object")
+        return value, kept
+    return {}, rest

@@ -1,0 +1,85 @@
+"""What a deployment is asked for."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from .daemon import LeaseRequest
+from .node import demand
+
+#: Classes by their short and long names.
+CLASSES = {
+    "rt": "real-time",
+    "real-time": "real-time",
+    "be": "best-effort",
+    "best-effort": "best-effort",
+}
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A deployment. Of each replica, ``request`` is what its daemon is asked for, and ``resources`` what Ray is."""
+
+    name: str
+    request: LeaseRequest
+    replicas: int
+    resources: dict[str, float]
+    strategy: str
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        function: str,
+        sm: float,
+        quota: tuple[float, float],
+        mem: int | str,
+        class_: str,
+        replicas: int,
+        ttl_s: int,
+        strategy: str,
+    ) -> Spec:
+        """A deployment, checked as far as it can be without a daemon."""
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", name):
+            raise ValueError(f"name {name!r}: up to 64 letters, digits, `-`, `_` and `.` are possible")
+        if class_ not in CLASSES:
+            raise ValueError(f"class_ {class_!r}: it is one of {', '.join(CLASSES)}")
+        if not 0 < sm <= 100:
+            raise ValueError(f"sm {sm}: compute units are above 0 and at most 100 percent")
+        low, high = quota
+        if not 0 < low <= high <= 1:
+            raise ValueError(f"quota {quota}: it is (request, limit), with 0 < request <= limit <= 1")
+        check_replicas(replicas)
+        if not 5 <= ttl_s <= 600:
+            raise ValueError(f"ttl_s {ttl_s}: 5 to 600 seconds are possible")
+        mem_bytes = parse_bytes(mem)
+        slots = 1 if CLASSES[class_] == "real-time" else 0
+        request = LeaseRequest(
+            function=function,
+            sm_partition=sm,
+            quota_request=low,
+            quota_limit=high,
+            gpu_mem=mem_bytes,
+            cls=CLASSES[class_],
+            real_time_slots=slots,
+            ttl_s=ttl_s,
+        )
+        return cls(name, request, replicas, demand(sm, low, mem_bytes, slots), strategy)
+
+
+def check_replicas(replicas: int) -> None:
+    """Refuses a number of replicas that is not possible."""
+    if not 0 <= replicas <= 1000:
+        raise ValueError(f"{replicas} replicas: 0 to 1000 are possible")
+
+
+def parse_bytes(size: int | str) -> int:
+    """A size in bytes, as in ``2147483648`` or ``"2G"``."""
+    match = re.fullmatch(r"(\d+)([KMGT]?)", str(size).strip())
+    value = int(match[1]) * _UNITS[match[2]] if match else 0
+    if not 0 < value < 1 << 63:
+        raise ValueError(f'mem {size!r}: it is a number of bytes above 0, as in 2147483648 or "2G"')
+    return value

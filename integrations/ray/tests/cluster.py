@@ -1,0 +1,348 @@
+"""Deployments on a real Ray cluster of two nodes on loopback, each with a real daemon.
+
+    cluster.py ATOLL BUNDLE FOLDER
+
+ATOLL is the program, BUNDLE that of `tests/functions/affine.toml`, and FOLDER an empty folder. Prints what it checks,
+and ends with 0 if all of it holds. Ends every process that it started, by its number.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import ray
+
+import atoll_ray
+from atoll_ray import node
+from atoll_ray.daemon import Daemon, DaemonError, LeaseRequest
+from atoll_ray.holder import Holder
+
+TIMEOUT_S = 120.0
+SOURCES = Path(__file__).parent.parent / "src"
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def until(what: str, is_so: Callable[[], Any]) -> Any:
+    """Waits until something is so, and returns it."""
+    start = time.monotonic()
+    while not (found := is_so()):
+        if time.monotonic() - start > TIMEOUT_S:
+            raise TimeoutError(f"timed out waiting: {what}")
+        time.sleep(0.1)
+    return found
+
+
+def check(is_so: bool, found: object) -> None:
+    """Like `assert`, also with -O."""
+    if not is_so:
+        raise AssertionError(found)
+
+
+def refused(call: Callable[[], object], status: int, says: str) -> None:
+    try:
+        found = call()
+    except DaemonError as error:
+        check(error.status == status and says in str(error), f"{error.status} {error}")
+    else:
+        raise AssertionError(f"it was done: {found}")
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes below one, from /proc."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                # The name of the program may have spaces and parentheses.
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                children.setdefault(parent, []).append(int(entry.name))
+    found, queue = [], [pid]
+    while queue:
+        below = children.get(queue.pop(), [])
+        found += below
+        queue += below
+    return found
+
+
+def end_all() -> None:
+    """Ends everything that was started here. Orphans come to this process, so none escapes."""
+    while pids := [pid for pid in descendants(os.getpid())]:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        time.sleep(0.05)
+
+
+class Machine:
+    """A daemon with its own port, socket and state, as on a machine of its own."""
+
+    def __init__(self, atoll: str, folder: Path, address: str) -> None:
+        self.atoll, self.folder, self.address = atoll, folder, address
+        (folder / "repository").mkdir(parents=True)
+        self.url = ""
+        self.start(free_port())
+
+    def start(self, port: int) -> None:
+        ready = self.folder / "ready"
+        ready.unlink(missing_ok=True)
+        folders = ("XDG_CACHE_HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME")
+        environment = os.environ | {name: str(self.folder) for name in folders}
+        environment.pop("ATOLL_CONTROL_SOCKET", None)
+        arguments = ["serve", "--http-port", str(port), "--no-grpc", "--metrics-port", "0", "--compute-units", "2"]
+        arguments += ["--memory-limit", "256M", "--model-repository", str(self.folder / "repository")]
+        with open(self.folder / "daemon.log", "a") as log:
+            command = [self.atoll, *arguments, "--ready-file", str(ready)]
+            self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        until("the daemon is ready", lambda: ready.exists() or self.process.poll() is not None)
+        check(self.process.poll() is None, (self.folder / "daemon.log").read_text())
+        self.port = port
+        self.url = f"http://127.0.0.1:{port}"
+        self.daemon = Daemon(self.url, timeout_s=30.0)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def join(self, head: str | None, temporary: Path) -> None:
+        """Starts Ray's node of this machine with `atoll-ray start`."""
+        where = ["--head", f"--port={free_port()}"] if head is None else [f"--address={head}"]
+        if head is None:
+            self.head = f"{self.address}:{where[1].partition('=')[2]}"
+            where += ["--include-dashboard=false", f"--temp-dir={temporary}"]
+        where += [f"--node-ip-address={self.address}", "--num-cpus=2", "--object-store-memory=100000000", "--block"]
+        where += ["--disable-usage-stats", f"--dashboard-agent-listen-port={free_port()}"]
+        environment = os.environ | {
+            "PYTHONPATH": str(SOURCES),
+            "ATOLL_CONTROL_SOCKET": str(self.folder / "atoll.sock"),
+            "ATOLL_PROGRAM": self.atoll,
+        }
+        command = [sys.executable, "-m", "atoll_ray", "start", "--url", self.url, "--", *where]
+        with open(self.folder / "ray.log", "w") as log:
+            self.ray = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+
+
+@contextlib.contextmanager
+def cluster(atoll: str, folder: Path) -> Iterator[list[Machine]]:
+    # The paths of Ray's sockets must be short.
+    temporary = Path(tempfile.mkdtemp(prefix="ar", dir="/tmp"))
+    try:
+        machines = [Machine(atoll, folder / "1", "127.0.0.2"), Machine(atoll, folder / "2", "127.0.0.3")]
+        machines[0].join(None, temporary)
+        head = machines[0].head
+
+        def answers() -> bool:
+            check(machines[0].ray.poll() is None, (folder / "1" / "ray.log").read_text())
+            return "Ray runtime started" in (folder / "1" / "ray.log").read_text()
+
+        until("Ray's head is there", answers)
+        ray.init(address=head, _node_ip_address="127.0.0.2", log_to_driver=False, logging_level="ERROR")
+        machines[1].join(head, temporary)
+        until("both nodes are there", lambda: sum(one["Alive"] for one in ray.nodes()) == 2)
+        yield machines
+    except BaseException:
+        # Before Ray is gone, which ends programs that are connected to it.
+        traceback.print_exc()
+        raise
+    finally:
+        ray.shutdown()
+        end_all()
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def vector(values: list[float]) -> dict[str, Any]:
+    return {"datatype": "FP32", "shape": [len(values)], "data": values}
+
+
+def serve(handle: atoll_ray.Handle) -> None:
+    """The function computes 3 x + b."""
+    answer = handle.infer({"x": vector([1, 2]), "b": vector([10, 20])}, class_="rt")
+    check(answer["outputs"][0]["data"] == [13, 26], answer)
+
+
+def live(machines: list[Machine]) -> list[dict[str, Any]]:
+    return [lease for machine in machines for lease in machine.daemon.leases()]
+
+
+def test_holder(machine: Machine, function: str) -> None:
+    print("a holder repeats, renews and replaces its lease")
+    request = LeaseRequest(function, 10.0, 0.1, 0.2, 1 << 20, ttl_s=5)
+    holder = Holder(machine.daemon, request, "alone")
+    pause = holder.step()
+    first = holder.current()
+    check(first is not None and pause < 5 / 2 and holder.problem is None, (pause, holder.problem))
+    check(machine.daemon.grant(request, holder._request_id, "alone") == first, "a repetition gets the same lease")
+    holder.step()
+    check(holder.current() == first, "renewed")
+    # The daemon dies and comes back: the lease is there.
+    machine.kill()
+    check(holder.step() > 0 and "cannot be reached" in str(holder._problem), holder._problem)
+    machine.start(machine.port)
+    holder.step()
+    check(holder.current() == first, (holder.current(), first))
+    # It ends: a new one has a higher epoch.
+    machine.daemon.release(first)
+    check(holder.step() == 0 and holder.current() is None, holder.problem)
+    holder.step()
+    second = holder.current()
+    check(second is not None and second.epoch > first.epoch, second)
+    refused(lambda: machine.daemon.renew(first), 404, "there is no lease")
+    holder.stop()
+    check(machine.daemon.leases() == [], machine.daemon.leases())
+    # By this machine's clock a lease is valid for its time to live from its request on, whatever the time of day.
+    now = [1000.0]
+    holder = Holder(machine.daemon, request, "clock", clock=lambda: now[0])
+    holder.step()
+    now[0] += 4.9
+    check(holder.current() is not None, "before its end")
+    now[0] += 0.2
+    check(holder.current() is None and "in time" in str(holder.problem), holder.problem)
+    holder.stop()
+
+
+def test_bad_input(machine: Machine, function: str) -> None:
+    print("what is not possible is refused before or by the daemon")
+    for arguments, says in [
+        ({"sm": 130}, "sm 130"),
+        ({"sm": -1}, "sm -1"),
+        ({"mem": "-2G"}, "mem '-2G'"),
+        ({"mem": 0}, "mem 0"),
+        ({"quota": (0.9, 0.4)}, "quota (0.9, 0.4)"),
+        ({"class_": "fast"}, "class_ 'fast'"),
+        ({"replicas": -1}, "-1 replicas"),
+        ({"ttl_s": 1}, "ttl_s 1"),
+        ({"name": "a/b"}, "name 'a/b'"),
+    ]:
+        try:
+            atoll_ray.deploy(function, **({"mem": "1M"} | arguments))
+        except ValueError as error:
+            check(says in str(error), error)
+        else:
+            raise AssertionError(f"{arguments} was taken")
+    for change, status, says in [
+        ({"sm_partition": 130.0}, 400, "130 %"),
+        ({"gpu_mem": -5}, 400, "gpu_mem is -5"),
+        ({"function": "none"}, 404, "no function `none`"),
+    ]:
+        fields = {"function": function, "sm_partition": 10.0, "quota_request": 0.1, "quota_limit": 0.1, "gpu_mem": 1}
+        request = LeaseRequest(**(fields | change))
+        refused(lambda request=request: machine.daemon.grant(request, "id", "h"), status, says)
+    refused(lambda: Daemon("ftp://x").capacity(), None, "is not the URL of a daemon")  # type: ignore[arg-type]
+
+
+def test_deployment(machines: list[Machine], bundle: Path) -> None:
+    print("nodes register what their daemons can promise")
+    total = ray.cluster_resources()
+    check(total[node.SM_PCT] == 200 and total[node.MEM_MIB] == 512 and total[node.RT_SLOTS] == 8, total)
+
+    print("a bundle is deployed to 4 replicas on both machines, and serves")
+    handle = atoll_ray.deploy(bundle, sm=30, quota=(0.4, 0.8), mem="2M", class_="rt", replicas=1, ttl_s=6)
+    handle.wait(1, TIMEOUT_S)
+    serve(handle)
+    handle.scale(4)
+    endpoints = handle.wait(4, TIMEOUT_S)
+    check({one.url for one in endpoints} == {machine.url for machine in machines}, endpoints)
+    check(len(live(machines)) == 4 and all(lease["class"] == "real-time" for lease in live(machines)), live(machines))
+    for _ in range(20):
+        serve(handle)
+    # Ray has nothing to do with a request: its handle is found again, and its actors are not asked.
+    check(atoll_ray.get(handle.name).endpoints() == handle.endpoints(), "another client finds the same")
+    try:
+        atoll_ray.deploy(bundle, mem="2M")
+    except ValueError as error:
+        check("there is a deployment" in str(error), error)
+    else:
+        raise AssertionError("a second deployment of one name was taken")
+
+    print("a replica that is killed is replaced, and its lease ends by its time to live")
+    victim = endpoints[0]
+    check(victim.pid in descendants(os.getpid()), "it is ours")
+    os.kill(victim.pid, signal.SIGKILL)
+    daemon = next(machine.daemon for machine in machines if machine.url == victim.url)
+
+    def replaced() -> list[atoll_ray.Endpoint]:
+        found = handle.endpoints()
+        return found if victim not in found and len(found) == 4 else []
+
+    seen = until("a new replica", replaced)
+    new = [one for one in seen if one not in endpoints]
+    check(len(new) == 1, (seen, endpoints))
+    if new[0].url == victim.url:
+        check(new[0].epoch > victim.epoch, (new, victim))
+    until("its lease ends", lambda: all(lease["instance"] != victim.instance for lease in daemon.leases()))
+    check(len(live(machines)) == 4, live(machines))
+    inputs = [{"name": "x", **vector([1])}, {"name": "b", **vector([1])}]
+    late = {"parameters": {"instance": victim.instance}, "inputs": inputs}
+    refused(lambda: daemon.infer(victim.function, late), 409, "lease that has ended")
+    for _ in range(8):
+        serve(handle)
+
+    print("a daemon that is killed comes back with its leases")
+    before = {(lease["lease"], lease["epoch"]) for lease in machines[1].daemon.leases()}
+    machines[1].kill()
+    serve(handle)
+    machines[1].start(machines[1].port)
+    after = {(lease["lease"], lease["epoch"]) for lease in machines[1].daemon.leases()}
+    check(bool(before) and before == after, (before, after))
+    until("all replicas are there", lambda: len(handle.endpoints()) == 4 and len(live(machines)) == 4)
+
+    print("what does not fit waits, with the reason, and is not promised")
+    handle.scale(9)
+    until("there are as many as fit", lambda: len(handle.endpoints()) == 8)
+    waiting = [one for one in handle.status()["replicas"] if one["problem"]]
+    check(len(waiting) == 1 and "machine is not found" in waiting[0]["problem"], waiting)
+    for machine in machines:
+        device = machine.daemon.capacity()["devices"][0]
+        check(device["promised_sm_pct"] <= 100 and device["promised_real_time_slots"] <= 4, device)
+
+    print("1 is left, and then none")
+    handle.scale(1)
+    handle.wait(1, TIMEOUT_S)
+    until("one lease is left", lambda: len(live(machines)) == 1)
+    serve(handle)
+    handle.delete()
+    check(live(machines) == [], live(machines))
+    try:
+        atoll_ray.get(handle.name)
+    except ValueError as error:
+        check("there is no deployment" in str(error), error)
+
+
+def main() -> None:
+    atoll, bundle, folder = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
+    # Processes whose parents die come to this one.
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    joined = node._take_resources(["--x", '--resources={"a": 1}', "--y"])
+    check(joined == ({"a": 1}, ["--x", "--y"]), joined)
+    with cluster(atoll, folder) as machines:
+        sock = str(machines[0].folder / "atoll.sock")
+        subprocess.run([atoll, "fn", "deploy", str(bundle), "--control-socket", sock], check=True, capture_output=True)
+        test_holder(machines[0], "affine")
+        test_bad_input(machines[0], "affine")
+        test_deployment(machines, bundle)
+    print("all of it holds")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+//! Why a request about leases is refused.
+
+use crate::identity::Denial;
+use crate::instances::InstanceError;
+use atoll_lease::{BadAsk, Refusal};
+use atoll_store::StoreError;
+
+/// Why a request about leases is refused, or failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LeaseError {
+    #[error(transparent)]
+    Denied(#[from] Denial),
+    /// A field has a value that is not possible.
+    #[error("{0}")]
+    Bad(String),
+    #[error("there is no function `{0}`; load or deploy it on this daemon first")]
+    NoFunction(String),
+    #[error("function `{function}` {reason}")]
+    NotReady { function: String, reason: String },
+    #[error("{0}")]
+    Refused(#[from] Refusal),
+    /// The device cannot honour the share beside those of instances and tenants that are no leases.
+    #[error("{device} has no room for it now: {reason}; ask again later, or for less")]
+    Full { device: String, reason: String },
+    #[error("the instance of the lease cannot be created: {0}")]
+    Instance(InstanceError),
+    #[error("nothing is granted, because it cannot be written down: {0}")]
+    Store(#[from] StoreError),
+    #[error("this daemon grants no leases, because it has no folder to write them down; start it without --no-control")]
+    NoStore,
+    #[error("internal error: a request panicked; please report this bug")]
+    Panicked,
+}
+
+impl From<BadAsk> for LeaseError {
+    fn from(error: BadAsk) -> LeaseError {
+        LeaseError::Bad(error.to_string())
+    }
+}

@@ -1,0 +1,139 @@
+//! Leases and capacity, for both protocols.
+
+use crate::app::App;
+use crate::control::devices::report;
+use crate::graphs::Functions;
+use crate::identity::Principal;
+use crate::inference::blocking;
+use crate::leases::{LeaseError, Leases, Target};
+use crate::limits::LEASE_TICK;
+use atoll_control::{CapacityReport, DeviceCapacity, FreeShare, LeaseHold, LeaseReport, LeaseSpec};
+use atoll_engine::{Class, FunctionKey, Tenant};
+use std::sync::Arc;
+use tokio::time::MissedTickBehavior;
+
+/// What each device can hold, and what is promised of it.
+pub(crate) async fn capacity(app: &Arc<App>, caller: &Principal) -> Result<CapacityReport, LeaseError> {
+    may_lease(app, caller)?;
+    on(app, |app, leases| {
+        let devices = report(&app.statistics(), &app.engine.devices_state(), false).devices;
+        let promised = leases.promised(&app.instances);
+        let count = promised.iter().map(|promised| promised.leases).sum();
+        let devices = devices.into_iter().zip(promised).map(|(device, promised)| DeviceCapacity {
+            device: device.device,
+            state: device.state,
+            compute_units: device.compute_units,
+            promised_sm_pct: promised.sm_pct,
+            free: promised
+                .free
+                .iter()
+                .flat_map(|free| &free.rects)
+                .map(|rect| FreeShare { sm_partition: f64::from(rect.h), quota: f64::from(rect.w) / 100.0 })
+                .collect(),
+            memory_bytes: promised.capacity.memory_bytes,
+            promised_memory_bytes: promised.memory_bytes,
+            real_time_slots: promised.capacity.real_time_slots,
+            promised_real_time_slots: promised.real_time_slots,
+        });
+        Ok(CapacityReport { leases: count, devices: devices.collect() })
+    })
+    .await
+}
+
+/// Grants a lease of a function of the caller's tenant.
+pub(crate) async fn grant(app: &Arc<App>, caller: &Principal, spec: LeaseSpec) -> Result<LeaseReport, LeaseError> {
+    may_lease(app, caller)?;
+    let caller = caller.clone();
+    on(app, move |app, leases| {
+        let target = target(app, &caller, &spec.function)?;
+        let class = spec.class.unwrap_or(target.class);
+        caller.may_run(class).inspect_err(|denial| app.refuse(denial, &caller, class))?;
+        leases.grant(&app.instances, &spec, &target)
+    })
+    .await
+}
+
+/// Extends a lease by its time to live.
+pub(crate) async fn renew(app: &Arc<App>, caller: &Principal, hold: LeaseHold) -> Result<LeaseReport, LeaseError> {
+    may_lease(app, caller)?;
+    let caller = caller.clone();
+    on(app, move |app, leases| leases.renew(&app.instances, &caller, &hold)).await
+}
+
+/// Gives a lease to another holder.
+pub(crate) async fn take_over(app: &Arc<App>, caller: &Principal, hold: LeaseHold) -> Result<LeaseReport, LeaseError> {
+    may_lease(app, caller)?;
+    let caller = caller.clone();
+    on(app, move |app, leases| leases.take_over(&app.instances, &caller, &hold)).await
+}
+
+/// Ends a lease.
+pub(crate) async fn release(app: &Arc<App>, caller: &Principal, hold: LeaseHold) -> Result<(), LeaseError> {
+    may_lease(app, caller)?;
+    let caller = caller.clone();
+    on(app, move |app, leases| leases.release(&app.instances, &caller, &hold)).await
+}
+
+/// The leases that the caller may see.
+pub(crate) async fn list(app: &Arc<App>, caller: &Principal) -> Result<Vec<LeaseReport>, LeaseError> {
+    let caller = caller.clone();
+    on(app, move |_, leases| Ok(leases.list(&caller))).await
+}
+
+/// Ends leases that were not renewed, for as long as it is polled.
+pub(crate) async fn follow(app: &Arc<App>) {
+    let mut ticks = tokio::time::interval(LEASE_TICK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        // A daemon without a store has none, and a panic was reported.
+        let _ = on(app, |app, leases| {
+            leases.tick(&app.instances, |function| {
+                app.stage_model(&function.tenant, &function.name).ok().map(|model| model.devices.clone())
+            });
+            Ok(())
+        })
+        .await;
+    }
+}
+
+fn may_lease(app: &App, caller: &Principal) -> Result<(), LeaseError> {
+    Ok(caller.may_lease().inspect_err(|denial| app.refuse(denial, caller, Class::BestEffort))?)
+}
+
+/// Runs blocking work on the leases.
+async fn on<T: Send + 'static>(
+    app: &Arc<App>,
+    work: impl FnOnce(&App, &Leases) -> Result<T, LeaseError> + Send + 'static,
+) -> Result<T, LeaseError> {
+    let app = app.clone();
+    let run = move || work(&app, app.leases.as_ref().ok_or(LeaseError::NoStore)?);
+    blocking(run).await.unwrap_or(Err(LeaseError::Panicked))
+}
+
+/// The function that a request for a lease names: `NAME` of the caller's tenant, or `TENANT:NAME`
+/// where the caller sees that tenant. It has to be on one device, of which the lease is.
+fn target(app: &App, caller: &Principal, name: &str) -> Result<Target, LeaseError> {
+    let unknown = || LeaseError::NoFunction(name.chars().take(256).flat_map(char::escape_debug).collect());
+    let key = match name.split_once(':') {
+        None => FunctionKey { tenant: caller.tenant.clone(), name: name.into() },
+        Some((tenant, name)) => {
+            let tenant: Tenant = tenant.parse().map_err(|_| unknown())?;
+            FunctionKey { tenant, name: name.into() }
+        }
+    };
+    if !caller.sees(&key.tenant) || !app.has_function(&key.tenant, &key.name) {
+        return Err(unknown());
+    }
+    let not_ready = |reason: String| LeaseError::NotReady { function: key.to_string(), reason };
+    let model = app.stage_model(&key.tenant, &key.name).map_err(not_ready)?;
+    let [device] = model.devices[..] else {
+        let names: Vec<&str> = model.on_its_devices(app.engine.devices()).map(String::as_str).collect();
+        return Err(LeaseError::Bad(format!(
+            "function `{key}` is on {}, but a lease is of one device; deploy the function with --device for each, \
+             under a name for each",
+            names.join(" and ")
+        )));
+    };
+    Ok(Target { tenant: key.tenant.clone(), function: key.name.clone(), class: model.class(), device })
+}

@@ -45,6 +45,7 @@ mod ptxas;
 mod random_kernels;
 mod random_onnx;
 mod reference;
+mod scaling;
 mod sequences;
 mod serve;
 mod served;

@@ -15,6 +15,7 @@ use crate::model::Model;
 use crate::prices::Prices;
 use crate::repository::{FindError, Repository};
 use crate::response_cache::ResponseCache;
+use crate::scaling::state::Scaler;
 use crate::sequences::Sequences;
 use atoll_engine::{Class, EngineStatistics, FunctionKey, Tenant};
 use atoll_fleet::Inference;
@@ -39,6 +40,8 @@ pub(crate) struct App {
     pub(crate) desk: Option<Arc<Desk>>,
     pub(crate) prices: Prices,
     pub(crate) instances: Instances,
+    /// Instances that follow the load of their models.
+    pub(crate) scaler: Scaler,
     pub(crate) recorder: Recorder,
     pub(crate) access_log: Option<AccessLog>,
     /// Open sequences of the models that keep state.
@@ -83,6 +86,7 @@ impl App {
             deployed,
             graphs,
             instances,
+            scaler: Scaler::new(config.profiles.clone()),
             // A body larger than the budget of all bodies could never be read.
             body_bytes_max: config.body_bytes_max.min(ROOM_BYTES_MAX),
             body_pause: config.connections.body_pause,
@@ -254,6 +258,12 @@ impl App {
     pub(crate) fn is_ready(&self) -> bool {
         let loaded = self.loaded.load(Ordering::Relaxed) && !self.draining.load(Ordering::Relaxed);
         loaded && !(self.strict_readiness && self.repository.has_failed())
+    }
+
+    /// Whether each model of the repository was loaded or has failed, and deployed functions are
+    /// restored.
+    pub(crate) fn has_loaded(&self) -> bool {
+        self.loaded.load(Ordering::Relaxed)
     }
 
     pub(crate) fn set_loaded(&self) {

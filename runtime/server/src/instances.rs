@@ -32,6 +32,9 @@ pub(crate) struct Instance {
     pub(crate) quota_limit: f64,
     /// Device memory for its requests and its part of the function's constants, in bytes.
     pub(crate) gpu_mem: Option<u64>,
+    /// Why the autoscaler made it, or gave it its size; `None` if an operator did.
+    #[serde(default)]
+    pub(crate) autoscaled: Option<String>,
 }
 
 /// Why an instance is refused.
@@ -69,6 +72,8 @@ pub(crate) struct Instances {
     all: RwLock<BTreeMap<FunctionKey, Arc<Instance>>>,
     /// What requests that name no instance are routed by.
     routes: Arc<Routes>,
+    /// Instances that will be removed when their requests have ended. No more are chosen for them.
+    leaving: RwLock<BTreeSet<FunctionKey>>,
     /// Held while an instance changes: it blocks, and reading must not wait for it.
     change: Mutex<()>,
 }
@@ -124,7 +129,14 @@ impl Instances {
             }
         }
         let functions: BTreeSet<FunctionKey> = all.iter().map(|(key, instance)| function_of(key, instance)).collect();
-        let instances = Instances { store, engine, all: RwLock::new(all), routes, change: Mutex::default() };
+        let instances = Instances {
+            store,
+            engine,
+            all: RwLock::new(all),
+            routes,
+            leaving: RwLock::default(),
+            change: Mutex::default(),
+        };
         functions.iter().for_each(|function| instances.limit_memory(function));
         instances
     }
@@ -174,7 +186,7 @@ impl Instances {
             }
             let key = FunctionKey { tenant: function.tenant.clone(), name: name.into() };
             let has_class = |instance: Arc<Instance>| instance.class.is_none_or(|own| own == class);
-            self.find(&key).is_some_and(has_class) && self.engine.holds_share(&client(&key))
+            self.find(&key).is_some_and(has_class) && !self.is_leaving(&key) && self.engine.holds_share(&client(&key))
         })
     }
 
@@ -201,6 +213,35 @@ impl Instances {
     pub(crate) fn standing(&self, key: &FunctionKey, instance: &Instance) -> Option<Standing> {
         let function = function_of(key, instance);
         self.routes.standing(&function, &key.name)
+    }
+
+    /// Whether an instance will be removed when its requests have ended.
+    pub(crate) fn is_leaving(&self, key: &FunctionKey) -> bool {
+        self.leaving.read().unwrap_or_else(PoisonError::into_inner).contains(key)
+    }
+
+    /// Has an instance of the autoscaler leave, or stay after all. `false` if there is no such
+    /// instance.
+    pub(crate) fn set_leaving(&self, key: &FunctionKey, is_leaving: bool) -> bool {
+        let mut leaving = self.leaving.write().unwrap_or_else(PoisonError::into_inner);
+        if !self.find(key).is_some_and(|instance| instance.autoscaled.is_some()) {
+            leaving.remove(key);
+            return false;
+        }
+        match is_leaving {
+            true => drop(leaving.insert(key.clone())),
+            false => drop(leaving.remove(key)),
+        }
+        true
+    }
+
+    /// Removes an instance that is leaving. One that an operator has changed meanwhile stays. Blocks.
+    pub(crate) fn remove_left(&self, key: &FunctionKey) -> Result<(), InstanceError> {
+        let _change = self.change.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.find(key) {
+            Some(instance) if instance.autoscaled.is_some() && self.is_leaving(key) => self.remove_now(key, &instance),
+            _ => Ok(()),
+        }
     }
 
     /// Creates an instance. Blocks.
@@ -270,11 +311,16 @@ impl Instances {
     pub(crate) fn remove(&self, key: &FunctionKey) -> Result<(), InstanceError> {
         let _change = self.change.lock().unwrap_or_else(PoisonError::into_inner);
         let instance = self.find(key).ok_or_else(|| InstanceError::Unknown(key.to_string()))?;
+        self.remove_now(key, &instance)
+    }
+
+    fn remove_now(&self, key: &FunctionKey, instance: &Instance) -> Result<(), InstanceError> {
         if let Some(store) = &self.store {
             store.remove_instance(&DeploymentKey { tenant: key.tenant.clone(), name: key.name.clone() })?;
         }
         self.all.write().unwrap_or_else(PoisonError::into_inner).remove(key);
-        let function = function_of(key, &instance);
+        let function = function_of(key, instance);
+        self.leaving.write().unwrap_or_else(PoisonError::into_inner).remove(key);
         self.routes.remove(&function, &key.name);
         self.engine.limit_memory(&client(key), None);
         self.limit_memory(&function);

@@ -12,6 +12,7 @@ use crate::graphs::Graphs;
 use crate::identity::{Access, Gate, GateError};
 use crate::instances::Instances;
 use crate::listen::Port;
+use crate::scaling::driver;
 use crate::tls::Wire;
 use crate::{grpc, http, listen, metrics};
 use atoll_engine::{EngineError, ShareClient, Tenant};
@@ -250,6 +251,16 @@ impl Server {
                 }
             }
         };
+        let scaling = {
+            let mut stopped = stopped.clone();
+            let app = &app;
+            async move {
+                tokio::select! {
+                    () = driver::follow(app) => {}
+                    () = listen::stopped(&mut stopped) => {}
+                }
+            }
+        };
         let serve_control = async {
             if let Some((control, listener)) = control {
                 control.serve(listener, stopped, config.drain).await;
@@ -277,7 +288,8 @@ impl Server {
             let _ = stopping.send(true);
         };
         let serve_ports = async { tokio::join!(serve_http, serve_grpc, serve_metrics) };
-        let serving = async { tokio::join!(serve_ports, serve_control, reloading, following, stopping_on_request) };
+        let serving =
+            async { tokio::join!(serve_ports, serve_control, reloading, following, scaling, stopping_on_request) };
         let mut serving = std::pin::pin!(serving);
         tokio::select! {
             loaded = loading => loaded?,

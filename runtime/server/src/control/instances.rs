@@ -25,6 +25,7 @@ impl Control {
             quota_request: spec.quota_request,
             quota_limit: spec.quota_limit,
             gpu_mem: spec.gpu_mem,
+            autoscaled: None,
         };
         let (app, made) = (self.app.clone(), key.clone());
         let create = move || {
@@ -45,8 +46,15 @@ impl Control {
             instance.quota_request = quota_request.unwrap_or(instance.quota_request);
             instance.quota_limit = quota_limit.unwrap_or(instance.quota_limit);
             instance.gpu_mem = gpu_mem.or(instance.gpu_mem);
+            // An instance that an operator changed is the operator's.
+            instance.autoscaled = None;
         };
-        blocking(move || app.instances.resize(&changed, change).or_refuse()).await.ok_or_else(panicked)??;
+        let resize = move || {
+            let resized = app.instances.resize(&changed, change).or_refuse();
+            app.instances.set_leaving(&changed, false);
+            resized
+        };
+        blocking(resize).await.ok_or_else(panicked)??;
         self.instance(&key).await
     }
 
@@ -79,6 +87,8 @@ impl Control {
                 service_ms: None,
                 throughput: None,
                 refused: None,
+                autoscaled: None,
+                leaving: false,
             });
         }
         plain(Answer::Instances { instances })
@@ -116,6 +126,8 @@ impl Control {
             service_ms: standing.and_then(|standing| standing.service_ns).map(|ns| ns as f64 / 1e6),
             throughput: standing.and_then(|standing| standing.throughput).map(|rate| rate as f64 / 1e3),
             refused: refusal.map(|refusal| format!("{}: {}", refusal.device, refusal.reason)),
+            autoscaled: instance.autoscaled.clone(),
+            leaving: self.app.instances.is_leaving(key),
         }
     }
 

@@ -11,6 +11,7 @@ mod metric;
 mod pool;
 mod recorder;
 mod responses;
+mod scaling;
 mod shares;
 mod table;
 mod text;
@@ -33,6 +34,7 @@ use hedges::HEDGE_METRICS;
 use metric::{DeviceSnapshot, Metric, Snapshot};
 use pool::POOL_METRICS;
 use responses::RESPONSE_METRICS;
+use scaling::SCALING_METRICS;
 use shares::SHARE_METRICS;
 use std::sync::Arc;
 use table::METRICS;
@@ -78,6 +80,7 @@ fn render(app: &App) -> String {
         fleet: &fleet,
         desk: app.desk.as_deref(),
         refusals: &app.engine.share_refusals(),
+        scaling: &app.scaler.statuses(),
     };
     let mut text = String::new();
     for metric in all_metrics() {
@@ -87,8 +90,16 @@ fn render(app: &App) -> String {
 }
 
 fn all_metrics() -> impl Iterator<Item = &'static Metric> {
-    let others =
-        [POOL_METRICS, SHARE_METRICS, RESPONSE_METRICS, GRAPH_METRICS, HEDGE_METRICS, GRPC_METRICS, ACCESS_LOG_METRICS];
+    let others = [
+        POOL_METRICS,
+        SHARE_METRICS,
+        SCALING_METRICS,
+        RESPONSE_METRICS,
+        GRAPH_METRICS,
+        HEDGE_METRICS,
+        GRPC_METRICS,
+        ACCESS_LOG_METRICS,
+    ];
     METRICS.iter().chain(others.into_iter().flatten())
 }
 

@@ -13,6 +13,7 @@ mod predict;
 mod repository;
 mod responses;
 mod routes;
+mod scaling;
 mod stop;
 mod support;
 mod tls;

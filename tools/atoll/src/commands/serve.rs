@@ -234,6 +234,7 @@ impl Args {
         let config = ServerConfig {
             control,
             model_control,
+            profiles: cache::folder("profiles"),
             identity: self.identity.identity(self.config.as_deref())?,
             host: self.host,
             http_port: self.http_port,

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use atoll_client::{Call, Class, Client, DataType, InstanceReport, InstanceSpec, RefusalKind, Tensor};
 use atoll_tests::chaos::grind;
 use atoll_tests::http::ask;
+use std::process::Output;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -199,4 +200,64 @@ fn a_request_waits_for_room_until_its_deadline_and_instances_outlive_the_daemon(
     let (status, text) = load(&setup, "latency_ms = 500\nmin_instances = 3\nmax_instances = 2")?;
     ensure!(status == 400 && text.contains("at least 3 instances, and at most 2"), "{text}");
     Ok(())
+}
+
+/// Runs `atoll profile --grid` for `grind` with the cache of the daemon.
+fn grid(setup: &Setup, arguments: &[&str]) -> Result<Output> {
+    let measure = ["profile", "repository/grind.kg", "--grid", "--partitions", "100", "--seconds", "0.1"];
+    let model = ["--runs", "3", "--compute-units", "1", "--input", "times=100"];
+    let mut command = setup.command(&[&measure, &model, arguments].concat());
+    Ok(command.env("XDG_CACHE_HOME", setup.path("")).output()?)
+}
+
+#[test]
+fn a_grid_goes_on_where_it_was_and_the_daemon_scales_by_it() -> Result<()> {
+    let setup = start(&["--compute-units", "1"], "latency_ms = 1000")?;
+    let stdout = |output: &Output| -> Result<String> {
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let first: serde_json::Value = serde_json::from_str(&stdout(&grid(&setup, &["--quotas", "100", "--json"])?)?)?;
+    ensure!(first["points"].as_array().context("points")?.len() == 1 && first["device"] == "host", "{first}");
+    let both = stdout(&grid(&setup, &["--quotas", "50,100"])?)?;
+    ensure!(both.contains("1 of 2 points were known"), "{both}");
+    let at = stdout(&grid(&setup, &["--quotas", "50,100", "--at", "100,75", "--json"])?)?;
+    let at: serde_json::Value = serde_json::from_str(&at)?;
+    ensure!(at["requests_per_s"].as_f64().is_some_and(|rate| rate > 0.0) && at["error_percent"].is_null(), "{at}");
+    for (arguments, part) in [
+        (["--quotas", "50,100", "--at", "100,20"], "--at 100,20 is outside the grid"),
+        (["--quotas", "0", "--at", "1,1"], "--quotas 0: 1 to 100 %"),
+        (["--quotas", "50", "--batch", "8"], "so it has no batches"),
+        (["--quotas", "50", "--seconds", "0"], "expected more than 0"),
+    ] {
+        let output = grid(&setup, &arguments)?;
+        let message = String::from_utf8_lossy(&output.stderr);
+        ensure!(!output.status.success() && message.contains(part), "{arguments:?}: {message}");
+    }
+
+    let profiled = |expected: f64| {
+        wait_until("the profile is read", || {
+            Ok(metric(&setup.daemon, "atoll_scaling_profiled{model=\"grind\"}").is_ok_and(|value| value == expected))
+        })
+    };
+    let (status, text) = load(&setup, "latency_ms = 2000")?;
+    ensure!(status == 200, "{text}");
+    profiled(1.0)?;
+    let mut client = setup.client()?;
+    check(&mut client, 1)?;
+    let made = made(&mut client)?;
+    ensure!(made.len() == 1 && [0.5, 1.0].contains(&made[0].quota_request), "a point of the grid: {made:?}");
+
+    // A profile with a point without throughput is not used.
+    let found = std::fs::read_dir(setup.path("atoll/profiles"))?.next().context("a profile")??.path();
+    let path = found.join("host-1.json");
+    let mut profile: serde_json::Value = serde_json::from_slice(&std::fs::read(&path)?)?;
+    profile["points"][0]["per_1000_s"] = 0.into();
+    std::fs::write(&path, profile.to_string())?;
+    let (status, text) = load(&setup, "latency_ms = 3000")?;
+    ensure!(status == 200, "{text}");
+    profiled(0.0)?;
+    let log = std::fs::read_to_string(setup.path(crate::serve::LOG))?;
+    ensure!(log.contains("no throughput at 100 % of the compute units"), "{log}");
+    check(&mut client, 1)
 }

@@ -218,6 +218,14 @@ impl App {
         self.repository.ready().into_iter().chain(functions).collect()
     }
 
+    /// All models and functions whose instances follow the load, those that only their tenant may
+    /// call included.
+    pub(crate) fn scaled_models(&self) -> Vec<Arc<Model>> {
+        let deployed = self.deployed.iter().flat_map(|deployed| deployed.all());
+        let functions = deployed.filter_map(|function| function.model.clone().ok());
+        self.repository.ready().into_iter().chain(functions).filter(|model| model.scaled.is_some()).collect()
+    }
+
     /// All models and graphs that a principal may use.
     pub(crate) fn models_of(&self, principal: &Principal) -> Vec<Arc<Model>> {
         let mut models = self.models();

@@ -224,7 +224,7 @@ impl Instances {
     /// instance.
     pub(crate) fn set_leaving(&self, key: &FunctionKey, is_leaving: bool) -> bool {
         let mut leaving = self.leaving.write().unwrap_or_else(PoisonError::into_inner);
-        if !self.find(key).is_some_and(|instance| instance.autoscaled.is_some()) {
+        if self.find(key).is_none_or(|instance| instance.autoscaled.is_none()) {
             leaving.remove(key);
             return false;
         }

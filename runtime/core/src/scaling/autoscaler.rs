@@ -45,6 +45,26 @@ pub enum Why {
     Idle,
 }
 
+impl Why {
+    /// All reasons.
+    pub const ALL: [Why; 8] =
+        [Why::Steady, Why::First, Why::Minimum, Why::Load, Why::Queue, Why::Late, Why::Surplus, Why::Idle];
+
+    /// The reason in words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Why::Steady => "nothing changes",
+            Why::First => "a request found no instance",
+            Why::Minimum => "there were fewer instances than min_instances",
+            Why::Load => "the load exceeded the capacity",
+            Why::Queue => "the queue would have taken longer than the target latency",
+            Why::Late => "over 1 % of the requests took longer than the target latency",
+            Why::Surplus => "the capacity exceeded the load throughout the cool-down",
+            Why::Idle => "no request came for the idle time",
+        }
+    }
+}
+
 /// The decision of a step, with what it was made from. Rates are in thousandths of a request per
 /// second.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -150,7 +170,9 @@ impl Autoscaler {
         self.last_step = Some(now);
         let rate = per_second(observed.arrivals, elapsed);
         self.predictor.observe(rate);
-        if observed.arrivals + observed.queued > 0 {
+        // Instances that were there before begin their idle time now.
+        let is_new = self.last_request.is_none() && !running.is_empty();
+        if observed.arrivals + observed.queued > 0 || is_new {
             self.last_request = Some(now);
         }
         let capacity = observed.base + running.iter().map(|instance| instance.point.throughput).sum::<u64>();
@@ -326,15 +348,6 @@ fn per_second(requests: u64, elapsed_ns: u64) -> u64 {
 
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Why::Steady => "nothing changes",
-            Why::First => "a request found no instance",
-            Why::Minimum => "there were fewer instances than min_instances",
-            Why::Load => "the load exceeded the capacity",
-            Why::Queue => "the queue would have taken longer than the target latency",
-            Why::Late => "over 1 % of the requests took longer than the target latency",
-            Why::Surplus => "the capacity exceeded the load throughout the cool-down",
-            Why::Idle => "no request came for the idle time",
-        })
+        f.write_str(self.words())
     }
 }

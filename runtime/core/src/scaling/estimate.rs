@@ -33,7 +33,7 @@ impl Profile {
             let latency_ns = service_ns.saturating_add(pauses);
             Point { partition, quota, throughput: of_unit.saturating_mul(times.into()), latency_ns }
         };
-        let most = if unit == 0 { 1 } else { (100 / unit).max(1) };
+        let most = 100_u32.checked_div(unit).unwrap_or(1).max(1);
         Profile::new((1..=most).map(point).collect())
     }
 

@@ -408,6 +408,24 @@ fn a_function_without_a_profile_gets_one_instance_and_is_learned_from_its_reques
 }
 
 #[test]
+fn instances_of_before_have_an_idle_time() {
+    let running = instances(&[profile().points()[0]]);
+    let known = profile();
+    for profile in [None, Some(&known)] {
+        let mut autoscaler = Autoscaler::new(config(), Predictor::new());
+        let mut removed_at = None;
+        for second in 0..60 {
+            let now = Nanos(second * SECOND);
+            let step = autoscaler.step(now, &Observed::default(), profile, known.points()[0], &running);
+            if !step.expect("scaled").change.remove.is_empty() {
+                removed_at = removed_at.or(Some(second));
+            }
+        }
+        assert!(removed_at.is_some_and(|second| second >= 20), "{removed_at:?}");
+    }
+}
+
+#[test]
 fn a_profile_is_interpolated_and_says_its_error() {
     let profile = profile();
     let exact = profile.estimate(12, 40).expect("a point of the grid");

@@ -5,6 +5,7 @@ use super::principal::TenantLimits;
 use crate::bytes::size;
 use crate::compiler::CompileLimits;
 use crate::instances::share;
+use crate::repository::scaling::ScalingSettings;
 use atoll_engine::{Class, ShareSpec, Tenant, TenantBytes};
 use atoll_store::{Limit, Quota};
 use serde::Deserialize;
@@ -51,6 +52,10 @@ pub(super) struct ConfigurationFile {
     /// one. The unit is the operator's choice.
     #[serde(default)]
     pub(super) prices: BTreeMap<String, f64>,
+    /// How instances of deployed functions follow the load, by the function's name, as in `resize`
+    /// or `TENANT:NAME`; as `[scaling]` in the settings of a model.
+    #[serde(default)]
+    pub(super) scaling: BTreeMap<String, ScalingSettings>,
     /// Limits and rights of tenants without a section.
     #[serde(default)]
     pub(super) default: Section,

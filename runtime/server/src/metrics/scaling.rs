@@ -35,6 +35,12 @@ pub(super) const SCALING_METRICS: &[Metric] = &[
     ),
     of_daemon(
         Kind::Gauge,
+        "atoll_scaling_profiled",
+        "1 if the capacity comes from a profile, 0 if it comes from measured requests",
+        |s, out| per_model(s, out, |status| f64::from(u8::from(status.is_profiled))),
+    ),
+    of_daemon(
+        Kind::Gauge,
         "atoll_scaling_uncovered",
         "1 if the load is not covered: no room, no point within the target, or no clock; else 0",
         |s, out| per_model(s, out, |status| f64::from(u8::from(status.problem.is_some()))),

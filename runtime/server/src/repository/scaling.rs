@@ -48,7 +48,7 @@ pub(crate) struct ScalingSettings {
 
 impl ScalingSettings {
     /// Checks the figures.
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), String> {
         let times = [("latency_ms", self.latency_ms), ("cool_down_ms", self.cool_down_ms), ("idle_ms", self.idle_ms)];
         if let Some((name, ms)) = times.into_iter().find(|(_, ms)| *ms > SCALING_MS_MAX) {
             return Err(format!("scaling: {name} is {ms}; at most {SCALING_MS_MAX}, a day, are possible"));

@@ -9,7 +9,7 @@ use crate::inference::blocking;
 use crate::limits::{SCALING_DRAIN_EVERY, SCALING_IDLE_EVERY, SCALING_RETRY};
 use crate::model::Model;
 use atoll_core::Nanos;
-use atoll_core::scaling::{Change, Decision, Point, ScaleError};
+use atoll_core::scaling::{Change, Decision, Point, ScaleError, Why};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,8 +30,7 @@ fn tick(app: &App) -> Duration {
         return SCALING_DRAIN_EVERY;
     }
     let mut functions = app.scaler.functions();
-    let mut models = app.models();
-    models.retain(|model| model.scaled.is_some());
+    let models = app.scaled_models();
     functions.retain(|key, _| models.iter().any(|model| model.key == *key));
     let (now, mut next) = (app.scaler.now(), SCALING_IDLE_EVERY);
     let mut statuses = BTreeMap::new();
@@ -99,7 +98,9 @@ fn start(app: &App, model: &Model, scaled: &mut Scaled, group: &Group) {
         points.min_by_key(|point| point.latency_ns).copied().unwrap_or_else(|| scaled.unmeasured())
     });
     let change = Change { add: vec![point], ..Change::default() };
-    group.apply(app, model, scaled, &change, "a request found no instance");
+    let decision = Decision { change, why: Why::First, ..Decision::default() };
+    app.engine.note_scaled(&model.key, &decision);
+    group.apply(app, model, scaled, &decision.change, Why::First.words());
     scaled.status.instances = Group::of(app, model).running(None).len() as u64;
 }
 
@@ -109,6 +110,9 @@ fn decide(app: &App, model: &Model, scaled: &mut Scaled, group: &Group, decided:
         Err(error) => return scaled.note_problem(model, error.to_string()),
     };
     let per_second = |rate: u64| rate as f64 / 1e3;
+    if !decision.change.is_empty() {
+        app.engine.note_scaled(&model.key, &decision);
+    }
     let Decision { change, why, rate, predicted, load, capacity } = decision;
     let (load, capacity) = (per_second(load), per_second(capacity));
     scaled.status.problem = None;

@@ -45,8 +45,8 @@ pub(super) struct Scaled {
 /// What the scaling of a model does. Rates are in requests per second.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ScalingStatus {
-    /// Where the throughput of instances comes from.
-    pub(crate) basis: &'static str,
+    /// Whether the throughput of instances comes from a profile, not from measured requests.
+    pub(crate) is_profiled: bool,
     /// The rate of arrivals in the last interval.
     pub(crate) rate: f64,
     /// The rate that was predicted for this interval.
@@ -120,7 +120,7 @@ impl Scaled {
         let config = meter.settings.config();
         Scaled {
             autoscaler: Autoscaler::new(config, Predictor::new()),
-            status: ScalingStatus { basis: basis.label(), ..ScalingStatus::default() },
+            status: ScalingStatus { is_profiled: matches!(basis, Basis::Profile(_)), ..ScalingStatus::default() },
             meter,
             basis,
             due: Nanos(now.0.saturating_add(config.interval_ns)),

@@ -24,6 +24,8 @@ pub(crate) async fn for_instance(
     }
     let began = Instant::now();
     let _waiting = meter.wait();
+    // While requests wait, the loop looks often and wakes them.
+    app.scaler.wake.notify_one();
     let until_there = async {
         loop {
             let mut started = std::pin::pin!(meter.started.notified());
@@ -32,7 +34,6 @@ pub(crate) async fn for_instance(
             if has_one() {
                 return;
             }
-            app.scaler.wake.notify_one();
             started.await;
         }
     };

@@ -38,8 +38,8 @@ pub(super) struct Args {
     batch: Vec<NonZeroU32>,
 
     /// Shortest time of a measurement, in seconds
-    #[arg(long, default_value = "1", requires = "grid")]
-    seconds: NonZeroU32,
+    #[arg(long, default_value = "1", value_parser = parse_seconds, requires = "grid")]
+    seconds: Duration,
 
     /// Requests at the same time, so that a share is never idle
     #[arg(long, value_name = "COUNT", default_value = "2", requires = "grid")]
@@ -52,6 +52,15 @@ pub(super) struct Args {
     /// Print what the grid says at this partition and quota, with the error of the interpolation
     #[arg(long, value_name = "PARTITION,QUOTA", value_parser = parse_at, requires = "grid")]
     at: Option<(u32, u32)>,
+}
+
+/// A time up to an hour.
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.trim().parse().map_err(|_| format!("`{text}` is not a number"))?;
+    if seconds > 0.0 && seconds <= 3600.0 {
+        return Ok(Duration::from_secs_f64(seconds));
+    }
+    Err("expected more than 0, and at most 3600 seconds".into())
 }
 
 /// `30,50`, in percent.
@@ -80,11 +89,7 @@ pub(super) fn run(args: &Args, target: &Target<'_>, mut profile: Profile) -> Res
         bundle: target.bundle,
         function: target.function,
         axes: &axes,
-        effort: Effort {
-            runs: target.runs.get(),
-            time: Duration::from_secs(args.seconds.get().into()),
-            depth: args.clients.get(),
-        },
+        effort: Effort { runs: target.runs.get(), time: args.seconds, depth: args.clients.get() },
     };
     let batches = batches(args, target.bundle)?;
     if args.fresh {

@@ -19,6 +19,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("Class", "`real-time` or `best-effort`"),
     ("DataType", "datatype of KServe, as in `FP32`"),
     ("Digest", "SHA-256 in hexadecimal"),
+    ("ScalingSettings", "[ScalingSettings](#scalingsettings)"),
     ("SizeRanges", "map from text to a size or range, as in `8` or `1..512`"),
     ("States", "`auto` or pairs `INPUT=OUTPUT,...`"),
     ("Tenant", "text"),

@@ -61,12 +61,12 @@ pub(crate) async fn run(
     let class = asked.unwrap_or(model.class());
     note_inference(&model.name, class, &id);
     let function = model.key.clone();
-    let _metered = model.scaled.as_ref().map(Meter::arrive);
     let mut invocation = InvocationRequest { function, inputs, class: asked, priority, instance, deadline };
     let mut record =
         Record { app: app.clone(), model, device: model.first_device(), class, arrived, outcome: Outcome::Refused };
     caller.may_run(class).inspect_err(|denial| app.refuse(denial, caller, class))?;
     record.outcome = Outcome::Cancelled;
+    let _metered = model.scaled.as_ref().map(Meter::arrive);
     if invocation.instance.is_none() {
         let waited = wait::for_instance(app, model, class, deadline).await;
         invocation.deadline = waited.inspect_err(|error| record.outcome = Outcome::of(&Err(error.clone())))?;

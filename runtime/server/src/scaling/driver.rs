@@ -44,6 +44,8 @@ fn tick(app: &App) -> Duration {
         statuses.insert(model.key.clone(), scaled.status.clone());
     }
     app.scaler.publish(statuses);
+    // After that, so that a client that was answered sees what was decided for it.
+    models.iter().filter_map(|model| model.scaled.as_ref()).for_each(|meter| meter.started.notify_waiters());
     match remove(app) {
         true => next.min(SCALING_DRAIN_EVERY),
         false => next,
@@ -75,9 +77,6 @@ fn turn(app: &App, model: &Model, scaled: &mut Scaled, now: Nanos) -> Duration {
         let unmeasured = scaled.unmeasured();
         let decided = scaled.autoscaler.step(now, &observed, profile.as_ref(), unmeasured, &running);
         decide(app, model, scaled, &group, decided);
-    }
-    if waiting > 0 {
-        scaled.meter.started.notify_waiters();
     }
     scaled.status.waiting = waiting;
     let until_due = Duration::from_nanos(scaled.due.0.saturating_sub(app.scaler.now().0));

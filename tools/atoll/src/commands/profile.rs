@@ -57,7 +57,7 @@ pub(crate) struct Args {
     json: bool,
 
     #[command(flatten)]
-    grid: grid::Args,
+    grid: grid::GridArgs,
 
     #[command(flatten)]
     engine: EngineArgs,

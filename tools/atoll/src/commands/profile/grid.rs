@@ -18,7 +18,7 @@ use std::time::Duration;
 const BATCHES_MAX: usize = 16;
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(super) struct GridArgs {
     /// Measure throughput and latency on a grid of shares of the device instead. A grid that was
     /// stopped goes on where it was; larger partitions are left out once they bring under 3 % more
     #[arg(long)]
@@ -82,7 +82,7 @@ pub(super) struct Target<'a> {
     pub(super) json: bool,
 }
 
-pub(super) fn run(args: &Args, target: &Target<'_>, mut profile: Profile) -> Result<()> {
+pub(super) fn run(args: &GridArgs, target: &Target<'_>, mut profile: Profile) -> Result<()> {
     let axes = Axes::new(&args.partitions, &args.quotas, target.compute_units)?;
     let grid = Grid {
         handle: target.handle,
@@ -144,7 +144,7 @@ fn user_error_of(error: impl std::fmt::Display) -> anyhow::Error {
 }
 
 /// The batches to measure; `None` for the inputs as they are.
-fn batches(args: &Args, bundle: &Bundle) -> Result<Vec<Option<u32>>> {
+fn batches(args: &GridArgs, bundle: &Bundle) -> Result<Vec<Option<u32>>> {
     if args.batch.len() > BATCHES_MAX {
         return Err(user_error(format!("--batch has {} values; at most {BATCHES_MAX} are possible", args.batch.len())));
     }

@@ -81,7 +81,7 @@ pub struct InstanceReport {
     pub autoscaled: Option<String>,
     /// Whether the autoscaler removes it as soon as its requests have ended.
     #[serde(default)]
-    pub leaving: bool,
+    pub draining: bool,
 }
 
 /// What a client with a share received on a device.

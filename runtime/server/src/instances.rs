@@ -72,8 +72,8 @@ pub(crate) struct Instances {
     all: RwLock<BTreeMap<FunctionKey, Arc<Instance>>>,
     /// What requests that name no instance are routed by.
     routes: Arc<Routes>,
-    /// Instances that will be removed when their requests have ended. No more are chosen for them.
-    leaving: RwLock<BTreeSet<FunctionKey>>,
+    /// Instances that will be removed when their requests have ended. They get no new requests.
+    draining: RwLock<BTreeSet<FunctionKey>>,
     /// Held while an instance changes: it blocks, and reading must not wait for it.
     change: Mutex<()>,
 }
@@ -134,7 +134,7 @@ impl Instances {
             engine,
             all: RwLock::new(all),
             routes,
-            leaving: RwLock::default(),
+            draining: RwLock::default(),
             change: Mutex::default(),
         };
         functions.iter().for_each(|function| instances.limit_memory(function));
@@ -186,7 +186,7 @@ impl Instances {
             }
             let key = FunctionKey { tenant: function.tenant.clone(), name: name.into() };
             let has_class = |instance: Arc<Instance>| instance.class.is_none_or(|own| own == class);
-            self.find(&key).is_some_and(has_class) && !self.is_leaving(&key) && self.engine.holds_share(&client(&key))
+            self.find(&key).is_some_and(has_class) && !self.is_draining(&key) && self.engine.holds_share(&client(&key))
         })
     }
 
@@ -216,30 +216,30 @@ impl Instances {
     }
 
     /// Whether an instance will be removed when its requests have ended.
-    pub(crate) fn is_leaving(&self, key: &FunctionKey) -> bool {
-        self.leaving.read().unwrap_or_else(PoisonError::into_inner).contains(key)
+    pub(crate) fn is_draining(&self, key: &FunctionKey) -> bool {
+        self.draining.read().unwrap_or_else(PoisonError::into_inner).contains(key)
     }
 
-    /// Has an instance of the autoscaler leave, or stay after all. `false` if there is no such
+    /// Starts or stops draining an instance of the autoscaler. `false` if there is no such
     /// instance.
-    pub(crate) fn set_leaving(&self, key: &FunctionKey, is_leaving: bool) -> bool {
-        let mut leaving = self.leaving.write().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn set_draining(&self, key: &FunctionKey, is_draining: bool) -> bool {
+        let mut draining = self.draining.write().unwrap_or_else(PoisonError::into_inner);
         if self.find(key).is_none_or(|instance| instance.autoscaled.is_none()) {
-            leaving.remove(key);
+            draining.remove(key);
             return false;
         }
-        match is_leaving {
-            true => drop(leaving.insert(key.clone())),
-            false => drop(leaving.remove(key)),
+        match is_draining {
+            true => drop(draining.insert(key.clone())),
+            false => drop(draining.remove(key)),
         }
         true
     }
 
-    /// Removes an instance that is leaving. One that an operator has changed meanwhile stays. Blocks.
-    pub(crate) fn remove_left(&self, key: &FunctionKey) -> Result<(), InstanceError> {
+    /// Removes an instance that is draining. One that an operator has changed meanwhile stays. Blocks.
+    pub(crate) fn remove_drained(&self, key: &FunctionKey) -> Result<(), InstanceError> {
         let _change = self.change.lock().unwrap_or_else(PoisonError::into_inner);
         match self.find(key) {
-            Some(instance) if instance.autoscaled.is_some() && self.is_leaving(key) => self.remove_now(key, &instance),
+            Some(instance) if instance.autoscaled.is_some() && self.is_draining(key) => self.remove_now(key, &instance),
             _ => Ok(()),
         }
     }
@@ -320,7 +320,7 @@ impl Instances {
         }
         self.all.write().unwrap_or_else(PoisonError::into_inner).remove(key);
         let function = function_of(key, instance);
-        self.leaving.write().unwrap_or_else(PoisonError::into_inner).remove(key);
+        self.draining.write().unwrap_or_else(PoisonError::into_inner).remove(key);
         self.routes.remove(&function, &key.name);
         self.engine.limit_memory(&client(key), None);
         self.limit_memory(&function);

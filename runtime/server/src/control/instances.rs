@@ -51,7 +51,7 @@ impl Control {
         };
         let resize = move || {
             let resized = app.instances.resize(&changed, change).or_refuse();
-            app.instances.set_leaving(&changed, false);
+            app.instances.set_draining(&changed, false);
             resized
         };
         blocking(resize).await.ok_or_else(panicked)??;
@@ -88,7 +88,7 @@ impl Control {
                 throughput: None,
                 refused: None,
                 autoscaled: None,
-                leaving: false,
+                draining: false,
             });
         }
         plain(Answer::Instances { instances })
@@ -127,7 +127,7 @@ impl Control {
             throughput: standing.and_then(|standing| standing.throughput).map(|rate| rate as f64 / 1e3),
             refused: refusal.map(|refusal| format!("{}: {}", refusal.device, refusal.reason)),
             autoscaled: instance.autoscaled.clone(),
-            leaving: self.app.instances.is_leaving(key),
+            draining: self.app.instances.is_draining(key),
         }
     }
 

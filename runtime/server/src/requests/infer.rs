@@ -97,7 +97,7 @@ pub(crate) async fn run(
             let turn = app.sequences.turn(&app.engine, model, &caller.tenant, place).await?;
             let is_there = |name: &str| {
                 let key = FunctionKey { name: name.into(), ..model.key.clone() };
-                app.instance_of(model, Some(name)).is_ok() && !app.instances.is_leaving(&key)
+                app.instance_of(model, Some(name)).is_ok() && !app.instances.is_draining(&key)
             };
             invocation.instance = invocation.instance.or_else(|| turn.instance(is_there, choose));
             let routed = app.instances.begin(&model.key, invocation.instance.as_deref());

@@ -151,14 +151,14 @@ fn remove(app: &App) -> bool {
             Ok(model) => model.scaled.is_none(),
             Err(_) => !app.has_function(&key.tenant, &instance.function),
         };
-        if !is_abandoned && !app.instances.is_leaving(&key) {
+        if !is_abandoned && !app.instances.is_draining(&key) {
             continue;
         }
-        app.instances.set_leaving(&key, true);
+        app.instances.set_draining(&key, true);
         let is_busy = app.instances.standing(&key, &instance).is_some_and(|standing| standing.in_flight > 0);
         if is_busy {
             are_left = true;
-        } else if let Err(error) = app.instances.remove_left(&key) {
+        } else if let Err(error) = app.instances.remove_drained(&key) {
             tracing::error!(instance = %key, %error, "an instance cannot be removed");
             are_left = true;
         }

@@ -21,7 +21,7 @@ pub(super) struct Known {
     key: FunctionKey,
     instance: Arc<Instance>,
     standing: Option<Standing>,
-    is_leaving: bool,
+    is_draining: bool,
 }
 
 /// The instances of a model at one moment.
@@ -41,7 +41,7 @@ impl Group {
         };
         let known = |(key, instance): (FunctionKey, Arc<Instance>)| Known {
             standing: app.instances.standing(&key, &instance),
-            is_leaving: app.instances.is_leaving(&key),
+            is_draining: app.instances.is_draining(&key),
             key,
             instance,
         };
@@ -58,7 +58,7 @@ impl Group {
 
     /// The instances that take requests, with what a profile says they serve.
     pub(super) fn running(&self, profile: Option<&Profile>) -> Vec<scaling::Instance> {
-        let own = self.own.iter().zip(0..).filter(|(known, _)| !known.is_leaving);
+        let own = self.own.iter().zip(0..).filter(|(known, _)| !known.is_draining);
         own.map(|(known, id)| scaling::Instance { id: InstanceId(id), point: self.point(known, profile) }).collect()
     }
 
@@ -106,7 +106,7 @@ impl Group {
         let key_of = |id: &InstanceId| self.own.get(id.0 as usize).map(|known| &known.key);
         for key in change.remove.iter().filter_map(key_of) {
             tracing::info!(instance = %key, why, "an instance gets no more requests and will be removed");
-            app.instances.set_leaving(key, true);
+            app.instances.set_draining(key, true);
             scaled.count(Kind::Remove);
         }
         for (id, point) in &change.resize {
@@ -118,7 +118,7 @@ impl Group {
                 Err(error) => scaled.refuse(model, &error),
             }
         }
-        let mut may_stay: Vec<&Known> = self.own.iter().filter(|known| known.is_leaving).collect();
+        let mut may_stay: Vec<&Known> = self.own.iter().filter(|known| known.is_draining).collect();
         for point in &change.add {
             let is_like = |known: &&Known| {
                 let is_near = |a: f64, b: u32| (a - f64::from(b)).abs() < 0.5;
@@ -127,7 +127,7 @@ impl Group {
             };
             if let Some(at) = may_stay.iter().position(is_like) {
                 let known = may_stay.remove(at);
-                if app.instances.set_leaving(&known.key, false) {
+                if app.instances.set_draining(&known.key, false) {
                     scaled.count(Kind::Create);
                     continue;
                 }

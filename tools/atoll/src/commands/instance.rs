@@ -253,7 +253,7 @@ fn text(instances: &[InstanceReport]) -> String {
             }
         }
         if let Some(reason) = &report.autoscaled {
-            let goes = if report.leaving { " and goes when its requests have ended" } else { "" };
+            let goes = if report.draining { " and is removed when its requests have ended" } else { "" };
             text += &format!("{name} is the autoscaler's{goes}: {reason}\n");
         }
     }
@@ -370,7 +370,7 @@ mod tests {
             throughput: None,
             refused: Some("host:1: it has no room".into()),
             autoscaled: Some("the load exceeded the capacity".into()),
-            leaving: true,
+            draining: true,
         };
         let text = text(&[report]);
         assert!(text.contains("2-4 of 8") && text.contains("any of 8"), "{text}");
@@ -378,7 +378,7 @@ mod tests {
             text.ends_with(
                 "slow does not hold, and requests that name it are refused: host:1: it has no room\n\
                  slow is not bound to compute units of host:0: it is full\n\
-                 slow is the autoscaler's and goes when its requests have ended: the load exceeded the capacity\n"
+                 slow is the autoscaler's and is removed when its requests have ended: the load exceeded the capacity\n"
             ),
             "{text}"
         );

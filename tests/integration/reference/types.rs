@@ -206,6 +206,7 @@ impl Types {
             let optional = if is_optional { ", optional" } else { "" };
             let content = match serde.values.get("deserialize_with").map(String::as_str) {
                 Some("size") => "bytes, as in `512M`".to_owned(),
+                Some("percent" | "some_percent") => "number".to_owned(),
                 _ => self.type_text(&field.ty),
             };
             writeln!(text, "| {name} | {content}{optional} | {} |", cell(&docs(&field.attrs))?)?;

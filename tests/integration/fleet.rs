@@ -21,7 +21,7 @@ use std::time::Duration;
 const PLACES: [(&str, &str); 2] = [("left", "host:0"), ("right", "host:1")];
 
 /// Two host devices with one CPU each.
-fn two_hosts() -> Result<[String; 4]> {
+pub(crate) fn two_hosts() -> Result<[String; 4]> {
     let allowed = cpus::allowed();
     let [first, second, ..] = allowed[..] else {
         anyhow::bail!("two host devices take two CPUs, here are {allowed:?}")

@@ -48,6 +48,7 @@ mod random_kernels;
 mod random_onnx;
 mod ray;
 mod reference;
+mod scaling;
 mod sequences;
 mod serve;
 mod served;

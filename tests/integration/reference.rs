@@ -76,7 +76,8 @@ fn manual_pages_exist_for_all_commands() -> Result<()> {
 
 #[test]
 fn settings() -> Result<()> {
-    let model = Types::read(&["runtime/server/src/repository/settings.rs"])?.page(&["Settings", "DynamicBatching"])?;
+    let files = ["runtime/server/src/repository/settings.rs", "runtime/server/src/repository/scaling.rs"];
+    let model = Types::read(&files)?.page(&["Settings", "DynamicBatching"])?;
     let daemon =
         Types::read(&["runtime/server/src/identity/configuration.rs"])?.page(&["ConfigurationFile", "Section"])?;
     hold("settings.md", "Settings files", &format!("{model}\n{daemon}"))?;

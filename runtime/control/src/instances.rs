@@ -76,6 +76,12 @@ pub struct InstanceReport {
     /// instance are refused until there is room.
     #[serde(default)]
     pub refused: Option<String>,
+    /// Why the autoscaler made it or gave it its size; `None` if an operator did.
+    #[serde(default)]
+    pub autoscaled: Option<String>,
+    /// Whether the autoscaler removes it as soon as its requests have ended.
+    #[serde(default)]
+    pub draining: bool,
 }
 
 /// What a client with a share received on a device.

@@ -8,7 +8,7 @@
 //! An instance that has served no request yet is expected to be as fast as the fastest one that
 //! has: it gets work, and is measured.
 
-use crate::ids::Nanos;
+use crate::ids::{DeviceId, Nanos};
 use crate::tokens::Ppm;
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub struct Router<K> {
 }
 
 /// What an instance has to do.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Load {
     limit: Ppm,
     /// Requests that were given to it and have not ended.
@@ -33,10 +33,19 @@ struct Load {
     /// The number of the window of `used_ns`, and the device time that was used in it.
     window: u64,
     used_ns: u64,
-    /// When its last request ended that was measured.
-    last_end: Nanos,
-    /// The last batch that it worked on.
-    batch: Batch,
+    /// The last batch of each device that worked for it.
+    last: BTreeMap<DeviceId, Batch>,
+}
+
+/// What a request took that was computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Computed {
+    /// The device.
+    pub device: DeviceId,
+    /// From its first to its last block, in nanoseconds.
+    pub compute_ns: u64,
+    /// Requests that were computed together with it, itself included.
+    pub batch: u32,
 }
 
 /// Requests that were computed together and end together.
@@ -47,6 +56,8 @@ struct Batch {
     own_ns: u64,
     /// Requests of it that have not ended.
     left: u32,
+    /// When it ended.
+    ended: Nanos,
 }
 
 /// A choice of the router.
@@ -67,15 +78,15 @@ pub struct Standing {
     pub in_flight: u32,
     /// Device time of a request, in nanoseconds; `None` before the first one has ended.
     pub service_ns: Option<u64>,
-    /// Requests that it can serve in a second within its limit, in thousandths; `None` before the
-    /// first one has ended.
+    /// Requests that it can serve in a second within its limit on one device, in thousandths;
+    /// `None` before the first one has ended.
     pub throughput: Option<u64>,
 }
 
 impl Load {
     /// The device time of a batch that ends now and took so long from its first to its last block.
-    fn own_ns(&self, now: Nanos, window_ns: u64, compute_ns: u64) -> u64 {
-        let spanned = compute_ns.min(now.0.saturating_sub(self.last_end.0)).max(1);
+    fn own_ns(&self, now: Nanos, window_ns: u64, compute_ns: u64, last_end: Nanos) -> u64 {
+        let spanned = compute_ns.min(now.0.saturating_sub(last_end.0)).max(1);
         // At the end of each window it paused for what its limit does not allow.
         let ends = now.0 / window_ns - now.0.saturating_sub(spanned) / window_ns;
         let pauses = ends.saturating_mul(window_ns - self.limit.of(window_ns).min(window_ns));
@@ -92,15 +103,7 @@ impl<K: Ord + Clone> Router<K> {
 
     /// Adds an instance, or changes its limit. What was measured of it stays.
     pub fn set(&mut self, instance: K, limit: Ppm) {
-        let new = Load {
-            limit,
-            in_flight: 0,
-            service_ns: None,
-            window: 0,
-            used_ns: 0,
-            last_end: Nanos(0),
-            batch: Batch::default(),
-        };
+        let new = Load { limit, in_flight: 0, service_ns: None, window: 0, used_ns: 0, last: BTreeMap::new() };
         self.instances.entry(instance).or_insert(new).limit = limit;
     }
 
@@ -151,22 +154,22 @@ impl<K: Ord + Clone> Router<K> {
         }
     }
 
-    /// A request of an instance ended; `compute_ns` is the time from its first to its last block,
-    /// `None` if nothing was computed. It was computed together with others, `batch` in all: each
-    /// has its part of the time. Batches of an instance follow one another on the device, so of that
-    /// time only what lies after the end of the one before it is its own.
-    pub fn end(&mut self, now: Nanos, instance: &K, compute_ns: Option<u64>, batch: u32) {
+    /// A request of an instance ended; `None` if nothing was computed. Requests that were computed
+    /// together have a part of the time each. Batches of an instance follow one another on a device,
+    /// so of that time only what lies after the end of the one before it is its own.
+    pub fn end(&mut self, now: Nanos, instance: &K, computed: Option<Computed>) {
         let window_ns = self.window_ns;
         let Some(load) = self.instances.get_mut(instance) else { return };
         load.in_flight = load.in_flight.saturating_sub(1);
-        let Some(compute_ns) = compute_ns else { return };
-        if load.batch.left == 0 || load.batch.compute_ns != compute_ns {
-            let own_ns = load.own_ns(now, window_ns, compute_ns) / u64::from(batch.max(1));
-            load.batch = Batch { compute_ns, own_ns: own_ns.max(1), left: batch.max(1) };
-            load.last_end = now;
+        let Some(Computed { device, compute_ns, batch }) = computed else { return };
+        let mut last = load.last.get(&device).copied().unwrap_or_default();
+        if last.left == 0 || last.compute_ns != compute_ns {
+            let own_ns = load.own_ns(now, window_ns, compute_ns, last.ended) / u64::from(batch.max(1));
+            last = Batch { compute_ns, own_ns: own_ns.max(1), left: batch.max(1), ended: now };
         }
-        load.batch.left -= 1;
-        let own = load.batch.own_ns;
+        last.left -= 1;
+        let own = last.own_ns;
+        load.last.insert(device, last);
         let mean = load.service_ns.map_or(own, |mean| {
             (u128::from(mean) * u128::from(100 - WEIGHT_PERCENT) + u128::from(own) * u128::from(WEIGHT_PERCENT)) as u64
                 / 100

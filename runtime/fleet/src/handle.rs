@@ -11,6 +11,7 @@ use crate::shares::{ShareRefusal, Shares};
 use atoll_core::DeviceId;
 use atoll_core::limits::DEVICES_MAX;
 use atoll_core::placement::{FunctionId, Why};
+use atoll_core::scaling::Decision;
 use atoll_engine::{
     ChainRequest, EngineError, EngineStatistics, FunctionKey, FunctionOptions, InstanceMemory, InvocationId,
     InvokeError, Reply, SessionId, ShareClient, ShareSpec, StageRequest, TraceBatch,
@@ -436,6 +437,12 @@ impl Inference for FleetHandle {
 
     fn statistics(&self) -> Vec<EngineStatistics> {
         self.0.members.iter().map(|member| member.statistics()).collect()
+    }
+
+    fn note_scaled(&self, function: &FunctionKey, decision: &Decision) {
+        let Some((_, pool)) = &self.0.pool else { return };
+        let function = self.placements().get(function).map(|place| place.id);
+        function.into_iter().for_each(|function| pool.note_scaled(function, decision));
     }
 
     fn traced(&self) -> Vec<String> {

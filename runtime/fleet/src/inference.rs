@@ -4,6 +4,7 @@ use crate::dispatcher::DeviceState;
 use crate::shares::ShareRefusal;
 use atoll_core::DeviceId;
 use atoll_core::placement::Why;
+use atoll_core::scaling::Decision;
 use atoll_engine::{
     ChainRequest, EngineError, EngineStatistics, FunctionInfo, FunctionKey, FunctionOptions, InstanceMemory,
     InvocationId, InvokeError, Reply, SessionId, ShareClient, ShareSpec, TraceBatch,
@@ -168,6 +169,10 @@ pub trait Inference: Send + Sync + 'static {
     /// The statistics of each device's engine, in the order of [`Inference::devices`].
     /// Blocks until each engine's thread has answered.
     fn statistics(&self) -> Vec<EngineStatistics>;
+
+    /// Records in the trace of the pool, if there is one, that the autoscaler decided to change the
+    /// instances of a function.
+    fn note_scaled(&self, _function: &FunctionKey, _decision: &Decision) {}
 
     /// What has a trace: the devices in their order, and behind them the pool in front of them, if
     /// there is one.

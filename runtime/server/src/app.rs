@@ -17,6 +17,7 @@ use crate::otlp::Tracer;
 use crate::prices::Prices;
 use crate::repository::{FindError, Repository};
 use crate::response_cache::ResponseCache;
+use crate::scaling::state::Scaler;
 use crate::sequences::Sequences;
 use crate::shared_memory::Regions;
 use atoll_engine::{Class, EngineStatistics, FunctionKey, Tenant};
@@ -44,6 +45,8 @@ pub(crate) struct App {
     pub(crate) instances: Instances,
     /// Leases of placement engines; `None` if the daemon has no store.
     pub(crate) leases: Option<Leases>,
+    /// Instances that follow the load of their models.
+    pub(crate) scaler: Scaler,
     pub(crate) recorder: Recorder,
     pub(crate) access_log: Option<AccessLog>,
     /// Sends spans of requests to a collector.
@@ -94,6 +97,7 @@ impl App {
             graphs,
             instances,
             leases: None,
+            scaler: Scaler::new(config.profiles.clone()),
             // A body larger than the budget of all bodies could never be read.
             body_bytes_max: config.body_bytes_max.min(ROOM_BYTES_MAX),
             body_pause: config.connections.body_pause,
@@ -236,6 +240,14 @@ impl App {
         self.repository.ready().into_iter().chain(functions).collect()
     }
 
+    /// All models and functions whose instances follow the load, those that only their tenant may
+    /// call included.
+    pub(crate) fn scaled_models(&self) -> Vec<Arc<Model>> {
+        let deployed = self.deployed.iter().flat_map(|deployed| deployed.all());
+        let functions = deployed.filter_map(|function| function.model.clone().ok());
+        self.repository.ready().into_iter().chain(functions).filter(|model| model.scaled.is_some()).collect()
+    }
+
     /// All models and graphs that a principal may use.
     pub(crate) fn models_of(&self, principal: &Principal) -> Vec<Arc<Model>> {
         let mut models = self.models();
@@ -276,6 +288,12 @@ impl App {
     pub(crate) fn is_ready(&self) -> bool {
         let loaded = self.loaded.load(Ordering::Relaxed) && !self.draining.load(Ordering::Relaxed);
         loaded && !(self.strict_readiness && self.repository.has_failed())
+    }
+
+    /// Whether each model of the repository was loaded or has failed, and deployed functions are
+    /// restored.
+    pub(crate) fn has_loaded(&self) -> bool {
+        self.loaded.load(Ordering::Relaxed)
     }
 
     pub(crate) fn set_loaded(&self) {

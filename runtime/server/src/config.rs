@@ -48,6 +48,9 @@ pub struct ServerConfig {
     pub model_control: ModelControl,
     /// Folder for compiled models.
     pub cache: PathBuf,
+    /// Folder with the profiles of `atoll profile --grid`, by which models are scaled; `None` for
+    /// none.
+    pub profiles: Option<PathBuf>,
     /// Largest body of a request in bytes.
     pub body_bytes_max: usize,
     /// Limit of the bytes of kept responses, of models whose settings have `response_cache`; 0 keeps
@@ -88,6 +91,7 @@ impl ServerConfig {
             repository,
             model_control: ModelControl::Explicit { load: None },
             cache,
+            profiles: None,
             body_bytes_max: limits::BODY_BYTES_MAX_DEFAULT,
             response_cache_bytes: limits::RESPONSE_CACHE_BYTES_DEFAULT,
             connections: ConnectionLimits::default(),

@@ -401,7 +401,12 @@ impl Deployed {
                 EngineError::AlreadyLoaded(key) => DeployError::Taken(key.name),
                 other => other.into(),
             })?;
-        let settings = Settings { class: deployment.class, device: deployment.device.clone(), ..Settings::default() };
+        let settings = Settings {
+            class: deployment.class,
+            device: deployment.device.clone(),
+            scaling: self.access.scaling(key),
+            ..Settings::default()
+        };
         let model = Model::new(key.clone(), MODEL_VERSION.into(), bundle, settings, placed.devices);
         Ok(DeployedFunction {
             key: key.clone(),

@@ -36,6 +36,9 @@ pub(crate) struct Instance {
     /// ledger's, so instances of leases are not kept in the store.
     #[serde(skip)]
     pub(crate) lease: Option<Leased>,
+    /// Why the autoscaler made it, or gave it its size; `None` if an operator did.
+    #[serde(default)]
+    pub(crate) autoscaled: Option<String>,
 }
 
 /// What an instance has of its lease.
@@ -87,6 +90,8 @@ pub(crate) struct Instances {
     all: RwLock<BTreeMap<FunctionKey, Arc<Instance>>>,
     /// What requests that name no instance are routed by.
     routes: Arc<Routes>,
+    /// Instances that will be removed when their requests have ended. They get no new requests.
+    draining: RwLock<BTreeSet<FunctionKey>>,
     /// Held while an instance changes: it blocks, and reading must not wait for it.
     change: Mutex<()>,
 }
@@ -147,7 +152,14 @@ impl Instances {
             }
         }
         let functions: BTreeSet<FunctionKey> = all.iter().map(|(key, instance)| function_of(key, instance)).collect();
-        let instances = Instances { store, engine, all: RwLock::new(all), routes, change: Mutex::default() };
+        let instances = Instances {
+            store,
+            engine,
+            all: RwLock::new(all),
+            routes,
+            draining: RwLock::default(),
+            change: Mutex::default(),
+        };
         functions.iter().for_each(|function| instances.limit_memory(function));
         instances
     }
@@ -196,9 +208,11 @@ impl Instances {
                 return false;
             }
             let key = FunctionKey { tenant: function.tenant.clone(), name: name.into() };
-            let has_class =
-                |instance: Arc<Instance>| instance.class.is_none_or(|own| own == class) && instance.serves(class);
-            self.find(&key).is_some_and(has_class) && self.engine.holds_share(&client(&key))
+            // The instance of a lease serves those who name it.
+            let may_serve = |instance: Arc<Instance>| {
+                instance.class.is_none_or(|own| own == class) && instance.lease.is_none() && !self.is_draining(&key)
+            };
+            self.find(&key).is_some_and(may_serve) && self.engine.holds_share(&client(&key))
         })
     }
 
@@ -225,6 +239,35 @@ impl Instances {
     pub(crate) fn standing(&self, key: &FunctionKey, instance: &Instance) -> Option<Standing> {
         let function = function_of(key, instance);
         self.routes.standing(&function, &key.name)
+    }
+
+    /// Whether an instance will be removed when its requests have ended.
+    pub(crate) fn is_draining(&self, key: &FunctionKey) -> bool {
+        self.draining.read().unwrap_or_else(PoisonError::into_inner).contains(key)
+    }
+
+    /// Starts or stops draining an instance of the autoscaler. `false` if there is no such
+    /// instance.
+    pub(crate) fn set_draining(&self, key: &FunctionKey, is_draining: bool) -> bool {
+        let mut draining = self.draining.write().unwrap_or_else(PoisonError::into_inner);
+        if self.find(key).is_none_or(|instance| instance.autoscaled.is_none()) {
+            draining.remove(key);
+            return false;
+        }
+        match is_draining {
+            true => drop(draining.insert(key.clone())),
+            false => drop(draining.remove(key)),
+        }
+        true
+    }
+
+    /// Removes an instance that is draining. One that an operator has changed meanwhile stays. Blocks.
+    pub(crate) fn remove_drained(&self, key: &FunctionKey) -> Result<(), InstanceError> {
+        let _change = self.change.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.find(key) {
+            Some(instance) if instance.autoscaled.is_some() && self.is_draining(key) => self.remove_now(key, &instance),
+            _ => Ok(()),
+        }
     }
 
     /// Creates an instance. Blocks.
@@ -308,11 +351,16 @@ impl Instances {
     pub(crate) fn remove_any(&self, key: &FunctionKey) -> Result<(), InstanceError> {
         let _change = self.change.lock().unwrap_or_else(PoisonError::into_inner);
         let instance = self.find(key).ok_or_else(|| InstanceError::Unknown(key.to_string()))?;
+        self.remove_now(key, &instance)
+    }
+
+    fn remove_now(&self, key: &FunctionKey, instance: &Instance) -> Result<(), InstanceError> {
         if let Some(store) = self.store.as_ref().filter(|_| instance.lease.is_none()) {
             store.remove_instance(&DeploymentKey { tenant: key.tenant.clone(), name: key.name.clone() })?;
         }
         self.all.write().unwrap_or_else(PoisonError::into_inner).remove(key);
-        let function = function_of(key, &instance);
+        let function = function_of(key, instance);
+        self.draining.write().unwrap_or_else(PoisonError::into_inner).remove(key);
         self.routes.remove(&function, &key.name);
         self.engine.limit_memory(&client(key), None);
         self.limit_memory(&function);

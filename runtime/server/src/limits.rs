@@ -250,3 +250,25 @@ pub const LEASE_TEXT_BYTES_MAX: usize = 128;
 
 /// How often leases that were not renewed are looked for. A tenth of the shortest time to live.
 pub const LEASE_TICK: Duration = Duration::from_millis(500);
+/// Longest time in `[scaling]` of a model, in milliseconds: a day.
+pub const SCALING_MS_MAX: u64 = 86_400_000;
+
+/// Shortest time between two decisions on a model's instances, in milliseconds: a few windows of
+/// the shares.
+pub const SCALING_INTERVAL_MS_MIN: u64 = 100;
+
+/// How long a request without a deadline waits for the first instance of its model. An instance
+/// starts within milliseconds where there is room.
+pub const SCALING_START_MAX: Duration = Duration::from_secs(30);
+
+/// How often the first instance of a model is tried while there is no room for it.
+pub const SCALING_RETRY: Duration = Duration::from_millis(100);
+
+/// How often instances that are to be removed are looked at while they have requests.
+pub const SCALING_DRAIN_EVERY: Duration = Duration::from_millis(100);
+
+/// How often it is looked for models that are scaled.
+pub const SCALING_IDLE_EVERY: Duration = Duration::from_secs(1);
+
+/// Smaller instances that are tried where there is no room for one: a decision must end.
+pub const SCALING_SMALLER_TRIES_MAX: usize = 8;

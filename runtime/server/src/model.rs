@@ -5,6 +5,7 @@ use crate::graphs::GraphWork;
 use crate::hedging::Hedging;
 use crate::latency::Latencies;
 use crate::repository::settings::Settings;
+use crate::scaling::meter::Meter;
 use atoll_engine::limits::SESSION_IDLE_DEFAULT;
 use atoll_engine::{Class, DeviceId, FunctionKey, InputTensor};
 use atoll_kgraph::{BufferKind, BufferSpec, Bundle, DType, Expr, KernelGraph, StateSpec};
@@ -50,6 +51,8 @@ pub(crate) struct Model {
     last_inference_ms: AtomicU64,
     /// How its slow requests are sent to a second device, if they are.
     pub(crate) hedging: Option<Hedging>,
+    /// Its requests, if its instances follow the load.
+    pub(crate) scaled: Option<Arc<Meter>>,
     /// Its requests that looked into the response cache.
     pub(crate) cache_counts: CacheCounts,
     /// Times of its successful requests.
@@ -98,6 +101,7 @@ impl Model {
         let keeps_state = graph.buffers_of(BufferKind::State).next().is_some();
         Model {
             hedging: settings.hedging().filter(|_| !keeps_state).map(Hedging::new),
+            scaled: settings.scaling.map(|scaling| Arc::new(Meter::new(scaling))),
             name: key.to_string(),
             key,
             version,
@@ -159,6 +163,7 @@ impl Model {
             outputs: graph.outputs(),
             graph: Some(Arc::new(graph)),
             hedging: None,
+            scaled: None,
             rows_first: false,
             states: Vec::new(),
             labels: Vec::new(),

@@ -2,7 +2,7 @@
 //! that is expected to finish it first ([`atoll_core::routing`]). What is measured is kept here.
 
 use atoll_core::Nanos;
-use atoll_core::routing::{Router, Standing};
+use atoll_core::routing::{Computed, Router, Standing};
 use atoll_core::tokens::{Ppm, WINDOW_NS_DEFAULT};
 use atoll_engine::{FunctionKey, InvocationResult, InvokeError};
 use std::collections::BTreeMap;
@@ -91,17 +91,20 @@ impl Routes {
 impl Routed {
     /// The request ended.
     pub(crate) fn end(mut self, result: &Result<InvocationResult, InvokeError>) {
-        let measured = result.as_ref().ok().map(|result| (result.timing.compute_ns, result.batch));
+        let computed = result.as_ref().ok().map(|result| Computed {
+            device: result.device,
+            compute_ns: result.timing.compute_ns,
+            batch: result.batch,
+        });
         // A kept response took no time on the device.
-        let measured = measured.filter(|(compute_ns, _)| *compute_ns > 0);
-        self.note(measured.map(|(compute_ns, _)| compute_ns), measured.map_or(1, |(_, batch)| batch));
+        self.note(computed.filter(|computed| computed.compute_ns > 0));
     }
 
-    fn note(&mut self, compute_ns: Option<u64>, batch: u32) {
+    fn note(&mut self, computed: Option<Computed>) {
         if !std::mem::replace(&mut self.has_ended, true) {
             let now = self.routes.now();
             if let Some(router) = self.routes.functions().get_mut(&self.function) {
-                router.end(now, &self.instance, compute_ns, batch);
+                router.end(now, &self.instance, computed);
             }
         }
     }
@@ -109,6 +112,6 @@ impl Routed {
 
 impl Drop for Routed {
     fn drop(&mut self) {
-        self.note(None, 1);
+        self.note(None);
     }
 }

@@ -15,6 +15,7 @@ use crate::leases::Leases;
 use crate::listen::Port;
 use crate::otlp::Tracer;
 use crate::requests::leases::follow as follow_leases;
+use crate::scaling::driver;
 use crate::tls::Wire;
 use crate::{grpc, http, listen, metrics};
 use atoll_engine::{EngineError, ShareClient, Tenant};
@@ -270,6 +271,16 @@ impl Server {
                 }
             }
         };
+        let scaling = {
+            let mut stopped = stopped.clone();
+            let app = &app;
+            async move {
+                tokio::select! {
+                    () = driver::follow(app) => {}
+                    () = listen::stopped(&mut stopped) => {}
+                }
+            }
+        };
         let serve_control = async {
             if let Some((control, listener)) = control {
                 control.serve(listener, stopped, config.drain).await;
@@ -297,8 +308,9 @@ impl Server {
             let _ = stopping.send(true);
         };
         let serve_ports = async { tokio::join!(serve_http, serve_grpc, serve_metrics) };
-        let serving =
-            async { tokio::join!(serve_ports, serve_control, reloading, following, leasing, stopping_on_request) };
+        let serving = async {
+            tokio::join!(serve_ports, serve_control, reloading, following, leasing, scaling, stopping_on_request)
+        };
         let mut serving = std::pin::pin!(serving);
         tokio::select! {
             loaded = loading => loaded?,

@@ -1,6 +1,7 @@
 //! A trace record: one event, encoded in 64 bytes.
 
 use atoll_core::placement::Why;
+use atoll_core::scaling;
 use atoll_core::{Class, Epoch, LaunchEnd, LaunchId, Nanos, Outcome, QueueId, TaskId};
 
 /// The number of 64-bit words of an encoded record, in a ring of words or on the wire.
@@ -152,6 +153,22 @@ pub enum EventKind {
         /// The number of requests that went on waiting.
         waiting: u64,
     },
+    /// The autoscaler decided to change the instances of a function. Recorded by the pool. Rates
+    /// are in thousandths of a request per second.
+    Scaled {
+        /// Why.
+        why: scaling::Why,
+        /// The number of instances to add.
+        added: u32,
+        /// The number of instances to resize.
+        resized: u32,
+        /// The number of instances to remove.
+        removed: u32,
+        /// The load that is to be served.
+        load: u64,
+        /// What the instances served before.
+        capacity: u64,
+    },
 }
 
 /// Why an epoch was raised.
@@ -299,6 +316,10 @@ impl EventKind {
                 let words = Words { queue: policy, ..Words::of(19) };
                 words.small(code(&Why::ALL, &why)).number(device).rest([arrived.0, reload.0, service.0, waiting])
             }
+            EventKind::Scaled { why, added, resized, removed, load, capacity } => {
+                let less = u64::from(resized) << 32 | u64::from(removed);
+                Words::of(20).small(code(&scaling::Why::ALL, &why)).number(added).rest([less, load, capacity])
+            }
         }
     }
 
@@ -352,6 +373,14 @@ impl EventKind {
                 service: Nanos(rest[2]),
                 waiting: rest[3],
             },
+            20 => EventKind::Scaled {
+                why: *scaling::Why::ALL.get(usize::from(small))?,
+                added: number,
+                resized: (rest[0] >> 32) as u32,
+                removed: rest[0] as u32,
+                load: rest[1],
+                capacity: rest[2],
+            },
             _ => return None,
         })
     }
@@ -397,6 +426,14 @@ mod tests {
             service: Nanos(u64::MAX - 9),
             waiting: u64::MAX - 10,
         }));
+        kinds.extend(scaling::Why::ALL.map(|why| EventKind::Scaled {
+            why,
+            added: u32::MAX - 11,
+            resized: u32::MAX - 12,
+            removed: u32::MAX - 13,
+            load: u64::MAX - 14,
+            capacity: u64::MAX - 15,
+        }));
         kinds.extend([Raise::Preempted, Raise::Over].map(|why| EventKind::Raised { epoch, why }));
         kinds.extend(OUTCOMES.map(|outcome| EventKind::Finished { outcome, preemptions: 3 }));
         kinds.extend(CHUNK_OUTCOMES.map(|end| EventKind::Chunk {
@@ -421,7 +458,7 @@ mod tests {
     #[test]
     fn words_that_are_no_record_are_refused() {
         let no_reason = 19 | (Why::ALL.len() as u64) << 8;
-        for head in [20, 255, no_reason, 6 | 4 << 8, 15 | 7 << 8, 17 | 255 << 8] {
+        for head in [21, 255, no_reason, 20 | 8 << 8, 6 | 4 << 8, 15 | 7 << 8, 17 | 255 << 8] {
             assert_eq!(Record::from_words(&[0, 0, 0, head, 0, 0, 0, 0]), None, "{head:#x}");
         }
     }

@@ -7,9 +7,11 @@ use regex::Regex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-/// A daemon with a tenant that has quotas and a share, and two functions, one of them invoked.
+/// A daemon with a tenant that has quotas and a share, and two functions, one of them invoked and
+/// with instances that follow the load.
 pub(super) fn daemon() -> Result<Setup> {
-    let config = "[tenant.vision]\ndevice_bytes = \"64M\"\nbest_effort_device_bytes = \"32M\"\nquota_request = 0.1\n";
+    let config = "[tenant.vision]\ndevice_bytes = \"64M\"\nbest_effort_device_bytes = \"32M\"\nquota_request = 0.1\n\
+                  [scaling.affine]\nlatency_ms = 1000\nquota_request = 0.05\n";
     let setup = Setup::start(&[], config)?;
     setup.json(&["fn", "deploy", "affine.kg"])?;
     setup.json(&["fn", "deploy", "faulty.kg", "--private"])?;

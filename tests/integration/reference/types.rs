@@ -19,6 +19,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("Class", "`real-time` or `best-effort`"),
     ("DataType", "datatype of KServe, as in `FP32`"),
     ("Digest", "SHA-256 in hexadecimal"),
+    ("ScalingSettings", "[ScalingSettings](#scalingsettings)"),
     ("SizeRanges", "map from text to a size or range, as in `8` or `1..512`"),
     ("States", "`auto` or pairs `INPUT=OUTPUT,...`"),
     ("Tenant", "text"),
@@ -205,6 +206,7 @@ impl Types {
             let optional = if is_optional { ", optional" } else { "" };
             let content = match serde.values.get("deserialize_with").map(String::as_str) {
                 Some("size") => "bytes, as in `512M`".to_owned(),
+                Some("percent" | "some_percent") => "number".to_owned(),
                 _ => self.type_text(&field.ty),
             };
             writeln!(text, "| {name} | {content}{optional} | {} |", cell(&docs(&field.attrs))?)?;

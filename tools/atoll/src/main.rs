@@ -28,7 +28,7 @@ mod logging;
 #[cfg(feature = "compiler")]
 use atoll_bench::recompiler;
 use atoll_bench::{
-    artifact, cache, client, compiler, credentials, device_name, drawing, engine, failure, invoker, npy, output,
+    artifact, cache, client, compiler, credentials, device_name, drawing, engine, failure, grid, invoker, npy, output,
     profiler, random, samples, symbols, tensors,
 };
 use clap::Parser;

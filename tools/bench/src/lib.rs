@@ -29,6 +29,7 @@ mod devices;
 pub mod drawing;
 pub mod engine;
 pub mod failure;
+pub mod grid;
 pub mod invoker;
 pub mod npy;
 pub mod output;

@@ -56,7 +56,22 @@ pub struct InputArgs {
 impl InputArgs {
     /// A tensor for every input of the model.
     pub fn tensors(&self, metadata: &[TensorMetadata]) -> Result<Vec<Tensor>> {
-        InputSpecs::parse(&self.input, &self.shape, metadata)?.tensors(metadata, &mut Random::new(self.seed))
+        self.tensors_with(metadata, None)
+    }
+
+    /// A tensor for every input of the model, with a size for one of its symbols.
+    ///
+    /// # Errors
+    /// Mistakes of the user, for example an argument that gives the symbol another size.
+    pub fn tensors_with(&self, metadata: &[TensorMetadata], symbol: Option<(&str, i64)>) -> Result<Vec<Tensor>> {
+        let mut specs = InputSpecs::parse(&self.input, &self.shape, metadata)?;
+        if let Some((symbol, size)) = symbol {
+            let known = specs.symbols.insert(symbol.into(), (size, "--batch".into()));
+            if let Some((known, by)) = known.filter(|(known, _)| *known != size) {
+                return Err(user_error(format!("{by} sets `{symbol}` to {known}, but --batch sets it to {size}")));
+            }
+        }
+        specs.tensors(metadata, &mut Random::new(self.seed))
     }
 }
 

@@ -3,10 +3,10 @@
 //!
 //! A failure prints its seed; `ATOLL_SEED=7` runs it alone.
 
-use atoll_core::Nanos;
 use atoll_core::rng::Rng;
-use atoll_core::routing::{Choice, Router};
+use atoll_core::routing::{Choice, Computed, Router};
 use atoll_core::tokens::Ppm;
+use atoll_core::{DeviceId, Nanos};
 use std::collections::VecDeque;
 
 const WINDOW: u64 = 40_000_000;
@@ -16,6 +16,11 @@ fn percent(percent: u32) -> Ppm {
     Ppm::of_percent(percent)
 }
 
+/// A request that was computed on the first device.
+fn computed(compute_ns: u64, batch: u32) -> Option<Computed> {
+    Some(Computed { device: DeviceId(0), compute_ns, batch })
+}
+
 /// A router with these instances, each with a limit and the time of a request that it has served,
 /// long ago.
 fn router(instances: &[(u32, u64)]) -> Router<usize> {
@@ -23,7 +28,7 @@ fn router(instances: &[(u32, u64)]) -> Router<usize> {
     for (number, &(limit, service)) in instances.iter().enumerate() {
         router.set(number, percent(limit));
         router.begin(&number);
-        router.end(Nanos(service), &number, Some(service), 1);
+        router.end(Nanos(service), &number, computed(service, 1));
     }
     router
 }
@@ -56,7 +61,7 @@ fn what_a_limit_leaves_of_the_window_counts() {
     assert_eq!(chosen(&small, 400), (0, 403 * MS));
     small.begin(&0);
     assert_eq!(chosen(&small, 400), (0, 442 * MS));
-    small.end(Nanos(403 * MS), &0, Some(3 * MS), 1);
+    small.end(Nanos(403 * MS), &0, computed(3 * MS, 1));
     assert_eq!(chosen(&small, 403), (0, 442 * MS), "1 ms is left of the window");
     assert_eq!(chosen(&small, 440), (0, 443 * MS), "a new window");
     // Ten requests: 30 ms of work, 4 ms of each window.
@@ -66,7 +71,7 @@ fn what_a_limit_leaves_of_the_window_counts() {
     // A slow instance that has all of the time is better than a fast one that has used up its own.
     let mut used = router(&[(10, 4 * MS), (100, 20 * MS)]);
     used.begin(&0);
-    used.end(Nanos(404 * MS), &0, Some(4 * MS), 1);
+    used.end(Nanos(404 * MS), &0, computed(4 * MS, 1));
     assert_eq!(chosen(&used, 405), (1, 425 * MS));
     assert_eq!(chosen(&used, 438), (0, 444 * MS), "the next window is near");
 }
@@ -78,14 +83,14 @@ fn instances_that_come_and_go_are_measured() {
     router.set(1, percent(100));
     assert_eq!(chosen(&router, 400).0, 1, "it counts as fast as the others until it is measured");
     router.begin(&1);
-    router.end(Nanos(500 * MS), &1, Some(50 * MS), 1);
+    router.end(Nanos(500 * MS), &1, computed(50 * MS, 1));
     assert_eq!(chosen(&router, 600).0, 0);
     assert_eq!(router.standing(&0).map(|standing| (standing.in_flight, standing.throughput)), Some((1, Some(125_000))));
     router.remove(&0);
-    router.end(Nanos(600 * MS), &0, Some(1), 1);
+    router.end(Nanos(600 * MS), &0, computed(1, 1));
     assert_eq!((chosen(&router, 700).0, router.standing(&0)), (1, None));
     router.begin(&1);
-    router.end(Nanos(700 * MS), &1, None, 1);
+    router.end(Nanos(700 * MS), &1, None);
     assert_eq!(router.standing(&1).map(|standing| standing.in_flight), Some(0), "a failed request ends, too");
     router.remove(&1);
     assert!(router.is_empty());
@@ -98,18 +103,30 @@ fn requests_of_a_batch_share_its_time_and_failures_change_no_measurement() {
     for round in 1..50 {
         (0..16).for_each(|_| router.begin(&0));
         // They report the time of the batch, a microsecond apart.
-        (0..16).for_each(|at| router.end(Nanos(round * 100 * MS + at * 1_000), &0, Some(32 * MS), 16));
+        (0..16).for_each(|at| router.end(Nanos(round * 100 * MS + at * 1_000), &0, computed(32 * MS, 16)));
     }
     let measured = service(&router).expect("measured");
     assert!((2 * MS..2 * MS + 10_000).contains(&measured), "{measured} ns of 32 ms for 16 requests");
     // Kept responses and failures.
     for at in 1..100 {
         router.begin(&0);
-        router.end(Nanos(5_000 * MS + at * MS), &0, None, 1);
+        router.end(Nanos(5_000 * MS + at * MS), &0, None);
     }
     router.begin(&0);
-    router.end(Nanos(5_100 * MS), &0, Some(2 * MS), 1);
+    router.end(Nanos(5_100 * MS), &0, computed(2 * MS, 1));
     assert_eq!(service(&router).expect("measured").abs_diff(2 * MS) / 10_000, 0, "what failed is no work");
+}
+
+#[test]
+fn devices_that_work_side_by_side_are_measured_apart() {
+    let mut router = router(&[(100, 8 * MS)]);
+    // Two devices, a request of 8 ms each at the same time: one ends every 4 ms.
+    for at in 1..100 {
+        router.begin(&0);
+        let on = Computed { device: DeviceId((at % 2) as u16), compute_ns: 8 * MS, batch: 1 };
+        router.end(Nanos(1_000 * MS + at * 4 * MS), &0, Some(on));
+    }
+    assert_eq!(router.standing(&0).and_then(|standing| standing.service_ns), Some(8 * MS));
 }
 
 /// An instance that works on one request at a time, within its quota.
@@ -170,7 +187,7 @@ fn run(seed: u64, routed: bool) -> u64 {
         ends.sort_unstable();
         let done = ends.partition_point(|(end, _, _)| *end <= now);
         for (end, instance, compute) in ends.drain(..done) {
-            router.end(Nanos(end), &instance, Some(compute), 1);
+            router.end(Nanos(end), &instance, computed(compute, 1));
         }
         let at = match routed {
             true => router.choose(Nanos(now), None, |_| true).expect("an instance").instance,

@@ -4,7 +4,10 @@
 use atoll_core::Nanos;
 use atoll_core::packing::InstanceId;
 use atoll_core::rng::Rng;
-use atoll_core::scaling::{Autoscaler, Change, Instance, Point, Predictor, Profile, ScalingConfig, scale};
+use atoll_core::scaling::{
+    Autoscaler, Change, ConfigError, Decision, Instance, Observed, Point, Predictor, Profile, ScaleError,
+    ScalingConfig, Why, scale,
+};
 use std::collections::VecDeque;
 
 const MS: u64 = 1_000_000;
@@ -174,6 +177,8 @@ fn config() -> ScalingConfig {
         cool_down_ns: 5 * SECOND,
         idle_ns: 20 * SECOND,
         cold_start_ns: 50 * MS,
+        min_instances: 0,
+        max_instances: 100,
     }
 }
 
@@ -204,12 +209,16 @@ fn run(rate: impl Fn(u64) -> f64, seconds: u64, seed: u64) -> Outcome {
         if ms % 100 == 99 {
             let staying = servers.iter().filter(|server| !server.is_leaving);
             let running: Vec<Instance> = staying.map(|server| server.instance).collect();
-            let change = autoscaler
-                .step(Nanos(now), std::mem::take(&mut arrivals), queue.len() as u64, &profile, &running)
+            let (arrivals, queued) = (std::mem::take(&mut arrivals), queue.len() as u64);
+            let observed = Observed { arrivals, queued, ..Observed::default() };
+            let Decision { change, .. } = autoscaler
+                .step(Nanos(now), &observed, Some(&profile), profile.points()[0], &running)
                 .expect("the pool suffices");
             outcome.changes_at_end += u64::from(!change.is_empty() && ms > (seconds - 30) * 1_000);
             for server in &mut servers {
                 server.is_leaving |= change.remove.contains(&server.instance.id);
+                let resized = change.resize.iter().find(|(id, _)| *id == server.instance.id);
+                server.instance.point = resized.map_or(server.instance.point, |(_, point)| *point);
             }
             for point in change.add {
                 let instance = Instance { id: InstanceId(next_id), point };
@@ -243,10 +252,192 @@ fn a_function_without_requests_has_no_instance_and_starts_again() {
     let mut slow = Autoscaler::new(ScalingConfig { cold_start_ns: SECOND, ..config() }, Predictor::new());
     assert!(!slow.may_scale_to_zero(&profile()), "a cold start breaks the SLO");
     assert!(Autoscaler::new(config(), Predictor::new()).may_scale_to_zero(&profile()));
-    let change = slow.step(Nanos(0), 1, 0, &profile(), &[]).expect("scaled");
-    let running = instances(&change.add);
+    let mut step = |interval: u64, arrivals: u64, running: &[Instance]| {
+        let observed = Observed { arrivals, ..Observed::default() };
+        let now = Nanos(interval * 100 * MS);
+        slow.step(now, &observed, Some(&profile()), profile().points()[0], running).expect("scaled").change
+    };
+    let running = instances(&step(0, 1, &[]).add);
     for interval in 1..2_000 {
-        let change = slow.step(Nanos(interval * 100 * MS), 0, 0, &profile(), &running).expect("scaled");
-        assert!(change.remove.len() < running.len(), "the last instance stays");
+        assert!(step(interval, 0, &running).remove.len() < running.len(), "the last instance stays");
     }
+}
+
+#[test]
+fn a_spike_and_a_ramp_are_followed_and_end() {
+    let spike = |second: u64| if (60..63).contains(&second) { 200.0 } else { 10.0 };
+    let ramp = |second: u64| 10.0 + second.min(180) as f64;
+    for seed in 0..5 {
+        let outcome = run(spike, 180, seed);
+        // The requests of the first intervals of a spike that nothing announces wait for instances.
+        assert!(outcome.misses * 20 < outcome.requests, "seed {seed}: {} missed", outcome.misses);
+        assert!(outcome.at_end * 2 < outcome.most, "seed {seed}: {} of {}", outcome.at_end, outcome.most);
+        let outcome = run(ramp, 240, seed);
+        let part = outcome.misses as f64 / outcome.requests as f64;
+        assert!(part < 0.01, "seed {seed}: {} of {} missed", outcome.misses, outcome.requests);
+    }
+}
+
+#[test]
+fn scaling_down_ends() {
+    for seed in 0..5 {
+        let outcome = run(|second| if second < 30 { 100.0 } else { 0.0 }, 120, seed);
+        assert_eq!((outcome.at_end, outcome.changes_at_end), (0, 0), "seed {seed}");
+    }
+}
+
+/// One step of a function with these instances.
+fn step_of(config: ScalingConfig, observed: &Observed, running: &[Instance]) -> Decision {
+    let mut autoscaler = Autoscaler::new(config, Predictor::new());
+    autoscaler.step(Nanos(0), observed, Some(&profile()), profile().points()[0], running).expect("scaled")
+}
+
+#[test]
+fn instances_stay_within_their_range_and_grow_and_shrink_at_its_ends() {
+    let range = |min_instances, max_instances| ScalingConfig { min_instances, max_instances, ..config() };
+    let busy = Observed { arrivals: 50, ..Observed::default() };
+    assert!(step_of(range(0, 100), &busy, &[]).change.add.len() > 3);
+    assert_eq!(step_of(range(0, 3), &busy, &[]).change.add.len(), 3);
+    let idle = step_of(range(2, 3), &Observed::default(), &[]);
+    assert_eq!((idle.change.add.len(), idle.why), (2, Why::Minimum));
+    // At the most, the smallest one grows.
+    let small = profile().points()[0];
+    let running = instances(&[small, profile().most_efficient(SLO).expect("a point")]);
+    let decision = step_of(range(0, 2), &busy, &running);
+    let [(grown, point)] = decision.change.resize[..] else { panic!("{decision:?}") };
+    assert!(grown == running[0].id && point.throughput > small.throughput && decision.change.add.is_empty());
+    // At the least, the last one shrinks, after the cool-down.
+    let large = instances(&[*profile().points().last().expect("a point")]);
+    let mut autoscaler = Autoscaler::new(range(1, 2), Predictor::new());
+    let mut shrunk = Vec::new();
+    for second in 0..20 {
+        let observed = Observed { arrivals: u64::from(second == 0), ..Observed::default() };
+        let now = Nanos(second * SECOND);
+        let decision = autoscaler.step(now, &observed, Some(&profile()), small, &large).expect("scaled");
+        assert!(decision.change.remove.is_empty(), "{decision:?}");
+        shrunk.extend(decision.change.resize);
+    }
+    assert!(shrunk.iter().all(|(_, point)| point.area() < large[0].point.area()) && !shrunk.is_empty(), "{shrunk:?}");
+}
+
+#[test]
+fn late_requests_add_an_instance_once_per_cool_down_and_keep_what_is_there() {
+    let efficient = profile().most_efficient(SLO).expect("a point");
+    let running = instances(&[efficient; 2]);
+    let mut autoscaler = Autoscaler::new(config(), Predictor::new());
+    let mut added = Vec::new();
+    for interval in 0..100 {
+        let observed = Observed { arrivals: 1, ended: 100, late: 2, ..Observed::default() };
+        let now = Nanos(interval * 100 * MS);
+        let decision = autoscaler.step(now, &observed, Some(&profile()), efficient, &running).expect("scaled");
+        assert!(decision.change.remove.is_empty(), "{decision:?}");
+        if !decision.change.add.is_empty() {
+            assert_eq!(decision.why, Why::Late);
+            added.push(interval);
+        }
+    }
+    assert_eq!(added, [0, 50]);
+    let few = Observed { arrivals: 1, ended: 200, late: 2, ..Observed::default() };
+    assert_eq!(step_of(config(), &few, &running).change, Change::default(), "one of 100 may be late");
+}
+
+#[test]
+fn what_others_serve_is_not_served_twice() {
+    let busy = Observed { arrivals: 1, ..Observed::default() };
+    assert!(!step_of(config(), &busy, &[]).change.add.is_empty());
+    let served = Observed { base: 100_000, ..busy };
+    assert_eq!(step_of(config(), &served, &[]).change, Change::default());
+}
+
+#[test]
+fn bad_settings_are_refused_with_the_cause() {
+    assert!(config().checked().is_ok());
+    let refused = |change: &dyn Fn(&mut ScalingConfig)| {
+        let mut config = config();
+        change(&mut config);
+        config.checked().expect_err("refused")
+    };
+    let range = refused(&|config| (config.min_instances, config.max_instances) = (3, 2));
+    assert_eq!(range, ConfigError::Range { min: 3, max: 2 });
+    assert!(range.to_string().starts_with("at least 3 instances, and at most 2;"), "{range}");
+    assert_eq!(refused(&|config| config.max_instances = 0), ConfigError::Most(0));
+    assert_eq!(refused(&|config| config.max_instances = 1025), ConfigError::Most(1025));
+    assert_eq!(refused(&|config| config.slo_ns = 0), ConfigError::NoSlo);
+    assert_eq!(refused(&|config| config.interval_ns = 0), ConfigError::NoInterval);
+    assert_eq!(refused(&|config| config.headroom_percent = 1_000), ConfigError::Headroom(1_000));
+}
+
+#[test]
+fn a_clock_that_stands_still_decides_nothing_and_loses_no_requests() {
+    let mut autoscaler = Autoscaler::new(config(), Predictor::new());
+    let mut step = |now: u64, arrivals: u64| {
+        let observed = Observed { arrivals, ..Observed::default() };
+        autoscaler.step(Nanos(now), &observed, Some(&profile()), profile().points()[0], &[])
+    };
+    step(SECOND, 0).expect("the first step");
+    for now in [SECOND, SECOND - 1] {
+        let error = step(now, 5).expect_err("refused");
+        assert_eq!(error, ScaleError::Clock { last: Nanos(SECOND), now: Nanos(now) });
+        assert!(error.to_string().contains("nothing is decided until it goes on"), "{error}");
+    }
+    assert_eq!(step(2 * SECOND, 1).expect("it goes on").rate, 11_000);
+}
+
+#[test]
+fn a_function_without_a_profile_gets_one_instance_and_is_learned_from_its_requests() {
+    let unmeasured = Point { partition: 100, quota: 20, throughput: 0, latency_ns: 0 };
+    let mut autoscaler = Autoscaler::new(ScalingConfig { min_instances: 0, ..config() }, Predictor::new());
+    let mut step = |second: u64, arrivals: u64, running: &[Instance]| {
+        let observed = Observed { arrivals, ..Observed::default() };
+        autoscaler.step(Nanos(second * SECOND), &observed, None, unmeasured, running).expect("scaled")
+    };
+    assert_eq!(step(0, 0, &[]).change, Change::default());
+    assert_eq!((step(1, 500, &[]).change.add, step(2, 500, &[]).why), (vec![unmeasured], Why::First));
+    let one = instances(&[unmeasured]);
+    assert_eq!(step(3, 500, &one).change, Change::default(), "it is measured first");
+    assert_eq!(step(30, 0, &one).change.remove, [one[0].id], "it is idle");
+    // 2 ms of device time at 20 % of the time: 100 requests in a second; at 100 %, 500.
+    let learned = Profile::learned(100, 20, 2 * MS, 40 * MS).expect("a profile");
+    let rates: Vec<u64> = learned.points().iter().map(|point| point.throughput).collect();
+    assert_eq!(rates, [100_000, 200_000, 300_000, 400_000, 500_000]);
+    assert_eq!((learned.points()[0].latency_ns, learned.points()[4].latency_ns), (34 * MS, 2 * MS));
+    assert_eq!(learned.most_efficient(SECOND).map(|point| point.quota), Some(20), "all are as efficient");
+    for (partition, unit, service_ns) in [(0, 20, MS), (100, 0, MS), (100, 20, u64::MAX)] {
+        assert!(Profile::learned(partition, unit, service_ns, 40 * MS).is_err());
+    }
+}
+
+#[test]
+fn instances_of_before_have_an_idle_time() {
+    let running = instances(&[profile().points()[0]]);
+    let known = profile();
+    for profile in [None, Some(&known)] {
+        let mut autoscaler = Autoscaler::new(config(), Predictor::new());
+        let mut removed_at = None;
+        for second in 0..60 {
+            let now = Nanos(second * SECOND);
+            let step = autoscaler.step(now, &Observed::default(), profile, known.points()[0], &running);
+            if !step.expect("scaled").change.remove.is_empty() {
+                removed_at = removed_at.or(Some(second));
+            }
+        }
+        assert!(removed_at.is_some_and(|second| second >= 20), "{removed_at:?}");
+    }
+}
+
+#[test]
+fn a_profile_is_interpolated_and_says_its_error() {
+    let profile = profile();
+    let exact = profile.estimate(12, 40).expect("a point of the grid");
+    assert!(profile.points().contains(&exact.point));
+    let half = profile.estimate(18, 50).expect("between points");
+    assert_eq!(half.point.throughput, (37_000 + 71_000) / 2 / 2);
+    let error = half.error_percent.expect("the grid has inner points");
+    // From 12 % and 50 %, 24 % is estimated as 48.68 requests/s instead of 71.
+    assert_eq!(error, 32);
+    for (partition, quota) in [(5, 50), (12, 10), (12, 101), (101, 40)] {
+        assert_eq!(profile.estimate(partition, quota), None, "outside the grid");
+    }
+    let corner = Profile::new(vec![profile.points()[0]]).expect("a profile");
+    assert_eq!(corner.estimate(6, 20).expect("the point").error_percent, None);
 }

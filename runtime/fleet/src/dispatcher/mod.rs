@@ -26,6 +26,7 @@ use atoll_core::placement::{
     DeviceKind, DeviceSpec, FunctionId, FunctionSpec, Grounds, GroupId, Pool, PoolAction, PoolConfig, PoolEvent,
     RejectReason, RequestEnd, RequestId, RequestSpec, Suits, Why,
 };
+use atoll_core::scaling::Decision;
 use atoll_core::{Class, DeviceId, Nanos, TaskId, Tenant};
 use atoll_engine::{ChainRequest, FunctionName, InvocationId, InvocationResult, InvokeError, Reply, TraceBatch};
 use rustix::time::{ClockId, clock_gettime};
@@ -204,6 +205,11 @@ impl Dispatcher {
             let grounds = Grounds { why, reload: zero, service: zero, arrived: now, waiting: state.pool.waiting() };
             state.recorder.note(now, None, function, device, grounds);
         });
+    }
+
+    /// Records that the instances of a function are to change.
+    pub(crate) fn note_scaled(&self, function: FunctionId, decision: &Decision) {
+        self.with(|state, now, _| state.recorder.note_scaled(now, function, decision));
     }
 
     /// The placements that were recorded from a position on, or from now on.

@@ -1,8 +1,9 @@
-//! The trace of placements: which device each request was given to, and why. It is always on, like
-//! the traces of the engines.
+//! The trace of placements: which device each request was given to, and why, and how the number of
+//! instances followed the load. It is always on, like the traces of the engines.
 
 use super::POOLED;
 use atoll_core::placement::{FunctionId, Grounds, PLACEMENTS, RequestId};
+use atoll_core::scaling::Decision;
 use atoll_core::{DeviceId, Nanos, TaskId};
 use atoll_engine::{FunctionName, TraceBatch};
 use atoll_trace::{Cursor, EventKind, Record, Ring};
@@ -81,6 +82,22 @@ impl Recorder {
         };
         let task = request.map_or(Record::NO_TASK, |request| TaskId(POOLED.first_id() + request.0));
         self.ring.push(Record { at: on_clock(now), task, function: number(function), kind });
+    }
+
+    /// Records that the instances of a function are to change.
+    pub(super) fn note_scaled(&mut self, now: Nanos, function: FunctionId, decision: &Decision) {
+        let Decision { change, why, load, capacity, .. } = decision;
+        let count = |instances: usize| u32::try_from(instances).unwrap_or(u32::MAX);
+        let kind = EventKind::Scaled {
+            why: *why,
+            added: count(change.add.len()),
+            resized: count(change.resize.len()),
+            removed: count(change.remove.len()),
+            load: *load,
+            capacity: *capacity,
+        };
+        let at = Nanos(self.started.0.saturating_add(now.0));
+        self.ring.push(Record { at, task: Record::NO_TASK, function: number(function), kind });
     }
 
     /// The records from a position on, or from now on.

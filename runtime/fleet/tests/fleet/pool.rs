@@ -4,9 +4,10 @@
 use crate::support::{Notes, bundle, chain, fleet, ignore, load, options};
 use atoll_core::DeviceId;
 use atoll_core::placement::{PoolConfig, Why, placement_by_name};
+use atoll_core::scaling::{self, Decision};
 use atoll_engine::{ChainRequest, Class, FunctionKey, FunctionOptions, InvokeError};
 use atoll_fleet::{FleetHandle, Inference, Placing};
-use atoll_trace::EventKind;
+use atoll_trace::{EventKind, Record};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -79,6 +80,14 @@ fn the_trace_says_where_requests_went_and_why() {
     assert_eq!((batch.device.as_str(), batch.next, batch.functions.len()), ("pool", 5, 1));
     assert_eq!((batch.functions[0].1.tenant.as_str(), batch.functions[0].1.name.as_str()), ("local", "f"));
     assert!(fleet.trace(DeviceId(2), Some(5)).unwrap().records.is_empty());
+    let decision = Decision { why: scaling::Why::Load, load: 9, capacity: 4, ..Decision::default() };
+    fleet.note_scaled(&FunctionKey::local("f"), &decision);
+    fleet.note_scaled(&FunctionKey::local("unknown"), &decision);
+    let noted = fleet.trace(DeviceId(2), Some(5)).unwrap().records;
+    let [Record { kind: EventKind::Scaled { why: scaling::Why::Load, load: 9, capacity: 4, .. }, .. }] = noted[..]
+    else {
+        panic!("{noted:?}")
+    };
     assert!(fleet.trace(DeviceId(3), None).is_none());
     fleet.set_drained("host:1", true).unwrap();
     let (reply, answered) = mpsc::channel();

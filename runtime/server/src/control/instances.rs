@@ -26,6 +26,7 @@ impl Control {
             quota_limit: spec.quota_limit,
             gpu_mem: spec.gpu_mem,
             lease: None,
+            autoscaled: None,
         };
         let (app, made) = (self.app.clone(), key.clone());
         let create = move || {
@@ -46,8 +47,15 @@ impl Control {
             instance.quota_request = quota_request.unwrap_or(instance.quota_request);
             instance.quota_limit = quota_limit.unwrap_or(instance.quota_limit);
             instance.gpu_mem = gpu_mem.or(instance.gpu_mem);
+            // An instance that an operator changed is the operator's.
+            instance.autoscaled = None;
         };
-        blocking(move || app.instances.resize(&changed, change).or_refuse()).await.ok_or_else(panicked)??;
+        let resize = move || {
+            let resized = app.instances.resize(&changed, change).or_refuse();
+            app.instances.set_draining(&changed, false);
+            resized
+        };
+        blocking(resize).await.ok_or_else(panicked)??;
         self.instance(&key).await
     }
 
@@ -80,6 +88,8 @@ impl Control {
                 service_ms: None,
                 throughput: None,
                 refused: None,
+                autoscaled: None,
+                draining: false,
             });
         }
         plain(Answer::Instances { instances })
@@ -117,6 +127,8 @@ impl Control {
             service_ms: standing.and_then(|standing| standing.service_ns).map(|ns| ns as f64 / 1e6),
             throughput: standing.and_then(|standing| standing.throughput).map(|rate| rate as f64 / 1e3),
             refused: refusal.map(|refusal| format!("{}: {}", refusal.device, refusal.reason)),
+            autoscaled: instance.autoscaled.clone(),
+            draining: self.app.instances.is_draining(key),
         }
     }
 

@@ -58,9 +58,11 @@ impl HasRefusalKind for Denial {
     fn kind(&self) -> RefusalKind {
         match self {
             Denial::Model => RefusalKind::NotFound,
-            Denial::Class { .. } | Denial::ModelControl { .. } | Denial::SharedMemory { .. } | Denial::Operator | Denial::Lease { .. } => {
-                RefusalKind::Denied
-            }
+            Denial::Class { .. }
+            | Denial::ModelControl { .. }
+            | Denial::SharedMemory { .. }
+            | Denial::Operator
+            | Denial::Lease { .. } => RefusalKind::Denied,
         }
     }
 }

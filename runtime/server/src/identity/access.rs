@@ -8,7 +8,8 @@ use crate::code::TrustedKeys;
 use crate::limits::{CONFIGURATION_BYTES_MAX, REAL_TIME_SLOTS_DEFAULT};
 use crate::otlp::OtlpConfig;
 use crate::prices::millionths;
-use atoll_engine::{BadTenant, MemoryQuotas, ShareSpec, Tenant};
+use crate::repository::scaling::ScalingSettings;
+use atoll_engine::{BadTenant, FunctionKey, MemoryQuotas, ShareSpec, Tenant};
 use atoll_lease::limits::SLOTS_MAX;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -30,6 +31,9 @@ use std::path::{Path, PathBuf};
 ///
 /// [prices]                   # of a second on a device, in units of account
 /// "host:0" = 0.000021
+///
+/// [scaling.resize]           # of a deployed function: its instances follow the load
+/// latency_ms = 50
 ///
 /// [default]                  # limits of tenants without a section; `local` has no limits
 /// object_bytes = "1G"
@@ -70,6 +74,7 @@ pub struct Access {
     default: Grant,
     shares: BTreeMap<Tenant, ShareSpec>,
     prices: BTreeMap<String, u64>,
+    scaling: BTreeMap<String, ScalingSettings>,
     anonymous: Option<Tenant>,
     auth_keys: Option<PathBuf>,
     access_log: Option<AccessLogConfig>,
@@ -127,6 +132,7 @@ impl Access {
             default: Grant::other(),
             shares: BTreeMap::new(),
             prices: BTreeMap::new(),
+            scaling: BTreeMap::new(),
             anonymous: None,
             auth_keys: None,
             access_log: None,
@@ -176,6 +182,10 @@ impl Access {
             }
             access.real_time_slots = slots;
         }
+        for (function, settings) in &file.scaling {
+            settings.check().map_err(|reason| format!("[scaling.{function}]: {reason}"))?;
+        }
+        access.scaling = file.scaling;
         access.auth_keys = file.auth_keys.map(PathBuf::from);
         let format = file.access_log_format.as_deref();
         access.access_log = match &file.access_log {
@@ -245,6 +255,11 @@ impl Access {
     /// The shares of tenants.
     pub fn shares(&self) -> &BTreeMap<Tenant, ShareSpec> {
         &self.shares
+    }
+
+    /// How instances of a deployed function follow the load; `None` if they do not.
+    pub(crate) fn scaling(&self, function: &FunctionKey) -> Option<ScalingSettings> {
+        self.scaling.get(&function.to_string()).copied()
     }
 
     /// The prices of a second on devices by their names, in millionths of the unit of account.
@@ -416,6 +431,19 @@ mod tests {
             let error = Access::parse(&format!("[tenant.a]\ncpus = {cpus}"), 500).unwrap_err();
             assert!(error.contains("is not a number of at least"), "{error}");
         }
+    }
+
+    #[test]
+    fn scaling_of_deployed_functions_is_read_and_checked() {
+        let text = "[scaling.resize]\nlatency_ms = 50\n[scaling.\"team:f\"]\nlatency_ms = 9";
+        let access = Access::parse(text, 500).unwrap();
+        let of = |tenant: &str, name: &str| {
+            let key = FunctionKey { tenant: tenant.parse().unwrap(), name: name.into() };
+            access.scaling(&key).map(|settings| settings.latency_ms)
+        };
+        assert_eq!((of("local", "resize"), of("team", "f"), of("team", "resize")), (Some(50), Some(9), None));
+        let error = Access::parse("[scaling.f]\nlatency_ms = 5\nmin_instances = 9", 500).unwrap_err();
+        assert!(error.starts_with("[scaling.f]: scaling: at least 9 instances, and at most 8"), "{error}");
     }
 
     #[test]

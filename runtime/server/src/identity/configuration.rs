@@ -5,6 +5,7 @@ use super::principal::TenantLimits;
 use crate::bytes::size;
 use crate::compiler::CompileLimits;
 use crate::instances::share;
+use crate::repository::scaling::ScalingSettings;
 use atoll_engine::{Class, ShareSpec, Tenant, TenantBytes};
 use atoll_store::{Limit, Quota};
 use serde::Deserialize;
@@ -65,6 +66,10 @@ pub(super) struct ConfigurationFile {
     /// Real-time slots of each device, for leases; 4 if absent. Leases that have more than these
     /// together after a restart are revoked, the newest first.
     pub(super) real_time_slots: Option<u32>,
+    /// How instances of deployed functions follow the load, by the function's name, as in `resize`
+    /// or `TENANT:NAME`; as `[scaling]` in the settings of a model.
+    #[serde(default)]
+    pub(super) scaling: BTreeMap<String, ScalingSettings>,
     /// Limits and rights of tenants without a section.
     #[serde(default)]
     pub(super) default: Section,

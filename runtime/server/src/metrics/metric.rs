@@ -5,10 +5,12 @@ use super::text::Samples;
 use crate::graphs::Desk;
 use crate::model::Model;
 use crate::response_cache::ResponseCache;
+use crate::scaling::state::ScalingStatus;
 use crate::shared_memory::Regions;
-use atoll_engine::{EngineStatistics, UsageRow};
+use atoll_engine::{EngineStatistics, FunctionKey, UsageRow};
 use atoll_fleet::{DeviceState, FleetStatus, ShareRefusal};
 use atoll_protocol::ModelState;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -44,6 +46,8 @@ pub(super) struct Snapshot<'a> {
     pub(super) desk: Option<&'a Desk>,
     /// Shares that do not hold.
     pub(super) refusals: &'a [ShareRefusal],
+    /// Models whose instances follow the load.
+    pub(super) scaling: &'a BTreeMap<FunctionKey, ScalingStatus>,
 }
 
 /// One row of the table.

@@ -13,6 +13,7 @@ mod otlp;
 mod pool;
 mod recorder;
 mod responses;
+mod scaling;
 mod shared_memory;
 mod shares;
 mod table;
@@ -37,6 +38,7 @@ use metric::{DeviceSnapshot, Metric, Snapshot};
 use otlp::OTLP_METRICS;
 use pool::POOL_METRICS;
 use responses::RESPONSE_METRICS;
+use scaling::SCALING_METRICS;
 use shared_memory::SHARED_MEMORY_METRICS;
 use shares::SHARE_METRICS;
 use std::sync::Arc;
@@ -84,6 +86,7 @@ fn render(app: &App) -> String {
         fleet: &fleet,
         desk: app.desk.as_deref(),
         refusals: &app.engine.share_refusals(),
+        scaling: &app.scaler.statuses(),
     };
     let mut text = String::new();
     for metric in all_metrics() {
@@ -96,6 +99,7 @@ fn all_metrics() -> impl Iterator<Item = &'static Metric> {
     let others = [
         POOL_METRICS,
         SHARE_METRICS,
+        SCALING_METRICS,
         RESPONSE_METRICS,
         GRAPH_METRICS,
         HEDGE_METRICS,

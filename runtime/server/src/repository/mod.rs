@@ -9,6 +9,7 @@ mod copies;
 mod labels;
 mod load;
 mod poll;
+pub(crate) mod scaling;
 mod scan;
 mod seen;
 pub(crate) mod settings;

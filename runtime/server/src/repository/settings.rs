@@ -18,6 +18,10 @@
 //! percentile = 95          # of the measured times, after which that is done
 //! extra_percent = 5        # how many requests may be sent twice, of 100
 //!
+//! [scaling]                # the daemon makes and removes instances by the load
+//! latency_ms = 50          # within which 99 of 100 requests are to be answered
+//! max_instances = 4
+//!
 //! [labels]                 # names of classes: output = file in the folder of the model
 //! scores = "labels.txt"
 //!
@@ -29,6 +33,7 @@
 //! `state` and `[symbols]` are options of the compiler, so they affect ONNX files only.
 
 use super::config_pbtxt;
+use super::scaling::ScalingSettings;
 use super::scan::Source;
 use crate::limits::SETTINGS_BYTES_MAX;
 use atoll_core::placement::HedgeConfig;
@@ -72,6 +77,8 @@ pub(crate) struct Settings {
     /// Whether and how slow requests are sent to a second device as well. Not for models that keep
     /// state.
     pub(crate) hedging: Option<HedgingSettings>,
+    /// Whether and how the daemon makes and removes instances of the model by its load.
+    pub(crate) scaling: Option<ScalingSettings>,
     /// Files with the names of an output's classes, a line each, in the model's folder. They are
     /// part of the answers of clients that ask for classes.
     #[serde(default)]
@@ -150,6 +157,7 @@ impl Settings {
         {
             return Err("hedging: percentile has to be 50 to 99, and extra_percent 1 to 50".into());
         }
+        self.scaling.as_ref().map_or(Ok(()), ScalingSettings::check)?;
         match self.dynamic_batching.is_some() && self.max_batch_size.is_none() {
             true => Err("dynamic_batching needs max_batch_size".into()),
             false => Ok(self),
@@ -175,6 +183,7 @@ impl Default for Settings {
             dynamic_batching: None,
             response_cache: false,
             hedging: None,
+            scaling: None,
             labels: BTreeMap::new(),
             ignored: Vec::new(),
         }
@@ -296,6 +305,7 @@ mod tests {
         let config = HedgeConfig { percentile: 90, extra_per_mille: 50 };
         assert_eq!(read(&flat).unwrap().hedging(), Some(config));
         for (text, expected) in [
+            ("[scaling]\nlatency_ms = 5\nmin_instances = 9", "scaling: at least 9 instances, and at most 8"),
             ("[hedging]\nextra_percent = 100", "extra_percent 1 to 50"),
             ("[hedging]\npercentile = 3", "percentile has to be 50 to 99"),
             ("class = \"urgent\"", "unknown class \"urgent\""),

@@ -13,7 +13,9 @@ use crate::limits::DECODE_INLINE_BYTES_MAX;
 use crate::metrics::Outcome;
 use crate::model::{Fitted, Model, Wanted, binary_by_default};
 use crate::otlp::{Arrival, Asked, Span};
-use atoll_engine::{Class, DeviceId, InputTensor, InvocationRequest, InvocationResult};
+use crate::scaling::meter::Meter;
+use crate::scaling::wait;
+use atoll_engine::{Class, DeviceId, FunctionKey, InputTensor, InvocationRequest, InvocationResult};
 use atoll_protocol::{InferRequest, InferResponse, OutputTensor, Parameters, Tensor, top_classes};
 use std::sync::Arc;
 use std::time::Instant;
@@ -95,11 +97,17 @@ async fn run_within(
     span.iter_mut().for_each(|span| span.note_class(class));
     let function = model.key.clone();
     let mut invocation = InvocationRequest { function, inputs, class: asked, priority, instance, deadline };
-    let choose = || app.instances.choose(&model.key, class, deadline, &[]);
     let mut record =
         Record { app: app.clone(), model, device: model.first_device(), class, arrived, outcome: Outcome::Refused };
     caller.may_run(class).inspect_err(|denial| app.refuse(denial, caller, class))?;
     record.outcome = Outcome::Cancelled;
+    let _metered = model.scaled.as_ref().map(Meter::arrive);
+    if invocation.instance.is_none() {
+        let waited = wait::for_instance(app, model, class, deadline).await;
+        invocation.deadline = waited.inspect_err(|error| record.outcome = Outcome::of(&Err(error.clone())))?;
+    }
+    let deadline = invocation.deadline;
+    let choose = || app.instances.choose(&model.key, class, deadline, &[]);
     let result = match sequence.filter(|_| model.keeps_state()) {
         None if model.graph.is_some() => {
             let asked = graphs::Asked { price_max, id: &id };
@@ -122,7 +130,10 @@ async fn run_within(
         }
         Some(place) => {
             let turn = app.sequences.turn(&app.engine, model, &caller.tenant, place).await?;
-            let is_there = |name: &str| app.instance_of(model, Some(name)).is_ok();
+            let is_there = |name: &str| {
+                let key = FunctionKey { name: name.into(), ..model.key.clone() };
+                app.instance_of(model, Some(name)).is_ok() && !app.instances.is_draining(&key)
+            };
             invocation.instance = invocation.instance.or_else(|| turn.instance(is_there, choose));
             let routed = app.instances.begin(&model.key, invocation.instance.as_deref());
             let result = turn.step(invocation.into()).await;

@@ -14,6 +14,7 @@ mod predict;
 mod repository;
 mod responses;
 mod routes;
+mod scaling;
 mod shared_memory;
 mod stop;
 mod support;

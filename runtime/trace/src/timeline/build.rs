@@ -176,6 +176,18 @@ impl<'a> Builder<'a> {
                 let slice = Slice { begin, end: at, name, flow: None, facts, children: Vec::new() };
                 self.placed.entry(device).or_default().push(slice);
             }
+            EventKind::Scaled { why, added, resized, removed, load, capacity } => {
+                let facts = [
+                    ("why", Value::Word(why.words())),
+                    ("function", Value::Text(self.title(function))),
+                    ("instances added", Value::Number(added.into())),
+                    ("instances resized", Value::Number(resized.into())),
+                    ("instances removed", Value::Number(removed.into())),
+                    ("load per 1000 s", Value::Number(load)),
+                    ("capacity per 1000 s", Value::Number(capacity)),
+                ];
+                self.mark(record, "scale", facts.into());
+            }
             EventKind::Cancelled => self.mark(record, "cancel", Vec::new()),
             EventKind::Failed => self.mark(record, "fail", Vec::new()),
             EventKind::DeviceLost => self.mark(record, "device lost", Vec::new()),

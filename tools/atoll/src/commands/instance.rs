@@ -252,6 +252,10 @@ fn text(instances: &[InstanceReport]) -> String {
                 text += &format!("{name} is not bound to compute units of {device}: {reason}\n");
             }
         }
+        if let Some(reason) = &report.autoscaled {
+            let goes = if report.draining { " and is removed when its requests have ended" } else { "" };
+            text += &format!("{name} is the autoscaler's{goes}: {reason}\n");
+        }
     }
     text
 }
@@ -365,13 +369,16 @@ mod tests {
             service_ms: None,
             throughput: None,
             refused: Some("host:1: it has no room".into()),
+            autoscaled: Some("the load exceeded the capacity".into()),
+            draining: true,
         };
         let text = text(&[report]);
         assert!(text.contains("2-4 of 8") && text.contains("any of 8"), "{text}");
         assert!(
             text.ends_with(
                 "slow does not hold, and requests that name it are refused: host:1: it has no room\n\
-                 slow is not bound to compute units of host:0: it is full\n"
+                 slow is not bound to compute units of host:0: it is full\n\
+                 slow is the autoscaler's and is removed when its requests have ended: the load exceeded the capacity\n"
             ),
             "{text}"
         );

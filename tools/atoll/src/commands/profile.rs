@@ -1,5 +1,7 @@
 //! `atoll profile`
 
+mod grid;
+
 use crate::artifact;
 use crate::engine::EngineArgs;
 use crate::failure::OrUserError;
@@ -24,10 +26,11 @@ Examples:
   atoll profile resnet50.kg
   atoll profile bert.kg --shape input_ids=1,64 --runs 50
   atoll profile resnet50.kg --compute-units 2 --output resnet50.json --json
+  atoll profile resnet50.kg --grid --quotas 20,60,100 --partitions 25,50,100
 
 Profiles are kept in a cache under the digest of the bundle, where `atoll serve --policy reef` and `atoll bench disb` \
 find
-them. One file holds the profiles of several shapes. Measure on an idle machine: other programs distort the result.";
+them; `atoll serve` scales models by their grids. One file holds the profiles of several shapes. Measure on an idle machine: other programs distort the result.";
 
 /// Measure how long each launch of a model takes alone on a device
 #[derive(Debug, clap::Args)]
@@ -37,7 +40,8 @@ pub(crate) struct Args {
     #[arg(value_name = "MODEL")]
     model: PathBuf,
 
-    /// Number of measured invocations; the profile holds their medians
+    /// Number of measured invocations; the profile holds their medians. Of a grid, at least so many
+    /// for each point
     #[arg(long, value_name = "COUNT", default_value = "20")]
     runs: NonZeroU32,
 
@@ -51,6 +55,9 @@ pub(crate) struct Args {
     /// Print the profile as JSON
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    grid: grid::GridArgs,
 
     #[command(flatten)]
     engine: EngineArgs,
@@ -68,6 +75,21 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Ok(known) if (known.bundle.as_str(), known.compute_units) == (bundle.digest(), compute_units) => known,
         _ => Profile::new(bundle.digest(), &bundle.graph().name, device, compute_units),
     };
+    if args.grid.grid {
+        let target = grid::Target {
+            handle: &handle,
+            bundle: &bundle,
+            function: &bundle.graph().name,
+            compute_units,
+            runs: args.runs,
+            inputs: &args.inputs,
+            path: &path,
+            json: args.json,
+        };
+        grid::run(&args.grid, &target, profile)?;
+        engine.shutdown();
+        return Ok(());
+    }
     let profiled = Profiled { handle: &handle, bundle: &bundle, function: &function };
     let inputs = args.inputs.tensors(&tensor_metadata(bundle.graph(), BufferKind::Input))?;
     let bar = progress(args.runs.get().into());

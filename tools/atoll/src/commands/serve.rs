@@ -254,6 +254,7 @@ impl Args {
         let config = ServerConfig {
             control,
             model_control,
+            profiles: cache::folder("profiles"),
             identity,
             otlp,
             host: self.host,

@@ -1,0 +1,353 @@
+//! When a function is scaled: on a predicted load, with a cool-down, and to and from zero.
+
+use super::algorithm::{Change, Instance, ScaleError, scale};
+use super::config::ScalingConfig;
+use super::predictor::{Predictor, RATE_MAX};
+use super::profile::{Point, Profile};
+use crate::ids::Nanos;
+use crate::packing::InstanceId;
+use std::fmt;
+
+/// What was measured in an interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Observed {
+    /// Requests that arrived.
+    pub arrivals: u64,
+    /// Requests that wait at its end.
+    pub queued: u64,
+    /// Requests that ended.
+    pub ended: u64,
+    /// Those of them that took longer than the SLO.
+    pub late: u64,
+    /// What instances that are not scaled serve, in thousandths of a request per second.
+    pub base: u64,
+}
+
+/// Why instances are added, resized or removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Why {
+    /// Nothing changes.
+    #[default]
+    Steady,
+    /// A request found no instance.
+    First,
+    /// There are fewer instances than the least.
+    Minimum,
+    /// The load exceeds the capacity.
+    Load,
+    /// The queue takes too long with this capacity.
+    Queue,
+    /// More than one request of 100 took longer than the SLO.
+    Late,
+    /// The capacity exceeded the load throughout the cool-down.
+    Surplus,
+    /// No request came for the idle time.
+    Idle,
+}
+
+impl Why {
+    /// All reasons.
+    pub const ALL: [Why; 8] =
+        [Why::Steady, Why::First, Why::Minimum, Why::Load, Why::Queue, Why::Late, Why::Surplus, Why::Idle];
+
+    /// The reason in words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Why::Steady => "nothing changes",
+            Why::First => "a request found no instance",
+            Why::Minimum => "there were fewer instances than min_instances",
+            Why::Load => "the load exceeded the capacity",
+            Why::Queue => "the queue would have taken longer than the target latency",
+            Why::Late => "over 1 % of the requests took longer than the target latency",
+            Why::Surplus => "the capacity exceeded the load throughout the cool-down",
+            Why::Idle => "no request came for the idle time",
+        }
+    }
+}
+
+/// The decision of a step, with what it was made from. Rates are in thousandths of a request per
+/// second.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Decision {
+    /// What to do.
+    pub change: Change,
+    /// Why.
+    pub why: Why,
+    /// The rate of arrivals in the interval.
+    pub rate: u64,
+    /// The rate that is predicted for the next one.
+    pub predicted: u64,
+    /// The load to serve: with headroom and queue.
+    pub load: u64,
+    /// The capacity before the change.
+    pub capacity: u64,
+}
+
+/// The scaling of one function.
+#[derive(Debug)]
+pub struct Autoscaler {
+    config: ScalingConfig,
+    predictor: Predictor,
+    last_step: Option<Nanos>,
+    /// Requests of steps at which the clock stood still.
+    carried: Observed,
+    /// Since when there has been a surplus, and the highest load since then.
+    surplus: Option<(Nanos, u64)>,
+    /// When instances were last added because requests were late.
+    late_at: Option<Nanos>,
+    last_request: Option<Nanos>,
+}
+
+impl Autoscaler {
+    /// A function without instances.
+    pub fn new(config: ScalingConfig, predictor: Predictor) -> Autoscaler {
+        Autoscaler {
+            config,
+            predictor,
+            last_step: None,
+            carried: Observed::default(),
+            surplus: None,
+            late_at: None,
+            last_request: None,
+        }
+    }
+
+    /// Sets how long an instance takes to start, as it was measured.
+    pub fn set_cold_start(&mut self, cold_start_ns: u64) {
+        self.config.cold_start_ns = cold_start_ns;
+    }
+
+    /// Whether the function may have no instance: its settings allow it, and a request that finds
+    /// none keeps its SLO.
+    pub fn may_scale_to_zero(&self, profile: &Profile) -> bool {
+        self.config.min_instances == 0 && profile.within(self.slo_from_zero()).next().is_some()
+    }
+
+    /// The latency that a request may have after the cold start of its instance.
+    fn slo_from_zero(&self) -> u64 {
+        self.config.slo_ns.saturating_sub(self.config.cold_start_ns)
+    }
+
+    /// The latency that new instances may have. The first one serves requests that waited for its
+    /// start.
+    fn slo(&self, profile: &Profile, running: &[Instance]) -> u64 {
+        let is_first = running.is_empty() && self.may_scale_to_zero(profile);
+        if is_first { self.slo_from_zero() } else { self.config.slo_ns }
+    }
+
+    /// The first instance, for a request that waits for one between two steps. Without a profile it
+    /// is `unmeasured`.
+    ///
+    /// # Errors
+    /// If no point keeps the SLO.
+    pub fn first(&self, profile: Option<&Profile>, unmeasured: Point) -> Result<Point, ScaleError> {
+        let Some(profile) = profile else { return Ok(unmeasured) };
+        let change = scale(profile, &[], 1, self.slo(profile, &[]))?;
+        Ok(change.add.first().copied().unwrap_or(unmeasured))
+    }
+
+    /// An interval has passed. Nothing is known about the function's requests as long as there is no
+    /// profile: then it has as many instances of `unmeasured` as it needs at least, or one if there
+    /// are requests.
+    ///
+    /// # Errors
+    /// As [`scale`], and if the clock stands still or goes back; what was observed then counts in
+    /// the next step.
+    pub fn step(
+        &mut self,
+        now: Nanos,
+        observed: &Observed,
+        profile: Option<&Profile>,
+        unmeasured: Point,
+        running: &[Instance],
+    ) -> Result<Decision, ScaleError> {
+        let observed = self.collected(observed);
+        if let Some(last) = self.last_step.filter(|last| *last >= now) {
+            self.carried = observed;
+            return Err(ScaleError::Clock { last, now });
+        }
+        let elapsed = self.last_step.map_or(self.config.interval_ns, |last| now.0 - last.0);
+        self.last_step = Some(now);
+        let rate = per_second(observed.arrivals, elapsed);
+        self.predictor.observe(rate);
+        // Instances that were there before begin their idle time now.
+        let is_new = self.last_request.is_none() && !running.is_empty();
+        if observed.arrivals + observed.queued > 0 || is_new {
+            self.last_request = Some(now);
+        }
+        let capacity = observed.base + running.iter().map(|instance| instance.point.throughput).sum::<u64>();
+        let predicted = self.predictor.predict();
+        let decision = Decision { rate, predicted, capacity, ..Decision::default() };
+        match profile {
+            None => Ok(self.unprofiled(now, decision, &observed, unmeasured, running)),
+            Some(profile) => self.decide(now, decision, &observed, profile, running),
+        }
+    }
+
+    /// What was observed, with what was carried over.
+    fn collected(&mut self, observed: &Observed) -> Observed {
+        let carried = std::mem::take(&mut self.carried);
+        Observed {
+            arrivals: observed.arrivals + carried.arrivals,
+            ended: observed.ended + carried.ended,
+            late: observed.late + carried.late,
+            ..*observed
+        }
+    }
+
+    fn is_idle(&self, now: Nanos) -> bool {
+        self.last_request.is_none_or(|last| now.0.saturating_sub(last.0) >= self.config.idle_ns)
+    }
+
+    fn unprofiled(
+        &self,
+        now: Nanos,
+        mut decision: Decision,
+        observed: &Observed,
+        unmeasured: Point,
+        running: &[Instance],
+    ) -> Decision {
+        let (least, have) = (self.config.min_instances as usize, running.len());
+        // Instances that are not scaled may serve the requests.
+        let asked = usize::from(!self.is_idle(now) && observed.base == 0);
+        let wanted = least.max(asked);
+        decision.load = decision.rate.max(decision.predicted);
+        if have < wanted {
+            decision.why = if least > have { Why::Minimum } else { Why::First };
+            decision.change.add = vec![unmeasured; wanted - have];
+        } else if self.is_idle(now) && have > least {
+            decision.why = Why::Idle;
+            decision.change.remove = running[least..].iter().map(|instance| instance.id).collect();
+        }
+        decision
+    }
+
+    fn decide(
+        &mut self,
+        now: Nanos,
+        mut decision: Decision,
+        observed: &Observed,
+        profile: &Profile,
+        running: &[Instance],
+    ) -> Result<Decision, ScaleError> {
+        let capacity = decision.capacity;
+        let (without_queue, queue) = self.load(now, decision.rate, observed.queued, profile);
+        let mut load = without_queue + queue;
+        let is_late = observed.late * 100 > observed.ended;
+        if load <= capacity && is_late && self.may_react(now) {
+            // What was measured says more than the profile: another instance is needed.
+            (load, decision.why) = (capacity + 1, Why::Late);
+            self.late_at = Some(now);
+        }
+        decision.load = load;
+        let missing = (self.config.min_instances as usize).saturating_sub(running.len());
+        if load > capacity || missing > 0 {
+            self.surplus = None;
+            let slo = self.slo(profile, running);
+            decision.change = self.grow(profile, running, load.saturating_sub(observed.base), slo)?;
+            decision.why = match decision.why {
+                Why::Late => Why::Late,
+                _ if load <= capacity => Why::Minimum,
+                _ if running.is_empty() && observed.base == 0 => Why::First,
+                _ if without_queue <= capacity => Why::Queue,
+                _ => Why::Load,
+            };
+            return Ok(decision);
+        }
+        let (since, highest) = self.surplus.map_or((now, load), |(since, highest)| (since, highest.max(load)));
+        self.surplus = Some((since, highest));
+        if is_late || now.0.saturating_sub(since.0) < self.config.cool_down_ns {
+            return Ok(decision);
+        }
+        // The next removal follows after another cool-down.
+        self.surplus = None;
+        decision.change = self.shrink(profile, running, highest.saturating_sub(observed.base))?;
+        decision.why = if self.is_idle(now) { Why::Idle } else { Why::Surplus };
+        Ok(decision)
+    }
+
+    /// Whether late requests are a reason again: those of the last reaction have had their time.
+    fn may_react(&self, now: Nanos) -> bool {
+        self.late_at.is_none_or(|at| now.0.saturating_sub(at.0) >= self.config.cool_down_ns)
+    }
+
+    /// More instances for a load, as far as there may be more; then larger ones.
+    fn grow(&self, profile: &Profile, running: &[Instance], load: u64, slo_ns: u64) -> Result<Change, ScaleError> {
+        let mut change = scale(profile, running, load, slo_ns)?;
+        // At the least load the algorithm may remove some, which is not meant here.
+        change.remove.clear();
+        let smallest = || profile.within(slo_ns).min_by_key(|point| (point.throughput, point.area()));
+        while running.len() + change.add.len() < self.config.min_instances as usize {
+            let Some(point) = smallest() else { break };
+            change.add.push(point);
+        }
+        let room = (self.config.max_instances as usize).saturating_sub(running.len());
+        if change.add.len() > room {
+            change.add.truncate(room);
+            let added: u64 = change.add.iter().map(|point| point.throughput).sum();
+            let capacity: u64 = running.iter().map(|instance| instance.point.throughput).sum();
+            change.resize.extend(enlarged(profile, running, load.saturating_sub(capacity + added), slo_ns));
+        }
+        Ok(change)
+    }
+
+    /// Fewer instances for a load, as far as there may be fewer; then smaller ones.
+    fn shrink(&self, profile: &Profile, running: &[Instance], load: u64) -> Result<Change, ScaleError> {
+        let mut change = scale(profile, running, load, self.config.slo_ns)?;
+        let least = self.config.min_instances as usize;
+        change.remove.truncate(running.len().saturating_sub(least));
+        let stays = |instance: &&Instance| !change.remove.contains(&instance.id);
+        let left: u64 = running.iter().filter(stays).map(|instance| instance.point.throughput).sum();
+        let largest = running.iter().filter(stays).max_by_key(|instance| instance.point.area());
+        let surplus = left.saturating_sub(load);
+        let is_least = running.len() <= least.max(1) && change.remove.is_empty();
+        if let Some(largest) = largest.filter(|_| is_least && surplus > 0) {
+            let needed = largest.point.throughput.saturating_sub(surplus).max(1);
+            let sufficient = profile.within(self.config.slo_ns).filter(|point| point.throughput >= needed);
+            let smaller = sufficient.min_by_key(|point| (point.area(), point.throughput));
+            change.resize = smaller
+                .filter(|point| point.area() < largest.point.area())
+                .map(|point| (largest.id, point))
+                .into_iter()
+                .collect();
+        }
+        Ok(change)
+    }
+
+    /// The load to serve, without and for the queue: the higher one of the prediction and of what
+    /// arrives now, so that a rise is followed at once and a fall slowly; with headroom, and with
+    /// what it takes to serve the queue within the SLO.
+    fn load(&self, now: Nanos, rate: u64, queued: u64, profile: &Profile) -> (u64, u64) {
+        if self.is_idle(now) {
+            // One request in an idle time keeps the smallest instance.
+            return (u64::from(!self.may_scale_to_zero(profile) && self.last_request.is_some()), 0);
+        }
+        let load = self.predictor.predict().max(rate).max(1);
+        let queue = u128::from(queued) * 1_000_000_000_000 / u128::from(self.config.slo_ns.max(1));
+        let queue = u64::try_from(queue).unwrap_or(RATE_MAX).min(RATE_MAX);
+        (load + load * self.config.headroom_percent / 100, queue)
+    }
+}
+
+/// The smallest instance, at a point that serves `missing` more, or as much as any.
+fn enlarged(profile: &Profile, running: &[Instance], missing: u64, slo_ns: u64) -> Option<(InstanceId, Point)> {
+    let smallest = running.iter().min_by_key(|instance| (instance.point.throughput, instance.id))?;
+    let needed = smallest.point.throughput.saturating_add(missing);
+    let sufficient = profile.within(slo_ns).filter(|point| point.throughput >= needed);
+    let point = sufficient
+        .min_by_key(|point| (point.area(), point.throughput))
+        .or_else(|| profile.within(slo_ns).max_by_key(|point| point.throughput))?;
+    (missing > 0 && point.throughput > smallest.point.throughput).then_some((smallest.id, point))
+}
+
+/// Requests in a time as a rate.
+fn per_second(requests: u64, elapsed_ns: u64) -> u64 {
+    let rate = u128::from(requests) * 1_000_000_000_000 / u128::from(elapsed_ns.max(1));
+    u64::try_from(rate).unwrap_or(RATE_MAX).min(RATE_MAX)
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.words())
+    }
+}

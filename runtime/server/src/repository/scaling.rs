@@ -1,0 +1,175 @@
+//! The table `[scaling]` of a model's settings.
+
+use crate::limits::{SCALING_INTERVAL_MS_MIN, SCALING_MS_MAX};
+use atoll_core::scaling::ScalingConfig;
+use serde::Deserialize;
+
+/// How many instances of a model run, and how large they are. The daemon creates, resizes and
+/// removes them by the load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ScalingSettings {
+    /// The time within which 99 of 100 requests are to be answered, in milliseconds.
+    pub(crate) latency_ms: u64,
+    /// The fewest instances. With 0, the default, a model without requests has none, and the next
+    /// request waits for one.
+    #[serde(default)]
+    pub(crate) min_instances: u32,
+    /// The most instances; 8 if absent. At the most, instances become larger.
+    #[serde(default = "max_instances")]
+    pub(crate) max_instances: u32,
+    /// Compute units of an instance in whole percent of a device; 100 if absent. Instances of a
+    /// model with a profile have the partition of a point of the profile instead.
+    #[serde(default = "sm_partition")]
+    pub(crate) sm_partition: u32,
+    /// The fraction of the time of an instance, in hundredths; 0.2 if absent. At `max_instances` an
+    /// instance may get a multiple. Instances of a model with a profile have the quota of a point.
+    #[serde(default = "quota_request", deserialize_with = "percent")]
+    pub(crate) quota_request: u32,
+    /// The fraction of the time of an instance at most; if absent, or less than its request, its
+    /// request.
+    #[serde(default, deserialize_with = "some_percent")]
+    pub(crate) quota_limit: Option<u32>,
+    /// Capacity above the predicted load, in percent of it; 30 if absent, at most 900.
+    #[serde(default = "headroom_percent")]
+    pub(crate) headroom_percent: u64,
+    /// How often it is decided, in milliseconds: 100 to 86400000; 1000 if absent.
+    #[serde(default = "interval_ms")]
+    pub(crate) interval_ms: u64,
+    /// For how long the capacity has to exceed the load before instances are removed, in
+    /// milliseconds; 30000 if absent.
+    #[serde(default = "cool_down_ms")]
+    pub(crate) cool_down_ms: u64,
+    /// After how long without a request the last instance is removed, in milliseconds; 60000 if
+    /// absent.
+    #[serde(default = "idle_ms")]
+    pub(crate) idle_ms: u64,
+}
+
+impl ScalingSettings {
+    /// Checks the figures.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let times = [("latency_ms", self.latency_ms), ("cool_down_ms", self.cool_down_ms), ("idle_ms", self.idle_ms)];
+        if let Some((name, ms)) = times.into_iter().find(|(_, ms)| *ms > SCALING_MS_MAX) {
+            return Err(format!("scaling: {name} is {ms}; at most {SCALING_MS_MAX}, a day, are possible"));
+        }
+        if !(SCALING_INTERVAL_MS_MIN..=SCALING_MS_MAX).contains(&self.interval_ms) {
+            return Err(format!(
+                "scaling: interval_ms is {}; {SCALING_INTERVAL_MS_MIN} to {SCALING_MS_MAX} are possible",
+                self.interval_ms
+            ));
+        }
+        if !(1..=100).contains(&self.sm_partition) {
+            return Err(format!("scaling: sm_partition is {}; 1 to 100 are possible", self.sm_partition));
+        }
+        if let Some(limit) = self.quota_limit.filter(|limit| *limit < self.quota_request) {
+            let fraction = |percent: u32| f64::from(percent) / 100.0;
+            return Err(format!(
+                "scaling: quota_request {} exceeds quota_limit {}; lower one or raise the other",
+                fraction(self.quota_request),
+                fraction(limit)
+            ));
+        }
+        self.config().checked().map(drop).map_err(|error| format!("scaling: {error}"))
+    }
+
+    /// The settings of the decisions.
+    pub(crate) fn config(&self) -> ScalingConfig {
+        let ns = |ms: u64| ms.saturating_mul(1_000_000);
+        ScalingConfig {
+            slo_ns: ns(self.latency_ms),
+            interval_ns: ns(self.interval_ms),
+            headroom_percent: self.headroom_percent,
+            cool_down_ns: ns(self.cool_down_ms),
+            idle_ns: ns(self.idle_ms),
+            cold_start_ns: 0,
+            min_instances: self.min_instances,
+            max_instances: self.max_instances,
+        }
+    }
+}
+
+fn max_instances() -> u32 {
+    8
+}
+
+fn sm_partition() -> u32 {
+    100
+}
+
+fn quota_request() -> u32 {
+    20
+}
+
+fn headroom_percent() -> u64 {
+    30
+}
+
+fn interval_ms() -> u64 {
+    1_000
+}
+
+fn cool_down_ms() -> u64 {
+    30_000
+}
+
+fn idle_ms() -> u64 {
+    60_000
+}
+
+/// A fraction of the time in hundredths, as percent.
+fn percent<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    let fraction = f64::deserialize(deserializer)?;
+    let percent = (fraction * 100.0).round();
+    if (1.0..=100.0).contains(&percent) && (fraction * 100.0 - percent).abs() < 1e-6 {
+        return Ok(percent as u32);
+    }
+    Err(serde::de::Error::custom(format!("a quota of {fraction}; 0.01 to 1 in steps of 0.01 is possible")))
+}
+
+fn some_percent<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+    percent(deserializer).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<ScalingSettings, String> {
+        let settings: ScalingSettings = toml::from_str(text).map_err(|error| error.to_string())?;
+        settings.check().map(|()| settings)
+    }
+
+    #[test]
+    fn only_the_target_is_needed() {
+        let settings = read("latency_ms = 50").unwrap();
+        assert_eq!((settings.min_instances, settings.max_instances, settings.quota_request), (0, 8, 20));
+        assert_eq!((settings.config().slo_ns, settings.quota_limit), (50_000_000, None));
+        let settings = read("latency_ms = 50\nquota_request = 0.07\nquota_limit = 1").unwrap();
+        assert_eq!((settings.quota_request, settings.quota_limit), (7, Some(100)));
+    }
+
+    #[test]
+    fn bad_figures_are_refused_with_the_cause() {
+        for (text, part) in [
+            ("", "latency_ms"),
+            ("latency_ms = 0", "a target latency of 0"),
+            ("latency_ms = 50\nmin_instances = 3\nmax_instances = 2", "at least 3 instances, and at most 2"),
+            ("latency_ms = 50\nmax_instances = 0", "at most 0 instances"),
+            ("latency_ms = 50\nmin_instances = -1", "min_instances"),
+            ("latency_ms = 50\nquota_request = 0.5\nquota_limit = 0.4", "quota_request 0.5 exceeds quota_limit 0.4"),
+            ("latency_ms = 50\nquota_request = 0", "a quota of 0;"),
+            ("latency_ms = 50\nquota_request = nan", "a quota of NaN;"),
+            ("latency_ms = 50\nquota_limit = 1.5", "a quota of 1.5;"),
+            ("latency_ms = 50\nquota_request = 0.005", "steps of 0.01"),
+            ("latency_ms = 50\nsm_partition = 130", "sm_partition is 130; 1 to 100"),
+            ("latency_ms = 50\nheadroom_percent = 1000", "a headroom of 1000 %"),
+            ("latency_ms = 50\ninterval_ms = 1", "interval_ms is 1; 100 to"),
+            ("latency_ms = 50\nidle_ms = 86400001", "idle_ms is 86400001; at most 86400000, a day,"),
+            ("latency_ms = 50\nthroughput = 3", "throughput"),
+        ] {
+            let message = read(text).expect_err(text);
+            assert!(message.contains(part), "{text}: {message}");
+        }
+    }
+}

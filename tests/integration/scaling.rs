@@ -1,0 +1,263 @@
+//! Models whose instances follow the load, in a real daemon.
+
+use crate::cancel::metric;
+use crate::control::{Setup, refusal};
+use crate::executors::wait_until;
+use crate::fleet::two_hosts;
+use crate::functions::pack_grind;
+use anyhow::{Context, Result, ensure};
+use atoll_client::{Call, Class, Client, DataType, InstanceReport, InstanceSpec, RefusalKind, Tensor};
+use atoll_tests::chaos::grind;
+use atoll_tests::http::ask;
+use std::process::Output;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Clients that always have a request.
+const CLIENTS: usize = 8;
+
+/// Device time of a request, at least, so that a fraction of two devices is too little for all
+/// clients.
+const SERVICE_MS: f64 = 3.0;
+
+const SEED: u64 = 7;
+
+/// Puts `grind` into the repository of a daemon, with `[scaling]`.
+fn load(setup: &Setup, settings: &str) -> Result<(u16, String)> {
+    let repository = setup.path("repository");
+    if !repository.join("grind.kg").exists() {
+        let folder = tempfile::tempdir()?;
+        std::fs::copy(pack_grind(folder.path(), SEED)?, repository.join("grind.kg"))?;
+    }
+    std::fs::write(repository.join("grind.toml"), format!("[scaling]\n{settings}"))?;
+    Ok(ask(&setup.daemon.http, "POST", "/v2/repository/models/grind/load", "{}")?)
+}
+
+fn start(options: &[&str], settings: &str) -> Result<Setup> {
+    let setup = Setup::start(options, "")?;
+    let (status, text) = load(&setup, settings)?;
+    ensure!(status == 200, "{text}");
+    Ok(setup)
+}
+
+const X: [u32; 4] = [1, 2, 3, 4_000_000_000];
+
+fn call(times: u32) -> Call {
+    let tensor = |values: &[u32]| Tensor {
+        datatype: DataType::Uint32,
+        shape: vec![values.len() as i64],
+        bytes: grind::bytes(values),
+    };
+    Call::of("grind").input("x", tensor(&X)).input("times", tensor(&[times]))
+}
+
+/// Calls `grind` and checks the answer.
+fn check(client: &mut Client, times: u32) -> Result<()> {
+    let answer = client.invoke(call(times))?;
+    let expected = grind::bytes(&grind::grind(&X, &grind::table(SEED), times));
+    ensure!(answer.tensor("y")?.bytes == expected, "a wrong answer for {times}");
+    Ok(())
+}
+
+/// The instances that the daemon made.
+fn made(client: &mut Client) -> Result<Vec<InstanceReport>> {
+    let mut instances = client.instances()?;
+    instances.retain(|report| report.autoscaled.is_some());
+    Ok(instances)
+}
+
+/// A sample of the metrics; 0 if it is not there yet.
+fn sample(setup: &Setup, name: &str) -> f64 {
+    metric(&setup.daemon, name).unwrap_or(0.0)
+}
+
+/// How often `grind` has to go round for the device time of a request.
+fn times(client: &mut Client) -> Result<u32> {
+    let mut times = 1_000;
+    loop {
+        for _ in 0..10 {
+            check(client, times)?;
+        }
+        let measured = made(client)?.iter().filter_map(|report| report.service_ms).fold(0.0, f64::max);
+        if measured >= SERVICE_MS {
+            return Ok(times);
+        }
+        times *= 2;
+        ensure!(times < 1 << 30, "{measured} ms");
+    }
+}
+
+#[test]
+fn instances_come_with_the_load_and_go_without_it_and_no_request_is_lost() -> Result<()> {
+    let settings = "latency_ms = 500\nquota_request = 0.1\nmax_instances = 3\ninterval_ms = 100\n\
+                    cool_down_ms = 500\nidle_ms = 2000";
+    let hosts = two_hosts()?;
+    let options: Vec<&str> = hosts.iter().map(String::as_str).collect();
+    let setup = start(&options, settings)?;
+    let mut client = setup.client()?;
+    ensure!(made(&mut client)?.is_empty(), "there are no requests");
+    // A request finds no instance, and waits for one.
+    check(&mut client, 1)?;
+    let first = made(&mut client)?;
+    ensure!(first.len() == 1 && first[0].instance.as_deref() == Some("grind-auto-1"), "{first:?}");
+    ensure!(first[0].devices.len() == 2 && first[0].quota_request == 0.1, "on both devices: {first:?}");
+    let operators = InstanceSpec {
+        name: "mine".into(),
+        function: "grind".into(),
+        class: Some(Class::RealTime),
+        sm_partition: 100.0,
+        quota_request: 0.05,
+        quota_limit: 0.05,
+        gpu_mem: None,
+    };
+    client.create_instance(operators)?;
+
+    let times = times(&mut client)?;
+    let (over, answered, most) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| -> Result<()> {
+        let ask = || -> Result<()> {
+            let mut client = setup.client()?;
+            while !over.load(Relaxed) {
+                check(&mut client, times)?;
+                answered.fetch_add(1, Relaxed);
+            }
+            Ok(())
+        };
+        let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(ask)).collect();
+        let grown = wait_until("instances for the load", || {
+            let instances = made(&mut client)?.len() as u64;
+            most.fetch_max(instances, Relaxed);
+            Ok(instances >= 2)
+        });
+        // Some more requests while the number changes.
+        let before = answered.load(Relaxed);
+        let went_on = wait_until("requests beside the changes", || Ok(answered.load(Relaxed) >= before + 50));
+        over.store(true, Relaxed);
+        for client in clients {
+            client.join().expect("no panic").context("a request was lost")?;
+        }
+        grown.and(went_on)
+    })?;
+    ensure!(made(&mut client)?.len() <= 3, "at most max_instances");
+    let listed = setup.command(&["instance", "ls"]).output()?;
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    ensure!(listed.contains("is the autoscaler's") && listed.contains("requests/s"), "{listed}");
+
+    wait_until("no instance without requests", || Ok(made(&mut client)?.is_empty()))?;
+    let left = client.instances()?;
+    ensure!(left.len() == 1 && left[0].instance.as_deref() == Some("mine"), "the operator's stays: {left:?}");
+    for (kind, least) in [("create", 2.0), ("remove", 2.0)] {
+        let name = format!("atoll_scaling_decisions_total{{model=\"grind\",decision=\"{kind}\"}}");
+        let count = sample(&setup, &name);
+        ensure!(count >= least, "{kind}: {count}");
+    }
+    check(&mut client, 1)?;
+    ensure!(made(&mut client)?.len() == 1, "it starts from zero again");
+    Ok(())
+}
+
+#[test]
+fn a_request_waits_for_room_until_its_deadline_and_instances_outlive_the_daemon() -> Result<()> {
+    let settings = "latency_ms = 500\nquota_request = 0.5\ninterval_ms = 100\nidle_ms = 60000\ncool_down_ms = 60000";
+    let mut setup = start(&["--compute-units", "1"], settings)?;
+    let mut client = setup.client()?;
+    // The whole device is promised to requests of the other class.
+    let all = InstanceSpec {
+        name: "all".into(),
+        function: "grind".into(),
+        class: Some(Class::RealTime),
+        sm_partition: 100.0,
+        quota_request: 1.0,
+        quota_limit: 1.0,
+        gpu_mem: None,
+    };
+    client.create_instance(all)?;
+    let (kind, message) = refusal(client.invoke(call(1).deadline(Duration::from_millis(300))))?;
+    ensure!(kind == RefusalKind::Deadline, "{message}");
+    wait_until("the refusal to be counted", || {
+        Ok(sample(&setup, "atoll_scaling_decisions_total{model=\"grind\",decision=\"refused\"}") >= 1.0)
+    })?;
+    std::thread::scope(|scope| -> Result<()> {
+        let waiting = scope.spawn(|| check(&mut setup.client()?, 1));
+        wait_until("a request that waits", || {
+            Ok(sample(&setup, "atoll_scaling_waiting_requests{model=\"grind\"}") >= 1.0)
+        })?;
+        client.remove_instance("all")?;
+        waiting.join().expect("no panic").context("there is room now")
+    })?;
+    ensure!(made(&mut client)?.len() == 1);
+
+    setup.kill_and_restart()?;
+    let mut client = setup.client()?;
+    ensure!(made(&mut client)?.len() == 1, "it is there again, and the autoscaler's");
+    check(&mut client, 1)?;
+    // Without the settings it goes.
+    std::fs::write(setup.path("repository/grind.toml"), "")?;
+    let (status, text) = ask(&setup.daemon.http, "POST", "/v2/repository/models/grind/load", "{}")?;
+    ensure!(status == 200, "{text}");
+    wait_until("the instance to go", || Ok(made(&mut client)?.is_empty()))?;
+    check(&mut client, 1)?;
+    let (status, text) = load(&setup, "latency_ms = 500\nmin_instances = 3\nmax_instances = 2")?;
+    ensure!(status == 400 && text.contains("at least 3 instances, and at most 2"), "{text}");
+    Ok(())
+}
+
+/// Runs `atoll profile --grid` for `grind` with the cache of the daemon.
+fn grid(setup: &Setup, arguments: &[&str]) -> Result<Output> {
+    let measure = ["profile", "repository/grind.kg", "--grid", "--partitions", "100", "--seconds", "0.1"];
+    let model = ["--runs", "3", "--compute-units", "1", "--input", "times=100"];
+    let mut command = setup.command(&[&measure, &model, arguments].concat());
+    Ok(command.env("XDG_CACHE_HOME", setup.path("")).output()?)
+}
+
+#[test]
+fn a_grid_goes_on_where_it_was_and_the_daemon_scales_by_it() -> Result<()> {
+    let setup = start(&["--compute-units", "1"], "latency_ms = 1000")?;
+    let stdout = |output: &Output| -> Result<String> {
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let first: serde_json::Value = serde_json::from_str(&stdout(&grid(&setup, &["--quotas", "100", "--json"])?)?)?;
+    ensure!(first["points"].as_array().context("points")?.len() == 1 && first["device"] == "host", "{first}");
+    let both = stdout(&grid(&setup, &["--quotas", "50,100"])?)?;
+    ensure!(both.contains("1 of 2 points were known"), "{both}");
+    let at = stdout(&grid(&setup, &["--quotas", "50,100", "--at", "100,75", "--json"])?)?;
+    let at: serde_json::Value = serde_json::from_str(&at)?;
+    ensure!(at["requests_per_s"].as_f64().is_some_and(|rate| rate > 0.0) && at["error_percent"].is_null(), "{at}");
+    for (arguments, part) in [
+        (["--quotas", "50,100", "--at", "100,20"], "--at 100,20 is outside the grid"),
+        (["--quotas", "0", "--at", "1,1"], "--quotas 0: 1 to 100 %"),
+        (["--quotas", "50", "--batch", "8"], "so it has no batches"),
+        (["--quotas", "50", "--seconds", "0"], "expected more than 0"),
+    ] {
+        let output = grid(&setup, &arguments)?;
+        let message = String::from_utf8_lossy(&output.stderr);
+        ensure!(!output.status.success() && message.contains(part), "{arguments:?}: {message}");
+    }
+
+    let profiled = |expected: f64| {
+        wait_until("the profile is read", || {
+            Ok(metric(&setup.daemon, "atoll_scaling_profiled{model=\"grind\"}").is_ok_and(|value| value == expected))
+        })
+    };
+    let (status, text) = load(&setup, "latency_ms = 2000")?;
+    ensure!(status == 200, "{text}");
+    profiled(1.0)?;
+    let mut client = setup.client()?;
+    check(&mut client, 1)?;
+    let made = made(&mut client)?;
+    ensure!(made.len() == 1 && [0.5, 1.0].contains(&made[0].quota_request), "a point of the grid: {made:?}");
+
+    // A profile with a point without throughput is not used.
+    let found = std::fs::read_dir(setup.path("atoll/profiles"))?.next().context("a profile")??.path();
+    let path = found.join("host-1.json");
+    let mut profile: serde_json::Value = serde_json::from_slice(&std::fs::read(&path)?)?;
+    profile["points"][0]["per_1000_s"] = 0.into();
+    std::fs::write(&path, profile.to_string())?;
+    let (status, text) = load(&setup, "latency_ms = 3000")?;
+    ensure!(status == 200, "{text}");
+    profiled(0.0)?;
+    let log = std::fs::read_to_string(setup.path(crate::serve::LOG))?;
+    ensure!(log.contains("no throughput at 100 % of the compute units"), "{log}");
+    check(&mut client, 1)
+}

@@ -1,0 +1,315 @@
+//! Measures throughput and latency of a model on shares of a device: a grid of quotas of time and
+//! partitions of the compute units, for one or more batches (FaST-GShare §3.2).
+//!
+//! A measurement can be stopped and continued: the caller keeps each point when it is measured, and
+//! points that are known are not measured again.
+
+use crate::failure::{OrUserError, user_error};
+use crate::invoker;
+use crate::profiler;
+use anyhow::{Context, Result};
+use atoll_core::scaling::{Point, Profile as Scaling, ProfileError};
+use atoll_engine::{
+    ChainRequest, Class, EngineHandle, FunctionKey, InputTensor, ShareClient, ShareRequest, ShareSpec, StageInput,
+    StageRequest, Tenant,
+};
+use atoll_kgraph::{Bundle, LoadPoint, Profile};
+use atoll_protocol::Tensor;
+use std::collections::VecDeque;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// Quotas of FaST-GShare's grid, in percent.
+pub const QUOTAS: [u32; 5] = [20, 40, 60, 80, 100];
+/// Partitions of FaST-GShare's grid, in percent.
+pub const PARTITIONS: [u32; 7] = [6, 12, 24, 50, 60, 80, 100];
+
+/// Values of one axis.
+const AXIS_MAX: usize = 32;
+/// Answers before a measurement begins.
+const WARM_UPS: usize = 3;
+/// Gain of the throughput, in percent, below which a larger partition brings nothing.
+const FLAT_PERCENT: u64 = 3;
+/// How often points that contradict each other are measured again.
+const AGAIN_MAX: usize = 3;
+/// A measurement ends after so many times its shortest time, even with few answers.
+const LONGEST: u32 = 10;
+/// The instance that has the share.
+const INSTANCE: &str = "atoll-profile-grid";
+
+/// The axes of a grid, checked: in percent, ascending, without duplicates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Axes {
+    /// Partitions. Those that a device rounds up to the same number of compute units are one.
+    pub partitions: Vec<u32>,
+    /// Quotas.
+    pub quotas: Vec<u32>,
+}
+
+impl Axes {
+    /// Checks the axes of a grid for a device with so many compute units.
+    ///
+    /// # Errors
+    /// A mistake of the user: no value, too many, or one that is not from 1 to 100.
+    pub fn new(partitions: &[u32], quotas: &[u32], compute_units: u32) -> Result<Axes> {
+        let checked = |name: &str, values: &[u32]| {
+            let mut values = values.to_vec();
+            values.sort_unstable();
+            values.dedup();
+            if values.is_empty() || values.len() > AXIS_MAX {
+                return Err(user_error(format!("--{name} has {} values; 1 to {AXIS_MAX} are possible", values.len())));
+            }
+            match values.iter().find(|value| !(1..=100).contains(*value)) {
+                Some(value) => Err(user_error(format!("--{name} {value}: 1 to 100 % is possible"))),
+                None => Ok(values),
+            }
+        };
+        let units = |partition: &u32| (partition * compute_units).div_ceil(100).max(1);
+        let all = checked("partitions", partitions)?;
+        // Of equal ones the largest: it is what the device assigns, or nearest to it.
+        let is_last = |at: usize| all.get(at + 1).is_none_or(|next| units(next) != units(&all[at]));
+        let partitions = (0..all.len()).filter(|at| is_last(*at)).map(|at| all[at]).collect();
+        Ok(Axes { partitions, quotas: checked("quotas", quotas)? })
+    }
+}
+
+/// How a point is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// Answers at least.
+    pub runs: u32,
+    /// Time at least.
+    pub time: Duration,
+    /// Requests at the same time, so that the share is never idle.
+    pub depth: usize,
+}
+
+/// A model to measure on shares.
+pub struct Grid<'a> {
+    /// The engine.
+    pub handle: &'a EngineHandle,
+    /// The model's bundle.
+    pub bundle: &'a Bundle,
+    /// The name of the loaded function.
+    pub function: &'a str,
+    /// The axes.
+    pub axes: &'a Axes,
+    /// The effort per point.
+    pub effort: Effort,
+}
+
+/// What happened to a point of the grid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step<'a> {
+    /// It was measured.
+    Measured(&'a LoadPoint),
+    /// It was known.
+    Known(&'a LoadPoint),
+    /// Partitions from this one on, in percent, are left out: the one before brought less than 3 %
+    /// more throughput than the one before it.
+    Flat(u32),
+}
+
+impl Grid<'_> {
+    /// Measures the points of the grid that a profile does not have, for these inputs. `keep` gets
+    /// the profile after each point, and what happened.
+    ///
+    /// # Errors
+    /// If the inputs do not fit, the device refuses a share, an invocation fails, or points
+    /// contradict each other also when they are measured again.
+    pub fn measure(
+        &self,
+        inputs: &[Tensor],
+        profile: &mut Profile,
+        keep: &mut dyn FnMut(&Profile, Step<'_>) -> Result<()>,
+    ) -> Result<Vec<LoadPoint>> {
+        let inputs: Vec<InputTensor> = inputs.iter().map(invoker::input).collect();
+        let symbols = profiler::symbols(self.bundle, &inputs)?;
+        for _ in 0..AGAIN_MAX {
+            let points = self.rows(&inputs, &symbols, profile, keep)?;
+            match scaling(&points) {
+                Err(ProfileError::NotMonotone { point, below }) => {
+                    let is_one = |known: &LoadPoint| {
+                        [point, below].iter().any(|odd| shares(known) == (odd.partition, odd.quota))
+                    };
+                    profile.points.retain(|known| known.symbols != symbols || !is_one(known));
+                }
+                other => {
+                    other.or_user_error()?;
+                    return Ok(points);
+                }
+            }
+        }
+        Err(user_error(format!(
+            "points of the grid contradict each other also after {AGAIN_MAX} measurements; measure on an idle machine, \
+             or longer (--seconds)"
+        )))
+    }
+
+    /// All rows: one partition each, as long as a larger one brings more.
+    fn rows(
+        &self,
+        inputs: &[InputTensor],
+        symbols: &[i64],
+        profile: &mut Profile,
+        keep: &mut dyn FnMut(&Profile, Step<'_>) -> Result<()>,
+    ) -> Result<Vec<LoadPoint>> {
+        let mut rows: Vec<Vec<LoadPoint>> = Vec::new();
+        for &partition in &self.axes.partitions {
+            if let [.., before, last] = &rows[..]
+                && is_flat(before, last)
+            {
+                keep(profile, Step::Flat(partition))?;
+                break;
+            }
+            let mut row = Vec::new();
+            for &quota in &self.axes.quotas {
+                let is_it = |point: &&LoadPoint| point.symbols == symbols && shares(point) == (partition, quota);
+                let known = profile.points.iter().find(is_it).cloned();
+                let is_known = known.is_some();
+                let point = known.map_or_else(|| self.point(inputs, symbols, partition, quota), Ok)?;
+                if !is_known {
+                    profile.insert_point(point.clone());
+                }
+                keep(profile, if is_known { Step::Known(&point) } else { Step::Measured(&point) })?;
+                row.push(point);
+            }
+            rows.push(row);
+        }
+        Ok(rows.concat())
+    }
+
+    fn point(&self, inputs: &[InputTensor], symbols: &[i64], partition: u32, quota: u32) -> Result<LoadPoint> {
+        let fraction = f64::from(quota) / 100.0;
+        let request =
+            ShareRequest { sm_partition: partition.into(), quota_request: fraction, quota_limit: fraction, group: 0 };
+        let client = ShareClient { tenant: Tenant::default(), instance: Some(INSTANCE.into()) };
+        let share = ShareSpec::new(&request).or_user_error()?;
+        let at = || format!("{partition} % of the compute units and {quota} % of the time");
+        self.handle.place_share(client.clone(), share).with_context(at)?;
+        let measured = self.drive(inputs).with_context(at);
+        self.handle.remove_share(client);
+        let (answers, elapsed, mut latencies) = measured?;
+        latencies.sort_unstable();
+        let quantile = |percent: usize| latencies[(latencies.len() - 1) * percent / 100];
+        let rate = u128::from(answers) * 1_000_000_000_000 / elapsed.as_nanos().max(1);
+        Ok(LoadPoint {
+            symbols: symbols.into(),
+            lane_permille: partition * 10,
+            quota_permille: quota * 10,
+            runs: u32::try_from(answers).unwrap_or(u32::MAX),
+            per_1000_s: u64::try_from(rate).unwrap_or(u64::MAX),
+            latency_ns_p50: quantile(50),
+            latency_ns_p99: quantile(99),
+        })
+    }
+
+    /// Keeps requests in flight; returns the answers, their time and their latencies.
+    fn drive(&self, inputs: &[InputTensor]) -> Result<(u64, Duration, Vec<u64>)> {
+        let (answer, answered) = mpsc::channel();
+        let submit = || {
+            let answer = answer.clone();
+            let begun = Instant::now();
+            let reply = move |result| drop(answer.send((begun.elapsed(), result)));
+            self.handle.submit_chain(self.request(inputs), Box::new(reply));
+        };
+        let depth = self.effort.depth.max(1);
+        (0..depth).for_each(|_| submit());
+        let next = || answered.recv().context("the engine ended");
+        for _ in 0..WARM_UPS + depth {
+            next()?.1?;
+            submit();
+        }
+        let (begun, mut latencies) = (Instant::now(), VecDeque::new());
+        loop {
+            let (latency, result) = next()?;
+            result?;
+            latencies.push_back(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
+            let elapsed = begun.elapsed();
+            let is_enough = latencies.len() >= self.effort.runs as usize && elapsed >= self.effort.time;
+            if is_enough || elapsed >= self.effort.time * LONGEST {
+                // Those in flight end before the share is removed.
+                for _ in 1..depth {
+                    next()?.1?;
+                }
+                return Ok((latencies.len() as u64, elapsed, latencies.into()));
+            }
+            submit();
+        }
+    }
+
+    fn request(&self, inputs: &[InputTensor]) -> ChainRequest {
+        let stage = StageRequest {
+            function: FunctionKey::local(self.function),
+            inputs: inputs.iter().cloned().map(StageInput::Tensor).collect(),
+            outputs: None,
+        };
+        ChainRequest {
+            stages: vec![stage],
+            class: Some(Class::BestEffort),
+            priority: 0,
+            instance: Some(INSTANCE.into()),
+            deadline: None,
+            times_launches: false,
+        }
+    }
+}
+
+/// Partition and quota of a point, in percent.
+pub fn shares(point: &LoadPoint) -> (u32, u32) {
+    (point.lane_permille / 10, point.quota_permille / 10)
+}
+
+/// The points as those of a profile for scaling.
+///
+/// # Errors
+/// As [`Scaling::new`].
+pub fn scaling(points: &[LoadPoint]) -> Result<Scaling, ProfileError> {
+    let point = |point: &LoadPoint| {
+        let (partition, quota) = shares(point);
+        Point { partition, quota, throughput: point.per_1000_s, latency_ns: point.latency_ns_p99 }
+    };
+    Scaling::new(points.iter().map(point).collect())
+}
+
+/// Whether a row has hardly more throughput than the one before, at any quota.
+fn is_flat(before: &[LoadPoint], last: &[LoadPoint]) -> bool {
+    let mut pairs = before.iter().zip(last);
+    pairs.all(|(before, last)| last.per_1000_s * 100 < before.per_1000_s * (100 + FLAT_PERCENT))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(rates: [u64; 2]) -> Vec<LoadPoint> {
+        let point = |per_1000_s, quota_permille| LoadPoint {
+            symbols: vec![],
+            lane_permille: 500,
+            quota_permille,
+            runs: 1,
+            per_1000_s,
+            latency_ns_p50: 1,
+            latency_ns_p99: 1,
+        };
+        vec![point(rates[0], 500), point(rates[1], 1000)]
+    }
+
+    #[test]
+    fn axes_are_sorted_and_equal_partitions_are_one() {
+        let axes = Axes::new(&PARTITIONS, &[100, 20, 20], 2).unwrap();
+        assert_eq!((axes.partitions, axes.quotas), (vec![50, 100], vec![20, 100]));
+        assert_eq!(Axes::new(&PARTITIONS, &QUOTAS, 80).unwrap().partitions, PARTITIONS);
+        assert_eq!(Axes::new(&PARTITIONS, &QUOTAS, 1).unwrap().partitions, [100]);
+        let why = |partitions: &[u32], quotas: &[u32]| Axes::new(partitions, quotas, 2).unwrap_err().to_string();
+        assert!(why(&[], &[1]).contains("--partitions has 0 values"));
+        assert!(why(&[50], &[0]).contains("--quotas 0: 1 to 100 %"));
+        assert!(why(&[130], &[1]).contains("--partitions 130: 1 to 100 %"));
+    }
+
+    #[test]
+    fn a_row_is_flat_if_no_quota_gains() {
+        assert!(is_flat(&row([100, 200]), &row([102, 199])));
+        assert!(!is_flat(&row([100, 200]), &row([104, 199])));
+    }
+}

@@ -206,7 +206,7 @@ fn a_request_waits_for_room_until_its_deadline_and_instances_outlive_the_daemon(
 fn grid(setup: &Setup, arguments: &[&str]) -> Result<Output> {
     let measure = ["profile", "repository/grind.kg", "--grid", "--partitions", "100", "--seconds", "0.1"];
     let model = ["--runs", "3", "--compute-units", "1", "--input", "times=100"];
-    let mut command = setup.command(&[&measure, &model, arguments].concat());
+    let mut command = setup.command(&[&measure[..], &model[..], arguments].concat());
     Ok(command.env("XDG_CACHE_HOME", setup.path("")).output()?)
 }
 

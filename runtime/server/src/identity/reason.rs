@@ -31,7 +31,7 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
-    pub(crate) const ALL: [Reason; 11] = [
+    pub(crate) const ALL: [Reason; 12] = [
         Reason::NoCredentials,
         Reason::BadToken,
         Reason::UnknownCertificate,

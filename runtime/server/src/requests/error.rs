@@ -56,6 +56,7 @@ impl Kind {
             Kind::NotFound => "not_found",
             Kind::WrongMethod => "wrong_method",
             Kind::TooSlow => "too_slow",
+            Kind::Conflict => "conflict",
             Kind::TooLarge => "too_large",
             Kind::UnknownEncoding => "unknown_encoding",
             Kind::Internal => "internal",

@@ -12,7 +12,7 @@ use atoll_cuda_api::constants::{CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER
 use atoll_cuda_api::types::*;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::CStr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 /// The first word of the struct with which `nvcc` registers a fat binary.
 const WRAPPER: u32 = 0x4662_43b1;
@@ -61,28 +61,10 @@ struct Registered {
     functions: HashMap<(u64, u64), CUfunction>,
 }
 
-static REGISTERED: Mutex<Option<Registered>> = Mutex::new(None);
+static REGISTERED: LazyLock<Mutex<Registered>> = LazyLock::new(Mutex::default);
 
-struct Guard(MutexGuard<'static, Option<Registered>>);
-
-fn registered() -> Guard {
-    let mut guard = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
-    guard.get_or_insert_default();
-    Guard(guard)
-}
-
-impl std::ops::Deref for Guard {
-    type Target = Registered;
-
-    fn deref(&self) -> &Registered {
-        self.0.as_ref().expect("`registered` has filled it")
-    }
-}
-
-impl std::ops::DerefMut for Guard {
-    fn deref_mut(&mut self) -> &mut Registered {
-        self.0.as_mut().expect("`registered` has filled it")
-    }
+fn registered() -> MutexGuard<'static, Registered> {
+    REGISTERED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Registers a fat binary; returns its number, or 0 if it is not one.
@@ -103,15 +85,15 @@ pub(crate) fn add_binary(wrapper: In<Wrapper>) -> u64 {
 
 /// Forgets a fat binary and what is in it, when the program or a library of it ends.
 pub(crate) fn remove_binary(number: u64) {
-    let mut registered = registered();
-    registered.binaries.remove(&number);
-    registered.kernels.retain(|_, symbol| symbol.binary != number);
-    registered.variables.retain(|_, symbol| symbol.binary != number);
-    let kernels: Vec<u64> = registered.kernels.keys().copied().collect();
-    registered.functions.retain(|(_, at), _| kernels.contains(at));
-    let modules = registered.modules.extract_if(|(_, binary), _| *binary == number);
-    let modules: Vec<CUmodule> = modules.map(|(_, module)| module).collect();
-    drop(registered);
+    let mut guard = registered();
+    let Registered { binaries, kernels, variables, modules, functions, .. } = &mut *guard;
+    binaries.remove(&number);
+    kernels.retain(|_, symbol| symbol.binary != number);
+    variables.retain(|_, symbol| symbol.binary != number);
+    functions.retain(|(_, at), _| kernels.contains_key(at));
+    let modules: Vec<CUmodule> =
+        modules.extract_if(|(_, binary), _| *binary == number).map(|(_, module)| module).collect();
+    drop(guard);
     for module in modules {
         // The driver may have ended before.
         let _ = driver().and_then(|driver| driver.cuModuleUnload(module));

@@ -54,6 +54,8 @@ struct Batch {
     compute_ns: u64,
     /// The part of the device time that counts as that of one request.
     own_ns: u64,
+    /// Requests of it.
+    requests: u32,
     /// Requests of it that have not ended.
     left: u32,
     /// When it ended.
@@ -81,6 +83,9 @@ pub struct Standing {
     /// Requests that it can serve in a second within its limit on one device, in thousandths;
     /// `None` before the first one has ended.
     pub throughput: Option<u64>,
+    /// Requests that a device computes together for it: the most of the last batches of all
+    /// devices, at least 1.
+    pub batch: u32,
 }
 
 impl Load {
@@ -165,7 +170,8 @@ impl<K: Ord + Clone> Router<K> {
         let mut last = load.last.get(&device).copied().unwrap_or_default();
         if last.left == 0 || last.compute_ns != compute_ns {
             let own_ns = load.own_ns(now, window_ns, compute_ns, last.ended) / u64::from(batch.max(1));
-            last = Batch { compute_ns, own_ns: own_ns.max(1), left: batch.max(1), ended: now };
+            let requests = batch.max(1);
+            last = Batch { compute_ns, own_ns: own_ns.max(1), requests, left: requests, ended: now };
         }
         last.left -= 1;
         let own = last.own_ns;
@@ -194,6 +200,7 @@ impl<K: Ord + Clone> Router<K> {
             in_flight: load.in_flight,
             service_ns: load.service_ns,
             throughput: load.service_ns.map(per_second),
+            batch: load.last.values().map(|batch| batch.requests).max().unwrap_or(1),
         })
     }
 

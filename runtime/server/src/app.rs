@@ -248,6 +248,13 @@ impl App {
         self.repository.ready().into_iter().chain(functions).filter(|model| model.scaled.is_some()).collect()
     }
 
+    /// Names of the configuration's `[scaling.NAME]` of which there is no deployed function.
+    pub(crate) fn unknown_scaled(&self) -> Vec<String> {
+        let Some(deployed) = &self.deployed else { return Vec::new() };
+        let known: Vec<String> = deployed.all().iter().map(|function| function.key.to_string()).collect();
+        deployed.scaled_names().filter(|name| !known.contains(name)).cloned().collect()
+    }
+
     /// All models and graphs that a principal may use.
     pub(crate) fn models_of(&self, principal: &Principal) -> Vec<Arc<Model>> {
         let mut models = self.models();

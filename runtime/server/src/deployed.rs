@@ -211,6 +211,11 @@ impl Deployed {
         self.functions.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
+    /// Names of functions, deployed or not, that the configuration has `[scaling.NAME]` for.
+    pub(crate) fn scaled_names(&self) -> impl Iterator<Item = &String> {
+        self.access.scaled_names()
+    }
+
     /// All functions of a tenant, by name.
     pub(crate) fn of(&self, tenant: &Tenant) -> Vec<Arc<DeployedFunction>> {
         let functions = self.functions.read().unwrap_or_else(PoisonError::into_inner);

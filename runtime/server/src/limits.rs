@@ -261,6 +261,9 @@ pub const SCALING_INTERVAL_MS_MIN: u64 = 100;
 /// starts within milliseconds where there is room.
 pub const SCALING_START_MAX: Duration = Duration::from_secs(30);
 
+/// Requests that wait for the first instance of one model: each holds its inputs meanwhile.
+pub const SCALING_WAITING_MAX: usize = 256;
+
 /// How often the first instance of a model is tried while there is no room for it.
 pub const SCALING_RETRY: Duration = Duration::from_millis(100);
 

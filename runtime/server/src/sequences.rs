@@ -191,7 +191,7 @@ impl Turn<'_> {
     }
 
     /// Runs the request.
-    pub(crate) async fn step(mut self, request: ChainRequest) -> Result<InvocationResult, InvokeError> {
+    pub(crate) async fn step(&mut self, request: ChainRequest) -> Result<InvocationResult, InvokeError> {
         let (engine, session) = (self.engine, self.session);
         let result = invoke_by(engine, |reply| engine.submit_step(session, request, reply)).await;
         match &result {

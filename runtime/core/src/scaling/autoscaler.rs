@@ -8,6 +8,9 @@ use crate::ids::Nanos;
 use crate::packing::InstanceId;
 use std::fmt;
 
+/// Fewer late requests within a cool-down are chance, not a reason.
+const LATE_MIN: u64 = 3;
+
 /// What was measured in an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
@@ -37,7 +40,7 @@ pub enum Why {
     Load,
     /// The queue takes too long with this capacity.
     Queue,
-    /// More than one request of 100 took longer than the SLO.
+    /// Of the requests of a cool-down, more than one of 100 took longer than the SLO.
     Late,
     /// The capacity exceeded the load throughout the cool-down.
     Surplus,
@@ -81,6 +84,37 @@ pub struct Decision {
     pub load: u64,
     /// The capacity before the change.
     pub capacity: u64,
+    /// Why the SLO is not kept: then instances are added at the fastest points there are.
+    pub problem: Option<ScaleError>,
+}
+
+/// Requests that ended in the last half of a cool-down up to a whole one, in two halves.
+#[derive(Clone, Copy, Debug, Default)]
+struct Recent {
+    /// When the second half began.
+    since: Nanos,
+    /// Requests that ended, and those of them that were late, in each half.
+    halves: [(u64, u64); 2],
+}
+
+impl Recent {
+    fn since(since: Nanos) -> Recent {
+        Recent { since, ..Recent::default() }
+    }
+
+    fn count(&mut self, now: Nanos, observed: &Observed, cool_down_ns: u64) {
+        if now.0.saturating_sub(self.since.0) >= cool_down_ns / 2 {
+            *self = Recent { since: now, halves: [self.halves[1], (0, 0)] };
+        }
+        let (ended, late) = &mut self.halves[1];
+        (*ended, *late) = (*ended + observed.ended, *late + observed.late);
+    }
+
+    /// Whether more than one of 100 was late, and enough were.
+    fn is_late(&self) -> bool {
+        let [(ended, late), (ended_now, late_now)] = self.halves;
+        late + late_now >= LATE_MIN && (late + late_now) * 100 > ended + ended_now
+    }
 }
 
 /// The scaling of one function.
@@ -95,6 +129,8 @@ pub struct Autoscaler {
     surplus: Option<(Nanos, u64)>,
     /// When instances were last added because requests were late.
     late_at: Option<Nanos>,
+    /// The requests that are a reason for it.
+    recent: Recent,
     last_request: Option<Nanos>,
 }
 
@@ -108,6 +144,7 @@ impl Autoscaler {
             carried: Observed::default(),
             surplus: None,
             late_at: None,
+            recent: Recent::default(),
             last_request: None,
         }
     }
@@ -175,7 +212,7 @@ impl Autoscaler {
         if observed.arrivals + observed.queued > 0 || is_new {
             self.last_request = Some(now);
         }
-        let capacity = observed.base + running.iter().map(|instance| instance.point.throughput).sum::<u64>();
+        let capacity = observed.base.saturating_add(capacity_of(running));
         let predicted = self.predictor.predict();
         let decision = Decision { rate, predicted, capacity, ..Decision::default() };
         match profile {
@@ -230,21 +267,24 @@ impl Autoscaler {
         profile: &Profile,
         running: &[Instance],
     ) -> Result<Decision, ScaleError> {
+        (_, decision.problem) = kept(profile, self.config.slo_ns);
         let capacity = decision.capacity;
         let (without_queue, queue) = self.load(now, decision.rate, observed.queued, profile);
         let mut load = without_queue + queue;
-        let is_late = observed.late * 100 > observed.ended;
+        self.recent.count(now, observed, self.config.cool_down_ns);
+        let is_late = self.recent.is_late();
         if load <= capacity && is_late && self.may_react(now) {
             // What was measured says more than the profile: another instance is needed.
             (load, decision.why) = (capacity + 1, Why::Late);
             self.late_at = Some(now);
+            self.recent = Recent::since(now);
         }
         decision.load = load;
         let missing = (self.config.min_instances as usize).saturating_sub(running.len());
         if load > capacity || missing > 0 {
             self.surplus = None;
-            let slo = self.slo(profile, running);
-            decision.change = self.grow(profile, running, load.saturating_sub(observed.base), slo)?;
+            let (slo_ns, _) = kept(profile, self.slo(profile, running));
+            decision.change = self.grow(profile, running, load.saturating_sub(observed.base), slo_ns)?;
             decision.why = match decision.why {
                 Why::Late => Why::Late,
                 _ if load <= capacity => Why::Minimum,
@@ -273,7 +313,12 @@ impl Autoscaler {
 
     /// More instances for a load, as far as there may be more; then larger ones.
     fn grow(&self, profile: &Profile, running: &[Instance], load: u64, slo_ns: u64) -> Result<Change, ScaleError> {
-        let mut change = scale(profile, running, load, slo_ns)?;
+        let capacity = capacity_of(running);
+        let room = (self.config.max_instances as usize).saturating_sub(running.len());
+        // A load beyond what may be added makes instances larger, and is no error.
+        let of_one = profile.most_efficient(slo_ns).map_or(0, |point| point.throughput);
+        let coverable = capacity.saturating_add(of_one.saturating_mul(room as u64));
+        let mut change = scale(profile, running, load.min(coverable), slo_ns)?;
         // At the least load the algorithm may remove some, which is not meant here.
         change.remove.clear();
         let smallest = || profile.within(slo_ns).min_by_key(|point| (point.throughput, point.area()));
@@ -281,11 +326,8 @@ impl Autoscaler {
             let Some(point) = smallest() else { break };
             change.add.push(point);
         }
-        let room = (self.config.max_instances as usize).saturating_sub(running.len());
-        if change.add.len() > room {
-            change.add.truncate(room);
+        if change.add.len() >= room {
             let added: u64 = change.add.iter().map(|point| point.throughput).sum();
-            let capacity: u64 = running.iter().map(|instance| instance.point.throughput).sum();
             change.resize.extend(enlarged(profile, running, load.saturating_sub(capacity + added), slo_ns));
         }
         Ok(change)
@@ -293,6 +335,8 @@ impl Autoscaler {
 
     /// Fewer instances for a load, as far as there may be fewer; then smaller ones.
     fn shrink(&self, profile: &Profile, running: &[Instance], load: u64) -> Result<Change, ScaleError> {
+        // The load of the cool-down may exceed what is left now; nothing is added here.
+        let load = load.min(capacity_of(running));
         let mut change = scale(profile, running, load, self.config.slo_ns)?;
         let least = self.config.min_instances as usize;
         change.remove.truncate(running.len().saturating_sub(least));
@@ -326,6 +370,20 @@ impl Autoscaler {
         let queue = u128::from(queued) * 1_000_000_000_000 / u128::from(self.config.slo_ns.max(1));
         let queue = u64::try_from(queue).unwrap_or(RATE_MAX).min(RATE_MAX);
         (load + load * self.config.headroom_percent / 100, queue)
+    }
+}
+
+/// What instances serve.
+fn capacity_of(running: &[Instance]) -> u64 {
+    running.iter().map(|instance| instance.point.throughput).fold(0, u64::saturating_add)
+}
+
+/// The latency that instances can keep: the SLO, or, if no point keeps that, the lowest of the
+/// profile, with the reason.
+fn kept(profile: &Profile, slo_ns: u64) -> (u64, Option<ScaleError>) {
+    match profile.points().iter().map(|point| point.latency_ns).min() {
+        Some(best_ns) if best_ns > slo_ns => (best_ns, Some(ScaleError::Slo { slo_ns, best_ns })),
+        _ => (slo_ns, None),
     }
 }
 

@@ -107,6 +107,7 @@ fn requests_of_a_batch_share_its_time_and_failures_change_no_measurement() {
     }
     let measured = service(&router).expect("measured");
     assert!((2 * MS..2 * MS + 10_000).contains(&measured), "{measured} ns of 32 ms for 16 requests");
+    assert_eq!(router.standing(&0).map(|standing| standing.batch), Some(16));
     // Kept responses and failures.
     for at in 1..100 {
         router.begin(&0);

@@ -336,9 +336,49 @@ fn late_requests_add_an_instance_once_per_cool_down_and_keep_what_is_there() {
             added.push(interval);
         }
     }
-    assert_eq!(added, [0, 50]);
+    assert_eq!(added, [1, 51], "two late requests may be chance");
     let few = Observed { arrivals: 1, ended: 200, late: 2, ..Observed::default() };
     assert_eq!(step_of(config(), &few, &running).change, Change::default(), "one of 100 may be late");
+}
+
+#[test]
+fn a_late_request_now_and_then_is_no_reason_even_if_few_came() {
+    let running = instances(&[profile().most_efficient(SLO).expect("a point")]);
+    let mut autoscaler = Autoscaler::new(config(), Predictor::new());
+    for second in 0..100 {
+        // Two of 50 in a cool-down.
+        let observed = Observed { arrivals: 10, ended: 10, late: u64::from(second % 3 == 0), ..Observed::default() };
+        let now = Nanos(second * SECOND);
+        let decision = autoscaler.step(now, &observed, Some(&profile()), running[0].point, &running).expect("scaled");
+        assert_ne!(decision.why, Why::Late, "{second}");
+    }
+}
+
+#[test]
+fn a_load_beyond_all_instances_adds_as_many_as_there_may_be() {
+    let huge = Observed { arrivals: 10_000_000, queued: 1 << 40, ..Observed::default() };
+    for most in [1, 8, 1024] {
+        let most_of = ScalingConfig { max_instances: most, ..config() };
+        let running = instances(&[profile().points()[0]]);
+        let decision = step_of(most_of, &huge, &running);
+        assert_eq!(decision.change.add.len(), most as usize - 1);
+        let [(_, larger)] = decision.change.resize[..] else { panic!("{decision:?}") };
+        assert!(larger.throughput > running[0].point.throughput);
+        assert_eq!((step_of(most_of, &huge, &[]).change.add.len(), decision.problem), (most as usize, None));
+    }
+}
+
+#[test]
+fn a_target_that_no_point_keeps_is_said_and_the_fastest_point_serves() {
+    let best = *profile().points().iter().min_by_key(|point| point.latency_ns).expect("a point");
+    let strict = ScalingConfig { slo_ns: MS, min_instances: 2, ..config() };
+    let busy = Observed { arrivals: 50, ..Observed::default() };
+    for observed in [busy, Observed::default()] {
+        let decision = step_of(strict, &observed, &[]);
+        assert_eq!(decision.problem, Some(ScaleError::Slo { slo_ns: MS, best_ns: best.latency_ns }));
+        assert!(decision.change.add.len() >= 2, "{decision:?}");
+        assert!(decision.change.add.iter().all(|point| *point == best), "{decision:?}");
+    }
 }
 
 #[test]

@@ -9,7 +9,6 @@ use crate::bodies::{BodyRoom, ROOM_BYTES_MAX};
 use crate::identity::Principal;
 use crate::inference::{blocking, invoke};
 use crate::model::{Model, dtype_of};
-use crate::scaling::meter::Meter;
 use crate::scaling::wait;
 use atoll_control::limits::{PLANS_MAX, STAGES_MAX};
 use atoll_control::{
@@ -109,10 +108,9 @@ impl Control {
         let (requests, stages, _rooms) = blocking(read).await.ok_or_else(panicked)??;
         let mut deadline = plan.deadline_us.map(Duration::from_micros);
         let function = &stages[0].model.key;
-        let scaled = Some(&stages[0].model).filter(|_| stages.len() == 1);
-        let _metered = scaled.and_then(|model| model.scaled.as_ref()).map(Meter::arrive);
-        if let Some(model) = scaled.filter(|_| plan.instance.is_none()) {
-            deadline = wait::for_instance(&self.app, model, class, deadline).await.or_refuse()?;
+        let mut _metered = None;
+        if let ([stage], None) = (&stages[..], &plan.instance) {
+            (deadline, _metered) = wait::for_instance(&self.app, &stage.model, class, deadline).await.or_refuse()?;
         }
         // The instances of a function are chosen for calls of it alone, and measured by them.
         let mut route = self.app.instances.route(function, class, deadline, plan.instance, stages.len());

@@ -262,6 +262,11 @@ impl Access {
         self.scaling.get(&function.to_string()).copied()
     }
 
+    /// The functions with [`Access::scaling`].
+    pub(crate) fn scaled_names(&self) -> impl Iterator<Item = &String> {
+        self.scaling.keys()
+    }
+
     /// The prices of a second on devices by their names, in millionths of the unit of account.
     pub(crate) fn prices(&self) -> &BTreeMap<String, u64> {
         &self.prices

@@ -8,6 +8,7 @@ use crate::compiler::{CompileFailure, CompileProgress};
 use crate::inference::blocking;
 use crate::limits::MODELS_MAX;
 use crate::model::Model;
+use crate::names::{BadName, check_name};
 use atoll_engine::{EngineError, FunctionKey, FunctionOptions, LaneId};
 use atoll_kgraph::{Bundle, BundleError};
 use std::io;
@@ -36,6 +37,11 @@ pub(crate) enum LoadError {
     Copy { path: PathBuf, folder: PathBuf, source: io::Error },
     #[error(transparent)]
     Settings(#[from] SettingsError),
+    #[error("{reason}; instances of a model with [scaling] have its name, so rename the model, or remove [scaling]")]
+    ScaledName {
+        #[source]
+        reason: BadName,
+    },
     #[error(
         "{0} has to be compiled, but this daemon was built with no compiler; compile it elsewhere with `atoll compile` \
         and put the .kg file into the repository"
@@ -143,6 +149,9 @@ impl Repository {
             slot.set(State::Loading("reading".into()));
         }
         let settings = settings::read(source)?;
+        if settings.scaling.is_some() {
+            check_name(&source.name).map_err(|reason| LoadError::ScaledName { reason })?;
+        }
         if !settings.ignored.is_empty() {
             let fields = settings.ignored.join(", ");
             tracing::warn!(model = source.name, fields, "config.pbtxt has fields that are not honoured here");

@@ -8,14 +8,14 @@ use crate::app::App;
 use crate::graphs::{self, run_graph};
 use crate::identity::Principal;
 use crate::inference::blocking;
-use crate::instances::LEASE_PREFIX;
+use crate::instances::{LEASE_PREFIX, client};
 use crate::limits::DECODE_INLINE_BYTES_MAX;
 use crate::metrics::Outcome;
 use crate::model::{Fitted, Model, Wanted, binary_by_default};
 use crate::otlp::{Arrival, Asked, Span};
-use crate::scaling::meter::Meter;
 use crate::scaling::wait;
-use atoll_engine::{Class, DeviceId, FunctionKey, InputTensor, InvocationRequest, InvocationResult};
+use crate::sequences::Turn;
+use atoll_engine::{Class, DeviceId, FunctionKey, InputTensor, InvocationRequest, InvocationResult, InvokeError};
 use atoll_protocol::{InferRequest, InferResponse, OutputTensor, Parameters, Tensor, top_classes};
 use std::sync::Arc;
 use std::time::Instant;
@@ -101,10 +101,11 @@ async fn run_within(
         Record { app: app.clone(), model, device: model.first_device(), class, arrived, outcome: Outcome::Refused };
     caller.may_run(class).inspect_err(|denial| app.refuse(denial, caller, class))?;
     record.outcome = Outcome::Cancelled;
-    let _metered = model.scaled.as_ref().map(Meter::arrive);
+    let mut _metered = None;
     if invocation.instance.is_none() {
         let waited = wait::for_instance(app, model, class, deadline).await;
-        invocation.deadline = waited.inspect_err(|error| record.outcome = Outcome::of(&Err(error.clone())))?;
+        (invocation.deadline, _metered) =
+            waited.inspect_err(|error| record.outcome = Outcome::of(&Err(error.clone())))?;
     }
     let deadline = invocation.deadline;
     let choose = || app.instances.choose(&model.key, class, deadline, &[]);
@@ -130,15 +131,7 @@ async fn run_within(
         }
         Some(place) => {
             let turn = app.sequences.turn(&app.engine, model, &caller.tenant, place).await?;
-            let is_there = |name: &str| {
-                let key = FunctionKey { name: name.into(), ..model.key.clone() };
-                app.instance_of(model, Some(name)).is_ok() && !app.instances.is_draining(&key)
-            };
-            invocation.instance = invocation.instance.or_else(|| turn.instance(is_there, choose));
-            let routed = app.instances.begin(&model.key, invocation.instance.as_deref());
-            let result = turn.step(invocation.into()).await;
-            routed.into_iter().for_each(|routed| routed.end(&result));
-            result
+            step(app, model, turn, invocation, choose).await
         }
     };
     record.outcome = Outcome::of(&result);
@@ -155,6 +148,47 @@ fn no_instance(name: Option<&str>, error: String) -> RequestError {
         true => RequestError::new(Kind::Conflict, format!("{error}; a lease that has ended leaves no instance")),
         false => RequestError::bad_request(error),
     }
+}
+
+/// Runs a step of a sequence, under the instance that it names, or under one that the sequence had
+/// or `choose` finds. One that was removed in this moment is replaced by another one, once.
+async fn step(
+    app: &App,
+    model: &Model,
+    mut turn: Turn<'_>,
+    mut invocation: InvocationRequest,
+    choose: impl Fn() -> Option<String>,
+) -> Result<InvocationResult, InvokeError> {
+    let is_there = |name: &str| {
+        let key = FunctionKey { name: name.into(), ..model.key.clone() };
+        let takes = !app.instances.is_draining(&key) && app.engine.holds_share(&client(&key));
+        app.instance_of(model, Some(name)).is_ok() && takes
+    };
+    let mut again = None;
+    if invocation.instance.is_none() {
+        invocation.instance = turn.instance(is_there, &choose);
+        again = invocation.instance.is_some().then(|| invocation.clone());
+    }
+    let result = step_once(app, model, &mut turn, invocation).await;
+    match (result, again) {
+        (Err(InvokeError::UnknownInstance(_)), Some(mut again)) => {
+            again.instance = turn.instance(is_there, choose);
+            step_once(app, model, &mut turn, again).await
+        }
+        (result, _) => result,
+    }
+}
+
+async fn step_once(
+    app: &App,
+    model: &Model,
+    turn: &mut Turn<'_>,
+    invocation: InvocationRequest,
+) -> Result<InvocationResult, InvokeError> {
+    let routed = app.instances.begin(&model.key, invocation.instance.as_deref());
+    let result = turn.step(invocation.into()).await;
+    routed.into_iter().for_each(|routed| routed.end(&result));
+    result
 }
 
 impl Done {

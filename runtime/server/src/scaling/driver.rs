@@ -10,6 +10,7 @@ use crate::limits::{SCALING_DRAIN_EVERY, SCALING_IDLE_EVERY, SCALING_RETRY};
 use crate::model::Model;
 use atoll_core::Nanos;
 use atoll_core::scaling::{Change, Decision, Point, ScaleError, Why};
+use atoll_engine::FunctionKey;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,8 +27,8 @@ pub(crate) async fn follow(app: &Arc<App>) {
 
 /// Decides for all models that it is time for. Returns when to look again. Blocks.
 fn tick(app: &App) -> Duration {
-    if !app.has_loaded() {
-        return SCALING_DRAIN_EVERY;
+    if app.has_loaded() {
+        app.scaler.names_checked.call_once(|| check_names(app));
     }
     let mut functions = app.scaler.functions();
     let models = app.scaled_models();
@@ -45,10 +46,21 @@ fn tick(app: &App) -> Duration {
     }
     app.scaler.publish(statuses);
     // After that, so that a client that was answered sees what was decided for it.
-    models.iter().filter_map(|model| model.scaled.as_ref()).for_each(|meter| meter.started.notify_waiters());
+    app.scaler.wake_waiting(|function| is_over(app, function));
     match remove(app) {
         true => next.min(SCALING_DRAIN_EVERY),
         false => next,
+    }
+}
+
+/// Says once which `[scaling.NAME]` of the configuration have no function yet.
+fn check_names(app: &App) {
+    for function in app.unknown_scaled() {
+        tracing::warn!(
+            function,
+            "[scaling.NAME] in the configuration names a function that is not deployed; it holds when one is. A model \
+             of the repository has `[scaling]` in its own settings"
+        );
     }
 }
 
@@ -65,22 +77,25 @@ fn turn(app: &App, model: &Model, scaled: &mut Scaled, now: Nanos) -> Duration {
     scaled.learn(group.service_ns(scaled.meter.settings.sm_partition));
     let profile = scaled.points(group.devices);
     let running = group.running(profile.as_ref());
-    let waiting = scaled.meter.waiting();
+    let waiting = app.scaler.waiting(&model.key);
+    scaled.see_classes(now);
+    let only = scaled.only_class();
     if waiting > 0 && running.is_empty() && now >= scaled.may_start {
         scaled.may_start = later(now, SCALING_RETRY);
         start(app, model, scaled, &group);
     } else if now >= scaled.due {
         scaled.due = later(now, Duration::from_millis(scaled.meter.settings.interval_ms));
         let mut observed = scaled.meter.take();
-        observed.queued = waiting + group.queued();
-        observed.base = group.base(profile.as_ref());
+        observed.queued = waiting + group.queued(only);
+        observed.base = group.base(profile.as_ref(), only);
+        group.remove_refused(app, scaled);
         let unmeasured = scaled.unmeasured();
         let decided = scaled.autoscaler.step(now, &observed, profile.as_ref(), unmeasured, &running);
         decide(app, model, scaled, &group, decided);
     }
     scaled.status.waiting = waiting;
     let until_due = Duration::from_nanos(scaled.due.0.saturating_sub(app.scaler.now().0));
-    if scaled.meter.waiting() > 0 { until_due.min(SCALING_RETRY) } else { until_due }
+    if app.scaler.waiting(&model.key) > 0 { until_due.min(SCALING_RETRY) } else { until_due }
 }
 
 fn later(now: Nanos, by: Duration) -> Nanos {
@@ -97,46 +112,62 @@ fn start(app: &App, model: &Model, scaled: &mut Scaled, group: &Group) {
         points.min_by_key(|point| point.latency_ns).copied().unwrap_or_else(|| scaled.unmeasured())
     });
     let change = Change { add: vec![point], ..Change::default() };
-    let decision = Decision { change, why: Why::First, ..Decision::default() };
-    app.engine.note_scaled(&model.key, &decision);
-    group.apply(app, model, scaled, &decision.change, Why::First.words());
+    let change = group.apply(app, model, scaled, &change, Why::First.words());
+    if !change.is_empty() {
+        app.engine.note_scaled(&model.key, &Decision { change, why: Why::First, ..Decision::default() });
+    }
     scaled.status.instances = Group::of(app, model).running(None).len() as u64;
 }
 
 fn decide(app: &App, model: &Model, scaled: &mut Scaled, group: &Group, decided: Result<Decision, ScaleError>) {
     let decision = match decided {
         Ok(decision) => decision,
-        Err(error) => return scaled.note_problem(model, error.to_string()),
+        Err(error) => {
+            scaled.note_problem(model, error.to_string());
+            return;
+        }
     };
     let per_second = |rate: u64| rate as f64 / 1e3;
-    if !decision.change.is_empty() {
-        app.engine.note_scaled(&model.key, &decision);
-    }
-    let Decision { change, why, rate, predicted, load, capacity } = decision;
-    let (load, capacity) = (per_second(load), per_second(capacity));
+    let (change, why) = (&decision.change, decision.why);
+    let (load, capacity) = (per_second(decision.load), per_second(decision.capacity));
     scaled.status.problem = None;
+    if let Some(problem) = decision.problem {
+        scaled.note_problem(model, problem.to_string());
+    }
     if !change.is_empty() {
         let text = format!("{why}: {load:.1} requests/s to serve, room for {capacity:.1}");
-        tracing::info!(
-            model = model.name,
-            why = %why,
-            load,
-            capacity,
-            add = change.add.len(),
-            resize = change.resize.len(),
-            remove = change.remove.len(),
-            "instances are scaled"
-        );
-        group.apply(app, model, scaled, &change, &text);
+        let done = group.apply(app, model, scaled, change, &text);
+        if !done.is_empty() {
+            tracing::info!(
+                model = model.name,
+                why = %why,
+                load,
+                capacity,
+                add = done.add.len(),
+                resize = done.resize.len(),
+                remove = done.remove.len(),
+                "instances are scaled"
+            );
+            app.engine.note_scaled(&model.key, &Decision { change: done, ..decision.clone() });
+        }
     }
     let group = Group::of(app, model);
     let profile = scaled.points(group.devices);
     let running = group.running(profile.as_ref());
     let served: u64 = running.iter().map(|instance| instance.point.throughput).sum();
+    let base = group.base(profile.as_ref(), scaled.only_class());
     let status = &mut scaled.status;
     status.instances = running.len() as u64;
-    (status.rate, status.predicted, status.load) = (per_second(rate), per_second(predicted), load);
-    status.capacity = per_second(served.saturating_add(group.base(profile.as_ref())));
+    (status.rate, status.predicted) = (per_second(decision.rate), per_second(decision.predicted));
+    (status.load, status.capacity) = (load, per_second(served.saturating_add(base)));
+}
+
+/// Whether a function is gone or is not scaled any more. One that is being loaded is neither.
+fn is_over(app: &App, function: &FunctionKey) -> bool {
+    match app.stage_model(&function.tenant, &function.name) {
+        Ok(model) => model.scaled.is_none(),
+        Err(_) => app.has_loaded() && !app.has_function(&function.tenant, &function.name),
+    }
 }
 
 /// Removes instances that have no requests any more, and begins to remove those whose function is
@@ -147,10 +178,8 @@ fn remove(app: &App) -> bool {
         if instance.autoscaled.is_none() {
             continue;
         }
-        let is_abandoned = match app.stage_model(&key.tenant, &instance.function) {
-            Ok(model) => model.scaled.is_none(),
-            Err(_) => !app.has_function(&key.tenant, &instance.function),
-        };
+        let function = FunctionKey { tenant: key.tenant.clone(), name: instance.function.clone() };
+        let is_abandoned = is_over(app, &function);
         if !is_abandoned && !app.instances.is_draining(&key) {
             continue;
         }
@@ -158,8 +187,14 @@ fn remove(app: &App) -> bool {
         let is_busy = app.instances.standing(&key, &instance).is_some_and(|standing| standing.in_flight > 0);
         if is_busy {
             are_left = true;
-        } else if let Err(error) = app.instances.remove_drained(&key) {
-            tracing::error!(instance = %key, %error, "an instance cannot be removed");
+            continue;
+        }
+        let removed = app.instances.remove_drained(&key);
+        let is_new = app.scaler.note_removal(&key, removed.is_err());
+        if let Err(error) = removed {
+            if is_new {
+                tracing::error!(instance = %key, %error, "an instance cannot be removed; it is tried again");
+            }
             are_left = true;
         }
     }

@@ -3,14 +3,14 @@
 use super::meter::Meter;
 use super::state::{Kind, Scaled};
 use crate::app::App;
-use crate::instances::{Instance, InstanceError};
+use crate::instances::{Instance, InstanceError, client};
 use crate::limits::{FUNCTION_NAME_BYTES_MAX, SCALING_SMALLER_TRIES_MAX};
 use crate::model::Model;
 use crate::repository::scaling::ScalingSettings;
 use atoll_core::packing::InstanceId;
 use atoll_core::routing::Standing;
 use atoll_core::scaling::{self, Change, INSTANCES_MAX, Point, Profile};
-use atoll_engine::FunctionKey;
+use atoll_engine::{Class, FunctionKey};
 use std::sync::Arc;
 
 /// Room for `-auto-` and a number in an instance's name.
@@ -22,6 +22,8 @@ pub(super) struct Known {
     instance: Arc<Instance>,
     standing: Option<Standing>,
     is_draining: bool,
+    /// Whether a device has its share, so that requests can run under it.
+    holds: bool,
 }
 
 /// The instances of a model at one moment.
@@ -43,6 +45,7 @@ impl Group {
         let known = |(key, instance): (FunctionKey, Arc<Instance>)| Known {
             standing: app.instances.standing(&key, &instance),
             is_draining: app.instances.is_draining(&key),
+            holds: app.engine.holds_share(&client(&key)),
             key,
             instance,
         };
@@ -59,7 +62,7 @@ impl Group {
 
     /// The instances that take requests, with what a profile says they serve.
     pub(super) fn running(&self, profile: Option<&Profile>) -> Vec<scaling::Instance> {
-        let own = self.own.iter().zip(0..).filter(|(known, _)| !known.is_draining);
+        let own = self.own.iter().zip(0..).filter(|(known, _)| known.holds && !known.is_draining);
         own.map(|(known, id)| scaling::Instance { id: InstanceId(id), point: self.point(known, profile) }).collect()
     }
 
@@ -79,19 +82,38 @@ impl Group {
         of_one.saturating_mul(self.devices)
     }
 
+    /// Instances that an operator made and that serve all requests, if these are of one class only.
+    fn helpers(&self, only: Option<Class>) -> impl Iterator<Item = &Known> {
+        let serves_all = move |known: &&Known| known.instance.class.is_none_or(|class| Some(class) == only);
+        self.others.iter().filter(|known| known.holds).filter(serves_all)
+    }
+
     /// What instances that an operator made serve: as measured, or else as profiled.
-    pub(super) fn base(&self, profile: Option<&Profile>) -> u64 {
+    pub(super) fn base(&self, profile: Option<&Profile>, only: Option<Class>) -> u64 {
         let of = |known: &Known| match self.measured(known) {
             0 => self.point(known, profile).throughput,
             measured => measured,
         };
-        self.others.iter().map(of).fold(0, u64::saturating_add)
+        self.helpers(only).map(of).fold(0, u64::saturating_add)
     }
 
     /// Requests that were given to instances beyond those that devices work on.
-    pub(super) fn queued(&self) -> u64 {
-        let all = self.own.iter().chain(&self.others).filter_map(|known| known.standing);
-        all.map(|standing| u64::from(standing.in_flight).saturating_sub(self.devices)).sum()
+    pub(super) fn queued(&self, only: Option<Class>) -> u64 {
+        let all = self.own.iter().chain(self.helpers(only)).filter_map(|known| known.standing);
+        let beyond = |standing: Standing| {
+            u64::from(standing.in_flight).saturating_sub(self.devices.saturating_mul(standing.batch.into()))
+        };
+        all.map(beyond).sum()
+    }
+
+    /// Begins to remove instances that the scaling made and whose share no device has any more:
+    /// they serve nothing, and others are made where there is room.
+    pub(super) fn remove_refused(&self, app: &App, scaled: &mut Scaled) {
+        for known in self.own.iter().filter(|known| !known.holds && !known.is_draining) {
+            tracing::warn!(instance = %known.key, "no device has the share of an instance; it will be removed");
+            app.instances.set_draining(&known.key, true);
+            scaled.count(Kind::Remove);
+        }
     }
 
     /// The mean device time of a request on instances that the scaling made with a partition.
@@ -102,24 +124,28 @@ impl Group {
         times.iter().sum::<u64>().checked_div(times.len() as u64)
     }
 
-    /// Applies a change, and says why in the instances that it makes or resizes.
-    pub(super) fn apply(&self, app: &App, model: &Model, scaled: &mut Scaled, change: &Change, why: &str) {
-        let key_of = |id: &InstanceId| self.own.get(id.0 as usize).map(|known| &known.key);
-        for key in change.remove.iter().filter_map(key_of) {
+    /// Applies a change, and says why in the instances that it makes or resizes. Returns what was
+    /// done.
+    pub(super) fn apply(&self, app: &App, model: &Model, scaled: &mut Scaled, change: &Change, why: &str) -> Change {
+        let mut done = Change::default();
+        for (id, key) in change.remove.iter().filter_map(|id| Some((id, self.key_of(*id)?))) {
             tracing::info!(instance = %key, why, "an instance gets no more requests and will be removed");
             app.instances.set_draining(key, true);
             scaled.count(Kind::Remove);
+            done.remove.push(*id);
         }
         for (id, point) in &change.resize {
-            let Some(key) = key_of(id) else { continue };
-            let (settings, why) = (scaled.meter.settings, why.to_owned());
-            let sized = app.instances.resize(key, |instance| *instance = made(&settings, model, *point, why));
-            match sized {
-                Ok(()) => scaled.count(Kind::Resize),
+            let Some(key) = self.key_of(*id) else { continue };
+            match resize(app, model, scaled, key, *point, why) {
+                Ok(true) => {
+                    scaled.count(Kind::Resize);
+                    done.resize.push((*id, *point));
+                }
+                Ok(false) => {}
                 Err(error) => scaled.refuse(model, &error),
             }
         }
-        let mut may_stay: Vec<&Known> = self.own.iter().filter(|known| known.is_draining).collect();
+        let mut may_stay: Vec<&Known> = self.own.iter().filter(|known| known.is_draining && known.holds).collect();
         for point in &change.add {
             let is_like = |known: &&Known| {
                 let is_near = |a: f64, b: u32| (a - f64::from(b)).abs() < 0.5;
@@ -130,14 +156,46 @@ impl Group {
                 let known = may_stay.remove(at);
                 if app.instances.set_draining(&known.key, false) {
                     scaled.count(Kind::Create);
+                    done.add.push(*point);
                     continue;
                 }
             }
-            if !create(app, model, scaled, *point, why) {
+            let created = create(app, model, scaled, *point, why);
+            done.add.extend(created);
+            if created != Some(*point) {
                 // There is no room for the others either.
                 break;
             }
         }
+        done
+    }
+
+    fn key_of(&self, id: InstanceId) -> Option<&FunctionKey> {
+        self.own.get(id.0 as usize).map(|known| &known.key)
+    }
+}
+
+/// Resizes an instance, unless an operator has taken it over meanwhile. Says whether it did.
+fn resize(
+    app: &App,
+    model: &Model,
+    scaled: &Scaled,
+    key: &FunctionKey,
+    point: Point,
+    why: &str,
+) -> Result<bool, InstanceError> {
+    let mut is_own = false;
+    let change = |instance: &mut Instance| {
+        is_own = instance.autoscaled.is_some();
+        if is_own {
+            *instance = made(&scaled.meter.settings, model, point, why.to_owned());
+        }
+    };
+    match app.instances.resize(key, change) {
+        Ok(()) => Ok(is_own),
+        // It was removed meanwhile.
+        Err(InstanceError::Unknown(_)) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
@@ -156,32 +214,28 @@ fn made(settings: &ScalingSettings, model: &Model, point: Point, why: String) ->
     }
 }
 
-/// Creates an instance at a point, or at the largest smaller one for which there is room. Says
-/// whether there was room for the first one.
-fn create(app: &App, model: &Model, scaled: &mut Scaled, point: Point, why: &str) -> bool {
-    let began = std::time::Instant::now();
-    let mut error = match create_one(app, model, &scaled.meter, point, why) {
-        Ok(()) => {
-            scaled.created(began.elapsed());
-            return true;
-        }
-        Err(error) => error,
-    };
+/// Creates an instance at a point, or at the largest smaller one for which there is room. Returns
+/// its point.
+fn create(app: &App, model: &Model, scaled: &mut Scaled, point: Point, why: &str) -> Option<Point> {
     let all = scaled.points(1);
     let mut smaller: Vec<Point> =
         all.iter().flat_map(Profile::points).filter(|other| other.area() < point.area()).copied().collect();
     smaller.sort_by_key(|point| std::cmp::Reverse((point.throughput, std::cmp::Reverse(point.area()))));
-    for point in smaller.into_iter().take(SCALING_SMALLER_TRIES_MAX) {
+    let mut last = None;
+    for point in std::iter::once(point).chain(smaller.into_iter().take(SCALING_SMALLER_TRIES_MAX)) {
+        let began = std::time::Instant::now();
         match create_one(app, model, &scaled.meter, point, why) {
             Ok(()) => {
                 scaled.created(began.elapsed());
-                return false;
+                return Some(point);
             }
-            Err(other) => error = other,
+            Err(error) => last = Some(error),
         }
     }
-    scaled.refuse(model, &error);
-    false
+    if let Some(error) = last {
+        scaled.refuse(model, &error);
+    }
+    None
 }
 
 fn create_one(app: &App, model: &Model, meter: &Meter, point: Point, why: &str) -> Result<(), InstanceError> {

@@ -2,34 +2,30 @@
 
 use crate::repository::scaling::ScalingSettings;
 use atoll_core::scaling::Observed;
+use atoll_engine::Class;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tokio::sync::Notify;
 
-/// The requests of a model since the last decision.
+/// The requests of a model since the last decision, without those that name an instance: these
+/// cannot be served by another one.
 #[derive(Debug)]
 pub(crate) struct Meter {
     pub(crate) settings: ScalingSettings,
     arrivals: AtomicU64,
     ended: AtomicU64,
     late: AtomicU64,
-    /// Requests that wait for an instance.
-    waiting: AtomicU64,
-    /// Wakes them when there may be one.
-    pub(super) started: Notify,
+    /// Whether there were requests of a class.
+    classes: [AtomicBool; 2],
 }
 
 /// A request. It has ended when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Metered {
     meter: Arc<Meter>,
-    arrived: Instant,
+    /// When it had an instance. What it waited for one says nothing of the instances.
+    began: Option<Instant>,
 }
-
-/// A request that waits for an instance until this is dropped.
-#[derive(Debug)]
-pub(super) struct Waiting<'m>(&'m Meter);
 
 impl Meter {
     pub(crate) fn new(settings: ScalingSettings) -> Meter {
@@ -38,25 +34,21 @@ impl Meter {
             arrivals: AtomicU64::new(0),
             ended: AtomicU64::new(0),
             late: AtomicU64::new(0),
-            waiting: AtomicU64::new(0),
-            started: Notify::new(),
+            classes: [const { AtomicBool::new(false) }; 2],
         }
     }
 
     /// Counts a request that has arrived.
-    pub(crate) fn arrive(self: &Arc<Meter>) -> Metered {
+    pub(super) fn arrive(self: &Arc<Meter>, class: Class) -> Metered {
         self.arrivals.fetch_add(1, Ordering::Relaxed);
-        Metered { meter: self.clone(), arrived: Instant::now() }
+        self.classes[class as usize].store(true, Ordering::Relaxed);
+        Metered { meter: self.clone(), began: None }
     }
 
-    pub(super) fn wait(&self) -> Waiting<'_> {
-        self.waiting.fetch_add(1, Ordering::AcqRel);
-        Waiting(self)
-    }
-
-    /// Requests that wait for an instance.
-    pub(crate) fn waiting(&self) -> u64 {
-        self.waiting.load(Ordering::Acquire)
+    /// Of which of both classes there were requests since the last call.
+    pub(super) fn take_classes(&self) -> [(Class, bool); 2] {
+        [Class::RealTime, Class::BestEffort]
+            .map(|class| (class, self.classes[class as usize].swap(false, Ordering::Relaxed)))
     }
 
     /// What was counted since the last call; neither queue nor other instances.
@@ -71,16 +63,18 @@ impl Meter {
     }
 }
 
-impl Drop for Metered {
-    fn drop(&mut self) {
-        self.meter.ended.fetch_add(1, Ordering::Relaxed);
-        let is_late = self.arrived.elapsed() > Duration::from_millis(self.meter.settings.latency_ms);
-        self.meter.late.fetch_add(u64::from(is_late), Ordering::Relaxed);
+impl Metered {
+    /// There is an instance for the request.
+    pub(super) fn begin(&mut self) {
+        self.began = Some(Instant::now());
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for Metered {
     fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::AcqRel);
+        let Some(began) = self.began else { return };
+        self.meter.ended.fetch_add(1, Ordering::Relaxed);
+        let is_late = began.elapsed() > Duration::from_millis(self.meter.settings.latency_ms);
+        self.meter.late.fetch_add(u64::from(is_late), Ordering::Relaxed);
     }
 }

@@ -10,5 +10,6 @@ pub(crate) mod basis;
 pub(crate) mod driver;
 mod instances;
 pub(crate) mod meter;
+mod queue;
 pub(crate) mod state;
 pub(crate) mod wait;

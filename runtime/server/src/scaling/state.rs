@@ -2,14 +2,15 @@
 
 use super::basis::Basis;
 use super::meter::Meter;
+use super::queue::Queue;
 use crate::instances::InstanceError;
 use crate::model::Model;
 use atoll_core::Nanos;
 use atoll_core::scaling::{Autoscaler, Predictor, Profile};
-use atoll_engine::FunctionKey;
-use std::collections::BTreeMap;
+use atoll_engine::{Class, FunctionKey};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
@@ -23,6 +24,12 @@ pub(crate) struct Scaler {
     functions: Mutex<BTreeMap<FunctionKey, Scaled>>,
     /// For all others, who must not wait for the loop.
     statuses: Mutex<BTreeMap<FunctionKey, ScalingStatus>>,
+    /// The requests that wait for an instance; models for which none waits are left out.
+    queues: Mutex<BTreeMap<FunctionKey, Arc<Queue>>>,
+    /// Instances whose removal failed, which was logged.
+    failed: Mutex<BTreeSet<FunctionKey>>,
+    /// Whether the names of `[scaling.NAME]` were looked for.
+    pub(super) names_checked: Once,
     began: Instant,
 }
 
@@ -35,11 +42,13 @@ pub(super) struct Scaled {
     pub(super) due: Nanos,
     /// Before that no first instance is started, since one could not be.
     pub(super) may_start: Nanos,
-    /// The longest start of an instance so far.
-    pub(super) cold_start_ns: u64,
+    /// How long an instance takes to start, as a mean.
+    cold_start_ns: Option<u64>,
+    /// When there was a request of a class.
+    classes: Vec<(Class, Nanos)>,
     pub(super) status: ScalingStatus,
-    /// The problem that was logged last.
-    logged: Option<String>,
+    /// The problem that was logged last, and when.
+    logged: Option<(String, Instant)>,
 }
 
 /// What the scaling of a model does. Rates are in requests per second.
@@ -84,6 +93,9 @@ impl Scaler {
             profiles,
             functions: Mutex::default(),
             statuses: Mutex::default(),
+            queues: Mutex::default(),
+            failed: Mutex::default(),
+            names_checked: Once::new(),
             began: Instant::now(),
         }
     }
@@ -102,6 +114,38 @@ impl Scaler {
 
     pub(super) fn publish(&self, statuses: BTreeMap<FunctionKey, ScalingStatus>) {
         *self.all() = statuses;
+    }
+
+    fn queues(&self) -> MutexGuard<'_, BTreeMap<FunctionKey, Arc<Queue>>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The requests that wait for an instance of a model.
+    pub(super) fn queue(&self, function: &FunctionKey) -> Arc<Queue> {
+        self.queues().entry(function.clone()).or_default().clone()
+    }
+
+    /// How many requests wait for an instance of a model.
+    pub(super) fn waiting(&self, function: &FunctionKey) -> u64 {
+        self.queues().get(function).map_or(0, |queue| queue.waiting())
+    }
+
+    /// Lets all requests that wait look for an instance, and says to those of models that are not
+    /// scaled any more that none comes.
+    pub(super) fn wake_waiting(&self, is_over: impl Fn(&FunctionKey) -> bool) {
+        let mut queues = self.queues();
+        queues.retain(|_, queue| Arc::strong_count(queue) > 1);
+        queues.iter().for_each(|(key, queue)| queue.wake(is_over(key)));
+    }
+
+    /// The removal of an instance succeeded or failed. Says whether that is a new failure.
+    pub(super) fn note_removal(&self, instance: &FunctionKey, has_failed: bool) -> bool {
+        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        if has_failed {
+            return failed.insert(instance.clone());
+        }
+        failed.remove(instance);
+        false
     }
 
     /// The models that are scaled, and what their scaling does.
@@ -125,7 +169,8 @@ impl Scaled {
             basis,
             due: Nanos(now.0.saturating_add(config.interval_ns)),
             may_start: now,
-            cold_start_ns: 0,
+            cold_start_ns: None,
+            classes: Vec::new(),
             logged: None,
         }
     }
@@ -150,22 +195,47 @@ impl Scaled {
     pub(super) fn created(&mut self, took: Duration) {
         self.count(Kind::Create);
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        self.cold_start_ns = self.cold_start_ns.max(took);
-        self.autoscaler.set_cold_start(self.cold_start_ns);
+        // A slow start counts less with each one that follows.
+        let mean = self.cold_start_ns.map_or(took, |mean| mean - mean / 4 + took / 4);
+        self.cold_start_ns = Some(mean);
+        self.autoscaler.set_cold_start(mean);
     }
 
-    /// A device refused an instance.
+    /// Notes of which classes there were requests since the last decision.
+    pub(super) fn see_classes(&mut self, now: Nanos) {
+        for (class, _) in self.meter.take_classes().into_iter().filter(|(_, was_there)| *was_there) {
+            self.classes.retain(|(known, _)| *known != class);
+            self.classes.push((class, now));
+        }
+        let idle_ns = self.meter.settings.config().idle_ns;
+        self.classes.retain(|(_, at)| now.0.saturating_sub(at.0) < idle_ns);
+    }
+
+    /// The class of all requests of the last idle time; `None` if there were several, or no
+    /// request.
+    pub(super) fn only_class(&self) -> Option<Class> {
+        match self.classes[..] {
+            [(class, _)] => Some(class),
+            _ => None,
+        }
+    }
+
+    /// A device refused an instance. That counts as often as it is logged.
     pub(super) fn refuse(&mut self, model: &Model, error: &InstanceError) {
-        self.count(Kind::Refused);
-        self.note_problem(model, error.to_string());
+        if self.note_problem(model, error.to_string()) {
+            self.count(Kind::Refused);
+        }
     }
 
-    /// Why the load is not covered. It is logged once.
-    pub(super) fn note_problem(&mut self, model: &Model, problem: String) {
-        if self.logged.as_ref() != Some(&problem) {
+    /// Why the load is not covered. It is logged once in a cool-down; says whether it was.
+    pub(super) fn note_problem(&mut self, model: &Model, problem: String) -> bool {
+        let cool_down = Duration::from_millis(self.meter.settings.cool_down_ms);
+        let is_new = self.logged.as_ref().is_none_or(|(known, at)| *known != problem || at.elapsed() >= cool_down);
+        if is_new {
             tracing::warn!(model = model.name, problem, "the load is not covered");
-            self.logged = Some(problem.clone());
+            self.logged = Some((problem.clone(), Instant::now()));
         }
         self.status.problem = Some(problem);
+        is_new
     }
 }

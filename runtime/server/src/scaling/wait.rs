@@ -1,45 +1,57 @@
 //! Requests of a model that has no instance wait for one.
 
+use super::meter::Metered;
 use crate::app::App;
-use crate::limits::SCALING_START_MAX;
+use crate::limits::{SCALING_START_MAX, SCALING_WAITING_MAX};
 use crate::model::Model;
 use atoll_engine::{Class, InvokeError};
 use std::time::{Duration, Instant};
 
-/// Waits until a model that is scaled has an instance for a request of this class. Returns what is
-/// left of the deadline. Other models do not wait.
+/// Counts a request that names no instance, and waits until its model has an instance for this
+/// class. Returns what is left of the deadline, and what ends when the request ends. Requests of
+/// models that are not scaled, or not any more, neither count nor wait.
 ///
 /// # Errors
-/// If the deadline passes first, or, without one, a time after which no instance can be expected.
+/// If the deadline passes first, or, without one, a time after which no instance can be expected,
+/// or if too many requests wait.
 pub(crate) async fn for_instance(
     app: &App,
     model: &Model,
     class: Class,
     deadline: Option<Duration>,
-) -> Result<Option<Duration>, InvokeError> {
-    let Some(meter) = &model.scaled else { return Ok(deadline) };
+) -> Result<(Option<Duration>, Option<Metered>), InvokeError> {
+    let Some(meter) = &model.scaled else { return Ok((deadline, None)) };
+    let mut metered = meter.arrive(class);
     let has_one = || app.instances.choose(&model.key, class, deadline, &[]).is_some();
     if has_one() {
-        return Ok(deadline);
+        metered.begin();
+        return Ok((deadline, Some(metered)));
     }
     let began = Instant::now();
-    let _waiting = meter.wait();
+    let queue = app.scaler.queue(&model.key);
+    let _waiting = queue.join().ok_or(InvokeError::QueueFull { capacity: SCALING_WAITING_MAX })?;
     // While requests wait, the loop looks often and wakes them.
     app.scaler.wake.notify_one();
     let until_there = async {
         loop {
-            let mut started = std::pin::pin!(meter.started.notified());
+            let mut started = std::pin::pin!(queue.started.notified());
             // What starts from here on is noticed.
             started.as_mut().enable();
             if has_one() {
                 return;
             }
             started.await;
+            if queue.is_over() {
+                return;
+            }
         }
     };
     let patience = deadline.unwrap_or(SCALING_START_MAX);
     match tokio::time::timeout(patience, until_there).await {
-        Ok(()) => Ok(deadline.map(|deadline| deadline.saturating_sub(began.elapsed()))),
+        Ok(()) => {
+            metered.begin();
+            Ok((deadline.map(|deadline| deadline.saturating_sub(began.elapsed())), Some(metered)))
+        }
         Err(_) if deadline.is_some() => Err(InvokeError::DeadlineExceeded),
         Err(_) => {
             let problem = app.scaler.problem(&model.key);

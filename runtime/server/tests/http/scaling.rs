@@ -84,4 +84,39 @@ fn bad_settings_are_refused_with_the_cause() {
         assert!(answer.status == 400 && answer.error().contains(part), "{settings}: {}", answer.text());
     }
     assert_eq!(daemon.post("/v2/models/toy/infer", ASK).status, 200, "the model serves as before");
+    // An instance cannot have the name of this model.
+    let named = |file: &str| daemon.repository().join(file);
+    std::fs::copy(named("toy.kg"), named("toy~2.kg")).unwrap();
+    std::fs::write(named("toy~2.toml"), "[scaling]\nlatency_ms = 5").unwrap();
+    let answer = daemon.post("/v2/repository/models/toy~2/load", "");
+    let part = "`toy~2` is not a valid function name";
+    assert!(answer.status == 400 && answer.error().contains(part), "{}", answer.text());
+}
+
+#[test]
+fn requests_that_wait_are_served_after_a_reload() {
+    // There is no instance to be had at first.
+    let daemon = scaled("latency_ms = 1000\ninterval_ms = 100\ncool_down_ms = 100\nidle_ms = 300");
+    daemon.engine.refuse_shares(true);
+    let mut connection = crate::support::Connection::open(daemon.http);
+    let waiting =
+        std::thread::spawn(move || connection.request("POST", "/v2/models/toy/infer", &[], ASK.as_bytes()).status);
+    let waits = |daemon: &Daemon| sample(daemon, "atoll_scaling_waiting_requests{model=\"toy\"}");
+    eventually(|| waits(&daemon) == Some(1.0));
+    set(&daemon, "latency_ms = 2000\ninterval_ms = 100");
+    assert_eq!(daemon.post("/v2/repository/models/toy/load", "").status, 200);
+    eventually(|| waits(&daemon) == Some(1.0));
+    daemon.engine.refuse_shares(false);
+    assert_eq!(waiting.join().unwrap(), 200);
+}
+
+#[test]
+fn an_instance_whose_share_is_lost_is_replaced_and_named_requests_are_no_load() {
+    let daemon = scaled("latency_ms = 1000\ninterval_ms = 100\nidle_ms = 60000");
+    assert_eq!(daemon.post("/v2/models/toy/infer", ASK).status, 200);
+    eventually(|| instances(&daemon) == Some(1.0));
+    daemon.engine.lose_shares();
+    assert_eq!(daemon.post("/v2/models/toy/infer", ASK).status, 200, "it does not wait for what is lost");
+    let removed = || sample(&daemon, "atoll_scaling_decisions_total{model=\"toy\",decision=\"remove\"}");
+    eventually(|| removed() == Some(1.0) && instances(&daemon) == Some(1.0));
 }

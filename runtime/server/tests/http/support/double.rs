@@ -5,8 +5,8 @@ use atoll_core::{Epoch, Nanos, TaskId};
 use atoll_engine::{
     ChainRequest, Class, ComputeUnitUse, DeviceId, DeviceStatistics, EngineError, EngineStatistics, FunctionInfo,
     FunctionKey, FunctionName, FunctionOptions, FunctionStatistics, InputTensor, InvocationId, InvocationRequest,
-    InvocationResult, InvocationTiming, InvokeError, OutputTensor, Reply, StageInput, TenantBytes, TenantMemory,
-    TraceBatch, Usage, UsageRow,
+    InvocationResult, InvocationTiming, InvokeError, OutputTensor, Reply, ShareClient, ShareError, ShareSpec,
+    StageInput, TenantBytes, TenantMemory, TraceBatch, Usage, UsageRow,
 };
 use atoll_fleet::{Inference, Placed};
 use atoll_kgraph::{Bundle, InputForm, bind_symbols};
@@ -39,9 +39,22 @@ pub(crate) struct Double {
     cancelled: Mutex<Vec<InvocationId>>,
     ids: AtomicU64,
     preempts: AtomicBool,
+    refuses_shares: AtomicBool,
+    /// Shares that were set, and whether they still hold.
+    shares: Mutex<BTreeMap<ShareClient, bool>>,
 }
 
 impl Double {
+    /// Whether new shares are refused.
+    pub(crate) fn refuse_shares(&self, refuses: bool) {
+        self.refuses_shares.store(refuses, Ordering::Relaxed);
+    }
+
+    /// No share that was set before holds any more.
+    pub(crate) fn lose_shares(&self) {
+        self.shares.lock().unwrap().values_mut().for_each(|holds| *holds = false);
+    }
+
     pub(crate) fn behave(&self, behaviour: Behaviour) {
         *self.behaviour.lock().unwrap() = behaviour;
     }
@@ -125,6 +138,22 @@ fn single(mut chain: ChainRequest) -> InvocationRequest {
 }
 
 impl Inference for Double {
+    fn set_share(&self, client: &ShareClient, _: Option<&FunctionKey>, _: ShareSpec) -> Result<(), EngineError> {
+        if self.refuses_shares.load(Ordering::Relaxed) {
+            return Err(EngineError::Share(ShareError::Clients(0)));
+        }
+        self.shares.lock().unwrap().insert(client.clone(), true);
+        Ok(())
+    }
+
+    fn remove_share(&self, client: &ShareClient) -> bool {
+        self.shares.lock().unwrap().remove(client).is_some()
+    }
+
+    fn holds_share(&self, client: &ShareClient) -> bool {
+        self.shares.lock().unwrap().get(client).copied().unwrap_or(true)
+    }
+
     fn devices(&self) -> &[String] {
         static NAMES: LazyLock<[String; 2]> = LazyLock::new(|| ["host:0", "host:1"].map(str::to_owned));
         &*NAMES

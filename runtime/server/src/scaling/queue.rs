@@ -1,0 +1,66 @@
+//! Requests that wait for an instance of a model. They outlive a reload of the model.
+
+use crate::limits::SCALING_WAITING_MAX;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use tokio::sync::Notify;
+
+/// The requests that wait for an instance of a model.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    waiting: AtomicUsize,
+    /// Whether the model is not scaled any more, so that none of them gets an instance.
+    is_over: AtomicBool,
+    /// Wakes them when there may be an instance.
+    pub(super) started: Notify,
+}
+
+/// A request that waits until this is dropped.
+#[derive(Debug)]
+pub(super) struct Waiting(Arc<Queue>);
+
+impl Queue {
+    /// Lets a request wait; `None` if as many wait as may.
+    pub(super) fn join(self: &Arc<Queue>) -> Option<Waiting> {
+        let more = |waiting: usize| (waiting < SCALING_WAITING_MAX).then_some(waiting + 1);
+        self.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok()?;
+        Some(Waiting(self.clone()))
+    }
+
+    /// Requests that wait.
+    pub(super) fn waiting(&self) -> u64 {
+        self.waiting.load(Ordering::Acquire) as u64
+    }
+
+    /// Whether none of them gets an instance, as of the last call of [`Queue::wake`].
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+
+    /// Lets the requests look for an instance.
+    pub(super) fn wake(&self, is_over: bool) {
+        self.is_over.store(is_over, Ordering::Release);
+        self.started.notify_waiters();
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_so_many_requests_wait() {
+        let queue = Arc::new(Queue::default());
+        let mut waiting: Vec<Waiting> = (0..SCALING_WAITING_MAX).map(|_| queue.join().unwrap()).collect();
+        assert!(queue.join().is_none());
+        waiting.pop();
+        assert_eq!(queue.waiting(), SCALING_WAITING_MAX as u64 - 1);
+        assert!(queue.join().is_some());
+    }
+}

@@ -66,7 +66,9 @@ pub(crate) fn forget(context: CUcontext) {
 pub(crate) fn unload(binary: u64) {
     let mut loaded = loaded();
     loaded.functions.retain(|((_, of), _), _| *of != binary);
-    let slots: Vec<(Place, Slot)> = loaded.modules.extract_if(.., |(_, of), _| *of == binary).collect();
+    let places: Vec<Place> = loaded.modules.keys().filter(|(_, of)| *of == binary).copied().collect();
+    let slots: Vec<(Place, Slot)> =
+        places.into_iter().filter_map(|place| loaded.modules.remove_entry(&place)).collect();
     drop(loaded);
     for ((context, _), slot) in slots {
         // Another thread may be loading it while the program ends; then it stays.

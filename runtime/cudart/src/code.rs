@@ -13,7 +13,7 @@ use atoll_fatbin::WRAPPER;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 /// The struct with which `nvcc` registers a fat binary.
 #[derive(Clone, Copy)]
@@ -64,32 +64,14 @@ struct Registered {
     variables: Symbols,
 }
 
-static REGISTERED: Mutex<Option<Registered>> = Mutex::new(None);
+static REGISTERED: LazyLock<Mutex<Registered>> = LazyLock::new(Mutex::default);
 
 /// The process that registered the first fat binary; 0 is none.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
-struct Guard(MutexGuard<'static, Option<Registered>>);
-
 /// What is registered. The lock is never held during a call to the driver.
-fn registered() -> Guard {
-    let mut guard = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
-    guard.get_or_insert_default();
-    Guard(guard)
-}
-
-impl std::ops::Deref for Guard {
-    type Target = Registered;
-
-    fn deref(&self) -> &Registered {
-        self.0.as_ref().expect("`registered` has filled it")
-    }
-}
-
-impl std::ops::DerefMut for Guard {
-    fn deref_mut(&mut self) -> &mut Registered {
-        self.0.as_mut().expect("`registered` has filled it")
-    }
+fn registered() -> MutexGuard<'static, Registered> {
+    REGISTERED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Registers a fat binary; returns its number, or 0 if it is not one.

@@ -16,6 +16,7 @@ impl Code {
     pub(crate) const CALL_REQUIRES_NEWER_DRIVER: Code = Code(36);
     pub(crate) const MISSING_CONFIGURATION: Code = Code(52);
     pub(crate) const INVALID_DEVICE_FUNCTION: Code = Code(98);
+    pub(crate) const NO_DEVICE: Code = Code(100);
     pub(crate) const INVALID_DEVICE: Code = Code(101);
     pub(crate) const INVALID_CONTEXT: Code = Code(201);
     pub(crate) const SYMBOL_NOT_FOUND: Code = Code(500);

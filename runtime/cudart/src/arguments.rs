@@ -71,6 +71,9 @@ impl<T> Clone for In<T> {
 impl<T> Copy for In<T> {}
 
 impl<T> In<T> {
+    /// No value.
+    pub(crate) const NULL: In<T> = In(std::ptr::null());
+
     /// The pointer, for the driver.
     pub(crate) fn raw(self) -> *const T {
         self.0

@@ -3,22 +3,17 @@
 //! the address of something of the same name in the program. A fat binary is loaded into a context
 //! when something of it is first used there.
 
-use crate::arguments::{In, pointer};
+use crate::arguments::In;
 use crate::device::{Current, current};
-use crate::driver::driver;
 use crate::error::Code;
+use crate::loaded::{function, keep_function, module, unload};
 use crate::log::log;
-use atoll_cuda_api::constants::{CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
 use atoll_cuda_api::types::*;
+use atoll_fatbin::WRAPPER;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::CStr;
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
-
-/// The first word of the struct with which `nvcc` registers a fat binary.
-const WRAPPER: u32 = 0x4662_43b1;
-
-/// Room for the log of the driver's compiler in bytes.
-const LOG_BYTES: usize = 8 << 10;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 /// The struct with which `nvcc` registers a fat binary.
 #[derive(Clone, Copy)]
@@ -31,14 +26,27 @@ pub(crate) struct Wrapper {
     _rest: u64,
 }
 
+/// A fat binary.
+#[derive(Clone, Copy, Debug)]
+struct Binary {
+    /// Its address.
+    image: u64,
+    /// Whether it needs something that is missing, so that it cannot be loaded.
+    is_refused: bool,
+}
+
 /// A kernel or a variable.
 #[derive(Clone, Debug)]
 struct Symbol {
     /// The fat binary that it is in.
     binary: u64,
     /// Its name there.
-    name: Box<CStr>,
+    name: Arc<CStr>,
 }
+
+/// Symbols by the address in the program. Two libraries may register the same address, if the
+/// linker makes one function or variable of theirs; the last one counts.
+type Symbols = HashMap<u64, Vec<Symbol>>;
 
 /// A variable in device memory.
 #[derive(Clone, Copy, Debug)]
@@ -49,20 +57,19 @@ pub(crate) struct Variable {
 
 #[derive(Debug, Default)]
 struct Registered {
-    /// Addresses of fat binaries, by the number that the program gets.
-    binaries: BTreeMap<u64, u64>,
+    /// By the number that the program gets.
+    binaries: BTreeMap<u64, Binary>,
     last: u64,
-    /// By the address in the program.
-    kernels: HashMap<u64, Symbol>,
-    variables: HashMap<u64, Symbol>,
-    /// Modules by context and fat binary.
-    modules: HashMap<(u64, u64), CUmodule>,
-    /// Kernels that have been used, by context and address.
-    functions: HashMap<(u64, u64), CUfunction>,
+    kernels: Symbols,
+    variables: Symbols,
 }
 
 static REGISTERED: LazyLock<Mutex<Registered>> = LazyLock::new(Mutex::default);
 
+/// The process that registered the first fat binary; 0 is none.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+
+/// What is registered. The lock is never held during a call to the driver.
 fn registered() -> MutexGuard<'static, Registered> {
     REGISTERED.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -76,38 +83,51 @@ pub(crate) fn add_binary(wrapper: In<Wrapper>) -> u64 {
             return 0;
         }
     };
+    let _ = PROCESS.compare_exchange(0, std::process::id(), Relaxed, Relaxed);
     let mut registered = registered();
     registered.last += 1;
     let number = registered.last;
-    registered.binaries.insert(number, image);
+    registered.binaries.insert(number, Binary { image, is_refused: false });
     number
 }
 
-/// Forgets a fat binary and what is in it, when the program or a library of it ends.
-pub(crate) fn remove_binary(number: u64) {
-    let mut guard = registered();
-    let Registered { binaries, kernels, variables, modules, functions, .. } = &mut *guard;
-    binaries.remove(&number);
-    kernels.retain(|_, symbol| symbol.binary != number);
-    variables.retain(|_, symbol| symbol.binary != number);
-    functions.retain(|(_, at), _| kernels.contains_key(at));
-    let modules: Vec<CUmodule> =
-        modules.extract_if(|(_, binary), _| *binary == number).map(|(_, module)| module).collect();
-    drop(guard);
-    for module in modules {
-        // The driver may have ended before.
-        let _ = driver().and_then(|driver| driver.cuModuleUnload(module));
+/// Makes the use of a fat binary an error: it needs something that is missing.
+pub(crate) fn refuse_binary(number: u64) {
+    if let Some(binary) = registered().binaries.get_mut(&number) {
+        binary.is_refused = true;
     }
+}
+
+/// Forgets a fat binary and what is in it, when the program or a library of it ends. In a child
+/// that was forked from the process with the registrations nothing happens: it has no driver to
+/// unload from, and a lock may be that of a thread that it does not have.
+pub(crate) fn remove_binary(number: u64) {
+    if PROCESS.load(Relaxed) != std::process::id() {
+        return;
+    }
+    let mut registered = registered();
+    registered.binaries.remove(&number);
+    remove_symbols(&mut registered.kernels, number);
+    remove_symbols(&mut registered.variables, number);
+    drop(registered);
+    unload(number);
+}
+
+fn remove_symbols(symbols: &mut Symbols, binary: u64) {
+    symbols.retain(|_, symbols| {
+        symbols.retain(|symbol| symbol.binary != binary);
+        !symbols.is_empty()
+    });
 }
 
 /// Registers a kernel.
 pub(crate) fn add_kernel(binary: u64, at: u64, name: Box<CStr>) {
-    registered().kernels.insert(at, Symbol { binary, name });
+    registered().kernels.entry(at).or_default().push(Symbol { binary, name: name.into() });
 }
 
 /// Registers a variable.
 pub(crate) fn add_variable(binary: u64, at: u64, name: Box<CStr>) {
-    registered().variables.insert(at, Symbol { binary, name });
+    registered().variables.entry(at).or_default().push(Symbol { binary, name: name.into() });
 }
 
 /// Whether there is a kernel at an address.
@@ -118,28 +138,25 @@ pub(crate) fn is_kernel(at: u64) -> bool {
 /// A kernel in the current context, loaded if it is not.
 pub(crate) fn kernel(at: u64) -> Result<(Current, CUfunction), Code> {
     let current = current()?;
-    let key = (current.context.bits(), at);
-    let mut registered = registered();
-    if let Some(function) = registered.functions.get(&key) {
-        return Ok((current, *function));
+    let (symbol, binary) = registered().find(|registered| &registered.kernels, at, Code::INVALID_DEVICE_FUNCTION)?;
+    if let Some(function) = function(current.context, symbol.binary, at) {
+        return Ok((current, function));
     }
-    let symbol = registered.kernels.get(&at).ok_or(Code::INVALID_DEVICE_FUNCTION)?.clone();
-    let module = registered.module(current, symbol.binary)?;
+    let module = binary.module(current, symbol.binary)?;
     let mut function = CUfunction::NULL;
     current.driver.cuModuleGetFunction(&mut function, module, symbol.name.as_ptr()).map_err(|code| match code {
         Code::SYMBOL_NOT_FOUND => Code::INVALID_DEVICE_FUNCTION,
         code => code,
     })?;
-    registered.functions.insert(key, function);
+    keep_function(current.context, symbol.binary, at, function);
     Ok((current, function))
 }
 
 /// A variable in the current context, loaded if it is not.
 pub(crate) fn variable(at: u64) -> Result<(Current, Variable), Code> {
     let current = current()?;
-    let mut registered = registered();
-    let symbol = registered.variables.get(&at).ok_or(Code::INVALID_SYMBOL)?.clone();
-    let module = registered.module(current, symbol.binary)?;
+    let (symbol, binary) = registered().find(|registered| &registered.variables, at, Code::INVALID_SYMBOL)?;
+    let module = binary.module(current, symbol.binary)?;
     let (mut at, mut bytes) = (0, 0);
     current.driver.cuModuleGetGlobal_v2(&mut at, &mut bytes, module, symbol.name.as_ptr()).map_err(
         |code| match code {
@@ -150,41 +167,21 @@ pub(crate) fn variable(at: u64) -> Result<(Current, Variable), Code> {
     Ok((current, Variable { at, bytes: bytes as u64 }))
 }
 
-/// Forgets what was loaded into a context that has ended.
-pub(crate) fn forget(context: CUcontext) {
-    let mut registered = registered();
-    registered.modules.retain(|(of, _), _| *of != context.bits());
-    registered.functions.retain(|(of, _), _| *of != context.bits());
-}
-
 impl Registered {
-    /// A fat binary in the current context, loaded if it is not.
-    fn module(&mut self, current: Current, binary: u64) -> Result<CUmodule, Code> {
-        let key = (current.context.bits(), binary);
-        if let Some(module) = self.modules.get(&key) {
-            return Ok(*module);
-        }
-        let image = *self.binaries.get(&binary).ok_or(Code::INVALID_DEVICE_FUNCTION)?;
-        let module = load(current, image)?;
-        self.modules.insert(key, module);
-        Ok(module)
+    /// The symbol at an address, and its fat binary; `missing` if there is none.
+    fn find(&self, of: fn(&Registered) -> &Symbols, at: u64, missing: Code) -> Result<(Symbol, Binary), Code> {
+        let symbol = of(self).get(&at).and_then(|symbols| symbols.last()).ok_or(missing)?;
+        let binary = self.binaries.get(&symbol.binary).ok_or(missing)?;
+        Ok((symbol.clone(), *binary))
     }
 }
 
-/// Loads a fat binary. What the driver's compiler says about an error is printed, since the runtime
-/// API has no place for it.
-fn load(current: Current, image: u64) -> Result<CUmodule, Code> {
-    let mut text = vec![0u8; LOG_BYTES];
-    let mut names = [CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
-    let mut values = [text.as_mut_ptr().cast::<c_void>(), pointer(LOG_BYTES as u64)];
-    let mut module = CUmodule::NULL;
-    let (count, names, values) = (names.len() as c_uint, names.as_mut_ptr(), values.as_mut_ptr());
-    let loaded = current.driver.cuModuleLoadDataEx(&mut module, pointer(image), count, names, values);
-    if let Err(Code(code)) = loaded {
-        let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
-        let why = String::from_utf8_lossy(&text[..end]);
-        let why = if why.is_empty() { "the driver does not say why".into() } else { why };
-        log(&format_args!("the driver cannot load the program's code (error {code}): {}", why.trim_end()));
+impl Binary {
+    /// The fat binary in the current context, loaded if it is not.
+    fn module(self, current: Current, number: u64) -> Result<CUmodule, Code> {
+        if self.is_refused {
+            return Err(Code::NOT_SUPPORTED);
+        }
+        module(current.driver, current.context, number, self.image)
     }
-    loaded.map(|()| module)
 }

@@ -2,10 +2,11 @@
 
 use crate::driver::{Driver, driver};
 use crate::error::Code;
+use crate::loaded::forget;
 use atoll_cuda_api::types::*;
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 thread_local! {
     /// The device that this thread has chosen.
@@ -15,6 +16,10 @@ thread_local! {
 /// The primary contexts that have been retained, by device.
 static PRIMARY: Mutex<BTreeMap<CUdevice, CUcontext>> = Mutex::new(BTreeMap::new());
 
+fn primaries() -> MutexGuard<'static, BTreeMap<CUdevice, CUcontext>> {
+    PRIMARY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// The driver, and the context that is current in this thread.
 #[derive(Clone, Copy)]
 pub(crate) struct Current {
@@ -23,16 +28,23 @@ pub(crate) struct Current {
 }
 
 /// The current context: the program's own, or the primary one of the thread's device, which is made
-/// current.
+/// current. It is made current too in place of a context that has ended: another thread may have
+/// reset the device.
 pub(crate) fn current() -> Result<Current, Code> {
     let driver = driver()?;
     let mut context = CUcontext::NULL;
     driver.cuCtxGetCurrent(&mut context)?;
-    if context == CUcontext::NULL {
+    if context == CUcontext::NULL || has_ended(driver) {
         context = primary(driver, chosen())?;
         driver.cuCtxSetCurrent(context)?;
     }
     Ok(Current { driver, context })
+}
+
+/// Whether the context that is current in this thread no longer exists.
+fn has_ended(driver: &Driver) -> bool {
+    let flags = driver.cuCtxGetFlags(&mut 0);
+    matches!(flags, Err(Code::CONTEXT_IS_DESTROYED | Code::INVALID_CONTEXT))
 }
 
 /// The device of the calls of this thread.
@@ -50,6 +62,16 @@ pub(crate) fn choose(ordinal: CUdevice) -> Result<(), Code> {
     CHOSEN.try_with(|chosen| chosen.set(ordinal)).map_err(|_| Code::UNKNOWN)
 }
 
+/// Makes the primary context of a device, and does not choose the device.
+pub(crate) fn initialize(ordinal: CUdevice, device_flags: Option<c_uint>) -> Result<(), Code> {
+    let driver = driver()?;
+    check(driver, ordinal)?;
+    if let Some(flags) = device_flags {
+        driver.cuDevicePrimaryCtxSetFlags_v2(ordinal, flags)?;
+    }
+    primary(driver, ordinal).map(drop)
+}
+
 /// An error if there is no such device.
 pub(crate) fn check(driver: &Driver, ordinal: CUdevice) -> Result<(), Code> {
     let mut count = 0;
@@ -57,23 +79,39 @@ pub(crate) fn check(driver: &Driver, ordinal: CUdevice) -> Result<(), Code> {
     if (0..count).contains(&ordinal) { Ok(()) } else { Err(Code::INVALID_DEVICE) }
 }
 
-/// Ends the primary context of the thread's device. Returns the context, if there was one.
-pub(crate) fn reset() -> Result<Option<CUcontext>, Code> {
+/// Ends the primary context of the thread's device, whether this library or the program retained
+/// it. What was loaded into it is forgotten even if the driver returns an error.
+pub(crate) fn reset() -> Result<(), Code> {
     let driver = driver()?;
     let device = chosen();
-    let ended = PRIMARY.lock().unwrap_or_else(PoisonError::into_inner).remove(&device);
-    driver.cuCtxSetCurrent(CUcontext::NULL)?;
-    driver.cuDevicePrimaryCtxReset_v2(device)?;
-    Ok(ended)
+    let mut primaries = primaries();
+    let mut context = CUcontext::NULL;
+    let is_retained = is_active(driver, device) && driver.cuDevicePrimaryCtxRetain(&mut context, device).is_ok();
+    let ended = primaries.remove(&device).into_iter().chain(is_retained.then_some(context));
+    let unset = driver.cuCtxSetCurrent(CUcontext::NULL);
+    let reset = driver.cuDevicePrimaryCtxReset_v2(device);
+    ended.for_each(forget);
+    reset.and(unset)
 }
 
+/// The primary context of a device. It is retained again after it was reset, also by calls of the
+/// program to the driver.
 fn primary(driver: &Driver, device: CUdevice) -> Result<CUcontext, Code> {
-    let mut primary = PRIMARY.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(context) = primary.get(&device) {
-        return Ok(*context);
+    let mut primaries = primaries();
+    if let Some(context) = primaries.get(&device) {
+        if is_active(driver, device) {
+            return Ok(*context);
+        }
+        forget(*context);
     }
     let mut context = CUcontext::NULL;
     driver.cuDevicePrimaryCtxRetain(&mut context, device)?;
-    primary.insert(device, context);
+    primaries.insert(device, context);
     Ok(context)
+}
+
+/// Whether the primary context of a device exists; yes if the driver cannot say.
+fn is_active(driver: &Driver, device: CUdevice) -> bool {
+    let (mut flags, mut is_active) = (0, 1);
+    driver.cuDevicePrimaryCtxGetState(device, &mut flags, &mut is_active).is_err() || is_active != 0
 }

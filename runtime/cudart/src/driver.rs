@@ -1,7 +1,7 @@
 //! The driver below: its library, loaded at the first call that needs it.
 
 use crate::error::Code;
-use crate::log::{log, log_once};
+use crate::log::log_once;
 use atoll_cuda_api::signature;
 use atoll_cuda_api::types::*;
 use libloading::Library;
@@ -59,8 +59,30 @@ fn lacks(symbol: &'static str) -> Code {
 
 /// The driver, initialized. It is never unloaded: functions that run at exit may still call it.
 pub(crate) fn driver() -> Result<&'static Driver, Code> {
+    static INITIALIZED: OnceLock<Result<(), Code>> = OnceLock::new();
+    let driver = installed()?;
+    if INITIALIZED.get().is_none() {
+        let initialized = driver.cuInit(0);
+        INITIALIZED.get_or_init(|| initialized);
+    }
+    INITIALIZED.get().copied().unwrap_or(Err(Code::UNKNOWN)).map(|()| driver)
+}
+
+/// The driver, perhaps not initialized; an error if there is none.
+///
+/// Two threads may both load it, and one result is kept. No thread waits for another one here: a
+/// library whose constructor calls the runtime has the dynamic linker's lock, for which a thread
+/// that loads the driver waits.
+pub(crate) fn installed() -> Result<&'static Driver, Code> {
     static DRIVER: OnceLock<Result<Driver, Code>> = OnceLock::new();
-    DRIVER.get_or_init(load).as_ref().map_err(|code| *code)
+    let found = match DRIVER.get() {
+        Some(found) => found,
+        None => {
+            let loaded = load();
+            DRIVER.get_or_init(|| loaded)
+        }
+    };
+    found.as_ref().map_err(|code| *code)
 }
 
 fn load() -> Result<Driver, Code> {
@@ -68,18 +90,17 @@ fn load() -> Result<Driver, Code> {
     for name in LIBRARY_NAMES {
         // SAFETY: the driver's library may be loaded at any time.
         match unsafe { Library::new(name) } {
-            Ok(library) => {
-                let driver = Driver::find(library);
-                driver.cuInit(0)?;
-                return Ok(driver);
-            }
+            Ok(library) => return Ok(Driver::find(library)),
             Err(error) => why = why.or(Some(error)),
         }
     }
     let why = why.map_or_else(String::new, |error| error.to_string());
-    log(&format_args!(
-        "there is no CUDA driver: {} cannot be loaded ({why}); start the program by `atoll run`",
-        LIBRARY_NAMES[0]
-    ));
+    log_once(
+        LIBRARY_NAMES[0],
+        &format_args!(
+            "there is no CUDA driver: {} cannot be loaded ({why}); start the program by `atoll run`",
+            LIBRARY_NAMES[0]
+        ),
+    );
     Err(Code::INSUFFICIENT_DRIVER)
 }

@@ -16,8 +16,12 @@ impl Code {
     pub(crate) const CALL_REQUIRES_NEWER_DRIVER: Code = Code(36);
     pub(crate) const MISSING_CONFIGURATION: Code = Code(52);
     pub(crate) const INVALID_DEVICE_FUNCTION: Code = Code(98);
+    pub(crate) const NO_DEVICE: Code = Code(100);
     pub(crate) const INVALID_DEVICE: Code = Code(101);
+    pub(crate) const INVALID_CONTEXT: Code = Code(201);
     pub(crate) const SYMBOL_NOT_FOUND: Code = Code(500);
+    pub(crate) const LAUNCH_OUT_OF_RESOURCES: Code = Code(701);
+    pub(crate) const CONTEXT_IS_DESTROYED: Code = Code(709);
     pub(crate) const NOT_SUPPORTED: Code = Code(801);
     pub(crate) const UNKNOWN: Code = Code(999);
 
@@ -25,27 +29,30 @@ impl Code {
     pub(crate) fn is_sticky(self) -> bool {
         matches!(self.0, 700 | 702 | 709 | 710 | 714..=719)
     }
+
+    /// Whether a fat binary is the reason why it cannot be loaded, so that the next attempt would
+    /// fail too: it is invalid, has nothing for the device, or has PTX that is invalid or too new.
+    pub(crate) fn is_of_code(self) -> bool {
+        matches!(self.0, 200 | 209 | 218 | 222)
+    }
 }
 
-macro_rules! texts {
-    ($($number:literal $name:ident $text:literal;)+) => {
-        /// Name and text of an error.
-        pub(crate) fn texts(code: CUresult) -> Option<(&'static CStr, &'static CStr)> {
-            let (name, text) = match code {
-                $($number => (concat!(stringify!($name), "\0"), concat!($text, "\0")),)+
-                _ => return None,
-            };
-            Some((CStr::from_bytes_with_nul(name.as_bytes()).ok()?, CStr::from_bytes_with_nul(text.as_bytes()).ok()?))
-        }
+macro_rules! names {
+    ($($number:literal $name:ident $($text:literal)?;)+) => {
+        /// Names of errors, and the texts of those that the driver does not have.
+        const NAMES: &[(CUresult, &str, Option<&str>)] =
+            &[$(($number, concat!(stringify!($name), "\0"), names!(text $($text)?))),+];
     };
+    (text) => { None };
+    (text $text:literal) => { Some(concat!($text, "\0")) };
 }
 
-texts! {
+names! {
     0 cudaSuccess "no error";
-    1 cudaErrorInvalidValue "invalid argument";
-    2 cudaErrorMemoryAllocation "out of memory";
-    3 cudaErrorInitializationError "initialization error";
-    4 cudaErrorCudartUnloading "driver shutting down";
+    1 cudaErrorInvalidValue;
+    2 cudaErrorMemoryAllocation;
+    3 cudaErrorInitializationError;
+    4 cudaErrorCudartUnloading;
     9 cudaErrorInvalidConfiguration "invalid configuration argument";
     12 cudaErrorInvalidPitchValue "invalid pitch argument";
     13 cudaErrorInvalidSymbol "invalid device symbol";
@@ -53,39 +60,103 @@ texts! {
     21 cudaErrorInvalidMemcpyDirection "invalid copy direction for memcpy";
     35 cudaErrorInsufficientDriver "CUDA driver version is insufficient for CUDA runtime version";
     36 cudaErrorCallRequiresNewerDriver "API call is not supported in the installed CUDA driver";
-    46 cudaErrorDevicesUnavailable "CUDA-capable device(s) is/are busy or unavailable";
+    46 cudaErrorDevicesUnavailable;
     52 cudaErrorMissingConfiguration "__global__ function call is not configured";
     98 cudaErrorInvalidDeviceFunction "invalid device function";
-    100 cudaErrorNoDevice "no CUDA-capable device is detected";
-    101 cudaErrorInvalidDevice "invalid device ordinal";
-    200 cudaErrorInvalidKernelImage "device kernel image is invalid";
-    201 cudaErrorDeviceUninitialized "invalid device context";
-    205 cudaErrorMapBufferObjectFailed "mapping of buffer object failed";
-    208 cudaErrorAlreadyMapped "resource already mapped";
-    209 cudaErrorNoKernelImageForDevice "no kernel image is available for execution on the device";
-    215 cudaErrorUnsupportedLimit "limit is not supported on this architecture";
-    218 cudaErrorInvalidPtx "a PTX JIT compilation failed";
-    222 cudaErrorUnsupportedPtxVersion "the provided PTX was compiled with an unsupported toolchain.";
-    301 cudaErrorFileNotFound "file not found";
-    304 cudaErrorOperatingSystem "OS call failed or operation not supported on this OS";
-    400 cudaErrorInvalidResourceHandle "invalid resource handle";
-    401 cudaErrorIllegalState "the operation cannot be performed in the present state";
-    500 cudaErrorSymbolNotFound "named symbol not found";
-    600 cudaErrorNotReady "device not ready";
-    700 cudaErrorIllegalAddress "an illegal memory access was encountered";
-    701 cudaErrorLaunchOutOfResources "too many resources requested for launch";
-    702 cudaErrorLaunchTimeout "the launch timed out and was terminated";
-    709 cudaErrorContextIsDestroyed "context is destroyed";
-    710 cudaErrorAssert "device-side assert triggered";
-    712 cudaErrorHostMemoryAlreadyRegistered "part or all of the requested memory range is already mapped";
-    713 cudaErrorHostMemoryNotRegistered "pointer does not correspond to a registered memory region";
-    715 cudaErrorIllegalInstruction "an illegal instruction was encountered";
-    716 cudaErrorMisalignedAddress "misaligned address";
-    719 cudaErrorLaunchFailure "unspecified launch failure";
-    720 cudaErrorCooperativeLaunchTooLarge "too many blocks in cooperative launch";
-    800 cudaErrorNotPermitted "operation not permitted";
-    801 cudaErrorNotSupported "operation not supported";
-    803 cudaErrorSystemDriverMismatch "system has unsupported display driver / cuda driver combination";
-    900 cudaErrorStreamCaptureUnsupported "operation not permitted when stream is capturing";
-    999 cudaErrorUnknown "unknown error";
+    100 cudaErrorNoDevice;
+    101 cudaErrorInvalidDevice;
+    200 cudaErrorInvalidKernelImage;
+    201 cudaErrorDeviceUninitialized;
+    205 cudaErrorMapBufferObjectFailed;
+    208 cudaErrorAlreadyMapped;
+    209 cudaErrorNoKernelImageForDevice;
+    215 cudaErrorUnsupportedLimit;
+    218 cudaErrorInvalidPtx;
+    222 cudaErrorUnsupportedPtxVersion;
+    224 cudaErrorUnsupportedExecAffinity;
+    301 cudaErrorFileNotFound;
+    304 cudaErrorOperatingSystem;
+    400 cudaErrorInvalidResourceHandle;
+    401 cudaErrorIllegalState;
+    500 cudaErrorSymbolNotFound;
+    600 cudaErrorNotReady;
+    700 cudaErrorIllegalAddress;
+    701 cudaErrorLaunchOutOfResources;
+    702 cudaErrorLaunchTimeout;
+    709 cudaErrorContextIsDestroyed;
+    710 cudaErrorAssert;
+    712 cudaErrorHostMemoryAlreadyRegistered;
+    713 cudaErrorHostMemoryNotRegistered;
+    715 cudaErrorIllegalInstruction;
+    716 cudaErrorMisalignedAddress;
+    719 cudaErrorLaunchFailure;
+    720 cudaErrorCooperativeLaunchTooLarge;
+    800 cudaErrorNotPermitted;
+    801 cudaErrorNotSupported;
+    803 cudaErrorSystemDriverMismatch;
+    806 cudaErrorMpsRpcFailure;
+    810 cudaErrorMpsClientTerminated;
+    900 cudaErrorStreamCaptureUnsupported;
+    901 cudaErrorStreamCaptureInvalidated;
+    902 cudaErrorStreamCaptureMerge;
+    903 cudaErrorStreamCaptureUnmatched;
+    904 cudaErrorStreamCaptureUnjoined;
+    906 cudaErrorStreamCaptureImplicit;
+    907 cudaErrorCapturedEvent;
+    914 cudaErrorInvalidResourceType "invalid resource type";
+    915 cudaErrorInvalidResourceConfiguration "invalid resource configuration";
+    999 cudaErrorUnknown;
+}
+
+macro_rules! driver_texts {
+    ($($variant:ident $name:ident = $number:literal $text:literal;)+) => {
+        /// Texts of the driver's errors.
+        const DRIVER_TEXTS: &[(CUresult, &str)] = &[$(($number, concat!($text, "\0"))),+];
+    };
+}
+atoll_cuda_api::for_each_error!(driver_texts);
+
+// Every error that the driver may return has a name here, and every name a text here or there.
+const _: () = {
+    let mut index = 0;
+    while index < DRIVER_TEXTS.len() {
+        assert!(name_of(DRIVER_TEXTS[index].0).is_some(), "an error of the driver has no name of the runtime");
+        index += 1;
+    }
+    let mut index = 0;
+    while index < NAMES.len() {
+        let (code, _, text) = NAMES[index];
+        assert!(text.is_some() || driver_text(code).is_some(), "an error has no text");
+        index += 1;
+    }
+};
+
+/// Name, and the text if the driver has none.
+const fn name_of(code: CUresult) -> Option<(&'static str, Option<&'static str>)> {
+    let mut index = 0;
+    while index < NAMES.len() {
+        if NAMES[index].0 == code {
+            return Some((NAMES[index].1, NAMES[index].2));
+        }
+        index += 1;
+    }
+    None
+}
+
+const fn driver_text(code: CUresult) -> Option<&'static str> {
+    let mut index = 0;
+    while index < DRIVER_TEXTS.len() {
+        if DRIVER_TEXTS[index].0 == code {
+            return Some(DRIVER_TEXTS[index].1);
+        }
+        index += 1;
+    }
+    None
+}
+
+/// Name and text of an error.
+pub(crate) fn texts(code: CUresult) -> Option<(&'static CStr, &'static CStr)> {
+    let (name, text) = name_of(code)?;
+    let text = driver_text(code).or(text)?;
+    Some((CStr::from_bytes_with_nul(name.as_bytes()).ok()?, CStr::from_bytes_with_nul(text.as_bytes()).ok()?))
 }

@@ -15,11 +15,16 @@ use crate::error::Code;
 use std::cell::Cell;
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 thread_local! {
-    /// The error that `cudaGetLastError` returns; 0 is none.
-    static LAST: Cell<c_int> = const { Cell::new(0) };
+    /// The error that `cudaGetLastError` returns, 0 if there is none, and the value of [`RESETS`]
+    /// when it occurred.
+    static LAST: Cell<(c_int, u64)> = const { Cell::new((0, 0)) };
 }
+
+/// How often a device was reset.
+static RESETS: AtomicU64 = AtomicU64::new(0);
 
 /// Declares the entry points of a family. A body returns `Result<(), Code>`. The name after `also`
 /// is that for programs with a default stream for each thread; here that stream is the one of the
@@ -64,9 +69,24 @@ fn enter(body: impl FnOnce() -> Result<(), Code>) -> c_int {
 
 fn last() -> c_int {
     // While a thread ends there is none.
-    LAST.try_with(Cell::get).unwrap_or(0)
+    LAST.try_with(Cell::get).map_or(0, |(code, _)| code)
+}
+
+/// Whether the last error of this thread stays: it is one that every later call returns, and no
+/// thread has reset the device since.
+fn does_last_stay() -> bool {
+    LAST.try_with(Cell::get).is_ok_and(|(code, resets)| Code(code).is_sticky() && resets == RESETS.load(Relaxed))
 }
 
 fn set_last(code: c_int) {
-    let _ = LAST.try_with(|last| last.set(code));
+    let _ = LAST.try_with(|last| last.set((code, RESETS.load(Relaxed))));
+}
+
+/// Forgets an error that would have stayed, after a device was reset. The other threads return
+/// theirs once more.
+fn clear_last() {
+    RESETS.fetch_add(1, Relaxed);
+    if Code(last()).is_sticky() {
+        set_last(0);
+    }
 }

@@ -9,11 +9,12 @@
 //! | `exports` | the entry points, one file per family, and the list of those that are missing |
 //! | `arguments` | pointer arguments of the program |
 //! | `code` | code, kernels and variables that the program has registered |
+//! | `loaded` | the modules of registered code in each context |
 //! | `device` | the devices' contexts, and the current one of each thread |
 //! | `driver` | the driver's library, generated from the table of `runtime/cuda-api` |
 //! | `error` | error numbers and their texts |
 //! | `properties` | the struct of a device's properties in each version |
-//! | `version` | which version of the runtime the program was built for |
+//! | `version` | which versions of the runtime the process has loaded |
 //! | `log` | lines on standard error |
 //!
 //! Known differences from NVIDIA's runtime:
@@ -39,6 +40,7 @@ mod device;
 mod driver;
 mod error;
 mod exports;
+mod loaded;
 mod log;
 mod properties;
 mod version;

@@ -1,7 +1,9 @@
-//! Which version of the runtime the program was built for: the name under which it loaded this
-//! library. Some structs differ between versions.
+//! Which versions of the runtime the program was built for: the names under which it and its
+//! libraries loaded this one. Some structs and arguments differ between versions, and a call does
+//! not say which one its caller was built for.
 
-use std::sync::OnceLock;
+use libloading::os::unix::Library;
+use std::ffi::c_void;
 
 /// `RTLD_NOLOAD`: find a library that is loaded already, and load none.
 const NO_LOAD: i32 = libc::RTLD_NOLOAD | libc::RTLD_LAZY;
@@ -9,14 +11,35 @@ const NO_LOAD: i32 = libc::RTLD_NOLOAD | libc::RTLD_LAZY;
 /// The names under which programs look for the runtime, and the version of each: 12090 is 12.9.
 const NAMES: [(&str, i32); 3] = [("libcudart.so.13", 13000), ("libcudart.so.12", 12090), ("libcudart.so.11.0", 11080)];
 
-/// The version of the runtime; the newest if the program loaded it under another name.
-pub(crate) fn version() -> i32 {
-    static VERSION: OnceLock<i32> = OnceLock::new();
-    *VERSION.get_or_init(|| {
-        let is_loaded = |name: &str| {
-            // SAFETY: nothing is loaded, so no code of a library runs.
-            unsafe { libloading::os::unix::Library::open(Some(name), NO_LOAD) }.is_ok()
-        };
-        NAMES.iter().find(|(name, _)| is_loaded(name)).map_or(NAMES[0].1, |(_, version)| *version)
-    })
+/// The versions that are loaded, from the newest on; the newest that there is if the program loaded
+/// the runtime under another name. Names that are links to one file count as the newest of them. A
+/// library that is loaded later may add a version, so nothing is kept.
+fn versions() -> impl Iterator<Item = i32> {
+    let mut known = Vec::new();
+    let mut loaded = NAMES.into_iter().filter_map(move |(name, version)| {
+        let file = handle(name).filter(|file| !known.contains(file))?;
+        known.push(file);
+        Some(version)
+    });
+    let first = loaded.next().unwrap_or(NAMES[0].1);
+    std::iter::once(first).chain(loaded)
+}
+
+/// The dynamic linker's handle of a library, if it is loaded: the same for each name of a file.
+fn handle(name: &str) -> Option<*mut c_void> {
+    // SAFETY: nothing is loaded, so no code of a library runs.
+    let handle = unsafe { Library::open(Some(name), NO_LOAD) }.ok()?.into_raw();
+    // SAFETY: the handle was opened above; this closes it, and the program keeps the library.
+    drop(unsafe { Library::from_raw(handle) });
+    Some(handle)
+}
+
+/// The newest version that is loaded.
+pub(crate) fn newest() -> i32 {
+    versions().next().unwrap_or(NAMES[0].1)
+}
+
+/// The oldest version that is loaded: no caller has less room than one of it.
+pub(crate) fn oldest() -> i32 {
+    versions().last().unwrap_or(NAMES[0].1)
 }

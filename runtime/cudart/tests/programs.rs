@@ -6,7 +6,7 @@
 #[allow(dead_code, reason = "each test uses a part")]
 mod support;
 
-use atoll_session_server::RUNTIME;
+use atoll_session_server::{LIBRARY, RUNTIME, STAND_IN};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
@@ -69,7 +69,7 @@ fn fat(form: Form, capability: u32) -> Vec<u8> {
         entries.extend(&payload);
         entries.resize(entries.len() + padded - payload.len(), 0);
     }
-    let mut file = 0xba55_ed50u32.to_le_bytes().to_vec();
+    let mut file = atoll_fatbin::MAGIC.to_le_bytes().to_vec();
     file.extend([1, 0, 16, 0]);
     file.extend((entries.len() as u64).to_le_bytes());
     file.extend(entries);
@@ -88,7 +88,11 @@ fn built() -> &'static TempDir {
             std::os::unix::fs::symlink(library(RUNTIME), path(name)).expect("a link");
             let mut command = Command::new("cc");
             command.args(["-O1", "-Wall", "-Werror", "-Wno-unused-result", "-o"]).arg(path(&format!("for-{name}")));
-            command.arg(source).arg(format!("-L{}", folder.path().display())).arg(format!("-l:{name}"));
+            command
+                .arg(source)
+                .arg(format!("-L{}", folder.path().display()))
+                .arg(format!("-l:{name}"))
+                .args(["-pthread", "-ldl"]);
             let output = command.output().expect("a C compiler");
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         }
@@ -164,16 +168,44 @@ fn code_that_cannot_be_loaded_is_an_error_with_a_reason() {
     let (text, said) = sessions.output(&program, &["load", &file("newer")]);
     assert_eq!(text, "209 cudaErrorNoKernelImageForDevice\n");
     assert!(said.contains("no PTX for sm_90; it has machine code for sm_999, PTX for sm_999"), "{said}");
+    assert_eq!(said.matches("the driver cannot load the program's code").count(), 1, "{said}");
     let (text, said) = sessions.output(&program, &["load", &file("lying")]);
     assert_eq!(text, "200 cudaErrorInvalidKernelImage\n");
     assert!(said.contains("cannot be decompressed by LZ4"), "{said}");
 }
 
 #[test]
+fn a_device_that_was_reset_is_used_again_by_every_thread() {
+    let sessions = Sessions::start();
+    let program = program("libcudart.so.12");
+    assert_eq!(sessions.output(&program, &["threads", &file("plain")]), ("threads\n".into(), String::new()));
+    assert_eq!(sessions.output(&program, &["contexts", &file("plain")]).0, "contexts\n");
+    // The same on the driver itself, where a fault ends with a reset.
+    let direct = Sessions::with_driver(STAND_IN);
+    assert_eq!(direct.output(&program, &["threads", &file("plain")]), ("threads\n".into(), String::new()));
+    assert_eq!(direct.output(&program, &["contexts", &file("plain")]).0, "contexts\n");
+    assert_eq!(direct.output(&program, &["reset", &file("plain")]).0, "reset\n");
+}
+
+#[test]
+fn registrations_are_kept_apart() {
+    let sessions = Sessions::start();
+    let program = program("libcudart.so.13");
+    assert_eq!(sessions.output(&program, &["launches", &file("plain")]).0, "launches\n");
+    assert_eq!(sessions.output(&program, &["twice", &file("plain")]), ("twice\n".into(), String::new()));
+    assert_eq!(sessions.output(&program, &["forks", &file("plain")]).0, "forks\n");
+    for (what, name) in [("managed", "__managed__ variables"), ("texture", "references to textures")] {
+        let (text, said) = sessions.output(&program, &[what, &file("plain")]);
+        assert_eq!(text, "refused\n", "{said}");
+        assert!(said.starts_with(&format!("atoll: the program has {name}, which are missing")), "{said}");
+    }
+}
+
+#[test]
 fn without_a_server_every_call_is_an_error() {
     let folder = tempfile::tempdir().expect("a folder");
     let address = atoll_session::Address::Unix(folder.path().join("absent.sock"));
-    let interpose = library(atoll_session_server::LIBRARY);
+    let interpose = library(LIBRARY);
     atoll_session_server::environment(folder.path(), &interpose, &address).expect("links");
     let run = |driver: bool| {
         if !driver {

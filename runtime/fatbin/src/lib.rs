@@ -21,7 +21,12 @@ use std::io::Read;
 /// The first word of a fat binary.
 pub const MAGIC: u32 = 0xba55_ed50;
 
-/// Most bytes of an entry after decompression.
+/// The first word of the struct with which `nvcc` hands a fat binary to the runtime; the fat
+/// binary's address is at byte 8.
+pub const WRAPPER: u32 = 0x4662_43b1;
+
+/// Most bytes of an entry after decompression, and of the window that a frame of Zstandard asks its
+/// reader to keep beside them.
 pub const CONTENTS_BYTES_MAX: u64 = 64 << 20;
 
 /// Most entries of a fat binary.
@@ -200,7 +205,8 @@ impl<'a> Entry<'a> {
 
 /// Decompresses at most one byte more than declared, so that a wrong size is found.
 fn zstandard(compressed: &[u8], bytes: usize) -> Result<Vec<u8>, String> {
-    let decoder = ruzstd::decoding::StreamingDecoder::new(compressed).map_err(|error| error.to_string())?;
+    let decoder = ruzstd::decoding::StreamingDecoder::new_with_max_window_size(compressed, CONTENTS_BYTES_MAX);
+    let decoder = decoder.map_err(|error| error.to_string())?;
     let mut contents = Vec::new();
     decoder.take(bytes as u64 + 1).read_to_end(&mut contents).map_err(|error| error.to_string())?;
     Ok(contents)

@@ -10,10 +10,15 @@ fn zstandard_frame() -> Vec<u8> {
     frame
 }
 
-/// A frame of Zstandard that declares `count` zeros in blocks of one byte that is repeated.
-fn zstandard_bomb(blocks: usize) -> Vec<u8> {
-    // No content size; a window of 128 KiB.
-    let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0x00, 0x38];
+/// A window of 128 KiB, 64 MiB and 128 MiB, as a frame of Zstandard declares it.
+const SMALL_WINDOW: u8 = 0x38;
+const LARGEST_WINDOW: u8 = 0x80;
+const TOO_LARGE_WINDOW: u8 = 0x88;
+
+/// A frame of Zstandard with zeros, in blocks of one byte that is repeated 131,072 times.
+fn zstandard_zeros(window: u8, blocks: usize) -> Vec<u8> {
+    // No content size.
+    let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0x00, window];
     for block in 0..blocks {
         let head = (128u32 << 10) << 3 | 1 << 1 | u32::from(block + 1 == blocks);
         frame.extend_from_slice(&head.to_le_bytes()[..3]);
@@ -104,12 +109,23 @@ fn sizes_that_lie_are_refused() {
     }
     let huge = ptx(&fat(&[Made::compressed(0x8011, &zstandard, u64::MAX)]), 90).map(drop);
     assert_eq!(huge, Err(FatbinError::TooLarge { bytes: u64::MAX }));
-    // 128 MiB in 4 KiB.
-    let file = fat(&[Made::compressed(0x8011, &zstandard_bomb(1024), 1 << 20)]);
-    let bomb = ptx(&file, 90);
-    assert!(matches!(bomb, Err(FatbinError::Compression { method: "Zstandard", .. })), "{bomb:?}");
+    // 128 MiB in 4 KiB: not more is decompressed than shows that the size is wrong.
+    let file = fat(&[Made::compressed(0x8011, &zstandard_zeros(SMALL_WINDOW, 1024), 1 << 20)]);
+    let bomb = ptx(&file, 90).unwrap_err().to_string();
+    assert!(bomb.ends_with("its header declares 1048576 bytes, and it has 1048577"), "{bomb}");
     let old = ptx(&fat(&[Made::compressed(0x1011, b"text", 4)]), 90).map(drop).unwrap_err().to_string();
     assert!(old.contains("before CUDA 11") && old.contains("compile again"), "{old}");
+}
+
+#[test]
+fn a_window_is_at_most_as_large_as_contents() {
+    let zeros = |window| {
+        let frame = zstandard_zeros(window, 1);
+        ptx(&fat(&[Made::compressed(0x8011, &frame, 128 << 10)]), 90).map(drop)
+    };
+    assert_eq!(zeros(LARGEST_WINDOW), Ok(()));
+    let refused = zeros(TOO_LARGE_WINDOW).unwrap_err().to_string();
+    assert!(refused.contains("Zstandard") && refused.contains("134217728"), "{refused}");
 }
 
 #[test]

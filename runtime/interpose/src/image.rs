@@ -1,13 +1,11 @@
 //! How long an image of a module is: programs pass only its address.
 
 use crate::arguments::Place;
+use atoll_fatbin::{MAGIC, WRAPPER};
 use atoll_session::{Code, limits::IMAGE_BYTES_MAX};
 
-/// First words of images.
+/// First word of machine code.
 const ELF: u32 = u32::from_le_bytes(*b"\x7fELF");
-const FAT_BINARY: u32 = 0xba55_ed50;
-/// A struct of nvcc with the address of a fat binary.
-const WRAPPER: u32 = 0x4662_43b1;
 
 /// The bytes of an image: PTX without its NUL, a fat binary, or machine code.
 pub(crate) fn image<'a>(at: Place) -> Result<&'a [u8], Code> {
@@ -19,7 +17,7 @@ pub(crate) fn image<'a>(at: Place) -> Result<&'a [u8], Code> {
     }
     let bytes = match first {
         WRAPPER => return Err(Code::INVALID_IMAGE),
-        FAT_BINARY => {
+        MAGIC => {
             let head = at.behind(6)?.values::<u16>().get(0)?;
             at.behind(8)?.values::<u64>().get(0)?.checked_add(head.into()).ok_or(Code::INVALID_IMAGE)?
         }

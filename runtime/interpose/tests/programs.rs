@@ -5,7 +5,7 @@
 
 use atoll_cuda::Gpu;
 use atoll_session::{Address, Report};
-use atoll_session_server::{LIBRARY, Options, STAND_IN, Server, environment, open};
+use atoll_session_server::{LIBRARY, Options, RUNTIME, STAND_IN, Server, environment, open};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -197,6 +197,8 @@ fn rows_and_libraries_work() {
     let (missing, table) = said.split_once('\n').expect("two lines");
     assert_eq!(missing, "atoll: cuMemAllocManaged is not part of sessions; it returns CUDA_ERROR_NOT_SUPPORTED");
     assert!(table.contains("(6bd5fb6c-5bf4-e74a-8987-d93912fd9df9); link the program with nvcc"), "{table}");
+    let is_absent = !library(RUNTIME).is_file();
+    assert_eq!(table.contains("the library path has no libatoll_cudart.so"), is_absent, "{table}");
     assert_eq!(table.lines().count(), 1, "{table}");
     let report = sessions.report();
     assert_eq!((report.copies_out, report.answers, report.failures), (5, 4, 0), "rows come with one answer");

@@ -51,7 +51,15 @@ fn any_contents() {
     check!().with_type::<(u8, u64, u32, Vec<u8>)>().for_each(|(flags, declared, compressed, payload)| {
         let flags = [0, 0x1000, 0x2000, 0x8000][usize::from(flags % 4)];
         let compressed = compressed % (payload.len() as u32 + 2);
-        exercise(&fat(flags, declared % DECLARED_BYTES_MAX, compressed, payload));
-        exercise(&fat(flags, declared % DECLARED_BYTES_MAX, payload.len() as u32, payload));
+        let declared = declared % DECLARED_BYTES_MAX;
+        for compressed in [compressed, payload.len() as u32] {
+            let image = fat(flags, declared, compressed, payload);
+            exercise(&image);
+            let contents = entries(&image).ok().and_then(|found| found.first()?.contents().ok());
+            if let Some(contents) = contents {
+                let expected = if flags == 0 { payload.len() as u64 } else { declared };
+                assert_eq!(contents.len() as u64, expected);
+            }
+        }
     });
 }

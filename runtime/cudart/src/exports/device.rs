@@ -1,14 +1,17 @@
 //! The driver, devices and their contexts, and channel descriptions.
 
-use super::entry_points;
+use super::{clear_last, entry_points};
 use crate::arguments::{In, Out};
-use crate::code::forget;
-use crate::device::{check, choose, chosen, current, reset};
-use crate::driver::driver;
+use crate::device::{check, choose, chosen, current, initialize, reset};
+use crate::driver::{driver, installed};
 use crate::error::Code;
+use crate::log::log_once;
 use crate::properties::{Layout, properties};
-use crate::version::version;
+use crate::version::{newest, oldest};
 use atoll_cuda_api::types::*;
+
+/// `cudaInitDeviceFlagsAreValid`.
+const DEVICE_FLAGS_ARE_VALID: c_uint = 1;
 
 /// A description of the components of an array's elements.
 #[derive(Clone, Copy, Debug)]
@@ -28,17 +31,21 @@ extern "C" fn cudaCreateChannelDesc(x: c_int, y: c_int, z: c_int, w: c_int, kind
 }
 
 entry_points! {
+    /// 0 without a driver, which is no error; nor is a driver of sessions that has no server to ask.
     fn cudaDriverGetVersion(of_driver: Out<c_int>) {
-        of_driver.is_wanted()?;
-        driver()?.cuDriverGetVersion(of_driver.raw())
+        of_driver.set(0)?;
+        match installed().and_then(|driver| driver.cuDriverGetVersion(of_driver.raw())) {
+            Err(Code::INSUFFICIENT_DRIVER | Code::NO_DEVICE) => Ok(()),
+            result => result,
+        }
     }
 
     fn cudaRuntimeGetVersion(of_runtime: Out<c_int>) {
-        of_runtime.set(version())
+        of_runtime.set(newest())
     }
 
     fn cudaGetDeviceCount(count: Out<c_int>) {
-        count.is_wanted()?;
+        count.set(0)?;
         driver()?.cuDeviceGetCount(count.raw())
     }
 
@@ -51,13 +58,25 @@ entry_points! {
         choose(device)
     }
 
-    fn cudaInitDevice(device: c_int, _device_flags: c_uint, _flags: c_uint) {
-        check(driver()?, device)
+    fn cudaInitDevice(device: c_int, device_flags: c_uint, flags: c_uint) {
+        initialize(device, Some(device_flags).filter(|_| flags & DEVICE_FLAGS_ARE_VALID != 0))
     }
 
-    /// CUDA 12 calls its own layout by another name.
+    /// CUDA 12 calls its own layout by another name. If CUDA 11 and 13 are both loaded the caller
+    /// may be of either, and the struct of 13 would not fit into that of 11.
     fn cudaGetDeviceProperties(to: Out<u8>, device: c_int) {
-        let layout = if version() >= 13000 { Layout::Thirteen } else { Layout::Eleven };
+        let layout = match (oldest(), newest()) {
+            (oldest, newest) if oldest < 12000 && newest >= 13000 => {
+                log_once(
+                    "cudaGetDeviceProperties",
+                    &"cudaGetDeviceProperties: the process has loaded libcudart.so.11.0 and libcudart.so.13, whose \
+                      structs differ; it returns cudaErrorNotSupported; build all parts with one version of CUDA",
+                );
+                return Err(Code::NOT_SUPPORTED);
+            }
+            (_, newest) if newest >= 13000 => Layout::Thirteen,
+            _ => Layout::Eleven,
+        };
         write_properties(to, device, layout)
     }
 
@@ -94,13 +113,16 @@ entry_points! {
         current()?.driver.cuCtxSynchronize()
     }
 
+    /// After a fault that every later call returned, the device can be used again.
     fn cudaDeviceReset() {
-        reset()?.into_iter().for_each(forget);
+        reset()?;
+        clear_last();
         Ok(())
     }
 
     fn cudaThreadExit() {
-        reset()?.into_iter().for_each(forget);
+        reset()?;
+        clear_last();
         Ok(())
     }
 
@@ -161,11 +183,11 @@ entry_points! {
         entry_point(name, entry, of_driver as c_int, flags, Some(found))
     }
 
-    /// CUDA 11 does not pass the last argument.
+    /// CUDA 11 does not pass the last argument, which is not written while CUDA 11 is loaded.
     fn cudaGetDriverEntryPoint(
         name: In<c_char>, entry: Out<*mut c_void>, flags: c_ulonglong, found: Out<c_int>
     ) also cudaGetDriverEntryPoint_ptsz {
-        entry_point(name, entry, version(), flags, Some(found).filter(|_| version() >= 12000))
+        entry_point(name, entry, newest(), flags, Some(found).filter(|_| oldest() >= 12000))
     }
 }
 

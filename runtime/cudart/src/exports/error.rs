@@ -1,14 +1,14 @@
 //! Errors by name, and the last one of the thread.
 
-use super::{last, set_last};
-use crate::error::{Code, texts};
+use super::{does_last_stay, last, set_last};
+use crate::error::texts;
 use std::ffi::{c_char, c_int};
 
 /// The last error of this thread, which is forgotten unless every later call fails too.
 #[unsafe(no_mangle)]
 extern "C" fn cudaGetLastError() -> c_int {
     let code = last();
-    if !Code(code).is_sticky() {
+    if !does_last_stay() {
         set_last(0);
     }
     code

@@ -5,6 +5,7 @@ use super::register::Dim3;
 use crate::arguments::{In, Out};
 use crate::code::kernel;
 use crate::error::Code;
+use crate::version::oldest;
 use atoll_cuda_api::constants::*;
 use atoll_cuda_api::types::*;
 
@@ -21,6 +22,13 @@ const NUMBERS: [CUfunction_attribute; 7] = [
     CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
     CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
 ];
+
+/// What follows since CUDA 12: whether a cluster's size must be set, its required width, height and
+/// depth, how clusters are scheduled, and whether other sizes than the usual are allowed.
+const OF_CLUSTERS: [CUfunction_attribute; 6] = [10, 11, 12, 13, 15, 14];
+
+/// Sizes of `cudaFuncAttributes` in bytes, in CUDA 11 and since CUDA 12.
+const ATTRIBUTES_BYTES: [usize; 2] = [56, 144];
 
 /// The configuration of `cudaLaunchKernelExC`.
 #[derive(Clone, Copy)]
@@ -94,8 +102,14 @@ entry_points! {
         for wanted in NUMBERS {
             bytes.extend(get(wanted)?.to_le_bytes());
         }
-        // Padding in CUDA 11; whether a cluster is required since CUDA 12.
-        bytes.extend([0; 4]);
+        // While CUDA 11 is loaded the caller may be of it, and has no room for the rest.
+        let is_whole = oldest() >= 12000;
+        if is_whole {
+            // A driver that has no such attribute has no clusters either.
+            OF_CLUSTERS.iter().for_each(|wanted| bytes.extend(get(*wanted).unwrap_or(0).to_le_bytes()));
+        }
+        // The rest is reserved, or padding.
+        bytes.resize(ATTRIBUTES_BYTES[usize::from(is_whole)], 0);
         attributes.set_bytes(&bytes)
     }
 

@@ -23,7 +23,7 @@ macro_rules! missing {
 
 #[rustfmt::skip]
 missing! {
-    __cudaGetProcAddress __cudaRegisterHostVar __cudaRegisterSurface __cudaRegisterTexture __cudaRegisterUnifiedTable
+    __cudaGetProcAddress
     cudaArrayGetInfo cudaArrayGetMemoryRequirements cudaArrayGetPlane cudaArrayGetSparseProperties
     cudaBindSurfaceToArray cudaBindTexture cudaBindTexture2D cudaBindTextureToArray cudaBindTextureToMipmappedArray
     cudaChooseDevice cudaCreateSurfaceObject cudaCreateTextureObject cudaCreateTextureObject_v2
@@ -43,7 +43,7 @@ missing! {
     cudaExternalMemoryGetMappedMipmappedArray cudaFreeArray cudaFreeMipmappedArray cudaFuncGetName
     cudaFuncGetParamCount cudaGLGetDevices cudaGLMapBufferObject cudaGLMapBufferObjectAsync cudaGLRegisterBufferObject
     cudaGLSetBufferObjectMapFlags cudaGLSetGLDevice cudaGLUnmapBufferObject cudaGLUnmapBufferObjectAsync
-    cudaGLUnregisterBufferObject cudaGetChannelDesc cudaGetExportTable cudaGetMipmappedArrayLevel
+    cudaGLUnregisterBufferObject cudaGetChannelDesc cudaGetExportTable cudaGetKernel cudaGetMipmappedArrayLevel
     cudaGetSurfaceObjectResourceDesc cudaGetSurfaceReference cudaGetTextureAlignmentOffset
     cudaGetTextureObjectResourceDesc cudaGetTextureObjectResourceViewDesc cudaGetTextureObjectTextureDesc
     cudaGetTextureObjectTextureDesc_v2 cudaGetTextureReference cudaGraphAddChildGraphNode cudaGraphAddDependencies

@@ -2,7 +2,7 @@
 
 use super::{entry_points, set_last};
 use crate::arguments::{In, Out};
-use crate::code::{Wrapper, add_binary, add_kernel, add_variable, is_kernel, remove_binary};
+use crate::code::{Wrapper, add_binary, add_kernel, add_variable, is_kernel, refuse_binary, remove_binary};
 use crate::error::Code;
 use crate::log::log;
 use std::cell::RefCell;
@@ -87,10 +87,11 @@ extern "C" fn __cudaRegisterVar(
     });
 }
 
-/// Managed memory is missing; a kernel that uses such a variable has its own copy.
+/// Managed memory is missing: the fat binary cannot be loaded, since its kernels would have a
+/// variable of their own.
 #[unsafe(no_mangle)]
 extern "C" fn __cudaRegisterManagedVar(
-    _binary: u64,
+    binary: u64,
     _host: u64,
     _device: u64,
     name: In<c_char>,
@@ -99,12 +100,61 @@ extern "C" fn __cudaRegisterManagedVar(
     _is_constant: c_int,
     _is_global: c_int,
 ) {
+    refuse(binary, "__managed__ variables", name);
+}
+
+/// References to textures are missing.
+#[unsafe(no_mangle)]
+extern "C" fn __cudaRegisterTexture(
+    binary: u64,
+    _host: u64,
+    _device: u64,
+    name: In<c_char>,
+    _dimensions: c_int,
+    _is_normalized: c_int,
+    _is_external: c_int,
+) {
+    refuse(binary, "references to textures", name);
+}
+
+/// References to surfaces are missing.
+#[unsafe(no_mangle)]
+extern "C" fn __cudaRegisterSurface(
+    binary: u64,
+    _host: u64,
+    _device: u64,
+    name: In<c_char>,
+    _dimensions: c_int,
+    _is_external: c_int,
+) {
+    refuse(binary, "references to surfaces", name);
+}
+
+/// Variables of the program that kernels use are missing.
+#[unsafe(no_mangle)]
+extern "C" fn __cudaRegisterHostVar(binary: u64, name: In<c_char>, _host: u64, _bytes: usize) {
+    refuse(binary, "variables of the host in kernels", name);
+}
+
+/// Tables of functions that host and kernels share are missing. Its further arguments have no
+/// description.
+#[unsafe(no_mangle)]
+extern "C" fn __cudaRegisterUnifiedTable(binary: u64) {
+    refuse(binary, "functions that the host and kernels share", In::NULL);
+}
+
+/// Says what a fat binary needs that is missing. This runs before the program begins, so it is no
+/// call's error: the use of the fat binary is.
+fn refuse(binary: u64, what: &str, name: In<c_char>) {
     let _ = catch_unwind(|| {
         let name = name.text().unwrap_or_default();
+        let colon = if name.is_empty() { "" } else { ": " };
         log(&format_args!(
-            "the variable {} is managed memory, which is missing: the program and its kernels do not share it",
+            "the program has {what}, which are missing{colon}{}; a use of its kernels and variables returns \
+             cudaErrorNotSupported",
             name.to_string_lossy()
         ));
+        refuse_binary(binary);
     });
 }
 
@@ -114,19 +164,25 @@ extern "C" fn __cudaInitModule(_binary: u64) -> c_char {
     1
 }
 
-/// Keeps the shape of a launch. Returns 0: the launch goes on.
+/// Keeps the shape of a launch. Returns 0 if the launch goes on.
 #[unsafe(no_mangle)]
 extern "C" fn __cudaPushCallConfiguration(grid: Dim3, block: Dim3, shared_bytes: usize, stream: u64) -> c_uint {
     let pushed = SHAPES.try_with(|shapes| {
         let mut shapes = shapes.borrow_mut();
-        if shapes.len() < SHAPES_MAX {
+        let is_room = shapes.len() < SHAPES_MAX;
+        if is_room {
             shapes.push((grid, block, shared_bytes, stream));
         }
+        is_room
     });
-    if pushed.is_err() {
-        set_last(Code::UNKNOWN.0);
+    match pushed {
+        Ok(true) => return 0,
+        // The program's launches do not end.
+        Ok(false) => set_last(Code::LAUNCH_OUT_OF_RESOURCES.0),
+        // The thread has ended.
+        Err(_) => set_last(Code::UNKNOWN.0),
     }
-    0
+    1
 }
 
 entry_points! {
@@ -142,12 +198,6 @@ entry_points! {
 
     /// The handle of a kernel: the address by which the program knows it.
     fn __cudaGetKernel(kernel: Out<u64>, host: u64) {
-        kernel.is_wanted()?;
-        if is_kernel(host) { kernel.set(host) } else { Err(Code::INVALID_DEVICE_FUNCTION) }
-    }
-
-    /// The handle of a kernel: the address by which the program knows it.
-    fn cudaGetKernel(kernel: Out<u64>, host: u64) {
         kernel.is_wanted()?;
         if is_kernel(host) { kernel.set(host) } else { Err(Code::INVALID_DEVICE_FUNCTION) }
     }

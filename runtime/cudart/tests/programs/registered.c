@@ -1,9 +1,13 @@
 /* What nvcc makes of a small program: it registers a fat binary, which it reads from a file here, and
  * launches a kernel of it. The first argument says what to do, the second names the file. */
+#include <dlfcn.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 /* As in cuda_runtime_api.h and crt/host_runtime.h. */
 typedef struct { unsigned x, y, z; } dim3;
@@ -13,6 +17,9 @@ void **__cudaRegisterFatBinary(wrapper_t *);
 void __cudaRegisterFatBinaryEnd(void **), __cudaUnregisterFatBinary(void **);
 void __cudaRegisterFunction(void **, const char *, char *, const char *, int, void *, void *, void *, void *, int *);
 void __cudaRegisterVar(void **, char *, char *, const char *, int, size_t, int, int);
+void __cudaRegisterManagedVar(void **, void **, char *, const char *, int, size_t, int, int);
+void __cudaRegisterTexture(void **, const void *, const void **, const char *, int, int, int);
+int cudaDriverGetVersion(int *), cudaInitDevice(int, unsigned, unsigned), cudaGetKernel(void **, const void *);
 unsigned __cudaPushCallConfiguration(dim3, dim3, size_t, void *);
 int __cudaPopCallConfiguration(dim3 *, dim3 *, size_t *, void *);
 int cudaLaunchKernel(const void *, dim3, dim3, void **, size_t, void *);
@@ -182,8 +189,9 @@ static void errors(void) {
 /* The struct of properties, by the version of the runtime. */
 static void properties(void) {
     unsigned char bytes[2048];
-    int version, count, units, attributes[14], places[] = {384, 388};
+    int version, count, units, attributes[64], places[] = {384, 388};
     memset(bytes, 0xaa, sizeof bytes);
+    memset(attributes, 0xaa, sizeof attributes);
     OK(cudaRuntimeGetVersion(&version));
     OK(cudaGetDeviceCount(&count));
     IS(count == 1);
@@ -196,7 +204,165 @@ static void properties(void) {
     OK(cudaFuncGetAttributes(attributes, (const void *)add));
     /* Threads of a block, and the compute capability that the PTX is for. */
     IS(attributes[6] == 1024 && attributes[8] == 80);
+    /* The struct has 56 bytes in CUDA 11, 144 since CUDA 12; nothing is required of clusters. */
+    int numbers = version < 12000 ? 14 : 36;
+    for (int i = 13; i < numbers; i++) IS(attributes[i] == 0);
+    IS(attributes[numbers] == (int)0xaaaaaaaa);
     printf("version %d: %s\n", version, bytes);
+    if (!is_newest) return;
+    /* Beside CUDA 11 the caller may be of it: nothing is written behind its structs. */
+    IS(dlopen("libcudart.so.11.0", RTLD_NOW));
+    FAILS(cudaGetDeviceProperties(bytes, 0), 801);
+    memset(attributes, 0xaa, sizeof attributes);
+    OK(cudaFuncGetAttributes(attributes, (const void *)add));
+    IS(attributes[6] == 1024 && attributes[14] == (int)0xaaaaaaaa);
+}
+
+/* Waits for the other thread: both take turns. */
+static pthread_barrier_t turn;
+
+static void *other(void *unused) {
+    unsigned number = 1;
+    OK(cudaMemcpyToSymbol(&sum, &number, 4, 0, TO_DEVICE));
+    pthread_barrier_wait(&turn);
+    pthread_barrier_wait(&turn);
+    /* The first thread has reset the device: this one goes on in the new context, which has its own variables. */
+    OK(cudaMemcpyFromSymbol(&number, &sum, 4, 0, TO_HOST));
+    IS(number == 0);
+    OK(cudaPeekAtLastError());
+    return unused;
+}
+
+static void threads(void) {
+    unsigned number = 2;
+    pthread_t thread;
+    pthread_barrier_init(&turn, 0, 2);
+    OK(cudaMemcpyToSymbol(&sum, &number, 4, 0, TO_DEVICE));
+    pthread_create(&thread, 0, other, 0);
+    pthread_barrier_wait(&turn);
+    OK(cudaDeviceReset());
+    pthread_barrier_wait(&turn);
+    pthread_join(thread, 0);
+    printf("threads\n");
+}
+
+/* The program itself calls the driver too. */
+static void contexts(void) {
+    unsigned number = 3, flags;
+    int is_active;
+    void *context, *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    IS(driver);
+    int (*init)(unsigned) = dlsym(driver, "cuInit"), (*set)(void *) = dlsym(driver, "cuCtxSetCurrent");
+    int (*state)(int, unsigned *, int *) = dlsym(driver, "cuDevicePrimaryCtxGetState");
+    int (*reset)(int) = dlsym(driver, "cuDevicePrimaryCtxReset_v2");
+    int (*retain)(void **, int) = dlsym(driver, "cuDevicePrimaryCtxRetain");
+    OK(init(0));
+    OK(state(0, &flags, &is_active));
+    IS(!is_active);
+    FAILS(cudaInitDevice(9, 0, 0), 101);
+    OK(cudaInitDevice(0, 0, 0));
+    OK(state(0, &flags, &is_active));
+    IS(is_active);
+    OK(cudaMemcpyToSymbol(&sum, &number, 4, 0, TO_DEVICE));
+    OK(reset(0));
+    OK(cudaMemcpyFromSymbol(&number, &sum, 4, 0, TO_HOST));
+    IS(number == 0);
+    OK(cudaDeviceReset());
+    /* A context that only the program has retained ends too. */
+    OK(retain(&context, 0));
+    OK(set(context));
+    number = 4;
+    OK(cudaMemcpyToSymbol(&sum, &number, 4, 0, TO_DEVICE));
+    OK(cudaDeviceReset());
+    OK(cudaMemcpyFromSymbol(&number, &sum, 4, 0, TO_HOST));
+    IS(number == 0);
+    printf("contexts\n");
+}
+
+/* A fault is every call's error until the device is reset. */
+static void reset(void) {
+    unsigned count = 1;
+    unsigned long long wrong = 16;
+    void *at, *arguments[] = {&wrong, &count};
+    OK(launch(1, 1, arguments, 0));
+    FAILS(cudaDeviceSynchronize(), 700);
+    FAILS(cudaGetLastError(), 700);
+    FAILS(cudaGetLastError(), 700);
+    OK(cudaDeviceReset());
+    OK(cudaGetLastError());
+    OK(cudaMalloc(&at, sizeof count));
+    arguments[0] = &at;
+    OK(launch(1, 1, arguments, 0));
+    OK(cudaDeviceSynchronize());
+    printf("reset\n");
+}
+
+static void launches(void) {
+    dim3 one = {1, 1, 1}, grid, block;
+    size_t shared;
+    void *stream, *kernel;
+    for (unsigned i = 0; i < 1024; i++) OK(__cudaPushCallConfiguration((dim3){i, 1, 1}, one, 0, 0));
+    OK(cudaGetLastError());
+    IS(__cudaPushCallConfiguration(one, one, 0, 0) != 0);
+    FAILS(cudaGetLastError(), 701);
+    OK(__cudaPopCallConfiguration(&grid, &block, &shared, &stream));
+    IS(grid.x == 1023);
+    FAILS(cudaGetKernel(&kernel, (const void *)add), 801);
+    printf("launches\n");
+}
+
+/* A second library registers the same addresses, and ends. */
+static void twice(void) {
+    unsigned number = 5;
+    void **first = binary;
+    OK(cudaMemcpyToSymbol(&sum, &number, 4, 0, TO_DEVICE));
+    register_all();
+    OK(cudaMemcpyFromSymbol(&number, &sum, 4, 0, TO_HOST));
+    IS(number == 0);
+    __cudaUnregisterFatBinary(binary);
+    binary = first;
+    OK(cudaMemcpyFromSymbol(&number, &sum, 4, 0, TO_HOST));
+    IS(number == 5);
+    printf("twice\n");
+}
+
+/* Code that uses something that is missing cannot be used; nothing else is wrong. */
+static void refused(int is_texture) {
+    static void *managed;
+    unsigned number = 6, count = 1;
+    void *at, *arguments[] = {&at, &count};
+    if (is_texture) __cudaRegisterTexture(binary, &managed, 0, "pixels", 2, 0, 0);
+    else __cudaRegisterManagedVar(binary, &managed, 0, "shared", 0, 4, 0, 0);
+    OK(cudaGetLastError());
+    OK(cudaMalloc(&at, 4));
+    FAILS(cudaMemcpyToSymbol(&sum, &number, 4, 0, TO_DEVICE), 801);
+    FAILS(launch(1, 1, arguments, 0), 801);
+    printf("refused\n");
+}
+
+/* A child that was forked while another thread loads code ends. */
+static void *loading(void *unused) {
+    unsigned number = 7;
+    OK(cudaMemcpyToSymbol(&sum, &number, 4, 0, TO_DEVICE));
+    return unused;
+}
+
+static void forks(void) {
+    pthread_t thread;
+    pthread_create(&thread, 0, loading, 0);
+    for (int i = 0; i < 50; i++) {
+        pid_t child = fork();
+        if (!child) {
+            alarm(20);
+            __cudaUnregisterFatBinary(binary);
+            _exit(0);
+        }
+        int status;
+        waitpid(child, &status, 0);
+        OK(status);
+    }
+    pthread_join(thread, 0);
+    printf("forks\n");
 }
 
 int main(int count, char **arguments) {
@@ -207,8 +373,22 @@ int main(int count, char **arguments) {
     if (!strcmp(arguments[1], "rows")) rows();
     if (!strcmp(arguments[1], "errors")) errors();
     if (!strcmp(arguments[1], "properties")) properties();
+    if (!strcmp(arguments[1], "threads")) threads();
+    if (!strcmp(arguments[1], "contexts")) contexts();
+    if (!strcmp(arguments[1], "reset")) reset();
+    if (!strcmp(arguments[1], "launches")) launches();
+    if (!strcmp(arguments[1], "twice")) twice();
+    if (!strcmp(arguments[1], "managed")) refused(0);
+    if (!strcmp(arguments[1], "texture")) refused(1);
+    if (!strcmp(arguments[1], "forks")) forks();
     if (!strcmp(arguments[1], "load")) {
+        int devices = -1, version = -1, has = !cudaGetDeviceCount(&devices);
+        IS(has ? devices == 1 : devices == 0);
+        OK(cudaDriverGetVersion(&version));
+        IS(version > 0 || !has);
         int code = cudaMemcpyToSymbol(&sum, &count, 4, 0, TO_DEVICE);
+        /* The driver is not asked again. */
+        FAILS(cudaMemcpyToSymbol(&sum, &count, 4, 0, TO_DEVICE), code);
         printf("%d %s\n", code, cudaGetErrorName(code));
     }
     __cudaUnregisterFatBinary(binary);

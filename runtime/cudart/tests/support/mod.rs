@@ -34,12 +34,17 @@ pub(crate) struct Sessions {
 
 impl Sessions {
     pub(crate) fn start() -> Sessions {
+        Sessions::with_driver(LIBRARY)
+    }
+
+    /// The programs' driver is this library.
+    pub(crate) fn with_driver(driver: &str) -> Sessions {
         let folder = tempfile::tempdir().expect("a folder");
         let address = Address::Unix(folder.path().join("sessions.sock"));
         let gpu = open(Some(&library(STAND_IN)), 0).expect("the stand-in driver");
         let options = Options { gpu, session_bytes: Some(SESSION_BYTES), sessions_max: 8 };
         let server = Server::start(options, &address).expect("a server");
-        environment(folder.path(), &library(LIBRARY), &address).expect("links");
+        environment(folder.path(), &library(driver), &address).expect("links");
         assert!(folder.path().join(RUNTIME).is_file(), "cargo built the runtime");
         Sessions { server, address, folder }
     }

@@ -7,6 +7,7 @@ use atoll_cuda_api::EntryPoint;
 use atoll_cuda_api::constants::*;
 use atoll_cuda_api::types::*;
 use atoll_session::Code;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 entry_points! { LOOKUP:
     fn cuGetErrorName(code: CUresult, name: Out<*const c_char>) {
@@ -44,13 +45,25 @@ entry_points! { LOOKUP:
 /// The private table without which NVIDIA's runtime does not work, by its first bytes.
 const OF_RUNTIME: [u8; 4] = [0x6b, 0xd5, 0xfb, 0x6c];
 
-/// Says that a program needs a private table of NVIDIA's driver.
+/// The file of the runtime that programs get instead of NVIDIA's.
+const RUNTIME: &str = "libatoll_cudart.so";
+
+/// Says once that a program needs a private table of NVIDIA's driver, and whether there is another
+/// runtime for it on the library path.
 fn log_private(id: [u8; 16]) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if SAID.swap(true, Relaxed) {
+        return;
+    }
     let digits = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let parts = [&id[..4], &id[4..6], &id[6..8], &id[8..10], &id[10..]].map(digits);
+    let path = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let is_there = std::env::split_paths(&path).any(|folder| folder.join(RUNTIME).is_file());
+    let absent = format!("; the library path has no {RUNTIME}, which it then needs");
+    let absent = if is_there { "" } else { &absent };
     log(&format_args!(
         "the program brings NVIDIA's CUDA runtime with it, which needs a private table of NVIDIA's driver ({}); \
-         link the program with nvcc -cudart shared, without a library path of its own",
+         link the program with nvcc -cudart shared, without a library path of its own{absent}",
         parts.join("-")
     ));
 }

@@ -10,13 +10,12 @@ use crate::status::Status;
 use crate::table::Handle;
 use atoll_cuda_api::constants::*;
 use atoll_cuda_api::types::*;
-use atoll_fatbin::FatbinError;
+use atoll_fatbin::{FatbinError, WRAPPER};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// First words of images that are no text: an ELF file, and nvcc's wrapper of a fat binary.
+/// The first word of an ELF file.
 const ELF: u32 = u32::from_le_bytes(*b"\x7fELF");
-const WRAPPER: u32 = 0x4662_43b1;
 
 /// Most bytes of a fat binary.
 const FAT_BINARY_BYTES_MAX: u64 = 256 << 20;

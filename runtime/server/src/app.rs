@@ -270,6 +270,11 @@ impl App {
         loaded && !(self.strict_readiness && self.repository.has_failed())
     }
 
+    /// Whether the repository and the deployed functions were loaded at start, or have failed.
+    pub(crate) fn is_loaded(&self) -> bool {
+        self.loaded.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn set_loaded(&self) {
         self.loaded.store(true, Ordering::Relaxed);
     }

@@ -139,7 +139,7 @@ class Handle:
             return known
         try:
             # A client with a list does not wait long for another one.
-            return self._ask_endpoints(min(timeout_s, 1.0 if known else ANSWER_S))
+            return self._ask_endpoints(max(0.0, min(timeout_s, 1.0 if known else ANSWER_S)))
         except RayError:
             with self._lock:
                 # Not again with the next request.

@@ -27,6 +27,7 @@ import ray
 
 import atoll_ray
 from atoll_ray import node
+from atoll_ray.controller import pause_after
 from atoll_ray.daemon import Daemon, DaemonError, LeaseRequest
 from atoll_ray.holder import Holder
 
@@ -231,6 +232,8 @@ def test_bad_input(machine: Machine, function: str) -> None:
         ({"quota": (0.9, 0.4)}, "quota (0.9, 0.4)"),
         ({"class_": "fast"}, "class_ 'fast'"),
         ({"replicas": -1}, "-1 replicas"),
+        ({"replicas": 1.5}, "1.5 replicas"),
+        ({"strategy": "PACK"}, "strategy 'PACK'"),
         ({"ttl_s": 1}, "ttl_s 1"),
         ({"name": "a/b"}, "name 'a/b'"),
     ]:
@@ -335,6 +338,7 @@ def main() -> None:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     joined = node._take_resources(["--x", '--resources={"a": 1}', "--y"])
     check(joined == ({"a": 1}, ["--x", "--y"]), joined)
+    check([pause_after(count) for count in (0, 1, 5, 5000)] == [1, 2, 30, 30], "pauses have a limit")
     with cluster(atoll, folder) as machines:
         sock = str(machines[0].folder / "atoll.sock")
         subprocess.run([atoll, "fn", "deploy", str(bundle), "--control-socket", sock], check=True, capture_output=True)

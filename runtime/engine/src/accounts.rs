@@ -129,6 +129,7 @@ impl InvocationOutcome {
                 | InvokeError::Unloaded
                 | InvokeError::UnknownFunction
                 | InvokeError::UnknownInstance(_)
+                | InvokeError::InstanceRemoved(_)
                 | InvokeError::ShuttingDown,
             ) => InvocationOutcome::Cancelled,
             Err(

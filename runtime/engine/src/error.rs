@@ -170,9 +170,12 @@ pub enum InvokeError {
     /// No function of this name is loaded.
     #[error("no function of this name is loaded")]
     UnknownFunction,
-    /// The request names an instance that does not exist, or was removed before it ended.
+    /// The request names an instance that does not exist. It was not begun.
     #[error("there is no instance `{0}`; `atoll instance ls` lists the instances")]
     UnknownInstance(String),
+    /// The instance of the request was removed while the request waited or ran. Part of it may have run.
+    #[error("instance `{0}` was removed while the request waited or ran; part of it may have run")]
+    InstanceRemoved(String),
     /// The queue of the class is full.
     #[error("{capacity} invocations of this class are already waiting; try again later or raise the queue capacity")]
     QueueFull {

@@ -204,7 +204,7 @@ impl EngineHandle {
     }
 
     /// Removes the shares of a client; `false` if it has none. Invocations of an instance end with
-    /// [`InvokeError::UnknownInstance`]; those of a tenant go on.
+    /// [`InvokeError::InstanceRemoved`]; those of a tenant go on.
     pub fn remove_share(&self, client: ShareClient) -> bool {
         self.ask(|answer| Command::RemoveShare { client, answer }).unwrap_or(false)
     }

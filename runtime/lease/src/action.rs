@@ -35,7 +35,7 @@ pub enum Action {
         /// Its part of time and compute units, in hundredths.
         rect: Rect,
     },
-    /// Remove the instance of a lease. Its requests in flight may finish.
+    /// Remove the instance of a lease. Whether its requests in flight finish is up to the caller.
     Remove {
         /// The lease.
         lease: LeaseId,
@@ -79,7 +79,8 @@ pub enum Ending {
     Released,
     /// It was not renewed in time.
     Expired,
-    /// Its device is gone or has become smaller, and no other has room.
+    /// Its device is gone or has become smaller, and no other has room; or the daemon cannot keep its
+    /// promise for another reason.
     Revoked,
     /// Its instance could not be created.
     Unplaced,

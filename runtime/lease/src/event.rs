@@ -45,6 +45,21 @@ pub enum Event {
         /// The lease.
         lease: LeaseId,
     },
+    /// The daemon cannot keep its promise any more: the lease ends, and its key is remembered.
+    Revoke {
+        /// The lease.
+        lease: LeaseId,
+    },
+    /// A takeover could not be written down. The lease has the epoch and the holder again that it had
+    /// before, since the new holder was told nothing.
+    NotTaken {
+        /// The lease.
+        lease: LeaseId,
+        /// Its epoch before the takeover.
+        epoch: Epoch,
+        /// Its holder before.
+        holder: Holder,
+    },
     /// A device is there, or has another capacity than before. Leases that do not fit any more go to
     /// other devices, the oldest first, unless they were asked for on this one; those that fit
     /// nowhere are revoked.

@@ -50,6 +50,8 @@ pub struct Ledger {
     /// The highest number that was used, of leases and epochs together.
     last: u64,
     now: Nanos,
+    /// When the first renewal that waits arrived.
+    awaited: Option<Nanos>,
 }
 
 impl Ledger {
@@ -91,6 +93,8 @@ impl Ledger {
             Event::TakeOver { lease, epoch, holder } => self.take_over(lease, epoch, holder, actions),
             Event::Release { lease, epoch, holder } => self.release(lease, epoch, &holder, actions),
             Event::Unplaced { lease } => return self.unplaced(lease, actions),
+            Event::Revoke { lease } => return self.end(lease, Ending::Revoked, actions),
+            Event::NotTaken { lease, epoch, holder } => return self.not_taken(lease, epoch, holder, actions),
             Event::Device { device, capacity } => return self.set_device(device, Some(capacity), actions),
             Event::Lost { device } => return self.set_device(device, None, actions),
             Event::Drained { device, is_drained } => {
@@ -102,6 +106,13 @@ impl Ledger {
             Event::Tick => return,
         };
         actions.push(Action::Answer(answer.unwrap_or_else(Answer::Refused)));
+    }
+
+    /// From the next event on: when the first renewal arrived that the caller has not handed over
+    /// yet. Leases that ran until then do not end before it was, so that a renewal counts from its
+    /// arrival, however long it waits.
+    pub fn wait_for(&mut self, arrived: Option<Nanos>) {
+        self.awaited = arrived;
     }
 
     /// The next time at which [`Event::Tick`] has to be sent if no other event comes before.
@@ -121,7 +132,8 @@ impl Ledger {
 
     fn advance(&mut self, now: Nanos, actions: &mut Vec<Action>) {
         self.now = self.now.max(now);
-        while let Some((_, lease)) = self.ends.first().copied().filter(|first| first.0 <= self.now) {
+        let until = self.awaited.map_or(self.now, |arrived| arrived.min(self.now));
+        while let Some((_, lease)) = self.ends.first().copied().filter(|first| first.0 <= until) {
             self.end(lease, Ending::Expired, actions);
         }
         while self.ended.front().is_some_and(|first| first.0 <= self.now) || self.ended.len() > ENDED_KEYS_MAX {
@@ -261,6 +273,14 @@ impl Ledger {
         self.ended.retain(|(_, ended)| *ended != key);
         self.ended_keys.remove(&key);
         actions.push(Action::Forget(key));
+    }
+
+    fn not_taken(&mut self, lease: LeaseId, epoch: Epoch, holder: Holder, actions: &mut Vec<Action>) {
+        let Some(state) = self.leases.get_mut(&lease) else { return };
+        state.kept.epoch = epoch;
+        state.kept.ask.holder = holder;
+        // The number of the takeover stays used.
+        actions.push(Action::Keep { kept: Box::new(state.kept.clone()), last: self.last });
     }
 
     fn end(&mut self, lease: LeaseId, ending: Ending, actions: &mut Vec<Action>) {

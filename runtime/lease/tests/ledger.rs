@@ -270,3 +270,48 @@ fn a_lease_whose_instance_cannot_be_created_leaves_its_key_free() {
     assert!(again.lease > grant.lease && again.epoch > grant.epoch);
     assert_eq!(daemon.send(Event::Unplaced { lease: LeaseId(99) }), None, "a lease that is gone is ignored");
 }
+
+#[test]
+fn a_takeover_that_cannot_be_written_down_leaves_the_holder_of_before() {
+    let mut daemon = Daemon::with(1, 100);
+    let old = daemon.grant(ask(1, "a", want(50, 100))).unwrap();
+    let event = Event::TakeOver { lease: old.lease, epoch: old.epoch, holder: holder("b") };
+    let new = granted(daemon.send(event)).unwrap();
+    let Grant { lease, epoch, holder, .. } = old.clone();
+    assert_eq!(daemon.send(Event::NotTaken { lease, epoch, holder }), None);
+    assert_eq!((daemon.kept[&lease].epoch, daemon.kept[&lease].ask.holder().as_str()), (old.epoch, "a"));
+    assert_eq!(daemon.renew(&old).unwrap().epoch, old.epoch);
+    assert_eq!(daemon.renew(&new), Err(Refusal::NoLease(lease)), "nobody was told of it");
+    let next = daemon.grant(ask(2, "c", want(50, 100))).unwrap();
+    assert!(next.epoch > new.epoch, "the number of the takeover stays used");
+}
+
+#[test]
+fn a_lease_that_is_revoked_is_not_granted_again_to_a_late_repetition() {
+    let mut daemon = Daemon::with(1, 100);
+    let grant = daemon.grant(ask(1, "a", want(100, 100))).unwrap();
+    assert_eq!(daemon.send(Event::Revoke { lease: grant.lease }), None);
+    assert_eq!(daemon.endings(), [(grant.lease.0, Ending::Revoked)]);
+    assert_eq!(daemon.grant(ask(1, "a", want(100, 100))), Err(Refusal::Ended));
+    daemon.grant(ask(2, "b", want(100, 100))).unwrap();
+}
+
+#[test]
+fn a_renewal_counts_from_its_arrival_however_long_it_waits() {
+    let mut daemon = Daemon::with(1, 100);
+    let slow = daemon.grant(ask(1, "a", want(50, 50))).unwrap();
+    let gone = daemon.grant(ask(2, "b", want(50, 50))).unwrap();
+    daemon.now = Nanos(TTL.0 - 1);
+    daemon.ledger.wait_for(Some(daemon.now));
+    daemon.now = Nanos(TTL.0 + 2);
+    assert_eq!(daemon.send(Event::Tick), None);
+    assert_eq!(daemon.renew(&slow).unwrap().expires, Nanos(2 * TTL.0 + 2));
+    assert_eq!(daemon.endings(), []);
+    daemon.ledger.wait_for(None);
+    assert_eq!(daemon.send(Event::Tick), None);
+    assert_eq!(daemon.endings(), [(gone.lease.0, Ending::Expired)]);
+    // One that arrives at the end or later comes too late.
+    daemon.ledger.wait_for(Some(Nanos(2 * TTL.0 + 2)));
+    daemon.now = Nanos(2 * TTL.0 + 3);
+    assert_eq!(daemon.renew(&slow), Err(Refusal::NoLease(slow.lease)));
+}

@@ -401,8 +401,8 @@ impl Route<'_> {
 
     /// Whether the chosen instance refused the request, so that another one has to serve it.
     pub(crate) fn is_refused(&mut self, result: &Result<InvocationResult, InvokeError>) -> bool {
-        let of_instance =
-            matches!(result, Err(InvokeError::OverInstanceMemory { .. } | InvokeError::UnknownInstance(_)));
+        use InvokeError::{InstanceRemoved, OverInstanceMemory, UnknownInstance};
+        let of_instance = matches!(result, Err(OverInstanceMemory { .. } | UnknownInstance(_) | InstanceRemoved(_)));
         if of_instance {
             self.refused.extend(self.last.take());
         }

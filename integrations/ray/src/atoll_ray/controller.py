@@ -11,7 +11,7 @@ from typing import Any
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayError
 
-from .endpoint import Endpoint
+from .endpoint import LIST_AGE_S, Endpoint
 from .replica import Replica
 from .spec import Spec, check_replicas
 
@@ -26,6 +26,10 @@ SILENT_S = 10.0
 #: A replica that runs and gets no lease for this long is started anew, elsewhere if Ray finds another machine.
 UNLEASED_S = 60.0
 
+#: A replica that is to end holds its lease for this long, in seconds: until no client lists it any more, and for the
+#: requests that it has then.
+DRAIN_S = LIST_AGE_S + 5.0
+
 #: Time for a replica to end its lease, in seconds. Then it is killed, and the lease ends by its time to live.
 STOP_S = 10.0
 
@@ -33,17 +37,31 @@ STOP_S = 10.0
 BACKOFF_S_MAX = 30.0
 
 
-@dataclass
+@dataclass(eq=False)
 class _Member:
     """A replica as the controller sees it."""
 
     actor: Any
+    #: How often in a row those in whose place it is have died without ever having had a lease.
+    failures: int = 0
+    has_worked: bool = False
     call: Any = None
     called_at: float = 0.0
     has_answered: bool = False
     endpoint: Endpoint | None = None
     problem: str | None = "its machine is not found yet"
     unleased_since: float = field(default_factory=time.monotonic)
+    #: When it ends its lease, and the call that does.
+    end_at: float = 0.0
+    end_call: Any = None
+
+
+@dataclass(frozen=True)
+class _Vacancy:
+    """The place of a replica that died without ever having had a lease. Another one waits, not to start in a loop."""
+
+    failures: int
+    not_before: float
 
 
 class Controller:
@@ -58,9 +76,8 @@ class Controller:
         self._members: list[_Member] = []
         # Replicas that end their leases.
         self._ending: list[_Member] = []
+        self._vacancies: list[_Vacancy] = []
         self._last_failure: str | None = None
-        self._failures = 0
-        self._not_before = 0.0
         threading.Thread(target=self._run, name="atoll-controller", daemon=True).start()
 
     def endpoints(self) -> list[Endpoint]:
@@ -92,22 +109,33 @@ class Controller:
     def _look(self) -> None:
         for member in list(self._members):
             self._ask(member)
+        now = time.monotonic()
+        # Under one lock: at no time is a replica neither listed nor ending.
         with self._lock:
             surplus = len(self._members) - self._target
             # Those without a lease first, then the newest.
             order = sorted(enumerate(self._members), key=lambda pair: (pair[1].endpoint is not None, -pair[0]))
-            self._ending = [member for _, member in order[: max(surplus, 0)]]
+            ending = [member for _, member in order[: max(surplus, 0)]]
+            for member in ending:
+                member.end_at = now + DRAIN_S if member.endpoint is not None else now
             # No client is sent to them from now on.
-            self._members = [member for member in self._members if member not in self._ending]
-            missing = self._target - len(self._members)
+            self._members = [member for member in self._members if member not in ending]
+            self._ending += ending
+            self._fill(now)
         for member in list(self._ending):
-            self._end(member)
-        with self._lock:
-            self._ending = []
-        if missing > 0 and time.monotonic() >= self._not_before:
-            started = [_Member(self._start()) for _ in range(missing)]
-            with self._lock:
-                self._members.extend(started)
+            if self._has_ended(member, now):
+                ray.kill(member.actor)
+                with self._lock:
+                    self._ending.remove(member)
+
+    def _fill(self, now: float) -> None:
+        """Starts replicas where there are too few; under the lock."""
+        missing = max(self._target - len(self._members), 0)
+        vacancies = self._vacancies[:missing]
+        due = [vacancy for vacancy in vacancies if vacancy.not_before <= now]
+        self._vacancies = [vacancy for vacancy in vacancies if vacancy.not_before > now]
+        failures = [vacancy.failures for vacancy in due] + [0] * (missing - len(vacancies))
+        self._members += [_Member(self._start(), count) for count in failures]
 
     def _start(self) -> Any:
         # An actor that dies is not started again by Ray: a new one gets a new lease, on any machine.
@@ -141,7 +169,7 @@ class Controller:
             member.has_answered = True
             member.endpoint, member.problem = endpoint, report["problem"]
         if endpoint is not None:
-            self._failures, member.unleased_since = 0, now
+            member.has_worked, member.unleased_since = True, now
         elif now - member.unleased_since > UNLEASED_S:
             self._drop(member, f"a replica got no lease for {UNLEASED_S:.0f} s: {member.problem}")
 
@@ -150,16 +178,29 @@ class Controller:
         with self._lock:
             self._members = [other for other in self._members if other is not member]
             self._last_failure = why
-        if member.endpoint is None:
-            # It never worked: do not start others in a tight loop.
-            self._not_before = time.monotonic() + min(2.0**self._failures, BACKOFF_S_MAX)
-            self._failures += 1
+            if not member.has_worked:
+                not_before = time.monotonic() + pause_after(member.failures)
+                self._vacancies.append(_Vacancy(member.failures + 1, not_before))
         ray.kill(member.actor)
 
-    def _end(self, member: _Member) -> None:
-        if member.has_answered:
-            try:
-                ray.get(member.actor.stop.remote(), timeout=STOP_S)
-            except (GetTimeoutError, RayError) as error:
-                log.warning("a replica of %s did not end its lease: %s", self._spec.name, error)
-        ray.kill(member.actor)
+    def _has_ended(self, member: _Member, now: float) -> bool:
+        """Whether a replica has ended its lease, or cannot. Asks it to, and does not wait."""
+        if not member.has_answered:
+            return True
+        if member.end_call is None:
+            if now >= member.end_at:
+                member.end_call = member.actor.stop.remote()
+            return False
+        ready, _ = ray.wait([member.end_call], timeout=0)
+        if not ready and now - member.end_at <= STOP_S:
+            return False
+        try:
+            ray.get(member.end_call, timeout=0)
+        except (GetTimeoutError, RayError) as error:
+            log.warning("a replica of %s did not end its lease: %s", self._spec.name, error)
+        return True
+
+
+def pause_after(failures: int) -> float:
+    """Pause before a replica is started in the place of one that died at once, in seconds."""
+    return min(2.0 ** min(failures, 16), BACKOFF_S_MAX)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import logging
 import os
 import threading
 import time
@@ -12,17 +13,23 @@ from pathlib import Path
 from typing import Any
 
 import ray
+from ray.exceptions import RayError
 
 from .controller import Controller
 from .daemon import Daemon, DaemonError
-from .endpoint import Endpoint, NoReplica
+from .endpoint import LIST_AGE_S, Endpoint, NoReplica
 from .spec import CLASSES, Spec, check_replicas
+
+log = logging.getLogger(__name__)
 
 #: Namespace of the actors of deployments in Ray.
 NAMESPACE = "atoll"
 
-#: How old a client's list of replicas may get before it asks the controller again, in seconds.
-LIST_AGE_S = 5.0
+#: How long a controller may take to answer, in seconds.
+ANSWER_S = 10.0
+
+#: Status of a request whose lease ended while it waited or ran.
+ENDED = 410
 
 #: Datatypes of the KServe v2 protocol by those of NumPy.
 DATATYPES = {
@@ -108,22 +115,43 @@ class Handle:
         return get, (self.name,)
 
     def endpoints(self, refresh: bool = True) -> list[Endpoint]:
-        """The replicas that take requests. Clients that do not use :meth:`infer` send theirs there themselves."""
+        """The replicas that take requests. Clients that do not use :meth:`infer` send theirs there themselves.
+
+        Raises ``ray.exceptions.RayError`` if the controller does not answer.
+        """
         with self._lock:
             is_fresh = time.monotonic() - self._asked_at < LIST_AGE_S
             if not refresh and is_fresh:
                 return list(self._endpoints)
-        found = ray.get(self._controller.endpoints.remote())
+        return self._ask_endpoints(ANSWER_S)
+
+    def _ask_endpoints(self, timeout_s: float) -> list[Endpoint]:
+        found = ray.get(self._controller.endpoints.remote(), timeout=timeout_s)
         with self._lock:
             self._endpoints, self._asked_at = found, time.monotonic()
             return list(found)
+
+    def _known_endpoints(self, refresh: bool, timeout_s: float) -> list[Endpoint]:
+        """The list of now, or the last one if the controller does not answer: it may be starting again."""
+        with self._lock:
+            known, is_fresh = list(self._endpoints), time.monotonic() - self._asked_at < LIST_AGE_S
+        if is_fresh and not refresh:
+            return known
+        try:
+            # A client with a list does not wait long for another one.
+            return self._ask_endpoints(max(0.0, min(timeout_s, 1.0 if known else ANSWER_S)))
+        except RayError:
+            with self._lock:
+                # Not again with the next request.
+                self._asked_at = time.monotonic() if known else self._asked_at
+            return known
 
     def status(self) -> dict[str, Any]:
         """The wanted number of replicas, each with its endpoint or its problem, and the last failure.
 
         ``ending`` is how many others are ending their leases.
         """
-        found: dict[str, Any] = ray.get(self._controller.status.remote())
+        found: dict[str, Any] = ray.get(self._controller.status.remote(), timeout=ANSWER_S)
         return found
 
     def wait(self, replicas: int, timeout_s: float = 60.0) -> list[Endpoint]:
@@ -132,26 +160,30 @@ class Handle:
         Raises ``TimeoutError``, which says what the others wait for.
         """
         until = time.monotonic() + timeout_s
-        while len(found := self.endpoints()) != replicas:
+        while len(found := self._known_endpoints(True, ANSWER_S)) != replicas:
             if time.monotonic() > until:
-                raise TimeoutError(f"{len(found)} of {replicas} replicas take requests: {self.status()}")
+                raise TimeoutError(f"{len(found)} of {replicas} replicas take requests: {self._why()}")
             time.sleep(0.1)
         return found
 
     def scale(self, replicas: int) -> None:
         """Changes the number of replicas, until the next :meth:`scale`."""
         check_replicas(replicas)
-        ray.get(self._controller.scale.remote(replicas))
+        ray.get(self._controller.scale.remote(replicas), timeout=ANSWER_S)
 
     def delete(self, timeout_s: float = 60.0) -> None:
         """Ends all leases and the deployment. Its name is free afterwards.
 
-        A lease that its replica cannot end in time ends by its time to live.
+        Replicas finish their requests first, for some seconds. A lease that its replica cannot end in time ends by its
+        time to live, as all do if the controller does not answer.
         """
-        self.scale(0)
         until = time.monotonic() + timeout_s
-        while ((status := self.status())["replicas"] or status["ending"]) and time.monotonic() < until:
-            time.sleep(0.1)
+        try:
+            self.scale(0)
+            while ((status := self.status())["replicas"] or status["ending"]) and time.monotonic() < until:
+                time.sleep(0.1)
+        except RayError as error:
+            log.warning("the controller of %s does not answer: %s", self.name, error)
         ray.kill(self._controller)
         while time.monotonic() < until:
             try:
@@ -171,8 +203,12 @@ class Handle:
         """Runs the function on a replica; returns the answer in the form of the KServe v2 protocol.
 
         An input is a NumPy array, or a dictionary with ``datatype``, ``shape`` and ``data``. A request that a replica
-        has not begun is given to another one. One whose answer is lost is repeated only if it is ``idempotent``.
+        has not begun is given to another one. One that a replica may have begun, because its answer is lost or the
+        lease of the replica ended meanwhile, is repeated only if it is ``idempotent``. A daemon that is stopped ends
+        what still runs after its time to drain with status 503, which is that of a busy daemon: such a request is
+        repeated, too. ``timeout_s`` is for all attempts together.
         """
+        until = time.monotonic() + timeout_s
         parameters: dict[str, Any] = {}
         if class_ is not None:
             if class_ not in CLASSES:
@@ -182,26 +218,36 @@ class Handle:
         failed: DaemonError | None = None
         tried: set[tuple[str, str]] = set()
         for attempt in range(3):
-            endpoints = self.endpoints(refresh=attempt > 0)
+            endpoints = self._known_endpoints(attempt > 0, until - time.monotonic())
             fresh = [one for one in endpoints if (one.url, one.instance) not in tried]
             first = next(self._turn)
             for at in range(len(fresh)):
                 endpoint = fresh[(first + at) % len(fresh)]
+                if (left := until - time.monotonic()) <= 0:
+                    raise TimeoutError(f"no replica of `{self.name}` took the request in {timeout_s} s") from failed
                 tried.add((endpoint.url, endpoint.instance))
                 body = {"parameters": parameters | {"instance": endpoint.instance}, "inputs": tensors}
                 try:
-                    return Daemon(endpoint.url).infer(endpoint.function, body, timeout_s)
+                    return Daemon(endpoint.url).infer(endpoint.function, body, left)
                 except DaemonError as error:
                     if not _may_repeat(error, idempotent):
                         raise
                     failed = error
-        raise NoReplica(f"no replica of `{self.name}` takes requests: {self.status()}") from failed
+        raise NoReplica(f"no replica of `{self.name}` takes requests: {self._why()}") from failed
+
+    def _why(self) -> str:
+        try:
+            return str(self.status())
+        except RayError as error:
+            return f"its controller does not answer: {error!r}"
 
 
 def _may_repeat(error: DaemonError, idempotent: bool) -> bool:
     """Whether another replica may run a request: this one has not begun it, or running it twice does no harm."""
     if error.status is None:
         return idempotent or not error.was_sent
+    if error.status == ENDED:
+        return idempotent
     # The daemon has started again and not loaded the function yet, the lease has ended, or there is no room now.
     return error.status in (404, 409, 503)
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+#: How old a client's list of replicas may get before it asks the controller again, in seconds.
+LIST_AGE_S = 5.0
+
 
 class NoReplica(Exception):
     """No replica of a deployment takes requests."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 import uuid
 from collections.abc import Callable
 
 from .daemon import Daemon, DaemonError, Lease, LeaseRequest
+
+log = logging.getLogger(__name__)
 
 #: A lease is renewed this often in its time to live.
 RENEWALS = 3
@@ -108,4 +111,11 @@ class Holder:
     def _run(self) -> None:
         pause = 0.0
         while not self._stop.wait(pause):
-            pause = self.step()
+            try:
+                pause = self.step()
+            except Exception as error:
+                # The thread must not end: the lease would, and nothing would say why.
+                log.exception("a step of holder %s failed", self._name)
+                with self._lock:
+                    self._problem = f"a step of the holder failed: {error!r}"
+                pause = PAUSE_S

@@ -14,7 +14,7 @@ import ray
 
 from .daemon import Daemon
 from .endpoint import Endpoint
-from .holder import Holder
+from .holder import RENEWALS, Holder
 from .node import ADVERTISE_VARIABLE
 from .spec import Spec
 
@@ -31,7 +31,9 @@ class Replica:
             provide(daemon, spec.request.function, bundle)
         self._url = os.environ.get(ADVERTISE_VARIABLE) or daemon.url
         self._node = ray.get_runtime_context().get_node_id()
-        self._holder = Holder(daemon, spec.request, f"{spec.name}-{uuid.uuid4().hex[:12]}")
+        # A renewal that hangs leaves time for another one.
+        renewing = Daemon(timeout_s=min(daemon.timeout_s, spec.request.ttl_s / RENEWALS))
+        self._holder = Holder(renewing, spec.request, f"{spec.name}-{uuid.uuid4().hex[:12]}")
         self._holder.start()
 
     def report(self) -> dict[str, Any]:

@@ -16,6 +16,9 @@ CLASSES = {
     "best-effort": "best-effort",
 }
 
+#: How Ray spreads replicas over machines.
+STRATEGIES = ("SPREAD", "DEFAULT")
+
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -53,6 +56,8 @@ class Spec:
         if not 0 < low <= high <= 1:
             raise ValueError(f"quota {quota}: it is (request, limit), with 0 < request <= limit <= 1")
         check_replicas(replicas)
+        if strategy not in STRATEGIES:
+            raise ValueError(f"strategy {strategy!r}: it is one of {', '.join(STRATEGIES)}")
         if not 5 <= ttl_s <= 600:
             raise ValueError(f"ttl_s {ttl_s}: 5 to 600 seconds are possible")
         mem_bytes = parse_bytes(mem)
@@ -72,8 +77,8 @@ class Spec:
 
 def check_replicas(replicas: int) -> None:
     """Refuses a number of replicas that is not possible."""
-    if not 0 <= replicas <= 1000:
-        raise ValueError(f"{replicas} replicas: 0 to 1000 are possible")
+    if not isinstance(replicas, int) or isinstance(replicas, bool) or not 0 <= replicas <= 1000:
+        raise ValueError(f"{replicas!r} replicas: whole numbers from 0 to 1000 are possible")
 
 
 def parse_bytes(size: int | str) -> int:

@@ -56,7 +56,7 @@ impl Worker {
             let is_its = |submission: &crate::event::Submission| submission.client() == *client;
             let tasks = self.invocations.iter().filter(|(_, other)| is_its(&other.submission));
             let tasks: Vec<TaskId> = tasks.map(|(task, _)| *task).collect();
-            tasks.into_iter().for_each(|task| self.cancel(task, InvokeError::UnknownInstance(instance.clone())));
+            tasks.into_iter().for_each(|task| self.cancel(task, InvokeError::InstanceRemoved(instance.clone())));
         }
         self.leave_layout(id);
         removed.is_some()

@@ -136,7 +136,7 @@ fn instances_are_resized_and_removed_while_their_requests_run() {
         for pending in &pending[1] {
             match answer(pending) {
                 Ok(_) => {}
-                Err(error) => assert_eq!(error, InvokeError::UnknownInstance("b".into())),
+                Err(error) => assert_eq!(error, InvokeError::InstanceRemoved("b".into())),
             }
         }
         pending[0].iter().zip(&inputs).for_each(|(pending, input)| expect(pending, input));

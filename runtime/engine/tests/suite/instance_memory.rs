@@ -109,7 +109,7 @@ fn an_instance_has_no_more_memory_than_its_limit() {
     for pending in &pending {
         match answer(pending) {
             Ok(result) => assert!(result.outputs[0].bytes == toy::expected(&long), "a wrong answer"),
-            Err(error) => assert_eq!(error, InvokeError::UnknownInstance("small".into())),
+            Err(error) => assert_eq!(error, InvokeError::InstanceRemoved("small".into())),
         }
     }
     engine.shutdown();

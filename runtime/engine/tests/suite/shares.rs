@@ -188,7 +188,10 @@ fn instances_have_shares_of_their_own_and_requests_of_a_removed_one_end() {
     // It has a token, or launches of one, most of the time.
     assert!(handle.remove_share(client("a", Some("fast"))));
     assert!(!handle.remove_share(client("a", Some("fast"))));
-    assert_eq!(fast.thread.join().expect("no wrong answer"), unknown("fast"));
+    // Those in flight end; one that is sent afterwards finds no instance.
+    let ended = fast.thread.join().expect("no wrong answer");
+    let removed = Some(InvokeError::InstanceRemoved("fast".into()));
+    assert!(ended == removed || ended == unknown("fast"), "{ended:?}");
     let left: Vec<String> = received(&handle).into_keys().collect();
     assert_eq!(left, ["a:slow"]);
     assert_eq!(slow.stop(), None);

@@ -165,9 +165,10 @@ impl HasRefusalKind for InvokeError {
     fn kind(&self) -> RefusalKind {
         match self {
             InvokeError::BadInput(_) | InvokeError::ClassRefused(_) | InvokeError::NoSession => RefusalKind::BadRequest,
-            InvokeError::UnknownFunction | InvokeError::UnknownInstance(_) | InvokeError::Unloaded => {
-                RefusalKind::NotFound
-            }
+            InvokeError::UnknownFunction
+            | InvokeError::UnknownInstance(_)
+            | InvokeError::InstanceRemoved(_)
+            | InvokeError::Unloaded => RefusalKind::NotFound,
             InvokeError::QueueFull { .. }
             | InvokeError::OutOfMemory { .. }
             | InvokeError::ShuttingDown

@@ -15,6 +15,7 @@ fn code(kind: Kind) -> Code {
         Kind::Unsupported | Kind::WrongMethod | Kind::UnknownEncoding => Code::Unimplemented,
         Kind::Unidentified => Code::Unauthenticated,
         Kind::Conflict => Code::FailedPrecondition,
+        Kind::Aborted => Code::Aborted,
         Kind::Denied => Code::PermissionDenied,
         Kind::NotFound => Code::NotFound,
         Kind::TooLarge | Kind::Exhausted => Code::ResourceExhausted,

@@ -14,6 +14,7 @@ pub(super) fn status(kind: Kind) -> StatusCode {
         Kind::Denied => StatusCode::FORBIDDEN,
         Kind::NotFound => StatusCode::NOT_FOUND,
         Kind::Conflict => StatusCode::CONFLICT,
+        Kind::Aborted => StatusCode::GONE,
         Kind::WrongMethod => StatusCode::METHOD_NOT_ALLOWED,
         Kind::TooSlow => StatusCode::REQUEST_TIMEOUT,
         Kind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,

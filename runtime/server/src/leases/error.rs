@@ -24,7 +24,7 @@ pub(crate) enum LeaseError {
     Full { device: String, reason: String },
     #[error("the instance of the lease cannot be created: {0}")]
     Instance(InstanceError),
-    #[error("nothing is granted, because it cannot be written down: {0}")]
+    #[error("it cannot be written down: {0}; nothing is granted until it can, and a lease that was released has ended")]
     Store(#[from] StoreError),
     #[error("this daemon grants no leases, because it has no folder to write them down; start it without --no-control")]
     NoStore,

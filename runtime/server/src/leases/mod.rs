@@ -4,7 +4,11 @@
 //! the instances, and tells it which devices there are. A lease and its instance belong to one
 //! device, that of the function. The shares of instances and tenants that are no leases are known
 //! to the engine only, so the engine may refuse what the ledger granted: the lease is taken back
-//! before it is answered.
+//! before it is answered. It may also refuse it when the function is loaded again, after a restart
+//! or on a device that came back: the lease is revoked.
+//!
+//! A change that cannot be written down stays in memory and is tried again with each event and tick.
+//! Meanwhile nothing is granted or taken over.
 //!
 //! # Time
 //!
@@ -13,15 +17,21 @@
 //! nothing. The clock stands still while the machine is suspended, and so do the leases. After a
 //! restart each lease has its whole time to live.
 
+mod arrivals;
 mod check;
 mod error;
+mod journal;
 mod record;
+#[cfg(test)]
+mod tests;
 
+pub(crate) use arrivals::Arrived;
 pub(crate) use check::Target;
 pub(crate) use error::LeaseError;
 
 use crate::identity::Principal;
-use crate::instances::{InstanceError, Instances};
+use crate::instances::{InstanceError, Instances, client};
+use arrivals::Arrivals;
 use atoll_control::{LeaseHold, LeaseReport, LeaseSpec};
 use atoll_core::Nanos;
 use atoll_engine::{DeviceId, FunctionKey};
@@ -29,8 +39,9 @@ use atoll_fleet::Inference;
 use atoll_lease::{
     Action, Answer, Capacity, Ending, Epoch, Event, Free, Grant, LeaseId, Ledger, Refusal, RequestKey, Want,
 };
-use atoll_store::{LeaseChange, Store, StoreError};
+use atoll_store::{Store, StoreError};
 use check::{check, holder, name_of};
+use journal::Journal;
 use record::Detail;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -43,15 +54,34 @@ pub(crate) struct Leases {
     capacities: Vec<Capacity>,
     /// Time 0 of the ledger.
     began: Instant,
+    arrivals: Arrivals,
     state: Mutex<State>,
 }
 
-#[derive(Default)]
 struct State {
     ledger: Ledger,
     details: BTreeMap<LeaseId, Detail>,
     /// The devices as the ledger knows them: whether they are lost, and drained.
     devices: Vec<(bool, bool)>,
+    journal: Journal,
+}
+
+impl State {
+    /// The lease of a request.
+    fn lease_of(&self, key: RequestKey) -> Option<LeaseId> {
+        self.details.iter().find(|(_, detail)| detail.key == key).map(|(lease, _)| *lease)
+    }
+}
+
+/// Where the function of a lease is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Home {
+    /// There is no such function any more.
+    Gone,
+    /// It is on no device, for example because it is being loaded.
+    Loading,
+    /// On these devices.
+    On(Vec<DeviceId>),
 }
 
 /// What a device can hold, and what is promised of it.
@@ -94,10 +124,15 @@ impl Leases {
         let ended = records.ended.iter().copied().map(RequestKey);
         let mut actions = Vec::new();
         let ledger = Ledger::restore(Nanos(0), records.last, devices, kept, ended, &mut actions);
-        let state = State { ledger, details, devices: vec![(false, false); capacities.len()] };
-        let leases = Leases { store, engine, capacities, began: Instant::now(), state: Mutex::default() };
-        *leases.lock() = state;
-        leases.carry_out(instances, &mut leases.lock(), actions, None);
+        let devices = vec![(false, false); capacities.len()];
+        let state = Mutex::new(State { ledger, details, devices, journal: Journal::default() });
+        let arrivals = Arrivals::default();
+        let leases = Leases { store, engine, capacities, began: Instant::now(), arrivals, state };
+        let mut state = leases.lock();
+        leases.carry_out(instances, &mut state, actions, None);
+        // Functions are loaded later; the first tick after that ends what their devices refuse.
+        leases.revoke_broken(instances, &mut state, |_| Home::Loading);
+        drop(state);
         Ok(leases)
     }
 
@@ -107,6 +142,11 @@ impl Leases {
 
     fn now(&self) -> Nanos {
         Nanos(u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// Notes a renewal that arrives now, and counts from now, until what is returned is dropped.
+    pub(crate) fn arrive(&self) -> Arrived {
+        self.arrivals.note(|| self.now())
     }
 
     /// Grants a lease of a function, or answers a repeated request as before.
@@ -123,12 +163,15 @@ impl Leases {
         if state.details.values().any(|other| other.key == key && *other != detail) {
             return Err(Refusal::KeyUsed.into());
         }
-        let mut actions = Vec::new();
-        state.ledger.handle(self.now(), Event::Grant(ask), &mut actions);
-        let (answer, failed) = self.carry_out(instances, &mut state, actions, Some(detail));
-        let Some(error) = failed else { return self.granted(&state, answer) };
-        let lease = state.details.iter().find(|(_, detail)| detail.key == key).map(|(lease, _)| *lease);
-        lease.into_iter().for_each(|lease| self.take_back(instances, &mut state, lease));
+        let is_repeated = state.lease_of(key).is_some();
+        if !is_repeated {
+            // A disk that takes no changes takes no leases.
+            self.write(&mut state)?;
+        }
+        let (answer, failed) = self.send(instances, &mut state, Event::Grant(ask), Some(detail));
+        let new = state.lease_of(key).filter(|_| !is_repeated);
+        let (Some(lease), Some(error)) = (new, failed) else { return self.granted(&state, answer) };
+        self.send(instances, &mut state, Event::Unplaced { lease }, None);
         Err(match error {
             LeaseError::Instance(InstanceError::Share(reason)) => {
                 LeaseError::Full { device: self.name(target.device), reason: reason.to_string() }
@@ -144,9 +187,11 @@ impl Leases {
         caller: &Principal,
         hold: &LeaseHold,
     ) -> Result<LeaseReport, LeaseError> {
-        let answer =
-            self.about(instances, caller, hold, |lease, epoch, holder| Event::Renew { lease, epoch, holder })?;
-        self.granted(&self.lock(), Some(answer))
+        let mut state = self.lock();
+        let event = |lease, epoch, holder| Event::Renew { lease, epoch, holder };
+        // What could not be written down is about others: a renewal changes no record.
+        let (answer, _) = self.about(instances, &mut state, caller, hold, event)?;
+        self.granted(&state, answer)
     }
 
     /// Makes another holder the one of a lease.
@@ -156,12 +201,20 @@ impl Leases {
         caller: &Principal,
         hold: &LeaseHold,
     ) -> Result<LeaseReport, LeaseError> {
+        let mut state = self.lock();
+        self.write(&mut state)?;
+        let before = state.ledger.leases().map(|(grant, _)| grant).find(|grant| grant.lease.0 == hold.lease);
         let event = |lease, epoch, holder| Event::TakeOver { lease, epoch, holder };
-        let answer = self.about(instances, caller, hold, event)?;
-        self.granted(&self.lock(), Some(answer))
+        let (answer, failed) = self.about(instances, &mut state, caller, hold, event)?;
+        let (Some(Grant { lease, epoch, holder, .. }), Some(error)) = (before, failed) else {
+            return self.granted(&state, answer);
+        };
+        // After a restart it would be the holder of before again.
+        self.send(instances, &mut state, Event::NotTaken { lease, epoch, holder }, None);
+        Err(error)
     }
 
-    /// Ends a lease.
+    /// Ends a lease. It has ended also if that cannot be written down yet, which is an error.
     pub(crate) fn release(
         &self,
         instances: &Instances,
@@ -169,54 +222,75 @@ impl Leases {
         hold: &LeaseHold,
     ) -> Result<(), LeaseError> {
         let event = |lease, epoch, holder| Event::Release { lease, epoch, holder };
-        self.about(instances, caller, hold, event).map(drop)
+        let (_, failed) = self.about(instances, &mut self.lock(), caller, hold, event)?;
+        failed.map_or(Ok(()), Err)
     }
 
-    /// Sends an event about a lease of the caller, or, for operators, of any tenant.
+    /// Sends an event about a lease of the caller, or, for operators, of any tenant. Returns the
+    /// answer, unless it is a refusal, and what went wrong.
     fn about(
         &self,
         instances: &Instances,
+        state: &mut State,
         caller: &Principal,
         hold: &LeaseHold,
         event: impl FnOnce(LeaseId, Epoch, atoll_lease::Holder) -> Event,
-    ) -> Result<Answer, LeaseError> {
+    ) -> Result<(Option<Answer>, Option<LeaseError>), LeaseError> {
         let lease = LeaseId(hold.lease);
-        let mut state = self.lock();
-        self.follow_devices(instances, &mut state);
+        self.follow_devices(instances, state);
         let tenant = state.details.get(&lease).map_or(&caller.tenant, |detail| &detail.tenant);
         if !caller.sees(tenant) {
             return Err(Refusal::NoLease(lease).into());
         }
         let event = event(lease, Epoch(hold.epoch), holder(tenant, &hold.holder)?);
-        let mut actions = Vec::new();
-        state.ledger.handle(self.now(), event, &mut actions);
-        match self.carry_out(instances, &mut state, actions, None) {
-            (_, Some(error)) => Err(error),
-            (Some(Answer::Refused(refusal)), None) => Err(refusal.into()),
-            (answer, None) => Ok(answer.unwrap_or(Answer::Done)),
+        match self.send(instances, state, event, None) {
+            (Some(Answer::Refused(refusal)), _) => Err(refusal.into()),
+            done => Ok(done),
         }
     }
 
-    /// Ends what was not renewed in time, and follows the devices and functions. `devices_of` are the
-    /// devices of a function, if it is loaded.
-    pub(crate) fn tick(&self, instances: &Instances, devices_of: impl Fn(&FunctionKey) -> Option<Vec<DeviceId>>) {
+    /// Ends what was not renewed in time and what does not hold any more, and writes down what could
+    /// not be written before. `home_of` says where a function is.
+    pub(crate) fn tick(&self, instances: &Instances, home_of: impl Fn(&FunctionKey) -> Home) {
         let mut state = self.lock();
-        if state.details.is_empty() {
+        if state.details.is_empty() && state.journal.is_empty() {
             return;
         }
         self.follow_devices(instances, &mut state);
-        let mut actions = Vec::new();
-        state.ledger.handle(self.now(), Event::Tick, &mut actions);
-        self.carry_out(instances, &mut state, actions, None);
-        let is_elsewhere = |grant: &Grant| {
-            let devices = state.details.get(&grant.lease).and_then(|detail| devices_of(&detail.function()));
-            devices.is_some_and(|devices| devices != [grant.device])
-        };
-        let elsewhere: Vec<LeaseId> =
-            state.ledger.leases().map(|(grant, _)| grant).filter(is_elsewhere).map(|grant| grant.lease).collect();
-        for lease in elsewhere {
-            tracing::warn!(%lease, "the function of a lease is not on the lease's device any more");
-            self.take_back(instances, &mut state, lease);
+        self.send(instances, &mut state, Event::Tick, None);
+        self.revoke_broken(instances, &mut state, home_of);
+    }
+
+    /// Ends leases that the daemon cannot keep any more.
+    fn revoke_broken(&self, instances: &Instances, state: &mut State, home_of: impl Fn(&FunctionKey) -> Home) {
+        let why = |grant: Grant| Some((grant.lease, self.broken(instances, state, &grant, &home_of)?));
+        let broken: Vec<(LeaseId, &str)> = state.ledger.leases().filter_map(|(grant, _)| why(grant)).collect();
+        for (lease, why) in broken {
+            tracing::warn!(%lease, why, "a lease cannot be kept any more");
+            self.send(instances, state, Event::Revoke { lease }, None);
+        }
+    }
+
+    /// Why a lease does not hold any more; `None` if it does.
+    fn broken(
+        &self,
+        instances: &Instances,
+        state: &State,
+        grant: &Grant,
+        home_of: impl Fn(&FunctionKey) -> Home,
+    ) -> Option<&'static str> {
+        let detail = state.details.get(&grant.lease)?;
+        let key = detail.instance_key(grant.lease);
+        if !has_instance(instances, &key) {
+            return Some("it has no instance");
+        }
+        if !self.engine.holds_share(&client(&key)) {
+            return Some("the device of its function refused its share");
+        }
+        match home_of(&detail.function()) {
+            Home::Gone => Some("its function was removed"),
+            Home::On(devices) if devices != [grant.device] => Some("its function is not on its device any more"),
+            Home::On(_) | Home::Loading => None,
         }
     }
 
@@ -257,7 +331,7 @@ impl Leases {
         self.engine.devices().get(usize::from(device.0)).cloned().unwrap_or_default()
     }
 
-    /// The report of a granted lease.
+    /// The report of a granted lease, under the lock under which it was granted.
     fn granted(&self, state: &State, answer: Option<Answer>) -> Result<LeaseReport, LeaseError> {
         let grant = match answer {
             Some(Answer::Granted(grant)) => grant,
@@ -265,9 +339,10 @@ impl Leases {
             _ => return Err(LeaseError::Panicked),
         };
         let ended = || LeaseError::Refused(Refusal::NoLease(grant.lease));
-        let (now, want) = state.ledger.leases().find(|(other, _)| other.lease == grant.lease).ok_or_else(ended)?;
+        let (_, want) = state.ledger.leases().find(|(other, _)| other.lease == grant.lease).ok_or_else(ended)?;
         let detail = state.details.get(&grant.lease).ok_or_else(ended)?;
-        Ok(self.report(&now, want, detail, self.now()))
+        // The epoch and the holder are those of the answer: no holder is told another one's.
+        Ok(self.report(&grant, want, detail, self.now()))
     }
 
     fn report(&self, grant: &Grant, want: &Want, detail: &Detail, now: Nanos) -> LeaseReport {
@@ -297,28 +372,42 @@ impl Leases {
         let current = self.engine.devices_state().devices;
         let mut actions = Vec::new();
         for (at, device) in current.iter().enumerate().take(self.capacities.len()) {
-            let (id, capacity, now) = (DeviceId(at as u16), self.capacities[at], self.now());
+            let (id, capacity) = (DeviceId(at as u16), self.capacities[at]);
             let (was_lost, was_drained) = state.devices[at];
             if device.is_lost != was_lost {
                 let event = match device.is_lost {
                     true => Event::Lost { device: id },
                     false => Event::Device { device: id, capacity },
                 };
-                state.ledger.handle(now, event, &mut actions);
+                self.handle(state, event, &mut actions);
             }
             if device.is_drained != was_drained {
-                state.ledger.handle(now, Event::Drained { device: id, is_drained: device.is_drained }, &mut actions);
+                self.handle(state, Event::Drained { device: id, is_drained: device.is_drained }, &mut actions);
             }
             state.devices[at] = (device.is_lost, device.is_drained);
         }
         self.carry_out(instances, state, actions, None);
     }
 
-    /// Ends a lease that was not answered, or that does not hold any more.
-    fn take_back(&self, instances: &Instances, state: &mut State, lease: LeaseId) {
+    /// Sends an event to the ledger, and does what follows. `new` is the detail of the lease that is
+    /// granted. Returns as [`Leases::carry_out`].
+    fn send(
+        &self,
+        instances: &Instances,
+        state: &mut State,
+        event: Event,
+        new: Option<Detail>,
+    ) -> (Option<Answer>, Option<LeaseError>) {
         let mut actions = Vec::new();
-        state.ledger.handle(self.now(), Event::Unplaced { lease }, &mut actions);
-        self.carry_out(instances, state, actions, None);
+        self.handle(state, event, &mut actions);
+        self.carry_out(instances, state, actions, new)
+    }
+
+    fn handle(&self, state: &mut State, event: Event, actions: &mut Vec<Action>) {
+        // Before the arrivals are read: those that come later arrived later.
+        let now = self.now();
+        state.ledger.wait_for(self.arrivals.first());
+        state.ledger.handle(now, event, actions);
     }
 
     /// Does what the ledger says, in its order. `new` is the detail of the lease that is granted.
@@ -330,39 +419,39 @@ impl Leases {
         actions: Vec<Action>,
         mut new: Option<Detail>,
     ) -> (Option<Answer>, Option<LeaseError>) {
-        let (mut answer, mut failed, mut change) = (None, None, LeaseChange::default());
+        let (mut answer, mut failed, mut is_new) = (None, None, None);
         for action in actions {
             match action {
                 Action::Keep { kept, last } => {
                     if let Some(detail) = new.take() {
                         state.details.insert(kept.lease, detail);
+                        is_new = Some(kept.lease);
                     }
                     if let Some(detail) = state.details.get(&kept.lease) {
-                        change.keep.push((kept.lease.0, record::write(&kept, detail, self.engine.devices())));
-                        change.last = Some(last);
+                        let record = record::write(&kept, detail, self.engine.devices());
+                        state.journal.keep(kept.lease.0, record, last);
                     }
                 }
-                Action::End { lease, key } => change.end.push((lease.0, key.0)),
-                Action::Forget(key) => change.forget.push(key.0),
+                Action::End { lease, key } => state.journal.end(lease.0, key.0),
+                Action::Forget(key) => state.journal.forget(key.0),
                 Action::Place { lease, .. } => {
-                    failed = failed.or(self.write(&mut change)).or_else(|| place(instances, state, lease));
+                    failed = failed.or(self.write(state).err());
+                    // A lease that is not written down gets no instance.
+                    if failed.is_none() || is_new != Some(lease) {
+                        failed = place(instances, state, lease).or(failed);
+                    }
                 }
                 Action::Remove { lease, ending } => remove(instances, state, lease, ending),
                 Action::Answer(given) => answer = Some(given),
             }
         }
-        failed = failed.or(self.write(&mut change));
+        failed = failed.or(self.write(state).err());
         (answer, failed)
     }
 
-    /// Writes a change down, and empties it.
-    fn write(&self, change: &mut LeaseChange) -> Option<LeaseError> {
-        if change.is_empty() {
-            return None;
-        }
-        let error = self.store.change_leases(&std::mem::take(change)).err()?;
-        tracing::error!(%error, "a change of leases cannot be written down");
-        Some(error.into())
+    /// Writes down what is not written yet.
+    fn write(&self, state: &mut State) -> Result<(), LeaseError> {
+        Ok(state.journal.write(|change| self.store.change_leases(change))?)
     }
 }
 
@@ -371,7 +460,7 @@ impl Leases {
 fn place(instances: &Instances, state: &State, lease: LeaseId) -> Option<LeaseError> {
     let detail = state.details.get(&lease)?;
     let key = detail.instance_key(lease);
-    if instances.find(&key).is_some() {
+    if has_instance(instances, &key) {
         return None;
     }
     let error = instances.create(key, detail.instance.clone(), true).err()?;
@@ -383,9 +472,15 @@ fn remove(instances: &Instances, state: &mut State, lease: LeaseId, ending: Endi
     let Some(detail) = state.details.remove(&lease) else { return };
     tracing::info!(%lease, ?ending, "lease ended");
     let key = detail.instance_key(lease);
-    if instances.find(&key).is_some()
+    if has_instance(instances, &key)
         && let Err(error) = instances.remove_any(&key)
     {
         tracing::error!(%lease, %error, "the instance of a lease cannot be removed");
     }
+}
+
+/// Whether there is the instance of a lease. Operators of older daemons may have made instances with
+/// such names, which are not the leases'.
+fn has_instance(instances: &Instances, key: &FunctionKey) -> bool {
+    instances.find(key).is_some_and(|instance| instance.lease.is_some())
 }

@@ -54,6 +54,7 @@ impl Outcome {
                 | InvokeError::Unloaded
                 | InvokeError::UnknownFunction
                 | InvokeError::UnknownInstance(_)
+                | InvokeError::InstanceRemoved(_)
                 | InvokeError::ShuttingDown,
             ) => Outcome::Cancelled,
             Err(InvokeError::Device(_) | InvokeError::Unavailable(_) | InvokeError::SessionLost) => Outcome::Failed,

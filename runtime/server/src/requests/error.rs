@@ -31,6 +31,9 @@ pub(crate) enum Kind {
     /// The request contradicts what has happened since: a lease that has ended or has another
     /// holder.
     Conflict,
+    /// The instance of the request was removed while the request waited or ran: part of it may have
+    /// run, so clients repeat it only if that does no harm.
+    Aborted,
     /// The request is larger than allowed.
     TooLarge,
     /// The request is encoded in an unknown way.
@@ -145,6 +148,7 @@ impl From<InvokeError> for RequestError {
         let kind = match &error {
             InvokeError::BadInput(_) | InvokeError::NoSession | InvokeError::SessionLost => Kind::BadRequest,
             InvokeError::UnknownFunction | InvokeError::UnknownInstance(_) | InvokeError::Unloaded => Kind::NotFound,
+            InvokeError::InstanceRemoved(_) => Kind::Aborted,
             InvokeError::QueueFull { .. }
             | InvokeError::OutOfMemory { .. }
             | InvokeError::OverQuota { .. }

@@ -5,7 +5,7 @@ use crate::control::devices::report;
 use crate::graphs::Functions;
 use crate::identity::Principal;
 use crate::inference::blocking;
-use crate::leases::{LeaseError, Leases, Target};
+use crate::leases::{Home, LeaseError, Leases, Target};
 use crate::limits::LEASE_TICK;
 use atoll_control::{CapacityReport, DeviceCapacity, FreeShare, LeaseHold, LeaseReport, LeaseSpec};
 use atoll_engine::{Class, FunctionKey, Tenant};
@@ -56,8 +56,13 @@ pub(crate) async fn grant(app: &Arc<App>, caller: &Principal, spec: LeaseSpec) -
 /// Extends a lease by its time to live.
 pub(crate) async fn renew(app: &Arc<App>, caller: &Principal, hold: LeaseHold) -> Result<LeaseReport, LeaseError> {
     may_lease(app, caller)?;
-    let caller = caller.clone();
-    on(app, move |app, leases| leases.renew(&app.instances, &caller, &hold)).await
+    let (caller, arrived) = (caller.clone(), app.leases.as_ref().map(Leases::arrive));
+    on(app, move |app, leases| {
+        let renewed = leases.renew(&app.instances, &caller, &hold);
+        drop(arrived);
+        renewed
+    })
+    .await
 }
 
 /// Gives a lease to another holder.
@@ -88,12 +93,20 @@ pub(crate) async fn follow(app: &Arc<App>) {
         ticks.tick().await;
         // A daemon without a store has none, and a panic was reported.
         let _ = on(app, |app, leases| {
-            leases.tick(&app.instances, |function| {
-                app.stage_model(&function.tenant, &function.name).ok().map(|model| model.devices.clone())
-            });
+            leases.tick(&app.instances, |function| home(app, function));
             Ok(())
         })
         .await;
+    }
+}
+
+/// Where a function is.
+fn home(app: &App, function: &FunctionKey) -> Home {
+    match app.stage_model(&function.tenant, &function.name) {
+        Ok(model) => Home::On(model.devices.clone()),
+        // At start models of the repository are found one after the other.
+        Err(_) if app.has_loaded() && !app.has_function(&function.tenant, &function.name) => Home::Gone,
+        Err(_) => Home::Loading,
     }
 }
 

@@ -60,6 +60,7 @@ impl Kind {
             Kind::WrongMethod => "wrong_method",
             Kind::TooSlow => "too_slow",
             Kind::Conflict => "conflict",
+            Kind::Aborted => "aborted",
             Kind::TooLarge => "too_large",
             Kind::UnknownEncoding => "unknown_encoding",
             Kind::Internal => "internal",

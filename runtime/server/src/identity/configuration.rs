@@ -19,7 +19,8 @@ pub(super) struct Grant {
     pub(super) models: Arc<Patterns>,
     pub(super) model_control: bool,
     pub(super) observes: bool,
-    pub(super) shared_memory: bool,
+    /// `None` if the configuration says nothing.
+    pub(super) shared_memory: Option<bool>,
 }
 
 /// The daemon's settings.
@@ -48,7 +49,7 @@ pub(super) struct ConfigurationFile {
     /// `http://127.0.0.1:4318`; no traces if absent.
     pub(super) otlp_endpoint: Option<String>,
     /// The part of the requests without a `traceparent` of their client that is traced, from 0 to 1;
-    /// 1 if absent.
+    /// 1 if absent. With 0, no request is traced.
     pub(super) otlp_sample_rate: Option<f64>,
     /// Public keys of minisign (the line that begins with `RW`). Native code in a bundle that one of
     /// them signed is taken as it was sent.
@@ -89,7 +90,8 @@ pub(super) struct Section {
     pub(super) observer: Option<bool>,
     /// Whether the tenant may register regions of system shared memory: files in `/dev/shm` whose
     /// names begin with the tenant's name and a colon, of users that act for the tenant; false if
-    /// nothing is set, but true for `local`, whose files may have any name.
+    /// nothing is set, but true for `local`, whose files may have any name. Where the daemon listens
+    /// beyond loopback, it is also false for requests to `local` without a token or certificate.
     pub(super) shared_memory: Option<bool>,
     /// The highest class of the tenant's work.
     pub(super) class: Option<Class>,
@@ -133,12 +135,12 @@ impl Grant {
     /// Limits and rights of the daemon's own tenant.
     pub(super) fn local() -> Grant {
         let models = Arc::new(Patterns::all());
-        Grant { limits: TenantLimits::ALL, models, model_control: true, observes: true, shared_memory: true }
+        Grant { limits: TenantLimits::ALL, models, model_control: true, observes: true, shared_memory: None }
     }
 
     pub(super) fn other() -> Grant {
         let models = Arc::new(Patterns::repository());
-        Grant { limits: TenantLimits::DEFAULT, models, model_control: false, observes: false, shared_memory: false }
+        Grant { limits: TenantLimits::DEFAULT, models, model_control: false, observes: false, shared_memory: None }
     }
 }
 
@@ -151,7 +153,7 @@ impl Section {
         };
         let model_control = self.model_control.unwrap_or(base.model_control);
         let observes = self.observer.unwrap_or(base.observes);
-        let shared_memory = self.shared_memory.unwrap_or(base.shared_memory);
+        let shared_memory = self.shared_memory.or(base.shared_memory);
         Ok(Grant { limits: self.limits(&base.limits), models, model_control, observes, shared_memory })
     }
 

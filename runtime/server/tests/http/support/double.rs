@@ -39,6 +39,7 @@ pub(crate) struct Double {
     cancelled: Mutex<Vec<InvocationId>>,
     ids: AtomicU64,
     preempts: AtomicBool,
+    trace_reads: AtomicU64,
 }
 
 impl Double {
@@ -80,6 +81,11 @@ impl Double {
     /// From now on each look at the trace finds that `toy` was preempted for a request of `urgent`.
     pub(crate) fn preempt(&self) {
         self.preempts.store(true, Ordering::Relaxed);
+    }
+
+    /// How often one of the traces was read.
+    pub(crate) fn trace_reads(&self) -> u64 {
+        self.trace_reads.load(Ordering::Relaxed)
     }
 
     pub(crate) fn answer_all(&self) {
@@ -195,6 +201,7 @@ impl Inference for Double {
     }
 
     fn trace(&self, device: DeviceId, from: Option<u64>) -> Option<TraceBatch> {
+        self.trace_reads.fetch_add(1, Ordering::Relaxed);
         let next = from.map_or(0, |from| from + 2);
         let is_told = from.is_some() && device == DeviceId(0) && self.preempts.load(Ordering::Relaxed);
         let name = |name: &str| {

@@ -4,7 +4,7 @@
 use crate::datatype::DataType;
 use crate::error::ProtocolError;
 use crate::parameters::Parameters;
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, check_size};
 use serde::{Deserialize, Serialize};
 
 const REGION: &str = "shared_memory_region";
@@ -22,8 +22,8 @@ pub struct SharedRange {
     pub byte_size: u64,
 }
 
-/// A tensor whose elements are in shared memory. Nothing of it is checked yet: [`Self::tensor`]
-/// checks it together with its bytes.
+/// A tensor whose elements are in shared memory. Nothing of it is checked yet: [`Self::check`]
+/// checks it before its bytes are there, and [`Self::tensor`] together with them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedTensor {
     /// Its name in the model.
@@ -67,6 +67,14 @@ impl SharedRange {
 }
 
 impl SharedTensor {
+    /// Checks that the range has the size that shape and type need. Strings may have any size.
+    ///
+    /// # Errors
+    /// If it does not.
+    pub fn check(&self) -> Result<(), ProtocolError> {
+        check_size(&self.name, self.datatype, &self.shape, self.range.byte_size).map(drop)
+    }
+
     /// The tensor with its bytes, checked as one that came in the request.
     ///
     /// # Errors

@@ -68,16 +68,22 @@ pub(crate) fn element_count(name: &str, shape: &[i64]) -> Result<usize, Protocol
 }
 
 pub(crate) fn check_bytes(name: &str, datatype: DataType, shape: &[i64], bytes: &[u8]) -> Result<(), ProtocolError> {
+    let count = check_size(name, datatype, shape, bytes.len() as u64)?;
+    if datatype.element_bytes().is_none() { check_strings(name, count, bytes) } else { Ok(()) }
+}
+
+/// Checks that elements of this shape have so many bytes, unless they are strings. Returns their
+/// number.
+pub(crate) fn check_size(name: &str, datatype: DataType, shape: &[i64], bytes: u64) -> Result<usize, ProtocolError> {
     let count = element_count(name, shape)?;
-    let Some(size) = datatype.element_bytes() else { return check_strings(name, count, bytes) };
-    if count.checked_mul(size) != Some(bytes.len()) {
-        let expected = count.checked_mul(size).map_or("too many bytes to count".into(), |n| format!("{n} bytes"));
-        return Err(ProtocolError::tensor(
-            name,
-            format!("has {} bytes, but shape {shape:?} of {datatype} needs {expected}", bytes.len()),
-        ));
+    let Some(size) = datatype.element_bytes() else { return Ok(count) };
+    let needed = count.checked_mul(size);
+    if needed.map(|needed| needed as u64) != Some(bytes) {
+        let expected = needed.map_or("too many bytes to count".into(), |n| format!("{n} bytes"));
+        let reason = format!("has {bytes} bytes, but shape {shape:?} of {datatype} needs {expected}");
+        return Err(ProtocolError::tensor(name, reason));
     }
-    Ok(())
+    Ok(count)
 }
 
 fn check_strings(name: &str, count: usize, bytes: &[u8]) -> Result<(), ProtocolError> {

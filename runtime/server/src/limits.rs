@@ -50,8 +50,12 @@ pub const SHARED_REGIONS_MAX: usize = 2048;
 pub const SHARED_REGIONS_PER_TENANT_MAX: usize = 512;
 
 /// Bytes of all regions of one tenant: a few rounds of the largest bodies that may be in flight.
-/// Limits what outputs can make of files that are empty or shrink.
+/// Does not limit the files that outputs fill, since a tenant may register one after another: the
+/// size of `/dev/shm` does.
 pub const SHARED_BYTES_PER_TENANT_MAX: u64 = 4 << 30;
+
+/// Longest key of a region in bytes: the longest name of a file, and the slash of `shm_open`.
+pub const SHARED_KEY_BYTES_MAX: usize = 256;
 
 /// Longest name of a region in bytes.
 pub const SHARED_REGION_NAME_BYTES_MAX: usize = 256;

@@ -86,6 +86,8 @@ pub(crate) enum FitError {
     MissingInput { model: String, missing: String },
     #[error("{what} `{name}` is given twice")]
     Twice { what: &'static str, name: String },
+    #[error("input `{given}` does not fit model `{model}`, which takes `{known}`")]
+    Shape { model: String, given: String, known: String },
 }
 
 impl Model {
@@ -291,6 +293,19 @@ impl Model {
             });
         }
         Ok(Fitted { inputs: inputs.into_iter().flatten().collect(), outputs: self.wanted(outputs, binary)? })
+    }
+
+    /// Checks name, type and shape of an input whose bytes are not there yet.
+    pub(crate) fn fit_shape(&self, name: &str, datatype: DataType, shape: &[i64]) -> Result<(), FitError> {
+        let known = &self.inputs[self.position(&self.inputs, "input", name)?];
+        let is_size = |(known, given): (&i64, &i64)| *known < 0 || known == given;
+        let fits = known.shape.len() == shape.len() && known.shape.iter().zip(shape).all(is_size);
+        if fits && known.datatype == datatype {
+            return Ok(());
+        }
+        let given = TensorMetadata { datatype, shape: shape.to_vec(), ..known.clone() };
+        let describe = |tensor| describe(std::slice::from_ref(tensor));
+        Err(FitError::Shape { model: self.name.clone(), given: describe(&given), known: describe(known) })
     }
 
     fn wanted(&self, outputs: &[RequestedOutput], binary: bool) -> Result<Vec<Wanted>, FitError> {

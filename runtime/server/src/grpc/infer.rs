@@ -8,8 +8,8 @@ use crate::identity::Principal;
 use crate::model::Model;
 use crate::otlp::Arrival;
 use crate::requests::error::RequestError;
-use crate::requests::infer::{Checked, offload, run};
-use crate::requests::shared_memory::{fetch, shared_bytes};
+use crate::requests::infer::{Checked, finish, run};
+use crate::requests::shared_memory::{fetch, fetch_weight};
 use atoll_protocol::InferResponse;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ pub(super) fn prepare(sender: &Sender, message: ModelInferRequest) -> Result<(Ar
     model.note_request();
     let bytes = if message.raw_input_contents.is_empty() { prost::Message::encoded_len(&message) } else { 0 };
     let mut request = in_place(bytes, || convert::request(message))?;
-    let shared = in_place(shared_bytes(&request), || fetch(&sender.app, &sender.caller, &mut request))?;
+    let shared = in_place(fetch_weight(&request), || fetch(&sender.app, &sender.caller, &model, &mut request))?;
     let mut checked = Checked::new(&model, request, shared)?;
     let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
     checked.terms.limit(sender.deadline.map(left).map(|left| left.max(Duration::from_nanos(1))));
@@ -46,6 +46,5 @@ pub(super) async fn answer(
     arrival: Arrival,
 ) -> Result<InferResponse, RequestError> {
     let done = run(&sender.app, &sender.caller, model, checked, arrival).await?;
-    let (app, model) = (sender.app.clone(), model.clone());
-    offload(done.output_bytes(), move || done.answer(&app, &model)).await?
+    finish(&sender.app, model, done, |answer| answer).await
 }

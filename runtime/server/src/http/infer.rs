@@ -6,8 +6,8 @@ use super::model_path::ModelPath;
 use crate::app::App;
 use crate::otlp::Arrival;
 use crate::requests::error::RequestError;
-use crate::requests::infer::{Checked, offload, run};
-use crate::requests::shared_memory::{fetch, shared_bytes};
+use crate::requests::infer::{Checked, finish, offload, run};
+use crate::requests::shared_memory::{fetch, fetch_weight};
 use atoll_protocol::{Encoded, InferRequest, JSON_LENGTH_HEADER};
 use axum::body::Body;
 use axum::extract::{Extension, Path, State};
@@ -28,16 +28,14 @@ pub(super) async fn infer(
     let json_bytes = json_bytes(&headers)?;
     let Received { bytes, room: _room } = body::receive(&app, &headers, body).await?;
     let mut request = offload(bytes.len(), move || InferRequest::decode(&bytes, json_bytes)).await??;
-    let (request, shared) = offload(shared_bytes(&request), {
-        let (app, caller) = (app.clone(), caller.clone());
-        move || fetch(&app, &caller, &mut request).map(|shared| (request, shared))
+    let (request, shared) = offload(fetch_weight(&request), {
+        let (app, caller, model) = (app.clone(), caller.clone(), model.clone());
+        move || fetch(&app, &caller, &model, &mut request).map(|shared| (request, shared))
     })
     .await??;
     let checked = Checked::new(&model, request, shared)?;
     let done = run(&app, &caller, &model, checked, arrival).await?;
-    let encoded =
-        offload(done.output_bytes(), move || done.answer(&app, &model).map(|answer| answer.encode())).await??;
-    Ok(response(encoded))
+    finish(&app, &model, done, |answer| response(answer.encode())).await
 }
 
 fn json_bytes(headers: &HeaderMap) -> Result<Option<usize>, RequestError> {

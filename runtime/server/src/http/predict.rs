@@ -6,7 +6,7 @@ use crate::app::App;
 use crate::otlp::Arrival;
 use crate::requests::error::{Kind, RequestError};
 use crate::requests::health::model_is_ready;
-use crate::requests::infer::{Checked, offload, run};
+use crate::requests::infer::{Checked, finish, offload, run};
 use crate::requests::shared_memory::Shared;
 use atoll_protocol::{ModelReady, PredictRequest, encode_predictions};
 use axum::Json;
@@ -68,8 +68,6 @@ pub(super) async fn predict(
     })
     .await??;
     let done = run(&app, &caller, &model, checked, arrival).await?;
-    let output_bytes = done.output_bytes();
-    let encode = move || Ok::<_, RequestError>(encode_predictions(form, &done.answer(&app, &model)?)?);
-    let bytes = offload(output_bytes, encode).await??;
+    let bytes = finish(&app, &model, done, move |answer| encode_predictions(form, &answer)).await??;
     Ok(([(header::CONTENT_TYPE, "application/json")], bytes).into_response())
 }

@@ -159,7 +159,7 @@ impl Access {
         Ok(access)
     }
 
-    fn parse(text: &str, own_uid: u32) -> Result<Access, String> {
+    pub(super) fn parse(text: &str, own_uid: u32) -> Result<Access, String> {
         let file: ConfigurationFile = toml::from_str(text).map_err(|error| error.to_string())?;
         let mut access = Access { allow_unknown: file.allow_unknown, ..Access::own(own_uid) };
         let keys = file.trusted_keys.iter().map(String::as_str);
@@ -329,10 +329,21 @@ impl Access {
 
     /// The principal of a tenant.
     pub(super) fn of(&self, tenant: Tenant) -> Principal {
-        let default = if tenant.is_local() { Grant::local() } else { self.default.clone() };
-        let grant = self.tenants.get(&tenant).cloned().unwrap_or(default);
-        let Grant { limits, models, model_control, observes, shared_memory, leases } = grant;
+        let Grant { limits, models, model_control, observes, shared_memory, leases } = self.grant(&tenant);
+        let shared_memory = shared_memory.unwrap_or(tenant.is_local());
         Principal { tenant, limits, models, model_control, observes, shared_memory, leases, sees_all_tenants: false }
+    }
+
+    /// The principal of requests without a token and a certificate. Beyond loopback they come from
+    /// anywhere, so they share memory only if the configuration says so.
+    pub(super) fn of_anonymous(&self, tenant: Tenant, is_loopback: bool) -> Principal {
+        let stated = self.grant(&tenant).shared_memory;
+        Principal { shared_memory: stated.unwrap_or(tenant.is_local() && is_loopback), ..self.of(tenant) }
+    }
+
+    fn grant(&self, tenant: &Tenant) -> Grant {
+        let default = if tenant.is_local() { Grant::local() } else { self.default.clone() };
+        self.tenants.get(tenant).cloned().unwrap_or(default)
     }
 }
 

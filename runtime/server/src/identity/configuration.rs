@@ -23,7 +23,8 @@ pub(super) struct Grant {
     pub(super) models: Arc<Patterns>,
     pub(super) model_control: bool,
     pub(super) observes: bool,
-    pub(super) shared_memory: bool,
+    /// `None` if the configuration says nothing.
+    pub(super) shared_memory: Option<bool>,
     pub(super) leases: bool,
 }
 
@@ -53,7 +54,7 @@ pub(super) struct ConfigurationFile {
     /// `http://127.0.0.1:4318`; no traces if absent.
     pub(super) otlp_endpoint: Option<String>,
     /// The part of the requests without a `traceparent` of their client that is traced, from 0 to 1;
-    /// 1 if absent.
+    /// 1 if absent. With 0, no request is traced.
     pub(super) otlp_sample_rate: Option<f64>,
     /// Public keys of minisign (the line that begins with `RW`). Native code in a bundle that one of
     /// them signed is taken as it was sent.
@@ -101,7 +102,8 @@ pub(super) struct Section {
     pub(super) observer: Option<bool>,
     /// Whether the tenant may register regions of system shared memory: files in `/dev/shm` whose
     /// names begin with the tenant's name and a colon, of users that act for the tenant; false if
-    /// nothing is set, but true for `local`, whose files may have any name.
+    /// nothing is set, but true for `local`, whose files may have any name. Where the daemon listens
+    /// beyond loopback, it is also false for requests to `local` without a token or certificate.
     pub(super) shared_memory: Option<bool>,
     /// Whether the tenant may hold leases of its functions' instances, as a placement engine does;
     /// false if nothing is set, but true for `local`.
@@ -162,13 +164,13 @@ impl Grant {
     /// Limits and rights of the daemon's own tenant.
     pub(super) fn local() -> Grant {
         let (limits, models) = (TenantLimits::ALL, Arc::new(Patterns::all()));
-        Grant { limits, models, model_control: true, observes: true, shared_memory: true, leases: true }
+        Grant { limits, models, model_control: true, observes: true, shared_memory: None, leases: true }
     }
 
     pub(super) fn other() -> Grant {
         let models = Arc::new(Patterns::repository());
         let limits = TenantLimits::DEFAULT;
-        Grant { limits, models, model_control: false, observes: false, shared_memory: false, leases: false }
+        Grant { limits, models, model_control: false, observes: false, shared_memory: None, leases: false }
     }
 }
 
@@ -181,7 +183,7 @@ impl Section {
         };
         let model_control = self.model_control.unwrap_or(base.model_control);
         let observes = self.observer.unwrap_or(base.observes);
-        let shared_memory = self.shared_memory.unwrap_or(base.shared_memory);
+        let shared_memory = self.shared_memory.or(base.shared_memory);
         let leases = self.leases.unwrap_or(base.leases);
         if let Some(cpus) = self.cpus.filter(|cpus| !cpus.is_finite() || *cpus < CPUS_MIN) {
             return Err(format!("cpus = {cpus} is not a number of at least {CPUS_MIN}"));

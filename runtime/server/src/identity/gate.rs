@@ -101,7 +101,7 @@ impl Gate {
         // A client needs a certificate unless there is another way in.
         let needs_certificate = keys.is_none() && anonymous.is_none();
         let tls = config.tls.as_ref().map(|files| Tls::open(files.clone(), needs_certificate)).transpose()?;
-        let anonymous = anonymous.map(|tenant| Arc::new(access.of(tenant)));
+        let anonymous = anonymous.map(|tenant| Arc::new(access.of_anonymous(tenant, host.is_loopback())));
         Ok(Gate { access, keys, tls: tls.map(Arc::new), anonymous })
     }
 
@@ -204,6 +204,23 @@ mod tests {
         }
         let gate = Gate::open(&config(None, Some("guest")), everywhere).unwrap();
         assert_eq!(who(&gate, &[], None).as_deref(), Ok("guest"));
+    }
+
+    #[test]
+    fn anonymous_requests_from_anywhere_share_memory_only_if_the_configuration_says_so() {
+        let may = |text: &str, tenant: &str, host: [u8; 4]| {
+            let access = Access::parse(text, 500).unwrap();
+            let gate = Gate::open(&IdentityConfig { access, ..config(None, Some(tenant)) }, host.into()).unwrap();
+            gate.identify(&HeaderMap::new(), None).unwrap().may_share_memory().is_ok()
+        };
+        let (yes, no) = ("[tenant.local]\nshared_memory = true", "[tenant.local]\nshared_memory = false");
+        for (text, on_loopback, beyond) in
+            [("", true, false), ("[tenant.local]", true, false), (yes, true, true), (no, false, false)]
+        {
+            assert_eq!([[127, 0, 0, 1], [0; 4]].map(|host| may(text, "local", host)), [on_loopback, beyond], "{text}");
+            assert_eq!([[127, 0, 0, 1], [0; 4]].map(|host| may(text, "guest", host)), [false, false], "{text}");
+        }
+        assert!(may("[default]\nshared_memory = true", "guest", [0; 4]));
     }
 
     #[test]

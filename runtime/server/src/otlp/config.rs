@@ -1,5 +1,6 @@
 //! Settings of traces, and counts of what became of spans.
 
+use axum::http::Uri;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Where traces are sent, and how many.
@@ -7,7 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct OtlpConfig {
     /// The collector, for example `http://127.0.0.1:4318`.
     pub endpoint: String,
-    /// The part of the requests without a parent that is traced, from 0 to 1.
+    /// The part of the requests without a parent that is traced, from 0 to 1. With 0, no request is
+    /// traced.
     pub sample_rate: f64,
 }
 
@@ -17,14 +19,12 @@ impl OtlpConfig {
     /// # Errors
     /// If the endpoint is no URL of HTTP, or the rate is not from 0 to 1. The text says what to do.
     pub fn new(endpoint: &str, sample_rate: f64) -> Result<OtlpConfig, String> {
-        let is_plain = |byte: u8| byte.is_ascii_graphic();
-        let host = endpoint.strip_prefix("http://").unwrap_or_default();
-        if host.is_empty() || host.starts_with(['/', ':']) || !endpoint.bytes().all(is_plain) {
-            return Err(format!(
-                "OTLP endpoint {endpoint:?} is not a URL of HTTP; write for example http://127.0.0.1:4318. A collector \
-                beside the daemon sends traces on, also over TLS"
-            ));
-        }
+        check(endpoint).map_err(|reason| {
+            format!(
+                "OTLP endpoint {reason}; write for example http://127.0.0.1:4318. A collector beside the daemon sends \
+                traces on, also over TLS or with a password"
+            )
+        })?;
         if !(0.0..=1.0).contains(&sample_rate) {
             return Err(format!("OTLP sample rate {sample_rate} is not from 0 to 1; 0.1 traces every tenth request"));
         }
@@ -39,6 +39,26 @@ impl OtlpConfig {
             format!("{}/v1/traces", self.endpoint)
         }
     }
+}
+
+/// Whether a URL can be an endpoint, and if not, why.
+fn check(endpoint: &str) -> Result<(), String> {
+    if endpoint.contains('@') {
+        // Not shown, as it may have a password.
+        return Err("has an @, as if before it were a user or a password".into());
+    }
+    if endpoint.contains(['?', '#']) {
+        return Err(format!("{endpoint:?} has a query or a fragment"));
+    }
+    let url = endpoint.parse::<Uri>().ok().filter(|url| url.scheme_str() == Some("http"));
+    let Some(authority) = url.as_ref().and_then(Uri::authority).filter(|_| endpoint.is_ascii()) else {
+        return Err(format!("{endpoint:?} is not a URL of HTTP"));
+    };
+    let has_port = authority.as_str() != authority.host();
+    if authority.host().is_empty() || (has_port && authority.port_u16().is_none_or(|port| port == 0)) {
+        return Err(format!("{endpoint:?} has no host, or a port that is none from 1 to 65535"));
+    }
+    Ok(())
 }
 
 /// Spans that were sent, and that were dropped.
@@ -67,9 +87,28 @@ mod tests {
         assert_eq!(url("http://localhost:4318").as_deref(), Ok("http://localhost:4318/v1/traces"));
         assert_eq!(url("http://[::1]:4318/otlp/").as_deref(), Ok("http://[::1]:4318/otlp/v1/traces"));
         assert_eq!(url("http://c/v1/traces").as_deref(), Ok("http://c/v1/traces"));
-        for wrong in ["", "localhost:4318", "http://", "http:///x", "http://:1", "https://c", "http://a b", "grpc://c"]
-        {
+        for wrong in [
+            "",
+            "localhost:4318",
+            "http://",
+            "http:///x",
+            "http://:1",
+            "https://c",
+            "http://a b",
+            "http://ü",
+            "grpc://c",
+            "http://c?x",
+            "http://c/#x",
+            "http://c:",
+            "http://c:0",
+            "http://c:65536",
+            "http://c:port",
+            "http://[::1]:x",
+        ] {
             assert!(url(wrong).unwrap_err().contains("http://127.0.0.1:4318"), "{wrong}");
+        }
+        for with_password in ["http://user:secret@c", "http://secret@c:4318", "user:secret@c"] {
+            assert!(!url(with_password).unwrap_err().contains("secret"), "{with_password}");
         }
         for rate in [-0.1, 1.1, f64::NAN, f64::INFINITY] {
             assert!(OtlpConfig::new("http://c", rate).unwrap_err().contains("from 0 to 1"), "{rate}");

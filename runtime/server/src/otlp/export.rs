@@ -10,11 +10,11 @@ use atoll_core::TaskId;
 use atoll_fleet::Inference;
 use prost::Message;
 use std::collections::BTreeSet;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
-use ureq::Agent;
+use ureq::{Agent, Error, Timeout};
 
 /// Largest answer of a collector that is read.
 const ANSWER_BYTES_MAX: u64 = 64 << 10;
@@ -44,6 +44,7 @@ impl Exporter {
     pub(super) fn new(config: &OtlpConfig, engine: Arc<dyn Inference>, counts: Arc<Counts>) -> Exporter {
         let agent = Agent::config_builder()
             .timeout_global(Some(OTLP_SEND_MAX))
+            .timeout_connect(Some(OTLP_SEND_MAX / 2))
             .http_status_as_error(false)
             // The endpoint is the collector; a proxy of the environment is for other programs.
             .proxy(None)
@@ -55,11 +56,12 @@ impl Exporter {
 
     /// Sends what arrives, until the queue is closed and empty.
     pub(super) fn run(mut self, finished: &Receiver<Box<Finished>>) {
+        self.follower.mark(&*self.engine);
         loop {
-            self.follower.mark(&*self.engine);
             let (requests, is_closed) = collect(finished);
             if !requests.is_empty() {
                 self.send(&requests, is_closed);
+                self.follower.mark(&*self.engine);
             }
             if is_closed {
                 return;
@@ -109,7 +111,9 @@ impl Exporter {
     /// Sends a message. Returns how many spans the collector rejected.
     fn post(&self, body: &[u8]) -> Result<usize, Failed> {
         let sent = self.agent.post(&self.url).header("content-type", "application/x-protobuf").send(body);
-        let answer = sent.map_err(|error| Failed { reason: error.to_string(), may_retry: true })?;
+        // A collector that was reached may have taken the spans, and would have them twice.
+        let failed = |error: Error| Failed { reason: error.to_string(), may_retry: has_no_connection(&error) };
+        let answer = sent.map_err(failed)?;
         let status = answer.status().as_u16();
         let mut bytes = Vec::new();
         let read = answer.into_body().into_reader().take(ANSWER_BYTES_MAX).read_to_end(&mut bytes);
@@ -125,6 +129,19 @@ impl Exporter {
             tracing::warn!(url = self.url, spans, reason, "the collector rejected spans");
         }
         Ok(usize::try_from(partly.rejected_spans).unwrap_or(0))
+    }
+}
+
+/// Whether an attempt failed before anything was sent.
+fn has_no_connection(error: &Error) -> bool {
+    match error {
+        Error::HostNotFound | Error::ConnectionFailed => true,
+        Error::Timeout(part) => matches!(part, Timeout::Resolve | Timeout::Connect),
+        Error::Io(error) => matches!(
+            error.kind(),
+            ErrorKind::ConnectionRefused | ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable
+        ),
+        _ => false,
     }
 }
 

@@ -1,10 +1,12 @@
 //! Finds the records of requests in the traces of devices and of the pool.
 //!
-//! The traces are rings that are always written. A mark is their ends at one time, taken again and
-//! again; the records of a request lie behind the last mark before its beginning.
+//! The traces are rings that are always written. A mark is their ends at one time; the records of a
+//! request lie behind the last mark before its beginning. Marks are taken after messages, not more
+//! often than messages are sent, so devices are not disturbed while no request is traced. After a
+//! pause, the last mark is old, and all of a ring is read.
 
 use super::record::monotonic_ns;
-use crate::limits::{OTLP_EVENTS_MAX, OTLP_MARKS_MAX, OTLP_TRACE_READS_MAX};
+use crate::limits::{OTLP_EVENTS_MAX, OTLP_INTERVAL, OTLP_MARKS_MAX, OTLP_TRACE_READS_MAX};
 use atoll_core::TaskId;
 use atoll_engine::DeviceId;
 use atoll_fleet::Inference;
@@ -26,9 +28,13 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    /// Takes a mark.
+    /// Takes a mark, unless there is one of this interval.
     pub(super) fn mark(&mut self, engine: &dyn Inference) {
         let at_ns = monotonic_ns();
+        let age_ns = self.marks.back().map(|last| at_ns.saturating_sub(last.at_ns));
+        if age_ns.is_some_and(|age_ns| u128::from(age_ns) < OTLP_INTERVAL.as_nanos()) {
+            return;
+        }
         let ends = traces(engine).map(|at| engine.trace(at, None).map(|batch| batch.next)).collect();
         self.marks.push_back(Mark { at_ns, ends });
         if self.marks.len() > OTLP_MARKS_MAX {

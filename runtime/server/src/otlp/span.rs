@@ -9,7 +9,8 @@ use atoll_engine::{Class, InvocationResult};
 use atoll_fleet::Inference;
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::io;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -23,6 +24,8 @@ pub(crate) struct Tracer {
     /// `None` only while it is being dropped.
     finished: Option<SyncSender<Box<Finished>>>,
     counts: Arc<Counts>,
+    /// Whether the thread was found to have ended.
+    is_broken: AtomicBool,
     /// Disconnected when the thread has ended.
     ended: Mutex<Receiver<()>>,
 }
@@ -37,14 +40,20 @@ impl Tracer {
             exporter.run(&receiver);
             drop(ends);
         })?;
-        let threshold = (config.sample_rate * u64::MAX as f64) as u64;
-        let (all, ended) = (config.sample_rate >= 1.0, Mutex::new(ended));
-        Ok(Tracer { threshold, all, finished: Some(finished), counts, ended })
+        Ok(Tracer::new(config.sample_rate, finished, counts, ended))
+    }
+
+    fn new(rate: f64, finished: SyncSender<Box<Finished>>, counts: Arc<Counts>, ended: Receiver<()>) -> Tracer {
+        let threshold = (rate * u64::MAX as f64) as u64;
+        let (is_broken, ended) = (AtomicBool::new(false), Mutex::new(ended));
+        Tracer { threshold, all: rate >= 1.0, finished: Some(finished), counts, is_broken, ended }
     }
 
     /// The ids of a request that is traced: the client decides if it sent a context, else the rate.
+    /// With a rate of 0 none is, so that no client overrides the operator.
     fn ids(&self, context: Option<Context>) -> Option<([u8; 16], [u8; 8])> {
-        if context.is_some_and(|context| !context.is_sampled) {
+        let is_off = self.threshold == 0 && !self.all;
+        if is_off || context.is_some_and(|context| !context.is_sampled) {
             return None;
         }
         let mut random = [0; 32];
@@ -60,9 +69,19 @@ impl Tracer {
 
     fn take(&self, span: Box<Finished>) {
         let spans = span.spans();
-        let sent = self.finished.as_ref().is_some_and(|finished| finished.try_send(span).is_ok());
-        if !sent {
-            Counts::add(&self.counts.overflowed, spans);
+        let Some(finished) = &self.finished else { return };
+        match finished.try_send(span) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_)) => Counts::add(&self.counts.overflowed, spans),
+            Err(TrySendError::Disconnected(_)) => {
+                Counts::add(&self.counts.refused, spans);
+                if !self.is_broken.swap(true, Ordering::Relaxed) {
+                    tracing::error!(
+                        "internal error: the thread that sends traces has ended, so all further ones are dropped; \
+                        restart the daemon to get them again, and please report this bug"
+                    );
+                }
+            }
         }
     }
 }
@@ -157,4 +176,46 @@ impl Drop for Span {
 
 fn cut(text: &str) -> String {
     text.chars().take(OTLP_TEXT_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::HeaderMap;
+
+    fn tracer(rate: f64, room: usize) -> (Arc<Tracer>, Receiver<Box<Finished>>, Arc<Counts>) {
+        let ((finished, receiver), (_, ended)) = (sync_channel(room), channel());
+        let counts = Arc::<Counts>::default();
+        (Arc::new(Tracer::new(rate, finished, counts.clone(), ended)), receiver, counts)
+    }
+
+    fn request(tracer: &Arc<Tracer>, context: Option<Context>) -> bool {
+        let asked = Asked { tenant: "local", model: "toy", version: "1", request_id: "" };
+        let arrival = Arrival { context, ..Arrival::now("http", &HeaderMap::new()) };
+        Span::begin(tracer, &asked, arrival).is_some()
+    }
+
+    #[test]
+    fn what_finds_the_queue_full_or_closed_is_counted() {
+        let (tracer, receiver, counts) = tracer(1.0, 3);
+        let dropped = || [&counts.overflowed, &counts.refused].map(|count| count.load(Ordering::Relaxed));
+        for _ in 0..5 {
+            assert!(request(&tracer, None));
+        }
+        assert_eq!((dropped(), tracer.is_broken.load(Ordering::Relaxed)), ([2, 0], false));
+        assert_eq!(receiver.try_iter().count(), 3);
+        drop(receiver);
+        assert!(request(&tracer, None));
+        assert_eq!((dropped(), tracer.is_broken.load(Ordering::Relaxed)), ([2, 1], true));
+    }
+
+    #[test]
+    fn a_rate_of_0_traces_nothing_whatever_the_client_asks_for() {
+        let context = |is_sampled| Some(Context { trace: [1; 16], parent: [2; 8], is_sampled });
+        let asks = [None, context(true), context(false)];
+        for (rate, expected) in [(0.0, [false; 3]), (1e-15, [false, true, false]), (1.0, [true, true, false])] {
+            let (tracer, _receiver, _) = tracer(rate, 8);
+            assert_eq!(asks.map(|context| request(&tracer, context)), expected, "{rate}");
+        }
+    }
 }

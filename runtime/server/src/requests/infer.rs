@@ -15,6 +15,7 @@ use crate::model::{Fitted, Model, Wanted, binary_by_default};
 use crate::otlp::{Arrival, Asked, Span};
 use crate::scaling::wait;
 use crate::sequences::Turn;
+use crate::shared_memory::Window;
 use atoll_engine::{Class, DeviceId, FunctionKey, InputTensor, InvocationRequest, InvocationResult, InvokeError};
 use atoll_protocol::{InferRequest, InferResponse, OutputTensor, Parameters, Tensor, top_classes};
 use std::sync::Arc;
@@ -191,16 +192,39 @@ async fn step_once(
     result
 }
 
+/// Makes the answer of a request, and of it what `encode` makes. Writes the outputs that go to
+/// shared memory. If the future is dropped, it writes no further ones.
+pub(crate) async fn finish<T: Send + 'static>(
+    app: &Arc<App>,
+    model: &Arc<Model>,
+    done: Done,
+    encode: impl FnOnce(InferResponse) -> T + Send + 'static,
+) -> Result<T, RequestError> {
+    let waiting = Arc::new(());
+    let answered = offload(done.weight(), {
+        let (app, model, waiting) = (app.clone(), model.clone(), Arc::downgrade(&waiting));
+        move || done.answer(&app, &model, &|| waiting.strong_count() > 0).map(encode)
+    });
+    let answered = answered.await?;
+    // Kept by the future until here.
+    drop(waiting);
+    answered
+}
+
 impl Done {
-    /// Bytes of all outputs of the model.
-    pub(crate) fn output_bytes(&self) -> usize {
-        self.result.outputs.iter().map(|output| output.bytes.len()).sum()
+    /// Bytes of all outputs of the model, for the choice of the thread that makes the answer:
+    /// writing a file may take any time.
+    fn weight(&self) -> usize {
+        let writes = self.shared.outputs.iter().any(Option::is_some);
+        if writes { usize::MAX } else { self.result.outputs.iter().map(|output| output.bytes.len()).sum() }
     }
 
-    /// The answer, with the requested outputs. Writes those that go to shared memory.
-    pub(crate) fn answer(self, app: &App, model: &Model) -> Result<InferResponse, RequestError> {
+    /// The answer, with the requested outputs. Writes those that go to shared memory, as long as the
+    /// client waits for them.
+    fn answer(self, app: &App, model: &Model, is_awaited: &dyn Fn() -> bool) -> Result<InferResponse, RequestError> {
         let Done { id, mut result, outputs: wanted, shared, mut span } = self;
-        let answer = assemble(app, model, id, &mut result, wanted, &shared);
+        let write = |window: &Window, bytes: &[u8]| app.regions.write(window, bytes, is_awaited);
+        let answer = assemble(model, id, &mut result, wanted, &shared, &write);
         if let (Some(span), Err(error)) = (&mut span, &answer) {
             span.note_error(error.kind.label(), &error.message);
         }
@@ -209,12 +233,12 @@ impl Done {
 }
 
 fn assemble(
-    app: &App,
     model: &Model,
     id: String,
     result: &mut InvocationResult,
     wanted: Vec<Wanted>,
     shared: &Shared,
+    write: &dyn Fn(&Window, &[u8]) -> Result<(), RequestError>,
 ) -> Result<InferResponse, RequestError> {
     let mut outputs = Vec::with_capacity(wanted.len());
     let windows = shared.outputs.iter().map(Option::as_ref).chain(std::iter::repeat(None));
@@ -228,7 +252,7 @@ fn assemble(
             None => tensor,
         };
         if let Some(window) = window {
-            app.regions.write(window, &tensor.bytes)?;
+            write(window, &tensor.bytes)?;
         }
         outputs.push(OutputTensor { tensor, binary: wanted.binary, shared: window.map(|it| it.range().clone()) });
     }

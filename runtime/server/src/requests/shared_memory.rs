@@ -8,6 +8,7 @@ use crate::app::App;
 use crate::bodies::BodyRoom;
 use crate::identity::Principal;
 use crate::inference::blocking;
+use crate::model::Model;
 use crate::shared_memory::Window;
 use atoll_engine::Class;
 use atoll_protocol::{InferRequest, RegionStatus, RegisterRequest};
@@ -44,15 +45,30 @@ pub(crate) struct Shared {
     _room: Option<BodyRoom>,
 }
 
+/// Bytes of work of [`fetch`], for the choice of its thread: reading a file may take any time.
+pub(crate) fn fetch_weight(request: &InferRequest) -> usize {
+    if request.shared_inputs.is_empty() { 0 } else { usize::MAX }
+}
+
 /// Bytes of a request's inputs in shared memory, as it says.
-pub(crate) fn shared_bytes(request: &InferRequest) -> usize {
+fn shared_bytes(request: &InferRequest) -> usize {
     let sizes = request.shared_inputs.iter().map(|input| input.range.byte_size);
     usize::try_from(sizes.fold(0, u64::saturating_add)).unwrap_or(usize::MAX)
 }
 
 /// Copies the inputs of a request that are in shared memory, so that it is as if they had been
-/// sent, and finds the places of its outputs. The memory counts as that of a body.
-pub(crate) fn fetch(app: &App, caller: &Principal, request: &mut InferRequest) -> Result<Shared, RequestError> {
+/// sent, and finds the places of its outputs. The memory counts as that of a body, and is taken only
+/// once the request fits the model, as far as that can be told without the bytes.
+pub(crate) fn fetch(
+    app: &App,
+    caller: &Principal,
+    model: &Model,
+    request: &mut InferRequest,
+) -> Result<Shared, RequestError> {
+    // The region may be of a request of the tenant that had the right.
+    if !request.shared_inputs.is_empty() || request.outputs.iter().any(|output| output.shared.is_some()) {
+        caller.may_share_memory().inspect_err(|denial| app.refuse(denial, caller, Class::BestEffort))?;
+    }
     let range = |output: &atoll_protocol::RequestedOutput| {
         output.shared.as_ref().map(|range| app.regions.window(caller, range)).transpose()
     };
@@ -70,10 +86,16 @@ pub(crate) fn fetch(app: &App, caller: &Principal, request: &mut InferRequest) -
             ),
         ));
     }
+    let inputs = std::mem::take(&mut request.shared_inputs);
+    let mut windows = Vec::with_capacity(inputs.len());
+    for input in &inputs {
+        windows.push(app.regions.window(caller, &input.range)?);
+        input.check()?;
+        model.fit_shape(&input.name, input.datatype, &input.shape)?;
+    }
     let mut room = app.bodies.room();
     reserve(&mut room, bytes)?;
-    for input in std::mem::take(&mut request.shared_inputs) {
-        let window = app.regions.window(caller, &input.range)?;
+    for (input, window) in inputs.into_iter().zip(windows) {
         request.inputs.push(input.tensor(app.regions.read(&window)?)?);
     }
     Ok(Shared { outputs, _room: Some(room) })

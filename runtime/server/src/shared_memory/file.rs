@@ -1,6 +1,7 @@
 //! Files of shared memory: which names a tenant may use, and which files lie behind them.
 
 use crate::identity::{Access, Principal};
+use crate::limits::SHARED_KEY_BYTES_MAX;
 use crate::requests::error::{Kind, RequestError};
 use rustix::fs::{FileType, Mode, OFlags, fstat, open, openat};
 use rustix::io::Errno;
@@ -10,7 +11,7 @@ use std::os::fd::OwnedFd;
 pub(super) const FOLDER: &str = "/dev/shm";
 
 /// Longest name of a file on Linux.
-const NAME_BYTES_MAX: usize = 255;
+const NAME_BYTES_MAX: usize = SHARED_KEY_BYTES_MAX - 1;
 
 /// How the C library names the files of semaphores, which are no tensors.
 const SEMAPHORE: &str = "sem.";
@@ -19,6 +20,11 @@ const SEMAPHORE: &str = "sem.";
 /// one that begins with the tenant's name and a colon. Slashes in front are ignored, as `shm_open`
 /// does. Decides without looking at files.
 pub(super) fn name<'k>(caller: &Principal, key: &'k str) -> Result<&'k str, RequestError> {
+    if key.len() > SHARED_KEY_BYTES_MAX {
+        let (bytes, shown) = (key.len(), shown(key));
+        let text = format!("key {shown} has {bytes} bytes; the limit is {SHARED_KEY_BYTES_MAX}");
+        return Err(RequestError::bad_request(text));
+    }
     let name = key.trim_start_matches('/');
     let is_plain = !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.contains(['/', '\0']);
     if !is_plain || name == "." || name == ".." || name.starts_with(SEMAPHORE) {
@@ -98,6 +104,9 @@ mod tests {
         }
         let long = "x".repeat(NAME_BYTES_MAX + 1);
         assert!(name(&local, &long).is_err() && name(&local, &long[1..]).is_ok());
+        let slashes = "/".repeat(SHARED_KEY_BYTES_MAX);
+        assert_eq!(name(&local, &format!("{}x", &slashes[1..])), Ok("x"));
+        assert!(name(&local, &format!("{slashes}x")).unwrap_err().message.contains("257 bytes; the limit is 256"));
         for key in ["in", "vision", "vision:", "visions:in", "vision.in", "speech:in", "local:in", "Vision:in"] {
             assert_eq!(name(&vision, key).unwrap_err().kind, Kind::Denied, "{key}");
         }

@@ -88,10 +88,18 @@ impl Regions {
 
     /// One region of the principal, or all if `name` is empty.
     pub(crate) fn status(&self, caller: &Principal, name: &str) -> Result<Vec<RegionStatus>, RequestError> {
+        let found = self.found(caller, name);
+        if found.is_empty() && !name.is_empty() {
+            return Err(unknown(name));
+        }
+        Ok(found.iter().map(|(name, region)| region.status(name)).collect())
+    }
+
+    /// The regions that [`Regions::status`] reports, which it does without the lock.
+    fn found(&self, caller: &Principal, name: &str) -> Vec<(String, Arc<Region>)> {
         let all = self.all();
         let own = all.iter().filter(|((tenant, of), _)| *tenant == caller.tenant && (name.is_empty() || of == name));
-        let found: Vec<RegionStatus> = own.map(|((_, name), region)| region.status(name)).collect();
-        if found.is_empty() && !name.is_empty() { Err(unknown(name)) } else { Ok(found) }
+        own.map(|((_, name), region)| (name.clone(), region.clone())).collect()
     }
 
     /// A part of a region of the principal.
@@ -107,9 +115,14 @@ impl Regions {
         Ok(bytes)
     }
 
-    /// Writes bytes to the beginning of a window.
-    pub(crate) fn write(&self, window: &Window, bytes: &[u8]) -> Result<(), RequestError> {
-        window.write(bytes)?;
+    /// Writes bytes to the beginning of a window, as long as the client waits for them.
+    pub(crate) fn write(
+        &self,
+        window: &Window,
+        bytes: &[u8],
+        is_awaited: &dyn Fn() -> bool,
+    ) -> Result<(), RequestError> {
+        window.write(bytes, is_awaited)?;
         self.written_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         Ok(())
     }

@@ -2,12 +2,15 @@
 
 use super::file::{FOLDER, open_shared};
 use crate::identity::{Access, Principal};
-use crate::requests::error::RequestError;
+use crate::requests::error::{Kind, RequestError};
 use atoll_protocol::{RegionStatus, RegisterRequest, SharedRange};
 use rustix::fs::fstat;
 use rustix::io::{Errno, pread, pwrite};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+
+/// Bytes that are written at once: some hundred microseconds.
+const PIECE_BYTES: usize = 1 << 20;
 
 /// A registered region. Its range lay within the file when it was registered; the file may have
 /// become shorter since.
@@ -95,21 +98,25 @@ impl Window {
         Ok(bytes)
     }
 
-    /// Writes bytes to its beginning.
-    pub(super) fn write(&self, bytes: &[u8]) -> Result<(), RequestError> {
+    /// Writes bytes to its beginning. Asks before each piece whether the client waits for them.
+    pub(super) fn write(&self, bytes: &[u8], is_awaited: &dyn Fn() -> bool) -> Result<(), RequestError> {
         if bytes.len() as u64 > self.range.byte_size {
             let (need, has) = (bytes.len(), self.range.byte_size);
             return Err(self.failed(&format!("takes {has} bytes of this output, which has {need} bytes")));
         }
         // A write behind the end would make the file longer. If the client shrinks it right now,
-        // the file grows again by no more than the region, which the client's limit counts.
+        // the file grows again, but by no more than the region.
         let file_bytes = fstat(&self.region.file).map_err(|error| self.failed(&format!("cannot be used: {error}")))?;
         if self.at.saturating_add(bytes.len() as u64) > u64::try_from(file_bytes.st_size).unwrap_or(0) {
             return Err(self.shrunk());
         }
         let mut done = 0;
         while done < bytes.len() {
-            match pwrite(&self.region.file, &bytes[done..], self.at.saturating_add(done as u64)) {
+            if !is_awaited() {
+                return Err(RequestError::new(Kind::Unavailable, "the client left before its outputs were written"));
+            }
+            let piece = &bytes[done..bytes.len().min(done.saturating_add(PIECE_BYTES))];
+            match pwrite(&self.region.file, piece, self.at.saturating_add(done as u64)) {
                 Ok(0) => return Err(self.failed("takes no more bytes")),
                 Ok(count) => done += count,
                 Err(Errno::INTR) => {}
@@ -125,5 +132,30 @@ impl Window {
 
     fn failed(&self, reason: &str) -> RequestError {
         RequestError::bad_request(format!("shared memory region {:?} {reason}", self.range.region))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn nothing_is_written_for_a_client_that_left() {
+        let file = tempfile::tempfile().unwrap();
+        let all = 3 * PIECE_BYTES + 5;
+        file.set_len(all as u64).unwrap();
+        let byte_size = all as u64;
+        let region = Arc::new(Region { file: file.into(), key: "k".into(), offset: 0, byte_size });
+        let window = region.window(&SharedRange { region: "r".into(), offset: 0, byte_size }).unwrap();
+        let bytes = vec![7; all];
+        assert_eq!(window.write(&bytes, &|| false).unwrap_err().kind, Kind::Unavailable);
+        assert!(window.read().unwrap().iter().all(|byte| *byte == 0));
+        // It leaves while the second piece is written.
+        let asked = Cell::new(0);
+        assert!(window.write(&bytes, &|| asked.replace(asked.get() + 1) < 2).is_err());
+        assert_eq!(window.read().unwrap().iter().filter(|byte| **byte == 7).count(), 2 * PIECE_BYTES);
+        assert_eq!(window.write(&bytes, &|| true), Ok(()));
+        assert_eq!(window.read().unwrap(), bytes);
     }
 }

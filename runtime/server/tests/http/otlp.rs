@@ -3,6 +3,7 @@
 use crate::support::grpc::request;
 use crate::support::{Behaviour, Connection, Daemon, Options, eventually, write_bundle};
 use atoll_engine::InvokeError;
+use atoll_fleet::Inference;
 use atoll_server::OtlpConfig;
 use prost::Message;
 use std::collections::BTreeMap;
@@ -200,7 +201,7 @@ fn context(flags: &str) -> String {
 #[test]
 fn a_request_is_a_span_of_its_clients_trace_over_both_protocols() {
     let collector = Collector::start();
-    let daemon = collector.daemon(0.0);
+    let daemon = collector.daemon(1e-15);
     assert_eq!(infer(&daemon, &[("traceparent", &context("01"))]), 200);
     let mut client = daemon.client();
     let mut message = Request::new(request("r2"));
@@ -232,7 +233,8 @@ fn a_request_is_a_span_of_its_clients_trace_over_both_protocols() {
 #[test]
 fn the_client_decides_by_its_flag_and_the_rate_for_others() {
     let collector = Collector::start();
-    let never = collector.daemon(0.0);
+    let (never, idle) = (collector.daemon(0.0), collector.daemon(1.0));
+    assert_eq!(infer(&never, &[("traceparent", &context("01"))]), 200);
     assert_eq!(infer(&never, &[]), 200);
     assert_eq!(infer(&never, &[("traceparent", "00-broken")]), 200);
     let always = collector.daemon(1.0);
@@ -251,6 +253,9 @@ fn the_client_decides_by_its_flag_and_the_rate_for_others() {
     let count = collector.spans(1).len();
     // Of 200 tosses of a coin, fewer than 40 or more than 160 heads come once in 10^17 runs.
     assert!((40..160).contains(&count), "{count}");
+    // Some intervals have passed.
+    let traces = idle.engine.traced().len() as u64;
+    assert!(idle.engine.trace_reads() <= traces, "traces are read though no request is traced");
 }
 
 #[test]
@@ -299,5 +304,26 @@ fn a_collector_that_is_gone_or_refuses_delays_nothing_and_is_counted() {
     let options = Options { otlp: Some(otlp), ..Options::default() };
     let daemon = Daemon::with(options, |repository| write_bundle(&repository.join("toy.kg")));
     assert_eq!(infer(&daemon, &[]), 200);
+    daemon.stop();
+}
+
+#[test]
+fn a_collector_that_hangs_delays_nothing_and_gets_nothing_twice() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let otlp = OtlpConfig::new(&format!("http://{}", listener.local_addr().unwrap()), 1.0).unwrap();
+    let options = Options { otlp: Some(otlp), ..Options::default() };
+    let daemon = Daemon::with(options, |repository| write_bundle(&repository.join("toy.kg")));
+    let dropped = || daemon.metric("atoll_otlp_spans_dropped_total{reason=\"not_taken\"}");
+    assert_eq!(infer(&daemon, &[]), 200);
+    let (mut stream, _) = listener.accept().unwrap();
+    assert!(stream.read(&mut [0; 64]).unwrap() > 0, "a message is sent");
+    for _ in 0..20 {
+        assert_eq!(infer(&daemon, &[]), 200);
+    }
+    assert_eq!(dropped(), 0);
+    // The message may have arrived, so it is not sent again.
+    drop(stream);
+    eventually(|| dropped() == 1);
+    drop(listener);
     daemon.stop();
 }

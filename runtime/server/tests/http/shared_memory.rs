@@ -226,6 +226,7 @@ fn bad_registrations_are_refused_with_their_reason() {
         (json!({ "key": "a\u{0}b", "byte_size": 1 }), &["not a name"]),
         (json!({ "key": "sem.lock", "byte_size": 1 }), &["no semaphore"]),
         (json!({ "key": long, "byte_size": 1 }), &["not a name"]),
+        (json!({ "key": "/".repeat(900_000) + key, "byte_size": 1 }), &["the limit is 256"]),
         (json!({ "key": "atoll-test-nothing", "byte_size": 1 }), &["does not exist"]),
         (json!({ "key": link.name, "byte_size": 1 }), &["links are not followed"]),
         (json!({ "key": pipe.name, "byte_size": 1 }), &["not a file of shared memory"]),
@@ -248,7 +249,7 @@ fn bad_registrations_are_refused_with_their_reason() {
     ];
     for (body, words) in cases {
         let answer = daemon.post(&register_path("r"), &body.to_string());
-        let status = if words[0].contains("limit") { 503 } else { 400 };
+        let status = if words[0].contains("limit is 42") { 503 } else { 400 };
         error(&answer, status, words);
     }
     error(
@@ -292,6 +293,20 @@ fn bad_ranges_are_refused_with_their_reason() {
         let answer = daemon.post(INFER, &request(&input, &output));
         error(&answer, if words[0] == "limit is" { 413 } else { 400 }, words);
     }
+    // What does not fit the model is refused before memory is read.
+    let shaped = |name: &str, datatype: &str, shape: Value| {
+        let input = json!({ "name": name, "datatype": datatype, "shape": shape, "parameters": good.clone() });
+        json!({ "inputs": [input] }).to_string()
+    };
+    let read = daemon.metric("atoll_shared_memory_read_bytes_total");
+    for (input, words) in [
+        (shaped("in", "FP32", json!([4])), ["`in: FP32[4]`", "takes `in: FP32["]),
+        (shaped("in", "INT32", json!([1, 4])), ["`in: INT32[1, 4]`", "takes `in: FP32["]),
+        (shaped("other", "FP32", json!([1, 4])), ["no input `other`", "it has in: FP32["]),
+    ] {
+        error(&daemon.post(INFER, &input), 400, &words);
+    }
+    assert_eq!(daemon.metric("atoll_shared_memory_read_bytes_total"), read);
     // Too many copies of one region.
     let input = |name: String| json!({ "name": name, "datatype": "FP32", "shape": [1, 4], "parameters": good.clone() });
     let many: Vec<Value> = (0..1025).map(|at| input(at.to_string())).collect();

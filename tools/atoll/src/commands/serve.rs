@@ -165,8 +165,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "URL")]
     otlp_endpoint: Option<String>,
 
-    /// Part of the requests without a traceparent that is traced, from 0 to 1 [default:
-    /// otlp_sample_rate of --config, or 1]
+    /// Part of the requests without a traceparent that is traced, from 0 to 1; with 0, no request is
+    /// traced [default: otlp_sample_rate of --config, or 1]
     #[arg(long, value_name = "RATE")]
     otlp_sample_rate: Option<f64>,
 

@@ -42,6 +42,7 @@ pub(crate) struct Double {
     refuses_shares: AtomicBool,
     /// Shares that were set, and whether they still hold.
     shares: Mutex<BTreeMap<ShareClient, bool>>,
+    trace_reads: AtomicU64,
 }
 
 impl Double {
@@ -93,6 +94,11 @@ impl Double {
     /// From now on each look at the trace finds that `toy` was preempted for a request of `urgent`.
     pub(crate) fn preempt(&self) {
         self.preempts.store(true, Ordering::Relaxed);
+    }
+
+    /// How often one of the traces was read.
+    pub(crate) fn trace_reads(&self) -> u64 {
+        self.trace_reads.load(Ordering::Relaxed)
     }
 
     pub(crate) fn answer_all(&self) {
@@ -224,6 +230,7 @@ impl Inference for Double {
     }
 
     fn trace(&self, device: DeviceId, from: Option<u64>) -> Option<TraceBatch> {
+        self.trace_reads.fetch_add(1, Ordering::Relaxed);
         let next = from.map_or(0, |from| from + 2);
         let is_told = from.is_some() && device == DeviceId(0) && self.preempts.load(Ordering::Relaxed);
         let name = |name: &str| {

@@ -49,8 +49,8 @@ pub struct ExecutorUsage {
 /// Memory and waiting of executors in control groups.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ExecutorMemory {
-    /// The limit in bytes: device memory, and memory of the process.
-    pub limit_bytes: u64,
+    /// The limit in bytes: device memory, and memory of the process; `None` if there is none.
+    pub limit_bytes: Option<u64>,
     /// Bytes in use.
     pub bytes: u64,
     /// The most bytes that were in use.

@@ -234,7 +234,7 @@ pub struct ExecutorEntry {
     /// seconds, as the system accounts for it. Unlike device time, it is not what executors report.
     #[serde(default)]
     pub cpu_s: f64,
-    /// The limit of its memory by a control group, in bytes; `None` if it has no group.
+    /// The limit of its memory by a control group, in bytes; `None` if it has none.
     #[serde(default)]
     pub memory_limit_bytes: Option<u64>,
     /// Why it is not running.

@@ -72,7 +72,7 @@ fn bundles_on_disk_are_limited_and_what_is_deployed_stays_when_the_limit_is_lowe
 
 #[test]
 fn constants_are_limited_since_each_takes_a_descriptor() -> Result<()> {
-    let setup = Setup::start(&[], "[tenant.few]\ntrusted_code = true\ndescriptors = 1\n")?;
+    let mut setup = Setup::start(&[], "[tenant.few]\ntrusted_code = true\ndescriptors = 1\n")?;
     let folder = setup.path("vault.d");
     std::fs::create_dir(&folder)?;
     for extension in ["toml", "ptx"] {
@@ -92,5 +92,9 @@ fn constants_are_limited_since_each_takes_a_descriptor() -> Result<()> {
     let x = Tensor { datatype: DataType::Uint32, shape: vec![16384], bytes: vec![0; 65536] };
     let answer = client.invoke(Call::of("first").input("x", x))?;
     ensure!(answer.tensor("y")?.bytes == [7; 65536]);
+    // A function counts after a restart, too, even if it cannot be loaded again.
+    std::fs::write(setup.path("atoll.toml"), "[tenant.few]\ndescriptors = 1\n")?;
+    setup.kill_and_restart()?;
+    ensure!(quota(&setup, "few", "descriptors")? == (1, Some(1)));
     Ok(())
 }

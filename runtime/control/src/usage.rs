@@ -49,8 +49,8 @@ pub struct ExecutorUsage {
 /// Memory and waiting of executors in control groups.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ExecutorMemory {
-    /// The limit in bytes: device memory, and memory of the process.
-    pub limit_bytes: u64,
+    /// The limit in bytes: device memory, and memory of the process; `None` if there is none.
+    pub limit_bytes: Option<u64>,
     /// Bytes in use.
     pub bytes: u64,
     /// The most bytes that were in use.
@@ -234,7 +234,7 @@ pub struct ExecutorEntry {
     /// seconds, as the system accounts for it. Unlike device time, it is not what executors report.
     #[serde(default)]
     pub cpu_s: f64,
-    /// The limit of its memory by a control group, in bytes; `None` if it has no group.
+    /// The limit of its memory by a control group, in bytes; `None` if it has none.
     #[serde(default)]
     pub memory_limit_bytes: Option<u64>,
     /// Why it is not running.

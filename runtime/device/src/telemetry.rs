@@ -95,8 +95,6 @@ pub struct GroupUse {
     pub peak_bytes: u64,
     /// Processes that the kernel or the daemon killed at the limit.
     pub kills: u64,
-    /// CPU time in nanoseconds.
-    pub cpu_ns: u64,
     /// Time in which the group had to wait because of its limit of CPU time, in nanoseconds.
     pub throttled_ns: u64,
 }
@@ -110,7 +108,6 @@ impl GroupUse {
             current_bytes: later.current_bytes,
             peak_bytes: self.peak_bytes.max(later.peak_bytes),
             kills: self.kills.saturating_add(later.kills),
-            cpu_ns: self.cpu_ns.saturating_add(later.cpu_ns),
             throttled_ns: self.throttled_ns.saturating_add(later.throttled_ns),
         }
     }

@@ -13,6 +13,8 @@ pub(crate) struct SealedModule {
     pub(super) code_bytes: u64,
     pub(super) ptx_bytes: u64,
     pub(super) facts_bytes: u64,
+    /// The most scratch memory that one of its kernels needs for each compute unit, in bytes.
+    pub(super) scratch_bytes: u32,
 }
 
 impl SealedModule {
@@ -28,7 +30,8 @@ impl SealedModule {
         }
         let file = sealed_file(&[image.code, ptx, &facts])
             .map_err(|source| DeviceError::Os { what: "create memory for a module", source })?;
-        Ok(SealedModule { file, target: image.target.to_owned(), code_bytes, ptx_bytes, facts_bytes })
+        let scratch_bytes = image.kernels.iter().map(|kernel| kernel.scratch_bytes).max().unwrap_or(0);
+        Ok(SealedModule { file, target: image.target.to_owned(), code_bytes, ptx_bytes, facts_bytes, scratch_bytes })
     }
 }
 

@@ -26,7 +26,8 @@ pub(crate) struct DeployedFunction {
     pub(crate) key: FunctionKey,
     pub(crate) deployment: Deployment,
     pub(crate) weights_bytes: u64,
-    /// Number of its constants, each of which takes a descriptor of the daemon.
+    /// Number of its constants, each of which takes a descriptor of the daemon; also while it is not
+    /// loaded, so that its tenant cannot use its descriptors meanwhile.
     pub(crate) constants: u64,
     /// The loaded model, or the reason why it cannot be called (for example a damaged file, or no
     /// room on the device).
@@ -124,7 +125,8 @@ impl Deployed {
         let waiting = store.deployments().into_iter().map(|(DeploymentKey { tenant, name }, deployment)| {
             let key = FunctionKey { tenant, name };
             let model = Err("it is being loaded onto the device again".into());
-            (key.clone(), Arc::new(DeployedFunction { key, deployment, weights_bytes: 0, constants: 0, model }))
+            let constants = deployment.constants;
+            (key.clone(), Arc::new(DeployedFunction { key, deployment, weights_bytes: 0, constants, model }))
         });
         let functions = RwLock::new(waiting.collect());
         Deployed {
@@ -258,7 +260,8 @@ impl Deployed {
             return Err(DeployError::TakenByGraph(key.name));
         }
         let old = self.find(&key);
-        self.check_limits(limits, &key, constants(&bundle))?;
+        let constants = constants(&bundle);
+        self.check_limits(limits, &key, constants)?;
         let deployed_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let deployment = Deployment {
             bundle: held.digest(),
@@ -268,6 +271,7 @@ impl Deployed {
             deployed_s,
             device: options.device,
             signature: options.signature,
+            constants,
         };
         if let Some(old) = &old {
             let same = Deployment { deployed_s: old.deployment.deployed_s, ..deployment.clone() };
@@ -429,9 +433,9 @@ impl Deployed {
         let loaded = admitted.and_then(|bundle| self.load(key, &deployment, &bundle));
         loaded.unwrap_or_else(|error| DeployedFunction {
             key: key.clone(),
+            constants: deployment.constants,
             deployment,
             weights_bytes: 0,
-            constants: 0,
             model: Err(error.to_string()),
         })
     }

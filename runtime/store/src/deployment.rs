@@ -34,4 +34,8 @@ pub struct Deployment {
     /// field.
     #[serde(default)]
     pub signature: Option<String>,
+    /// Number of its constants, each of which takes a descriptor of the daemon while it is loaded.
+    /// Older records have no such field.
+    #[serde(default)]
+    pub constants: u64,
 }

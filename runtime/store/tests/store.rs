@@ -212,6 +212,7 @@ fn deployments_are_kept_with_their_bundles() {
         deployed_s: 5,
         device: private.then(|| "host:1".into()),
         signature: private.then(|| "untrusted comment".into()),
+        constants: 7,
     };
     let store = open(folder.path(), 0);
     let held = store.write_bundle(&Sealed::of("test", b"kg!").unwrap()).unwrap();

@@ -1,44 +1,92 @@
 //! The control group of one executor.
 
+use super::folder::{at, make_folder, write_existing};
 use atoll_device::{GroupLimit, GroupUse};
 use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Between the limit from which on the kernel slows a process down and reclaims its memory
 /// (`memory.high`), and that at which it kills (`memory.max`). The supervisor kills a process that
 /// stays in between, and so names the cause.
 const SLACK_BYTES: u64 = 32 << 20;
 
-/// How many observations in a row must be above the limit before the process is to be killed.
-const OVER_MAX: u32 = 2;
+/// How long a process may be above its limit: the kernel may be reclaiming its memory.
+const OVER_FOR: Duration = Duration::from_millis(100);
+
+/// Most scratch memory of a compute unit, in bytes, which devices accept.
+const SCRATCH_BYTES_MAX: u64 = 256 << 20;
+
+/// What an executor is granted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Grant {
+    /// Device memory of its tenant in bytes.
+    pub(super) device_bytes: u64,
+    /// Size of the device memory in bytes, which no process can exceed.
+    pub(super) device_bytes_max: u64,
+    pub(super) overhead: Overhead,
+    pub(super) compute_units: u32,
+}
+
+/// Memory besides device memory, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Overhead {
+    /// Then the whole group has no limit of memory.
+    Unlimited,
+    Fixed(u64),
+    /// This, and for each compute unit the scratch memory of the kernel that needs the most.
+    Derived(u64),
+}
+
+impl Grant {
+    /// The limit while the tenant's work holds `held` bytes of device memory, and kernels that need
+    /// `scratch` bytes for each compute unit are loaded.
+    fn limit(&self, held: u64, scratch: u64) -> Option<GroupLimit> {
+        let overhead_bytes = match self.overhead {
+            Overhead::Unlimited => return None,
+            Overhead::Fixed(bytes) => bytes,
+            Overhead::Derived(bytes) => bytes.saturating_add(scratch.saturating_mul(u64::from(self.compute_units))),
+        };
+        Some(GroupLimit { device_bytes: self.device_bytes.max(held.min(self.device_bytes_max)), overhead_bytes })
+    }
+}
 
 /// A group; its folder is removed when this is dropped, which needs the process to be gone.
 #[derive(Debug)]
 pub(crate) struct Group {
     path: PathBuf,
-    overhead_bytes: u64,
-    /// Bytes of device memory in the limit.
-    device_bytes: AtomicU64,
-    /// Observations in a row above the limit.
-    over: AtomicU32,
-    usage: Mutex<GroupUse>,
+    grant: Grant,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Bytes of device memory that the tenant's work holds.
+    held_bytes: u64,
+    /// Bytes of scratch memory that loaded kernels need for each compute unit.
+    scratch_bytes: u64,
+    /// The limit that was written last.
+    written: Option<GroupLimit>,
+    /// Since when the process has been above its limit.
+    over_since: Option<Instant>,
+    /// Why the group can no longer be read.
+    lost: Option<String>,
+    /// Its limit is the one by which the process is judged. The kernel's may still be higher.
+    usage: GroupUse,
 }
 
 impl Group {
-    /// Makes a group with this limit of memory.
-    pub(super) fn create(path: PathBuf, limit: GroupLimit) -> io::Result<Group> {
-        std::fs::create_dir(&path).map_err(|error| at(&path, &error))?;
-        let group = Group {
-            path,
-            overhead_bytes: limit.overhead_bytes,
-            device_bytes: AtomicU64::new(limit.device_bytes),
-            over: AtomicU32::new(0),
-            usage: Mutex::new(GroupUse { limit: Some(limit), ..GroupUse::default() }),
-        };
-        group.write_limits(limit)?;
+    /// Makes a group with a limit of memory.
+    ///
+    /// # Errors
+    /// `AlreadyExists` if there is a folder of this name, and others if the kernel refuses the group
+    /// or a limit.
+    pub(super) fn create(path: PathBuf, grant: Grant) -> io::Result<Group> {
+        make_folder(&path).map_err(|error| at(&path, &error))?;
+        let group = Group { path, grant, state: Mutex::default() };
+        group.apply(&mut group.state())?;
         group.write("memory.oom.group", 1)?;
         // Absent on kernels without swap. With swap, a group would go on there beyond its limit.
         if group.path.join("memory.swap.max").exists() {
@@ -48,7 +96,7 @@ impl Group {
     }
 
     #[cfg(test)]
-    pub(super) fn path(&self) -> &Path {
+    pub(super) fn path(&self) -> &std::path::Path {
         &self.path
     }
 
@@ -58,65 +106,123 @@ impl Group {
     }
 
     pub(super) fn write(&self, file: &str, value: impl fmt::Display) -> io::Result<()> {
-        let file = self.path.join(file);
-        std::fs::write(&file, value.to_string()).map_err(|error| at(&file, &error))
+        write_existing(&self.path.join(file), &value.to_string())
     }
 
-    fn write_limits(&self, limit: GroupLimit) -> io::Result<()> {
-        // The higher one first, so that raising them never kills.
-        self.write("memory.max", limit.bytes().saturating_add(SLACK_BYTES))?;
-        self.write("memory.high", limit.bytes())
-    }
-
-    /// Raises the limit if the work of the tenant holds more device memory than it has room for.
-    /// That is possible within a quota, since a buffer takes whole pages.
+    /// Tells how much device memory the work of the tenant holds. The limit is higher while that is
+    /// more than the quota, which is possible since a buffer takes whole pages.
     pub(crate) fn allow_device_bytes(&self, bytes: u64) {
-        if bytes == u64::MAX || self.device_bytes.fetch_max(bytes, Relaxed) >= bytes {
-            return;
+        if bytes != u64::MAX {
+            self.change(|state| state.held_bytes = bytes);
         }
-        let limit = GroupLimit { device_bytes: bytes, overhead_bytes: self.overhead_bytes };
-        if let Err(error) = self.write_limits(limit) {
+    }
+
+    /// Tells how much scratch memory a kernel that is loaded now needs for each compute unit.
+    pub(crate) fn allow_scratch_bytes(&self, bytes: u64) {
+        self.change(|state| state.scratch_bytes = state.scratch_bytes.max(bytes.min(SCRATCH_BYTES_MAX)));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.state();
+        change(&mut state);
+        if let Err(error) = self.apply(&mut state) {
             tracing::warn!(%error, "the memory limit of an executor cannot be raised; it may be killed");
         }
-        self.own_usage().limit = Some(limit);
     }
 
-    /// Reads the kernel's counts. True if the process stays above its limit and is to be killed.
-    pub(crate) fn observe(&self) -> bool {
-        let current = self.number("memory.current").unwrap_or_default();
-        let peak = self.number("memory.peak").unwrap_or(current);
-        let kills = self.keyed("memory.events", "oom_kill").unwrap_or_default();
-        let cpu = |key| self.keyed("cpu.stat", key).unwrap_or_default().saturating_mul(1000);
-        let (cpu_ns, throttled_ns) = (cpu("usage_usec"), cpu("throttled_usec"));
-        let mut usage = self.own_usage();
+    /// Sets the limit; a lower one only for judging, since the kernel could have to free memory
+    /// first, for which the caller would wait.
+    fn apply(&self, state: &mut State) -> io::Result<()> {
+        if state.lost.is_some() {
+            return Ok(());
+        }
+        let limit = self.grant.limit(state.held_bytes, state.scratch_bytes);
+        state.usage.limit = limit;
+        match limit {
+            Some(limit) if state.written.is_none_or(|written| written.bytes() < limit.bytes()) => {
+                self.write_limit(state, limit)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn write_limit(&self, state: &mut State, limit: GroupLimit) -> io::Result<()> {
+        // The higher one first, so that raising them never kills.
+        self.write("memory.max", limit.bytes().saturating_add(SLACK_BYTES))?;
+        self.write("memory.high", limit.bytes())?;
+        state.written = Some(limit);
+        Ok(())
+    }
+
+    /// Reads the kernel's counts. The limit if the process stays above it and is to be killed.
+    pub(crate) fn observe(&self, now: Instant) -> Option<GroupLimit> {
+        let current = self.number("memory.current");
+        // Memory of the process alone: device memory is shared.
+        let private = self.keyed("memory.stat", "anon").unwrap_or_default();
+        let peak = self.number("memory.peak").unwrap_or_default();
+        let kills = self.kills();
+        let throttled_us = self.keyed("cpu.stat", "throttled_usec").unwrap_or_default();
+        let mut state = self.state();
+        let current = match current {
+            Ok(current) if state.lost.is_none() => current,
+            Ok(_) => return None,
+            Err(error) => {
+                state.lose(&error);
+                return None;
+            }
+        };
+        let usage = &mut state.usage;
         usage.current_bytes = current;
-        usage.peak_bytes = usage.peak_bytes.max(peak);
+        usage.peak_bytes = usage.peak_bytes.max(peak).max(current);
         usage.kills = usage.kills.max(kills);
-        usage.cpu_ns = usage.cpu_ns.max(cpu_ns);
-        usage.throttled_ns = usage.throttled_ns.max(throttled_ns);
-        let is_over = usage.limit.is_some_and(|limit| current > limit.bytes());
-        let over = if is_over { self.over.load(Relaxed) + 1 } else { 0 };
-        self.over.store(over, Relaxed);
-        if over < OVER_MAX {
-            return false;
+        usage.throttled_ns = usage.throttled_ns.max(throttled_us.saturating_mul(1000));
+        let limit = usage.limit?;
+        if current <= limit.bytes() && private <= limit.overhead_bytes {
+            state.over_since = None;
+            if state.written != Some(limit) {
+                // An error leaves the higher limit, by which it is not judged.
+                let _ = self.write_limit(&mut state, limit);
+            }
+            return None;
+        }
+        let since = *state.over_since.get_or_insert(now);
+        if now.saturating_duration_since(since) < OVER_FOR {
+            return None;
         }
         // The daemon's kill counts as the kernel's does.
-        usage.kills = usage.kills.max(1);
-        true
+        state.usage.kills = state.usage.kills.max(1);
+        Some(limit)
+    }
+
+    /// Processes that the kernel killed because this group was at its limit. Those that it killed
+    /// because the machine or a group above was, are in `oom_kill`, too, but then there is no `oom`.
+    fn kills(&self) -> u64 {
+        let file = if self.path.join("memory.events.local").exists() { "memory.events.local" } else { "memory.events" };
+        match self.keyed(file, "oom") {
+            Some(1..) => self.keyed(file, "oom_kill").unwrap_or_default(),
+            _ => 0,
+        }
     }
 
     /// What the kernel counted, as of the last observation.
     pub(crate) fn usage(&self) -> GroupUse {
-        *self.own_usage()
+        self.state().usage
     }
 
-    fn own_usage(&self) -> MutexGuard<'_, GroupUse> {
-        self.usage.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Why the group no longer limits the process; `None` if it does.
+    pub(crate) fn lost(&self) -> Option<String> {
+        self.state().lost.clone()
     }
 
-    /// The number in a file; `None` if it is absent or has none.
-    fn number(&self, file: &str) -> Option<u64> {
-        std::fs::read_to_string(self.path.join(file)).ok()?.trim().parse().ok()
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The number in a file.
+    fn number(&self, file: &str) -> io::Result<u64> {
+        let file = self.path.join(file);
+        let text = std::fs::read_to_string(&file).map_err(|error| at(&file, &error))?;
+        text.trim().parse().map_err(|error| at(&file, &io::Error::new(io::ErrorKind::InvalidData, error)))
     }
 
     /// The number behind a word in a file with a word and a number in each line.
@@ -126,13 +232,21 @@ impl Group {
     }
 }
 
+impl State {
+    /// Takes note of a group that can no longer be read.
+    fn lose(&mut self, error: &io::Error) {
+        if self.lost.is_none() {
+            tracing::warn!(%error, "the control group of an executor is gone; it runs without a memory limit");
+            self.lost = Some(format!("gone: {error}"));
+        }
+        self.usage.limit = None;
+        self.usage.current_bytes = 0;
+    }
+}
+
 impl Drop for Group {
     fn drop(&mut self) {
         // What cannot be removed now is removed when the next daemon starts.
         let _ = std::fs::remove_dir(&self.path);
     }
-}
-
-fn at(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }

@@ -20,13 +20,14 @@
 //! Where no groups can be made, executors run without; the checks of the supervisor hold in both
 //! cases.
 
+mod folder;
 mod group;
 mod place;
 
 pub(crate) use group::Group;
 pub use place::NoControlGroups;
 
-use atoll_device::GroupLimit;
+use group::{Grant, Overhead};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -36,8 +37,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 /// tables and what the kernel keeps for the process.
 pub const PROCESS_BYTES: u64 = 256 << 20;
 
-/// Memory of an executor for each compute unit in bytes: stacks, and the shared and local memory of
-/// blocks. Kernels with much local memory need more, which the tenant's quota grants.
+/// Memory of an executor for each compute unit in bytes, besides the scratch memory that its kernels
+/// declare: stacks, and the shared memory of blocks.
 pub const UNIT_BYTES: u64 = 16 << 20;
 
 /// Threads of an executor besides its compute units.
@@ -56,8 +57,9 @@ const CPU_PERIOD_US: u64 = 100_000;
 pub struct ExecutorQuota {
     /// Device memory in bytes.
     pub device_bytes: u64,
-    /// Memory of the process besides device memory in bytes; if absent, [`PROCESS_BYTES`] and
-    /// [`UNIT_BYTES`] for each compute unit.
+    /// Memory of the process besides device memory in bytes. If absent, [`PROCESS_BYTES`], and for
+    /// each compute unit [`UNIT_BYTES`] and the scratch memory that its kernels declare. The process
+    /// has no limit of memory if this is `u64::MAX`.
     pub process_bytes: Option<u64>,
     /// CPU time per time, as in 1.5 CPUs. Unlimited if absent.
     pub cpus: Option<f64>,
@@ -65,7 +67,16 @@ pub struct ExecutorQuota {
 
 impl ExecutorQuota {
     /// No limit.
-    pub const UNLIMITED: ExecutorQuota = ExecutorQuota { device_bytes: u64::MAX, process_bytes: None, cpus: None };
+    pub const UNLIMITED: ExecutorQuota =
+        ExecutorQuota { device_bytes: u64::MAX, process_bytes: Some(u64::MAX), cpus: None };
+
+    fn overhead(&self, compute_units: u32) -> Overhead {
+        match self.process_bytes {
+            Some(u64::MAX) => Overhead::Unlimited,
+            Some(bytes) => Overhead::Fixed(bytes),
+            None => Overhead::Derived(PROCESS_BYTES + UNIT_BYTES * u64::from(compute_units)),
+        }
+    }
 }
 
 /// The quotas of all tenants.
@@ -144,6 +155,13 @@ impl ControlGroups {
     #[must_use]
     pub fn with_quotas(mut self, quotas: ExecutorQuotas) -> ControlGroups {
         self.quotas = quotas;
+        let has_cpus = self.quotas.tenants.values().chain([&self.quotas.default]).any(|quota| quota.cpus.is_some());
+        if has_cpus && !self.has_cpu {
+            tracing::warn!(
+                group = %self.base.display(),
+                "limits of CPU time (cpus) have no effect: this control group has no controller `cpu`"
+            );
+        }
         self
     }
 
@@ -175,24 +193,37 @@ impl ControlGroups {
     }
 
     fn make(&self, spec: &GroupSpec) -> io::Result<Group> {
-        let number = self.given.fetch_add(1, Relaxed);
-        let path = self.base.join(place::group_name(std::process::id(), number));
         let quota = self.quotas.tenants.get(&spec.domain).unwrap_or(&self.quotas.default);
-        let limit = GroupLimit {
+        let grant = Grant {
             device_bytes: quota.device_bytes.min(spec.device_bytes),
-            overhead_bytes: quota.process_bytes.unwrap_or(PROCESS_BYTES + UNIT_BYTES * u64::from(spec.compute_units)),
+            device_bytes_max: spec.device_bytes,
+            overhead: quota.overhead(spec.compute_units),
+            compute_units: spec.compute_units,
         };
-        let group = Group::create(path, limit)?;
+        let group = self.create(grant)?;
         group.write("pids.max", spec.compute_units.saturating_add(OTHER_THREADS))?;
-        if self.has_cpu {
-            group.write("cpu.weight", if spec.is_own { OWN_WEIGHT } else { TENANT_WEIGHT })?;
+        if !self.has_cpu {
+            return Ok(group);
         }
+        group.write("cpu.weight", if spec.is_own { OWN_WEIGHT } else { TENANT_WEIGHT })?;
         if let Some(cpus) = quota.cpus {
             // The kernel accepts no less than a millisecond.
             let microseconds = ((cpus * CPU_PERIOD_US as f64) as u64).max(1000);
             group.write("cpu.max", format_args!("{microseconds} {CPU_PERIOD_US}"))?;
         }
         Ok(group)
+    }
+
+    /// Makes a group under the next free name. A daemon of the same process id may have left some,
+    /// as in a container, where ids repeat.
+    fn create(&self, grant: Grant) -> io::Result<Group> {
+        loop {
+            let number = self.given.fetch_add(1, Relaxed);
+            match Group::create(self.base.join(place::group_name(std::process::id(), number)), grant) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                made => return made,
+            }
+        }
     }
 }
 
@@ -205,6 +236,7 @@ impl Drop for ControlGroups {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::{Duration, Instant};
 
     /// A folder that looks like a group with these controllers, of which none is handed on.
     fn fake(controllers: &str) -> tempfile::TempDir {
@@ -237,55 +269,136 @@ mod tests {
         assert_eq!(read(&group, "cpu.weight"), "33");
         assert_eq!(read(&group, "cpu.max"), "150000 100000");
         assert_eq!(read(&group, "cgroup.procs"), "4711");
-        // Without a quota, the size of the device is the limit.
+        assert_eq!(read(&group, "memory.swap.max"), "0");
+        // Without a quota there is no limit, but a weight.
         let own = groups.admit(&spec("local"), 4712).unwrap();
-        assert_eq!((read(&own, "memory.high"), read(&own, "cpu.weight")), ((1344u64 << 20).to_string(), "100".into()));
-        assert!(!own.path().join("cpu.max").exists() && own.path() != group.path());
+        assert_eq!((read(&own, "memory.max"), read(&own, "cpu.weight")), (String::new(), "100".into()));
+        assert_eq!((read(&own, "cpu.max"), own.usage().limit), (String::new(), None));
+        assert!(own.path() != group.path());
     }
 
     #[test]
-    fn work_that_holds_more_than_the_quota_raises_the_limit() {
-        let folder = fake("memory pids");
-        let groups = ControlGroups::at(folder.path()).unwrap();
+    fn a_limit_of_cpu_time_without_its_controller_leaves_the_limit_of_memory() {
+        let groups = limited("memory pids", Some(1.5));
         assert!(!groups.has_cpu());
         let group = groups.admit(&spec("a"), 1).unwrap();
-        group.allow_device_bytes(1 << 30);
-        assert_eq!(read(&group, "memory.high"), (1344u64 << 20).to_string());
-        // Small buffers take whole pages, so more may be in use than was asked for.
+        assert_eq!(read(&group, "memory.high"), (384u64 << 20).to_string());
+        assert!(!group.path().join("cpu.max").exists());
+    }
+
+    #[test]
+    fn a_name_that_is_taken_is_passed_over() {
+        let groups = limited("memory pids", None);
+        let taken = groups.folder().join(place::group_name(std::process::id(), 0));
+        std::fs::create_dir(&taken).unwrap();
+        let group = groups.admit(&spec("a"), 1).unwrap();
+        assert_eq!(group.path(), groups.folder().join(place::group_name(std::process::id(), 1)));
+    }
+
+    /// Groups of which each has 64 MiB of device memory, in a folder that stays.
+    fn limited(controllers: &str, cpus: Option<f64>) -> ControlGroups {
+        let default = ExecutorQuota { device_bytes: 64 << 20, process_bytes: None, cpus };
+        let quotas = ExecutorQuotas { default, ..ExecutorQuotas::default() };
+        ControlGroups::at(&fake(controllers).keep()).unwrap().with_quotas(quotas)
+    }
+
+    #[test]
+    fn work_that_holds_more_than_the_quota_raises_the_limit_until_it_is_given_back() {
+        let groups = limited("memory pids", None);
+        let group = groups.admit(&spec("a"), 1).unwrap();
+        let high = || read(&group, "memory.high").parse::<u64>().unwrap() >> 20;
+        group.allow_device_bytes(64 << 20);
+        assert_eq!(high(), 384);
+        // Small buffers take whole pages, so more may be in use than was asked for, but never more
+        // than there is.
+        group.allow_device_bytes(100 << 20);
+        assert_eq!(high(), 420);
         group.allow_device_bytes(2 << 30);
-        assert_eq!(read(&group, "memory.high"), ((2u64 << 30) + (320 << 20)).to_string());
+        assert_eq!(high(), 320 + 1024);
         group.allow_device_bytes(u64::MAX);
+        assert_eq!(high(), 320 + 1024);
+        // The kernel's limit follows once the memory is given back.
         group.allow_device_bytes(0);
-        assert_eq!(read(&group, "memory.high"), ((2u64 << 30) + (320 << 20)).to_string());
+        assert_eq!(group.usage().limit.unwrap().bytes() >> 20, 384);
+        std::fs::write(group.path().join("memory.current"), (500u64 << 20).to_string()).unwrap();
+        assert_eq!((group.observe(Instant::now()), high()), (None, 320 + 1024));
+        std::fs::write(group.path().join("memory.current"), "1000").unwrap();
+        assert_eq!((group.observe(Instant::now()), high()), (None, 384));
+    }
+
+    #[test]
+    fn kernels_with_much_scratch_memory_have_room_for_it() {
+        let groups = limited("memory pids", None);
+        let group = groups.admit(&spec("a"), 1).unwrap();
+        let overhead = || group.usage().limit.unwrap().overhead_bytes >> 20;
+        group.allow_scratch_bytes(10 << 20);
+        group.allow_scratch_bytes(1 << 20);
+        assert_eq!(overhead(), 320 + 4 * 10);
+        group.allow_scratch_bytes(u64::MAX);
+        assert_eq!(overhead(), 320 + 4 * 256, "no device accepts more");
     }
 
     #[test]
     fn the_kernels_counts_are_read() {
-        let folder = fake("memory pids cpu");
-        let groups = ControlGroups::at(folder.path()).unwrap();
+        let groups = limited("memory pids cpu", None);
         let group = groups.admit(&spec("a"), 1).unwrap();
-        assert_eq!(group.usage().peak_bytes, 0, "there is nothing to read in a plain folder");
         let write = |file: &str, text: &str| std::fs::write(group.path().join(file), text).unwrap();
+        let now = Instant::now();
         write("memory.current", "1000\n");
-        group.observe();
+        assert_eq!(group.observe(now), None);
         write("memory.current", "400\n");
-        assert!(!group.observe());
+        assert_eq!(group.observe(now), None);
         assert_eq!(group.usage().peak_bytes, 1000, "kernels before 5.19 have no memory.peak");
         write("memory.peak", "5000\n");
-        write("memory.events", "low 0\nhigh 7\nmax 3\noom 1\noom_kill 1\noom_group_kill 1\n");
+        // The group above was at its limit, or the whole machine.
+        write("memory.events.local", "low 0\nhigh 7\nmax 3\noom 0\noom_kill 1\noom_group_kill 1\n");
         write("cpu.stat", "usage_usec 77\nuser_usec 70\nnr_throttled 2\nthrottled_usec 1500\n");
-        group.observe();
+        assert_eq!(group.observe(now), None);
         let usage = group.usage();
-        assert_eq!((usage.peak_bytes, usage.kills, usage.cpu_ns, usage.throttled_ns), (5000, 1, 77_000, 1_500_000));
-        // What stays above the limit is to be killed; one look may have been in the middle of a
-        // reclaim.
-        write("memory.current", &(2u64 << 30).to_string());
-        assert!(!group.observe());
-        assert!(group.observe());
+        assert_eq!((usage.peak_bytes, usage.kills, usage.throttled_ns), (5000, 0, 1_500_000));
+        write("memory.events.local", "low 0\nhigh 7\nmax 3\noom 1\noom_kill 1\noom_group_kill 1\n");
+        assert_eq!(group.observe(now), None);
+        assert_eq!(group.usage().kills, 1);
+    }
+
+    #[test]
+    fn what_stays_above_a_limit_is_to_be_killed() {
+        let groups = limited("memory pids", None);
+        let group = groups.admit(&spec("a"), 1).unwrap();
+        let write = |file: &str, text: String| std::fs::write(group.path().join(file), text).unwrap();
+        let start = Instant::now();
+        let is_over = |after_ms| group.observe(start + Duration::from_millis(after_ms)).is_some();
+        write("memory.current", (2u64 << 30).to_string());
+        // Many looks at one time are one look, which may have been in the middle of a reclaim.
+        assert!((0..9).all(|_| !is_over(0)) && !is_over(50));
+        write("memory.current", (2u64 << 20).to_string());
+        assert!(!is_over(100));
+        write("memory.current", (2u64 << 30).to_string());
+        assert!(!is_over(110) && is_over(210));
         assert_eq!(group.usage().kills, 1, "a kill of the kernel and one of the daemon are the same end");
-        // Text that is no number is no count.
-        write("memory.current", "max\n");
-        assert!(!group.observe());
+        // Memory that is not device memory has a limit of its own.
+        write("memory.current", (350u64 << 20).to_string());
+        write("memory.stat", format!("anon {}\nfile 0\n", 320u64 << 20));
+        assert!(!is_over(300) && !is_over(500));
+        write("memory.stat", format!("anon {}\nfile 0\n", 321u64 << 20));
+        assert!(!is_over(600) && is_over(700));
+    }
+
+    #[test]
+    fn a_group_that_can_no_longer_be_read_is_lost_and_not_empty() {
+        let groups = limited("memory pids", None);
+        let group = groups.admit(&spec("a"), 1).unwrap();
+        let current = group.path().join("memory.current");
+        std::fs::write(&current, "1000\n").unwrap();
+        assert_eq!((group.observe(Instant::now()), group.lost()), (None, None));
+        std::fs::remove_file(&current).unwrap();
+        assert_eq!(group.observe(Instant::now()), None);
+        assert!(group.lost().is_some_and(|why| why.contains("memory.current")), "{:?}", group.lost());
+        let usage = group.usage();
+        assert_eq!((usage.limit, usage.current_bytes, usage.peak_bytes), (None, 0, 1000));
+        // It does not get its limit back by what its tenant does.
+        group.allow_device_bytes(1 << 30);
+        assert_eq!(group.usage().limit, None);
     }
 
     #[test]

@@ -215,6 +215,7 @@ impl ExecutorDevice {
         let file = image.file.try_clone().map_err(os("duplicate the descriptor of a module"))?;
         let module = self.modules.len() as u32;
         self.modules.push(true);
+        self.executor.allow_scratch(u64::from(image.scratch_bytes));
         let SealedModule { code_bytes, ptx_bytes, facts_bytes, .. } = *image;
         self.executor
             .send(Order::Load { module, target: image.target.clone(), code_bytes, ptx_bytes, facts_bytes }, vec![file]);

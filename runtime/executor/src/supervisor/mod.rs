@@ -200,7 +200,9 @@ impl Supervised {
     /// What the executor's jail lacks; `None` before the executor runs.
     pub(crate) fn ready(&self) -> Option<Vec<String>> {
         let mut lacks = self.inbox().ready.clone()?;
-        lacks.extend(self.group.get().and_then(|group| Some(format!("control group: {}", group.as_ref().err()?))));
+        let without =
+            self.group.get().and_then(|group| group.as_ref().map_or_else(|why| Some(why.clone()), Group::lost));
+        lacks.extend(without.map(|why| format!("control group: {why}")));
         Some(lacks)
     }
 
@@ -246,6 +248,14 @@ impl Supervised {
         self.allowed_bytes.store(bytes, Release);
         if let Some(group) = self.group() {
             group.allow_device_bytes(bytes);
+        }
+    }
+
+    /// Makes room for the scratch memory of a kernel that is loaded next, in bytes for each compute
+    /// unit.
+    pub(crate) fn allow_scratch(&self, bytes: u64) {
+        if let Some(group) = self.group() {
+            group.allow_scratch_bytes(bytes);
         }
     }
 

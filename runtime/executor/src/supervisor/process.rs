@@ -1,8 +1,7 @@
 //! The process of an executor: starts it, enforces its limits, kills it and reaps it.
 
 use super::signs::{Observed, Signs};
-use super::{Loss, MESSAGES_PER_TURN, Start, Supervised};
-use crate::cgroup::Group;
+use super::{CHECKS_PER_SECOND, Loss, MESSAGES_PER_TURN, Start, Supervised};
 use atoll_device::LossCause;
 use atoll_device::cpu_time::process_cpu_time;
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -27,6 +26,8 @@ pub(super) struct Process {
     signs: Signs,
     /// Processes that the system had killed for lack of memory when this one was started.
     system_kills: Option<u64>,
+    /// When its control group was read last.
+    group_read: Option<Instant>,
 }
 
 impl Process {
@@ -52,7 +53,8 @@ impl Process {
         }
         let now = Instant::now();
         let signs = Signs::new(now);
-        Ok(Process { executor, child, pidfd, started: now, is_killed: false, signs, system_kills: system_kills() })
+        let system_kills = system_kills();
+        Ok(Process { executor, child, pidfd, started: now, is_killed: false, signs, system_kills, group_read: None })
     }
 
     /// Handles messages, time limits and the end of the process; true once the process was reaped.
@@ -61,16 +63,12 @@ impl Process {
         if let Some(time) = process_cpu_time(self.child.id()) {
             self.executor.cpu_ns.store(time.as_nanos() as u64, Relaxed);
         }
-        if let Some(group) = self.executor.group()
-            && group.observe()
-            && let Some(limit) = group.usage().limit
-        {
-            self.executor.end(LossCause::OutOfMemory(limit));
-        }
+        let now = Instant::now();
+        self.read_group(now);
         if !self.is_killed {
             self.executor.receive(MESSAGES_PER_TURN);
             self.executor.flush(&mut self.executor.outgoing());
-            self.enforce_limits(Instant::now());
+            self.enforce_limits(now);
         }
         match self.child.try_wait() {
             Ok(None) => false,
@@ -82,6 +80,19 @@ impl Process {
                 self.reap(LossCause::Died(format!("cannot be waited for: {error}")));
                 true
             }
+        }
+    }
+
+    /// Reads what the kernel counts for its group, not at every event of any executor: that takes
+    /// several system calls.
+    fn read_group(&mut self, now: Instant) {
+        let pause = Duration::from_secs(1) / CHECKS_PER_SECOND;
+        if self.group_read.is_some_and(|last| now.saturating_duration_since(last) < pause) {
+            return;
+        }
+        self.group_read = Some(now);
+        if let Some(limit) = self.executor.group().and_then(|group| group.observe(now)) {
+            self.executor.end(LossCause::OutOfMemory(limit));
         }
     }
 
@@ -146,7 +157,7 @@ impl Process {
     /// The cause of an end that only the kernel knows.
     fn explained(&self, how: LossCause) -> LossCause {
         // The kernel may have killed it since the last check.
-        self.executor.group().map(Group::observe);
+        self.executor.group().map(|group| group.observe(Instant::now()));
         let usage = self.executor.group_use().unwrap_or_default();
         match (how, usage.limit) {
             (LossCause::Died(how), _) if how != KILLED => LossCause::Died(how),

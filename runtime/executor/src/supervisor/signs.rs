@@ -20,8 +20,18 @@ const MEMORY_SLACK_BYTES: u64 = 16 << 20;
 /// the next one, and going to sleep.
 const LAUNCH_OVERHEAD: Duration = Duration::from_micros(200);
 
-/// CPU time that is not compared with billed time: starting, and loading code.
+/// CPU time that is not compared with billed time in each window: starting, and loading code.
 const UNBILLED: Duration = Duration::from_secs(30);
+
+/// The longest window over which CPU time is compared with billed time, and as a multiple of the
+/// time limit of launches. An executor without work needs a little CPU time, too, which must not add
+/// up.
+const BILL_WINDOW: Duration = Duration::from_secs(3600);
+const BILL_WINDOW_LAUNCHES: u32 = 60;
+
+/// The most CPU time of a window, as a multiple of what needs no explanation. Credit of an honest
+/// time ends with its window.
+const BILL_WINDOW_ALLOWANCES: u32 = 8;
 
 /// How much an executor's clock may differ from the daemon's when it reports busy time.
 const CLAIM_SLACK: Duration = Duration::from_secs(1);
@@ -64,11 +74,22 @@ pub(super) struct Signs {
     idle_rings: u64,
     /// Since when the executor has had no work, and its CPU time then.
     idle: Option<(Instant, Duration)>,
+    /// Where the window began over which CPU time is compared with billed time.
+    bill: Option<Bill>,
+}
+
+/// Sums at one time.
+#[derive(Clone, Copy, Debug)]
+struct Bill {
+    at: Instant,
+    cpu: Duration,
+    billed: Duration,
+    completed: u64,
 }
 
 impl Signs {
     pub(super) fn new(now: Instant) -> Signs {
-        Signs { beat: (0, now), completed: (0, now), reports: (0, now), idle_rings: 0, idle: None }
+        Signs { beat: (0, now), completed: (0, now), reports: (0, now), idle_rings: 0, idle: None, bill: None }
     }
 
     /// The violation or exceeded time limit, if any.
@@ -116,7 +137,7 @@ impl Signs {
             let (used, allowed) = (used >> 20, allowed >> 20);
             return Some(format!("it touched {used} MiB of device memory, and its work holds at most {allowed} MiB"));
         }
-        self.theft(now, seen).or_else(|| evasion(seen, limits))
+        self.theft(now, seen).or_else(|| self.evasion(now, seen, limits))
     }
 
     /// An executor without work that keeps computing.
@@ -134,18 +155,30 @@ impl Signs {
         self.idle = Some((now, seen.cpu));
         (used > idle / 2).then(|| format!("it computed for {used:.1?} within {idle:.1?} without a launch"))
     }
-}
-
-/// An executor that computes more than it reports, so that its tenant is charged too little. Launches
-/// in flight report when they end, and small blocks take more time between them than in them; what
-/// goes beyond both has no other explanation.
-fn evasion(seen: &Observed, limits: &TimeLimits) -> Option<String> {
-    let (billed, cpu) = (seen.billed?, seen.cpu);
-    let launches = u32::try_from(seen.completed).unwrap_or(u32::MAX);
-    let overhead = LAUNCH_OVERHEAD.saturating_mul(launches).saturating_add(limits.launch_within);
-    let explained = overhead.saturating_mul(seen.units).saturating_add(billed).saturating_add(UNBILLED);
-    let is_too_much = cpu.saturating_sub(explained) > cpu / 2;
-    is_too_much.then(|| format!("it used {cpu:.1?} of CPU time, and reports {billed:.1?} for {launches} launches"))
+    /// An executor that computes more than it reports, so that its tenant is charged too little.
+    /// Launches in flight report when they end, and small blocks take more time between them than in
+    /// them; what goes beyond both has no other explanation.
+    fn evasion(&mut self, now: Instant, seen: &Observed, limits: &TimeLimits) -> Option<String> {
+        let last = Bill { at: now, cpu: seen.cpu, billed: seen.billed?, completed: seen.completed };
+        let first = *self.bill.get_or_insert(last);
+        let (cpu, billed) = (last.cpu.saturating_sub(first.cpu), last.billed.saturating_sub(first.billed));
+        let launches = u32::try_from(last.completed.saturating_sub(first.completed)).unwrap_or(u32::MAX);
+        let allowance = limits.launch_within.saturating_mul(seen.units).saturating_add(UNBILLED);
+        let overhead = LAUNCH_OVERHEAD.saturating_mul(launches).saturating_mul(seen.units);
+        let explained = allowance.saturating_add(overhead).saturating_add(billed);
+        if cpu.saturating_sub(explained) > cpu / 2 {
+            let within = now.saturating_duration_since(first.at);
+            return Some(format!(
+                "it used {cpu:.1?} of CPU time within {within:.1?}, and reports {billed:.1?} for {launches} launches"
+            ));
+        }
+        let longest = BILL_WINDOW.max(limits.launch_within.saturating_mul(BILL_WINDOW_LAUNCHES));
+        let is_full = cpu >= allowance.saturating_mul(BILL_WINDOW_ALLOWANCES);
+        if is_full || now.saturating_duration_since(first.at) >= longest {
+            self.bill = Some(last);
+        }
+        None
+    }
 }
 
 #[cfg(test)]
@@ -179,10 +212,14 @@ mod tests {
     /// Judges an observation every quarter of a second; the second of the first cause, and the
     /// cause.
     fn judge(seconds: u32, observed: impl Fn(Instant, f64) -> Observed) -> Option<(u64, LossCause)> {
+        judge_every(0.25, seconds, observed)
+    }
+
+    fn judge_every(pause: f64, seconds: u32, observed: impl Fn(Instant, f64) -> Observed) -> Option<(u64, LossCause)> {
         let start = Instant::now();
         let mut signs = Signs::new(start);
-        (0..seconds * 4).find_map(|quarter| {
-            let at = f64::from(quarter) / 4.0;
+        (0..(f64::from(seconds) / pause) as u32).find_map(|step| {
+            let at = f64::from(step) * pause;
             let cause = signs.judge(start + Duration::from_secs_f64(at), &observed(start, at), &LIMITS)?;
             Some((at as u64, cause))
         })
@@ -275,10 +312,31 @@ mod tests {
         // Empty kernels are nearly all overhead.
         assert_eq!(working(0.01, 10_000.0), None);
         let evaded = working(0.01, 100.0).unwrap();
-        assert!(evaded.0 > 100 && evaded.1.contains("of CPU time, and reports"), "{evaded:?}");
+        assert!(evaded.0 > 100 && evaded.1.contains("of CPU time within"), "{evaded:?}");
         // The CPU time of a GPU's executor is the driver's.
         let driver = |at: f64| Observed { cpu: Duration::from_secs_f64(at), billed: None, is_busy: true, ..quiet() };
         let driver = violation(|at| Observed { beat: at as u32, completed: at as u64, ..driver(at) });
         assert_eq!(driver, None);
+    }
+
+    #[test]
+    fn an_honest_life_is_no_credit_for_ever_and_idling_does_not_add_up() {
+        // Two compute units that report all their work for half a day, and then none.
+        let days = 0.5 * 86_400.0;
+        let honest_then_not = judge_every(4.0, 86_400, |_, at| Observed {
+            cpu: Duration::from_secs_f64(at * 2.0),
+            billed: Some(Duration::from_secs_f64(at.min(days) * 2.0)),
+            completed: (at * 10.0) as u64,
+            beat: at as u32,
+            is_busy: true,
+            ..quiet()
+        });
+        let (at, cause) = honest_then_not.unwrap();
+        let after = at as f64 - days;
+        assert!((0.0..3600.0).contains(&after) && matches!(cause, LossCause::ProtocolViolation(_)), "{after} {cause}");
+        // A hundredth of a CPU for a month, without one launch.
+        let idle =
+            judge_every(60.0, 30 * 86_400, |_, at| Observed { cpu: Duration::from_secs_f64(at * 0.01), ..quiet() });
+        assert_eq!(idle, None);
     }
 }

@@ -112,7 +112,7 @@ fn held_bytes(tenant: &Tenant, report: &UsageReport) -> u64 {
 fn executor_usage(device: &DeviceStatistics, principal: &Principal) -> Vec<ExecutorUsage> {
     let seconds = |ns: u64| ns as f64 / 1e9;
     let memory = |group: &GroupUse| ExecutorMemory {
-        limit_bytes: group.limit.map_or(0, |limit| limit.bytes()),
+        limit_bytes: group.limit.map(|limit| limit.bytes()),
         bytes: group.current_bytes,
         peak_bytes: group.peak_bytes,
         kills: group.kills,

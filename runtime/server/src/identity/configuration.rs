@@ -127,12 +127,13 @@ pub(super) struct Section {
     #[serde(default, deserialize_with = "size")]
     pub(super) best_effort_device_bytes: Option<u64>,
     /// Memory of each of the tenant's executors besides device memory, where the daemon can make
-    /// control groups: its program, loaded code, and the shared and local memory of blocks. 256 MiB
-    /// and 16 MiB for each compute unit if nothing is set.
+    /// control groups: its program, loaded code, and the shared and local memory of blocks. If
+    /// nothing is set, 256 MiB, and for each compute unit 16 MiB and the local memory that its
+    /// kernels declare; unlimited for `local`.
     #[serde(default, deserialize_with = "size")]
     pub(super) executor_bytes: Option<u64>,
     /// CPU time of each of the tenant's executors, in CPUs as in 1.5, where the daemon can make
-    /// control groups; unlimited if nothing is set.
+    /// control groups with the controller `cpu`; unlimited if nothing is set.
     pub(super) cpus: Option<f64>,
     /// The fraction of time on each device that the tenant gets whenever it has work: above 0, at
     /// most 1. Not allowed in `[default]`, like the next two. Without it the tenant has no share,

@@ -26,8 +26,10 @@ pub(super) fn cpu_seconds(snapshot: &DeviceSnapshot<'_>, out: &mut Samples<'_>) 
 pub(super) fn memory_bytes(snapshot: &DeviceSnapshot<'_>, out: &mut Samples<'_>) {
     for used in domains(snapshot) {
         let GroupUse { limit, current_bytes, peak_bytes, .. } = used.group.unwrap_or_default();
-        let limit = limit.map_or(0, |limit| limit.bytes());
-        for (kind, bytes) in [("current", current_bytes), ("peak", peak_bytes), ("limit", limit)] {
+        let used_bytes = [("current", current_bytes), ("peak", peak_bytes)];
+        // Zero would say that nothing is allowed.
+        let limit = limit.map(|limit| ("limit", limit.bytes()));
+        for (kind, bytes) in used_bytes.into_iter().chain(limit) {
             out.integer(&[("tenant", &used.domain), ("kind", kind)], bytes);
         }
     }

@@ -288,7 +288,7 @@ pub(super) const METRICS: &[Metric] = &[
     ),
     gauge(
         "atoll_executor_memory_bytes",
-        "Memory in control groups of each tenant's executors: current, peak, and limit; 0 without groups",
+        "Memory in control groups of each tenant's executors: current, peak, and limit if there is one",
         executors::memory_bytes,
     ),
     counter(

@@ -95,7 +95,7 @@ fn executors(report: &UsageReport) -> String {
             format!("{cpu_s:.3}"),
             of(|memory| bytes(memory.bytes)),
             of(|memory| bytes(memory.peak_bytes)),
-            of(|memory| bytes(memory.limit_bytes)),
+            of(|memory| memory.limit_bytes.map_or_else(|| "-".into(), bytes)),
             of(|memory| memory.kills.to_string()),
             of(|memory| format!("{:.3}", memory.throttled_s)),
         ]);
@@ -276,7 +276,7 @@ mod tests {
         .complete();
         assert!(render(&report).ends_with("\n\n  tenant  CPU s\n  a       1.500\n"), "{}", render(&report));
         report.executors[0].memory = Some(ExecutorMemory {
-            limit_bytes: 352 << 20,
+            limit_bytes: Some(352 << 20),
             bytes: 0,
             peak_bytes: 352 << 20,
             kills: 1,

@@ -42,7 +42,13 @@ fn quotas(access: &Access) -> ExecutorQuotas {
         process_bytes: limits.executor_bytes,
         cpus: limits.cpus,
     };
-    let tenants = access.tenant_limits().map(|(tenant, limits)| (tenant.to_string(), quota(limits)));
+    let tenants = access.tenant_limits().map(|(tenant, limits)| {
+        let quota = quota(limits);
+        // The daemon's own tenant has no limit of memory unless its section sets one.
+        let process_bytes =
+            if tenant.is_local() { quota.process_bytes.or(Some(u64::MAX)) } else { quota.process_bytes };
+        (tenant.to_string(), ExecutorQuota { process_bytes, ..quota })
+    });
     let own = ("local".to_owned(), ExecutorQuota::UNLIMITED);
     // A section of `local` is stronger than the default.
     ExecutorQuotas { default: quota(access.default_limits()), tenants: [own].into_iter().chain(tenants).collect() }
@@ -66,10 +72,13 @@ mod tests {
         std::fs::write(&folder, "[default]\ndevice_bytes = \"1G\"\n[tenant.a]\nexecutor_bytes = \"64M\"\ncpus = 1.5")
             .unwrap();
         let quotas = quotas(&Access::read(&folder, 500).unwrap());
-        std::fs::remove_file(&folder).unwrap();
         let expected = ExecutorQuota { device_bytes: 1 << 30, process_bytes: Some(64 << 20), cpus: Some(1.5) };
         assert_eq!(quotas.tenants["a"], expected);
         assert_eq!(quotas.default, ExecutorQuota { device_bytes: 1 << 30, process_bytes: None, cpus: None });
         assert_eq!(quotas.tenants["local"], ExecutorQuota::UNLIMITED);
+        std::fs::write(&folder, "[tenant.local]\ncpus = 2").unwrap();
+        let own = super::quotas(&Access::read(&folder, 500).unwrap()).tenants["local"];
+        std::fs::remove_file(&folder).unwrap();
+        assert_eq!((own.process_bytes, own.cpus), (Some(u64::MAX), Some(2.0)));
     }
 }

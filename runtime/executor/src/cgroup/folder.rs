@@ -1,0 +1,41 @@
+//! The folders and files of groups.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::path::Path;
+
+/// Writes a file that exists. The kernel makes the files of a group; one that is missing belongs to
+/// a controller that the group does not have.
+pub(super) fn write_existing(file: &Path, text: &str) -> io::Result<()> {
+    let opened = OpenOptions::new().write(true).truncate(true).open(file);
+    opened.and_then(|mut opened| opened.write_all(text.as_bytes())).map_err(|error| at(file, &error))
+}
+
+/// The error with the path at which it arose.
+pub(super) fn at(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+/// Makes the folder of a group.
+#[cfg(not(test))]
+pub(super) fn make_folder(path: &Path) -> io::Result<()> {
+    std::fs::create_dir(path)
+}
+
+/// Makes the folder of a group with the files that the kernel makes for the controllers above it.
+#[cfg(test)]
+pub(super) fn make_folder(path: &Path) -> io::Result<()> {
+    std::fs::create_dir(path)?;
+    let controllers = std::fs::read_to_string(path.with_file_name("cgroup.controllers"))?;
+    let mut files = vec!["cgroup.procs"];
+    for controller in controllers.split_whitespace() {
+        files.extend_from_slice(match controller {
+            "memory" => &["memory.high", "memory.max", "memory.oom.group", "memory.swap.max", "memory.stat"],
+            "pids" => &["pids.max"],
+            "cpu" => &["cpu.weight", "cpu.max", "cpu.stat"],
+            _ => &[],
+        });
+    }
+    files.into_iter().try_for_each(|file| std::fs::write(path.join(file), ""))?;
+    std::fs::write(path.join("memory.current"), "0\n")
+}

@@ -224,7 +224,7 @@ impl Done {
     fn answer(self, app: &App, model: &Model, is_awaited: &dyn Fn() -> bool) -> Result<InferResponse, RequestError> {
         let Done { id, mut result, outputs: wanted, shared, mut span } = self;
         let write = |window: &Window, bytes: &[u8]| app.regions.write(window, bytes, is_awaited);
-        let answer = assemble(model, id, &mut result, wanted, &shared, &write);
+        let answer = assemble(model, id, &mut result, wanted, &shared, write);
         if let (Some(span), Err(error)) = (&mut span, &answer) {
             span.note_error(error.kind.label(), &error.message);
         }
@@ -238,7 +238,7 @@ fn assemble(
     result: &mut InvocationResult,
     wanted: Vec<Wanted>,
     shared: &Shared,
-    write: &dyn Fn(&Window, &[u8]) -> Result<(), RequestError>,
+    write: impl Fn(&Window, &[u8]) -> Result<(), RequestError>,
 ) -> Result<InferResponse, RequestError> {
     let mut outputs = Vec::with_capacity(wanted.len());
     let windows = shared.outputs.iter().map(Option::as_ref).chain(std::iter::repeat(None));

@@ -1,17 +1,16 @@
 //! Models whose instances follow the load, in a real daemon.
 
 use crate::cancel::metric;
-use crate::control::{Setup, refusal};
+use crate::control::Setup;
 use crate::executors::wait_until;
 use crate::fleet::two_hosts;
 use crate::functions::pack_grind;
 use anyhow::{Context, Result, ensure};
-use atoll_client::{Call, Class, Client, DataType, InstanceReport, InstanceSpec, RefusalKind, Tensor};
+use atoll_client::{Class, Client, InstanceReport, InstanceSpec};
 use atoll_tests::chaos::grind;
 use atoll_tests::http::ask;
 use std::process::Output;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
 
 /// Clients that always have a request.
 const CLIENTS: usize = 8;
@@ -42,20 +41,26 @@ fn start(options: &[&str], settings: &str) -> Result<Setup> {
 
 const X: [u32; 4] = [1, 2, 3, 4_000_000_000];
 
-fn call(times: u32) -> Call {
-    let tensor = |values: &[u32]| Tensor {
-        datatype: DataType::Uint32,
-        shape: vec![values.len() as i64],
-        bytes: grind::bytes(values),
-    };
-    Call::of("grind").input("x", tensor(&X)).input("times", tensor(&[times]))
+/// The body of a request for `grind`, with parameters.
+fn body(times: u32, parameters: &str) -> String {
+    format!(
+        r#"{{"inputs":[{{"name":"x","datatype":"UINT32","shape":[4],"data":{X:?}}},{{"name":"times","datatype":"UINT32","shape":[1],"data":[{times}]}}],"parameters":{{{parameters}}}}}"#
+    )
 }
 
-/// Calls `grind` and checks the answer.
-fn check(client: &mut Client, times: u32) -> Result<()> {
-    let answer = client.invoke(call(times))?;
-    let expected = grind::bytes(&grind::grind(&X, &grind::table(SEED), times));
-    ensure!(answer.tensor("y")?.bytes == expected, "a wrong answer for {times}");
+/// Asks `grind`.
+fn call(setup: &Setup, times: u32, parameters: &str) -> Result<(u16, String)> {
+    Ok(ask(&setup.daemon.http, "POST", "/v2/models/grind/infer", &body(times, parameters))?)
+}
+
+/// Asks `grind` and checks the answer.
+fn check(setup: &Setup, times: u32) -> Result<()> {
+    let (status, text) = call(setup, times, "")?;
+    ensure!(status == 200, "{text}");
+    let answer: serde_json::Value = serde_json::from_str(&text)?;
+    let data = answer["outputs"][0]["data"].as_array().context("data")?;
+    let values: Vec<u32> = data.iter().filter_map(|value| u32::try_from(value.as_u64()?).ok()).collect();
+    ensure!(values == grind::grind(&X, &grind::table(SEED), times), "a wrong answer for {times}: {text}");
     Ok(())
 }
 
@@ -72,11 +77,11 @@ fn sample(setup: &Setup, name: &str) -> f64 {
 }
 
 /// How often `grind` has to go round for the device time of a request.
-fn times(client: &mut Client) -> Result<u32> {
+fn times(setup: &Setup, client: &mut Client) -> Result<u32> {
     let mut times = 1_000;
     loop {
         for _ in 0..10 {
-            check(client, times)?;
+            check(setup, times)?;
         }
         let measured = made(client)?.iter().filter_map(|report| report.service_ms).fold(0.0, f64::max);
         if measured >= SERVICE_MS {
@@ -97,7 +102,7 @@ fn instances_come_with_the_load_and_go_without_it_and_no_request_is_lost() -> Re
     let mut client = setup.client()?;
     ensure!(made(&mut client)?.is_empty(), "there are no requests");
     // A request finds no instance, and waits for one.
-    check(&mut client, 1)?;
+    check(&setup, 1)?;
     let first = made(&mut client)?;
     ensure!(first.len() == 1 && first[0].instance.as_deref() == Some("grind-auto-1"), "{first:?}");
     ensure!(first[0].devices.len() == 2 && first[0].quota_request == 0.1, "on both devices: {first:?}");
@@ -112,13 +117,12 @@ fn instances_come_with_the_load_and_go_without_it_and_no_request_is_lost() -> Re
     };
     client.create_instance(operators)?;
 
-    let times = times(&mut client)?;
+    let times = times(&setup, &mut client)?;
     let (over, answered, most) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| -> Result<()> {
         let ask = || -> Result<()> {
-            let mut client = setup.client()?;
             while !over.load(Relaxed) {
-                check(&mut client, times)?;
+                check(&setup, times)?;
                 answered.fetch_add(1, Relaxed);
             }
             Ok(())
@@ -151,7 +155,7 @@ fn instances_come_with_the_load_and_go_without_it_and_no_request_is_lost() -> Re
         let count = sample(&setup, &name);
         ensure!(count >= least, "{kind}: {count}");
     }
-    check(&mut client, 1)?;
+    check(&setup, 1)?;
     ensure!(made(&mut client)?.len() == 1, "it starts from zero again");
     Ok(())
 }
@@ -172,13 +176,13 @@ fn a_request_waits_for_room_until_its_deadline_and_instances_outlive_the_daemon(
         gpu_mem: None,
     };
     client.create_instance(all)?;
-    let (kind, message) = refusal(client.invoke(call(1).deadline(Duration::from_millis(300))))?;
-    ensure!(kind == RefusalKind::Deadline, "{message}");
+    let (status, text) = call(&setup, 1, r#""timeout": 300000"#)?;
+    ensure!(status == 504, "{status}: {text}");
     wait_until("the refusal to be counted", || {
         Ok(sample(&setup, "atoll_scaling_decisions_total{model=\"grind\",decision=\"refused\"}") >= 1.0)
     })?;
     std::thread::scope(|scope| -> Result<()> {
-        let waiting = scope.spawn(|| check(&mut setup.client()?, 1));
+        let waiting = scope.spawn(|| check(&setup, 1));
         wait_until("a request that waits", || {
             Ok(sample(&setup, "atoll_scaling_waiting_requests{model=\"grind\"}") >= 1.0)
         })?;
@@ -190,13 +194,13 @@ fn a_request_waits_for_room_until_its_deadline_and_instances_outlive_the_daemon(
     setup.kill_and_restart()?;
     let mut client = setup.client()?;
     ensure!(made(&mut client)?.len() == 1, "it is there again, and the autoscaler's");
-    check(&mut client, 1)?;
+    check(&setup, 1)?;
     // Without the settings it goes.
     std::fs::write(setup.path("repository/grind.toml"), "")?;
     let (status, text) = ask(&setup.daemon.http, "POST", "/v2/repository/models/grind/load", "{}")?;
     ensure!(status == 200, "{text}");
     wait_until("the instance to go", || Ok(made(&mut client)?.is_empty()))?;
-    check(&mut client, 1)?;
+    check(&setup, 1)?;
     let (status, text) = load(&setup, "latency_ms = 500\nmin_instances = 3\nmax_instances = 2")?;
     ensure!(status == 400 && text.contains("at least 3 instances, and at most 2"), "{text}");
     Ok(())
@@ -204,9 +208,11 @@ fn a_request_waits_for_room_until_its_deadline_and_instances_outlive_the_daemon(
 
 /// Runs `atoll profile --grid` for `grind` with the cache of the daemon.
 fn grid(setup: &Setup, arguments: &[&str]) -> Result<Output> {
-    let measure = ["profile", "repository/grind.kg", "--grid", "--partitions", "100", "--seconds", "0.1"];
+    let has_seconds = arguments.contains(&"--seconds");
+    let seconds: &[&str] = if has_seconds { &[] } else { &["--seconds", "0.1"] };
+    let measure = ["profile", "repository/grind.kg", "--grid", "--partitions", "100"];
     let model = ["--runs", "3", "--compute-units", "1", "--input", "times=100"];
-    let mut command = setup.command(&[&measure[..], &model[..], arguments].concat());
+    let mut command = setup.command(&[&measure[..], &model[..], seconds, arguments].concat());
     Ok(command.env("XDG_CACHE_HOME", setup.path("")).output()?)
 }
 
@@ -244,7 +250,7 @@ fn a_grid_goes_on_where_it_was_and_the_daemon_scales_by_it() -> Result<()> {
     ensure!(status == 200, "{text}");
     profiled(1.0)?;
     let mut client = setup.client()?;
-    check(&mut client, 1)?;
+    check(&setup, 1)?;
     let made = made(&mut client)?;
     ensure!(made.len() == 1 && [0.5, 1.0].contains(&made[0].quota_request), "a point of the grid: {made:?}");
 
@@ -259,5 +265,5 @@ fn a_grid_goes_on_where_it_was_and_the_daemon_scales_by_it() -> Result<()> {
     profiled(0.0)?;
     let log = std::fs::read_to_string(setup.path(crate::serve::LOG))?;
     ensure!(log.contains("no throughput at 100 % of the compute units"), "{log}");
-    check(&mut client, 1)
+    check(&setup, 1)
 }

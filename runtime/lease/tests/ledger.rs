@@ -281,7 +281,7 @@ fn a_takeover_that_cannot_be_written_down_leaves_the_holder_of_before() {
     assert_eq!(daemon.send(Event::NotTaken { lease, epoch, holder }), None);
     assert_eq!((daemon.kept[&lease].epoch, daemon.kept[&lease].ask.holder().as_str()), (old.epoch, "a"));
     assert_eq!(daemon.renew(&old).unwrap().epoch, old.epoch);
-    assert_eq!(daemon.renew(&new), Err(Refusal::NoLease(lease)), "nobody was told of it");
+    assert_eq!(daemon.renew(&new), Err(Refusal::NoLease(lease)), "the epoch was never given out");
     let next = daemon.grant(ask(2, "c", want(50, 100))).unwrap();
     assert!(next.epoch > new.epoch, "the number of the takeover stays used");
 }

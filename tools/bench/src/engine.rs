@@ -125,9 +125,8 @@ struct DeviceFlags {
     #[arg(long, value_name = "COUNT")]
     queue_capacity: Option<NonZeroUsize>,
 
-    /// Launches that a device queue holds [default: 4 on host devices and AMD GPUs, 8 on NVIDIA
-    /// GPUs]. More of them keep a device busy whose launches are short; a preemption waits for more
-    /// of them to exit
+    /// Launches that a device queue holds [default: 4, on NVIDIA GPUs 8]. More of them keep a device
+    /// busy whose launches are short; a preemption waits for more of them to exit
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=64))]
     device_queue_capacity: Option<u32>,
 }
@@ -169,7 +168,6 @@ impl Isolation {
         let GpuArgs { index, memory_bytes, compute_units, mps, queue_capacity, segment, time_limit } = gpu;
         let (part, mps) = (compute_units.map(GpuPart::Of), mps.map(MpsShare::new));
         let default = CudaConfig::default();
-        // Room for two segments: one that runs, and one behind it.
         let queue_capacity = queue_capacity.unwrap_or(default.queue_capacity).max(2 * segment);
         let config = CudaConfig { index, memory_bytes, part, mps, queue_capacity, segment, time_limit, ..default };
         let cannot = || format!("cannot start cuda:{index}");
@@ -222,8 +220,7 @@ struct GpuArgs {
     time_limit: Duration,
 }
 
-/// Each constant on a device needs a file descriptor, and there are often more than the default
-/// limit.
+/// Each constant on a device needs a file descriptor.
 fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     // If the limit cannot be raised, opening files fails later, with an error.
@@ -440,8 +437,6 @@ impl DeviceFlags {
             policy: self.policy.clone(),
             queue_capacity: self.queue_capacity.map_or(default.queue_capacity, NonZeroUsize::get),
             best_effort_wait_max: self.best_effort_wait_max.map(Duration::from_secs_f64),
-            // Each device has its own.
-            device_queue_capacity: u32::MAX,
             memory_limit_bytes: self.memory_limit,
             memory_overcommit: self.memory_overcommit,
             memory_quotas,

@@ -30,7 +30,8 @@ Examples:
 
 Profiles are kept in a cache under the digest of the bundle, where `atoll serve --policy reef` and `atoll bench disb` \
 find
-them; `atoll serve` scales models by their grids. One file holds the profiles of several shapes. Measure on an idle machine: other programs distort the result.";
+them; `atoll serve` scales models by their grids. One file holds the profiles of several shapes. Measure on an idle
+machine: other programs distort the result.";
 
 /// Measure how long each launch of a model takes alone on a device
 #[derive(Debug, clap::Args)]

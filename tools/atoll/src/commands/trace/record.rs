@@ -39,8 +39,8 @@ Open the file at https://ui.perfetto.dev, which processes it in the browser with
 the scheduler (mode and decisions), the device queues, the compute units, and the requests of each function; arrows lead
 from a request to its launches. Each device has its own tracks. With several devices, the group \"pool placement\" has
 a track per device with the requests that the placement policy gave it: how long they waited, why they went there, and
-how long loading their constants is expected to take; decisions of the autoscaler are there, too. Root and the daemon's own user see all tenants, unless
-they choose one with --tenant; others see their own work.";
+how long loading their constants is expected to take; decisions of the autoscaler are there, too. Root and the
+daemon's own user see all tenants, unless they choose one with --tenant; others see their own work.";
 
 /// Record the activity of a daemon into a file for Perfetto
 #[derive(Debug, clap::Args)]

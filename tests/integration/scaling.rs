@@ -42,20 +42,19 @@ fn start(options: &[&str], settings: &str) -> Result<Setup> {
 const X: [u32; 4] = [1, 2, 3, 4_000_000_000];
 
 /// The body of a request for `grind`, with parameters.
-fn body(times: u32, parameters: &str) -> String {
-    format!(
-        r#"{{"inputs":[{{"name":"x","datatype":"UINT32","shape":[4],"data":{X:?}}},{{"name":"times","datatype":"UINT32","shape":[1],"data":[{times}]}}],"parameters":{{{parameters}}}}}"#
-    )
+fn body(times: u32, parameters: &serde_json::Value) -> String {
+    let input = |name: &str, data: &[u32]| serde_json::json!({ "name": name, "datatype": "UINT32", "shape": [data.len()], "data": data });
+    serde_json::json!({ "inputs": [input("x", &X), input("times", &[times])], "parameters": parameters }).to_string()
 }
 
 /// Asks `grind`.
-fn call(setup: &Setup, times: u32, parameters: &str) -> Result<(u16, String)> {
+fn call(setup: &Setup, times: u32, parameters: &serde_json::Value) -> Result<(u16, String)> {
     Ok(ask(&setup.daemon.http, "POST", "/v2/models/grind/infer", &body(times, parameters))?)
 }
 
 /// Asks `grind` and checks the answer.
 fn check(setup: &Setup, times: u32) -> Result<()> {
-    let (status, text) = call(setup, times, "")?;
+    let (status, text) = call(setup, times, &serde_json::json!({}))?;
     ensure!(status == 200, "{text}");
     let answer: serde_json::Value = serde_json::from_str(&text)?;
     let data = answer["outputs"][0]["data"].as_array().context("data")?;
@@ -176,7 +175,7 @@ fn a_request_waits_for_room_until_its_deadline_and_instances_outlive_the_daemon(
         gpu_mem: None,
     };
     client.create_instance(all)?;
-    let (status, text) = call(&setup, 1, r#""timeout": 300000"#)?;
+    let (status, text) = call(&setup, 1, &serde_json::json!({ "timeout": 300_000 }))?;
     ensure!(status == 504, "{status}: {text}");
     wait_until("the refusal to be counted", || {
         Ok(sample(&setup, "atoll_scaling_decisions_total{model=\"grind\",decision=\"refused\"}") >= 1.0)

@@ -43,8 +43,12 @@ const X: [u32; 4] = [1, 2, 3, 4_000_000_000];
 
 /// The body of a request for `grind`, with parameters.
 fn body(times: u32, parameters: &serde_json::Value) -> String {
-    let input = |name: &str, data: &[u32]| serde_json::json!({ "name": name, "datatype": "UINT32", "shape": [data.len()], "data": data });
-    serde_json::json!({ "inputs": [input("x", &X), input("times", &[times])], "parameters": parameters }).to_string()
+    let input = |name: &str, data: &[u32]| {
+        let shape = [data.len()];
+        serde_json::json!({ "name": name, "datatype": "UINT32", "shape": shape, "data": data })
+    };
+    let inputs = [input("x", &X), input("times", &[times])];
+    serde_json::json!({ "inputs": inputs, "parameters": parameters }).to_string()
 }
 
 /// Asks `grind`.

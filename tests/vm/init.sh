@@ -30,8 +30,8 @@ chown -R $user:$user /tmp/home
 # The daemon is alone in its group, as a service is: a group that hands on controllers has no processes of its own.
 procs=/dev/null
 [ "$mode" = none ] || procs=$group/cgroup.procs
-sh -c 'echo $$ >'$procs'; exec su '$user' -c "exec sh /work/daemon.sh"' &
-su $user -c 'sh /work/scenario.sh'
+sh -c 'echo $$ >'$procs'; exec su '$user' -c "exec sh /guest/daemon.sh"' &
+su $user -c 'sh /guest/scenario.sh'
 echo "== kernel"
 dmesg | grep -iE 'killed process|out of memory|oom-kill' || echo "no process was killed"
 [ "$mode" = none ] || { echo "== groups"; ls $group; }

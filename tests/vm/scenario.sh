@@ -8,8 +8,8 @@ until [ -s ready ]; do
 done
 daemon=$(cat pid)
 echo "== deploy"
-atoll fn deploy /work/affine.kg --tenant victim
-atoll fn deploy /work/hoard.kg --tenant intruder --private
+atoll fn deploy /guest/affine.kg --tenant victim
+atoll fn deploy /guest/hoard.kg --tenant intruder --private
 
 ask() {
     wget -q -O - --post-data '{"inputs":[{"name":"x","datatype":"FP32","shape":[2],"data":[1,2]},
@@ -38,7 +38,7 @@ echo "== refused"
 limit=/sys/fs/cgroup/atoll/cgroup.max.descendants
 if [ -w $limit ]; then
     echo 0 >$limit
-    atoll fn deploy /work/affine.kg --tenant late
+    atoll fn deploy /guest/affine.kg --tenant late
     atoll fn invoke affine x=1 b=1 --shape x=2 --tenant late
     atoll ps | grep late
 fi

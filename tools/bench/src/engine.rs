@@ -4,6 +4,7 @@ use crate::compiler;
 use crate::device_name::DeviceName;
 use crate::devices::{self, DeviceSpec};
 use crate::failure::{user_error, users};
+use crate::isolation::{GpuArgs, Groups, Isolation};
 use crate::output::{counted, parse_bytes, parse_seconds};
 use anyhow::Context;
 use atoll_core::placement::{PLACEMENT_DEFAULT, PLACEMENTS, PoolConfig, placement_by_name};
@@ -11,17 +12,13 @@ use atoll_core::residency::{RESIDENCY_POLICIES, RESIDENCY_POLICY_DEFAULT};
 use atoll_core::{POLICIES, POLICY_DEFAULT};
 use atoll_device::{Device, cpus};
 #[cfg(feature = "cuda")]
-use atoll_device_cuda::{CudaConfig, CudaDevice, GpuPart, MpsShare};
-#[cfg(feature = "hip")]
-use atoll_device_hip::HipConfig;
-use atoll_device_host::{HostConfig, HostDevice};
+use atoll_device_cuda::{CudaConfig, CudaDevice, GpuPart};
+use atoll_device_host::HostConfig;
 use atoll_engine::{Engine, EngineConfig, MemoryQuotas, Tenant, TenantBytes};
-use atoll_executor::{ControlGroups, ExecutorConfig, ExecutorPool};
+use atoll_executor::ControlGroups;
 use atoll_fleet::{Fleet, Placing};
-use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use serde::Serialize;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 use std::time::Duration;
@@ -131,94 +128,7 @@ struct DeviceFlags {
     device_queue_capacity: Option<u32>,
 }
 
-/// Where control groups of executors are made, if anywhere.
-type Groups = Option<Arc<ControlGroups>>;
 type Opened = anyhow::Result<Box<dyn Device>>;
-
-/// Isolation of kernels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Isolation {
-    /// None: kernels run on threads of this process, or are launched by it
-    None,
-    /// In a process that is replaced when it dies: on the host a jailed process per tenant, on a
-    /// GPU one process for all tenants
-    Process,
-}
-
-impl Isolation {
-    /// Starts a host device with this isolation.
-    pub fn host_device(self, config: HostConfig) -> anyhow::Result<Box<dyn Device>> {
-        self.host_device_in(config, None)
-    }
-
-    /// Starts a host device with this isolation, whose executors get control groups.
-    fn host_device_in(self, config: HostConfig, groups: Groups) -> anyhow::Result<Box<dyn Device>> {
-        let cannot = format!("cannot start {}", config.name);
-        let pool = |executor| ExecutorPool::new(ExecutorConfig { groups, ..executor });
-        Ok(match self {
-            Isolation::None => Box::new(HostDevice::start(config).context(cannot)?),
-            Isolation::Process => Box::new(ExecutorConfig::new(config).and_then(pool).context(cannot)?),
-        })
-    }
-
-    /// Starts a GPU with this isolation.
-    #[cfg(feature = "cuda")]
-    fn gpu(self, gpu: GpuArgs) -> anyhow::Result<Box<dyn Device>> {
-        let GpuArgs { index, memory_bytes, compute_units, mps, queue_capacity, segment, time_limit } = gpu;
-        let (part, mps) = (compute_units.map(GpuPart::Of), mps.map(MpsShare::new));
-        let default = CudaConfig::default();
-        let queue_capacity = queue_capacity.unwrap_or(default.queue_capacity).max(2 * segment);
-        let config = CudaConfig { index, memory_bytes, part, mps, queue_capacity, segment, time_limit, ..default };
-        let cannot = || format!("cannot start cuda:{index}");
-        Ok(match self {
-            Isolation::None => Box::new(CudaDevice::start(&config).with_context(cannot)?),
-            Isolation::Process => {
-                Box::new(ExecutorConfig::new(config).and_then(ExecutorPool::new).with_context(cannot)?)
-            }
-        })
-    }
-
-    #[cfg(not(feature = "cuda"))]
-    fn gpu(self, _gpu: GpuArgs) -> anyhow::Result<Box<dyn Device>> {
-        anyhow::bail!("this program was built without support for NVIDIA GPUs; build it with `--features cuda`")
-    }
-
-    /// Starts an AMD GPU with this isolation.
-    #[cfg(feature = "hip")]
-    fn amd_gpu(self, gpu: GpuArgs) -> anyhow::Result<Box<dyn Device>> {
-        let GpuArgs { index, memory_bytes, compute_units, queue_capacity, time_limit, .. } = gpu;
-        let default = HipConfig::default();
-        let queue_capacity = queue_capacity.unwrap_or(default.queue_capacity);
-        let config = HipConfig { index, memory_bytes, compute_units, queue_capacity, time_limit, ..default };
-        let cannot = || format!("cannot start hip:{index}");
-        Ok(match self {
-            Isolation::None => Box::new(atoll_device_hip::start(&config).with_context(cannot)?),
-            Isolation::Process => {
-                Box::new(ExecutorConfig::new(config).and_then(ExecutorPool::new).with_context(cannot)?)
-            }
-        })
-    }
-
-    #[cfg(not(feature = "hip"))]
-    fn amd_gpu(self, _gpu: GpuArgs) -> anyhow::Result<Box<dyn Device>> {
-        anyhow::bail!("this program was built without support for AMD GPUs; build it with `--features hip`")
-    }
-}
-
-/// Configuration of a GPU.
-#[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "not all fields are looked at"))]
-struct GpuArgs {
-    index: u32,
-    /// `None` for all of the memory; likewise for compute units.
-    memory_bytes: Option<u64>,
-    compute_units: Option<u32>,
-    mps: Option<u32>,
-    /// Launches that a device queue holds; `None` for the device's default.
-    queue_capacity: Option<u32>,
-    segment: u32,
-    time_limit: Duration,
-}
 
 /// Each constant on a device needs a file descriptor.
 fn raise_descriptor_limit() {

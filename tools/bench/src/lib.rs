@@ -31,6 +31,7 @@ pub mod engine;
 pub mod failure;
 pub mod grid;
 pub mod invoker;
+pub mod isolation;
 pub mod npy;
 pub mod output;
 pub mod profiler;

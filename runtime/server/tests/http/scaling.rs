@@ -111,7 +111,7 @@ fn requests_that_wait_are_served_after_a_reload() {
 }
 
 #[test]
-fn an_instance_whose_share_is_lost_is_replaced_and_named_requests_are_no_load() {
+fn an_instance_whose_share_is_lost_is_replaced() {
     let daemon = scaled("latency_ms = 1000\ninterval_ms = 100\nidle_ms = 60000");
     assert_eq!(daemon.post("/v2/models/toy/infer", ASK).status, 200);
     eventually(|| instances(&daemon) == Some(1.0));

@@ -3,8 +3,9 @@
 mod stage;
 
 use crate::device_name::DeviceName;
-use crate::engine::{Isolation, policy_names};
+use crate::engine::policy_names;
 use crate::failure::user_error;
+use crate::isolation::Isolation;
 use crate::output::{Align, Table, counted, progress};
 use crate::report::Findings;
 use crate::samples::quantile;

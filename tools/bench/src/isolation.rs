@@ -1,0 +1,103 @@
+//! Starts devices: in this process, or in processes of their own.
+
+use anyhow::Context;
+use atoll_device::Device;
+#[cfg(feature = "cuda")]
+use atoll_device_cuda::{CudaConfig, CudaDevice, GpuPart, MpsShare};
+#[cfg(feature = "hip")]
+use atoll_device_hip::HipConfig;
+use atoll_device_host::{HostConfig, HostDevice};
+use atoll_executor::{ControlGroups, ExecutorConfig, ExecutorPool};
+use clap::ValueEnum;
+use serde::Serialize;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Where control groups of executors are made, if anywhere.
+pub(crate) type Groups = Option<Arc<ControlGroups>>;
+
+/// Isolation of kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Isolation {
+    /// None: kernels run on threads of this process, or are launched by it
+    None,
+    /// In a process that is replaced when it dies: on the host a jailed process per tenant, on a
+    /// GPU one process for all tenants
+    Process,
+}
+
+impl Isolation {
+    /// Starts a host device with this isolation.
+    pub fn host_device(self, config: HostConfig) -> anyhow::Result<Box<dyn Device>> {
+        self.host_device_in(config, None)
+    }
+
+    /// Starts a host device with this isolation, whose executors get control groups.
+    pub(crate) fn host_device_in(self, config: HostConfig, groups: Groups) -> anyhow::Result<Box<dyn Device>> {
+        let cannot = format!("cannot start {}", config.name);
+        let pool = |executor| ExecutorPool::new(ExecutorConfig { groups, ..executor });
+        Ok(match self {
+            Isolation::None => Box::new(HostDevice::start(config).context(cannot)?),
+            Isolation::Process => Box::new(ExecutorConfig::new(config).and_then(pool).context(cannot)?),
+        })
+    }
+
+    /// Starts a GPU with this isolation.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn gpu(self, gpu: GpuArgs) -> anyhow::Result<Box<dyn Device>> {
+        let GpuArgs { index, memory_bytes, compute_units, mps, queue_capacity, segment, time_limit } = gpu;
+        let (part, mps) = (compute_units.map(GpuPart::Of), mps.map(MpsShare::new));
+        let default = CudaConfig::default();
+        // Room for two segments: one that runs, and one behind it.
+        let queue_capacity = queue_capacity.unwrap_or(default.queue_capacity).max(2 * segment);
+        let config = CudaConfig { index, memory_bytes, part, mps, queue_capacity, segment, time_limit, ..default };
+        let cannot = || format!("cannot start cuda:{index}");
+        Ok(match self {
+            Isolation::None => Box::new(CudaDevice::start(&config).with_context(cannot)?),
+            Isolation::Process => {
+                Box::new(ExecutorConfig::new(config).and_then(ExecutorPool::new).with_context(cannot)?)
+            }
+        })
+    }
+
+    #[cfg(not(feature = "cuda"))]
+    pub(crate) fn gpu(self, _gpu: GpuArgs) -> anyhow::Result<Box<dyn Device>> {
+        anyhow::bail!("this program was built without support for NVIDIA GPUs; build it with `--features cuda`")
+    }
+
+    /// Starts an AMD GPU with this isolation.
+    #[cfg(feature = "hip")]
+    pub(crate) fn amd_gpu(self, gpu: GpuArgs) -> anyhow::Result<Box<dyn Device>> {
+        let GpuArgs { index, memory_bytes, compute_units, queue_capacity, time_limit, .. } = gpu;
+        let default = HipConfig::default();
+        let queue_capacity = queue_capacity.unwrap_or(default.queue_capacity);
+        let config = HipConfig { index, memory_bytes, compute_units, queue_capacity, time_limit, ..default };
+        let cannot = || format!("cannot start hip:{index}");
+        Ok(match self {
+            Isolation::None => Box::new(atoll_device_hip::start(&config).with_context(cannot)?),
+            Isolation::Process => {
+                Box::new(ExecutorConfig::new(config).and_then(ExecutorPool::new).with_context(cannot)?)
+            }
+        })
+    }
+
+    #[cfg(not(feature = "hip"))]
+    pub(crate) fn amd_gpu(self, _gpu: GpuArgs) -> anyhow::Result<Box<dyn Device>> {
+        anyhow::bail!("this program was built without support for AMD GPUs; build it with `--features hip`")
+    }
+}
+
+/// Configuration of a GPU.
+#[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "not all fields are looked at"))]
+pub(crate) struct GpuArgs {
+    pub(crate) index: u32,
+    /// `None` for all of the memory; likewise for compute units.
+    pub(crate) memory_bytes: Option<u64>,
+    pub(crate) compute_units: Option<u32>,
+    pub(crate) mps: Option<u32>,
+    /// Launches that a device queue holds; `None` for the device's default.
+    pub(crate) queue_capacity: Option<u32>,
+    pub(crate) segment: u32,
+    pub(crate) time_limit: Duration,
+}

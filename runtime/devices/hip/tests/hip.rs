@@ -139,7 +139,8 @@ mod long {
     #[test]
     fn many_small_launches() {
         if is_full() {
-            suite::many_small_launches(make);
+            // The stand-in runs some hundred a second.
+            suite::small_launches(make, 10_000);
         }
     }
 

@@ -15,5 +15,6 @@ cargo deny --log-level error check bans licenses sources
 if [ "${1:-}" = --write ]; then
     echo "$digest" >deny.checked
 elif ! is_known; then
-    echo "dependencies or rules have changed since deny.checked was written: tools/licences.sh --write"
+    echo "deny.checked is out of date; the dependencies pass, so write it anew: tools/licences.sh --write" >&2
+    exit 1
 fi

@@ -236,7 +236,7 @@ fn a_session_over_tcp_does_the_same() {
 fn without_a_server_there_is_no_device() {
     for (address, expected) in [
         (None, "ATOLL_SESSION is not set"),
-        (Some("nonsense"), "\"nonsense\" is no address"),
+        (Some("nonsense"), "\"nonsense\" is not the address"),
         (Some("unix:/nowhere/sessions.sock"), "no server of sessions answers at unix:/nowhere/sessions.sock"),
     ] {
         let mut command = built().command(&built().linked(), "shim");

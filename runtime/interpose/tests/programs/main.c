@@ -197,7 +197,7 @@ static int errors(void) {
     SAY("destroyed", cuStreamSynchronize(stream));
     SAY("event", cuEventRecord((CUhandle)77, 0));
     DO(cuMemcpyDtoH_v2(words, at, 64));
-    /* From here on every call returns the error of the fault. */
+    /* This launch faults; every call after it returns the error. */
     SAY("wild store", cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, 0, params, 0));
     SAY("synchronize", cuCtxSynchronize());
     SAY("copy", cuMemcpyDtoH_v2(words, at, 4));

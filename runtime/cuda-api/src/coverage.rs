@@ -1,5 +1,5 @@
-//! The check, at compile time, that a library has every entry point of the table or says which it
-//! has not.
+//! A compile-time check that a library implements each entry point of the table or lists it as
+//! missing.
 
 use crate::ENTRY_POINTS;
 
@@ -7,7 +7,7 @@ use crate::ENTRY_POINTS;
 /// that a library implements, and the list of those that it does not. Called in a constant, it
 /// fails the build.
 ///
-/// # Panics
+/// If a symbol is in both or in neither; the message is the symbol.
 /// With the symbol that is in both or in none.
 pub const fn assert_complete(implemented: &[&[&str]], missing: &[&str]) {
     let mut row = 0;

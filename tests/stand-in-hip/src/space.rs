@@ -37,7 +37,7 @@ pub(crate) enum Kind {
     Foreign,
 }
 
-/// A range that the library knows.
+/// A range of memory that the library knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Allocation {
     bytes: u64,

@@ -43,8 +43,8 @@ pub const MEMBERS_MAX: usize = 512;
 /// Largest PTX text before the passes, uncompressed. The largest seen (DenseNet-201 for NVIDIA) is
 /// 30 MiB.
 pub const SOURCE_BYTES_MAX: u64 = 256 << 20;
-/// Most bytes of code and facts of all targets that are compiled anew for a bundle. Native code of
-/// the largest model seen (DenseNet-201) is below 16 MiB.
+/// Maximum size in bytes of code and facts of all targets that are recompiled for a bundle. Native
+/// code of the largest model seen (DenseNet-201) is below 16 MiB.
 pub const CODE_BYTES_MAX: u64 = 256 << 20;
 
 /// Largest profile in bytes: a model of ten thousand launches takes a few MiB.

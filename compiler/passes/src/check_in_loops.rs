@@ -320,7 +320,7 @@ fn rounds_between(round: u64) -> u32 {
     u32::try_from(rounds).unwrap_or(EVERY_MAX).clamp(1, EVERY_MAX)
 }
 
-/// The longest strip of at least half of `every` iterations that divides a loop of `rounds`
+/// The longest strip of `every.div_ceil(2)` to `every` iterations that divides a loop of `rounds`
 /// iterations evenly. The assembler then knows the length of every strip, as it knew that of the
 /// loop, and unrolls as far.
 fn even_strip(rounds: u64, every: u32) -> Option<u32> {

@@ -113,7 +113,7 @@ struct Check {
 
 #[derive(Debug)]
 enum Form {
-    /// Counts iterations behind the label and directives at the start of the header, in front of
+    /// Counts iterations after the label and directives at the start of the header, before
     /// this statement.
     Count { first: StatementId },
     /// Strip mining.

@@ -177,8 +177,8 @@ impl Kernel {
         self.module.context.call("cuFuncSetAttribute", |f| unsafe { (f.function_set)(self.handle, number, value) })
     }
 
-    /// Offset and size of a parameter in the parameter block; `None` behind the last one. Needs the
-    /// driver of CUDA 12.4.
+    /// Offset and size in bytes of a parameter in the parameter block; `None` after the last one.
+    /// Needs the driver of CUDA 12.4.
     pub fn param(&self, index: usize) -> Result<Option<(u64, u64)>, CudaError> {
         let (mut offset, mut bytes) = (0, 0);
         let get = |f: &Functions| {

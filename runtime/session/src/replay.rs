@@ -155,7 +155,7 @@ impl<B: Backend> Replayer<B> {
         if frame.kind == Kind::Call { self.answer(frame.sequence, last, output) } else { Ok(()) }
     }
 
-    /// Orders work of a non-blocking stream behind copies to the device. To the program, a
+    /// Orders work of a non-blocking stream after copies to the device. To the program, a
     /// synchronous copy is complete when the call returns, so work that it gives to any stream
     /// afterwards sees the data. Here the copy is recorded in the default stream, for which a
     /// non-blocking stream does not wait.

@@ -8,7 +8,7 @@ use crate::Architecture;
 use object::{Object, ObjectSection};
 use std::collections::BTreeMap;
 
-/// The code of one kernel, with the functions that the assembler placed behind it.
+/// The code of one kernel, with the functions that the assembler placed after it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MachineCode {
     /// Number of instructions, without padding at the end of the section.

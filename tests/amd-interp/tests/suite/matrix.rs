@@ -12,7 +12,7 @@ struct Product {
     name: &'static str,
     /// IR types of A and B, and of C and D.
     types: [&'static str; 2],
-    /// Operands of the intrinsic behind A, B and C, or in front of them.
+    /// The operands of the intrinsic in LLVM's syntax: A, B, C and constants.
     call: &'static str,
     rows: usize,
     depth: usize,

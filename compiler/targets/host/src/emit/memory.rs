@@ -24,7 +24,7 @@ enum Order {
 }
 
 impl Emitter<'_> {
-    /// The address of an access of `bytes` bytes per lane; emits the checks in front of it.
+    /// The address of an access of `bytes` bytes per lane; emits the checks before it.
     pub(super) fn address(
         &mut self,
         inst: &Inst,

@@ -60,9 +60,9 @@ const INNER_ROUNDS: u64 = 16;
 const LONG_ROUND: u64 = 96;
 /// Limit on the iterations between two checks.
 const EVERY_MAX: u32 = 1024;
-/// Least iterations of a strip: an assembler unrolls by four or eight.
+/// Smallest number of iterations of a strip: an assembler unrolls by four or eight.
 const STRIP_MIN: u32 = 16;
-/// Iterations that assemblers unroll at least.
+/// Smallest number of iterations by which assemblers unroll.
 const UNROLLED: u32 = 4;
 
 /// Inserts checks. Returns the outcome for each kernel's loops, kernels in order.

@@ -31,7 +31,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The one dynamic shared array of a transformed module.
 pub const DYNAMIC_SHARED: &str = "atoll_dynamic_shared";
 
-/// Least alignment of [`DYNAMIC_SHARED`]: the alignment of dynamic shared memory on every device.
+/// Smallest alignment of [`DYNAMIC_SHARED`]: the alignment of dynamic shared memory on every
+/// device.
 const ALIGNMENT_MIN: u64 = 16;
 
 /// Shared memory of one kernel after the pass.

@@ -30,7 +30,7 @@ const PARAMS_BYTES: u32 = 512;
 /// Registers of a kernel on targets that do not limit them.
 const REGISTERS: u32 = 32;
 
-/// Most registers per thread of any NVIDIA GPU; larger estimates are clamped.
+/// Maximum number of registers per thread of any NVIDIA GPU. Larger estimates are clamped.
 const REGISTERS_MAX: u32 = 255;
 
 /// The device model that is used for every GPU: all supported architectures have register files of

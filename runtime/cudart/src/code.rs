@@ -79,7 +79,7 @@ pub(crate) fn add_binary(wrapper: In<Wrapper>) -> u64 {
     let image = match wrapper.get() {
         Ok(wrapper) if wrapper.magic == WRAPPER && wrapper.image != 0 => wrapper.image,
         _ => {
-            log(&"__cudaRegisterFatBinary: the argument is no fat binary of nvcc; its kernels cannot be used");
+            log(&"__cudaRegisterFatBinary: the argument is not a fat binary of nvcc; its kernels cannot be used");
             return 0;
         }
     };

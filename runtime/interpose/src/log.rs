@@ -13,6 +13,6 @@ pub(crate) fn log(line: &dyn std::fmt::Display) {
 pub(crate) fn log_missing(name: &'static str) {
     static SAID: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     if SAID.lock().unwrap_or_else(PoisonError::into_inner).insert(name) {
-        log(&format_args!("{name} is not part of sessions; it returns CUDA_ERROR_NOT_SUPPORTED"));
+        log(&format_args!("{name} is not supported in sessions; it returns CUDA_ERROR_NOT_SUPPORTED"));
     }
 }

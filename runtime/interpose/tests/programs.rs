@@ -195,7 +195,7 @@ fn rows_and_libraries_work() {
     assert_eq!(text, "rows and libraries\n");
     // Printed once, although the program calls it twice.
     let (missing, table) = said.split_once('\n').expect("two lines");
-    assert_eq!(missing, "atoll: cuMemAllocManaged is not part of sessions; it returns CUDA_ERROR_NOT_SUPPORTED");
+    assert_eq!(missing, "atoll: cuMemAllocManaged is not supported in sessions; it returns CUDA_ERROR_NOT_SUPPORTED");
     assert!(table.contains("(6bd5fb6c-5bf4-e74a-8987-d93912fd9df9); link the program with nvcc"), "{table}");
     let is_absent = !library(RUNTIME).is_file();
     assert_eq!(table.contains("the library path has no libatoll_cudart.so"), is_absent, "{table}");

@@ -36,7 +36,7 @@ pub(crate) fn link(object: &[u8]) -> Result<Vec<u8>, AmdError> {
 fn find_linker() -> Result<PathBuf, AmdError> {
     if let Some(named) = std::env::var_os(VARIABLE) {
         let path = PathBuf::from(named);
-        let tried = || format!("{VARIABLE} is {}, which is no file", path.display());
+        let tried = || format!("{VARIABLE} is {}, which is not a file", path.display());
         return if path.is_file() { Ok(path) } else { Err(AmdError::NoLinker { tried: tried() }) };
     }
     let folders = LLVM_FOLDERS.iter().filter_map(std::env::var_os).map(PathBuf::from);

@@ -31,7 +31,7 @@ pub struct InnerLoop {
 
 /// The file is not an object with machine code.
 #[derive(Debug, thiserror::Error)]
-#[error("the assembler's output is no object of machine code: {0}")]
+#[error("the assembler's output is not an object of machine code: {0}")]
 pub struct NoMachineCode(#[from] object::Error);
 
 /// Bytes per instruction.

@@ -13,7 +13,7 @@ macro_rules! missing {
             $(fn $name() {
                 log_once(
                     stringify!($name),
-                    &concat!(stringify!($name), " is missing; it returns cudaErrorNotSupported"),
+                    &concat!(stringify!($name), " is not supported; it returns cudaErrorNotSupported"),
                 );
                 Err(Code::NOT_SUPPORTED)
             })+

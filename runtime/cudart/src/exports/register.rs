@@ -151,7 +151,7 @@ fn refuse(binary: u64, what: &str, name: In<c_char>) {
         let name = name.text().unwrap_or_default();
         let colon = if name.is_empty() { "" } else { ": " };
         log(&format_args!(
-            "the program has {what}, which are missing{colon}{}; a use of its kernels and variables returns \
+            "the program has {what}, which are not supported{colon}{}; a use of its kernels and variables returns \
              cudaErrorNotSupported",
             name.to_string_lossy()
         ));

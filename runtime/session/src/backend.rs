@@ -49,7 +49,8 @@ pub trait Backend {
     /// Loads PTX or machine code.
     fn load(&mut self, image: &[u8]) -> Result<Self::Module, LoadFailure>;
 
-    /// Invalidates the variables of a module. The caller drops the module afterwards.
+    /// Removes the variables of a module from the memory that exists. The caller then drops the
+    /// module.
     fn unload(&mut self, module: &Self::Module);
 
     /// Returns a kernel and its facts.

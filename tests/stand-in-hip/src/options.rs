@@ -17,7 +17,7 @@ use std::fmt;
 /// The environment variable.
 pub(crate) const VARIABLE: &str = "ATOLL_STAND_IN_HIP";
 
-/// Maximum number of devices, so that each has a different PCI bus id and UUID.
+/// Maximum number of devices, so that tests can tell them apart.
 const DEVICES_MAX: u32 = 8;
 
 /// Maximum number of compute units; a mask of them has four words.

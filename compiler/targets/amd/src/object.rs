@@ -56,8 +56,8 @@ pub(crate) fn module_text(globals: &Globals, kernels: &[EmittedKernel], options:
     text + &flags()
 }
 
-/// Module flags, and the metadata that instructions refer to: `!0` is empty, `!1` marks accesses
-/// that bypass the caches.
+/// Module flags, and the metadata that instructions refer to: `!0` is empty, `!1` marks
+/// non-temporal accesses.
 fn flags() -> String {
     format!(
         "!llvm.module.flags = !{{!2}}\n!0 = !{{}}\n!1 = !{{i32 1}}\n\

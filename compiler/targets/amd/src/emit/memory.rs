@@ -11,7 +11,7 @@ enum Order {
     Weak,
     /// The memory is not written while the kernel runs.
     Invariant,
-    /// No order; the access bypasses the caches.
+    /// No order, and non-temporal: caches need not keep the data.
     Streaming,
     Volatile,
     /// Atomic, with LLVM's name of the memory order.

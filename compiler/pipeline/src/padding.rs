@@ -80,7 +80,8 @@ pub fn pad_bundles(
     cache: Option<Arc<DiskCache>>,
 ) -> Result<Vec<PaddedKernels>, CompileError> {
     if matches!(target, Target::Amd(_)) {
-        // AMD GPUs have proxies instead of modules of all candidates.
+        // Padding on AMD GPUs needs proxy kernels that jump to candidates; they are not
+        // implemented.
         return Ok(Vec::new());
     }
     let prepared = bundles.iter().map(|bundle| prepare(bundle, target)).collect::<Result<Vec<Prepared>, _>>()?;

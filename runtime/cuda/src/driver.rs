@@ -288,7 +288,7 @@ impl Gpu {
         })
     }
 
-    /// Creates a context of its own, beside the primary one.
+    /// Creates a context of its own, in addition to the primary one.
     pub fn create_context(&self) -> Result<Arc<Context>, CudaError> {
         Context::create(self.clone())
     }

@@ -4,8 +4,7 @@
 //! |---|---|
 //! | `backend` | [`CudaBackend`]: a session on `runtime/cuda` |
 //! | `connection` | a connected socket, and the buffer of answers |
-//! | `program` | [`environment`]: the variables by which a program finds the library and its server
-//! |
+//! | `program` | [`environment`]: the variables by which a program finds library and server |
 //! | `server` | [`Server`]: listeners, sessions and their ends |
 //! | `stub` | libraries with the names of the runtime's versions |
 //!

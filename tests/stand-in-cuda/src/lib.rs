@@ -21,8 +21,7 @@
 //! | `event`, `marker`, `graph` | events, the points in streams that they mark, and captured work |
 //! | `mps` | the process as a client of MPS, and its share of the compute units |
 //! | `exports` | the entry points, one file per family; they check every pointer and handle once |
-//! | `raw`, `host_call` | memory by address, functions of the program; with `exports::arguments`,
-//! nearly all `unsafe` code |
+//! | `raw`, `host_call` | memory by address, functions of the program (nearly all `unsafe` code) |
 //!
 //! Known differences from a GPU:
 //! - A compute unit runs one block at a time, and the occupancy functions report that.

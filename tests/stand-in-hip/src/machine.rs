@@ -19,8 +19,8 @@ struct Active {
     /// The compute units that it may use; all if absent.
     mask: Option<Vec<u32>>,
     dispatch: Dispatch<Arc<Program>>,
-    /// Running workgroups, with their compute units.
-    groups: Vec<(u32, Workgroup)>,
+    /// Running workgroups, each with its slot: a compute unit has [`RESIDENT`] slots.
+    groups: Vec<(usize, Workgroup)>,
 }
 
 /// The compute units and their launches. Used by one thread only.
@@ -98,21 +98,18 @@ impl Machine {
 
     /// Starts waiting workgroups, of the most urgent launches first, on each compute unit in turn.
     fn fill(&mut self) {
-        let mut free = vec![RESIDENT; self.units as usize];
-        for (unit, _) in self.active.iter().flat_map(|active| &active.groups) {
-            free[*unit as usize] -= 1;
+        let mut used = vec![false; (self.units * RESIDENT) as usize];
+        for (slot, _) in self.active.iter().flat_map(|active| &active.groups) {
+            used[*slot] = true;
         }
         for active in &mut self.active {
             for _ in 0..RESIDENT {
                 for unit in (0..self.units).filter(|unit| allows(active.mask.as_deref(), *unit)) {
-                    let places = &mut free[unit as usize];
-                    if *places == 0 {
-                        continue;
-                    }
-                    let slot = (unit * RESIDENT + *places - 1) as usize;
+                    let mut slots = (unit * RESIDENT) as usize..((unit + 1) * RESIDENT) as usize;
+                    let Some(slot) = slots.find(|slot| !used[*slot]) else { continue };
                     let Some(group) = active.dispatch.start(slot) else { break };
-                    *places -= 1;
-                    active.groups.push((unit, group));
+                    used[slot] = true;
+                    active.groups.push((slot, group));
                 }
             }
         }

@@ -93,7 +93,7 @@ impl Ledger {
     }
 
     pub(super) fn free_bytes(&self) -> u64 {
-        // Saturating, since withheld memory counts as used even where that exceeds the limit.
+        // Withheld memory counts as used, so `used` may exceed the limit.
         self.total.saturating_sub(self.used())
     }
 

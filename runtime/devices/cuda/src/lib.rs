@@ -1,14 +1,12 @@
 //! The device for NVIDIA GPUs, on the CUDA driver API. The driver's library is loaded when a device
 //! is started ([`atoll_cuda`]).
 //!
-//! ```text
-//! engine's thread                         driver                              completion thread
-//! submit ── event, kernel, event ──▶ a stream per device queue
-//!        ── the launch's slot ───────────────────────────────────────────────▶ asks for the oldest event of each queue
-//! store_epoch ── one store ────────▶ epoch words in mapped host memory ──▶ kernels
-//!             ── write value ──────▶ service stream ──▶ the word in device memory
-//! write, read, copy, fill ─────────▶ service stream, waited for
-//! next_completion ◀────────────────── channel, eventfd ◀───────────────────────
+//! ```text engine's thread                         driver                              completion
+//! thread submit ── event, kernel, event ──▶ a stream per device queue ── the launch's slot
+//! ───────────────────────────────────────────────▶ asks for the oldest event of each queue
+//! store_epoch ── one store ────────▶ epoch words in mapped host memory ──▶ kernels ── write value
+//! ──────▶ service stream ──▶ the word in device memory write, read, copy, fill ─────────▶ service
+//! stream, waited for next_completion ◀────────────────── channel, eventfd ◀───────────────────────
 //! ```
 //!
 //! **The offset space** is one reservation of device memory, which begins at offset 0 and is zeroed
@@ -57,7 +55,7 @@
 //! - A slot is used again only after its launches have ended and their evicted words were read.
 //! - The memory is zeroed before its first use, and freed only when no launch runs.
 //! - One thread makes all submissions and transfers (the engine's, or the one that drives the
-//!   device in an executor). The completion thread only asks for events and their times.
+//!   device in an executor). The completion thread only queries events and their times.
 //! - The first cause of the loss of the device is kept. From then on no launch is accepted, and all
 //!   launches in flight complete as failed.
 

@@ -294,8 +294,8 @@ pub fn a_launch_resumes_until_it_is_complete(make: Make) {
     loop {
         rig.device.fill(preempt.evicted_word, 0, 4).unwrap();
         let id = rig.submit(1, &Launch::spin_preemptible(BLOCKS, counts, SHORT_CYCLES, preempt)).unwrap();
-        // Longer and longer: where kernels read epochs in host memory, a launch spends a microsecond
-        // on each block that is done already.
+        // Each launch gets more time than the one before. If kernels read epochs in host memory, a
+        // launch spends a microsecond on each block that has finished already.
         std::thread::sleep(std::time::Duration::from_micros(evictions % 7 * 150 + evictions * 20));
         preempt.epoch = preempt.epoch.next();
         rig.device.store_epoch(preempt.epoch_word, preempt.epoch);

@@ -165,7 +165,7 @@ impl Binding {
         })
     }
 
-    /// The name of a loop of the flow: that of its first node.
+    /// The name of a loop of the flow: the name of its first node.
     pub(crate) fn name_of(&self, own: &FlowLoop) -> &str {
         let index = self.flow.loops.iter().position(|other| other == own);
         index.map_or("", |index| &self.loop_names[index])

@@ -134,7 +134,7 @@ impl EngineHandle {
         &self.shared.device
     }
 
-    /// Whether the device failed for good.
+    /// Whether the device is lost. A lost device stays lost.
     pub fn is_lost(&self) -> bool {
         self.shared.lost.load(Ordering::Relaxed)
     }

@@ -11,10 +11,14 @@
 //! an executor gets them over a socket when it starts. So launches, preemptions and completions
 //! need no messages:
 //!
-//! ```text daemon                        shared memory                          executor
-//! ExecutorDevice ── launches ─▶ rings, stop words, epoch words ──────▶ compute units (threads), in
-//! a jail ◀─ ends ────── ── code ─────▶ socket: load, unload, show, hide ────▶ serve ◀─ reports ───
-//! socket: loaded, shown, report ──────── Supervisor     ◀─ life ────── pidfd, beat word ```
+//! ```text
+//! daemon                        shared memory                          executor
+//! ExecutorDevice ── launches ─▶ rings, stop words, epoch words ──────▶ compute units (threads), in a jail
+//!                ◀─ ends ──────
+//!                ── code ─────▶ socket: load, unload, show, hide ────▶ serve
+//!                ◀─ reports ─── socket: loaded, shown, report ────────
+//! Supervisor     ◀─ life ────── pidfd, beat word
+//! ```
 //!
 //! Neither side trusts the other: everything that comes through rings and socket is checked, and a
 //! side that breaks the protocol is treated as lost. One thread of the daemon (`supervisor`) kills

@@ -71,7 +71,7 @@ pub enum Event {
         /// The request.
         request: RequestId,
     },
-    /// A node failed for good.
+    /// A node failed permanently.
     Lost {
         /// The node.
         node: NodeId,

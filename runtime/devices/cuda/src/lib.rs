@@ -1,12 +1,14 @@
 //! The device for NVIDIA GPUs, on the CUDA driver API. The driver's library is loaded when a device
 //! is started ([`atoll_cuda`]).
 //!
-//! ```text engine's thread                         driver                              completion
-//! thread submit ── event, kernel, event ──▶ a stream per device queue ── the launch's slot
-//! ───────────────────────────────────────────────▶ asks for the oldest event of each queue
-//! store_epoch ── one store ────────▶ epoch words in mapped host memory ──▶ kernels ── write value
-//! ──────▶ service stream ──▶ the word in device memory write, read, copy, fill ─────────▶ service
-//! stream, waited for next_completion ◀────────────────── channel, eventfd ◀───────────────────────
+//! ```text
+//! engine's thread                         driver                              completion thread
+//! submit ── event, kernel, event ──▶ a stream per device queue
+//!        ── the launch's slot ───────────────────────────────────────────────▶ asks for the oldest event of each queue
+//! store_epoch ── one store ────────▶ epoch words in mapped host memory ──▶ kernels
+//!             ── write value ──────▶ service stream ──▶ the word in device memory
+//! write, read, copy, fill ─────────▶ service stream, waited for
+//! next_completion ◀────────────────── channel, eventfd ◀───────────────────────
 //! ```
 //!
 //! **The offset space** is one reservation of device memory, which begins at offset 0 and is zeroed

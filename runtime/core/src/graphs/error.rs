@@ -1,11 +1,11 @@
-//! Why a description of a graph is refused.
+//! Errors of graph descriptions and cost tables.
 
 use super::limits::{ASSIGNMENTS_MAX, BATCH_MAX, DEADLINE_NS_MAX, KINDS_MAX, PARTIALS_MAX, STAGES_MAX, TENSORS_MAX};
 use std::fmt;
 
-/// Why a graph, or its table of costs, is refused.
+/// Why a graph or its cost table is rejected.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(missing_docs, reason = "the texts of `Display` say what each field is")]
+#[expect(missing_docs, reason = "the texts of `Display` explain each field")]
 pub enum GraphError {
     NoStages,
     TooManyStages(usize),

@@ -294,8 +294,9 @@ pub fn a_launch_resumes_until_it_is_complete(make: Make) {
     loop {
         rig.device.fill(preempt.evicted_word, 0, 4).unwrap();
         let id = rig.submit(1, &Launch::spin_preemptible(BLOCKS, counts, SHORT_CYCLES, preempt)).unwrap();
-        // Longer and longer, because a launch spends time on each block that is done already: a
-        // microsecond where kernels read epochs in host memory, and more where they are interpreted.
+        // Each launch gets more time than the one before, because it spends time on each block that
+        // has finished already: a microsecond if kernels read epochs in host memory, and more if
+        // they are interpreted.
         std::thread::sleep(std::time::Duration::from_micros(evictions % 7 * 150 + evictions * evictions));
         preempt.epoch = preempt.epoch.next();
         rig.device.store_epoch(preempt.epoch_word, preempt.epoch);

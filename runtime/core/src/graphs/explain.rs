@@ -239,11 +239,9 @@ impl fmt::Display for Reason {
                 ms(*latency)
             ),
             Reason::NoMemory => write!(f, "other requests need the memory of the devices; try again later"),
-            Reason::Busy { end } => write!(
+            Reason::Busy { .. } => write!(
                 f,
-                "the devices are busy: a stage would end at {:.3} ms on the devices' clock, after the deadline; try \
-                 again later, or state a later deadline",
-                ms(*end)
+                "the devices are busy: a stage would end after the deadline; try again later, or state a later deadline"
             ),
             Reason::Full(node) => write!(f, "too many requests wait for {node}; try again later"),
             Reason::Unplanned => write!(f, "the graph cannot be planned"),

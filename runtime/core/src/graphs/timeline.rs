@@ -113,7 +113,7 @@ impl Timeline {
     fn batch(&self, node: usize, need: Need, by: u64, drafts: &[Draft]) -> Option<Draft> {
         let first = self.list.partition_point(|reservation| reservation.start < need.ready);
         for (index, reservation) in self.list.iter().enumerate().skip(first) {
-            let end = reservation.end + need.batch_step;
+            let end = reservation.end + reservation.batch_step;
             if end > by {
                 return None;
             }

@@ -15,7 +15,7 @@ use crate::invocation::Invocation;
 use crate::limits::BATCH_MEMORY_DIVISOR;
 use crate::request::{InvocationResult, InvocationTiming, PendingReply};
 use atoll_core::batching::{Action, Event, Group, Request};
-use atoll_core::{DeviceId, Epoch, Nanos, Outcome, TaskId};
+use atoll_core::{ClientId, DeviceId, Epoch, Nanos, Outcome, TaskId};
 use atoll_trace::EventKind;
 
 impl Worker {
@@ -231,6 +231,13 @@ impl Worker {
             }
             None => self.batches.decisions.waiting(),
         };
+        waiting.into_iter().for_each(|task| self.answer_early(task, reason.clone()));
+    }
+
+    /// Answers all requests of an instance that wait for a batch.
+    pub(super) fn answer_waiting_of(&mut self, instance: ClientId, reason: &InvokeError) {
+        let ids = self.batches.ids_of_client(instance).into_iter();
+        let waiting: Vec<TaskId> = ids.flat_map(|id| self.batches.decisions.waiting_of(id)).collect();
         waiting.into_iter().for_each(|task| self.answer_early(task, reason.clone()));
     }
 

@@ -35,6 +35,11 @@ impl Batches {
         std::iter::once(function).chain(instances.map(|(_, id)| *id)).collect()
     }
 
+    /// The ids that the batching decisions use for the instances of a client.
+    pub(super) fn ids_of_client(&self, client: ClientId) -> Vec<FunctionId> {
+        self.instances.iter().filter(|((_, of), _)| *of == client).map(|(_, id)| *id).collect()
+    }
+
     /// Whether an invocation waits for a batch, or is in one.
     pub(super) fn knows(&self, task: TaskId) -> bool {
         self.decisions.knows(task)

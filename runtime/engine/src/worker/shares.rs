@@ -53,10 +53,14 @@ impl Worker {
             self.actions.extend(self.pending_actions.drain(..));
         }
         if let Some(instance) = &client.instance {
+            let reason = InvokeError::InstanceRemoved(instance.clone());
+            // Before invocations are cancelled, so that a batch that closes now is cancelled as well.
+            self.answer_waiting_of(id, &reason);
+            self.act_on_batches();
             let is_its = |submission: &crate::event::Submission| submission.client() == *client;
             let tasks = self.invocations.iter().filter(|(_, other)| is_its(&other.submission));
             let tasks: Vec<TaskId> = tasks.map(|(task, _)| *task).collect();
-            tasks.into_iter().for_each(|task| self.cancel(task, InvokeError::InstanceRemoved(instance.clone())));
+            tasks.into_iter().for_each(|task| self.cancel(task, reason.clone()));
         }
         self.leave_layout(id);
         removed.is_some()

@@ -310,6 +310,25 @@ fn unloading_and_shutting_down_answer_those_that_wait() {
 }
 
 #[test]
+fn requests_of_a_removed_instance_do_not_wait_for_their_batch() {
+    let setup = setup(BatchingOptions { max_queue_delay: Some(LONG * 10), ..up_to(64) });
+    let instance = |name: &str| ShareClient { tenant: FunctionKey::local("f").tenant, instance: Some(name.into()) };
+    let half = ShareRequest { sm_partition: 100.0, quota_request: 0.5, quota_limit: 0.5, group: 0 };
+    for name in ["a", "b"] {
+        let share = ShareSpec::new(&half).expect("a valid share");
+        setup.handle.set_share(instance(name), LaneId::DEFAULT, share).expect("it fits");
+    }
+    let submit = |name: &str| setup.submit_by(8, 1, |request| request.instance = Some(name.into()));
+    let (gone, other) = ([submit("a"), submit("a")], submit("b"));
+    assert!(setup.handle.remove_share(instance("a")));
+    gone.iter().for_each(|pending| assert_eq!(pending.error(), InvokeError::InstanceRemoved("a".into())));
+    assert_eq!(submit("a").error(), InvokeError::UnknownInstance("a".into()));
+    assert!(setup.handle.remove_share(instance("b")));
+    assert_eq!(other.error(), InvokeError::InstanceRemoved("b".into()));
+    setup.unload();
+}
+
+#[test]
 fn a_lost_device_answers_all_requests() {
     let setup = setup(up_to(24));
     let first = setup.hold();

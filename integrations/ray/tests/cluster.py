@@ -2,8 +2,8 @@
 
     cluster.py ATOLL BUNDLE FOLDER
 
-ATOLL is the program, BUNDLE the packed `tests/functions/affine.toml`, and FOLDER an empty folder. Prints each check, and exits
-with 0 if all succeed. Ends every process that it started, by its id.
+ATOLL is the program, BUNDLE the packed `tests/functions/affine.toml`, and FOLDER an empty folder. Prints each check,
+and exits with 0 if all succeed. Ends every process that it started, by its id.
 """
 
 from __future__ import annotations

@@ -206,8 +206,9 @@ class Handle:
 
         An input is a NumPy array, or a dictionary with ``datatype``, ``shape`` and ``data``. If a replica has not begun
         a request, the request goes to another replica. If a replica may have begun it, because its answer is lost or
-        the replica's lease ended, it is repeated only if it is ``idempotent``. A request that a stopping daemon ends after
-        its drain time gets status 503, like one that a busy daemon refuses, and is repeated too. ``timeout_s`` is the
+        the replica's lease ended, it is repeated only if it is ``idempotent``. If a daemon stops,
+        requests that it ends after its drain time get status 503, like those that a busy daemon refuses; they are
+        repeated too. ``timeout_s`` is the
         limit for all attempts together, in seconds.
 
         Raises ``NoReplica``, ``TimeoutError`` or ``DaemonError``.

@@ -59,7 +59,7 @@ def demand(sm: float, quota_request: float, mem_bytes: int, slots: int) -> dict[
 
 
 def wait_for_capacity(daemon: Daemon, wait_s: float) -> dict[str, Any]:
-    """Waits until the daemon answers, at most ``wait_s`` seconds, and returns its capacity report."""
+    """Waits at most ``wait_s`` seconds for an answer of the daemon. Returns its capacity report."""
     until = time.monotonic() + wait_s
     while True:
         try:
@@ -83,7 +83,7 @@ def main(arguments: list[str] | None = None) -> int:
         command.add_argument("--wait", type=float, default=60.0, metavar="SECONDS", help="wait for the daemon")
         if name == "start":
             command.add_argument("--advertise", metavar="URL", help="the daemon's URL for clients [default: --url]")
-            command.add_argument("rest", nargs=argparse.REMAINDER, metavar="-- ARGUMENTS", help="arguments of `ray start`")
+            command.add_argument("rest", nargs=argparse.REMAINDER, metavar="-- ARGUMENTS", help="for `ray start`")
     args = parser.parse_args(arguments)
     daemon = Daemon(args.url)
     try:

@@ -77,7 +77,7 @@ struct CreateArgs {
     control: ControlArgs,
 }
 
-/// Change an instance; its requests go on
+/// Change an instance; its requests continue
 #[derive(Debug, clap::Args)]
 struct ResizeArgs {
     /// The instance, as in NAME or TENANT:NAME
@@ -95,7 +95,7 @@ struct ResizeArgs {
     control: ControlArgs,
 }
 
-/// Remove an instance; requests that name it end
+/// Remove an instance; its requests end with an error
 #[derive(Debug, clap::Args)]
 struct RmArgs {
     /// The instance, as in NAME or TENANT:NAME
@@ -239,7 +239,7 @@ fn show(instance: &InstanceReport, json: bool) -> Result<()> {
     if json { print_json(instance) } else { Ok(print(&text(std::slice::from_ref(instance)))?) }
 }
 
-/// The table of instances, and a line for each one that does not have what it asked for.
+/// The table of instances, and a line for each instance whose share is not set or not bound.
 fn text(instances: &[InstanceReport]) -> String {
     let mut text = table(instances);
     for report in instances {

@@ -1,4 +1,4 @@
-//! Starts devices: in this process, or in processes of their own.
+//! Starts devices in this process or in separate processes.
 
 use anyhow::Context;
 use atoll_device::Device;
@@ -13,7 +13,7 @@ use serde::Serialize;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where control groups of executors are made, if anywhere.
+/// The place for control groups of executors, if there is one.
 pub(crate) type Groups = Option<Arc<ControlGroups>>;
 
 /// Isolation of kernels.

@@ -35,7 +35,7 @@ impl Report {
     }
 }
 
-/// The kernel that `make test-full` downloads, if this is a full run and the machine can be started.
+/// The kernel that `make test-full` downloads, if this is a full run and the machine can start.
 fn kernel() -> Option<PathBuf> {
     if !full() {
         skip("virtual machines that run out of memory: make test-full");

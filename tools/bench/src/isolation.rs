@@ -20,10 +20,10 @@ pub(crate) type Groups = Option<Arc<ControlGroups>>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Isolation {
-    /// None: kernels run on threads of this process, or are launched by it
+    /// Kernels run on threads of this process, or this process launches them
     None,
-    /// In a process that is replaced when it dies: on the host a jailed process per tenant, on a
-    /// GPU one process for all tenants
+    /// Kernels run in a process that is replaced when it dies: on the host a jailed process per
+    /// tenant, on a GPU one process for all tenants
     Process,
 }
 

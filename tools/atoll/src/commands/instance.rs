@@ -120,7 +120,7 @@ struct ListArgs {
 #[derive(Debug, Default, clap::Args)]
 struct Figures {
     /// Compute units of the device that it is bound to, in percent: above 0, at most 100. Rounded
-    /// up to what the device assigns [default: 100]
+    /// up to the device's groups of units [default: 100]
     #[arg(long, value_name = "PERCENT", value_parser = parse_number)]
     sm_partition: Option<f64>,
 

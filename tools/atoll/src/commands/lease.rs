@@ -84,7 +84,7 @@ struct GrantArgs {
     #[arg(long, value_name = "NUMBER")]
     real_time_slots: Option<u32>,
 
-    /// Time to live without renewal, from 5 to 600
+    /// Time to live without renewal, in seconds: 5 to 600
     #[arg(long, value_name = "SECONDS", default_value_t = LEASE_TTL_S)]
     ttl: i64,
 

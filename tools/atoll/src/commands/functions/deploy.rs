@@ -37,7 +37,7 @@ pub(super) struct Args {
     #[arg(long, value_enum)]
     class: Option<ClassName>,
 
-    /// Do not serve the function over HTTP, where every tenant can call it
+    /// Do not serve the function over HTTP and gRPC, where tenants with the right can call it
     #[arg(long)]
     private: bool,
 

@@ -245,7 +245,7 @@ fn text(instances: &[InstanceReport]) -> String {
     for report in instances {
         let name = name(report);
         if let Some(reason) = &report.refused {
-            text += &format!("{name} does not hold, and requests that name it are refused: {reason}\n");
+            text += &format!("{name} is set on no device, and requests that name it are refused: {reason}\n");
         }
         for ShareEntry { device, unbound, .. } in &report.devices {
             if let Some(reason) = unbound {
@@ -376,7 +376,7 @@ mod tests {
         assert!(text.contains("2-4 of 8") && text.contains("any of 8"), "{text}");
         assert!(
             text.ends_with(
-                "slow does not hold, and requests that name it are refused: host:1: it has no room\n\
+                "slow is set on no device, and requests that name it are refused: host:1: it has no room\n\
                  slow is not bound to compute units of host:0: it is full\n\
                  slow is the autoscaler's and is removed when its requests have ended: the load exceeded the capacity\n"
             ),

@@ -121,7 +121,7 @@ pub(super) fn run(args: &GridArgs, target: &Target<'_>, mut profile: Profile) ->
         text += &table(&points, batch);
         text += &format!("{} of {} were known\n", known.min(points.len()), counted(points.len() as u32, "point"));
         if let Some(from) = flat {
-            text += &format!("partitions from {from} % on are left out: they bring under 3 % more\n");
+            text += &format!("partitions from {from} % on are skipped: less than 3 % more throughput\n");
         }
         if let Some((partition, quota)) = args.at {
             let estimate = scaling(&points).map_err(user_error_of)?.estimate(partition, quota);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Licences and sources of all dependencies, by cargo-deny (`deny.toml`). `deny.checked` holds the digest of the versions
-# and rules that passed: while it is up to date nothing is run, and the tool is not built. `--write` checks and renews it.
+# and rules that passed. If it is up to date, cargo-deny is neither built nor run. `--write` runs the check and renews it.
 set -euo pipefail
 
 digest=$(cat Cargo.lock deny.toml | sha256sum | cut -d' ' -f1)

@@ -35,7 +35,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// `url` is `HOST:PORT`, which stands for HTTP, or begins with `http://` or `https://`.
+    /// `url` is `HOST:PORT` for HTTP, or begins with `http://` or `https://`.
     pub fn new(url: &str, credentials: &CredentialArgs) -> Result<Client> {
         let (scheme, authority) = url.split_once("://").unwrap_or(("http", url));
         let authority = authority.trim_end_matches('/');

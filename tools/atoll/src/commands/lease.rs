@@ -1,4 +1,4 @@
-//! `atoll lease`: instances that are held for a limited time, as placement engines hold them.
+//! `atoll lease`: instances that are granted for a limited time, for placement engines.
 
 use super::functions::ls::class_name;
 use super::instance::parse_number;
@@ -21,7 +21,8 @@ A lease ends unless it is renewed within its time to live, and with it its insta
 The answer to each command has the epoch for the next one. A command that is repeated with the same request id gets the
 same lease.";
 
-/// Grant, renew and release leases of instances of functions; report what devices have left for them
+/// Grant, renew and release leases of instances of functions; report the remaining capacity of
+/// devices
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -40,14 +41,14 @@ enum Command {
     Release(HoldArgs),
     /// List leases
     Ls(ListArgs),
-    /// Report what each device can hold, and what is promised to leases
+    /// Report the capacity of each device, and the part that is promised to leases
     Capacity(ListArgs),
 }
 
 /// Grant an instance of a function as a lease
 #[derive(Debug, clap::Args)]
 struct GrantArgs {
-    /// Chosen at random, and the same in all repetitions of the request
+    /// Id of the request: chosen at random, and the same in all repetitions
     #[arg(long, value_name = "ID")]
     request_id: String,
 
@@ -83,7 +84,7 @@ struct GrantArgs {
     #[arg(long, value_name = "NUMBER")]
     real_time_slots: Option<u32>,
 
-    /// Time to live without renewal, from 5 to 600
+    /// Time to live without renewal, in seconds: 5 to 600
     #[arg(long, value_name = "SECONDS", default_value_t = LEASE_TTL_S)]
     ttl: i64,
 
@@ -159,7 +160,7 @@ fn spec(args: GrantArgs) -> LeaseSpec {
         sm_partition: args.sm_partition,
         quota_request: args.quota_request,
         quota_limit: args.quota_limit,
-        // More than the daemon can count is more than any device has.
+        // More than the daemon's integer type holds is more than any device has.
         gpu_mem: i64::try_from(args.gpu_mem).unwrap_or(i64::MAX),
         real_time_slots: args.real_time_slots.map(i64::from),
         ttl_s: args.ttl,

@@ -165,7 +165,7 @@ impl Recording {
             // Reads once more after the end, up to the newest record.
             let is_last = is_over || stop.load(Relaxed) || self.is_full();
             self.look(client)?;
-            // A shell may move the process to the background and back.
+            // A shell may move the process to the background or to the foreground.
             if is_in_foreground() {
                 let seconds = self.began.elapsed().as_secs_f64();
                 bar.set_message(format!("{seconds:.0} s, {} records; stop with Ctrl-C", self.records()));
@@ -263,7 +263,8 @@ impl DeviceRecording {
             let at = piece.records.first().or(self.records.last()).map(|record| record.at).unwrap_or_default();
             self.gaps.push((at, piece.lost));
         }
-        // An end without the device's timestamp counts from when the engine learned of it.
+        // For an end without a timestamp of the device, the time when the engine learned of it
+        // counts.
         let is_earlier = |record: &Record| match (record.kind, self.from) {
             (EventKind::Chunk { ended, .. } | EventKind::Ended { ended, .. }, Some(from)) => {
                 ended.0 > 0 && ended <= from

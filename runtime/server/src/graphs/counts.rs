@@ -35,7 +35,7 @@ impl GraphCounts {
         }
     }
 
-    /// A request was not admitted.
+    /// Counts a request that was not admitted as failed.
     pub(super) fn note_rejection(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).failure += 1;
     }

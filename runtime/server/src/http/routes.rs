@@ -15,7 +15,7 @@ pub struct RouteDescription {
     pub methods: &'static str,
     /// The path, with variable parts in braces.
     pub path: String,
-    /// What it does.
+    /// What the route does, as a sentence.
     pub about: &'static str,
 }
 
@@ -89,9 +89,9 @@ const FIRST_VERSION: &[Route] = &[
     ),
 ];
 
-/// What a placement engine needs.
+/// Routes for placement engines.
 const LEASES: &[Route] = &[
-    route("GET", "/v2/capacity", "What each device can hold, and what is promised to leases.", || {
+    route("GET", "/v2/capacity", "The capacity of each device, and the part that leases have.", || {
         get(leases::capacity)
     }),
     route(
@@ -101,25 +101,25 @@ const LEASES: &[Route] = &[
         || get(leases::list).post(leases::grant),
     ),
     route("POST", "/v2/leases/{lease}/renew", "Extends a lease by its time to live.", || post(leases::renew)),
-    route("POST", "/v2/leases/{lease}/takeover", "Gives a lease to another holder, with a higher epoch.", || {
+    route("POST", "/v2/leases/{lease}/takeover", "Moves a lease to another holder, with a higher epoch.", || {
         post(leases::take_over)
     }),
     route("POST", "/v2/leases/{lease}/release", "Ends a lease, and with it its instance.", || post(leases::release)),
 ];
 
-/// The snapshots that feed the dashboard.
+/// Routes of the snapshots that the dashboard shows.
 const DASHBOARD: &[Route] = &[
-    route("GET", "/ui/snapshot", "What the dashboard shows, once.", || get(dashboard::snapshot)),
-    route("GET", "/ui/events", "What the dashboard shows, five times a second, as server-sent events.", || {
+    route("GET", "/ui/snapshot", "One snapshot of the dashboard, as JSON.", || get(dashboard::snapshot)),
+    route("GET", "/ui/events", "Snapshots of the dashboard, five times a second, as server-sent events.", || {
         get(dashboard::events)
     }),
 ];
 
-/// The files of the dashboard, which are the same for all: a browser asks for them without a
-/// token.
+/// The files of the dashboard. They are the same for all users, and a browser requests them without
+/// a token.
 const PAGE: &[Route] = &[
     route("GET", "/ui", "The dashboard, a page for browsers.", || get(dashboard::page)),
-    route("GET", "/ui/", "Leads to `/ui`.", || get(dashboard::to_page)),
+    route("GET", "/ui/", "Redirects to `/ui`.", || get(dashboard::to_page)),
     route("GET", "/ui/{file}", "A file of the page.", || get(dashboard::file)),
 ];
 
@@ -142,7 +142,7 @@ const SHARED_MEMORY: &[Route] = &[
     route("GET", "/status", "The regions of shared memory that the tenant has registered.", || {
         get(shared_memory::status)
     }),
-    route("GET", "/region/{region}/status", "The same of one region.", || get(shared_memory::region_status)),
+    route("GET", "/region/{region}/status", "The same for one region.", || get(shared_memory::region_status)),
     route("POST", "/region/{region}/register", "Registers a part of a file in `/dev/shm`.", || {
         post(shared_memory::register)
     }),
@@ -168,12 +168,12 @@ pub(super) fn health_routes() -> Router<Arc<App>> {
     build(HEALTH.iter().map(|route| (route.path.to_owned(), route)))
 }
 
-/// The routes that are served without asking who sends the request.
+/// The routes that are served without authentication.
 pub(super) fn page_routes() -> Router<Arc<App>> {
     build(PAGE.iter().map(|route| (route.path.to_owned(), route)))
 }
 
-/// All routes of the inference port but those of health and of the page.
+/// All routes of the inference port except health and the files of the dashboard.
 pub(super) fn inference_routes() -> Router<Arc<App>> {
     build(paths())
 }
@@ -182,7 +182,7 @@ fn build(routes: impl Iterator<Item = (String, &'static Route)>) -> Router<Arc<A
     routes.fold(Router::new(), |router, (path, route)| router.route(&path, (route.handler)()))
 }
 
-/// The paths of the inference port but those of health and of the page.
+/// The paths of the inference port except health and the files of the dashboard.
 fn paths() -> impl Iterator<Item = (String, &'static Route)> {
     let below = |prefix: &'static str, routes: &'static [Route]| {
         routes.iter().map(move |route| (format!("{prefix}{}", route.path), route))

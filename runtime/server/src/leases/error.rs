@@ -1,4 +1,4 @@
-//! Why a request about leases is refused.
+//! Errors of requests about leases.
 
 use crate::identity::Denial;
 use crate::instances::InstanceError;
@@ -10,7 +10,7 @@ use atoll_store::StoreError;
 pub(crate) enum LeaseError {
     #[error(transparent)]
     Denied(#[from] Denial),
-    /// A field has a value that is not possible.
+    /// The value of a field is out of range.
     #[error("{0}")]
     Bad(String),
     #[error("there is no function `{0}`; load or deploy it on this daemon first")]
@@ -19,7 +19,8 @@ pub(crate) enum LeaseError {
     NotReady { function: String, reason: String },
     #[error("{0}")]
     Refused(#[from] Refusal),
-    /// The device cannot honour the share beside those of instances and tenants that are no leases.
+    /// The device cannot provide the share in addition to the shares of tenants and of instances
+    /// without a lease.
     #[error("{device} has no room for it now: {reason}; ask again later, or for less")]
     Full { device: String, reason: String },
     #[error("the instance of the lease cannot be created: {0}")]

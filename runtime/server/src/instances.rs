@@ -62,7 +62,7 @@ pub(crate) enum InstanceError {
     Exists(String),
     #[error("instance `{0}` belongs to a lease; `atoll lease release` ends it, and a new lease has other figures")]
     Leased(String),
-    #[error("the name `{0}` begins with {LEASE_PREFIX}, which is reserved for leases; choose another name")]
+    #[error("`{0}`: names that begin with {LEASE_PREFIX} are reserved for leases; choose another name")]
     Reserved(String),
     #[error("there is no function `{0}`; `atoll fn ls` and `atoll ps` list the functions")]
     NoFunction(FunctionKey),

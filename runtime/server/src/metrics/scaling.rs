@@ -1,10 +1,10 @@
-//! Metrics of models whose instances follow the load.
+//! Metrics of autoscaled models.
 
 use super::metric::{Kind, Metric, Snapshot, of_daemon};
 use super::text::Samples;
 use crate::scaling::state::{KINDS, ScalingStatus};
 
-/// The metrics of models that are scaled; others have no samples.
+/// The metrics of autoscaled models; other models have no samples.
 pub(super) const SCALING_METRICS: &[Metric] = &[
     of_daemon(Kind::Gauge, "atoll_scaling_instances", "Instances that the autoscaler made and that take requests", {
         |s, out| per_model(s, out, |status| status.instances as f64)
@@ -42,7 +42,7 @@ pub(super) const SCALING_METRICS: &[Metric] = &[
     of_daemon(
         Kind::Gauge,
         "atoll_scaling_uncovered",
-        "1 if the load is not covered: no room, no point within the target, or no clock; else 0",
+        "1 if the load is not covered: no room, no profile point within the target, or a clock that stands still; else 0",
         |s, out| per_model(s, out, |status| f64::from(u8::from(status.problem.is_some()))),
     ),
     of_daemon(

@@ -1,4 +1,4 @@
-//! Metrics of clients with shares: what they were promised and what they received.
+//! Metrics of clients with shares: promised and received device time.
 
 use super::metric::{DeviceSnapshot, Kind, Metric, counter, gauge, histogram, of_daemon};
 use super::recorder::BUCKETS_NS;
@@ -7,7 +7,7 @@ use atoll_engine::ShareStatistics;
 use atoll_fleet::ShareRefusal;
 
 /// The metrics of shares, with labels `tenant` and `instance`; the latter is empty for the share of
-/// a tenant. None if no client has a share.
+/// a tenant. Without shares they have no samples.
 pub(super) const SHARE_METRICS: &[Metric] = &[
     gauge("atoll_share_promised_ratio", "Fraction of the time that a client with a share is promised", |s, out| {
         per_share(s, out, |share| f64::from(share.share.request().millionths()) / 1e6);
@@ -48,7 +48,7 @@ pub(super) const SHARE_METRICS: &[Metric] = &[
     of_daemon(
         Kind::Gauge,
         "atoll_share_refused",
-        "1 for a share that does not hold because a device of its function refused it",
+        "1 for a share that is not in force because a device of its function refused it",
         |s, out| {
             for ShareRefusal { client, .. } in s.refusals {
                 let instance = client.instance.as_deref().unwrap_or_default();

@@ -146,8 +146,8 @@ const SHARED_MEMORY: &[Route] = &[
     route("POST", "/region/{region}/register", "Registers a part of a file in `/dev/shm`.", || {
         post(shared_memory::register)
     }),
-    route("POST", "/unregister", "Forgets all regions of the tenant.", || post(shared_memory::unregister_all)),
-    route("POST", "/region/{region}/unregister", "Forgets a region.", || post(shared_memory::unregister)),
+    route("POST", "/unregister", "Unregisters all regions of the tenant.", || post(shared_memory::unregister_all)),
+    route("POST", "/region/{region}/unregister", "Unregisters a region.", || post(shared_memory::unregister)),
 ];
 
 /// Routes of CUDA shared memory.

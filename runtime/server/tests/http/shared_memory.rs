@@ -230,7 +230,7 @@ fn bad_registrations_are_refused_with_their_reason() {
         (json!({ "key": "atoll-test-nothing", "byte_size": 1 }), &["does not exist"]),
         (json!({ "key": link.name, "byte_size": 1 }), &["links are not followed"]),
         (json!({ "key": pipe.name, "byte_size": 1 }), &["not a file of shared memory"]),
-        (json!({ "key": memory.name, "byte_size": 1 }), &["has another name"]),
+        (json!({ "key": memory.name, "byte_size": 1 }), &["has several names"]),
         (json!({ "key": folder_name, "byte_size": 1 }), &["cannot be opened"]),
         (json!({ "key": key }), &["byte_size is 0"]),
         (json!({ "key": key, "byte_size": 4097 }), &["4097 bytes at offset 0", "4096 bytes"]),

@@ -1,4 +1,4 @@
-//! Refusals: why the daemon does not do what a request asks.
+//! Refusals: errors that the daemon returns for a request.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub struct Refusal {
     /// Who has to act.
     pub kind: RefusalKind,
-    /// A message for people.
+    /// The message for the user.
     pub message: String,
 }
 

@@ -121,12 +121,12 @@ pub struct ShareEntry {
     /// Device time beyond the limit of a window: the 99th percentile over the windows in which it
     /// used the device, in microseconds.
     pub p99_overshoot_us: f64,
-    /// Device time charged to it since the share was set, in seconds.
+    /// Device time that was charged to the client since the share was set, in seconds.
     pub received_s: f64,
     /// The same time multiplied by the compute units that it had, in seconds of one unit.
     #[serde(default)]
     pub received_unit_s: f64,
-    /// Tokens that it was given.
+    /// Tokens that the client was given.
     pub tokens: u64,
     /// Tokens that expired while its launches were on the device.
     pub recalls: u64,

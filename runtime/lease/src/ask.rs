@@ -40,7 +40,7 @@ pub enum BadAsk {
     #[error("{0}")]
     Demand(PackError),
     /// The limit of the quota is below the quota, or above 100 %.
-    #[error("a quota limit of {limit} % for a quota of {quota} %; it has to be from the quota to 100")]
+    #[error("the quota limit is {limit} %; from the quota, {quota} %, to 100 % is possible")]
     QuotaLimit {
         /// The quota.
         quota: u32,
@@ -51,7 +51,7 @@ pub enum BadAsk {
     #[error("{0} real-time slots; at most {SLOTS_MAX} are possible")]
     Slots(u32),
     /// The time to live is out of range.
-    #[error("a time to live of {} ns; {} to {} are possible", .0.0, TTL_MIN.0, TTL_MAX.0)]
+    #[error("a time to live of {} ns; {} to {} ns are possible", .0.0, TTL_MIN.0, TTL_MAX.0)]
     Ttl(Nanos),
 }
 

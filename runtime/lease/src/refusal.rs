@@ -14,10 +14,10 @@ pub enum Refusal {
     #[error("device {} is drained", .0.0)]
     Drained(DeviceId),
     /// No device has room now.
-    #[error("no device has room for it now; ask again later, or for less")]
+    #[error("no device has room for the lease now; try again later, or ask for less")]
     NoRoom,
     /// The request exceeds every device, even one without other leases.
-    #[error("no device is large enough for it, even without other leases; ask for less")]
+    #[error("no device is large enough for the lease, even without other leases; ask for less")]
     TooLarge,
     /// There are too many leases.
     #[error("{LEASES_MAX} leases are granted, which is the limit")]
@@ -32,7 +32,7 @@ pub enum Refusal {
     #[error("there is no lease {0} of this holder")]
     NoLease(LeaseId),
     /// The lease has a newer epoch: another holder took it over.
-    #[error("epoch {given} of lease {lease} is over; another holder took it over")]
+    #[error("epoch {given} of lease {lease} is outdated; another holder took the lease over")]
     Stale {
         /// The lease.
         lease: LeaseId,

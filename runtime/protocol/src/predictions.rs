@@ -27,7 +27,7 @@ pub fn encode_predictions(form: PredictForm, answer: &InferResponse) -> Result<V
         if tensor.datatype.element_bytes().is_none() {
             return Err(ProtocolError::tensor(
                 &tensor.name,
-                "is text, which this version of the protocol does not send",
+                "has strings, which this version of the protocol does not send",
             ));
         }
         if let PredictForm::Rows(rows) = form

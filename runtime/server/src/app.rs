@@ -220,7 +220,7 @@ impl App {
         match &reloaded {
             Ok(Reloaded { keys, tls }) => tracing::info!(keys, tls, "keys and certificates were read again"),
             Err(error) => {
-                tracing::error!(error, "the keys and certificates in force stay, since the new ones are broken")
+                tracing::error!(error, "cannot reload keys and certificates; the old ones stay in force")
             }
         }
         reloaded

@@ -60,7 +60,7 @@ pub(crate) enum InstanceError {
     Name(#[from] BadName),
     #[error("there is an instance `{0}` already; change it with `atoll instance resize`, or choose another name")]
     Exists(String),
-    #[error("instance `{0}` belongs to a lease; `atoll lease release` ends it, and a new lease has other figures")]
+    #[error("instance `{0}` belongs to a lease; `atoll lease release` ends it, and a new lease may have other values")]
     Leased(String),
     #[error("`{0}`: names that begin with {LEASE_PREFIX} are reserved for leases; choose another name")]
     Reserved(String),

@@ -34,14 +34,14 @@ pub(crate) struct CodeRights {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CodeError {
     #[error(
-        "the bundle has no PTX from before the passes ({missing}), from which this daemon would compile the code of \
-        tenant `{tenant}` anew; compile the bundle again with this version of `atoll compile`, `atoll pack` or `atoll \
+        "the bundle has no PTX from before the passes ({missing}), from which this daemon recompiles the code of \
+        tenant `{tenant}`; compile the bundle again with this version of `atoll compile`, `atoll pack` or `atoll \
         import`, sign it with a key that the daemon trusts (`atoll sign`), or let the operator set `trusted_code = \
         true` in [tenant.{tenant}]"
     )]
     NoSource { tenant: Tenant, missing: String },
     #[error(
-        "this daemon was built with no compiler, so it takes code of tenant `{tenant}` only as it was sent: sign the \
+        "this daemon was built with no compiler, so it cannot recompile the code of tenant `{tenant}`; sign the \
         bundle with a key that the daemon trusts (`atoll sign`), or let the operator set `trusted_code = true` in \
         [tenant.{tenant}]"
     )]

@@ -249,7 +249,7 @@ impl Reader<'_> {
                 self.tensor(metadata, form.ok_or_else(unknown)?, content.bytes(), || content.to_vec())
             }
             Input::Output { .. } => Err(bad_request(format!(
-                "input `{}` refers to an output, which a call of a graph has none of",
+                "input `{}` refers to an output; inputs of a graph are bytes or objects",
                 metadata.name
             ))),
         }

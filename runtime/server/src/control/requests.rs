@@ -209,7 +209,7 @@ impl Control {
             ));
         }
         let Reloaded { keys, tls } = self.app.reload().await.map_err(|error| {
-            bad_request(format!("the keys and certificates in force stay, since the new ones are broken: {error}"))
+            bad_request(format!("cannot reload keys and certificates; the old ones stay in force: {error}"))
         })?;
         plain(Answer::Reloaded { keys, tls })
     }

@@ -365,11 +365,11 @@ pub(crate) fn rejection(reason: &Reason, graph: &Graph, at: Nanos) -> String {
             format!("graph `{name}`: no device is left that can run stage `{}`", stage(*of))
         }
         Reason::TooLarge { stage: of, bytes } => format!(
-            "graph `{name}`: the constants of stage `{}` have {bytes} bytes, more than every device that can run it",
+            "graph `{name}`: the constants of stage `{}` have {bytes} bytes, too many for every device that can run it",
             stage(*of)
         ),
         Reason::Busy { end } => format!(
-            "graph `{name}`: the devices are busy, so that a stage would end {:.3} ms after the arrival of the \
+            "graph `{name}`: the devices are busy, so a stage would end {:.3} ms after the arrival of the \
              request, which is too late; try again later, or state a later deadline",
             end.0.saturating_sub(at.0) as f64 / 1e6
         ),

@@ -279,7 +279,7 @@ impl Run<'_> {
     async fn next_end(&mut self) -> Result<Ended, InvokeError> {
         loop {
             if self.tasks.is_empty() && self.ticket.is_none() {
-                return Err(InvokeError::Device("internal error: a graph has stages that nothing starts".into()));
+                return Err(InvokeError::Device("internal error: a graph has stages that never start".into()));
             }
             let ends = self.terms.ends.filter(|_| self.ticket.is_some());
             tokio::select! {
@@ -427,16 +427,16 @@ impl Run<'_> {
         let tensor = self.tensor(condition.value);
         // 8 bytes is the size of the largest element.
         if tensor.bytes.len() > 8 {
-            let text = format!("its condition is on a tensor of shape {:?}; it has to have one element", tensor.shape);
+            let text = format!("the tensor of its condition has shape {:?}; it must have one element", tensor.shape);
             return Err(InvokeError::BadInput(text));
         }
         let values = self.datatype_of(condition.value).map(|datatype| to_f64(datatype, &tensor.bytes));
         let values = values.unwrap_or_default();
         let [value] = values[..] else {
-            let text = format!("its condition is on a tensor of {} elements; it has to have one", values.len());
+            let text = format!("the tensor of its condition has {} elements; it must have one", values.len());
             return Err(InvokeError::BadInput(text));
         };
-        condition.holds(value).map_err(|_| InvokeError::BadInput("its condition is on a value that is NaN".into()))
+        condition.holds(value).map_err(|_| InvokeError::BadInput("the value of its condition is NaN".into()))
     }
 
     fn datatype_of(&self, source: Source) -> Option<DataType> {

@@ -147,7 +147,7 @@ pub(super) fn placed(metadata: &[TensorMetadata], used: &[usize], outputs: Vec<O
 }
 
 pub(super) fn no_room() -> InvokeError {
-    InvokeError::Unavailable("its tensors need more memory than requests have left; try again later".into())
+    InvokeError::Unavailable("there is not enough memory for its tensors now; try again later".into())
 }
 
 /// Checks the datatype and the shape of an input or output of a graph. Sizes that the graph leaves
@@ -175,7 +175,7 @@ pub(super) fn check_input(metadata: &TensorMetadata, input: &InputTensor) -> Res
     let bytes = metadata.datatype.element_bytes().and_then(|element| count?.checked_mul(element));
     if bytes != Some(input.bytes.len()) {
         return Err(format!(
-            "input `{}` has {} bytes, which its shape {:?} does not",
+            "input `{}` has {} bytes, which do not match its shape {:?}",
             metadata.name,
             input.bytes.len(),
             input.shape

@@ -99,7 +99,7 @@ async fn enter(State(entrance): State<Entrance>, mut request: Request, next: Nex
     let is_grpc = |value: &[u8]| value.starts_with(b"application/grpc");
     if !request.headers().get(header::CONTENT_TYPE).is_some_and(|value| is_grpc(value.as_bytes())) {
         // The specification of gRPC requires this status for other content types.
-        let text = "this port speaks gRPC; HTTP with JSON has a port of its own (--http-port)\n";
+        let text = "this port serves gRPC; HTTP with JSON is on another port (--http-port)\n";
         return (StatusCode::UNSUPPORTED_MEDIA_TYPE, text).into_response();
     }
     let pending = Pending::new(entrance.app.clone());

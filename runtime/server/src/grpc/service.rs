@@ -39,7 +39,7 @@ pub(super) struct Times {
 
 /// A value that the layers in front of the service have attached to a request.
 fn extension<T: Clone + Send + Sync + 'static>(request: &Request<impl Sized>) -> Result<T, Status> {
-    let missing = || Status::internal("internal error: a request came past its checks; please report this bug");
+    let missing = || Status::internal("internal error: a request was not checked; please report this bug");
     request.extensions().get::<T>().cloned().ok_or_else(missing)
 }
 

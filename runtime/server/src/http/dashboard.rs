@@ -101,7 +101,7 @@ impl Viewer {
         let principal = caller.on_dashboard();
         let seat = hub.join(&principal.tenant, || collector(app)).ok_or_else(|| {
             let text = format!(
-                "too many viewers watch the dashboard: it has {DASHBOARD_VIEWERS_MAX}, and fewer for one tenant; close \
+                "the dashboard has too many viewers: at most {DASHBOARD_VIEWERS_MAX}, and fewer of one tenant; close \
                 one, or try again later"
             );
             RequestError::new(Kind::Exhausted, text)

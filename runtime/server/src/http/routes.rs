@@ -84,7 +84,7 @@ const FIRST_VERSION: &[Route] = &[
     route(
         "GET, POST",
         "/v1/models/{name}",
-        "GET: whether the model takes requests; status 503 if not. POST to `{name}:predict`: runs the model.",
+        "GET: whether the model accepts requests; status 503 if not. POST to `{name}:predict`: runs the model.",
         || get(predict::model).post(predict::predict),
     ),
 ];
@@ -104,7 +104,7 @@ const LEASES: &[Route] = &[
     route("POST", "/v2/leases/{lease}/takeover", "Moves a lease to another holder, with a higher epoch.", || {
         post(leases::take_over)
     }),
-    route("POST", "/v2/leases/{lease}/release", "Ends a lease, and with it its instance.", || post(leases::release)),
+    route("POST", "/v2/leases/{lease}/release", "Ends a lease and removes its instance.", || post(leases::release)),
 ];
 
 /// Routes of the snapshots that the dashboard shows.
@@ -126,7 +126,7 @@ const PAGE: &[Route] = &[
 /// Routes of one model, below `/v2/models/{name}` and `/v2/models/{name}/versions/{version}`.
 const MODEL: &[Route] = &[
     route("GET", "", "Inputs and outputs of the model.", || get(metadata::model)),
-    route("GET", "/ready", "Whether the model takes requests; status 503 if not.", || get(health::model_ready)),
+    route("GET", "/ready", "Whether the model accepts requests; status 503 if not.", || get(health::model_ready)),
     route("GET", "/config", "The model's configuration in Triton's form.", || get(metadata::config)),
     route("GET", "/stats", "Statistics of the model.", || get(statistics::model)),
     route("POST", "/infer", "Runs the model.", || post(infer::infer)),

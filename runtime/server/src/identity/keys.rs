@@ -171,7 +171,7 @@ impl KeyFile {
             return Err(KeyError::Mode { path: path.into(), mode: metadata.mode() & 0o7777 });
         }
         if metadata.uid() != 0 && metadata.uid() != rustix::process::geteuid().as_raw() {
-            return Err(format(format!("it belongs to user {}, not to this one or root", metadata.uid())));
+            return Err(format(format!("it belongs to user {}; it must belong to this user or root", metadata.uid())));
         }
         let mut text = String::new();
         file.take(KEY_FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(io)?;

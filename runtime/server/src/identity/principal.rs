@@ -103,7 +103,7 @@ pub(crate) enum Denial {
     ModelControl { tenant: Tenant },
     #[error("tenant `{tenant}` may not register shared memory; its section of the configuration has no shared_memory")]
     SharedMemory { tenant: Tenant },
-    #[error("only root and the daemon's own user may do this, and only for no other tenant")]
+    #[error("only root and the daemon's own user may do this, unless they chose a tenant")]
     Operator,
     #[error("tenant `{tenant}` may hold no leases; its section of the configuration has no leases = true")]
     Lease { tenant: Tenant },

@@ -21,13 +21,13 @@ pub(crate) enum LeaseError {
     Refused(#[from] Refusal),
     /// The device cannot provide the share in addition to the shares of tenants and of instances
     /// without a lease.
-    #[error("{device} has no room for it now: {reason}; ask again later, or for less")]
+    #[error("{device} has no room for the lease now: {reason}; try again later, or ask for less")]
     Full { device: String, reason: String },
     #[error("the instance of the lease cannot be created: {0}")]
     Instance(InstanceError),
-    #[error("it cannot be written down: {0}; nothing is granted until it can, and a lease that was released has ended")]
+    #[error("cannot write the lease: {0}; nothing is granted until it is written, and a released lease has ended")]
     Store(#[from] StoreError),
-    #[error("this daemon grants no leases, because it has no folder to write them down; start it without --no-control")]
+    #[error("this daemon grants no leases, because it has no store to keep them in; start it without --no-control")]
     NoStore,
     #[error("internal error: a request panicked; please report this bug")]
     Panicked,

@@ -48,7 +48,7 @@ impl Journal {
         if let Err(error) = write(&self.change) {
             // Logs only the first of several failures.
             if !std::mem::replace(&mut self.has_failed, true) {
-                tracing::error!(%error, "a change of leases cannot be written down; it is tried again");
+                tracing::error!(%error, "a change of leases cannot be written; the daemon will try again");
             }
             return Err(error);
         }

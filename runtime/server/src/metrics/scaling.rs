@@ -24,13 +24,13 @@ pub(super) const SCALING_METRICS: &[Metric] = &[
     of_daemon(
         Kind::Gauge,
         "atoll_scaling_load_rate",
-        "Requests per second that are to be served: the higher one of arrivals and prediction, with headroom and queue",
+        "Requests per second to serve: the higher of arrivals and prediction, with headroom and queue",
         |s, out| per_model(s, out, |status| status.load),
     ),
     of_daemon(
         Kind::Gauge,
         "atoll_scaling_capacity_rate",
-        "Requests per second that the instances serve, by profile or measured requests; those of operators included",
+        "Requests per second that the instances can serve, including those of operators, by profile or measurement",
         |s, out| per_model(s, out, |status| status.capacity),
     ),
     of_daemon(

@@ -12,17 +12,17 @@ pub(super) const SHARE_METRICS: &[Metric] = &[
     gauge("atoll_share_promised_ratio", "Fraction of the time that a client with a share is promised", |s, out| {
         per_share(s, out, |share| f64::from(share.share.request().millionths()) / 1e6);
     }),
-    gauge("atoll_share_received_ratio", "Fraction of the last second that it received", |s, out| {
+    gauge("atoll_share_received_ratio", "Fraction of the last second that the client received", |s, out| {
         per_share(s, out, |share| share.received_ratio);
     }),
     gauge(
         "atoll_share_error_ratio_max",
-        "Largest distance from its promise over any second in which it had work throughout",
+        "Largest difference from the promise over any second in which the client always had work",
         |s, out| per_share(s, out, |share| share.error_max),
     ),
     histogram(
         "atoll_share_overshoot_seconds",
-        "Device time beyond its limit, of each window in which it used the device",
+        "Device time beyond the limit of the client, for each window in which it used the device",
         |s, out| {
             for share in &s.engine.shares {
                 let counts = BUCKETS_NS.iter().map(|bound| share.overshoot.count_at_most(*bound));
@@ -31,18 +31,18 @@ pub(super) const SHARE_METRICS: &[Metric] = &[
             }
         },
     ),
-    counter("atoll_share_received_seconds_total", "Device time charged to it", |s, out| {
+    counter("atoll_share_received_seconds_total", "Device time charged to the client", |s, out| {
         per_share(s, out, |share| share.received_ns as f64 / 1e9);
     }),
     counter(
         "atoll_share_received_unit_seconds_total",
-        "Device time charged to it times the compute units that it had",
+        "Device time charged to the client, multiplied by the compute units that it had",
         |s, out| per_share(s, out, |share| share.received_unit_ns as f64 / 1e9),
     ),
     gauge("atoll_share_granted_ratio", "Fraction of the compute units that it has while its work runs", |s, out| {
         per_share(s, out, |share| f64::from(share.granted.millionths()) / 1e6);
     }),
-    gauge("atoll_share_bound", "1 if it is bound to certain compute units, 0 if not", |s, out| {
+    gauge("atoll_share_bound", "1 if the client is bound to certain compute units, 0 if not", |s, out| {
         per_share(s, out, |share| f64::from(u8::from(share.bound.is_some())));
     }),
     of_daemon(
@@ -56,7 +56,7 @@ pub(super) const SHARE_METRICS: &[Metric] = &[
             }
         },
     ),
-    counter("atoll_share_tokens_total", "Tokens that it was given", |s, out| {
+    counter("atoll_share_tokens_total", "Tokens that the client was given", |s, out| {
         per_share(s, out, |share| share.tokens as f64);
     }),
 ];

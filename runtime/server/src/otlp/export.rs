@@ -96,7 +96,7 @@ impl Exporter {
                 Counts::add(&self.counts.refused, rejected.min(spans));
                 Counts::add(&self.counts.exported, spans.saturating_sub(rejected));
                 if self.fails {
-                    tracing::info!(url = self.url, "the collector takes traces again");
+                    tracing::info!(url = self.url, "the collector accepts traces again");
                 }
             }
             Err(Failed { reason, .. }) => {

@@ -42,16 +42,16 @@ pub(super) fn settings(text: &str) -> Result<Settings, String> {
     reader.fields(&mut |path, value| match path {
         ["max_batch_size"] => match value.parse() {
             Ok(rows) => settings.max_batch_size = NonZeroU32::new(rows),
-            Err(_) => wrong = Some(format!("max_batch_size is `{value}`, which is no number of rows")),
+            Err(_) => wrong = Some(format!("max_batch_size is `{value}`, which is not a number of rows")),
         },
         ["dynamic_batching"] => batching.enabled = true,
         ["dynamic_batching", "preferred_batch_size"] => match value.parse() {
             Ok(rows) => batching.preferred_batch_size.push(rows),
-            Err(_) => wrong = Some(format!("preferred_batch_size has `{value}`, which is no number of rows")),
+            Err(_) => wrong = Some(format!("preferred_batch_size has `{value}`, which is not a number of rows")),
         },
         ["dynamic_batching", "max_queue_delay_microseconds"] => match value.parse() {
             Ok(us) => batching.max_queue_delay_microseconds = Some(us),
-            Err(_) => wrong = Some(format!("max_queue_delay_microseconds is `{value}`, which is no number")),
+            Err(_) => wrong = Some(format!("max_queue_delay_microseconds is `{value}`, which is not a number")),
         },
         ["dynamic_batching", "default_priority_level"] if value == "1" => settings.class = Class::RealTime,
         ["dynamic_batching", "default_queue_policy", "max_queue_size"] => {

@@ -94,7 +94,7 @@ impl RequestError {
             }
             _ => (
                 Kind::Unidentified,
-                "this daemon wants to know who asks: send the header `Authorization: Bearer TOKEN`, or a client \
+                "this daemon requires authentication: send the header `Authorization: Bearer TOKEN`, or a client \
                 certificate if it has TLS",
             ),
         };

@@ -146,7 +146,7 @@ fn target(app: &App, caller: &Principal, name: &str) -> Result<Target, LeaseErro
     let [device] = model.devices[..] else {
         let names: Vec<&str> = model.on_its_devices(app.engine.devices()).map(String::as_str).collect();
         return Err(LeaseError::Bad(format!(
-            "function `{key}` is on {}, but a lease is of one device; deploy the function with --device for each, \
+            "function `{key}` is on {}, but a lease needs one device; deploy the function with --device for each, \
              under a name for each",
             names.join(" and ")
         )));

@@ -72,7 +72,7 @@ fn profile(points: &[LoadPoint]) -> Result<Profile, String> {
     let mut sets: BTreeMap<&[i64], Vec<Point>> = BTreeMap::new();
     for point in points {
         if point.lane_permille % 10 != 0 || point.quota_permille % 10 != 0 {
-            return Err("it has points that are not of whole percents; measure it with `atoll profile --grid`".into());
+            return Err("it has points that are not whole percents; measure it with `atoll profile --grid`".into());
         }
         sets.entry(&point.symbols).or_default().push(Point {
             partition: point.lane_permille / 10,

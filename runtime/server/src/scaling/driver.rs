@@ -67,7 +67,7 @@ fn check_names(app: &App) {
 fn begin(app: &App, model: &Model, now: Nanos) -> Scaled {
     let meter = model.scaled.clone().expect("only models that are scaled get here");
     let basis = Basis::of(model, app.scaler.profiles.as_deref(), &app.engine.statistics());
-    tracing::info!(model = model.name, basis = basis.label(), "instances follow the load");
+    tracing::info!(model = model.name, basis = basis.label(), "the model is autoscaled");
     Scaled::new(meter, basis, now)
 }
 

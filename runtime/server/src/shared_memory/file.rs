@@ -67,7 +67,7 @@ pub(super) fn open_shared(access: &Access, caller: &Principal, name: &str) -> Re
         Errno::LOOP => refused("is a link, and links are not followed"),
         Errno::ACCESS => {
             let own = rustix::process::geteuid().as_raw();
-            refused(&format!("is closed to the daemon, which runs as user {own}; let it read and write the file"))
+            refused(&format!("cannot be opened by the daemon, which is user {own}; let it read and write the file"))
         }
         error => refused(&format!("cannot be opened: {error}")),
     })?;

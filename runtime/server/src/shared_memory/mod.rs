@@ -151,16 +151,16 @@ fn admit(all: &All, caller: &Principal, name: &str, bytes: u64) -> Result<(), Re
     if own().count() >= SHARED_REGIONS_PER_TENANT_MAX {
         let tenant = &caller.tenant;
         return full(format!(
-            "tenant `{tenant}` has {SHARED_REGIONS_PER_TENANT_MAX} regions, the most that it may have"
+            "tenant `{tenant}` has {SHARED_REGIONS_PER_TENANT_MAX} regions, which is the limit; unregister one first"
         ));
     }
     if all.len() >= SHARED_REGIONS_MAX {
-        return full(format!("all tenants have {SHARED_REGIONS_MAX} regions, the most that the daemon keeps"));
+        return full(format!("all tenants together have {SHARED_REGIONS_MAX} regions, which is the limit"));
     }
     let sum = own().map(|(_, region)| region.bytes()).fold(bytes, u64::saturating_add);
     if sum > SHARED_BYTES_PER_TENANT_MAX {
         let most = SHARED_BYTES_PER_TENANT_MAX;
-        return full(format!("with it, the tenant's regions would have {sum} bytes; the limit is {most}"));
+        return full(format!("with it, the tenant's regions have {sum} bytes; the limit is {most}"));
     }
     Ok(())
 }

@@ -103,7 +103,7 @@ impl Window {
     pub(super) fn write(&self, bytes: &[u8], is_awaited: &dyn Fn() -> bool) -> Result<(), RequestError> {
         if bytes.len() as u64 > self.range.byte_size {
             let (need, has) = (bytes.len(), self.range.byte_size);
-            return Err(self.failed(&format!("takes {has} bytes of this output, which has {need} bytes")));
+            return Err(self.failed(&format!("has room for {has} bytes of this output, which has {need} bytes")));
         }
         // A write beyond the end would extend the file, so checks the size first. If the client
         // shrinks the file after this check, the write extends it again, but not beyond the region.
@@ -128,7 +128,7 @@ impl Window {
     }
 
     fn shrunk(&self) -> RequestError {
-        self.failed("lies behind the end of its file, which became shorter after it was registered")
+        self.failed("is beyond the end of its file, which became shorter after it was registered")
     }
 
     fn failed(&self, reason: &str) -> RequestError {

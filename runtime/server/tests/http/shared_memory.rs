@@ -286,7 +286,7 @@ fn bad_ranges_are_refused_with_their_reason() {
         (range("r", 0, 16), range("other", 0, 16), &["\"other\""]),
         (range("r", 0, 16), range("r", 90, 16), &["16 bytes at offset 90 exceed"]),
         (range("r", 0, 16), range("r", u64::MAX, u64::MAX), &["exceed"]),
-        (range("r", 0, 16), range("r", 80, 15), &["takes 15 bytes of this output, which has 16 bytes"]),
+        (range("r", 0, 16), range("r", 80, 15), &["has room for 15 bytes of this output, which has 16 bytes"]),
         (range("r", 0, 16), json!({ "shared_memory_region": "r", "shared_memory_byte_size": -1 }), &["-1 is not"]),
     ];
     for (input, output, words) in cases {

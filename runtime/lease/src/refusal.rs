@@ -32,7 +32,7 @@ pub enum Refusal {
     #[error("there is no lease {0} of this holder")]
     NoLease(LeaseId),
     /// The lease has a newer epoch: another holder took it over.
-    #[error("epoch {given} of lease {lease} is outdated; another holder took the lease over")]
+    #[error("epoch {given} of lease {lease} is outdated; another holder took it over")]
     Stale {
         /// The lease.
         lease: LeaseId,

@@ -147,7 +147,7 @@ async fn run_within(
 /// kind is `Conflict`, so that clients look up the present leases.
 fn no_instance(name: Option<&str>, error: String) -> RequestError {
     match name.is_some_and(|name| name.starts_with(LEASE_PREFIX)) {
-        true => RequestError::new(Kind::Conflict, format!("{error}; the instance of a lease ends with the lease")),
+        true => RequestError::new(Kind::Conflict, format!("{error}; a lease that has ended has no instance")),
         false => RequestError::bad_request(error),
     }
 }

@@ -27,7 +27,7 @@ pub enum BadSignature {
     #[error("the signature is not a signature of minisign: {0}")]
     Format(String),
     /// The key of the signature is not among the trusted keys.
-    #[error("the key of the signature is not trusted here")]
+    #[error("the signature is of a key that is not trusted here")]
     UnknownKey,
     /// The signature is of a trusted key, but does not match the bundle.
     #[error("the signature is not of this bundle (digest {digest}), or was changed: {reason}")]

@@ -271,12 +271,14 @@ impl Client {
         expect!(self.ask(&Request::CreateInstance(spec))?.0, wire::Answer::Instance(instance) => instance)
     }
 
-    /// Changes an instance; its requests continue. For the same users.
+    /// Changes an instance; its requests continue. Only for root and the daemon's own user, if they
+    /// chose no tenant.
     pub fn resize_instance(&mut self, resize: InstanceResize) -> Result<InstanceReport, ClientError> {
         expect!(self.ask(&Request::ResizeInstance(resize))?.0, wire::Answer::Instance(instance) => instance)
     }
 
-    /// Removes an instance; its requests end. For the same users.
+    /// Removes an instance; its requests end. Only for root and the daemon's own user, if they
+    /// chose no tenant.
     pub fn remove_instance(&mut self, instance: &str) -> Result<(), ClientError> {
         expect!(self.ask(&Request::RemoveInstance { instance: instance.into() })?.0, wire::Answer::Done => ())
     }

@@ -92,10 +92,11 @@ pub enum Request {
     /// Creates an instance of a function. Only for root and the daemon's own user, unless they
     /// chose a tenant. Answered with [`Answer::Instance`].
     CreateInstance(InstanceSpec),
-    /// Changes an instance; its requests continue. For the same users. Answered with
-    /// [`Answer::Instance`].
+    /// Changes an instance; its requests continue. Only for root and the daemon's own user, unless
+    /// they chose a tenant. Answered with [`Answer::Instance`].
     ResizeInstance(InstanceResize),
-    /// Removes an instance; its requests end. For the same users. Answered with [`Answer::Done`].
+    /// Removes an instance; its requests end. Only for root and the daemon's own user, unless they
+    /// chose a tenant. Answered with [`Answer::Done`].
     RemoveInstance {
         /// Its name, as in [`InstanceReport::instance`].
         instance: String,

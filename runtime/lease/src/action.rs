@@ -63,7 +63,8 @@ pub enum Answer {
 pub struct Grant {
     /// The lease.
     pub lease: LeaseId,
-    /// Its epoch. The holder sends it with each request, so that a replaced holder is refused.
+    /// Its epoch. The holder sends it with each request about the lease, so that a replaced holder
+    /// is refused.
     pub epoch: Epoch,
     /// Its holder.
     pub holder: Holder,

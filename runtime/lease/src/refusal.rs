@@ -10,7 +10,7 @@ pub enum Refusal {
     /// There is no such device.
     #[error("there is no device {}", .0.0)]
     NoDevice(DeviceId),
-    /// The device takes no new leases.
+    /// The device is drained: it gets no new leases.
     #[error("device {} is drained", .0.0)]
     Drained(DeviceId),
     /// No device has room now.

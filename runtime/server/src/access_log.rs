@@ -29,7 +29,7 @@ const TEXT_MAX: usize = 256;
 /// Lines are written when they reach this many bytes in total, or when no line waits.
 const WRITE_BYTES: usize = 64 << 10;
 
-/// Where the access log goes.
+/// The target and the format of the access log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessLogConfig {
     /// The file, to which lines are appended; `None` for standard output.

@@ -43,7 +43,7 @@ impl Hedging {
         request: ChainRequest,
     ) -> Result<InvocationResult, InvokeError> {
         let (begun, after) = (Instant::now(), self.lock().arrived());
-        // Large inputs are not copied for a second device.
+        // Requests with large inputs are not hedged: their copy would cost more than a hedge gains.
         let after = after.filter(|_| may_retry(&request));
         let result = match after {
             Some(after) => self.hedged(engine, request, begun, Duration::from_nanos(after.0)).await,

@@ -135,7 +135,7 @@ pub const PEM_BYTES_MAX: u64 = 4 << 20;
 /// Most patterns of models of one tenant.
 pub const PATTERNS_MAX: usize = 1024;
 
-/// Longest pattern of models in bytes.
+/// Longest pattern of models in bytes. No name of a model is longer.
 pub const PATTERN_BYTES_MAX: usize = 256;
 
 /// Longest name of a deployed function in bytes, so that it fits a metric label and a table column.
@@ -167,8 +167,8 @@ pub const GRAPH_MANIFEST_BYTES_MAX: usize = 256 << 10;
 /// Most graphs of a tenant. Each is a few kilobytes; the limit keeps lists short.
 pub const GRAPHS_PER_TENANT_MAX: usize = 256;
 
-/// Highest price of a device, in units of account per second. Costs are 64-bit counts of 10⁻¹⁵
-/// units, so at this price half an hour still fits. For a more expensive device, choose a larger
+/// Highest price of a device, in units of account per second. Costs are 64-bit numbers in units of
+/// 10^-15, so at this price half an hour still fits. For a more expensive device, choose a larger
 /// unit.
 pub const PRICE_PER_SECOND_MAX: f64 = 10.0;
 

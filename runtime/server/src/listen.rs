@@ -187,8 +187,8 @@ async fn connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     }
 }
 
-/// Drives a connection until it ends. If the server stops or the place is needed, calls `finish`,
-/// which lets running requests end and then closes the connection.
+/// Drives a connection until it ends. If the server stops or the connection has to close, calls
+/// `finish`, which lets running requests end and then closes the connection.
 async fn until_end<C: Future<Output = hyper::Result<()>>>(
     mut served: Pin<&mut C>,
     finish: fn(Pin<&mut C>),

@@ -21,7 +21,8 @@ const DOUBLED_MAX: u32 = 8;
 /// Otherwise one exceptional measurement could reject all later requests of a graph.
 const PROBE_EVERY: Duration = Duration::from_secs(10);
 
-/// The costs of a graph. Made anew when one of its functions changes.
+/// The costs of a graph, valid for its present functions. A graph whose functions changed gets a
+/// new value.
 pub(crate) struct Costs {
     desk: Option<Arc<Desk>>,
     tenant: String,

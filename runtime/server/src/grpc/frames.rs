@@ -29,7 +29,7 @@ const HEADER_BYTES: usize = 5;
 /// Highest compression ratio of deflate and gzip, rounded down.
 const INFLATION_MAX: usize = 1024;
 
-/// How many messages of which kind an RPC takes.
+/// The number and the kind of messages of an RPC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rule {
     /// One inference request.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub struct RouteDescription {
     /// The ports that serve it.
     pub port: RoutePort,
-    /// Methods that it takes, as in `GET, POST`.
+    /// Its methods, as in `GET, POST`.
     pub methods: &'static str,
     /// The path, with variable parts in braces.
     pub path: String,

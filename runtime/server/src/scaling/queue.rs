@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     waiting: AtomicUsize,
-    /// Whether the model is not autoscaled any more, so that waiting for an instance is useless.
+    /// Whether the model is not autoscaled any more, so that waiting requests get no instance.
     is_over: AtomicBool,
     /// Wakes the waiting requests when an instance may have started.
     pub(super) started: Notify,

@@ -123,7 +123,7 @@ fn a_request_that_leaves_gives_its_devices_to_the_next_one() {
     let mut second = desk.arrive(graph, within(60_000)).1.expect("admitted");
     let (.., turn) = run(&mut first);
     assert!(matches!(second.calls.try_recv(), Err(TryRecvError::Empty)), "the device has one run at a time");
-    // Its stage is still on the device when the client leaves.
+    // The stage is still on the device when the client disconnects.
     drop(first);
     assert!(matches!(second.calls.try_recv(), Err(TryRecvError::Empty)));
     drop(turn);

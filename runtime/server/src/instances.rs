@@ -191,7 +191,7 @@ impl Instances {
         all.iter().map(|(key, instance)| (key.clone(), instance.clone())).collect()
     }
 
-    /// The names of a function's instances, for messages.
+    /// The names of a function's instances.
     pub(crate) fn names_of(&self, function: &FunctionKey) -> Vec<String> {
         let is_its = |(key, instance): &(FunctionKey, Arc<Instance>)| {
             key.tenant == function.tenant && instance.function == function.name
@@ -201,7 +201,8 @@ impl Instances {
 
     /// Chooses an instance for a request that names none: the one that is expected to finish it
     /// first, among those that have the class of the request or no class of their own. Skips those
-    /// in `refused`. `None` if there is no such instance.
+    /// in `except`, instances of leases, draining instances, and those whose share a device
+    /// refused. `None` if there is no such instance.
     pub(crate) fn choose(
         &self,
         function: &FunctionKey,
@@ -242,7 +243,7 @@ impl Instances {
         instance.map(|name| self.routes.begin(function, name))
     }
 
-    /// The load and speed of an instance; `None` if it is not routed to.
+    /// The load and speed of an instance; `None` if the routes do not contain it.
     pub(crate) fn standing(&self, key: &FunctionKey, instance: &Instance) -> Option<Standing> {
         let function = function_of(key, instance);
         self.routes.standing(&function, &key.name)

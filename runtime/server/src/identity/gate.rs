@@ -23,9 +23,10 @@ pub struct IdentityConfig {
     pub keys: Option<PathBuf>,
     /// Certificates; `None` for HTTP without TLS.
     pub tls: Option<TlsFiles>,
-    /// The tenant of HTTP requests with neither a token nor a client certificate. With `None`, such
-    /// requests act for `local` if the daemon listens on loopback and has neither keys nor a CA for
-    /// clients; otherwise they are refused.
+    /// The tenant of HTTP and gRPC requests with neither a token nor a client certificate. With
+    /// `None`, such requests are refused if the daemon has keys or a CA for clients. If it has
+    /// neither, they act for `local` on loopback, and beyond loopback the daemon does not start
+    /// ([`GateError::Open`]).
     pub anonymous: Option<Tenant>,
 }
 
@@ -76,7 +77,7 @@ pub(crate) struct Reloaded {
     pub(crate) tls: bool,
 }
 
-/// Identifies HTTP requests.
+/// Identifies the senders of HTTP and gRPC requests.
 pub(crate) struct Gate {
     access: Access,
     keys: Option<(PathBuf, RwLock<Arc<Keys>>)>,

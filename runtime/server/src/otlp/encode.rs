@@ -118,7 +118,7 @@ fn phases(request: &Finished, ran: &Ran, told: &[&Record]) -> Vec<Span> {
         ("output", computed, answered),
     ];
     let phase = |(at, (name, start, end)): (usize, (&str, u64, u64))| {
-        // Unequal to the request's own id and to those of its other phases.
+        // Differs from the id of the request's span and from those of its other phases.
         let mut id = request.id;
         id[7] ^= at as u8 + 1;
         Span {

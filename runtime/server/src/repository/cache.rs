@@ -71,9 +71,9 @@ impl CompileCache {
     }
 }
 
-/// Digest of a model and of the compiler's identity. Weights may be stored in separate files; for
-/// files with the customary names, size and modification time stand in for the content, since
-/// hashing it at every start would take long.
+/// Digest of a model and of `identity`, which names the compiler and its options. Weights may be
+/// stored in separate files. For files with the customary names, the digest covers size and
+/// modification time, since hashing the content at every start would take long.
 fn digest(model: &Path, identity: &str) -> io::Result<String> {
     let mut hash = Sha256::new();
     io::copy(&mut File::open(model)?, &mut hash)?;

@@ -93,8 +93,8 @@ impl Repository {
         }
     }
 
-    /// Loads a model, or reloads it if its file or its settings changed. During a reload the old
-    /// model answers requests, except for a moment during the exchange.
+    /// Loads a model, or reloads it if its file, its settings or its labels changed. During a
+    /// reload the old model answers requests, except for a moment during the exchange.
     pub(crate) async fn load(&self, name: &str) -> Result<(), LoadError> {
         let source = self
             .scan()

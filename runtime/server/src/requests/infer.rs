@@ -153,7 +153,7 @@ fn no_instance(name: Option<&str>, error: String) -> RequestError {
 }
 
 /// Runs a step of a sequence under the instance that it names; otherwise under the sequence's last
-/// instance, or one that `choose` returns. If that one was removed in this moment, retries once
+/// instance, or one that `choose` returns. If that instance was removed meanwhile, retries once
 /// with another one.
 async fn step(
     app: &App,

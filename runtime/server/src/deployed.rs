@@ -39,7 +39,7 @@ pub(crate) struct DeployOptions {
     pub(crate) name: Option<String>,
     pub(crate) class: Class,
     pub(crate) private: bool,
-    /// The device to load it on; `None` for the device that holds the fewest bytes of functions.
+    /// The device to load it on; `None` if the daemon chooses.
     pub(crate) device: Option<String>,
     /// The signature of the bundle.
     pub(crate) signature: Option<String>,

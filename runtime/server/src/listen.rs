@@ -214,7 +214,8 @@ async fn until_end<C: Future<Output = hyper::Result<()>>>(
     }
 }
 
-/// The body of an answer. The request counts as finished when this is written and dropped.
+/// The body of an answer. The request counts as finished when the body is dropped, after it was
+/// written.
 struct GuardedBody {
     body: Body,
     _guard: RequestGuard,

@@ -43,7 +43,7 @@ impl Prices {
         let mut per_s = vec![None; devices.len()];
         for (name, price) in named {
             let Some(device) = device_named(devices, name) else {
-                return Err(format!("{name} is no device of this daemon, which has {}", devices.join(", ")));
+                return Err(format!("{name} is not a device of this daemon, which has {}", devices.join(", ")));
             };
             let at = usize::from(device.0);
             if per_s[at].replace(*price).is_some() {
@@ -79,7 +79,7 @@ mod tests {
             assert_eq!([0, 1].map(|at| prices.units(at)), expected, "{name}");
         }
         let unknown = Prices::of(&named("cuda:1"), &devices).unwrap_err();
-        assert_eq!(unknown, "cuda:1 is no device of this daemon, which has host:0, cuda:0");
+        assert_eq!(unknown, "cuda:1 is not a device of this daemon, which has host:0, cuda:0");
         let twice = BTreeMap::from([("host".to_owned(), 1), ("host:0".to_owned(), 2)]);
         let refused = Prices::of(&twice, &devices).unwrap_err();
         assert_eq!(refused, "host:0 has two prices, one of them as host:0; state one");

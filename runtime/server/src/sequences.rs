@@ -166,8 +166,8 @@ pub(crate) struct Turn<'e> {
     engine: &'e Arc<dyn Inference>,
     key: Key,
     session: SessionId,
-    /// Whether the sequence is removed after this turn: the request ends it, or its first request
-    /// has not succeeded yet.
+    /// Whether the sequence is removed after this turn: the request ends it, its first request has
+    /// not succeeded yet, or its session does not exist any more.
     ends: bool,
     place_ends: bool,
     _turn: OwnedMutexGuard<()>,

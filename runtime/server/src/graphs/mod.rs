@@ -239,7 +239,7 @@ impl Graphs {
         };
         let graph = self.find(&key).filter(|graph| graph.key.to_string() == name)?;
         let callable = graph.callable(app);
-        // A graph that calls a private function cannot be called over HTTP either.
+        // A graph that calls a private function cannot be called over HTTP or gRPC either.
         let is_private =
             |model: &Model| model.graph.iter().flat_map(|graph| graph.models()).any(|m| app.is_private(&m.key));
         match callable {
@@ -248,7 +248,7 @@ impl Graphs {
         }
     }
 
-    /// The graphs that can be called over HTTP now.
+    /// The graphs that can be called over HTTP and gRPC now.
     pub(crate) fn all_public(&self, app: &dyn Functions) -> Vec<Arc<Model>> {
         let names = self.all(app).into_iter().map(|(key, _)| key.to_string());
         names.filter_map(|name| self.public(app, &name)?.ok()).collect()

@@ -57,8 +57,8 @@ impl GraphWork {
         GraphWork { graph, works, used, shared, costs, unnamed: AtomicU64::new(0) }
     }
 
-    /// Makes the cost table if it is due. Waits for it for [`PLAN_WAIT`] or until the deadline at
-    /// most. Returns how long it waited.
+    /// Makes the cost table if it is due. Waits until it is made, for at most [`PLAN_WAIT`] and not
+    /// beyond the deadline. Returns how long it waited.
     pub(crate) async fn prepare(self: &Arc<GraphWork>, deadline: Option<Duration>) -> Duration {
         if !self.costs.is_due(&self.works) {
             return Duration::ZERO;
@@ -98,7 +98,7 @@ impl GraphWork {
     }
 }
 
-/// The parameters of a graph request that other requests do not have.
+/// The parameters of a request that matter only for graphs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Asked<'a> {
     pub(crate) price_max: Option<Cost>,

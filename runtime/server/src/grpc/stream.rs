@@ -1,10 +1,10 @@
 //! `ModelStreamInfer`: requests and answers on one stream.
 //!
-//! Up to [`REQUESTS_PER_STREAM_MAX`] requests run at the same time. They are answered in their
-//! order. A request that starts a sequence waits until all earlier requests are answered, because
-//! it might restart the sequence that they belong to. As in Triton, an error is sent as an answer
-//! and the stream continues; with the metadata `triton_grpc_error: true` an error ends the stream
-//! with a status.
+//! Up to [`REQUESTS_PER_STREAM_MAX`] requests run at the same time. Answers are sent in the order
+//! of the requests. A request that starts a sequence waits until all earlier requests are answered,
+//! because it might restart the sequence that they belong to. As in Triton, an error is sent as an
+//! answer and the stream continues. With the metadata `triton_grpc_error: true`, an error ends the
+//! stream with a status.
 
 use super::convert;
 use super::frames::Rooms;

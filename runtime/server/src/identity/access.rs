@@ -22,8 +22,8 @@ use std::path::{Path, PathBuf};
 /// socket_mode = 0o660        # default 0o600: only the daemon's own user and root
 /// allow_unknown = true       # users without a section become tenants named uid-UID
 /// trusted_keys = ["RWQ…"]    # public keys of minisign; code signed by them is trusted
-/// auth_keys = "keys.json"    # tokens for HTTP
-/// allow_anonymous = "guest"  # tenant of HTTP requests without a token or certificate
+/// auth_keys = "keys.json"    # tokens for HTTP and gRPC
+/// allow_anonymous = "guest"  # tenant of requests without a token or certificate
 /// access_log = "access.log"  # a line for each request
 /// otlp_endpoint = "http://127.0.0.1:4318"   # a collector of traces
 /// real_time_slots = 4        # of each device, for leases
@@ -40,7 +40,7 @@ use std::path::{Path, PathBuf};
 /// [tenant.vision]
 /// uids = [1000, 1001]
 /// certificates = ["cn:vision", "dns:vision.example"]
-/// models = ["resnet*"]       # models that it may call over HTTP besides its own functions
+/// models = ["resnet*"]       # models that it may call besides its own functions
 /// model_control = true       # may load and unload models
 /// observer = true            # sees all tenants on the dashboard
 /// shared_memory = true       # may register system shared memory named vision:…

@@ -39,12 +39,12 @@ pub(super) struct ConfigurationFile {
     /// `uid-UID`.
     #[serde(default)]
     pub(super) allow_unknown: bool,
-    /// The file with the tokens of HTTP clients, as `--auth-keys`; relative to the folder of this
-    /// file.
+    /// The file with the tokens of HTTP and gRPC clients, as `--auth-keys`; relative to the folder
+    /// of this file.
     pub(super) auth_keys: Option<String>,
-    /// The tenant of HTTP requests with neither a token nor a client certificate. If absent, it is
-    /// `local` if the daemon listens on loopback and has neither keys nor a CA for clients;
-    /// otherwise such requests are refused.
+    /// The tenant of HTTP and gRPC requests with neither a token nor a client certificate. If
+    /// absent, such requests are refused if the daemon has keys or a CA for clients. If it has
+    /// neither, they act for `local` on loopback, and beyond loopback the daemon does not start.
     pub(super) allow_anonymous: Option<String>,
     /// The file of the access log, relative to the folder of this file, or `-` for standard output.
     /// No access log if absent.
@@ -91,9 +91,9 @@ pub(super) struct Section {
     /// common name), `dns:NAME` or `uri:URI` (alternative names). Not allowed in `[default]`.
     #[serde(default)]
     pub(super) certificates: Vec<String>,
-    /// Names or patterns of the models and functions that the tenant may call over HTTP besides its
-    /// own functions: `resnet*` for models of the repository, `team:*` for functions of another
-    /// tenant. If nothing is set, all models of the repository; for `local` also all public
+    /// Names or patterns of the models and functions that the tenant may call over HTTP and gRPC
+    /// besides its own functions: `resnet*` for models of the repository, `team:*` for functions of
+    /// another tenant. If nothing is set, all models of the repository; for `local` also all public
     /// functions.
     pub(super) models: Option<Vec<String>>,
     /// Whether the tenant may load and unload models of the repository. If nothing is set, true for

@@ -19,9 +19,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 pub struct IdentityConfig {
     /// Tenants, their users, limits and rights.
     pub access: Access,
-    /// The file with the tokens of HTTP clients; `None` for no tokens.
+    /// The file with the tokens of HTTP and gRPC clients; `None` for no tokens.
     pub keys: Option<PathBuf>,
-    /// Certificates; `None` for HTTP without TLS.
+    /// Certificates; `None` for ports without TLS.
     pub tls: Option<TlsFiles>,
     /// The tenant of HTTP and gRPC requests with neither a token nor a client certificate. With
     /// `None`, such requests are refused if the daemon has keys or a CA for clients. If it has

@@ -1,4 +1,4 @@
-//! Tokens of HTTP clients, and the file that keeps their hashes.
+//! Tokens of HTTP and gRPC clients, and the file that keeps their hashes.
 //!
 //! A token is `atoll_ID_SECRET`, with an id of 8 random bytes and a secret of 32 random bytes, both
 //! in hexadecimal. Lists show the id. The file has the SHA-256 of the secret. A slow hash is not

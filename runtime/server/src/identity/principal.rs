@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub(crate) struct Principal {
     pub(crate) tenant: Tenant,
     pub(crate) limits: TenantLimits,
-    /// Patterns of the names that it may call over HTTP besides its own functions.
+    /// Patterns of the names that it may call over HTTP and gRPC besides its own functions.
     pub(super) models: Arc<Patterns>,
     pub(super) model_control: bool,
     pub(super) observes: bool,
@@ -123,7 +123,7 @@ impl Denial {
 }
 
 impl Principal {
-    /// Whether it may call the function with this owner and HTTP name. It may call its own
+    /// Whether it may call the function with this owner and this model name. It may call its own
     /// functions and names that its patterns allow. Models of the repository belong to `local`; for
     /// them the patterns decide, even for `local` itself. The decision does not depend on whether
     /// the function exists.

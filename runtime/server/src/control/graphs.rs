@@ -237,8 +237,8 @@ fn versions(callee: &Callee) -> Vec<VersionEntry> {
     if all.len() > 1 { all } else { Vec::new() }
 }
 
-/// The mean time of a stage in ns, weighted by its versions. Versions that were not called are
-/// ignored.
+/// The mean time of a stage in ns, weighted by its versions. Versions that were not called or have
+/// weight 0 are ignored.
 fn mean_ns_of(statistics: &[EngineStatistics], callee: &Callee) -> Option<u64> {
     let known = callee.versions().filter(|(_, weight)| *weight > 0);
     let known = known.filter_map(|(version, weight)| Some((mean_ns(statistics, &version.model)?, weight)));

@@ -19,7 +19,7 @@ pub(crate) struct Meter {
     classes: [AtomicBool; 2],
 }
 
-/// A counted request. Dropping it counts its end.
+/// A counted request. Dropping it counts its end, unless it ended while it waited for an instance.
 #[derive(Debug)]
 pub(crate) struct Metered {
     meter: Arc<Meter>,

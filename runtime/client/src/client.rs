@@ -78,7 +78,8 @@ impl Client {
         Client::connect_as(socket, None)
     }
 
-    /// Connects as a given tenant, which only root and the daemon's own user may do.
+    /// Connects as a given tenant. Only root and the daemon's own user may act for a tenant other
+    /// than their own.
     pub fn connect_as(socket: &Path, tenant: Option<Tenant>) -> Result<Client, ClientError> {
         let stream =
             UnixStream::connect(socket).map_err(|source| ClientError::Unreachable { socket: socket.into(), source })?;

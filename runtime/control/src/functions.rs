@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct FunctionSummary {
     /// Its name within the tenant.
     pub name: String,
-    /// Its model name over HTTP; `None` if it is private.
+    /// Its model name over HTTP and gRPC; `None` if it is private.
     pub model: Option<String>,
     /// SHA-256 of its bundle.
     pub bundle: Digest,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct GraphReport {
     /// Its name within the tenant.
     pub name: String,
-    /// Its model name over HTTP.
+    /// Its model name over HTTP and gRPC.
     pub model: String,
     /// Why it cannot be called, for example because a function was removed. Inputs, outputs and
     /// stages are then empty.

@@ -105,8 +105,8 @@ pub enum Request {
     /// unless they chose a tenant. Answered with [`Answer::Instances`].
     Instances,
     /// Reports the capacity of each device and the part that leases have. Only for tenants with the
-    /// right to hold leases, like the other requests about leases. Answered with
-    /// [`Answer::Capacity`].
+    /// right to hold leases, like the other requests about leases except [`Request::Leases`].
+    /// Answered with [`Answer::Capacity`].
     Capacity,
     /// Grants an instance of a function as a lease, which ends unless it is renewed. A request with
     /// the same id and contents gets the same lease. Answered with [`Answer::Lease`].
@@ -178,7 +178,7 @@ pub struct Deploy {
     pub name: Option<String>,
     /// The class of invocations that state no class.
     pub class: Option<Class>,
-    /// Whether only its tenant may call it; other functions can also be called over HTTP.
+    /// Whether only its tenant may call it; other functions can also be called over HTTP and gRPC.
     pub private: bool,
     /// The device to load it on; `None` for the placement policy's choice.
     #[serde(default)]
@@ -200,7 +200,8 @@ pub struct Deploy {
 pub struct Invoke {
     /// The functions and their inputs.
     pub call: Call,
-    /// The instance of the first function whose share the call uses; `None` for the share of the
+    /// The instance of the first function whose share the call uses. `None` lets the daemon choose
+    /// an instance for a call of one function. Without an instance, the call uses the share of the
     /// tenant, if it has one.
     #[serde(default)]
     pub instance: Option<String>,
@@ -351,7 +352,7 @@ pub enum Answer {
     Instance(InstanceReport),
     /// Instances, and tenants with shares.
     Instances {
-        /// By tenant and name.
+        /// Instances by tenant and name, then tenants with shares.
         instances: Vec<InstanceReport>,
     },
     /// The capacity of each device, and the part that leases have.
@@ -379,7 +380,7 @@ pub enum Answer {
     },
     /// The tenant's objects.
     Objects {
-        /// By name.
+        /// By digest.
         objects: Vec<ObjectSummary>,
     },
     /// Usage of the tenant's store, and counters of its functions.

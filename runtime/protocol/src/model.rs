@@ -75,7 +75,7 @@ pub struct ModelConfig {
     pub name: String,
     /// The runtime that executes it.
     pub platform: String,
-    /// The same as `platform`, under the name that newer clients read.
+    /// The name of the server's backend, `atoll`. Newer clients read it instead of `platform`.
     pub backend: String,
     /// Most rows of a batch. If it is not 0, the dimensions of tensors here are without the batch
     /// dimension. 0 for a model without batching, whose dimensions are complete.

@@ -117,7 +117,7 @@ pub const COMPILE_BYTES_DEFAULT: u64 = 4 << 30;
 /// Largest signature of a bundle. Minisign writes about 300 bytes plus comments.
 pub const SIGNATURE_BYTES_MAX: usize = 8 << 10;
 
-/// Largest configuration file of the control socket.
+/// Largest configuration file of the daemon, `atoll.toml`.
 pub const CONFIGURATION_BYTES_MAX: u64 = 1 << 20;
 
 /// Largest keys file: [`KEYS_MAX`] entries with notes of full length.

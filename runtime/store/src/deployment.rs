@@ -26,8 +26,7 @@ pub struct Deployment {
     pub private: bool,
     /// Time of deployment, in seconds since 1970.
     pub deployed_s: u64,
-    /// The device to load it on; `None` for the device that holds the fewest bytes of functions.
-    /// Older records have no such field.
+    /// The device to load it on; `None` if the daemon chooses. Older records have no such field.
     #[serde(default)]
     pub device: Option<String>,
     /// The signature of the bundle, as the tenant sent it. Older records have no such field.

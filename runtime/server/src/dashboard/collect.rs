@@ -31,7 +31,7 @@ pub(crate) fn collector(app: Arc<App>) -> Collect<Snapshot> {
     })
 }
 
-/// The clock of trace records.
+/// The time of the monotonic clock, which trace records use, in nanoseconds.
 fn monotonic_ns() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64

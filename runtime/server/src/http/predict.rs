@@ -17,7 +17,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use std::sync::Arc;
 
-/// The suffix of a path that runs the model that it names.
+/// The suffix of a path that runs a model.
 const VERB: &str = ":predict";
 
 #[derive(Serialize)]

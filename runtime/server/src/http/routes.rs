@@ -60,7 +60,7 @@ const HEALTH: &[Route] = &[
 /// Routes of the daemon.
 const SERVER: &[Route] = &[
     route("GET", "/v2", "Name, version and extensions of the server.", || get(metadata::server)),
-    route("GET", "/v2/", "The same.", || get(metadata::server)),
+    route("GET", "/v2/", "The same as `/v2`.", || get(metadata::server)),
     route("GET", "/v2/models/stats", "Statistics of all models.", || get(statistics::all)),
     route("POST", "/v2/repository/index", "The models of the repository and their states.", || post(repository::index)),
     route("POST", "/v2/repository/models/{name}/load", "Loads a model, or loads it again from its file.", || {

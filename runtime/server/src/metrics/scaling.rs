@@ -6,7 +6,7 @@ use crate::scaling::state::{KINDS, ScalingStatus};
 
 /// The metrics of autoscaled models; other models have no samples.
 pub(super) const SCALING_METRICS: &[Metric] = &[
-    of_daemon(Kind::Gauge, "atoll_scaling_instances", "Instances that the autoscaler made and that take requests", {
+    of_daemon(Kind::Gauge, "atoll_scaling_instances", "Instances of the autoscaler that accept requests", {
         |s, out| per_model(s, out, |status| status.instances as f64)
     }),
     of_daemon(Kind::Gauge, "atoll_scaling_waiting_requests", "Requests that wait for an instance", {

@@ -18,8 +18,8 @@ pub struct Refusal {
 pub enum RefusalKind {
     /// The request is wrong; retrying does not help.
     BadRequest,
-    /// There is no such function or object, or it belongs to another tenant. The answer does not
-    /// reveal which.
+    /// There is no such function, graph, instance, lease or object, or it belongs to another
+    /// tenant. The answer does not reveal which.
     NotFound,
     /// The peer may not do this.
     Denied,

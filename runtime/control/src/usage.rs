@@ -16,8 +16,8 @@ pub struct UsageReport {
     pub device: String,
     /// Number of its compute units.
     pub compute_units: u32,
-    /// Time during which they ran blocks, as measured by the units, divided by their number. This
-    /// is the total of all rows. Only for peers that see all tenants.
+    /// Time during which they ran blocks, as measured by the units, divided by their number. It is
+    /// the total of all rows of this device. Only for peers that see all tenants.
     pub device_s: Option<f64>,
     /// Usage by device, tenant, function and class.
     pub rows: Vec<UsageEntry>,
@@ -172,7 +172,7 @@ pub struct ProcessReport {
     pub memory_used_bytes: u64,
     /// The reason, if the device is lost.
     pub lost: Option<String>,
-    /// The functions, by tenant and name.
+    /// The functions, by device, tenant and name.
     pub functions: Vec<ProcessEntry>,
     /// Executor processes, ordered by the arrival of their tenants; empty if the device runs inside
     /// the daemon.

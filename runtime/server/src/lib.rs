@@ -15,13 +15,14 @@
 //! # Invariants
 //!
 //! - A response is one write, on a connection with `TCP_NODELAY`.
-//! - Every request over HTTP gets a JSON answer (metrics are text). The HTTP status or the gRPC
-//!   code tells whether the client or the server caused an error. Bodies, connections and bytes in
-//!   flight are bounded by [`limits`].
+//! - The routes of the protocol answer errors as JSON. The HTTP status or the gRPC code tells
+//!   whether the client or the server caused an error. Bodies, connections and bytes in flight are
+//!   bounded by [`limits`].
 //! - An invocation is cancelled if its client disconnects.
-//! - Apart from the store of the control socket, the daemon keeps only the cache of compiled models
-//!   on disk. Its files appear complete or not at all. Copies of served bundles have no names and
-//!   vanish with the process, so a killed daemon leaves nothing to clean up.
+//! - Apart from the store of the control socket and the access log, the daemon keeps only caches of
+//!   compiled models and code on disk. Their files appear complete or not at all. Copies of served
+//!   bundles have no names and vanish with the process, so a killed daemon leaves nothing to clean
+//!   up.
 //! - A served model does not change if its file changes.
 //! - Shared memory of clients is copied, never mapped.
 

@@ -27,7 +27,7 @@ struct Run {
     now: u64,
     ledger: Ledger,
     capacities: BTreeMap<DeviceId, Capacity>,
-    /// What is on disk.
+    /// The records on disk.
     kept: BTreeMap<LeaseId, Kept>,
     ended: BTreeSet<RequestKey>,
     last: u64,
@@ -135,7 +135,7 @@ impl Run {
         None
     }
 
-    /// The daemon starts again with what is on disk. Its instances are gone.
+    /// The daemon starts again with the records on disk. Its instances are gone.
     fn restart(&mut self) {
         self.placed.clear();
         let (devices, kept, ended) = (self.capacities.clone(), self.kept.clone().into_values(), self.ended.clone());

@@ -2,8 +2,8 @@
 //!
 //! A scan loads models that are new or whose files changed, and unloads those whose files are gone.
 //! Changes are detected by the size, modification time and inode of a file, so unchanged models are
-//! not read. A file that is still being written fails to load, or loads as it is; the first scan
-//! after it is complete loads it again.
+//! not read. A file that is still being written fails to load, or is loaded in its present state.
+//! The first scan after it is complete loads it again.
 
 use super::Repository;
 use super::seen::stamps;

@@ -125,7 +125,7 @@ fn echo(request: InvocationRequest) -> InvocationResult {
     }
 }
 
-/// The only stage of a chain; these tests send no longer ones.
+/// The only stage of a chain. These tests send no chains with several stages.
 fn single(mut chain: ChainRequest) -> InvocationRequest {
     let stage = chain.stages.remove(0);
     let input = |input| match input {

@@ -109,7 +109,7 @@ fn tokens_are_created_used_revoked_and_read_again() -> Result<()> {
     let good = std::fs::read(&path)?;
     std::fs::write(&path, "{}")?;
     let output = setup.command(&["auth", "reload"]).output()?;
-    ensure!(output.status.code() == Some(2) && text(&output).contains("in force stay"), "{}", text(&output));
+    ensure!(output.status.code() == Some(2) && text(&output).contains("stay in force"), "{}", text(&output));
     hang_up(&setup)?;
     eventually(|| {
         let log = std::fs::read_to_string(setup.path(crate::serve::LOG))?;

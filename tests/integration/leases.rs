@@ -163,9 +163,9 @@ fn what_is_not_possible_is_refused_with_the_cause() -> Result<()> {
     };
     client.create_instance(instance.clone())?;
     let reserved = atoll_client::InstanceSpec { name: "lease-9".into(), ..instance };
-    ensure!(refusal(client.create_instance(reserved))?.1.contains("are those of leases"));
+    ensure!(refusal(client.create_instance(reserved))?.1.contains("are reserved for leases"));
     let (kind, message) = refusal(client.grant_lease(full("r2", 0.2)))?;
-    ensure!(kind == RefusalKind::Busy && message.contains("host:0 has no room for it now"), "{message}");
+    ensure!(kind == RefusalKind::Busy && message.contains("host:0 has no room for the lease now"), "{message}");
     client.remove_instance("other")?;
     let second = client.grant_lease(full("r2", 0.2))?;
     ensure!(second.lease > lease.lease, "the id was free, since its request was refused: {second:?}");

@@ -18,7 +18,8 @@ pub struct Want {
     pub quota_limit: u32,
     /// Memory in bytes.
     pub memory_bytes: u64,
-    /// Real-time slots: the number of real-time requests that may run at once.
+    /// Real-time slots of the device that the lease takes. A device has a number of them, which
+    /// bounds its real-time leases; they do not limit the requests of a lease.
     pub real_time_slots: u32,
     /// Time to live without renewal.
     pub ttl: Nanos,

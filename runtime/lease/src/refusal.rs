@@ -26,7 +26,7 @@ pub enum Refusal {
     #[error("this key was used for another request; choose a new one")]
     KeyUsed,
     /// The lease of this request has ended, or another holder took it over.
-    #[error("the lease of this request has ended; ask for a new one with a new key")]
+    #[error("the lease of this request has ended or was taken over; ask for a new one with a new key")]
     Ended,
     /// There is no such lease, or it is not the caller's.
     #[error("there is no lease {0} of this holder")]

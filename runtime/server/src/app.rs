@@ -257,7 +257,8 @@ impl App {
     /// All models and graphs that a principal may use.
     pub(crate) fn models_of(&self, principal: &Principal) -> Vec<Arc<Model>> {
         let mut models = self.models();
-        models.extend(self.graphs.iter().flat_map(|graphs| graphs.all_public(self)));
+        let graphs = self.graphs.iter().flat_map(|graphs| graphs.all_public(self));
+        models.extend(graphs.filter_map(|(_, model)| model.ok()));
         models.retain(|model| principal.may_call(model.key.tenant.as_str(), &model.name).is_ok());
         models
     }
@@ -270,7 +271,7 @@ impl App {
         entries.retain(|entry| principal.may_call(local.as_str(), &entry.name).is_ok());
         let functions = self.deployed.iter().flat_map(|deployed| deployed.all_public());
         let functions = functions.map(|function| (function.key.clone(), function.model.clone()));
-        let graphs = self.graphs.iter().flat_map(|graphs| graphs.all(self));
+        let graphs = self.graphs.iter().flat_map(|graphs| graphs.all_public(self));
         for (key, model) in functions.chain(graphs) {
             let name = key.to_string();
             if principal.may_call(key.tenant.as_str(), &name).is_err() {

@@ -248,10 +248,11 @@ impl Graphs {
         }
     }
 
-    /// The graphs that can be called over HTTP and gRPC now.
-    pub(crate) fn all_public(&self, app: &dyn Functions) -> Vec<Arc<Model>> {
-        let names = self.all(app).into_iter().map(|(key, _)| key.to_string());
-        names.filter_map(|name| self.public(app, &name)?.ok()).collect()
+    /// The graphs that call no private function, as HTTP and gRPC list them, each as a model or with
+    /// the reason why it cannot be called.
+    pub(crate) fn all_public(&self, app: &dyn Functions) -> Vec<(FunctionKey, Callable)> {
+        let keys = self.all(app).into_iter().map(|(key, _)| key);
+        keys.filter_map(|key| Some((key.clone(), self.public(app, &key.to_string())?))).collect()
     }
 
     /// All graphs, each as a model or with the reason why it cannot be called.

@@ -448,7 +448,8 @@ impl Leases {
                     failed = failed.or(self.write(state).err());
                     // A new lease whose record could not be written gets no instance.
                     if failed.is_none() || is_new != Some(lease) {
-                        failed = place(instances, state, lease).or(failed);
+                        let placed = place(instances, state, lease);
+                        failed = failed.or(placed);
                     }
                 }
                 Action::Remove { lease, ending } => remove(instances, state, lease, ending),

@@ -132,7 +132,8 @@ async fn run_within(
             }
         }
         Some(place) => {
-            let turn = app.sequences.turn(&app.engine, model, &caller.tenant, place).await?;
+            let turn = app.sequences.turn(&app.engine, model, &caller.tenant, place).await;
+            let turn = turn.inspect_err(|error| record.outcome = Outcome::of(&Err(error.clone())))?;
             step(app, model, turn, invocation, choose).await
         }
     };

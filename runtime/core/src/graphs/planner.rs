@@ -159,7 +159,6 @@ pub(super) fn plan(
             ready: inputs.max(loaded),
             takes: table.exec.0,
             batch_max: spec.batch_max,
-            batch_step: table.batch_step.0,
         };
         let draft = Draft { is_cold, loaded, ..node.timeline.fit(index, need, &drafts) };
         if draft.end > bounds.deadline {

@@ -54,7 +54,6 @@ pub(super) struct Need {
     pub(super) ready: u64,
     pub(super) takes: u64,
     pub(super) batch_max: u32,
-    pub(super) batch_step: u64,
 }
 
 /// The reservations in the order of their starts. A running reservation comes first.

@@ -5,8 +5,8 @@ kubernetes_manifests.py [ATOLL]
 
 Definitions of resources are judged by their schemas and CEL rules on resources that are right and on wrong ones, the
 other manifests by each other and by the help of the program ATOLL, and the Helm chart by what it renders to. Where the
-package kubernetes-validate is installed, its schemas of Kubernetes judge them, too. Exits with 1 and says what is
-wrong.
+packages kubernetes-validate and helm-python-sdk are installed (`make test-full`), the schemas of Kubernetes and Helm
+itself judge them, too. Exits with 1 and says what is wrong.
 """
 
 import copy
@@ -155,11 +155,12 @@ BAD_CHANGES = [
 ]
 
 CONDITION = {"type": "Ready", "status": "False", "reason": "NoRoom", "message": "no device has 30 % of its units"}
+LEASE = {"lease": 1, "epoch": 2, "holder": "h", "instance": "lease-1", "device": "host:0"}
 GOOD_CHANGES = [
     ("AtollFunction", "spec.replicas", 0),
     ("AtollFunction", "spec.share.smPartition", 20),
     ("AtollFunction", "status", {"conditions": [CONDITION | {"lastTransitionTime": "2026-01-01T00:00:00Z"}]}),
-    ("AtollInstance", "status", {"lease": {"lease": 1, "epoch": 2, "holder": "h", "instance": "i", "device": "host:0"}}),
+    ("AtollInstance", "status", {"lease": LEASE}),
 ]
 
 
@@ -290,7 +291,6 @@ def check_all():
     try:
         import kubernetes_validate
     except ImportError:
-        print("SKIPPED the schemas of Kubernetes: kubernetes-validate is not installed")
         return
     own = ("atoll.dev/", "kustomize.config.k8s.io/", "monitoring.coreos.com/", "serving.kserve.io/")
     for path, one in manifests():
@@ -372,33 +372,54 @@ def rendered(text, values):
     return [one for one in yaml.load_all(text, UniqueKeys) if one is not None]
 
 
+def merged(values, others):
+    """Values with those of a user over them, as Helm merges them."""
+    if not isinstance(values, dict) or not isinstance(others, dict):
+        return others
+    return values | {name: merged(values.get(name), one) for name, one in others.items()}
+
+
+def chart_with(others):
+    """What the chart renders to with the values of a user, by kind and name. Where Helm's library is installed, it
+    renders the same."""
+    (values,) = load(ROOT / "chart/values.yaml")
+    templates = sorted((ROOT / "chart/templates").iterdir())
+    found = [one for path in templates for one in rendered(path.read_text(), merged(values, others))]
+    found = {(one["kind"], one["metadata"]["name"]): one for one in found}
+    try:
+        import helm_python
+    except ImportError:
+        return found
+    with helm_python.Chart.load(str(ROOT / "chart")) as chart:
+        texts = chart.render(others, name="atoll", namespace="atoll-system").values()
+    of_helm = [one for text in texts for one in yaml.load_all(text, UniqueKeys) if one is not None]
+    assert found == {(one["kind"], one["metadata"]["name"]): one for one in of_helm}, f"Helm renders {of_helm}"
+    return found
+
+
 def check_chart():
     """The chart is current, and with its own values it is the plain manifests."""
     done = subprocess.run([sys.executable, ROOT / "chart.py", "--check"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    (values,) = load(ROOT / "chart/values.yaml")
     plain = {(one["kind"], one["metadata"]["name"]): one for _, one in manifests() if one["kind"] != "Kustomization"}
-    names = {path.name: path for path in (ROOT / "chart/templates").iterdir()}
-    for name, path in names.items():
-        switched_off = name in ("servicemonitor.yaml", "clusterservingruntime.yaml")
-        assert bool(rendered(path.read_text(), values)) != switched_off, f"{name} with the values of the chart"
-    everything = copy.deepcopy(values)
-    everything["serviceMonitor"]["enabled"] = everything["kserve"]["enabled"] = True
-    count = 0
-    for name, path in names.items():
-        for one in rendered(path.read_text(), everything):
-            assert one == plain[one["kind"], one["metadata"]["name"]], f"{name} renders to something else"
-            count += 1
-    # All but the definitions, the namespace, and what is only a part of examples.
-    left = {key for key, one in plain.items() if one["metadata"].get("namespace") == "atoll-system"}
-    assert count >= len(left), f"{count} of {left}"
-    everything |= {"device": "cuda", "memoryLimit": "", "runtimeClassName": "nvidia"}
-    everything["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
-    (daemonset,) = rendered(names["daemonset.yaml"].read_text(), everything)
-    pod = daemonset["spec"]["template"]["spec"]
-    assert pod["runtimeClassName"] == "nvidia" and "--device=cuda" in pod["containers"][0]["args"]
-    assert pod["containers"][0]["env"] == everything["env"]
-    assert not [one for one in pod["containers"][0]["args"] if one.startswith("--memory-limit")]
+    own = chart_with({})
+    assert all(one == plain[key] for key, one in own.items()), "the chart renders to something else"
+    # All but the definitions and the namespace.
+    wanted = [one for path in (ROOT / "manifests").glob("*.yaml") for one in load(path)]
+    others = ("Namespace", "Kustomization")
+    wanted = {(one["kind"], one["metadata"]["name"]) for one in wanted if one["kind"] not in others}
+    assert own.keys() == wanted, f"the chart has {own.keys()}"
+    more = chart_with({"serviceMonitor": {"enabled": True}, "kserve": {"enabled": True}})
+    assert more.keys() - own.keys() == {("ServiceMonitor", "atoll"), ("ClusterServingRuntime", "atoll")}, more.keys()
+    assert all(one == plain[key] for key, one in more.items()), "the chart renders to something else"
+    env = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+    gpus = {"device": "cuda", "memoryLimit": "", "runtimeClassName": "nvidia", "env": env}
+    found = chart_with(gpus | {"networkPolicy": {"enabled": False}})
+    assert own.keys() - found.keys() == {("NetworkPolicy", "atoll")}, found.keys()
+    pod = found["DaemonSet", "atoll"]["spec"]["template"]["spec"]
+    daemon = pod["containers"][0]
+    assert pod["runtimeClassName"] == "nvidia" and "--device=cuda" in daemon["args"] and daemon["env"] == env, pod
+    assert not [one for one in daemon["args"] if one.startswith("--memory-limit")], daemon["args"]
 
 
 def main():
@@ -412,7 +433,7 @@ def main():
     check_chart()
     if len(sys.argv) > 1:
         check_program(sys.argv[1])
-    print(f"{len(manifests())} manifests are right, and {refused} wrong resources are refused")
+    print(f"all manifests are right: {len(manifests())}; wrong resources that are refused: {refused}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-//! `atoll-device-plugin`: the shares and the memory of a daemon as resources of its Kubernetes node.
+//! `atoll-device-plugin`: the shares and the memory of a daemon as resources of its Kubernetes
+//! node.
 //!
 //! The kubelet learns from it how many units of each resource the node has ([`resource`]), counts
 //! what containers take, and gives a container with such units variables that say how large its

@@ -151,3 +151,67 @@ impl DevicePlugin for Plugin {
         Ok(Response::new(PreStartContainerResponse {}))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::capacity;
+    use crate::resource::Unit;
+
+    fn plugin(unit: Unit) -> (watch::Sender<Arc<Capacity>>, Plugin) {
+        let device = |is_healthy| capacity::Device {
+            name: "host:0".into(),
+            is_healthy,
+            memory_bytes: u64::MAX,
+            real_time_slots: 2,
+        };
+        let (sender, receiver) = watch::channel(Arc::new(Capacity { devices: vec![device(true)] }));
+        let resource = Resource { name: "atoll.dev/rt-slots".into(), unit };
+        (sender, Plugin::new(resource, receiver, Arc::new(Gift::default())))
+    }
+
+    #[tokio::test]
+    async fn a_list_is_sent_again_when_it_is_different() {
+        let (capacity, plugin) = plugin(Unit::RealTimeSlot);
+        let (sender, mut lists) = mpsc::channel(1);
+        let sent = tokio::spawn(send_lists(plugin.clone(), sender));
+        let health = |list: Option<Result<ListAndWatchResponse, Status>>| {
+            let devices = list.unwrap().unwrap().devices;
+            devices.into_iter().map(|device| (device.id, device.health)).collect::<Vec<_>>()
+        };
+        let pair = |id: &str, health: &str| (id.to_owned(), health.to_owned());
+        let expected = [pair("host:0-0", "Healthy"), pair("host:0-1", "Healthy")];
+        assert_eq!(health(lists.recv().await), expected);
+        let first = Arc::clone(&capacity.borrow());
+        capacity.send(Arc::new(first.unreachable())).unwrap();
+        let expected = [pair("host:0-0", "Unhealthy"), pair("host:0-1", "Unhealthy")];
+        assert_eq!(health(lists.recv().await), expected);
+        // The kubelet goes.
+        drop(lists);
+        sent.await.unwrap();
+    }
+
+    #[test]
+    fn a_list_that_is_too_long_is_empty() {
+        let (capacity, plugin) = plugin(Unit::Memory(1));
+        assert!(plugin.list(&capacity.borrow()).devices.is_empty());
+    }
+
+    #[test]
+    fn an_announcement_names_the_socket() {
+        let (_capacity, plugin) = plugin(Unit::RealTimeSlot);
+        let announcement = plugin.announcement();
+        assert_eq!(announcement.endpoint, "atoll.dev_rt-slots.sock");
+        assert_eq!(
+            (announcement.version.as_str(), announcement.resource_name.as_str()),
+            ("v1beta1", "atoll.dev/rt-slots")
+        );
+        assert!(announcement.options.unwrap().get_preferred_allocation_available);
+    }
+
+    #[test]
+    fn ids_of_requests_are_random() {
+        let (first, second) = (random_id().unwrap(), random_id().unwrap());
+        assert!(first.len() == 32 && first != second, "{first} {second}");
+    }
+}

@@ -99,3 +99,34 @@ async fn serve(stream: UnixStream, router: Router) {
         tracing::debug!("a connection of the kubelet broke: {error}");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::allocation::Gift;
+    use crate::resource::{Resource, Unit};
+    use std::sync::Arc;
+    use tokio::sync::watch;
+
+    #[tokio::test]
+    async fn a_socket_knows_whether_its_file_is_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let (_sender, capacity) = watch::channel(Arc::default());
+        let resource = Resource { name: "example.com/share".into(), unit: Unit::Share };
+        let plugin = Plugin::new(resource, capacity, Arc::new(Gift::default()));
+        let path = folder.path().join("example.com_share.sock");
+        // What a plugin before has left.
+        std::fs::write(&path, "").unwrap();
+        let first = Socket::bind(folder.path(), plugin.clone()).unwrap();
+        assert!(first.is_there());
+        UnixStream::connect(&path).await.unwrap();
+        let second = Socket::bind(folder.path(), plugin.clone()).unwrap();
+        assert!(second.is_there() && !first.is_there());
+        // The file of the other one stays.
+        drop(first);
+        assert!(second.is_there());
+        drop(second);
+        assert!(!path.exists());
+        assert!(Socket::bind(&folder.path().join("none"), plugin).is_err());
+    }
+}

@@ -5,7 +5,7 @@ use crate::serve::atoll;
 use anyhow::{Context, Result, ensure};
 use atoll_tests::{full, program, python, root, skip};
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Runs a script of `tests/python`, whose last line of output begins with `last`.
@@ -25,6 +25,13 @@ fn script(python: &Path, name: &str, arguments: &[&OsStr], last: &str) -> Result
     Ok(())
 }
 
+/// The device plugin.
+fn plugin() -> Result<PathBuf> {
+    let path = program("atoll-device-plugin");
+    ensure!(path.exists(), "{} is not built; run cargo build -p atoll-device-plugin", path.display());
+    Ok(path)
+}
+
 #[test]
 fn manifests_are_right_and_wrong_resources_are_refused() -> Result<()> {
     // Beside the other environment.
@@ -34,7 +41,9 @@ fn manifests_are_right_and_wrong_resources_are_refused() -> Result<()> {
         skip("the schemas of Kubernetes, and Helm: 300 MB, which `make test-full` installs and uses");
     }
     let python = if has_schemas { other } else { python() };
-    script(&python, "kubernetes_manifests.py", &[atoll().as_os_str()], "all manifests are right")
+    let (atoll, plugin) = (atoll(), plugin()?);
+    let arguments = [atoll.as_os_str(), plugin.as_os_str()];
+    script(&python, "kubernetes_manifests.py", &arguments, "all manifests are right")
 }
 
 #[test]
@@ -43,8 +52,10 @@ fn the_device_plugin_offers_shares_and_containers_hold_leases() -> Result<()> {
     let folder = tempfile::Builder::new().prefix("ak").tempdir_in("/tmp")?;
     let bundle = folder.path().join("affine.kg");
     packed(&manifest("affine"), &bundle)?;
-    let (atoll, plugin, work) = (atoll(), program("atoll-device-plugin"), folder.path().join("w"));
-    ensure!(plugin.exists(), "{} is not built; run cargo build -p atoll-device-plugin", plugin.display());
+    let (atoll, plugin, work) = (atoll(), plugin()?, folder.path().join("w"));
+    if !full() {
+        skip("annotations of FaST-GShare and the names of HAMi with a daemon: seconds, in `make test-full`");
+    }
     let arguments = [atoll.as_os_str(), plugin.as_os_str(), bundle.as_os_str(), work.as_os_str()];
     script(&python(), "kubelet.py", &arguments, "all of it holds")
 }

@@ -5,7 +5,8 @@ another implementation than the plugin's.
 kubelet.py ATOLL PLUGIN BUNDLE FOLDER
 
 ATOLL and PLUGIN are the programs, BUNDLE that of `tests/functions/affine.toml`, FOLDER an empty folder with a short
-path. Prints what it checks, and ends with 0 if all of it holds. Ends the processes that it started, by their numbers.
+path. Prints what it checks, and ends with 0 if all of it holds; all cases with ATOLL_TEST_FULL=1. Ends the processes
+that it started, by their numbers.
 """
 
 import contextlib
@@ -468,11 +469,14 @@ def main():
         envs = allocation(plugins)
         check(envs["ATOLL_URL"] == daemon.url and envs["ATOLL_GPU_MEM"] == str(UNIT), envs)
         check_lease(programs, daemon, envs, folder)
-        check_annotations(programs, daemon, envs, folder)
+        is_full = os.environ.get("ATOLL_TEST_FULL") == "1"
+        if is_full:
+            check_annotations(programs, daemon, envs, folder)
         check_health(daemon, plugins)
         check_restart(kubelet)
         end(process, kubelet)
-        check_hami(programs, plugin, daemon, kubelet)
+        if is_full:
+            check_hami(programs, plugin, daemon, kubelet)
     except BaseException:
         for name in ("plugin", "holder", "hami"):
             with contextlib.suppress(OSError):

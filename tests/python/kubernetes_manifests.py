@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Checks the manifests of integrations/kubernetes.
 
-kubernetes_manifests.py [ATOLL]
+kubernetes_manifests.py [ATOLL PLUGIN]
 
 Definitions of resources are judged by their schemas and CEL rules on resources that are right and on wrong ones, the
-other manifests by each other and by the help of the program ATOLL, and the Helm chart by what it renders to. Where the
+other manifests by each other and by the help of the programs ATOLL and PLUGIN, and the Helm chart by what it renders to. Where the
 packages kubernetes-validate and helm-python-sdk are installed (`make test-full`), the schemas of Kubernetes and Helm
 itself judge them, too. Exits with 1 and says what is wrong.
 """
@@ -314,21 +314,35 @@ def images(value):
 # The program.
 
 
-def check_program(atoll):
-    """The program has the commands and flags of the manifests, and takes the settings of the ConfigMap."""
-    helps = {}
+def flags_of(text):
+    """The flags in a text, as in a help."""
+    return set(re.findall(r"--([a-z][a-z-]*)", text)) - {"help", "version"}
+
+
+def help_of(command):
+    return subprocess.run([*command, "--help"], capture_output=True, text=True, check=True).stdout
+
+
+def check_program(atoll, plugin):
+    """The programs have the commands and flags of the manifests and of the guide, and take the settings of the
+    ConfigMap."""
+    helps = {("atoll-device-plugin",): help_of([plugin])}
+    guide = (ROOT / "../../docs/guide/kubernetes.md").read_text()
+    of_plugin = {flag for line in guide.splitlines() if line.startswith("| `--") for flag in flags_of(line)}
+    of_help = {flag[1] for flag in re.finditer(r"^ *--([a-z-]+)", helps["atoll-device-plugin",], re.MULTILINE)}
+    assert of_plugin == of_help - {"help", "version"}, f"the guide has {of_plugin}, the plugin {of_help}"
     pods = [one["spec"]["template"]["spec"] for one in of_kind("DaemonSet")] + [one["spec"] for one in of_kind("Pod")]
     pods += [one["spec"] for kind in ("ServingRuntime", "ClusterServingRuntime") for one in of_kind(kind)]
     for one in (one for pod in pods for one in containers(pod)):
         command = one.get("command", [])
-        if command[:1] != ["atoll"]:
+        if command[:1] not in (["atoll"], ["atoll-device-plugin"]):
             continue
-        words = tuple(command[1:])
+        words = tuple(command)
         if words not in helps:
-            helps[words] = subprocess.run([atoll, *words, "--help"], capture_output=True, text=True, check=True).stdout
+            helps[words] = help_of([atoll, *words[1:]])
         for argument in one["args"]:
             flag = FLAG.match(argument)
-            assert flag and re.search(rf"--{flag[1]}\b", helps[words]), f"`atoll {' '.join(words)}` has no {argument}"
+            assert flag and flag[1] in flags_of(helps[words]), f"`{' '.join(words)}` has no {argument}"
     text = of_kind("ConfigMap", "atoll")[0]["data"]["atoll.toml"]
     with tempfile.TemporaryDirectory() as folder:
         settings = Path(folder) / "atoll.toml"
@@ -432,7 +446,7 @@ def main():
     check_rights(crds)
     check_chart()
     if len(sys.argv) > 1:
-        check_program(sys.argv[1])
+        check_program(*sys.argv[1:3])
     print(f"all manifests are right: {len(manifests())}; wrong resources that are refused: {refused}")
 
 

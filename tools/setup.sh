@@ -93,6 +93,15 @@ if [ "${ATOLL_TEST_FULL:-}" = 1 ] && ! "$ATOLL_CACHE/ray/bin/python" -c "import 
         "$ATOLL_CACHE/ray/bin/pip" install --quiet --disable-pip-version-check ray==$ray_version; } ||
         say "no Ray here; its test will be skipped"
 fi
+# Schemas of Kubernetes and Helm's library, 300 MB, for the test of the manifests in `make test-full` alone.
+kubernetes_schemas="kubernetes-validate==1.37.0 helm-python-sdk==0.2.2 cel-python==0.5.0 jsonschema==4.26.0 pyyaml==6.0.4"
+if [ "${ATOLL_TEST_FULL:-}" = 1 ] && [ "$(cat "$ATOLL_CACHE/kubernetes/.requirements" 2>/dev/null)" != "$kubernetes_schemas" ]; then
+    say "making the Python environment $ATOLL_CACHE/kubernetes (schemas of Kubernetes, Helm)"
+    { python3 -m venv "$ATOLL_CACHE/kubernetes" &&
+        "$ATOLL_CACHE/kubernetes/bin/pip" install --quiet --disable-pip-version-check $kubernetes_schemas &&
+        printf '%s\n' "$kubernetes_schemas" >"$ATOLL_CACHE/kubernetes/.requirements"; } ||
+        say "no schemas of Kubernetes and no Helm here; the test of its manifests goes without"
+fi
 
 mdbook_version=0.5.4
 if [ "${ATOLL_SETUP:-}" = docs ] && [ "$(mdbook --version 2>/dev/null)" != "mdbook v$mdbook_version" ]; then

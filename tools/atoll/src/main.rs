@@ -23,6 +23,7 @@ mod cli;
 mod commands;
 mod control;
 mod expected;
+mod interrupt;
 mod logging;
 
 #[cfg(feature = "compiler")]

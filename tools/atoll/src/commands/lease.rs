@@ -1,5 +1,10 @@
 //! `atoll lease`: instances that are granted for a limited time, for placement engines.
 
+mod annotations;
+mod figures;
+mod hold;
+mod holder;
+
 use super::functions::ls::class_name;
 use super::instance::parse_number;
 use crate::control::{ClassName, Classify, ControlArgs};
@@ -16,6 +21,7 @@ Examples:
   atoll lease renew 5 --epoch 6 --holder replica-1
   atoll lease ls --json
   atoll lease release 5 --epoch 6 --holder replica-1
+  atoll lease hold --function resnet50 --sm-partition 30 --quota-request 0.4 --gpu-mem 2G --lease-file lease.json
 
 A lease ends unless it is renewed within its time to live, and with it its instance `lease-NUMBER`, which requests name.
 The answer to each command has the epoch for the next one. A command that is repeated with the same request id gets the
@@ -39,6 +45,7 @@ enum Command {
     Takeover(HoldArgs),
     /// End a lease, and with it its instance
     Release(HoldArgs),
+    Hold(hold::Args),
     /// List leases
     Ls(ListArgs),
     /// Report the capacity of each device, and the part that is promised to leases
@@ -140,6 +147,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
             args.control.connect()?.release_lease(hold(&args)).classify()?;
             if args.json { print_json(&serde_json::json!({ "released": args.lease })) } else { Ok(()) }
         }
+        Command::Hold(args) => hold::run(&args),
         Command::Ls(ListArgs { json, control }) => {
             let leases = control.connect()?.leases().classify()?;
             if json { print_json(&leases) } else { Ok(print(&table(&leases))?) }

@@ -108,7 +108,9 @@ class Plugin:
 
     def __init__(self, folder, request):
         self.request = request
-        self.channel = grpc.insecure_channel(f"unix:{folder / request.endpoint}")
+        # The authority that Go's gRPC sends over a Unix socket. Python's sends the path.
+        options = [("grpc.default_authority", "localhost")]
+        self.channel = grpc.insecure_channel(f"unix:{folder / request.endpoint}", options)
         self.lists = queue.Queue()
         self.last = None
         threading.Thread(target=self._watch, daemon=True).start()

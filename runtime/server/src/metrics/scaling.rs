@@ -42,7 +42,7 @@ pub(super) const SCALING_METRICS: &[Metric] = &[
     of_daemon(
         Kind::Gauge,
         "atoll_scaling_uncovered",
-        "1 if the load is not covered: no room, no profile point within the target, or a clock that stands still; else 0",
+        "1 if the load is not covered (no room, no profile point within the target, or a stopped clock), else 0",
         |s, out| per_model(s, out, |status| f64::from(u8::from(status.problem.is_some()))),
     ),
     of_daemon(

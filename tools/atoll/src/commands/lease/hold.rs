@@ -11,7 +11,7 @@ use crate::failure::OrUserError;
 use crate::interrupt::stop_on_interrupt;
 use crate::output::parse_bytes;
 use anyhow::{Context, Result};
-use atoll_client::{LEASE_TTL_S, LeaseReport, LeaseSpec};
+use atoll_client::{LEASE_TTL_S, LeaseHold, LeaseReport, LeaseSpec};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::fs::Permissions;
 use std::io::{ErrorKind, Write};
@@ -112,11 +112,16 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let result = hold(&mut holder, &client, within, &stop, &mut file);
     let removed = file.show(None);
     if let Some(hold) = holder.hold()
-        && let Err(error) = client.post(&format!("/v2/leases/{}/release", hold.lease), &hold, within)
+        && let Err(error) = client.post(&format!("/v2/leases/{}/release", hold.lease), &body(&hold), within)
     {
         tracing::warn!(?error, "the lease was not released; it ends by its time to live");
     }
     result.and(removed)
+}
+
+/// The body of a renewal or release. The path names the lease.
+fn body(hold: &LeaseHold) -> serde_json::Value {
+    serde_json::json!({ "epoch": hold.epoch, "holder": hold.holder })
 }
 
 /// Holds the lease until a signal.
@@ -147,7 +152,7 @@ fn hold(
 fn send(client: &Client, ask: &Ask, within: Duration) -> Result<LeaseReport, AskError> {
     let answer = match ask {
         Ask::Grant(spec) => client.post("/v2/leases", spec, within)?,
-        Ask::Renew(hold) => client.post(&format!("/v2/leases/{}/renew", hold.lease), hold, within)?,
+        Ask::Renew(hold) => client.post(&format!("/v2/leases/{}/renew", hold.lease), &body(hold), within)?,
     };
     let lease = serde_json::from_slice(&answer).context("the answer is not a lease; is it a daemon of Atoll?");
     lease.map_err(AskError::Failed)

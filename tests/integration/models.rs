@@ -82,7 +82,7 @@ macro_rules! built_models {
         #[test]
         fn $name() -> Result<()> {
             if !full() && LARGE.contains(&stringify!($name)) {
-                atoll_tests::skip(concat!(stringify!($name), " is like its smaller sibling; `make test-full` runs both"));
+                atoll_tests::skip(concat!(stringify!($name), ": its smaller sibling runs; `make test-full` runs both"));
                 return Ok(());
             }
             let folder = tempfile::tempdir()?;

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `make bench`: the figures of BENCHMARKS.md, each beside its peer in the same run. Takes a few minutes; close other programs.
+# `make bench`: the figures of BENCHMARKS.md, each beside its peer in the same run. Takes some twenty minutes; close other programs.
 # Arguments go to every `atoll bench`: `make bench ARGS=--save` also saves all results in docs/benchmarks.
 set -euo pipefail
 

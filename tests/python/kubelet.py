@@ -410,7 +410,7 @@ def check_health(daemon, plugins):
 
 
 def check_restart(kubelet):
-    print("plugins register anew when the kubelet was started anew")
+    print("plugins register again after the kubelet has restarted")
     kubelet.stop()
     kubelet.start()
     plugins = kubelet.plugins(3)

@@ -1,4 +1,4 @@
-//! What the daemon has, as the plugin sees it.
+//! The capacity of the daemon that the plugin offers.
 
 use atoll_client::{CapacityReport, DeviceCapacity, DeviceCondition};
 
@@ -23,8 +23,8 @@ pub(crate) struct Device {
 }
 
 impl Capacity {
-    /// From a report of the daemon. The whole devices count, not what is free now: the kubelet
-    /// subtracts what its containers have.
+    /// Reads a report of the daemon. Takes whole devices, not the free part: the kubelet subtracts the
+    /// units of its containers.
     pub(crate) fn of(report: &CapacityReport) -> Capacity {
         let device = |device: &DeviceCapacity| Device {
             name: device.device.clone(),
@@ -35,7 +35,7 @@ impl Capacity {
         Capacity { devices: report.devices.iter().map(device).collect() }
     }
 
-    /// The same devices while the daemon does not answer.
+    /// The same devices, unhealthy, while the daemon does not answer.
     pub(crate) fn unreachable(&self) -> Capacity {
         let device = |device: &Device| Device { is_healthy: false, ..device.clone() };
         Capacity { devices: self.devices.iter().map(device).collect() }

@@ -1,4 +1,4 @@
-//! Watches what the daemon has.
+//! Watches the capacity of the daemon.
 
 use crate::capacity::Capacity;
 use atoll_client::{Client, ClientError};
@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
-/// Pause between two questions.
+/// Pause between two requests to the daemon.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// A daemon that gives no answer for this long is not reachable.
+/// A daemon that does not answer for this long counts as unreachable.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 
-/// The devices of the daemon, which are not healthy while it does not answer. None before its first
-/// answer. Runs in the current runtime.
+/// Watches the devices of the daemon. The list is empty before the first answer, and its devices are
+/// unhealthy while the daemon does not answer. Runs in the current runtime.
 ///
 /// # Errors
 /// Fails if the system has no room for a thread.
@@ -27,7 +27,7 @@ pub(crate) fn watch(socket: PathBuf) -> io::Result<watch::Receiver<Arc<Capacity>
     Ok(receiver)
 }
 
-/// Asks until no one takes the answers.
+/// Sends requests until the receiver of the answers is dropped.
 fn ask_forever(socket: &Path, answers: &mpsc::Sender<Result<Capacity, ClientError>>) {
     let mut client = None;
     while answers.blocking_send(ask(&mut client, socket)).is_ok() {
@@ -35,7 +35,7 @@ fn ask_forever(socket: &Path, answers: &mpsc::Sender<Result<Capacity, ClientErro
     }
 }
 
-/// Asks once. A connection that failed is not used again.
+/// Sends one request. A connection that failed is not used again.
 fn ask(client: &mut Option<Client>, socket: &Path) -> Result<Capacity, ClientError> {
     let mut connected = match client.take() {
         Some(connected) => connected,
@@ -46,7 +46,8 @@ fn ask(client: &mut Option<Client>, socket: &Path) -> Result<Capacity, ClientErr
     Ok(capacity)
 }
 
-/// Publishes answers that differ from those before. A silence that is too long is one, too.
+/// Publishes an answer if it differs from the previous one. If no answer arrives in `silence_max`,
+/// publishes the devices as unhealthy.
 async fn publish(
     mut answers: mpsc::Receiver<Result<Capacity, ClientError>>,
     sender: watch::Sender<Arc<Capacity>>,
@@ -73,7 +74,7 @@ async fn publish(
         sender.send_if_modified(|held| {
             let is_new = **held != capacity;
             if is_new {
-                tracing::info!(?capacity, "what the daemon has is different now");
+                tracing::info!(?capacity, "the capacity of the daemon has changed");
                 *held = Arc::new(capacity);
             }
             is_new

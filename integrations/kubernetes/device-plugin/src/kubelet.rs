@@ -1,4 +1,4 @@
-//! Registers plugins at the kubelet, and again whenever it was started anew.
+//! Registers plugins at the kubelet, and again after each restart of the kubelet.
 
 use crate::plugin::Plugin;
 use crate::proto::registration_client::RegistrationClient;
@@ -9,16 +9,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tonic::transport::Endpoint;
 
-/// Pause between two looks at the sockets.
+/// Pause between two checks of the sockets.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Pause before another attempt after a failure.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// How long the kubelet may take to answer.
+/// Time limit of an answer of the kubelet.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
-/// Keeps plugins registered at the kubelet whose sockets are in a folder.
+/// Keeps plugins registered at the kubelet. `folder` has the sockets of the kubelet and its plugins.
 pub(crate) async fn run(folder: PathBuf, plugins: Vec<Plugin>) -> Infallible {
     for plugin in &plugins {
         plugin.is_known().await;
@@ -31,8 +31,8 @@ pub(crate) async fn run(folder: PathBuf, plugins: Vec<Plugin>) -> Infallible {
     }
 }
 
-/// Serves and registers plugins. Returns when the kubelet was started anew: it makes its socket
-/// anew, and removes those of plugins.
+/// Serves and registers plugins. Returns when the kubelet has restarted, which creates its own
+/// socket again and removes those of plugins.
 async fn registered(folder: &Path, plugins: &[Plugin]) -> Result<()> {
     let kubelet = folder.join("kubelet.sock");
     let mut is_waiting = false;
@@ -58,7 +58,7 @@ async fn registered(folder: &Path, plugins: &[Plugin]) -> Result<()> {
     while Identity::of(&kubelet) == Some(identity) && sockets.iter().all(Socket::is_there) {
         tokio::time::sleep(LOOK).await;
     }
-    tracing::info!("the kubelet was started anew");
+    tracing::info!("the kubelet has restarted");
     Ok(())
 }
 

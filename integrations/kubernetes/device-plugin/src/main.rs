@@ -1,10 +1,10 @@
 //! `atoll-device-plugin`: the shares and the memory of a daemon as resources of its Kubernetes
 //! node.
 //!
-//! The kubelet learns from it how many units of each resource the node has ([`resource`]), counts
-//! what containers take, and gives a container with such units variables that say how large its
-//! lease may be and where the daemon is ([`allocation`]). The daemon alone decides what it grants:
-//! the units are a hint for placement, and a container asks for its lease with `atoll lease hold`.
+//! The plugin reports to the kubelet how many units of each resource the node has ([`resource`]).
+//! The kubelet counts the units that containers take. A container with units gets variables with the
+//! size of its lease and the address of the daemon ([`allocation`]). The units are a hint for
+//! placement: a container asks for its lease with `atoll lease hold`, and the daemon decides.
 //!
 //! Start reading in [`kubelet`], which registers plugins at the kubelet; [`plugin`] answers its
 //! calls, [`daemon`] watches the daemon.
@@ -12,8 +12,8 @@
 //! # Invariants
 //!
 //! - Units are healthy only while the daemon answers and their device takes leases.
-//! - What is listed, preferred and allocated is computed from the last answer of the daemon alone.
-//! - The plugin holds no lease and keeps no state. The kubelet keeps what was allocated.
+//! - Lists, preferences and allocations are computed from the last answer of the daemon alone.
+//! - The plugin holds no lease and keeps no state. The kubelet stores allocations.
 
 mod allocation;
 mod arguments;

@@ -13,14 +13,14 @@ use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 
-/// Connections to a socket. The kubelet has one.
+/// Maximum number of connections to a socket. The kubelet opens one.
 const CONNECTIONS_MAX: usize = 16;
 
 /// Pause after a connection could not be accepted.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Which file is at a path: its device, number and time of change. A socket that was made anew may
-/// have the number of the old one.
+/// The file at a path: its device, inode and time of change. A new socket may have the inode of the
+/// old one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity(u64, u64, i64, i64);
 
@@ -32,7 +32,7 @@ impl Identity {
     }
 }
 
-/// A socket with a plugin. Closed and removed when it is dropped.
+/// A socket that serves a plugin. Closed and removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Socket {
     path: PathBuf,
@@ -41,10 +41,10 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Serves a plugin at its place in a folder, in place of what is there.
+    /// Serves a plugin at its socket in a folder. Replaces a file of that name.
     ///
     /// # Errors
-    /// Fails if the folder takes no socket.
+    /// Fails if the socket cannot be created.
     pub(crate) fn bind(folder: &Path, plugin: Plugin) -> io::Result<Socket> {
         let path = folder.join(plugin.endpoint());
         match std::fs::remove_file(&path) {
@@ -58,7 +58,7 @@ impl Socket {
         Ok(Socket { path, identity, _task: task })
     }
 
-    /// Whether the file is still that of this socket. The kubelet removes all when it starts.
+    /// Whether the file is still this socket. The kubelet removes all sockets when it starts.
     pub(crate) fn is_there(&self) -> bool {
         self.identity.is_some() && Identity::of(&self.path) == self.identity
     }

@@ -20,7 +20,8 @@ export INSTA_UPDATE=no INSTA_SNAPSHOT_REFERENCES_FILE="$ATOLL_CACHE/snapshots"
 rm -f "$INSTA_SNAPSHOT_REFERENCES_FILE"
 # The integration tests run the real programs; tests of GPUs run on the stand-in driver.
 # The whole workspace in one call, because cargo unifies the features of shared crates for each set of packages.
-cargo build --quiet --workspace $ATOLL_FEATURES
+# With the targets of `cargo test`: dependencies of tests add features, and without them all would be compiled twice.
+cargo build --quiet --workspace --lib --bins --tests --examples $ATOLL_FEATURES
 cargo test --workspace --no-fail-fast --quiet $ATOLL_FEATURES -- --nocapture --test-threads=2 2>&1 | tee "$ATOLL_CACHE/test.log"
 
 step "snapshots that belong to no test"

@@ -39,9 +39,9 @@ pub use elements::to_f64;
 pub use error::{ErrorBody, ProtocolError};
 pub use infer::{Encoded, InferRequest, InferResponse, OutputTensor, RequestedOutput};
 pub use model::{
-    BatchStatistics, ConfigState, ConfigTensor, DurationStatistics, DynamicBatching, InferenceStatistics, Live,
-    ModelConfig, ModelMetadata, ModelReady, ModelStatistics, ModelStatisticsList, Ready, SequenceBatching,
-    ServerMetadata, TensorMetadata,
+    BatchStatistics, ConfigState, ConfigTensor, ConfigVersionPolicy, DurationStatistics, DynamicBatching,
+    InferenceStatistics, Live, ModelConfig, ModelMetadata, ModelReady, ModelStatistics, ModelStatisticsList, Ready,
+    SequenceBatching, ServerMetadata, TensorMetadata,
 };
 pub use parameters::Parameters;
 pub use predict::{PredictForm, PredictRequest};

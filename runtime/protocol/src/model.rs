@@ -77,6 +77,8 @@ pub struct ModelConfig {
     pub platform: String,
     /// The same, under the name that newer clients read.
     pub backend: String,
+    /// Which of the versions in the model's folder are served.
+    pub version_policy: ConfigVersionPolicy,
     /// Most rows of a batch; the tensors' dimensions here are then without the batch dimension. 0
     /// for a model without batching: its dimensions are complete.
     pub max_batch_size: u32,
@@ -90,6 +92,24 @@ pub struct ModelConfig {
     /// The state of a sequence; `None` for a model without state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sequence_batching: Option<SequenceBatching>,
+}
+
+/// Which versions of a model are served.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ConfigVersionPolicy {
+    /// The highest ones.
+    Latest {
+        /// How many.
+        num_versions: u32,
+    },
+    /// All.
+    All {},
+    /// The named ones.
+    Specific {
+        /// Their numbers.
+        versions: Vec<u64>,
+    },
 }
 
 /// Gathering of requests into batches.

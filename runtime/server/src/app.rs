@@ -22,7 +22,7 @@ use crate::sequences::Sequences;
 use crate::shared_memory::Regions;
 use atoll_engine::{Class, EngineStatistics, FunctionKey, Tenant};
 use atoll_fleet::Inference;
-use atoll_protocol::{IndexEntry, MODEL_VERSION, ModelState};
+use atoll_protocol::{IndexEntry, MODEL_VERSION, ModelMetadata, ModelState};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -130,6 +130,34 @@ impl App {
         // A model of the repository may have a name like that of a tenant's function.
         principal.may_call(model.key.tenant.as_str(), &model.name).map_err(unknown)?;
         Ok(model)
+    }
+
+    /// The models of a name that serve requests of `principal`: the given version, or all versions.
+    pub(crate) fn find_all(
+        &self,
+        principal: &Principal,
+        name: &str,
+        version: Option<&str>,
+    ) -> Result<Vec<Arc<Model>>, FindError> {
+        let model = self.find(principal, name, version)?;
+        let all = if version.is_none() { self.repository.versions(name) } else { Vec::new() };
+        // What was found may be a deployed function, or have been replaced since.
+        Ok(if all.iter().any(|other| Arc::ptr_eq(other, &model)) { all } else { vec![model] })
+    }
+
+    /// The metadata of a model. Without a version they are those of the newest, with the numbers of
+    /// all versions, as Triton's.
+    pub(crate) fn metadata(
+        &self,
+        principal: &Principal,
+        name: &str,
+        version: Option<&str>,
+    ) -> Result<ModelMetadata, FindError> {
+        let models = self.find_all(principal, name, version)?;
+        // There is at least one.
+        let newest = models.last().ok_or_else(|| FindError::Unknown(name.into()))?;
+        let versions = models.iter().map(|model| model.version.clone()).collect();
+        Ok(ModelMetadata { versions, ..newest.metadata() })
     }
 
     /// The instance of a model that a request names; `None` if it names none. An error says what is
@@ -334,7 +362,9 @@ impl Functions for App {
         if let Some(function) = self.deployed.as_ref().and_then(|deployed| deployed.find(&key)) {
             return function.model.clone().map_err(|reason| format!("is not loaded: {reason}"));
         }
-        match self.repository.find(name, None) {
+        // A version that is not the newest has the key `NAME/VERSION`.
+        let (name, version) = name.split_once('/').map_or((name, None), |(name, version)| (name, Some(version)));
+        match self.repository.find(name, version) {
             Ok(model) if tenant.is_local() => Ok(model),
             Err(FindError::NotReady { reason, .. }) if tenant.is_local() => Err(format!("is not loaded: {reason}")),
             _ => Err("is not deployed".into()),

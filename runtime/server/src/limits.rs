@@ -78,6 +78,9 @@ pub const DECODE_INLINE_BYTES_MAX: usize = 1 << 20;
 /// Models in a repository. Nothing displays a longer index usefully.
 pub const MODELS_MAX: usize = 4096;
 
+/// Versions of a model that are looked at. Each that is served takes room on a device.
+pub const VERSIONS_MAX: usize = 64;
+
 /// Functions with metrics of their own, per tenant and class. Each has about forty series, so all
 /// have about ten thousand, which one scrape and one dashboard can still handle.
 pub const USAGE_FUNCTIONS_MAX: usize = 256;

@@ -27,7 +27,7 @@ const GRAPH_PLATFORM: &str = "atoll_graph";
 /// A loaded model.
 pub(crate) struct Model {
     pub(crate) key: FunctionKey,
-    /// The key as text: the model name in the protocol.
+    /// The model name in the protocol: the key as text, unless several versions have one name.
     pub(crate) name: String,
     pub(crate) version: String,
     /// The devices that hold the model; at least one. The first keeps the state of its sequences.
@@ -123,6 +123,11 @@ impl Model {
         }
     }
 
+    /// The model under another name than that of its key, which all its versions have.
+    pub(crate) fn named(self, name: &str) -> Model {
+        Model { name: name.into(), ..self }
+    }
+
     /// The model with names of classes for some of its outputs.
     pub(crate) fn with_labels(mut self, mut labels: BTreeMap<String, Vec<String>>) -> Model {
         let of = |output: &TensorMetadata| labels.remove(&output.name).unwrap_or_default();
@@ -213,6 +218,7 @@ impl Model {
             name: self.name.clone(),
             platform: self.platform(),
             backend: "atoll".into(),
+            version_policy: self.settings.version_policy.config(),
             max_batch_size: self.max_batch_size(),
             dynamic_batching: self.dynamic_batching(),
             input: self.inputs.iter().map(|tensor| self.config_tensor(tensor)).collect(),

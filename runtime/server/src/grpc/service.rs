@@ -93,8 +93,8 @@ impl GrpcInferenceService for Inference {
         request: Request<ModelMetadataRequest>,
     ) -> Result<Response<ModelMetadataResponse>, Status> {
         let (caller, asked) = (caller(&request)?, request.into_inner());
-        let model = self.find(&caller, &asked.name, &asked.version)?;
-        Ok(Response::new(describe::metadata(model.metadata())))
+        let metadata = self.app.metadata(&caller, &asked.name, version(&asked.version)).map_err(RequestError::from)?;
+        Ok(Response::new(describe::metadata(metadata)))
     }
 
     async fn model_infer(&self, request: Request<ModelInferRequest>) -> Result<Response<ModelInferResponse>, Status> {
@@ -133,7 +133,7 @@ impl GrpcInferenceService for Inference {
         let (caller, asked) = (caller(&request)?, request.into_inner());
         let models = match &*asked.name {
             "" => self.app.models_of(&caller),
-            name => vec![self.find(&caller, name, &asked.version)?],
+            name => self.app.find_all(&caller, name, version(&asked.version)).map_err(RequestError::from)?,
         };
         let statistics = statistics::statistics(&self.app, models).await?;
         let model_stats = statistics.model_stats.into_iter().map(describe::statistics).collect();

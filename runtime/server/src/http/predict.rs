@@ -30,7 +30,10 @@ pub(super) async fn models(
     Extension(caller): Caller,
 ) -> Result<Json<Models>, RequestError> {
     let index = crate::requests::repository::index(&app, &caller, false).await?;
-    Ok(Json(Models { models: index.into_iter().map(|entry| entry.name).collect() }))
+    let mut models: Vec<String> = index.into_iter().map(|entry| entry.name).collect();
+    // The index has an entry for each version.
+    models.dedup();
+    Ok(Json(Models { models }))
 }
 
 pub(super) async fn model(

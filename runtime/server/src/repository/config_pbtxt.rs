@@ -15,16 +15,19 @@
 //!   symbolic sizes, as in `seq=1..512,batch=8`, and `batch_real_time`: `true` to gather real-time
 //!   requests as well.
 //!
-//! - `output.label_filename`: names of classes.
+//! - `output.label_filename`: names of classes;
+//! - `version_policy`: which versions are served.
 //!
 //! Tensor names, types and shapes come from the model itself. All other fields are skipped, as long
 //! as the text is well-formed; those that change how Triton serves a model are listed in
 //! [`Settings::ignored`].
 
 use super::settings::{DynamicBatching, Settings};
+use super::versions::VersionPolicy;
 use crate::limits::{IGNORED_FIELDS_MAX, SETTINGS_DEPTH_MAX};
 use atoll_engine::Class;
 use atoll_kgraph::{StatePair, States, size_ranges};
+use std::collections::BTreeSet;
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 
 /// Reads the settings from a configuration in protobuf's text format.
@@ -36,6 +39,7 @@ pub(super) fn settings(text: &str) -> Result<Settings, String> {
     let mut wrong: Option<String> = None;
     let (mut pairs, mut input, mut output): (Vec<StatePair>, _, _) = (Vec::new(), None, None);
     let (mut name, mut labels) = (None, None);
+    let (mut latest, mut specific, mut policies) = (NonZeroU32::MIN, BTreeSet::new(), Vec::new());
     // A parameter has a key and a value, in any order.
     let (mut key, mut text_value) = (None, None);
     let mut reader = Reader { rest: text, path: Vec::new() };
@@ -57,6 +61,17 @@ pub(super) fn settings(text: &str) -> Result<Settings, String> {
         ["dynamic_batching", "default_queue_policy", "max_queue_size"] => {
             settings.queue_capacity = value.parse().ok().and_then(NonZeroUsize::new)
         }
+        ["version_policy", "latest", "num_versions"] => match value.parse() {
+            Ok(count) => latest = count,
+            Err(_) => wrong = Some(format!("num_versions is `{value}`, which is no number above 0")),
+        },
+        ["version_policy", "specific", "versions"] => match value.parse() {
+            Ok(version) => drop(specific.insert(version)),
+            Err(_) => wrong = Some(format!("version_policy names version `{value}`, which is no number above 0")),
+        },
+        ["version_policy", "latest"] => policies.push(VersionPolicy::Latest(latest)),
+        ["version_policy", "all"] => policies.push(VersionPolicy::All),
+        ["version_policy", "specific"] => policies.push(VersionPolicy::Specific(std::mem::take(&mut specific))),
         ["response_cache", "enable"] => settings.response_cache = value == "true",
         ["sequence_batching", "max_sequence_idle_microseconds"] => {
             let ms = |us: u64| us.div_ceil(1000);
@@ -90,6 +105,12 @@ pub(super) fn settings(text: &str) -> Result<Settings, String> {
     if let Some(wrong) = wrong {
         return Err(wrong);
     }
+    if policies.len() > 1 {
+        return Err(
+            "version_policy has several of latest, all and specific, which contradict each other; keep one".into()
+        );
+    }
+    settings.version_policy = policies.pop().unwrap_or_default();
     settings.dynamic_batching = settings.max_batch_size.map(|_| batching);
     if !pairs.is_empty() {
         settings.state = States::Pairs(pairs);
@@ -122,6 +143,7 @@ const HARMLESS: &[&str] = &[
     "sequence_batching.state.dims",
     "response_cache",
     "parameters.value",
+    "version_policy",
 ];
 
 /// Fields that are read in messages of which [`HARMLESS`] has none.
@@ -353,9 +375,32 @@ mod tests {
                     max_batch_size: 0";
         let settings = settings(text).unwrap();
         assert_eq!(settings.labels, [("fc6_1".to_owned(), "labels.txt".to_owned())].into());
-        assert_eq!(settings.ignored, ["ensemble_scheduling", "model_warmup", "version_policy", "optimization"]);
+        assert_eq!(settings.ignored, ["ensemble_scheduling", "model_warmup", "optimization"]);
         let many = (0..100).map(|n| format!("field_{n}: 1 ")).collect::<String>();
         assert_eq!(super::settings(&many).unwrap().ignored.len(), IGNORED_FIELDS_MAX);
+    }
+
+    #[test]
+    fn the_version_policy_is_read() {
+        let policy = |text: &str| settings(text).map(|settings| settings.version_policy.to_string());
+        for (text, expected) in [
+            ("", "latest"),
+            ("version_policy { latest { } }", "latest"),
+            ("version_policy: { latest: { num_versions: 2 } }", "latest:2"),
+            ("version_policy { all {} }", "all"),
+            ("version_policy: { specific: { versions: [ 3, 1 ] } }", "specific:1,3"),
+            ("version_policy { specific { versions: 3 versions: 1 } }", "specific:1,3"),
+        ] {
+            assert_eq!(policy(text).as_deref(), Ok(expected), "{text}");
+        }
+        for (text, expected) in [
+            ("version_policy { all {} latest { num_versions: 1 } }", "contradict"),
+            ("version_policy { latest { num_versions: 0 } }", "num_versions is `0`"),
+            ("version_policy { specific { versions: [-1] } }", "version `-1`"),
+        ] {
+            let message = policy(text).unwrap_err();
+            assert!(message.contains(expected), "{message}");
+        }
     }
 
     #[test]

@@ -1,11 +1,13 @@
-//! The models of a folder and the state of each.
+//! The models of a folder, their versions, and the state of each.
 //!
-//! A model is loaded or unloaded by one request at a time; further ones wait. Inference requests
-//! never wait: they use the current state.
+//! A model is loaded or unloaded by one request at a time, with all its versions; further ones wait.
+//! Inference requests never wait: they use the current state.
 
 mod cache;
 mod config_pbtxt;
 mod copies;
+mod error;
+mod exchange;
 mod labels;
 mod load;
 mod poll;
@@ -13,8 +15,10 @@ pub(crate) mod scaling;
 mod scan;
 mod seen;
 pub(crate) mod settings;
+mod slot;
+mod versions;
 
-pub(crate) use load::LoadError;
+pub(crate) use error::LoadError;
 pub(crate) use settings::Settings;
 
 use crate::compiler::CompilerService;
@@ -26,7 +30,8 @@ use cache::CompileCache;
 use copies::BundleCopies;
 use scan::Source;
 use seen::Seen;
-use std::collections::BTreeMap;
+use slot::{NOT_LOADED, Slot, State};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,7 +43,7 @@ pub(crate) struct Repository {
     engine: Arc<dyn Inference>,
     cache: Arc<CompileCache>,
     copies: Arc<BundleCopies>,
-    /// All models whose load was ever requested, by name. While this is locked, only a slot's state
+    /// All models whose load was ever requested, by name. While this is locked, only a slot's states
     /// may be locked.
     slots: RwLock<BTreeMap<String, Arc<Slot>>>,
     /// One compilation at a time: each uses all cores and much memory.
@@ -47,29 +52,6 @@ pub(crate) struct Repository {
     seen: tokio::sync::Mutex<Seen>,
     /// Changes of state of all slots.
     changes: Arc<AtomicU64>,
-}
-
-/// The entry of one model.
-struct Slot {
-    /// Held while the model is loaded or unloaded.
-    changing: tokio::sync::Mutex<()>,
-    state: RwLock<State>,
-    /// Those of the repository.
-    changes: Arc<AtomicU64>,
-}
-
-/// The state of a model.
-#[derive(Clone, Default)]
-enum State {
-    /// Unloaded, or never loaded.
-    #[default]
-    Unloaded,
-    /// Being loaded; the text describes the current step.
-    Loading(String),
-    Ready(Arc<Model>),
-    Unloading,
-    /// The last load failed; the text is the reason.
-    Failed(String),
 }
 
 /// Why a model accepts no requests.
@@ -81,46 +63,6 @@ pub(crate) enum FindError {
     Version { name: String, version: String, only: String },
     #[error("model `{name}` is not ready: {reason}")]
     NotReady { name: String, reason: String },
-}
-
-impl Slot {
-    fn new(changes: Arc<AtomicU64>) -> Slot {
-        Slot { changing: Default::default(), state: RwLock::default(), changes }
-    }
-
-    fn state(&self) -> State {
-        self.state.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn set(&self, state: State) {
-        *self.state.write().unwrap_or_else(PoisonError::into_inner) = state;
-        self.changes.fetch_add(1, Ordering::Release);
-    }
-
-    fn model(&self) -> Option<Arc<Model>> {
-        match &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
-            State::Ready(model) => Some(model.clone()),
-            _ => None,
-        }
-    }
-}
-
-impl Slot {
-    fn has_failed(&self) -> bool {
-        matches!(&*self.state.read().unwrap_or_else(PoisonError::into_inner), State::Failed(_))
-    }
-}
-
-impl State {
-    fn describe(&self) -> (ModelState, String) {
-        match self {
-            State::Unloaded => (ModelState::Unavailable, "not loaded".into()),
-            State::Loading(stage) => (ModelState::Loading, stage.clone()),
-            State::Ready(_) => (ModelState::Ready, String::new()),
-            State::Unloading => (ModelState::Unloading, "its last requests are being answered".into()),
-            State::Failed(reason) => (ModelState::Unavailable, reason.clone()),
-        }
-    }
 }
 
 impl Repository {
@@ -147,17 +89,35 @@ impl Repository {
         scan::scan(&self.folder)
     }
 
-    /// The loaded model of this name, and of this version if one is given.
+    /// The loaded model of this name: the given version, or the newest that is ready.
     pub(crate) fn find(&self, name: &str, version: Option<&str>) -> Result<Arc<Model>, FindError> {
         let slot = self.slot(name).ok_or_else(|| FindError::Unknown(name.into()))?;
-        let model =
-            slot.model().ok_or_else(|| FindError::NotReady { name: name.into(), reason: slot.state().describe().1 })?;
-        match version {
-            Some(version) if version != model.version => {
-                Err(FindError::Version { name: name.into(), version: version.into(), only: model.version.clone() })
+        let Some(version) = version else {
+            return slot.newest().ok_or_else(|| FindError::NotReady { name: name.into(), reason: slot.reason() });
+        };
+        let number = version.parse::<u64>().ok().filter(|number| number.to_string() == version);
+        match number.and_then(|number| slot.state(number)) {
+            Some(State::Ready(model)) => Ok(model),
+            Some(state) => {
+                let reason = format!("version {version} is not ready: {}", state.describe().1);
+                Err(FindError::NotReady { name: name.into(), reason })
             }
-            _ => Ok(model),
+            None => {
+                let known: Vec<String> =
+                    slot.states().iter().filter_map(|(version, _)| *version).map(|known| known.to_string()).collect();
+                Err(match known.is_empty() {
+                    true => FindError::NotReady { name: name.into(), reason: slot.reason() },
+                    false => {
+                        FindError::Version { name: name.into(), version: version.into(), only: known.join("`, `") }
+                    }
+                })
+            }
         }
+    }
+
+    /// The versions of a model that take requests, the lowest first; none if there is no such model.
+    pub(crate) fn versions(&self, name: &str) -> Vec<Arc<Model>> {
+        self.slot(name).map_or_else(Vec::new, |slot| slot.ready().into_values().collect())
     }
 
     /// How often the state of a model has changed.
@@ -165,44 +125,51 @@ impl Repository {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// All loaded models.
+    /// All versions of all models that take requests.
     pub(crate) fn ready(&self) -> Vec<Arc<Model>> {
-        self.all_slots().into_iter().filter_map(|(_, slot)| slot.model()).collect()
+        self.all_slots().into_iter().flat_map(|(_, slot)| slot.ready().into_values()).collect()
     }
 
     /// All models that are in the folder, and those without a file that are loaded or have a reason
-    /// to report.
+    /// to report: an entry for each version that has a state, by name and version.
     pub(crate) fn index(&self) -> io::Result<Vec<IndexEntry>> {
-        let unloaded = || (ModelState::Unavailable, "not loaded".to_string(), String::new());
-        let mut entries: BTreeMap<String, (ModelState, String, String)> =
-            self.scan()?.into_iter().map(|source| (source.name, unloaded())).collect();
+        let mut found: BTreeSet<String> = self.scan()?.into_iter().map(|source| source.name).collect();
+        let mut entries = Vec::new();
         for (name, slot) in self.all_slots() {
-            let (state, reason) = slot.state().describe();
-            let version = slot.model().map_or_else(String::new, |model| model.version.clone());
-            // A model without a file that was unloaded is not listed.
-            if entries.contains_key(&name) || reason != "not loaded" {
-                entries.insert(name, (state, reason, version));
+            let is_there = found.remove(&name);
+            for (version, state) in slot.states() {
+                let (state, reason) = state.describe();
+                // A model without a file that was unloaded is not listed.
+                if is_there || reason != NOT_LOADED {
+                    let version = version.map_or_else(String::new, |version| version.to_string());
+                    entries.push(IndexEntry { name: name.clone(), version, state, reason });
+                }
             }
         }
-        Ok(entries
-            .into_iter()
-            .map(|(name, (state, reason, version))| IndexEntry { name, version, state, reason })
-            .collect())
-    }
-
-    /// Models that failed to load, by name, with the reasons.
-    pub(crate) fn failed(&self) -> Vec<(String, String)> {
-        let reason = |(name, slot): (String, Arc<Slot>)| match slot.state() {
-            State::Failed(reason) => Some((name, reason)),
-            _ => None,
+        let unloaded = |name| IndexEntry {
+            name,
+            version: String::new(),
+            state: ModelState::Unavailable,
+            reason: NOT_LOADED.into(),
         };
-        self.all_slots().into_iter().filter_map(reason).collect()
+        entries.extend(found.into_iter().map(unloaded));
+        // Stable, so the versions of a model stay in their order.
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(entries)
     }
 
-    /// Whether any model failed to load.
+    /// Versions that failed to load, by the name of their model, with the reasons.
+    pub(crate) fn failed(&self) -> Vec<(String, String)> {
+        let of = |(name, slot): (String, Arc<Slot>)| {
+            slot.failures().into_iter().map(move |reason| (name.clone(), reason)).collect::<Vec<_>>()
+        };
+        self.all_slots().into_iter().flat_map(of).collect()
+    }
+
+    /// Whether any version of a model failed to load.
     pub(crate) fn has_failed(&self) -> bool {
         let slots = self.slots.read().unwrap_or_else(PoisonError::into_inner);
-        slots.values().any(|slot| slot.has_failed())
+        slots.values().any(|slot| !slot.failures().is_empty())
     }
 
     /// Size of the copies of bundles that are being served.
@@ -210,9 +177,10 @@ impl Repository {
         self.copies.bytes()
     }
 
-    /// Number of models in each state.
+    /// Number of versions of models in each state.
     pub(crate) fn state_counts(&self) -> Vec<(ModelState, usize)> {
-        let states: Vec<ModelState> = self.all_slots().iter().map(|(_, slot)| slot.state().describe().0).collect();
+        let states = self.all_slots().into_iter().flat_map(|(_, slot)| slot.states());
+        let states: Vec<ModelState> = states.map(|(_, state)| state.describe().0).collect();
         let all = [ModelState::Ready, ModelState::Loading, ModelState::Unloading, ModelState::Unavailable];
         all.map(|state| (state, states.iter().filter(|s| **s == state).count())).to_vec()
     }

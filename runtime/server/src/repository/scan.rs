@@ -4,13 +4,12 @@
 //! |---|---|
 //! | `NAME.kg` | a bundle |
 //! | `NAME.onnx` | a model to compile |
-//! | `NAME/1/model.kg`, `NAME/1/model.onnx` | the same in Triton's layout; the highest version is served |
+//! | `NAME/1/model.kg`, `NAME/1/model.onnx` | the same in Triton's layout, a folder for each version |
 //! | `NAME.toml`, `NAME/atoll.toml`, `NAME/config.pbtxt` | settings, see `settings.rs` |
 //!
 //! If a bundle and an ONNX file have the same name, the bundle is served.
 
-use crate::limits::MODELS_MAX;
-use atoll_protocol::MODEL_VERSION;
+use crate::limits::{MODELS_MAX, VERSIONS_MAX};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,11 +18,20 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Source {
     pub(crate) name: String,
-    pub(crate) version: String,
-    pub(crate) path: PathBuf,
-    pub(crate) form: Form,
+    /// Its versions, the lowest first; at least one.
+    pub(crate) versions: Vec<VersionFile>,
     /// The folder of the model, in Triton's layout.
     pub(crate) folder: Option<PathBuf>,
+    /// Numbered folders that are no versions, and why.
+    pub(crate) skipped: Vec<String>,
+}
+
+/// The file of a version.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct VersionFile {
+    pub(crate) number: u64,
+    pub(crate) path: PathBuf,
+    pub(crate) form: Form,
 }
 
 /// The form of a model's file. Bundles sort first: they are preferred and loaded first.
@@ -43,6 +51,19 @@ impl Form {
     }
 }
 
+impl Source {
+    /// The form of the newest version.
+    pub(crate) fn form(&self) -> Form {
+        self.versions.last().map_or(Form::Onnx, |version| version.form)
+    }
+
+    /// Where files lie that the settings name.
+    pub(crate) fn files_folder(&self) -> &Path {
+        let beside = || self.versions.first().and_then(|version| version.path.parent());
+        self.folder.as_deref().or_else(beside).unwrap_or(Path::new(""))
+    }
+}
+
 /// All models of a folder, by name.
 pub(super) fn scan(folder: &Path) -> io::Result<Vec<Source>> {
     let mut sources: BTreeMap<String, Source> = BTreeMap::new();
@@ -54,7 +75,7 @@ pub(super) fn scan(folder: &Path) -> io::Result<Vec<Source>> {
             break;
         }
         match sources.get(&source.name) {
-            Some(other) if other.form <= source.form => {}
+            Some(other) if other.form() <= source.form() => {}
             _ => drop(sources.insert(source.name.clone(), source)),
         }
     }
@@ -72,18 +93,47 @@ fn source(path: &Path) -> Option<Source> {
         return triton_layout(path, file_name);
     }
     let name = path.file_stem()?.to_str()?.to_string();
-    Some(Source { name, version: MODEL_VERSION.into(), path: path.into(), form: Form::of(path)?, folder: None })
+    let version = VersionFile { number: 1, path: path.into(), form: Form::of(path)? };
+    Some(Source { name, versions: vec![version], folder: None, skipped: Vec::new() })
 }
 
 fn triton_layout(folder: &Path, name: &str) -> Option<Source> {
-    let entries = std::fs::read_dir(folder).ok()?;
-    let version_of = |path: &Path| path.file_name().and_then(|n| n.to_str()).and_then(|n| n.parse::<u64>().ok());
-    let versions = entries.flatten().map(|e| e.path()).filter_map(|path| Some((version_of(&path)?, path)));
-    let (version, path) = versions.max()?;
+    let (mut versions, mut skipped) = (Vec::new(), Vec::new());
+    for entry in std::fs::read_dir(folder).ok()?.flatten() {
+        let path = entry.path();
+        let Some(text) = path.file_name().and_then(|name| name.to_str()) else { continue };
+        if !text.starts_with(|first: char| first.is_ascii_digit()) || !path.is_dir() {
+            continue;
+        }
+        match version(text, &path) {
+            Ok(version) => versions.push(version),
+            Err(why) => skipped.push(format!("the folder `{text}` is no version: {why}")),
+        }
+    }
+    versions.sort_unstable();
+    skipped.sort_unstable();
+    skipped.truncate(VERSIONS_MAX);
+    if versions.len() > VERSIONS_MAX {
+        tracing::warn!(model = name, "more than {VERSIONS_MAX} versions; ignoring the lowest");
+        versions.drain(..versions.len() - VERSIONS_MAX);
+    }
+    // Without a version there is no model.
+    versions.last()?;
+    Some(Source { name: name.into(), versions, folder: Some(folder.into()), skipped })
+}
+
+/// The version in a folder whose name begins with a digit, or why there is none.
+fn version(text: &str, path: &Path) -> Result<VersionFile, &'static str> {
+    // As Triton: otherwise two folders could be the same version.
+    if text.starts_with('0') {
+        return Err("its name begins with 0");
+    }
+    let number = text.parse::<u64>().map_err(|_| "its name is no number")?;
     let candidates =
         [(Form::Bundle, "model.kg"), (Form::Onnx, "model.onnx")].map(|(form, file)| (form, path.join(file)));
-    let (form, path) = candidates.into_iter().find(|(_, path)| path.is_file())?;
-    Some(Source { name: name.into(), version: version.to_string(), path, form, folder: Some(folder.into()) })
+    let found = candidates.into_iter().find(|(_, path)| path.is_file());
+    let (form, path) = found.ok_or("it has neither model.kg nor model.onnx")?;
+    Ok(VersionFile { number, path, form })
 }
 
 #[cfg(test)]
@@ -107,6 +157,14 @@ mod tests {
             "e/1/model.onnx",
             "e/10/model.kg",
             "e/2/model.onnx",
+            "e/2/model.kg",
+            "e/03/model.onnx",
+            "e/0/model.onnx",
+            "e/4/other",
+            "e/5x/model.onnx",
+            "e/99999999999999999999/model.onnx",
+            "e/6",
+            "e/notes/model.onnx",
             "f/model.onnx",
             "g/1/other",
             "a.toml",
@@ -114,8 +172,24 @@ mod tests {
             file(name);
         }
         let found = scan(folder.path()).unwrap();
-        let summary: Vec<_> = found.iter().map(|s| (s.name.as_str(), s.version.as_str(), s.form)).collect();
-        assert_eq!(summary, [("a", "1", Form::Onnx), ("b", "1", Form::Bundle), ("e", "10", Form::Bundle)]);
+        let versions = |source: &Source| -> Vec<(u64, Form)> {
+            source.versions.iter().map(|version| (version.number, version.form)).collect()
+        };
+        let summary: Vec<_> = found.iter().map(|source| (source.name.as_str(), versions(source))).collect();
+        let e = vec![(1, Form::Onnx), (2, Form::Bundle), (10, Form::Bundle)];
+        assert_eq!(summary, [("a", vec![(1, Form::Onnx)]), ("b", vec![(1, Form::Bundle)]), ("e", e)]);
+        let skipped = &found[2].skipped;
+        let expected = [
+            ("`0`", "begins with 0"),
+            ("`03`", "begins with 0"),
+            ("`4`", "neither"),
+            ("`5x`", "no number"),
+            ("`99999999999999999999`", "no number"),
+        ];
+        assert_eq!(skipped.len(), expected.len(), "{skipped:?}");
+        for ((folder, why), text) in expected.into_iter().zip(skipped) {
+            assert!(text.contains(folder) && text.contains(why), "{text}");
+        }
         assert!(scan(&folder.path().join("nowhere")).is_err());
     }
 }

@@ -9,6 +9,7 @@
 //! session_idle_ms = 60000  # how long an idle session is kept
 //! max_batch_size = 32      # requests are gathered into batches of up to 32 rows
 //! response_cache = true    # responses are kept, and sent again for the same inputs
+//! version_policy = "all"   # or "latest", "latest:2", "specific:1,3"
 //!
 //! [dynamic_batching]       # all of it optional
 //! preferred_batch_size = [8, 16]
@@ -35,6 +36,7 @@
 use super::config_pbtxt;
 use super::scaling::ScalingSettings;
 use super::scan::Source;
+use super::versions::VersionPolicy;
 use crate::limits::SETTINGS_BYTES_MAX;
 use atoll_core::placement::HedgeConfig;
 use atoll_engine::{BatchingOptions, Class};
@@ -79,6 +81,10 @@ pub(crate) struct Settings {
     pub(crate) hedging: Option<HedgingSettings>,
     /// Whether and how the daemon makes and removes instances of the model by its load.
     pub(crate) scaling: Option<ScalingSettings>,
+    /// Which versions in the model's folder are served; the highest if absent. Requests that name
+    /// no version get the highest that is served.
+    #[serde(default)]
+    pub(crate) version_policy: VersionPolicy,
     /// Files with the names of an output's classes, a line each, in the model's folder. They are
     /// part of the answers of clients that ask for classes.
     #[serde(default)]
@@ -184,6 +190,7 @@ impl Default for Settings {
             response_cache: false,
             hedging: None,
             scaling: None,
+            version_policy: VersionPolicy::default(),
             labels: BTreeMap::new(),
             ignored: Vec::new(),
         }
@@ -228,7 +235,8 @@ fn class<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Class, D::
 fn own(source: &Source) -> PathBuf {
     match &source.folder {
         Some(folder) => folder.join("atoll.toml"),
-        None => source.path.with_extension("toml"),
+        // A source has at least one version.
+        None => source.versions.first().map(|version| version.path.with_extension("toml")).unwrap_or_default(),
     }
 }
 
@@ -264,7 +272,7 @@ fn read_file(path: &Path, parse: impl Fn(&str) -> Result<Settings, String>) -> R
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::repository::scan::Form;
+    use crate::repository::scan::{Form, VersionFile};
     use atoll_kgraph::SizeRange;
 
     #[test]
@@ -272,10 +280,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let flat = Source {
             name: "m".into(),
-            version: "1".into(),
-            path: folder.path().join("m.onnx"),
-            form: Form::Onnx,
+            versions: vec![VersionFile { number: 1, path: folder.path().join("m.onnx"), form: Form::Onnx }],
             folder: None,
+            skipped: Vec::new(),
         };
         assert_eq!(read(&flat).unwrap(), Settings::default());
         let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
@@ -299,6 +306,8 @@ mod tests {
         let options = read(&flat).unwrap().batching().unwrap();
         assert_eq!((options.max_batch_size.get(), options.gathers, options.real_time), (8, true, false));
         assert_eq!(options.max_queue_delay, Some(Duration::from_micros(50)));
+        write("m.toml", "version_policy = \"specific:1,3\"");
+        assert_eq!(read(&flat).unwrap().version_policy, VersionPolicy::Specific([1, 3].into()));
         write("m.toml", "response_cache = true");
         assert!(read(&flat).unwrap().response_cache);
         write("m.toml", "[hedging]\npercentile = 90");
@@ -314,6 +323,7 @@ mod tests {
             ("symbols = { n = -1 }", "not a range of sizes"),
             ("state = \"h\"", "names no states"),
             ("max_batch_size = 0", "max_batch_size"),
+            ("version_policy = \"newest\"", "`newest` is no policy of versions"),
             ("[dynamic_batching]\nreal_time = true", "dynamic_batching needs max_batch_size"),
             ("max_batch_size = 2\n[dynamic_batching]\nwindow = 1", "window"),
         ] {

@@ -19,3 +19,4 @@ mod shared_memory;
 mod stop;
 mod support;
 mod tls;
+mod versions;

@@ -1,0 +1,150 @@
+//! The entry of one model: the states of its versions.
+
+use crate::model::Model;
+use atoll_protocol::ModelState;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+
+/// The reason of a model that was not loaded or was unloaded.
+pub(super) const NOT_LOADED: &str = "not loaded";
+
+/// The entry of one model.
+pub(super) struct Slot {
+    /// Held while the model is loaded or unloaded.
+    pub(super) changing: tokio::sync::Mutex<()>,
+    /// States by version; that of `None` is of the model as a whole, and there while no version has
+    /// one. Never empty.
+    states: RwLock<BTreeMap<Option<u64>, State>>,
+    /// Those of the repository.
+    changes: Arc<AtomicU64>,
+}
+
+/// The state of a version.
+#[derive(Clone, Default)]
+pub(super) enum State {
+    /// Unloaded, or never loaded.
+    #[default]
+    Unloaded,
+    /// Being loaded; the text describes the current step.
+    Loading(String),
+    Ready(Arc<Model>),
+    Unloading,
+    /// The last load failed; the text is the reason.
+    Failed(String),
+}
+
+impl State {
+    pub(super) fn describe(&self) -> (ModelState, String) {
+        match self {
+            State::Unloaded => (ModelState::Unavailable, NOT_LOADED.into()),
+            State::Loading(stage) => (ModelState::Loading, stage.clone()),
+            State::Ready(_) => (ModelState::Ready, String::new()),
+            State::Unloading => (ModelState::Unloading, "its last requests are being answered".into()),
+            State::Failed(reason) => (ModelState::Unavailable, reason.clone()),
+        }
+    }
+
+    fn model(&self) -> Option<&Arc<Model>> {
+        match self {
+            State::Ready(model) => Some(model),
+            _ => None,
+        }
+    }
+}
+
+impl Slot {
+    pub(super) fn new(changes: Arc<AtomicU64>) -> Slot {
+        let states = RwLock::new([(None, State::Unloaded)].into());
+        Slot { changing: Default::default(), states, changes }
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, BTreeMap<Option<u64>, State>> {
+        self.states.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<Option<u64>, State>)) {
+        let mut states = self.states.write().unwrap_or_else(PoisonError::into_inner);
+        change(&mut states);
+        if states.is_empty() {
+            states.insert(None, State::Unloaded);
+        }
+        self.changes.fetch_add(1, Ordering::Release);
+    }
+
+    /// The states by version, the lowest first.
+    pub(super) fn states(&self) -> Vec<(Option<u64>, State)> {
+        self.read().iter().map(|(version, state)| (*version, state.clone())).collect()
+    }
+
+    /// The state of a version, if it has one.
+    pub(super) fn state(&self, version: u64) -> Option<State> {
+        self.read().get(&Some(version)).cloned()
+    }
+
+    /// Replaces all states by one of the model as a whole.
+    pub(super) fn set_whole(&self, state: State) {
+        self.change(|states| *states = [(None, state)].into());
+    }
+
+    /// Sets the state of a version.
+    pub(super) fn set(&self, version: u64, state: State) {
+        self.change(|states| {
+            states.remove(&None);
+            states.insert(Some(version), state);
+        });
+    }
+
+    /// Forgets the versions that are neither ready nor kept.
+    pub(super) fn keep(&self, keeps: impl Fn(u64) -> bool) {
+        self.change(|states| {
+            states.retain(|version, state| state.model().is_some() || version.is_none_or(&keeps));
+        });
+    }
+
+    /// A load failed at a version, or for the model as a whole. What is ready stays, and only the
+    /// failure is kept of the others.
+    pub(super) fn fail(&self, version: Option<u64>, reason: String) {
+        self.change(|states| {
+            states.retain(|_, state| state.model().is_some());
+            if version.is_some() || states.is_empty() {
+                states.entry(version).or_insert(State::Failed(reason));
+            }
+        });
+    }
+
+    /// Forgets a version.
+    pub(super) fn forget(&self, version: u64) {
+        self.change(|states| drop(states.remove(&Some(version))));
+    }
+
+    /// The versions that take requests, by their numbers.
+    pub(super) fn ready(&self) -> BTreeMap<u64, Arc<Model>> {
+        let states = self.read();
+        states.iter().filter_map(|(version, state)| Some(((*version)?, state.model()?.clone()))).collect()
+    }
+
+    /// Whether a version takes requests.
+    pub(super) fn has_ready(&self) -> bool {
+        self.read().values().any(|state| state.model().is_some())
+    }
+
+    /// The version that answers requests without one: the highest that is ready.
+    pub(super) fn newest(&self) -> Option<Arc<Model>> {
+        self.read().values().rev().find_map(State::model).cloned()
+    }
+
+    /// Why the model takes no requests: the reason of its highest version.
+    pub(super) fn reason(&self) -> String {
+        self.read().values().next_back().map_or_else(String::new, |state| state.describe().1)
+    }
+
+    /// Why versions failed to load, in the order of their numbers.
+    pub(super) fn failures(&self) -> Vec<String> {
+        let failure = |state: &State| match state {
+            State::Failed(reason) => Some(reason.clone()),
+            _ => None,
+        };
+        self.read().values().filter_map(failure).collect()
+    }
+}

@@ -94,6 +94,40 @@ pub struct ModelConfig {
     pub sequence_batching: Option<SequenceBatching>,
 }
 
+/// What becomes of a field of a model's `config.pbtxt`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfigNote {
+    /// The path of the field, as in `dynamic_batching.priority_levels`.
+    pub field: String,
+    /// Whether it is honoured.
+    pub treatment: ConfigTreatment,
+    /// What it does here, or why it does nothing.
+    pub note: String,
+}
+
+/// Whether a field of a configuration is honoured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ConfigTreatment {
+    /// It does what it does with Triton, as far as the note does not say otherwise.
+    Honoured,
+    /// It does nothing, and nothing is missing.
+    NotNeeded,
+    /// It changes how Triton serves the model, and does nothing here.
+    NotHonoured,
+}
+
+impl ConfigTreatment {
+    /// The treatment in words.
+    pub fn label(self) -> &'static str {
+        match self {
+            ConfigTreatment::Honoured => "honoured",
+            ConfigTreatment::NotNeeded => "not needed",
+            ConfigTreatment::NotHonoured => "not honoured",
+        }
+    }
+}
+
 /// Which versions of a model are served.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -366,7 +366,11 @@ impl Functions for App {
         let (name, version) = name.split_once('/').map_or((name, None), |(name, version)| (name, Some(version)));
         match self.repository.find(name, version) {
             Ok(model) if tenant.is_local() => Ok(model),
-            Err(FindError::NotReady { reason, .. }) if tenant.is_local() => Err(format!("is not loaded: {reason}")),
+            Err(FindError::NotReady { reason, .. } | FindError::VersionNotReady { reason, .. })
+                if tenant.is_local() =>
+            {
+                Err(format!("is not loaded: {reason}"))
+            }
             _ => Err("is not deployed".into()),
         }
     }

@@ -91,8 +91,20 @@ pub const SETTINGS_BYTES_MAX: u64 = 1 << 20;
 /// Largest file of labels: a line of a hundred bytes for each of a hundred thousand classes.
 pub const LABELS_BYTES_MAX: u64 = 10 << 20;
 
-/// Fields of a `config.pbtxt` that are named as not honoured.
-pub const IGNORED_FIELDS_MAX: usize = 32;
+/// Fields of a `config.pbtxt` of which it is said what becomes of them.
+pub const CONFIG_NOTES_MAX: usize = 128;
+
+/// Samples of `model_warmup` of a model.
+pub const WARMUP_SAMPLES_MAX: usize = 64;
+
+/// Runs of a sample of `model_warmup`: clocks and caches are warm after a few.
+pub const WARMUP_RUNS_MAX: u32 = 1000;
+
+/// Bytes of the inputs of a sample of `model_warmup`: as many as a request may have.
+pub const WARMUP_BYTES_MAX: u64 = 128 << 20;
+
+/// Values in a `config.pbtxt`. An ensemble of a hundred steps has a tenth of it.
+pub const CONFIG_FIELDS_MAX: usize = 16_384;
 
 /// Nesting of messages in a `config.pbtxt`; Triton's schema has five levels.
 pub const SETTINGS_DEPTH_MAX: usize = 16;

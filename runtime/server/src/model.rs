@@ -5,10 +5,12 @@ use crate::graphs::GraphWork;
 use crate::hedging::Hedging;
 use crate::latency::Latencies;
 use crate::repository::settings::Settings;
+use crate::reshape::{self, Reshapes};
 use crate::scaling::meter::Meter;
+use crate::tensors::{dtype_of, rows_first, states, tensor_metadata};
 use atoll_engine::limits::SESSION_IDLE_DEFAULT;
 use atoll_engine::{Class, DeviceId, FunctionKey, InputTensor};
-use atoll_kgraph::{BufferKind, BufferSpec, Bundle, DType, Expr, KernelGraph, StateSpec};
+use atoll_kgraph::{BufferKind, Bundle};
 use atoll_protocol::{
     ConfigState, ConfigTensor, DataType, DynamicBatching, InferRequest, MODEL_VERSION, ModelConfig, ModelMetadata,
     RequestedOutput, SequenceBatching, Tensor, TensorMetadata,
@@ -38,8 +40,13 @@ pub(crate) struct Model {
     pub(crate) constant_bytes: u64,
     /// The stages, if it is a graph of functions.
     pub(crate) graph: Option<Arc<GraphWork>>,
+    /// The tensors of the function.
     pub(crate) inputs: Vec<TensorMetadata>,
     pub(crate) outputs: Vec<TensorMetadata>,
+    /// The tensors as clients see them.
+    pub(crate) client_inputs: Vec<TensorMetadata>,
+    pub(crate) client_outputs: Vec<TensorMetadata>,
+    reshapes: Reshapes,
     /// Whether the rows of a batch are the first dimension of every input and output, where clients
     /// of Triton expect them.
     rows_first: bool,
@@ -112,8 +119,11 @@ impl Model {
             digest: bundle.digest().into(),
             constant_bytes: bundle.weights().len() as u64,
             graph: None,
+            client_inputs: tensor_metadata(graph, BufferKind::Input),
+            client_outputs: tensor_metadata(graph, BufferKind::Output),
             inputs: tensor_metadata(graph, BufferKind::Input),
             outputs: tensor_metadata(graph, BufferKind::Output),
+            reshapes: Reshapes::default(),
             rows_first: rows_first(graph),
             states: states(graph),
             labels: vec![Vec::new(); graph.buffers_of(BufferKind::Output).count()],
@@ -133,6 +143,42 @@ impl Model {
         let of = |output: &TensorMetadata| labels.remove(&output.name).unwrap_or_default();
         self.labels = self.outputs.iter().map(of).collect();
         self
+    }
+
+    /// The model with other shapes of some of its tensors for clients.
+    pub(crate) fn with_reshapes(self, reshapes: Reshapes) -> Model {
+        Model {
+            client_inputs: reshape::seen(&self.inputs, &reshapes.inputs),
+            client_outputs: reshape::seen(&self.outputs, &reshapes.outputs),
+            reshapes,
+            ..self
+        }
+    }
+
+    /// The shape of an output for clients.
+    pub(crate) fn outward(&self, output: usize, shape: Vec<i64>) -> Vec<i64> {
+        match self.reshapes.outputs.get(output) {
+            Some(Some(reshape)) => reshape.outward(&shape),
+            _ => shape,
+        }
+    }
+
+    /// The shape of an input for the function.
+    fn inward(&self, input: usize, datatype: DataType, shape: Vec<i64>) -> Result<Vec<i64>, FitError> {
+        match self.reshapes.inputs.get(input) {
+            Some(Some(reshape)) => reshape.inward(&shape).ok_or_else(|| self.misfit(input, datatype, &shape)),
+            _ => Ok(shape),
+        }
+    }
+
+    /// Whether clients put the rows of a batch in front of each tensor.
+    pub(crate) fn has_rows(&self) -> bool {
+        self.max_batch_size() > 0
+    }
+
+    /// The deadline of requests that state none or a later one.
+    pub(crate) fn timeout(&self) -> Option<Duration> {
+        self.settings.timeout_us.map(|us| Duration::from_micros(us.get()))
     }
 
     /// Whether these are the names of its classes.
@@ -166,8 +212,11 @@ impl Model {
             settings: Settings::default(),
             digest: String::new(),
             constant_bytes: 0,
+            client_inputs: graph.inputs(),
+            client_outputs: graph.outputs(),
             inputs: graph.inputs(),
             outputs: graph.outputs(),
+            reshapes: Reshapes::default(),
             graph: Some(Arc::new(graph)),
             hedging: None,
             scaled: None,
@@ -208,8 +257,8 @@ impl Model {
             name: self.name.clone(),
             versions: vec![self.version.clone()],
             platform: self.platform(),
-            inputs: self.inputs.clone(),
-            outputs: self.outputs.clone(),
+            inputs: self.client_inputs.clone(),
+            outputs: self.client_outputs.clone(),
         }
     }
 
@@ -221,8 +270,8 @@ impl Model {
             version_policy: self.settings.version_policy.config(),
             max_batch_size: self.max_batch_size(),
             dynamic_batching: self.dynamic_batching(),
-            input: self.inputs.iter().map(|tensor| self.config_tensor(tensor)).collect(),
-            output: self.outputs.iter().map(|tensor| self.config_tensor(tensor)).collect(),
+            input: self.client_inputs.iter().map(|tensor| self.config_tensor(tensor)).collect(),
+            output: self.client_outputs.iter().map(|tensor| self.config_tensor(tensor)).collect(),
             sequence_batching: self.keeps_state().then(|| SequenceBatching {
                 max_sequence_idle_microseconds: self.session_idle().as_micros().try_into().unwrap_or(u64::MAX),
                 state: self.states.clone(),
@@ -289,13 +338,13 @@ impl Model {
             if inputs[index].is_some() {
                 return Err(FitError::Twice { what: "input", name: tensor.name });
             }
-            inputs[index] =
-                Some(InputTensor { dtype: dtype_of(tensor.datatype), shape: tensor.shape, bytes: tensor.bytes });
+            let shape = self.inward(index, tensor.datatype, tensor.shape)?;
+            inputs[index] = Some(InputTensor { dtype: dtype_of(tensor.datatype), shape, bytes: tensor.bytes });
         }
         if let Some(missing) = inputs.iter().position(Option::is_none) {
             return Err(FitError::MissingInput {
                 model: self.name.clone(),
-                missing: describe(&self.inputs[missing..=missing]),
+                missing: describe(&self.client_inputs[missing..=missing]),
             });
         }
         Ok(Fitted { inputs: inputs.into_iter().flatten().collect(), outputs: self.wanted(outputs, binary)? })
@@ -303,15 +352,21 @@ impl Model {
 
     /// Checks name, type and shape of an input whose bytes are not there yet.
     pub(crate) fn fit_shape(&self, name: &str, datatype: DataType, shape: &[i64]) -> Result<(), FitError> {
-        let known = &self.inputs[self.position(&self.inputs, "input", name)?];
+        let index = self.position(&self.inputs, "input", name)?;
+        let known = &self.client_inputs[index];
         let is_size = |(known, given): (&i64, &i64)| *known < 0 || known == given;
         let fits = known.shape.len() == shape.len() && known.shape.iter().zip(shape).all(is_size);
         if fits && known.datatype == datatype {
             return Ok(());
         }
+        Err(self.misfit(index, datatype, shape))
+    }
+
+    fn misfit(&self, input: usize, datatype: DataType, shape: &[i64]) -> FitError {
+        let known = &self.client_inputs[input];
         let given = TensorMetadata { datatype, shape: shape.to_vec(), ..known.clone() };
         let describe = |tensor| describe(std::slice::from_ref(tensor));
-        Err(FitError::Shape { model: self.name.clone(), given: describe(&given), known: describe(known) })
+        FitError::Shape { model: self.name.clone(), given: describe(&given), known: describe(known) }
     }
 
     fn wanted(&self, outputs: &[RequestedOutput], binary: bool) -> Result<Vec<Wanted>, FitError> {
@@ -342,86 +397,6 @@ impl Model {
 /// Whether outputs that do not choose a format are sent in binary.
 pub(crate) fn binary_by_default(request: &InferRequest) -> Result<bool, atoll_protocol::ProtocolError> {
     Ok(request.parameters.boolean("binary_data_output")?.unwrap_or(false))
-}
-
-/// Metadata of a graph's inputs or outputs; symbolic sizes are -1.
-pub fn tensor_metadata(graph: &KernelGraph, kind: BufferKind) -> Vec<TensorMetadata> {
-    let dimension = |size: &Expr| size.as_const().unwrap_or(-1);
-    let metadata = |buffer: &BufferSpec| TensorMetadata {
-        name: buffer.name.clone(),
-        datatype: datatype(buffer.dtype),
-        shape: buffer.shape.iter().map(dimension).collect(),
-        symbols: symbol_names(graph, &buffer.shape),
-    };
-    graph.buffers_of(kind).map(|(_, buffer)| metadata(buffer)).collect()
-}
-
-/// Whether rows are counted by the first dimension of every input and output.
-fn rows_first(graph: &KernelGraph) -> bool {
-    let Some(batch) = &graph.batch else { return false };
-    let mut tensors = graph.buffers_of(BufferKind::Input).chain(graph.buffers_of(BufferKind::Output));
-    tensors.all(|(id, _)| batch.axes[id.0 as usize] == Some(0))
-}
-
-/// Metadata of a graph's state buffers.
-fn states(graph: &KernelGraph) -> Vec<ConfigState> {
-    let state = |state: &StateSpec| ConfigState {
-        input_name: state.input.clone(),
-        output_name: state.output.clone(),
-        data_type: datatype(graph.buffers[state.buffer.0 as usize].dtype).config_name(),
-        dims: state.shape.iter().map(|size| size.as_const().unwrap_or(-1)).collect(),
-    };
-    graph.session.states.iter().map(state).collect()
-}
-
-/// The name of the symbol in each dimension (empty for a constant size). An empty list if no
-/// dimension is a symbol.
-fn symbol_names(graph: &KernelGraph, shape: &[Expr]) -> Vec<String> {
-    let name = |size: &Expr| match size {
-        Expr::Symbol(id) => graph.symbols[id.0 as usize].name.clone(),
-        _ => String::new(),
-    };
-    let names: Vec<String> = shape.iter().map(name).collect();
-    if names.iter().all(String::is_empty) { Vec::new() } else { names }
-}
-
-/// The protocol's data type of a kernel graph's type.
-fn datatype(dtype: DType) -> DataType {
-    match dtype {
-        DType::Bool => DataType::Bool,
-        DType::U8 => DataType::Uint8,
-        DType::I8 => DataType::Int8,
-        DType::U16 => DataType::Uint16,
-        DType::I16 => DataType::Int16,
-        DType::U32 => DataType::Uint32,
-        DType::I32 => DataType::Int32,
-        DType::U64 => DataType::Uint64,
-        DType::I64 => DataType::Int64,
-        DType::F16 => DataType::Fp16,
-        DType::Bf16 => DataType::Bf16,
-        DType::F32 => DataType::Fp32,
-        DType::F64 => DataType::Fp64,
-    }
-}
-
-/// The kernel graph's type of a protocol data type; `None` for strings.
-pub fn dtype_of(datatype: DataType) -> Option<DType> {
-    Some(match datatype {
-        DataType::Bool => DType::Bool,
-        DataType::Uint8 => DType::U8,
-        DataType::Int8 => DType::I8,
-        DataType::Uint16 => DType::U16,
-        DataType::Int16 => DType::I16,
-        DataType::Uint32 => DType::U32,
-        DataType::Int32 => DType::I32,
-        DataType::Uint64 => DType::U64,
-        DataType::Int64 => DType::I64,
-        DataType::Fp16 => DType::F16,
-        DataType::Bf16 => DType::Bf16,
-        DataType::Fp32 => DType::F32,
-        DataType::Fp64 => DType::F64,
-        DataType::Bytes => return None,
-    })
 }
 
 /// `bytes: INT32[-1, 2048], mask: BOOL[]`

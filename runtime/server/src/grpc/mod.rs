@@ -45,8 +45,9 @@ use tonic::codec::CompressionEncoding;
 use tonic_reflection::server::Builder;
 
 /// The RPCs whose messages are not single small ones.
-const RULES: [(&str, Rule); 4] = [
+const RULES: [(&str, Rule); 5] = [
     ("/inference.GRPCInferenceService/ModelInfer", Rule::Infer),
+    ("/inference.GRPCInferenceService/RepositoryModelLoad", Rule::Load),
     ("/inference.GRPCInferenceService/ModelStreamInfer", Rule::InferStream),
     ("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", Rule::SmallStream),
     ("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", Rule::SmallStream),

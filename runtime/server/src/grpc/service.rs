@@ -6,6 +6,7 @@ use super::describe;
 use super::frames::Rooms;
 use super::infer::{Sender, answer, prepare};
 use super::proto::inference::grpc_inference_service_server::GrpcInferenceService;
+use super::proto::inference::model_repository_parameter::ParameterChoice;
 use super::proto::inference::repository_index_response::ModelIndex;
 use super::proto::inference::system_shared_memory_status_response::RegionStatus as RegionMessage;
 use super::proto::inference::*;
@@ -15,6 +16,7 @@ use crate::app::App;
 use crate::identity::Principal;
 use crate::model::Model;
 use crate::otlp::Arrival;
+use crate::repository::overrides::{LoadValue, Overrides};
 use crate::requests::error::RequestError;
 use crate::requests::{health, metadata, repository, shared_memory, statistics};
 use atoll_protocol::{ModelState, RegionStatus, RegisterRequest};
@@ -164,9 +166,20 @@ impl GrpcInferenceService for Inference {
         &self,
         request: Request<RepositoryModelLoadRequest>,
     ) -> Result<Response<RepositoryModelLoadResponse>, Status> {
-        let (caller, asked) = (caller(&request)?, request.into_inner());
+        let (caller, rooms) = (caller(&request)?, extension::<Rooms>(&request)?);
+        let _room = rooms.take();
+        let asked = request.into_inner();
         repository::check(&self.app, &caller, &asked.model_name)?;
-        repository::load(self.app.clone(), asked.model_name, !asked.parameters.is_empty()).await?;
+        let mut overrides = Overrides::default();
+        for (name, parameter) in asked.parameters {
+            let value = match parameter.parameter_choice {
+                Some(ParameterChoice::StringParam(text)) => LoadValue::Text(text),
+                Some(ParameterChoice::BytesParam(bytes)) => LoadValue::Bytes(bytes),
+                _ => LoadValue::Other,
+            };
+            overrides.add(name, value).map_err(RequestError::from)?;
+        }
+        repository::load(self.app.clone(), asked.model_name, overrides).await?;
         Ok(Response::new(RepositoryModelLoadResponse {}))
     }
 

@@ -65,7 +65,7 @@ pub(super) async fn predict(
     let (form, checked) = offload(bytes.len(), {
         let model = model.clone();
         move || {
-            let PredictRequest { form, request } = PredictRequest::decode(&bytes, &model.inputs)?;
+            let PredictRequest { form, request } = PredictRequest::decode(&bytes, &model.client_inputs)?;
             Ok::<_, RequestError>((form, Checked::new(&model, request, Shared::default())?))
         }
     })

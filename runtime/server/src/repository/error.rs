@@ -13,7 +13,10 @@ use std::path::PathBuf;
 /// Why a model was not loaded or unloaded.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoadError {
-    #[error("there is no model `{0}` in the repository; add {0}.kg, {0}.onnx or {0}/1/model.onnx")]
+    #[error(
+        "failed to load '{0}', failed to poll from model repository: there is no model `{0}` in the repository; add {0}.kg, \
+        {0}.onnx or {0}/1/model.onnx"
+    )]
     Unknown(String),
     #[error("the repository holds more than {MODELS_MAX} models")]
     TooManyModels,
@@ -59,6 +62,13 @@ pub(crate) enum LoadError {
         change the model"
     )]
     NotBatched { path: PathBuf, rows: u32, reason: String },
+    /// A load brought along what it may not; the text is the reason.
+    #[error("{0}")]
+    Override(String),
+    #[error("the configuration does not fit {path}: {reason}")]
+    Declared { path: PathBuf, reason: String },
+    #[error("the sample `{sample}` of model_warmup: {reason}")]
+    Warmup { sample: String, reason: String },
     #[error("internal error: loading panicked; please report this bug, with the model")]
     Panicked,
 }

@@ -14,14 +14,16 @@ use super::Repository;
 use super::error::LoadError;
 use super::labels::{self, Labels};
 use super::scan::{Form, Source, VersionFile};
-use super::settings::{self, Settings};
+use super::settings::{self, Settings, Warmup};
 use super::slot::{Slot, State};
 use super::versions::listed;
+use super::warmup;
 use crate::compiler::CompileProgress;
-use crate::inference::blocking;
+use crate::inference::{blocking, invoke};
 use crate::model::Model;
 use crate::names::check_name;
-use atoll_engine::{EngineError, FunctionKey, FunctionOptions, LaneId};
+use crate::reshape::{Reshapes, reshapes};
+use atoll_engine::{Class, EngineError, FunctionKey, FunctionOptions, InvocationRequest, LaneId};
 use atoll_kgraph::Bundle;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,6 +39,7 @@ struct Prepared {
     number: u64,
     bundle: Arc<Bundle>,
     labels: Labels,
+    reshapes: Reshapes,
 }
 
 impl From<LoadError> for Failure {
@@ -54,6 +57,16 @@ struct Place {
 /// The key of a version that is not the newest.
 fn key_of(model: &str, version: u64) -> FunctionKey {
     FunctionKey::local(format!("{model}/{version}"))
+}
+
+/// The daemon's name of the GPU that a configuration names.
+fn gpu_of(settings: &Settings, devices: &[String]) -> Option<String> {
+    let gpu = settings.gpu?;
+    let found = devices.iter().find(|device| [format!("cuda:{gpu}"), format!("hip:{gpu}")].contains(device));
+    if found.is_none() {
+        tracing::warn!(gpu, "the daemon does not have the GPU that config.pbtxt names; the placement policy decides");
+    }
+    found.cloned()
 }
 
 /// The files of the wanted versions, the highest first.
@@ -79,9 +92,8 @@ impl Repository {
         if settings.scaling.is_some() {
             check_name(&source.name).map_err(|reason| LoadError::ScaledName { reason })?;
         }
-        if !settings.ignored.is_empty() {
-            let fields = settings.ignored.join(", ");
-            tracing::warn!(model = source.name, fields, "config.pbtxt has fields that are not honoured here");
+        for note in settings.not_honoured() {
+            tracing::warn!(model = source.name, field = note.field, "config.pbtxt: not honoured: {}", note.note);
         }
         for skipped in &source.skipped {
             tracing::warn!(model = source.name, "{skipped}");
@@ -115,9 +127,11 @@ impl Repository {
     ) -> Result<Prepared, LoadError> {
         let bundle = self.bundle(slot, source, file, settings).await?;
         self.check_rows(file, &bundle, settings).await?;
+        let reshapes = reshapes(bundle.graph(), settings)
+            .map_err(|reason| LoadError::Declared { path: file.path.clone(), reason })?;
         let (folder, files, read) = (source.files_folder().to_owned(), settings.labels.clone(), bundle.clone());
         let labels = blocking(move || labels::read(&folder, &files, &read)).await.ok_or(LoadError::Panicked)??;
-        Ok(Prepared { number: file.number, bundle, labels })
+        Ok(Prepared { number: file.number, bundle, labels, reshapes })
     }
 
     /// Refuses a `max_batch_size` for a model whose rows are not independent, with the reason. For a
@@ -227,7 +241,7 @@ impl Repository {
         place: Place,
         old: &BTreeMap<u64, Arc<Model>>,
     ) -> Result<(), LoadError> {
-        let Prepared { number, bundle, labels } = version;
+        let Prepared { number, bundle, labels, reshapes } = version;
         let is_there = |model: &Model| {
             model.key == place.key && model.is_made_of(bundle, &place.settings) && model.has_labels(labels)
         };
@@ -248,8 +262,41 @@ impl Repository {
         if !slot.ready().contains_key(number) {
             slot.set(*number, State::Loading("loading weights and code onto the device".into()));
         }
-        let model = self.load_function(place, *number, bundle.clone()).await?;
-        slot.set(*number, State::Ready(Arc::new(model.named(&source.name).with_labels(labels.clone()))));
+        let (key, samples) = (place.key.clone(), place.settings.warmup.clone());
+        let model = self.load_function(place, *number, bundle.clone()).await?.named(&source.name);
+        let model = Arc::new(model.with_labels(labels.clone()).with_reshapes(reshapes.clone()));
+        if let Err(error) = self.warm_up(&model, source, samples).await {
+            self.unload_function(&key).await?;
+            return Err(error);
+        }
+        slot.set(*number, State::Ready(model));
+        Ok(())
+    }
+
+    /// Runs the samples of a model. One that fails is logged, as with Triton; one that does not fit
+    /// the model is an error.
+    async fn warm_up(&self, model: &Arc<Model>, source: &Source, samples: Vec<Warmup>) -> Result<(), LoadError> {
+        for sample in samples {
+            let (name, runs) = (sample.name.clone(), sample.runs);
+            let (read, folder) = (model.clone(), source.files_folder().to_owned());
+            let inputs =
+                blocking(move || warmup::inputs(&read, &folder, &sample)).await.ok_or(LoadError::Panicked)??;
+            for _ in 0..runs {
+                let request = InvocationRequest {
+                    function: model.key.clone(),
+                    inputs: inputs.clone(),
+                    class: Some(Class::BestEffort),
+                    priority: 0,
+                    instance: None,
+                    deadline: None,
+                };
+                if let Err(error) = invoke(&self.engine, request.into()).await {
+                    tracing::warn!(model = model.name, sample = name, %error, "a sample of model_warmup failed");
+                    break;
+                }
+            }
+            tracing::debug!(model = model.name, sample = name, runs, "warmed up");
+        }
         Ok(())
     }
 
@@ -264,7 +311,8 @@ impl Repository {
                 lane: LaneId::DEFAULT,
                 batching: settings.batching(),
             };
-            let placed = engine.load(bundle.clone(), options, settings.device.as_deref())?;
+            let device = settings.device.clone().or_else(|| gpu_of(&settings, engine.devices()));
+            let placed = engine.load(bundle.clone(), options, device.as_deref())?;
             tracing::debug!(
                 model = %key,
                 devices = ?placed.devices,

@@ -3,8 +3,10 @@
 use super::Repository;
 use super::error::LoadError;
 use super::exchange::Failure;
+use super::overrides::Overrides;
 use super::scan::Source;
 use super::slot::State;
+use crate::inference::blocking;
 use std::time::Instant;
 
 impl Repository {
@@ -40,13 +42,17 @@ impl Repository {
     /// Loads the versions of a model that its policy wants, or reloads those whose file or settings
     /// changed, and unloads the others. During a reload the old versions answer requests, except for
     /// a moment during the exchange.
-    pub(crate) async fn load(&self, name: &str) -> Result<(), LoadError> {
-        let source = self
-            .scan()
-            .map_err(|source| LoadError::Io { path: self.folder.clone(), source })?
-            .into_iter()
-            .find(|s| s.name == name);
-        self.load_source(source.ok_or_else(|| LoadError::Unknown(name.into()))?).await
+    pub(crate) async fn load(&self, name: &str, overrides: Overrides) -> Result<(), LoadError> {
+        let scanned = self.scan().map_err(|source| LoadError::Io { path: self.folder.clone(), source })?;
+        let found = scanned.into_iter().find(|source| source.name == name);
+        if overrides.is_empty() {
+            return self.load_source(found.ok_or_else(|| LoadError::Unknown(name.into()))?).await;
+        }
+        let (name, scratch) = (name.to_owned(), self.scratch.clone());
+        let source = blocking(move || overrides.source(&name, found, &scratch));
+        // The folder with files that came along is needed until they are loaded.
+        let (source, _folder) = source.await.ok_or(LoadError::Panicked)??;
+        self.load_source(source).await
     }
 
     /// Unloads all versions of a model. Returns when their memory is free.

@@ -4,19 +4,22 @@
 //! Inference requests never wait: they use the current state.
 
 mod cache;
-mod config_pbtxt;
 mod copies;
 mod error;
 mod exchange;
+mod explain;
 mod labels;
 mod load;
+pub(crate) mod overrides;
 mod poll;
 pub(crate) mod scaling;
 mod scan;
 mod seen;
 pub(crate) mod settings;
 mod slot;
+pub(crate) mod triton;
 mod versions;
+mod warmup;
 
 pub(crate) use error::LoadError;
 pub(crate) use settings::Settings;
@@ -43,6 +46,8 @@ pub(crate) struct Repository {
     engine: Arc<dyn Inference>,
     cache: Arc<CompileCache>,
     copies: Arc<BundleCopies>,
+    /// Where folders of loads with files of their own are made.
+    scratch: PathBuf,
     /// All models whose load was ever requested, by name. While this is locked, only a slot's states
     /// may be locked.
     slots: RwLock<BTreeMap<String, Arc<Slot>>>,
@@ -54,15 +59,23 @@ pub(crate) struct Repository {
     changes: Arc<AtomicU64>,
 }
 
-/// Why a model accepts no requests.
+/// Why a model accepts no requests. Clients of Triton look for the beginnings of the texts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FindError {
-    #[error("there is no model `{0}`; POST /v2/repository/index lists all models")]
+    #[error(
+        "Request for unknown model: '{0}' is not found: there is no model `{0}`; POST /v2/repository/index lists all \
+        models"
+    )]
     Unknown(String),
-    #[error("model `{name}` has no version `{version}`, only `{only}`")]
+    #[error(
+        "Request for unknown model: '{name}' version {version} is not found: model `{name}` has no version \
+        `{version}`, only `{only}`"
+    )]
     Version { name: String, version: String, only: String },
-    #[error("model `{name}` is not ready: {reason}")]
+    #[error("Request for unknown model: '{name}' has no available versions: model `{name}` is not ready: {reason}")]
     NotReady { name: String, reason: String },
+    #[error("Request for unknown model: '{name}' version {version} is not at ready state: {reason}")]
+    VersionNotReady { name: String, version: String, reason: String },
 }
 
 impl Repository {
@@ -76,6 +89,7 @@ impl Repository {
             folder,
             engine,
             copies: Arc::new(BundleCopies::new(cache.clone())),
+            scratch: cache.clone(),
             cache: Arc::new(CompileCache::new(cache, compiler)),
             slots: RwLock::default(),
             compiling: tokio::sync::Semaphore::new(1),
@@ -99,8 +113,8 @@ impl Repository {
         match number.and_then(|number| slot.state(number)) {
             Some(State::Ready(model)) => Ok(model),
             Some(state) => {
-                let reason = format!("version {version} is not ready: {}", state.describe().1);
-                Err(FindError::NotReady { name: name.into(), reason })
+                let reason = state.describe().1;
+                Err(FindError::VersionNotReady { name: name.into(), version: version.into(), reason })
             }
             None => {
                 let known: Vec<String> =

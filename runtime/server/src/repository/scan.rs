@@ -9,10 +9,11 @@
 //!
 //! If a bundle and an ONNX file have the same name, the bundle is served.
 
-use crate::limits::{MODELS_MAX, VERSIONS_MAX};
+use super::triton::text;
+use crate::limits::{MODELS_MAX, SETTINGS_BYTES_MAX, VERSIONS_MAX};
 use std::collections::BTreeMap;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::io::{self, Read};
+use std::path::{Component, Path, PathBuf};
 
 /// A model in a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +25,8 @@ pub(crate) struct Source {
     pub(crate) folder: Option<PathBuf>,
     /// Numbered folders that are no versions, and why.
     pub(crate) skipped: Vec<String>,
+    /// A configuration in JSON that a load brought along: it counts instead of all files.
+    pub(crate) config: Option<String>,
 }
 
 /// The file of a version.
@@ -94,18 +97,21 @@ fn source(path: &Path) -> Option<Source> {
     }
     let name = path.file_stem()?.to_str()?.to_string();
     let version = VersionFile { number: 1, path: path.into(), form: Form::of(path)? };
-    Some(Source { name, versions: vec![version], folder: None, skipped: Vec::new() })
+    Some(Source { name, versions: vec![version], folder: None, skipped: Vec::new(), config: None })
 }
 
-fn triton_layout(folder: &Path, name: &str) -> Option<Source> {
+/// The model in a folder of Triton's layout.
+pub(super) fn triton_layout(folder: &Path, name: &str) -> Option<Source> {
     let (mut versions, mut skipped) = (Vec::new(), Vec::new());
+    // Read at most once, and only where it is needed.
+    let named = std::cell::OnceCell::new();
     for entry in std::fs::read_dir(folder).ok()?.flatten() {
         let path = entry.path();
         let Some(text) = path.file_name().and_then(|name| name.to_str()) else { continue };
         if !text.starts_with(|first: char| first.is_ascii_digit()) || !path.is_dir() {
             continue;
         }
-        match version(text, &path) {
+        match version(text, &path, || named.get_or_init(|| file_name(folder)).clone()) {
             Ok(version) => versions.push(version),
             Err(why) => skipped.push(format!("the folder `{text}` is no version: {why}")),
         }
@@ -119,21 +125,35 @@ fn triton_layout(folder: &Path, name: &str) -> Option<Source> {
     }
     // Without a version there is no model.
     versions.last()?;
-    Some(Source { name: name.into(), versions, folder: Some(folder.into()), skipped })
+    Some(Source { name: name.into(), versions, folder: Some(folder.into()), skipped, config: None })
 }
 
-/// The version in a folder whose name begins with a digit, or why there is none.
-fn version(text: &str, path: &Path) -> Result<VersionFile, &'static str> {
+/// The version in a folder whose name begins with a digit, or why there is none. `named` is the name
+/// that the configuration gives to the files of versions.
+fn version(text: &str, path: &Path, named: impl Fn() -> Option<String>) -> Result<VersionFile, &'static str> {
     // As Triton: otherwise two folders could be the same version.
     if text.starts_with('0') {
         return Err("its name begins with 0");
     }
     let number = text.parse::<u64>().map_err(|_| "its name is no number")?;
-    let candidates =
-        [(Form::Bundle, "model.kg"), (Form::Onnx, "model.onnx")].map(|(form, file)| (form, path.join(file)));
-    let found = candidates.into_iter().find(|(_, path)| path.is_file());
-    let (form, path) = found.ok_or("it has neither model.kg nor model.onnx")?;
+    let standard = ["model.kg", "model.onnx"].map(|file| path.join(file));
+    let other = || named().map(|file| path.join(file)).filter(|path| path.is_file());
+    let path = standard.into_iter().find(|path| path.is_file()).or_else(other);
+    let path = path.ok_or("it has neither model.kg nor model.onnx")?;
+    let form = Form::of(&path).ok_or("its file is neither a bundle (.kg) nor an ONNX model (.onnx)")?;
     Ok(VersionFile { number, path, form })
+}
+
+/// The name of the files of versions, if the configuration gives one. One that leads out of a
+/// version's folder counts as none.
+fn file_name(folder: &Path) -> Option<String> {
+    let mut config = String::new();
+    let file = std::fs::File::open(folder.join("config.pbtxt")).ok()?;
+    file.take(SETTINGS_BYTES_MAX).read_to_string(&mut config).ok()?;
+    let config = text::parse(&config).ok()?;
+    let name = config.text("default_model_filename")?;
+    let is_plain = Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
+    (is_plain && !name.is_empty()).then(|| name.to_owned())
 }
 
 #[cfg(test)]
@@ -168,8 +188,15 @@ mod tests {
             "f/model.onnx",
             "g/1/other",
             "a.toml",
+            "h/1/other.onnx",
+            "h/2/model.onnx",
+            "i/1/other.txt",
         ] {
             file(name);
+        }
+        for (model, name) in [("h", "other.onnx"), ("i", "other.txt"), ("g", "../../a.onnx")] {
+            let config = format!("default_model_filename: '{name}'");
+            std::fs::write(folder.path().join(model).join("config.pbtxt"), config).unwrap();
         }
         let found = scan(folder.path()).unwrap();
         let versions = |source: &Source| -> Vec<(u64, Form)> {
@@ -177,7 +204,8 @@ mod tests {
         };
         let summary: Vec<_> = found.iter().map(|source| (source.name.as_str(), versions(source))).collect();
         let e = vec![(1, Form::Onnx), (2, Form::Bundle), (10, Form::Bundle)];
-        assert_eq!(summary, [("a", vec![(1, Form::Onnx)]), ("b", vec![(1, Form::Bundle)]), ("e", e)]);
+        let h = vec![(1, Form::Onnx), (2, Form::Onnx)];
+        assert_eq!(summary, [("a", vec![(1, Form::Onnx)]), ("b", vec![(1, Form::Bundle)]), ("e", e), ("h", h)]);
         let skipped = &found[2].skipped;
         let expected = [
             ("`0`", "begins with 0"),

@@ -10,6 +10,7 @@
 //! max_batch_size = 32      # requests are gathered into batches of up to 32 rows
 //! response_cache = true    # responses are kept, and sent again for the same inputs
 //! version_policy = "all"   # or "latest", "latest:2", "specific:1,3"
+//! timeout_us = 500000      # deadline of requests that state none, or a later one
 //!
 //! [dynamic_batching]       # all of it optional
 //! preferred_batch_size = [8, 16]
@@ -33,14 +34,15 @@
 //!
 //! `state` and `[symbols]` are options of the compiler, so they affect ONNX files only.
 
-use super::config_pbtxt;
 use super::scaling::ScalingSettings;
 use super::scan::Source;
+use super::triton;
 use super::versions::VersionPolicy;
 use crate::limits::SETTINGS_BYTES_MAX;
 use atoll_core::placement::HedgeConfig;
 use atoll_engine::{BatchingOptions, Class};
 use atoll_kgraph::{ModelOptions, SizeRanges, States};
+use atoll_protocol::{ConfigNote, ConfigTreatment};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -89,9 +91,66 @@ pub(crate) struct Settings {
     /// part of the answers of clients that ask for classes.
     #[serde(default)]
     pub(crate) labels: BTreeMap<String, String>,
-    /// Fields of `config.pbtxt` that change how Triton serves the model and are not honoured here.
+    /// The deadline of requests that state none or a later one, in microseconds from their arrival.
+    pub(crate) timeout_us: Option<NonZeroU64>,
+    /// Inputs as `config.pbtxt` declares them.
     #[serde(skip)]
-    pub(crate) ignored: Vec<String>,
+    pub(crate) inputs: Vec<Declared>,
+    /// Outputs as `config.pbtxt` declares them.
+    #[serde(skip)]
+    pub(crate) outputs: Vec<Declared>,
+    /// What runs before the model takes requests.
+    #[serde(skip)]
+    pub(crate) warmup: Vec<Warmup>,
+    /// The number of the GPU to load it on, if there is no `device`.
+    #[serde(skip)]
+    pub(crate) gpu: Option<u32>,
+    /// What becomes of the fields of `config.pbtxt`.
+    #[serde(skip)]
+    pub(crate) notes: Vec<ConfigNote>,
+}
+
+/// An input or output as `config.pbtxt` declares it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Declared {
+    pub(crate) name: String,
+    /// As in `TYPE_FP32`.
+    pub(crate) data_type: Option<String>,
+    /// What clients send or get, without the rows of a batch.
+    pub(crate) dims: Option<Vec<i64>>,
+    /// What the model gets or gives instead, without the rows of a batch.
+    pub(crate) reshape: Option<Vec<i64>>,
+}
+
+/// A request that is run before a model takes others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Warmup {
+    pub(crate) name: String,
+    /// Rows of the request, for a model with `max_batch_size`; at least 1.
+    pub(crate) rows: u32,
+    /// How often it runs.
+    pub(crate) runs: u32,
+    pub(crate) inputs: Vec<WarmupInput>,
+}
+
+/// An input of such a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct WarmupInput {
+    pub(crate) name: String,
+    /// As in `TYPE_FP32`.
+    pub(crate) data_type: String,
+    /// Without the rows of a batch.
+    pub(crate) dims: Vec<i64>,
+    pub(crate) data: WarmupData,
+}
+
+/// The elements of such an input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum WarmupData {
+    Zeros,
+    Random,
+    /// A file in the folder `warmup` of the model.
+    File(String),
 }
 
 /// How requests of a model are gathered into batches.
@@ -157,6 +216,11 @@ impl Settings {
         })
     }
 
+    /// The fields of `config.pbtxt` that change how Triton serves the model and are not honoured.
+    pub(crate) fn not_honoured(&self) -> impl Iterator<Item = &ConfigNote> {
+        self.notes.iter().filter(|note| note.treatment == ConfigTreatment::NotHonoured)
+    }
+
     fn check(self) -> Result<Settings, String> {
         if let Some(HedgingSettings { percentile, extra_percent }) = self.hedging
             && !((50..=99).contains(&percentile) && (1..=50).contains(&extra_percent))
@@ -192,7 +256,12 @@ impl Default for Settings {
             scaling: None,
             version_policy: VersionPolicy::default(),
             labels: BTreeMap::new(),
-            ignored: Vec::new(),
+            timeout_us: None,
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            warmup: Vec::new(),
+            gpu: None,
+            notes: Vec::new(),
         }
     }
 }
@@ -245,15 +314,26 @@ pub(super) fn files(source: &Source) -> Vec<PathBuf> {
     [own(source)].into_iter().chain(source.folder.as_ref().map(|folder| folder.join("config.pbtxt"))).collect()
 }
 
-/// Reads the settings of a model from the first settings file that exists.
+/// The first of the files with the settings of a model that exists.
+pub(super) fn file(source: &Source) -> Option<PathBuf> {
+    files(source).into_iter().find(|path| path.is_file())
+}
+
+/// Reads the settings of a model from what a load brought along, or else from the first settings
+/// file that exists.
 pub(super) fn read(source: &Source) -> Result<Settings, SettingsError> {
+    if let Some(config) = &source.config {
+        return triton::settings_of_json(config, &source.name)
+            .map_err(|reason| SettingsError { path: "the load parameter `config`".into(), reason });
+    }
     let own = own(source);
     if let Some(settings) =
         read_file(&own, |text| toml::from_str(text).map_err(|e| e.to_string()).and_then(Settings::check))?
     {
         return Ok(settings);
     }
-    let triton = source.folder.as_ref().map(|folder| read_file(&folder.join("config.pbtxt"), config_pbtxt::settings));
+    let parse = |text: &str| triton::settings(text, &source.name);
+    let triton = source.folder.as_ref().map(|folder| read_file(&folder.join("config.pbtxt"), parse));
     Ok(triton.transpose()?.flatten().unwrap_or_default())
 }
 
@@ -283,6 +363,7 @@ mod tests {
             versions: vec![VersionFile { number: 1, path: folder.path().join("m.onnx"), form: Form::Onnx }],
             folder: None,
             skipped: Vec::new(),
+            config: None,
         };
         assert_eq!(read(&flat).unwrap(), Settings::default());
         let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
@@ -337,10 +418,14 @@ mod tests {
             "dynamic_batching { priority_levels: 2 default_priority_level: 1 default_queue_policy { max_queue_size: 7 \
             } }",
         );
-        assert_eq!(
-            read(&triton).unwrap(),
-            Settings { class: Class::RealTime, queue_capacity: NonZeroUsize::new(7), ..Settings::default() }
-        );
+        let read_of_triton = read(&triton).unwrap();
+        let settings = Settings {
+            class: Class::RealTime,
+            queue_capacity: NonZeroUsize::new(7),
+            notes: read_of_triton.notes.clone(),
+            ..Settings::default()
+        };
+        assert_eq!(read_of_triton, settings);
         write("atoll.toml", "");
         assert_eq!(read(&triton).unwrap(), Settings::default());
     }

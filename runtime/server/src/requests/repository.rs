@@ -6,8 +6,9 @@ use crate::config::ModelControl;
 use crate::identity::{Principal, Reason};
 use crate::inference::blocking;
 use crate::repository::LoadError;
+use crate::repository::overrides::Overrides;
 use atoll_engine::Class;
-use atoll_protocol::{IndexEntry, ModelState};
+use atoll_protocol::{IndexEntry, ModelExplanation, ModelState};
 use std::sync::Arc;
 
 /// The models that the caller may use; only those that take requests if `ready` is set.
@@ -41,15 +42,25 @@ pub(crate) fn check(app: &App, caller: &Principal, name: &str) -> Result<(), Req
 }
 
 /// Loads a model that [`check`] allowed. The load continues even if the client disconnects.
-pub(crate) async fn load(app: Arc<App>, name: String, has_parameters: bool) -> Result<(), RequestError> {
-    if has_parameters {
-        return Err(RequestError::bad_request(
-            "the load parameters `config` and `file:` are not supported; models are loaded from the repository as they \
-            are",
-        ));
-    }
-    let load = tokio::spawn(async move { app.repository.load(&name).await });
+pub(crate) async fn load(app: Arc<App>, name: String, overrides: Overrides) -> Result<(), RequestError> {
+    let load = tokio::spawn(async move { app.repository.load(&name, overrides).await });
     Ok(load.await.map_err(|_| RequestError::panicked())??)
+}
+
+/// What the daemon reads of a model's folder, for a caller that may use the model.
+pub(crate) async fn explain(
+    app: &Arc<App>,
+    caller: &Principal,
+    name: String,
+) -> Result<ModelExplanation, RequestError> {
+    let unknown = || RequestError::new(Kind::NotFound, format!("there is no model `{name}` in the repository"));
+    let refuse = |denial: &_| app.refuse(denial, caller, Class::BestEffort);
+    caller.may_call_name(&name).inspect_err(refuse).map_err(|_| unknown())?;
+    let (read, asked) = (app.clone(), name.clone());
+    let found = blocking(move || read.repository.explain(&asked)).await.ok_or_else(RequestError::panicked)?;
+    let found =
+        found.map_err(|e| RequestError::new(Kind::Internal, format!("cannot read the model repository: {e}")))?;
+    found.ok_or_else(unknown)
 }
 
 /// Unloads a model that [`check`] allowed. Models do not depend on each other, so there are no

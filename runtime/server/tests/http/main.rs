@@ -1,6 +1,7 @@
 //! The daemon over real sockets, with a scripted engine.
 
 mod access_log;
+mod config;
 mod connections;
 mod dashboard;
 mod grpc;

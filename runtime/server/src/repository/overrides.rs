@@ -1,0 +1,191 @@
+//! What a request to load a model brings along: a configuration, and files, instead of those of the
+//! repository. It holds until the model is loaded again.
+
+use super::error::LoadError;
+use super::scan::{self, Source};
+use std::io;
+use std::path::{Component, Path};
+use tempfile::TempDir;
+
+/// The beginning of the parameters that have files.
+const FILE: &str = "file:";
+
+/// What a request to load a model brings along.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Overrides {
+    /// The configuration, in JSON.
+    config: Option<String>,
+    /// Files by their path in the folder of the model.
+    files: Vec<(String, Vec<u8>)>,
+}
+
+/// The value of a load parameter.
+pub(crate) enum LoadValue {
+    Text(String),
+    Bytes(Vec<u8>),
+    Other,
+}
+
+impl Overrides {
+    /// Adds a parameter of a load.
+    ///
+    /// # Errors
+    /// If there is no such parameter, or its value has another type.
+    pub(crate) fn add(&mut self, name: String, value: LoadValue) -> Result<(), LoadError> {
+        let bad = |reason: String| Err(LoadError::Override(reason));
+        match (name.strip_prefix(FILE), value) {
+            (None, LoadValue::Text(config)) if name == "config" => self.config = Some(config),
+            (None, _) if name == "config" => {
+                return bad("Config parameter 'config' must have string type for its value".into());
+            }
+            (Some(file), LoadValue::Bytes(bytes)) => self.files.push((file.to_owned(), bytes)),
+            (Some(_), _) => return bad(format!("File parameter '{name}' must have bytes type for its value")),
+            (None, _) => {
+                return bad(format!("the load parameter `{name}` is not known; there are `config` and `file:PATH`"));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.config.is_none() && self.files.is_empty()
+    }
+
+    /// The model as it is to be loaded, and the folder with its files if it has files of its own.
+    /// `found` is the model of the repository; `scratch` is where the folder is made.
+    ///
+    /// # Errors
+    /// If the overrides are not valid, or there is no model.
+    pub(super) fn source(
+        self,
+        name: &str,
+        found: Option<Source>,
+        scratch: &Path,
+    ) -> Result<(Source, Option<TempDir>), LoadError> {
+        if self.files.is_empty() {
+            let source = found.ok_or_else(|| LoadError::Unknown(name.into()))?;
+            return Ok((Source { config: self.config, ..source }, None));
+        }
+        let missing = "Load parameter 'config' must be specified for model file override";
+        let config = self.config.ok_or_else(|| LoadError::Override(missing.into()))?;
+        if inside(name).is_none_or(|path| path.components().count() != 1) || name.starts_with('.') {
+            return Err(LoadError::Override(format!("`{}` is no name of a model", name.escape_debug())));
+        }
+        let folder = write(scratch, &self.files)?;
+        let source = scan::triton_layout(folder.path(), name).ok_or_else(|| {
+            LoadError::Override("no version is available: none of the files is VERSION/model.onnx".into())
+        })?;
+        Ok((Source { config: Some(config), ..source }, Some(folder)))
+    }
+}
+
+/// Writes files into a new folder.
+fn write(scratch: &Path, files: &[(String, Vec<u8>)]) -> Result<TempDir, LoadError> {
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source: io::Error| LoadError::Io { path, source }
+    };
+    std::fs::create_dir_all(scratch).map_err(failed(scratch))?;
+    let folder = tempfile::Builder::new().prefix("load-").tempdir_in(scratch).map_err(failed(scratch))?;
+    for (file, bytes) in files {
+        let path = folder.path().join(checked(file)?);
+        let parent = path.parent().unwrap_or(folder.path());
+        std::fs::create_dir_all(parent).map_err(failed(parent))?;
+        std::fs::write(&path, bytes).map_err(failed(&path))?;
+    }
+    Ok(folder)
+}
+
+/// The path of a file that a load may bring along.
+fn checked(file: &str) -> Result<&Path, LoadError> {
+    let refused =
+        |why: &str| LoadError::Override(format!("Invalid file parameter '{FILE}{}' {why}", file.escape_debug()));
+    let path = inside(file).ok_or_else(|| refused("must stay within model directory"))?;
+    // A bundle has native code, which the daemon runs as its own if it lies in the repository.
+    if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("kg")) {
+        return Err(refused("is a bundle; send model.onnx, or put the bundle into the repository"));
+    }
+    Ok(path)
+}
+
+/// A path that leads nowhere else.
+fn inside(text: &str) -> Option<&Path> {
+    let path = Path::new(text);
+    let is_plain = !text.is_empty() && path.components().all(|part| matches!(part, Component::Normal(_)));
+    is_plain.then_some(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(parameters: &[(&str, LoadValue)]) -> Result<Overrides, LoadError> {
+        let mut overrides = Overrides::default();
+        for (name, value) in parameters {
+            let value = match value {
+                LoadValue::Text(text) => LoadValue::Text(text.clone()),
+                LoadValue::Bytes(bytes) => LoadValue::Bytes(bytes.clone()),
+                LoadValue::Other => LoadValue::Other,
+            };
+            overrides.add((*name).to_owned(), value)?;
+        }
+        Ok(overrides)
+    }
+
+    fn text(text: &str) -> LoadValue {
+        LoadValue::Text(text.into())
+    }
+
+    fn bytes(text: &str) -> LoadValue {
+        LoadValue::Bytes(text.into())
+    }
+
+    #[test]
+    fn parameters_have_types() {
+        for (parameter, expected) in [
+            (("config", LoadValue::Other), "must have string type"),
+            (("config", bytes("{}")), "must have string type"),
+            (("file:1/model.onnx", text("x")), "must have bytes type"),
+            (("priority", LoadValue::Other), "`priority` is not known"),
+        ] {
+            let message = of(&[parameter]).unwrap_err().to_string();
+            assert!(message.contains(expected), "{message}");
+        }
+    }
+
+    #[test]
+    fn files_make_a_model_and_stay_in_its_folder() {
+        let scratch = tempfile::tempdir().unwrap();
+        let scratch = scratch.path().join("new");
+        let files = [("config", text("{}")), ("file:2/model.onnx", bytes("x")), ("file:labels.txt", bytes("cat"))];
+        let (source, folder) = of(&files).unwrap().source("m", None, &scratch).unwrap();
+        assert_eq!((source.name.as_str(), source.versions.len(), source.config.as_deref()), ("m", 1, Some("{}")));
+        let labels = source.files_folder().join("labels.txt");
+        assert_eq!(std::fs::read_to_string(&labels).unwrap(), "cat");
+        drop(folder);
+        assert!(!labels.exists());
+        for (file, expected) in [
+            ("file:../x", "must stay within model directory"),
+            ("file:/x", "must stay within model directory"),
+            ("file:", "must stay within model directory"),
+            ("file:1/model.kg", "is a bundle"),
+            ("file:1/MODEL.KG", "is a bundle"),
+            ("file:other", "no version is available"),
+        ] {
+            let overrides = of(&[("config", text("{}")), (file, bytes("x"))]).unwrap();
+            let message = overrides.source("m", None, &scratch).map(drop).unwrap_err().to_string();
+            assert!(message.contains(expected), "{file}: {message}");
+        }
+        assert_eq!(std::fs::read_dir(&scratch).unwrap().count(), 0, "nothing is left");
+        for name in ["..", "a/b", "", ".hidden", "/x"] {
+            let overrides = of(&[("config", text("{}")), ("file:1/model.onnx", bytes("x"))]).unwrap();
+            let message = overrides.source(name, None, &scratch).map(drop).unwrap_err().to_string();
+            assert!(message.contains("no name of a model"), "{name}: {message}");
+        }
+        let alone = of(&[("file:1/model.onnx", bytes("x"))]).unwrap();
+        let message = alone.source("m", None, &scratch).map(drop).unwrap_err().to_string();
+        assert!(message.contains("'config' must be specified"), "{message}");
+        let unknown = of(&[("config", text("{}"))]).unwrap().source("m", None, &scratch).map(drop);
+        assert!(matches!(unknown, Err(LoadError::Unknown(_))));
+    }
+}

@@ -188,15 +188,18 @@ impl App {
     }
 
     fn find_any(&self, name: &str, version: Option<&str>) -> Result<Arc<Model>, FindError> {
-        let found = self.repository.find(name, version);
-        let Err(FindError::Unknown(_)) = &found else { return found };
-        let function = self.deployed.as_ref().and_then(|deployed| deployed.public(name));
-        let model = match function {
-            Some(function) => function.model.clone(),
-            None => match self.graphs.as_ref().and_then(|graphs| graphs.public(self, name)) {
-                Some(graph) => graph,
-                None => return found,
-            },
+        let model = match self.repository.graph(name).and_then(|ensemble| ensemble.public(self)) {
+            Some(ensemble) => ensemble,
+            None => {
+                let found = self.repository.find(name, version);
+                let Err(FindError::Unknown(_)) = &found else { return found };
+                let function = self.deployed.as_ref().and_then(|deployed| deployed.public(name));
+                let graph = || self.graphs.as_ref().and_then(|graphs| graphs.public(self, name));
+                match function.map(|function| function.model.clone()).or_else(graph) {
+                    Some(model) => model,
+                    None => return found,
+                }
+            }
         };
         if let Some(version) = version.filter(|version| *version != MODEL_VERSION) {
             return Err(FindError::Version { name: name.into(), version: version.into(), only: MODEL_VERSION.into() });
@@ -287,6 +290,7 @@ impl App {
     pub(crate) fn models_of(&self, principal: &Principal) -> Vec<Arc<Model>> {
         let mut models = self.models();
         models.extend(self.graphs.iter().flat_map(|graphs| graphs.all_public(self)));
+        models.extend(self.repository.graphs().into_iter().filter_map(|graph| graph.public(self)?.ok()));
         models.retain(|model| principal.may_call(model.key.tenant.as_str(), &model.name).is_ok());
         models
     }
@@ -297,6 +301,17 @@ impl App {
         let local = Tenant::default();
         let mut entries = self.repository.index()?;
         entries.retain(|entry| principal.may_call(local.as_str(), &entry.name).is_ok());
+        for graph in self.repository.graphs() {
+            // An ensemble is ready as long as its models are.
+            let reason = match graph.public(self) {
+                Some(Ok(_)) => continue,
+                Some(Err(reason)) => reason,
+                None => "it calls a private function".into(),
+            };
+            for entry in entries.iter_mut().filter(|entry| entry.name == graph.key().name) {
+                (entry.state, entry.reason) = (ModelState::Unavailable, reason.clone());
+            }
+        }
         let functions = self.deployed.iter().flat_map(|deployed| deployed.all_public());
         let functions = functions.map(|function| (function.key.clone(), function.model.clone()));
         let graphs = self.graphs.iter().flat_map(|graphs| graphs.all(self));
@@ -361,6 +376,9 @@ impl Functions for App {
         let key = FunctionKey { tenant: tenant.clone(), name: name.into() };
         if let Some(function) = self.deployed.as_ref().and_then(|deployed| deployed.find(&key)) {
             return function.model.clone().map_err(|reason| format!("is not loaded: {reason}"));
+        }
+        if tenant.is_local() && self.repository.graph(name).is_some() {
+            return Err("is an ensemble, and stages call models".into());
         }
         // A version that is not the newest has the key `NAME/VERSION`.
         let (name, version) = name.split_once('/').map_or((name, None), |(name, version)| (name, Some(version)));

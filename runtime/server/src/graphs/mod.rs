@@ -82,7 +82,7 @@ pub(crate) enum GraphDeployError {
 }
 
 /// The graph as a model, or why it cannot be called.
-type Callable = Result<Arc<Model>, String>;
+pub(crate) type Callable = Result<Arc<Model>, String>;
 
 /// The outcome of a check.
 struct Checked {
@@ -102,6 +102,25 @@ pub(crate) struct DeployedGraph {
 impl DeployedGraph {
     pub(crate) fn key(&self) -> &FunctionKey {
         &self.key
+    }
+
+    /// The graph of an ensemble. It is checked when it is called.
+    ///
+    /// # Errors
+    /// If the manifest is not valid.
+    pub(crate) fn of_ensemble(key: FunctionKey, manifest: &str) -> Result<DeployedGraph, ManifestError> {
+        Ok(DeployedGraph::new(key, manifest::parse(manifest)?))
+    }
+
+    /// The graph as a model that may be called over HTTP; `None` if it calls a private function,
+    /// which cannot be called over HTTP through a graph either.
+    pub(crate) fn public(&self, app: &dyn Functions) -> Option<Callable> {
+        let is_private =
+            |model: &Model| model.graph.iter().flat_map(|graph| graph.models()).any(|m| app.is_private(&m.key));
+        match self.callable(app) {
+            Ok(model) if is_private(&model) => None,
+            other => Some(other),
+        }
     }
 
     fn new(key: FunctionKey, manifest: Manifest) -> DeployedGraph {
@@ -237,15 +256,7 @@ impl Graphs {
             None => FunctionKey::local(name),
             Some((tenant, name)) => FunctionKey { tenant: tenant.parse().ok()?, name: name.into() },
         };
-        let graph = self.find(&key).filter(|graph| graph.key.to_string() == name)?;
-        let callable = graph.callable(app);
-        // A private function cannot be called over HTTP through a graph either.
-        let is_private =
-            |model: &Model| model.graph.iter().flat_map(|graph| graph.models()).any(|m| app.is_private(&m.key));
-        match callable {
-            Ok(model) if is_private(&model) => None,
-            other => Some(other),
-        }
+        self.find(&key).filter(|graph| graph.key.to_string() == name)?.public(app)
     }
 
     /// The graphs that can be called over HTTP now.

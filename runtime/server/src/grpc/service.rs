@@ -183,14 +183,15 @@ impl GrpcInferenceService for Inference {
         Ok(Response::new(RepositoryModelLoadResponse {}))
     }
 
-    /// `unload_dependents` is ignored, since models do not depend on each other.
     async fn repository_model_unload(
         &self,
         request: Request<RepositoryModelUnloadRequest>,
     ) -> Result<Response<RepositoryModelUnloadResponse>, Status> {
         let (caller, asked) = (caller(&request)?, request.into_inner());
         repository::check(&self.app, &caller, &asked.model_name)?;
-        repository::unload(self.app.clone(), asked.model_name).await?;
+        let dependents = asked.parameters.get("unload_dependents").and_then(|it| it.parameter_choice.as_ref());
+        let dependents = matches!(dependents, Some(ParameterChoice::BoolParam(true)));
+        repository::unload(self.app.clone(), &caller, asked.model_name, dependents).await?;
         Ok(Response::new(RepositoryModelUnloadResponse {}))
     }
 

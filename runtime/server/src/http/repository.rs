@@ -66,7 +66,6 @@ fn overrides(body: &[u8]) -> Result<Overrides, RequestError> {
     Ok(overrides)
 }
 
-/// `unload_dependents` is ignored, since models do not depend on each other.
 pub(super) async fn unload(
     State(app): State<Arc<App>>,
     Extension(caller): Caller,
@@ -74,6 +73,7 @@ pub(super) async fn unload(
     body: Body,
 ) -> Result<(), RequestError> {
     repository::check(&app, &caller, &name)?;
-    let _: LoadRequest = small_json(&app, body).await?;
-    repository::unload(app, name).await
+    let request: LoadRequest = small_json(&app, body).await?;
+    let dependents = request.parameters.boolean("unload_dependents")?.unwrap_or(false);
+    repository::unload(app, &caller, name, dependents).await
 }

@@ -62,6 +62,8 @@ pub(crate) enum LoadError {
         change the model"
     )]
     NotBatched { path: PathBuf, rows: u32, reason: String },
+    #[error("the ensemble cannot be served: {0}")]
+    Ensemble(String),
     /// A load brought along what it may not; the text is the reason.
     #[error("{0}")]
     Override(String),

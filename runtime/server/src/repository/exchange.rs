@@ -98,6 +98,9 @@ impl Repository {
         for skipped in &source.skipped {
             tracing::warn!(model = source.name, "{skipped}");
         }
+        if source.form() == Form::Ensemble {
+            return self.exchange_graph(slot, source).await;
+        }
         let files = wanted(source, &settings)?;
         slot.keep(|number| files.iter().any(|file| file.number == number));
         let mut versions = Vec::with_capacity(files.len());

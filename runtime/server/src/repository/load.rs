@@ -46,7 +46,14 @@ impl Repository {
         let scanned = self.scan().map_err(|source| LoadError::Io { path: self.folder.clone(), source })?;
         let found = scanned.into_iter().find(|source| source.name == name);
         if overrides.is_empty() {
-            return self.load_source(found.ok_or_else(|| LoadError::Unknown(name.into()))?).await;
+            let source = found.ok_or_else(|| LoadError::Unknown(name.into()))?;
+            // As Triton, models that an ensemble calls are loaded with it.
+            for called in self.called_by(&source)? {
+                if self.slot(&called.name).is_none_or(|slot| !slot.has_ready()) {
+                    self.load_source(called).await?;
+                }
+            }
+            return self.load_source(source).await;
         }
         let (name, scratch) = (name.to_owned(), self.scratch.clone());
         let source = blocking(move || overrides.source(&name, found, &scratch));
@@ -79,6 +86,23 @@ impl Repository {
         });
         tracing::info!(model = name, "unloaded");
         unloaded
+    }
+
+    /// Unloads the models that an ensemble calls, if they are loaded and `may` allows it; nothing for
+    /// another model.
+    pub(crate) async fn unload_called_by(
+        &self,
+        name: &str,
+        may: &(dyn Fn(&str) -> bool + Sync),
+    ) -> Result<(), LoadError> {
+        let scanned = self.scan().map_err(|source| LoadError::Io { path: self.folder.clone(), source })?;
+        let Some(source) = scanned.into_iter().find(|source| source.name == name) else { return Ok(()) };
+        for called in self.called_by(&source)? {
+            if may(&called.name) && self.slot(&called.name).is_some_and(|slot| slot.has_ready()) {
+                self.unload(&called.name).await?;
+            }
+        }
+        Ok(())
     }
 
     pub(super) async fn load_source(&self, source: Source) -> Result<(), LoadError> {

@@ -5,6 +5,7 @@
 
 mod cache;
 mod copies;
+mod ensembles;
 mod error;
 mod exchange;
 mod explain;
@@ -25,6 +26,7 @@ pub(crate) use error::LoadError;
 pub(crate) use settings::Settings;
 
 use crate::compiler::CompilerService;
+use crate::graphs::DeployedGraph;
 use crate::limits::MODELS_MAX;
 use crate::model::Model;
 use atoll_fleet::Inference;
@@ -127,6 +129,16 @@ impl Repository {
                 })
             }
         }
+    }
+
+    /// The graph of an ensemble of this name.
+    pub(crate) fn graph(&self, name: &str) -> Option<Arc<DeployedGraph>> {
+        self.slot(name)?.graph()
+    }
+
+    /// The graphs of all ensembles.
+    pub(crate) fn graphs(&self) -> Vec<Arc<DeployedGraph>> {
+        self.all_slots().into_iter().filter_map(|(_, slot)| slot.graph()).collect()
     }
 
     /// The versions of a model that take requests, the lowest first; none if there is no such model.

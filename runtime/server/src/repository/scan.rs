@@ -9,7 +9,9 @@
 //!
 //! If a bundle and an ONNX file have the same name, the bundle is served.
 
-use super::triton::text;
+use super::triton::ensemble::{self, Ensemble};
+use super::triton::tree::Message;
+use super::triton::{json, text};
 use crate::limits::{MODELS_MAX, SETTINGS_BYTES_MAX, VERSIONS_MAX};
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -42,6 +44,8 @@ pub(crate) struct VersionFile {
 pub(crate) enum Form {
     Bundle,
     Onnx,
+    /// Steps that call other models, in `config.pbtxt`. Loaded last.
+    Ensemble,
 }
 
 impl Form {
@@ -123,8 +127,14 @@ pub(super) fn triton_layout(folder: &Path, name: &str) -> Option<Source> {
         tracing::warn!(model = name, "more than {VERSIONS_MAX} versions; ignoring the lowest");
         versions.drain(..versions.len() - VERSIONS_MAX);
     }
-    // Without a version there is no model.
-    versions.last()?;
+    if versions.is_empty() {
+        // Without a version there is no model, unless it is made of others.
+        let path = folder.join("config.pbtxt");
+        config(folder).filter(ensemble::is_ensemble)?;
+        // Triton wants an empty folder for its version.
+        skipped.clear();
+        versions.push(VersionFile { number: 1, path, form: Form::Ensemble });
+    }
     Some(Source { name: name.into(), versions, folder: Some(folder.into()), skipped, config: None })
 }
 
@@ -147,13 +157,30 @@ fn version(text: &str, path: &Path, named: impl Fn() -> Option<String>) -> Resul
 /// The name of the files of versions, if the configuration gives one. One that leads out of a
 /// version's folder counts as none.
 fn file_name(folder: &Path) -> Option<String> {
-    let mut config = String::new();
-    let file = std::fs::File::open(folder.join("config.pbtxt")).ok()?;
-    file.take(SETTINGS_BYTES_MAX).read_to_string(&mut config).ok()?;
-    let config = text::parse(&config).ok()?;
+    let config = config(folder)?;
     let name = config.text("default_model_filename")?;
     let is_plain = Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
     (is_plain && !name.is_empty()).then(|| name.to_owned())
+}
+
+/// The configuration in a folder, if there is one that can be read.
+fn config(folder: &Path) -> Option<Message> {
+    let mut config = String::new();
+    let file = std::fs::File::open(folder.join("config.pbtxt")).ok()?;
+    file.take(SETTINGS_BYTES_MAX).read_to_string(&mut config).ok()?;
+    text::parse(&config).ok()
+}
+
+/// The steps of an ensemble.
+///
+/// # Errors
+/// If its configuration cannot be read, or contradicts itself.
+pub(super) fn ensemble(source: &Source) -> Result<Ensemble, String> {
+    let config = match &source.config {
+        Some(json) => json::parse(json)?,
+        None => config(source.files_folder()).ok_or("its config.pbtxt cannot be read")?,
+    };
+    ensemble::read(&config, &source.name)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The entry of one model: the states of its versions.
 
+use crate::graphs::DeployedGraph;
 use crate::model::Model;
 use atoll_protocol::ModelState;
 use std::collections::BTreeMap;
@@ -29,6 +30,8 @@ pub(super) enum State {
     /// Being loaded; the text describes the current step.
     Loading(String),
     Ready(Arc<Model>),
+    /// An ensemble: a graph that is checked against its models when it is called.
+    Graph(Arc<DeployedGraph>),
     Unloading,
     /// The last load failed; the text is the reason.
     Failed(String),
@@ -39,10 +42,15 @@ impl State {
         match self {
             State::Unloaded => (ModelState::Unavailable, NOT_LOADED.into()),
             State::Loading(stage) => (ModelState::Loading, stage.clone()),
-            State::Ready(_) => (ModelState::Ready, String::new()),
+            State::Ready(_) | State::Graph(_) => (ModelState::Ready, String::new()),
             State::Unloading => (ModelState::Unloading, "its last requests are being answered".into()),
             State::Failed(reason) => (ModelState::Unavailable, reason.clone()),
         }
+    }
+
+    /// Whether it takes requests.
+    fn is_served(&self) -> bool {
+        matches!(self, State::Ready(_) | State::Graph(_))
     }
 
     fn model(&self) -> Option<&Arc<Model>> {
@@ -87,6 +95,11 @@ impl Slot {
         self.change(|states| *states = [(None, state)].into());
     }
 
+    /// Replaces all states by that of one version.
+    pub(super) fn set_only(&self, version: u64, state: State) {
+        self.change(|states| *states = [(Some(version), state)].into());
+    }
+
     /// Sets the state of a version.
     pub(super) fn set(&self, version: u64, state: State) {
         self.change(|states| {
@@ -106,7 +119,7 @@ impl Slot {
     /// failure is kept of the others.
     pub(super) fn fail(&self, version: Option<u64>, reason: String) {
         self.change(|states| {
-            states.retain(|_, state| state.model().is_some());
+            states.retain(|_, state| state.is_served());
             if version.is_some() || states.is_empty() {
                 states.entry(version).or_insert(State::Failed(reason));
             }
@@ -124,9 +137,17 @@ impl Slot {
         states.iter().filter_map(|(version, state)| Some(((*version)?, state.model()?.clone()))).collect()
     }
 
+    /// The graph of an ensemble.
+    pub(super) fn graph(&self) -> Option<Arc<DeployedGraph>> {
+        self.read().values().find_map(|state| match state {
+            State::Graph(graph) => Some(graph.clone()),
+            _ => None,
+        })
+    }
+
     /// Whether a version takes requests.
     pub(super) fn has_ready(&self) -> bool {
-        self.read().values().any(|state| state.model().is_some())
+        self.read().values().any(State::is_served)
     }
 
     /// The version that answers requests without one: the highest that is ready.

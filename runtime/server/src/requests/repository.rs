@@ -43,8 +43,13 @@ pub(crate) fn check(app: &App, caller: &Principal, name: &str) -> Result<(), Req
 
 /// Loads a model that [`check`] allowed. The load continues even if the client disconnects.
 pub(crate) async fn load(app: Arc<App>, name: String, overrides: Overrides) -> Result<(), RequestError> {
-    let load = tokio::spawn(async move { app.repository.load(&name, overrides).await });
-    Ok(load.await.map_err(|_| RequestError::panicked())??)
+    let (loading, asked) = (app.clone(), name.clone());
+    let load = tokio::spawn(async move { loading.repository.load(&asked, overrides).await });
+    load.await.map_err(|_| RequestError::panicked())??;
+    let Some(graph) = app.repository.graph(&name) else { return Ok(()) };
+    // An ensemble is checked against its models when it is called; its loader wants to know now.
+    let checked = blocking(move || graph.callable(&*app).map(drop)).await.ok_or_else(RequestError::panicked)?;
+    checked.map_err(|reason| RequestError::bad_request(format!("the ensemble `{name}` cannot be called: {reason}")))
 }
 
 /// What the daemon reads of a model's folder, for a caller that may use the model.
@@ -63,9 +68,19 @@ pub(crate) async fn explain(
     found.ok_or_else(unknown)
 }
 
-/// Unloads a model that [`check`] allowed. Models do not depend on each other, so there are no
-/// dependents to unload.
-pub(crate) async fn unload(app: Arc<App>, name: String) -> Result<(), RequestError> {
-    let unload = tokio::spawn(async move { app.repository.unload(&name).await });
+/// Unloads a model that [`check`] allowed, and if `dependents` is set the models that it calls as an
+/// ensemble, as far as the caller may call them.
+pub(crate) async fn unload(
+    app: Arc<App>,
+    caller: &Principal,
+    name: String,
+    dependents: bool,
+) -> Result<(), RequestError> {
+    let caller = caller.clone();
+    let unload = tokio::spawn(async move {
+        app.repository.unload(&name).await?;
+        let may = |name: &str| caller.may_call_name(name).is_ok();
+        if dependents { app.repository.unload_called_by(&name, &may).await } else { Ok(()) }
+    });
     Ok(unload.await.map_err(|_| RequestError::panicked())??)
 }

@@ -4,6 +4,7 @@ mod access_log;
 mod config;
 mod connections;
 mod dashboard;
+mod ensembles;
 mod grpc;
 mod hedging;
 mod identity;

@@ -100,7 +100,12 @@ const FIELDS: &[Known] = &[
     not_honoured("sequence_batching.state.use_growable_memory", "the memory of a state has its largest size")
         .unless(&["false"]),
     not_honoured("sequence_batching.iterative_sequence", "a request is one step").unless(&["false"]),
-    not_honoured("ensemble_scheduling", "deploy a graph of functions instead (`atoll graph deploy`)"),
+    honoured("ensemble_scheduling.step.model_name", "a model of the repository or a deployed function"),
+    honoured("ensemble_scheduling.step.model_version", "that version; the newest if it is below 1"),
+    honoured("ensemble_scheduling.step.input_map", "the tensor of each input"),
+    honoured("ensemble_scheduling.step.output_map", "the tensor of each output"),
+    not_honoured("ensemble_scheduling.step.model_namespace", "there is one repository").unless(&[""]),
+    not_honoured("ensemble_scheduling.max_inflight_requests", "memory limits the requests that run").unless(&["0"]),
     not_needed("instance_group.name", "runs of a model have no names"),
     not_needed("instance_group.kind", "the model runs on the devices that the daemon was started with"),
     not_honoured(

@@ -19,7 +19,7 @@ const MAPS: &[&str] = &[
 ///
 /// # Errors
 /// If the text is not an object of JSON, is nested too deep, or has too many values.
-pub(super) fn parse(text: &str) -> Result<Message, String> {
+pub(in crate::repository) fn parse(text: &str) -> Result<Message, String> {
     let json = serde_json::from_str(text).map_err(|error| format!("it is not valid JSON: {error}"))?;
     let Json::Object(fields) = json else { return Err("it is not an object of JSON".into()) };
     let mut values = 0;

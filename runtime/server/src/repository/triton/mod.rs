@@ -4,8 +4,9 @@
 //! `fields.rs` has the table of all fields and of what becomes of each, and this file makes the
 //! settings of a model from those that are honoured.
 
+pub(super) mod ensemble;
 mod fields;
-mod json;
+pub(super) mod json;
 mod sequences;
 pub(super) mod text;
 pub(super) mod tree;

@@ -179,7 +179,7 @@ impl GrpcInferenceService for Inference {
             };
             overrides.add(name, value).map_err(RequestError::from)?;
         }
-        repository::load(self.app.clone(), asked.model_name, overrides).await?;
+        repository::load(self.app.clone(), &caller, asked.model_name, overrides).await?;
         Ok(Response::new(RepositoryModelLoadResponse {}))
     }
 

@@ -45,7 +45,7 @@ pub(super) async fn load(
     repository::check(&app, &caller, &name)?;
     let Received { bytes, room: _room } = receive(&app, &headers, body).await?;
     let overrides = offload(bytes.len(), move || overrides(&bytes)).await??;
-    repository::load(app, name, overrides).await
+    repository::load(app, &caller, name, overrides).await
 }
 
 fn overrides(body: &[u8]) -> Result<Overrides, RequestError> {

@@ -14,8 +14,8 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoadError {
     #[error(
-        "failed to load '{0}', failed to poll from model repository: there is no model `{0}` in the repository; add {0}.kg, \
-        {0}.onnx or {0}/1/model.onnx"
+        "failed to load '{0}', failed to poll from model repository: there is no model `{0}` in the repository; add \
+        {0}.kg, {0}.onnx or {0}/1/model.onnx"
     )]
     Unknown(String),
     #[error("the repository holds more than {MODELS_MAX} models")]

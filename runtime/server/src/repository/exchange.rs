@@ -220,7 +220,7 @@ impl Repository {
         let Some((newest, others)) = versions.split_first() else { return Ok(()) };
         let plain = FunctionKey::local(&source.name);
         let has_plain = |version: &Prepared| old.get(&version.number).is_some_and(|model| model.key == plain);
-        // The version that was the newest goes on under its own key before the new one takes its place.
+        // The version that was the newest gets its own key before the new one takes its place.
         let (before, after): (Vec<_>, Vec<_>) = others.iter().partition(|version| has_plain(version));
         let places = before.into_iter().chain([newest]).chain(after);
         for version in places.collect::<Vec<_>>() {

@@ -36,6 +36,11 @@ impl Repository {
             }
             Err(error) => explanation.problem = error.to_string(),
         }
+        if explanation.problem.is_empty()
+            && let Err(error) = self.called_by(&source)
+        {
+            explanation.problem = error.to_string();
+        }
         Ok(Some(explanation))
     }
 }

@@ -88,8 +88,8 @@ impl Repository {
         unloaded
     }
 
-    /// Unloads the models that an ensemble calls, if they are loaded and `may` allows it; nothing for
-    /// another model.
+    /// Unloads the models that an ensemble calls, if they are loaded and `may` allows it. Other
+    /// models call none.
     pub(crate) async fn unload_called_by(
         &self,
         name: &str,

@@ -47,6 +47,11 @@ impl Overrides {
         Ok(())
     }
 
+    /// Whether it brings files along.
+    pub(crate) fn has_files(&self) -> bool {
+        !self.files.is_empty()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.config.is_none() && self.files.is_empty()
     }

@@ -42,7 +42,19 @@ pub(crate) fn check(app: &App, caller: &Principal, name: &str) -> Result<(), Req
 }
 
 /// Loads a model that [`check`] allowed. The load continues even if the client disconnects.
-pub(crate) async fn load(app: Arc<App>, name: String, overrides: Overrides) -> Result<(), RequestError> {
+pub(crate) async fn load(
+    app: Arc<App>,
+    caller: &Principal,
+    name: String,
+    overrides: Overrides,
+) -> Result<(), RequestError> {
+    // Models of the repository are the operator's: they compile and run without a tenant's limits.
+    if overrides.has_files() && !caller.tenant.is_local() {
+        app.recorder.refusals.charge(Reason::ModelControl, caller, Class::BestEffort);
+        let text = "only the tenant `local` may load a model from files that the request brings along; deploy a \
+                    function instead (`atoll fn deploy`)";
+        return Err(RequestError::denied(Reason::ModelControl, text));
+    }
     let (loading, asked) = (app.clone(), name.clone());
     let load = tokio::spawn(async move { loading.repository.load(&asked, overrides).await });
     load.await.map_err(|_| RequestError::panicked())??;

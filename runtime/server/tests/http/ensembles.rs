@@ -119,6 +119,8 @@ fn what_contradicts_itself_is_refused_with_the_cause() {
         assert!(status == 400 && text.contains(expected), "{name}: {text}");
         let entry_of = entry(&daemon, name);
         assert_eq!(entry_of["state"], "UNAVAILABLE", "{name}");
+        let explained = daemon.get(&format!("/v2/repository/models/{name}/explain")).json()["problem"].to_string();
+        assert!(explained.contains(expected) || name == "unknown", "{explained}");
         assert!(entry_of["reason"].as_str().unwrap().contains(expected), "{entry_of}");
     }
     assert_eq!(daemon.post("/v2/models/inner/infer", ASK).status, 200);

@@ -160,6 +160,10 @@ fn a_tenant_may_what_its_section_says() {
         assert_eq!((hidden.status, hidden.text()), (missing.status, missing.text().replace("speechless", "toy")));
     }
     assert_eq!(daemon.ask_as(&vision, "/v2/models/toy/ready", None).status, 200, "it is still loaded");
+    let load = |body: &str| daemon.ask_as(&operator, "/v2/repository/models/toy/load", Some(body));
+    let files = json!({ "parameters": { "config": "{}", "file:1/model.onnx": "" } }).to_string();
+    assert_eq!(reason(&load(&files)), (403, json!("model_control")), "files are for the tenant `local`");
+    assert_eq!(load(r#"{ "parameters": { "config": "{}" } }"#).status, 200);
     assert_eq!(unload(&operator, "toy").status, 200);
     assert_eq!(daemon.ask_as(&vision, "/v2/models/toy/ready", None).status, 503);
 }

@@ -137,7 +137,8 @@ fn samples_for_a_warm_up_are_read() {
           inputs { key: "a" value { data_type: TYPE_FP32 dims: [ 4 ] zero_data: true } }
           inputs { key: "b" value { data_type: TYPE_INT64 dims: [ 1, 2 ] input_data_file: "b.raw" } } },
         { name: "skipped" batch_size: 0 },
-        { name: "random" batch_size: 1 inputs { key: "a" value { data_type: TYPE_FP32 dims: [ 4 ] random_data: true } } }
+        { name: "random" batch_size: 1
+          inputs { key: "a" value { data_type: TYPE_FP32 dims: [ 4 ] random_data: true } } }
     ]"#;
     let input = |name: &str, data_type: &str, dims: &[i64], data| WarmupInput {
         name: name.into(),

@@ -87,7 +87,10 @@ pub(crate) struct Wanted {
 /// Why a request does not match the model; the client's mistake.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FitError {
-    #[error("model `{model}` has no {what} `{name}`; it has {known}")]
+    /// Clients of Triton look for the beginning of the text.
+    #[error(
+        "unexpected inference {what} '{name}' for model '{model}': the model has no {what} `{name}`; it has {known}"
+    )]
     UnknownTensor { model: String, what: &'static str, name: String, known: String },
     #[error("model `{model}` needs input `{missing}`, which is missing in the request")]
     MissingInput { model: String, missing: String },

@@ -214,6 +214,8 @@ fn clients_of_triton_find_the_words_that_they_look_for() {
     ] {
         assert!(daemon.get(path).error().starts_with(expected), "{}", daemon.get(path).error());
     }
+    let unknown = daemon.post("/v2/models/m/infer", &ASK.replace("\"in\"", "\"other\"")).error();
+    assert!(unknown.starts_with("unexpected inference input 'other' for model 'm'"), "{unknown}");
     let unknown = daemon.post("/v2/repository/models/none/load", "").error();
     assert!(unknown.starts_with("failed to load 'none', failed to poll from model repository"), "{unknown}");
     assert_eq!(daemon.post("/v2/repository/models/m/unload", "").status, 200);

@@ -110,7 +110,7 @@ const FIELDS: &[Known] = &[
     not_needed("instance_group.kind", "the model runs on the devices that the daemon was started with"),
     not_honoured(
         "instance_group.count",
-        "the scheduler runs as many requests as the device takes; `[scaling]` in `atoll.toml` makes instances",
+        "the scheduler runs as many requests as the device takes; with the parameter `latency_ms`, that many instances",
     )
     .unless(&["0", "1"]),
     honoured("instance_group.gpus", "one GPU: the model is loaded on it; several: the placement policy decides"),
@@ -125,7 +125,8 @@ const FIELDS: &[Known] = &[
     honoured("parameters.device", "the device to load the model on, as in `host:1`"),
     honoured("parameters.symbols", "ranges of sizes, as in `seq=1..512,batch=8`"),
     honoured("parameters.batch_real_time", "`true`: real-time requests are gathered, too"),
-    not_honoured("parameters", "only `device`, `symbols` and `batch_real_time` are known"),
+    honoured("parameters.latency_ms", "makes as many instances as `instance_group` counts, as `[scaling]` does"),
+    not_honoured("parameters", "only `device`, `symbols`, `batch_real_time` and `latency_ms` are known"),
     honoured("model_warmup.name", "the name of a sample in the log"),
     honoured("model_warmup.batch_size", "rows of the sample; 0 skips it"),
     honoured("model_warmup.count", "how often it runs; once if absent"),

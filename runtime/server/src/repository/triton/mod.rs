@@ -13,14 +13,20 @@ pub(super) mod tree;
 
 pub use fields::config_fields;
 
+use super::scaling::ScalingSettings;
 use super::settings::{Declared, DynamicBatching, Settings, Warmup, WarmupData, WarmupInput};
 use super::versions::VersionPolicy;
 use crate::limits::{WARMUP_RUNS_MAX, WARMUP_SAMPLES_MAX};
 use atoll_engine::Class;
 use atoll_kgraph::size_ranges;
+use atoll_protocol::ConfigTreatment;
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use tree::{Message, short};
+
+/// The parameter with the target latency of instances, in milliseconds.
+const LATENCY: &str = "latency_ms";
 
 /// Reads the settings of the model `name` from a configuration in protobuf's text format.
 ///
@@ -59,6 +65,7 @@ fn read(config: &Message, name: &str) -> Result<Settings, String> {
         settings.response_cache = cache.flag("enable")?;
     }
     parameters(config, &mut settings)?;
+    instances(config, &mut settings)?;
     Ok(settings)
 }
 
@@ -182,19 +189,46 @@ fn gpu(config: &Message) -> Result<Option<u32>, String> {
     Ok(if gpus.len() == 1 { gpus.pop() } else { None })
 }
 
+/// The parameters that have a value.
+fn all_parameters(config: &Message) -> impl Iterator<Item = (&str, &str)> {
+    config.messages("parameters").filter_map(|parameter| {
+        let value = parameter.message("value")?;
+        Some((parameter.text("key")?, value.text("string_value")?))
+    })
+}
+
 fn parameters(config: &Message, settings: &mut Settings) -> Result<(), String> {
-    for parameter in config.messages("parameters") {
-        let value = parameter.message("value").and_then(|value| value.text("string_value"));
-        match (parameter.text("key"), value) {
-            (Some("device"), Some(device)) => settings.device = Some(device.to_owned()),
-            (Some("symbols"), Some(ranges)) => {
-                settings.symbols = size_ranges(ranges).map_err(|error| error.to_string())?;
-            }
-            (Some("batch_real_time"), Some(value)) => {
+    for (key, value) in all_parameters(config) {
+        match key {
+            "device" => settings.device = Some(value.to_owned()),
+            "symbols" => settings.symbols = size_ranges(value).map_err(|error| error.to_string())?,
+            "batch_real_time" => {
                 settings.dynamic_batching.iter_mut().for_each(|batching| batching.real_time = value == "true");
             }
             _ => {}
         }
+    }
+    Ok(())
+}
+
+/// Makes as many instances as the groups count, if there is a target latency, without which the
+/// daemon cannot say how large they have to be.
+fn instances(config: &Message, settings: &mut Settings) -> Result<(), String> {
+    let Some((_, latency)) = all_parameters(config).find(|(key, _)| *key == LATENCY) else { return Ok(()) };
+    let latency_ms: u64 =
+        latency.parse().map_err(|error| format!("parameters.{LATENCY} is `{}`: {error}", short(latency)))?;
+    let mut count = 0u32;
+    for group in config.messages("instance_group") {
+        count = count.saturating_add(group.number::<u32>("count")?.unwrap_or(0).max(1));
+    }
+    let count = count.max(1);
+    let scaling = json!({ "latency_ms": latency_ms, "min_instances": count, "max_instances": count });
+    let scaling: ScalingSettings = serde_json::from_value(scaling).map_err(|error| error.to_string())?;
+    scaling.check().map_err(|reason| format!("instance_group.count and parameters.{LATENCY}: {reason}"))?;
+    settings.scaling = Some(scaling);
+    for note in settings.notes.iter_mut().filter(|note| note.field == "instance_group.count") {
+        note.treatment = ConfigTreatment::Honoured;
+        note.note = format!("that many instances, with the target latency of parameters.{LATENCY}");
     }
     Ok(())
 }

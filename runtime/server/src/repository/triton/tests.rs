@@ -173,6 +173,22 @@ fn one_gpu_is_a_device_and_several_are_not() {
 }
 
 #[test]
+fn groups_are_instances_if_there_is_a_target() {
+    let latency = |ms: &str| format!("parameters {{ key: 'latency_ms' value {{ string_value: '{ms}' }} }} ");
+    let scaling = |text: &str| of(&(latency("50") + text)).unwrap().scaling.unwrap();
+    for (text, count) in [("", 1), ("instance_group { count: 3 }", 3), ("instance_group [ { count: 2 }, { } ]", 3)] {
+        let scaling = scaling(text);
+        assert_eq!((scaling.latency_ms, scaling.min_instances, scaling.max_instances), (50, count, count), "{text}");
+    }
+    let text = "instance_group { count: 3 }";
+    assert_eq!((of(text).unwrap().scaling, of(text).unwrap().not_honoured().count()), (None, 1));
+    assert_eq!(of(&(latency("50") + text)).unwrap().not_honoured().count(), 0);
+    refused(&latency("soon"), "parameters.latency_ms is `soon`");
+    refused(&latency("0"), "a target latency of 0");
+    refused(&(latency("50") + "instance_group { count: 1000000 }"), "instances");
+}
+
+#[test]
 fn the_response_cache_is_read() {
     assert!(of("response_cache { enable: true }").unwrap().response_cache);
     assert!(!of("response_cache { enable: false }").unwrap().response_cache);

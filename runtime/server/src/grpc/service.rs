@@ -16,6 +16,7 @@ use crate::app::App;
 use crate::identity::Principal;
 use crate::model::Model;
 use crate::otlp::Arrival;
+use crate::repository::LoadError;
 use crate::repository::overrides::{LoadValue, Overrides};
 use crate::requests::error::RequestError;
 use crate::requests::{health, metadata, repository, shared_memory, statistics};
@@ -169,7 +170,7 @@ impl GrpcInferenceService for Inference {
         let (caller, rooms) = (caller(&request)?, extension::<Rooms>(&request)?);
         let _room = rooms.take();
         let asked = request.into_inner();
-        repository::check(&self.app, &caller, &asked.model_name)?;
+        repository::check(&self.app, &caller, &asked.model_name, LoadError::Unknown)?;
         let mut overrides = Overrides::default();
         for (name, parameter) in asked.parameters {
             let value = match parameter.parameter_choice {
@@ -188,7 +189,7 @@ impl GrpcInferenceService for Inference {
         request: Request<RepositoryModelUnloadRequest>,
     ) -> Result<Response<RepositoryModelUnloadResponse>, Status> {
         let (caller, asked) = (caller(&request)?, request.into_inner());
-        repository::check(&self.app, &caller, &asked.model_name)?;
+        repository::check(&self.app, &caller, &asked.model_name, LoadError::NotServed)?;
         let dependents = asked.parameters.get("unload_dependents").and_then(|it| it.parameter_choice.as_ref());
         let dependents = matches!(dependents, Some(ParameterChoice::BoolParam(true)));
         repository::unload(self.app.clone(), &caller, asked.model_name, dependents).await?;

@@ -4,6 +4,7 @@ use super::base64;
 use super::body::{Received, parse, receive, small_json};
 use super::identify::Caller;
 use crate::app::App;
+use crate::repository::LoadError;
 use crate::repository::overrides::{LoadValue, Overrides};
 use crate::requests::error::RequestError;
 use crate::requests::infer::offload;
@@ -42,7 +43,7 @@ pub(super) async fn load(
     headers: HeaderMap,
     body: Body,
 ) -> Result<(), RequestError> {
-    repository::check(&app, &caller, &name)?;
+    repository::check(&app, &caller, &name, LoadError::Unknown)?;
     let Received { bytes, room: _room } = receive(&app, &headers, body).await?;
     let overrides = offload(bytes.len(), move || overrides(&bytes)).await??;
     repository::load(app, &caller, name, overrides).await
@@ -72,7 +73,7 @@ pub(super) async fn unload(
     Path(name): Path<String>,
     body: Body,
 ) -> Result<(), RequestError> {
-    repository::check(&app, &caller, &name)?;
+    repository::check(&app, &caller, &name, LoadError::NotServed)?;
     let request: LoadRequest = small_json(&app, body).await?;
     let dependents = request.parameters.boolean("unload_dependents")?.unwrap_or(false);
     repository::unload(app, &caller, name, dependents).await

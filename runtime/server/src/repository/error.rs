@@ -18,6 +18,8 @@ pub(crate) enum LoadError {
         {0}.kg, {0}.onnx or {0}/1/model.onnx"
     )]
     Unknown(String),
+    #[error("failed to unload '{0}': there is no model `{0}` in the repository")]
+    NotServed(String),
     #[error("the repository holds more than {MODELS_MAX} models")]
     TooManyModels,
     #[error(

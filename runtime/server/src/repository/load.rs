@@ -64,7 +64,7 @@ impl Repository {
 
     /// Unloads all versions of a model. Returns when their memory is free.
     pub(crate) async fn unload(&self, name: &str) -> Result<(), LoadError> {
-        let slot = self.slot(name).ok_or_else(|| LoadError::Unknown(name.into()))?;
+        let slot = self.slot(name).ok_or_else(|| LoadError::NotServed(name.into()))?;
         let _turn = slot.changing.lock().await;
         let ready = slot.ready();
         if ready.is_empty() {

@@ -23,8 +23,13 @@ pub(crate) async fn index(app: &Arc<App>, caller: &Principal, ready: bool) -> Re
 }
 
 /// Refuses to change a model in a mode that excludes it, or for a tenant that may not. If the tenant
-/// may not even call the model, the answer is the one for a model that does not exist.
-pub(crate) fn check(app: &App, caller: &Principal, name: &str) -> Result<(), RequestError> {
+/// may not even call the model, the answer is the one for a model that does not exist, `unknown`.
+pub(crate) fn check(
+    app: &App,
+    caller: &Principal,
+    name: &str,
+    unknown: fn(String) -> LoadError,
+) -> Result<(), RequestError> {
     let refuse = |denial: &_| app.refuse(denial, caller, Class::BestEffort);
     caller.may_control_models().inspect_err(refuse)?;
     let mode = match &app.model_control {
@@ -37,7 +42,7 @@ pub(crate) fn check(app: &App, caller: &Principal, name: &str) -> Result<(), Req
         let text = format!("this daemon {mode}; to load and unload models by request, start it with mode explicit");
         return Err(RequestError::denied(Reason::ModelControlMode, text));
     }
-    caller.may_call_name(name).inspect_err(refuse).map_err(|_| LoadError::Unknown(name.into()))?;
+    caller.may_call_name(name).inspect_err(refuse).map_err(|_| unknown(name.into()))?;
     Ok(())
 }
 

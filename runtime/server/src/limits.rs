@@ -103,7 +103,7 @@ pub const WARMUP_RUNS_MAX: u32 = 1000;
 /// Bytes of the inputs of a sample of `model_warmup`: as many as a request may have.
 pub const WARMUP_BYTES_MAX: u64 = 128 << 20;
 
-/// Values in a `config.pbtxt`. An ensemble of a hundred steps has a tenth of it.
+/// Values in a `config.pbtxt`. The largest ensemble that can be served has a tenth of it.
 pub const CONFIG_FIELDS_MAX: usize = 16_384;
 
 /// Nesting of messages in a `config.pbtxt`; Triton's schema has five levels.

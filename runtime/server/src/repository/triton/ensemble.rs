@@ -1,6 +1,7 @@
 //! Ensembles: their steps as the manifest of a graph of functions.
 
 use super::tree::{Message, short};
+use atoll_core::graphs::limits::STAGES_MAX;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -26,6 +27,9 @@ struct Step<'c> {
     inputs: Vec<(&'c str, &'c str)>,
 }
 
+/// Where a tensor of an ensemble comes from: its source in the manifest, and the step that makes it.
+type Sources<'c> = BTreeMap<&'c str, (String, Option<usize>)>;
+
 /// Reads an ensemble.
 ///
 /// # Errors
@@ -34,11 +38,27 @@ pub(in crate::repository) fn read(config: &Message, name: &str) -> Result<Ensemb
     let has_rows = config.number::<u32>("max_batch_size")?.unwrap_or(0) > 0;
     let inputs = config.messages("input").map(|input| form(input, has_rows)).collect::<Result<Map<_, _>, _>>()?;
     let steps: Vec<&Message> = config.messages("ensemble_scheduling").flat_map(|of| of.messages("step")).collect();
-    // Where each tensor comes from: its source in the manifest, and the step that makes it.
-    let mut sources: BTreeMap<&str, (String, Option<usize>)> = BTreeMap::new();
-    for input in config.messages("input").filter_map(|input| input.text("name")) {
-        sources.insert(input, (input.to_owned(), None));
+    if steps.len() > STAGES_MAX {
+        return Err(format!("the ensemble has {} steps; the limit is {STAGES_MAX}", steps.len()));
     }
+    let sources = sources(config, &steps)?;
+    let steps = steps.into_iter().map(step).collect::<Result<Vec<_>, _>>()?;
+    let stages = in_order(&steps, &sources)?;
+    let stages = stages.into_iter().map(|at| described(at, &steps[at], &sources)).collect::<Result<Vec<_>, _>>()?;
+    let outputs = config.messages("output").filter_map(|output| output.text("name"));
+    let outputs = outputs.map(|output| Ok((output.to_owned(), json!(source(&sources, output)?.0))));
+    let outputs = outputs.collect::<Result<Map<_, _>, String>>()?;
+    let manifest = json!({ "name": name, "inputs": inputs, "stage": stages, "outputs": outputs });
+    let mut models: Vec<String> = steps.iter().map(|step| model(&step.function).to_owned()).collect();
+    models.sort_unstable();
+    models.dedup();
+    Ok(Ensemble { manifest: manifest.to_string(), models })
+}
+
+/// Where each tensor comes from.
+fn sources<'c>(config: &'c Message, steps: &[&'c Message]) -> Result<Sources<'c>, String> {
+    let inputs = config.messages("input").filter_map(|input| input.text("name"));
+    let mut sources: Sources<'_> = inputs.map(|input| (input, (input.to_owned(), None))).collect();
     for (at, step) in steps.iter().enumerate() {
         for (output, tensor) in step.map("output_map") {
             let source = (format!("{}.{output}", stage(at)), Some(at));
@@ -50,37 +70,36 @@ pub(in crate::repository) fn read(config: &Message, name: &str) -> Result<Ensemb
             }
         }
     }
-    let steps = steps.into_iter().map(step).collect::<Result<Vec<_>, _>>()?;
-    let of = |tensor: &str| {
-        sources.get(tensor).ok_or_else(|| {
-            format!("the tensor `{}` of the ensemble is neither an input nor made by a step", short(tensor))
-        })
-    };
+    Ok(sources)
+}
+
+fn source<'s>(sources: &'s Sources<'_>, tensor: &str) -> Result<&'s (String, Option<usize>), String> {
+    sources
+        .get(tensor)
+        .ok_or_else(|| format!("the tensor `{}` of the ensemble is neither an input nor made by a step", short(tensor)))
+}
+
+/// The steps in the order of their tensors.
+fn in_order(steps: &[Step<'_>], sources: &Sources<'_>) -> Result<Vec<usize>, String> {
     let mut needs = Vec::with_capacity(steps.len());
-    for step in &steps {
-        let made =
-            step.inputs.iter().map(|(_, tensor)| Ok::<_, String>(of(tensor)?.1)).collect::<Result<Vec<_>, _>>()?;
-        needs.push(made.into_iter().flatten().collect::<Vec<usize>>());
+    for step in steps {
+        let makers = step.inputs.iter().map(|(_, tensor)| Ok(source(sources, tensor)?.1));
+        needs.push(makers.collect::<Result<Vec<_>, String>>()?.into_iter().flatten().collect());
     }
-    let stages = order(&needs).map_err(|waiting| {
+    order(&needs).map_err(|waiting| {
         let names: Vec<&str> = waiting.iter().map(|at| steps[*at].function.as_str()).collect();
         format!("the steps of the ensemble wait for each other: {}; a tensor leads back to them", names.join(", "))
-    })?;
-    let stage_of = |at: &usize| -> Result<Value, String> {
-        let step = &steps[*at];
-        let inputs = step.inputs.iter().map(|(input, tensor)| Ok(((*input).to_owned(), json!(of(tensor)?.0))));
-        let inputs = inputs.collect::<Result<Map<_, _>, String>>()?;
-        Ok(json!({ "name": stage(*at), "function": step.function, "inputs": inputs }))
-    };
-    let outputs = config.messages("output").filter_map(|output| output.text("name"));
-    let outputs = outputs.map(|output| Ok((output.to_owned(), json!(of(output)?.0))));
-    let outputs = outputs.collect::<Result<Map<_, _>, String>>()?;
-    let stages = stages.iter().map(stage_of).collect::<Result<Vec<_>, _>>()?;
-    let manifest = json!({ "name": name, "inputs": inputs, "stage": stages, "outputs": outputs });
-    let mut models: Vec<String> = steps.into_iter().map(|step| model(&step.function).to_owned()).collect();
-    models.sort_unstable();
-    models.dedup();
-    Ok(Ensemble { manifest: manifest.to_string(), models })
+    })
+}
+
+/// A step as a stage of the manifest.
+fn described(at: usize, step: &Step<'_>, sources: &Sources<'_>) -> Result<Value, String> {
+    let inputs = step.inputs.iter().map(|(input, tensor)| {
+        let source = source(sources, tensor)?;
+        Ok(((*input).to_owned(), json!(source.0)))
+    });
+    let inputs = inputs.collect::<Result<Map<_, _>, String>>()?;
+    Ok(json!({ "name": stage(at), "function": step.function, "inputs": inputs }))
 }
 
 /// The name of the stage of a step.
@@ -187,6 +206,11 @@ mod tests {
             ("name: \"SCORES\"", "name: \"OTHER\"", "`OTHER` of the ensemble is neither"),
             ("model_name: \"pre\"", "model_name: \"\"", "names no model"),
             ("model_name: \"pre\"", "model_name: \"a/b\"", "names no model"),
+            (
+                "max_batch_size: 8",
+                &format!("ensemble_scheduling {{ {} }}", "step { } ".repeat(STAGES_MAX)),
+                "steps; the limit",
+            ),
             ("TYPE_FP32 dims: [ 4 ]", "TYPE_STRING dims: [ 4 ]", "`TYPE_STRING`, which no model takes"),
         ] {
             let message = of(&TWO.replacen(from, to, 1)).unwrap_err();

@@ -30,7 +30,7 @@ pub(crate) async fn invoke_by(
     Pending::submit(engine, submit).answer().await
 }
 
-/// An invocation that is submitted. It is cancelled if it is dropped without an answer.
+/// A submitted invocation. Dropping it before the answer arrives cancels the invocation.
 pub(crate) struct Pending<'a> {
     engine: &'a Arc<dyn Inference>,
     id: Option<InvocationId>,
@@ -42,7 +42,7 @@ impl<'a> Pending<'a> {
     pub(crate) fn submit(engine: &'a Arc<dyn Inference>, submit: impl FnOnce(Reply) -> InvocationId) -> Pending<'a> {
         let (answer, answered) = oneshot::channel();
         let reply = Box::new(move |result| {
-            // Fails only if the receiver was dropped, and then the invocation is cancelled.
+            // Sending fails only if the receiver was dropped, which cancels the invocation.
             let _ = answer.send(result);
         });
         Pending { engine, id: Some(submit(reply)), answered }

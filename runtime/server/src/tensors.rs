@@ -15,7 +15,7 @@ pub fn tensor_metadata(graph: &KernelGraph, kind: BufferKind) -> Vec<TensorMetad
     graph.buffers_of(kind).map(|(_, buffer)| metadata(buffer)).collect()
 }
 
-/// Whether rows are counted by the first dimension of every input and output.
+/// Whether the rows of a batch are the first dimension of every input and output.
 pub(crate) fn rows_first(graph: &KernelGraph) -> bool {
     let Some(batch) = &graph.batch else { return false };
     let mut tensors = graph.buffers_of(BufferKind::Input).chain(graph.buffers_of(BufferKind::Output));

@@ -41,7 +41,7 @@ pub(crate) enum LoadError {
     Copy { path: PathBuf, folder: PathBuf, source: io::Error },
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    #[error("{reason}; instances of a model with [scaling] have its name, so rename the model, or remove [scaling]")]
+    #[error("{reason}; a model with [scaling] gives its name to instances: rename the model, or remove [scaling]")]
     ScaledName {
         #[source]
         reason: BadName,

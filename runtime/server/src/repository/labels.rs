@@ -1,4 +1,4 @@
-//! Files with the names of an output's classes, one a line.
+//! Files with the names of an output's classes, one per line.
 
 use crate::limits::LABELS_BYTES_MAX;
 use atoll_kgraph::{BufferKind, Bundle};
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
 
-/// A file of labels that cannot be used.
+/// Why a file of labels cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LabelsError {
     #[error("the labels of output `{output}` are in `{file}`; name a file in the folder of the model")]
@@ -22,7 +22,7 @@ pub(crate) enum LabelsError {
 /// Labels by output.
 pub(crate) type Labels = BTreeMap<String, Vec<String>>;
 
-/// Reads the files, by output, from the folder of the model.
+/// Reads the files of labels, given by output, from the folder of the model.
 pub(super) fn read(folder: &Path, files: &BTreeMap<String, String>, bundle: &Bundle) -> Result<Labels, LabelsError> {
     let outputs: Vec<&str> = bundle.graph().buffers_of(BufferKind::Output).map(|(_, of)| of.name.as_str()).collect();
     if let Some(unknown) = files.keys().find(|output| !outputs.contains(&output.as_str())) {

@@ -20,8 +20,7 @@ impl Repository {
         }
     }
 
-    /// Loads these models, bundles first. A model that is not in the folder counts as one that
-    /// failed to load.
+    /// Loads the named models, bundles first. A model that is not in the folder counts as failed.
     pub(crate) async fn load_named(&self, names: &[String]) {
         let mut sources = self.scan().unwrap_or_default();
         for name in names.iter().filter(|name| !sources.iter().any(|source| source.name == **name)) {

@@ -55,9 +55,9 @@ pub(crate) struct Repository {
     slots: RwLock<BTreeMap<String, Arc<Slot>>>,
     /// One compilation at a time: each uses all cores and much memory.
     compiling: tokio::sync::Semaphore,
-    /// Held by a scan that follows changes of the folder.
+    /// State of the scans that follow changes of the folder. Locked during a scan.
     seen: tokio::sync::Mutex<Seen>,
-    /// Changes of state of all slots.
+    /// Counts the changes of state of all slots.
     changes: Arc<AtomicU64>,
 }
 
@@ -100,7 +100,7 @@ impl Repository {
         }
     }
 
-    /// The models that are in the folder now.
+    /// Scans the folder for models.
     pub(crate) fn scan(&self) -> io::Result<Vec<Source>> {
         scan::scan(&self.folder)
     }
@@ -156,8 +156,8 @@ impl Repository {
         self.all_slots().into_iter().flat_map(|(_, slot)| slot.ready().into_values()).collect()
     }
 
-    /// All models that are in the folder, and those without a file that are loaded or have a reason
-    /// to report: an entry for each version that has a state, by name and version.
+    /// All models in the folder, and models without a file that are loaded, are changing, or have
+    /// failed: an entry for each version that has a state, by name and version.
     pub(crate) fn index(&self) -> io::Result<Vec<IndexEntry>> {
         let mut found: BTreeSet<String> = self.scan()?.into_iter().map(|source| source.name).collect();
         let mut entries = Vec::new();
@@ -165,7 +165,7 @@ impl Repository {
             let is_there = found.remove(&name);
             for (version, state) in slot.states() {
                 let (state, reason) = state.describe();
-                // A model without a file that was unloaded is not listed.
+                // Does not list an unloaded model without a file.
                 if is_there || reason != NOT_LOADED {
                     let version = version.map_or_else(String::new, |version| version.to_string());
                     entries.push(IndexEntry { name: name.clone(), version, state, reason });

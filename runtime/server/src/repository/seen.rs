@@ -1,4 +1,4 @@
-//! What scans of the repository's folder found, and which files have changed since.
+//! Remembers the models and files that scans of the folder found, to detect changes.
 
 use super::scan::Source;
 use super::settings;
@@ -9,14 +9,15 @@ use std::path::{Path, PathBuf};
 /// The files of a model, and the state of each.
 pub(super) type Files = Vec<(PathBuf, Option<Stamp>)>;
 
-/// What the last scans found, by model.
+/// The files that the last scans found, by model.
 #[derive(Default)]
 pub(super) struct Seen(BTreeMap<String, Sight>);
 
 struct Sight {
     files: Files,
-    /// Whether the last scan did not find the model. A second one unloads it: a scan may miss a
-    /// model while its file is being replaced, or if descriptors run out.
+    /// Whether the last scan did not find the model. The model is unloaded if the next scan does
+    /// not find it, either: a scan may miss a model while its file is being replaced, or if file
+    /// descriptors run out.
     is_missing: bool,
 }
 
@@ -39,7 +40,7 @@ impl Stamp {
     }
 }
 
-/// The files of a model's versions and of its settings.
+/// The files of a model's versions and its settings files, each with its stamp.
 pub(super) fn stamps(source: &Source) -> Files {
     let versions = source.versions.iter().map(|version| version.path.clone());
     let stamp = |path: PathBuf| (path.clone(), Stamp::of(&path));
@@ -47,7 +48,7 @@ pub(super) fn stamps(source: &Source) -> Files {
 }
 
 impl Seen {
-    /// Whether the last scan found the model with the same files.
+    /// Whether the last scan found the model, with the same files.
     pub(super) fn is_same(&self, name: &str, files: &Files) -> bool {
         self.0.get(name).is_some_and(|sight| sight.files == *files && !sight.is_missing)
     }

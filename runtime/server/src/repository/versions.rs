@@ -1,5 +1,6 @@
 //! Which versions of a model are served.
 
+use crate::limits::VERSIONS_MAX;
 use atoll_protocol::ConfigVersionPolicy;
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeSet;
@@ -41,7 +42,8 @@ impl VersionPolicy {
             VersionPolicy::Latest(count) => Ok(found.into_iter().rev().take(count.get() as usize).collect()),
             VersionPolicy::All => Ok(found.into_iter().rev().collect()),
             VersionPolicy::Specific(wanted) => {
-                let missing: Vec<u64> = wanted.difference(&found).copied().collect();
+                // As many as are considered: a policy may name any number of versions.
+                let missing: Vec<u64> = wanted.difference(&found).copied().take(VERSIONS_MAX).collect();
                 if missing.is_empty() { Ok(wanted.iter().rev().copied().collect()) } else { Err(missing) }
             }
         }

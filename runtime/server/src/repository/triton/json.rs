@@ -38,7 +38,7 @@ fn message(
     let mut message_of = Message::new(path);
     for (name, json) in fields {
         let name = snake(&name);
-        let path = message_of.path_of(&name);
+        let path = message_of.path_of_new(&name)?;
         let all = match json {
             Json::Array(all) => all,
             Json::Null => continue,
@@ -126,6 +126,8 @@ mod tests {
             let message = parse(json).unwrap_err();
             assert!(message.contains(expected), "{message}");
         }
+        let long = format!(r#"{{"{}": 1}}"#, "N".repeat(40));
+        assert!(parse(&long).unwrap_err().contains("has 80 bytes"), "as it is in the text format");
         let many = format!(r#"{{"a": [{}1]}}"#, "1,".repeat(CONFIG_FIELDS_MAX));
         assert!(parse(&many).unwrap_err().contains("values"));
     }

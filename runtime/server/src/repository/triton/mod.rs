@@ -20,8 +20,9 @@ use crate::limits::{WARMUP_RUNS_MAX, WARMUP_SAMPLES_MAX};
 use atoll_engine::Class;
 use atoll_kgraph::size_ranges;
 use atoll_protocol::ConfigTreatment;
+use atoll_protocol::limits::RANK_MAX;
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use tree::{Message, short};
 
@@ -41,7 +42,26 @@ pub(super) fn settings_of_json(text: &str, name: &str) -> Result<Settings, Strin
     read(&json::parse(text)?, name)
 }
 
+/// Fields that a configuration may have once. Triton refuses a second one, too.
+const SINGLE: &[&str] = &[
+    "name",
+    "platform",
+    "backend",
+    "version_policy",
+    "max_batch_size",
+    "optimization",
+    "dynamic_batching",
+    "sequence_batching",
+    "ensemble_scheduling",
+    "default_model_filename",
+    "model_transaction_policy",
+    "response_cache",
+];
+
 fn read(config: &Message, name: &str) -> Result<Settings, String> {
+    if let Some(twice) = SINGLE.iter().find(|field| config.count(field) > 1) {
+        return Err(format!("{twice} is set {} times; keep one", config.count(twice)));
+    }
     if let Some(other) = config.text("name").filter(|other| !other.is_empty() && *other != name) {
         return Err(format!(
             "unexpected directory name '{name}' for model '{}': the two have to be equal, so rename one of them",
@@ -79,7 +99,11 @@ fn version_policy(config: &Message) -> Result<VersionPolicy, String> {
             policies.push(VersionPolicy::All);
         }
         if let Some(specific) = policy.message("specific") {
-            policies.push(VersionPolicy::Specific(specific.numbers("versions")?.into_iter().collect()));
+            let versions: BTreeSet<u64> = specific.numbers("versions")?.into_iter().collect();
+            if versions.is_empty() {
+                return Err("version_policy.specific names no version".into());
+            }
+            policies.push(VersionPolicy::Specific(versions));
         }
     }
     match policies.len() {
@@ -132,11 +156,20 @@ fn declared(config: &Message, field: &str) -> Result<Vec<Declared>, String> {
         Ok(Declared {
             name: name.ok_or_else(|| format!("one of `{field}` has no name"))?.to_owned(),
             data_type: tensor.text("data_type").map(str::to_owned),
-            dims: Some(tensor.numbers("dims")?).filter(|dims| !dims.is_empty()),
-            reshape: tensor.message("reshape").map(|reshape| reshape.numbers("shape")).transpose()?,
+            dims: Some(sizes(tensor, "dims")?).filter(|dims| !dims.is_empty()),
+            reshape: tensor.message("reshape").map(|reshape| sizes(reshape, "shape")).transpose()?,
         })
     };
     config.messages(field).map(one).collect()
+}
+
+/// The sizes of a shape.
+fn sizes(message: &Message, field: &str) -> Result<Vec<i64>, String> {
+    let sizes = message.numbers(field)?;
+    match sizes.len() > RANK_MAX {
+        true => Err(format!("{} has {} sizes; the limit is {RANK_MAX}", message.path_of(field), sizes.len())),
+        false => Ok(sizes),
+    }
 }
 
 fn warmup(config: &Message) -> Result<Vec<Warmup>, String> {
@@ -177,7 +210,7 @@ fn warmup_input(entry: &Message) -> Result<WarmupInput, String> {
         }
     };
     let data_type = value.text("data_type").unwrap_or_default().to_owned();
-    Ok(WarmupInput { name, data_type, dims: value.numbers("dims")?, data })
+    Ok(WarmupInput { name, data_type, dims: sizes(value, "dims")?, data })
 }
 
 /// The GPU of all instances, if it is one.

@@ -109,6 +109,8 @@ fn labels_and_tensors_are_read() {
     assert_eq!((&read.outputs[1].dims, &read.outputs[1].data_type), (&None, &None));
     refused("input { data_type: TYPE_FP32 }", "`input` has no name");
     refused("input { name: 'a' dims: [ x ] }", "input.dims is `x`");
+    let many = format!("input {{ name: 'a' reshape {{ shape: [ {} ] }} }}", "1, ".repeat(RANK_MAX + 1));
+    refused(&many, "input.reshape.shape has");
 }
 
 #[test]
@@ -125,7 +127,8 @@ fn the_version_policy_is_read() {
         assert_eq!(policy(text).as_deref(), Ok(expected), "{text}");
     }
     refused("version_policy { all {} latest { num_versions: 1 } }", "contradict");
-    refused("version_policy { all {} } version_policy { latest { } }", "contradict");
+    refused("version_policy { all {} } version_policy { latest { } }", "version_policy is set 2 times");
+    refused("version_policy { specific { } }", "names no version");
     refused("version_policy { latest { num_versions: 0 } }", "num_versions is `0`");
     refused("version_policy { specific { versions: [-1] } }", "versions is `-1`");
 }
@@ -204,4 +207,14 @@ fn json_is_read_too() {
     let without_notes = |settings: Settings| Settings { notes: Vec::new(), ..settings };
     assert_eq!(settings_of_json(json, "m").map(without_notes), of(text).map(without_notes));
     assert!(settings_of_json("[]", "m").is_err());
+}
+
+#[test]
+fn a_field_that_may_be_there_once_is_not_read_twice() {
+    refused("max_batch_size: 4 max_batch_size: 8", "max_batch_size is set 2 times");
+    refused("dynamic_batching { } name: 'm' dynamic_batching { default_priority_level: 1 }", "dynamic_batching is set");
+    refused("max_batch_size: [ 4, 8 ]", "max_batch_size is set 2 times");
+    let json = settings_of_json(r#"{"maxBatchSize": 4, "max_batch_size": 8}"#, "m").unwrap_err();
+    assert!(json.contains("max_batch_size is set 2 times"), "{json}");
+    assert!(of("input { name: 'a' } input { name: 'b' }").is_ok());
 }

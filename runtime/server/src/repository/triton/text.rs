@@ -44,7 +44,7 @@ impl<'a> Reader<'a> {
         if name.is_empty() {
             return Err(format!("expected a field name at `{}`", self.rest.chars().take(20).collect::<String>()));
         }
-        let path = message.path_of(name);
+        let path = message.path_of_new(name)?;
         if self.peek() == Some(':') {
             self.advance(1);
         }
@@ -166,6 +166,7 @@ fn unescape(text: &str, to: &mut String) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::CONFIG_NAME_BYTES_MAX;
     use proptest::prelude::*;
 
     #[test]
@@ -185,6 +186,9 @@ mod tests {
         for text in ["a {", "a }", "a: ", "a: [1", "a: \"x", ": 1", "a: [[1]]", "}", &"a {".repeat(40)] {
             assert!(parse(text).is_err(), "{text}");
         }
+        let long = format!("a {{ {}: 1 }}", "n".repeat(CONFIG_NAME_BYTES_MAX + 1));
+        assert!(parse(&long).unwrap_err().contains("has 65 bytes; the limit is 64"));
+        assert!(parse(&"n".repeat(CONFIG_NAME_BYTES_MAX)).unwrap_err().contains("has no value"));
         let many = "a: 1 ".repeat(CONFIG_FIELDS_MAX + 1);
         assert!(parse(&many).unwrap_err().contains("values"));
     }

@@ -1,6 +1,7 @@
 //! A model configuration as a tree of fields, from protobuf's text format (`text.rs`) or from JSON
 //! (`json.rs`).
 
+use crate::limits::CONFIG_NAME_BYTES_MAX;
 use std::fmt::Display;
 use std::str::FromStr;
 
@@ -28,6 +29,26 @@ impl Message {
     /// The path of a field.
     pub(super) fn path_of(&self, name: &str) -> String {
         if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
+    }
+
+    /// The path of a field whose name is read from a configuration.
+    ///
+    /// # Errors
+    /// If the name is longer than those of Triton.
+    pub(super) fn path_of_new(&self, name: &str) -> Result<String, String> {
+        match name.len() > CONFIG_NAME_BYTES_MAX {
+            false => Ok(self.path_of(name)),
+            true => Err(format!(
+                "the name of the field `{}...` has {} bytes; the limit is {CONFIG_NAME_BYTES_MAX}",
+                short(name),
+                name.len()
+            )),
+        }
+    }
+
+    /// How many values a field has.
+    pub(super) fn count(&self, name: &str) -> usize {
+        self.all(name).count()
     }
 
     fn all<'m>(&'m self, name: &str) -> impl Iterator<Item = &'m Value> {

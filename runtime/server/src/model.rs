@@ -9,7 +9,7 @@ use crate::reshape::{self, Reshapes};
 use crate::scaling::meter::Meter;
 use crate::tensors::{dtype_of, rows_first, states, tensor_metadata};
 use atoll_engine::limits::SESSION_IDLE_DEFAULT;
-use atoll_engine::{Class, DeviceId, FunctionKey, InputTensor};
+use atoll_engine::{Class, DeviceId, FunctionKey, InputTensor, InvokeError};
 use atoll_kgraph::{BufferKind, Bundle};
 use atoll_protocol::{
     ConfigState, ConfigTensor, DataType, DynamicBatching, InferRequest, MODEL_VERSION, ModelConfig, ModelMetadata,
@@ -17,7 +17,7 @@ use atoll_protocol::{
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The `platform` in the metadata of models.
@@ -54,6 +54,8 @@ pub(crate) struct Model {
     states: Vec<ConfigState>,
     /// Names of classes by output; an empty list for outputs without labels.
     labels: Vec<Vec<String>>,
+    /// Set before its function is unloaded. The key may then belong to another version.
+    retired: AtomicBool,
     /// Time of the last request, in milliseconds since 1970.
     last_inference_ms: AtomicU64,
     /// Hedging of its requests; `None` if they are never sent to a second device.
@@ -130,6 +132,7 @@ impl Model {
             rows_first: rows_first(graph),
             states: states(graph),
             labels: vec![Vec::new(); graph.buffers_of(BufferKind::Output).count()],
+            retired: AtomicBool::new(false),
             last_inference_ms: AtomicU64::new(0),
             cache_counts: CacheCounts::default(),
             latencies: Latencies::default(),
@@ -172,6 +175,19 @@ impl Model {
             Some(Some(reshape)) => reshape.inward(&shape).ok_or_else(|| self.misfit(input, datatype, &shape)),
             _ => Ok(shape),
         }
+    }
+
+    /// Rejects requests from now on, because the function is about to be unloaded.
+    pub(crate) fn retire(&self) {
+        self.retired.store(true, Ordering::Release);
+    }
+
+    /// Checks that its key still belongs to this version, just before an invocation.
+    ///
+    /// # Errors
+    /// If the function is being unloaded, or was.
+    pub(crate) fn check_current(&self) -> Result<(), InvokeError> {
+        if self.retired.load(Ordering::Acquire) { Err(InvokeError::Unloaded) } else { Ok(()) }
     }
 
     /// Whether clients put the rows of a batch in front of each tensor.
@@ -226,6 +242,7 @@ impl Model {
             rows_first: false,
             states: Vec::new(),
             labels: Vec::new(),
+            retired: AtomicBool::new(false),
             last_inference_ms: AtomicU64::new(0),
             cache_counts: CacheCounts::default(),
             latencies: Latencies::default(),

@@ -96,6 +96,14 @@ impl Callee {
 }
 
 impl Version {
+    /// Its model.
+    ///
+    /// # Errors
+    /// If the model was unloaded since the graph was checked. Its key may belong to another version.
+    pub(super) fn current(&self) -> Result<Arc<Model>, InvokeError> {
+        self.model.check_current().map(|()| self.model.clone())
+    }
+
     /// Counts a request that took this long.
     pub(super) fn note(&self, is_success: bool, took: Duration) {
         if is_success {

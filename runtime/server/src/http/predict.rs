@@ -59,9 +59,11 @@ pub(super) async fn predict(
         let text = format!("unknown route /v1/models/{path}; a POST runs a model, as /v1/models/NAME{VERB}");
         return Err(RequestError::new(Kind::NotFound, text));
     };
+    app.find(&caller, name, None)?;
+    let Received { bytes, room: _room } = body::receive(&app, &headers, body).await?;
+    // Again: versions may have been exchanged while the body arrived.
     let model = app.find(&caller, name, None)?;
     model.note_request();
-    let Received { bytes, room: _room } = body::receive(&app, &headers, body).await?;
     let (form, checked) = offload(bytes.len(), {
         let model = model.clone();
         move || {

@@ -108,13 +108,17 @@ impl Repository {
             let prepared = self.prepare(slot, source, file, &settings).await;
             versions.push(prepared.map_err(|error| Failure { version: Some(file.number), error })?);
         }
-        let is_new = !slot.has_ready();
+        let is_new = slot.ready().is_empty();
+        slot.forget_graph();
         let placed = self.place(slot, source, &versions, &settings).await;
         if placed.is_err() && is_new {
             // As Triton: of a model that cannot be loaded as a whole, nothing is served.
             for (version, model) in slot.ready() {
                 slot.forget(version);
-                self.unload_function(&model.key).await?;
+                // The error of the load is the one to report.
+                if let Err(error) = self.unload_function(&model).await {
+                    tracing::error!(model = source.name, version, %error, "not unloaded");
+                }
             }
         }
         placed
@@ -161,11 +165,7 @@ impl Repository {
         // A version that is ready stays so until it is replaced.
         let report = {
             let slot = slot.clone();
-            move |stage: String| {
-                if !slot.ready().contains_key(&number) {
-                    slot.set(number, State::Loading(stage));
-                }
-            }
+            move |stage: String| slot.set_unserved(number, State::Loading(stage))
         };
         report("reading".into());
         if file.form == Form::Bundle {
@@ -204,7 +204,7 @@ impl Repository {
         // Functions that answer no requests any more, also after an error.
         let now = slot.ready();
         for model in old.values().filter(|model| !now.values().any(|other| other.key == model.key)) {
-            placed = placed.and(self.unload_function(&model.key).await.map_err(Failure::from));
+            placed = placed.and(self.unload_function(model).await.map_err(Failure::from));
         }
         placed
     }
@@ -256,20 +256,18 @@ impl Repository {
             slot.set(holder, State::Unloading);
         }
         // Only what this model has loaded: a function of this name may have been deployed.
-        if old.values().any(|model| model.key == place.key) {
-            self.unload_function(&place.key).await?;
+        if let Some(model) = old.values().find(|model| model.key == place.key) {
+            self.unload_function(model).await?;
         }
         if let Some(holder) = holder {
             slot.forget(holder);
         }
-        if !slot.ready().contains_key(number) {
-            slot.set(*number, State::Loading("loading weights and code onto the device".into()));
-        }
-        let (key, samples) = (place.key.clone(), place.settings.warmup.clone());
+        slot.set_unserved(*number, State::Loading("loading weights and code onto the device".into()));
+        let samples = place.settings.warmup.clone();
         let model = self.load_function(place, *number, bundle.clone()).await?.named(&source.name);
         let model = Arc::new(model.with_labels(labels.clone()).with_reshapes(reshapes.clone()));
         if let Err(error) = self.warm_up(&model, source, samples).await {
-            self.unload_function(&key).await?;
+            self.unload_function(&model).await?;
             return Err(error);
         }
         slot.set(*number, State::Ready(model));
@@ -328,8 +326,11 @@ impl Repository {
         blocking(load).await.ok_or(LoadError::Panicked)?
     }
 
-    pub(super) async fn unload_function(&self, key: &FunctionKey) -> Result<(), LoadError> {
-        let (engine, key) = (self.engine.clone(), key.clone());
+    /// Unloads the function of a model, which takes no requests any more. Returns when its last
+    /// requests have ended.
+    pub(super) async fn unload_function(&self, model: &Model) -> Result<(), LoadError> {
+        model.retire();
+        let (engine, key) = (self.engine.clone(), model.key.clone());
         match blocking(move || engine.unload(&key)).await.ok_or(LoadError::Panicked)? {
             // The model is already unloaded: nothing left to do.
             Ok(()) | Err(EngineError::NotLoaded(_)) => Ok(()),

@@ -64,6 +64,13 @@ impl Source {
         self.versions.last().map_or(Form::Onnx, |version| version.form)
     }
 
+    /// The model as it is in its folder now. Unchanged if the folder is gone, or if a load brought
+    /// along a configuration.
+    pub(super) fn now(self) -> Source {
+        let folder = self.folder.as_ref().filter(|_| self.config.is_none());
+        folder.and_then(|folder| triton_layout(folder, &self.name)).unwrap_or(self)
+    }
+
     /// Where files lie that the settings name.
     pub(crate) fn files_folder(&self) -> &Path {
         let beside = || self.versions.first().and_then(|version| version.path.parent());
@@ -245,6 +252,13 @@ mod tests {
         for ((folder, why), text) in expected.into_iter().zip(skipped) {
             assert!(text.contains(folder) && text.contains(why), "{text}");
         }
+        // A scan before a change does not bring removed versions back.
+        file("h/5/model.onnx");
+        std::fs::remove_dir_all(folder.path().join("h/1")).unwrap();
+        assert_eq!(versions(&found[3].clone().now()), [(2, Form::Onnx), (5, Form::Onnx)]);
+        let brought = Source { config: Some("{}".into()), ..found[3].clone() };
+        assert_eq!(brought.clone().now(), brought);
+        assert_eq!(found[0].clone().now(), found[0]);
         assert!(scan(&folder.path().join("nowhere")).is_err());
     }
 }

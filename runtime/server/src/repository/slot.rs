@@ -108,11 +108,24 @@ impl Slot {
         });
     }
 
-    /// Forgets the versions that are neither ready nor kept.
-    pub(super) fn keep(&self, keeps: impl Fn(u64) -> bool) {
+    /// Sets the state of a version that takes no requests. One that does stays until it is replaced.
+    pub(super) fn set_unserved(&self, version: u64, state: State) {
         self.change(|states| {
-            states.retain(|version, state| state.model().is_some() || version.is_none_or(&keeps));
+            if !states.get(&Some(version)).is_some_and(State::is_served) {
+                states.remove(&None);
+                states.insert(Some(version), state);
+            }
         });
+    }
+
+    /// Forgets the versions that are neither served nor kept.
+    pub(super) fn keep(&self, keeps: impl Fn(u64) -> bool) {
+        self.change(|states| states.retain(|version, state| state.is_served() || version.is_none_or(&keeps)));
+    }
+
+    /// Forgets the graph of an ensemble.
+    pub(super) fn forget_graph(&self) {
+        self.change(|states| states.retain(|_, state| !matches!(state, State::Graph(_))));
     }
 
     /// A load failed at a version, or for the model as a whole. What is ready stays, and only the
@@ -143,6 +156,11 @@ impl Slot {
             State::Graph(graph) => Some(graph.clone()),
             _ => None,
         })
+    }
+
+    /// Whether nothing is loaded, being changed or failed.
+    pub(super) fn is_unloaded(&self) -> bool {
+        self.read().values().all(|state| matches!(state, State::Unloaded))
     }
 
     /// Whether a version takes requests.

@@ -190,6 +190,7 @@ async fn step_once(
     turn: &mut Turn<'_>,
     invocation: InvocationRequest,
 ) -> Result<InvocationResult, InvokeError> {
+    model.check_current()?;
     let routed = app.instances.begin(&model.key, invocation.instance.as_deref());
     let result = turn.step(invocation.into()).await;
     routed.into_iter().for_each(|routed| routed.end(&result));

@@ -1,7 +1,7 @@
 //! Several versions of a model.
 
 use crate::support::grpc::request;
-use crate::support::{Daemon, Options, eventually, write_bundle, write_changed_bundle};
+use crate::support::{Connection, Daemon, Options, eventually, write_bundle, write_changed_bundle};
 use atoll_engine::FunctionKey;
 use atoll_server::ModelControl;
 use serde_json::{Value, json};
@@ -137,6 +137,25 @@ fn versions_come_and_go_with_their_folders() {
     assert_eq!(daemon.post("/v2/repository/models/m/unload", "").status, 200);
     assert_eq!(index(&daemon), [(String::new(), "UNAVAILABLE".to_owned())]);
     assert_eq!((answering(&daemon, ""), loaded(&daemon, "m")), (Err(503), None));
+}
+
+#[test]
+fn a_request_whose_body_arrives_late_runs_the_version_that_it_names() {
+    let daemon = daemon("all {}");
+    for (path, added, function, version) in [("/versions/2", 3, "m/2", "2"), ("", 4, "m", "4")] {
+        let mut connection = Connection::open(daemon.http);
+        let (path, length) = (format!("/v2/models/m{path}/infer"), ASK.len());
+        let head = format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n");
+        connection.send_raw(format!("{head}Content-Length: {length}\r\n\r\n").as_bytes());
+        // The daemon has found the model, and reads the body.
+        connection.receive_until(|text| text.ends_with("100 Continue\r\n\r\n"));
+        add(&daemon.repository(), added);
+        assert_eq!(load(&daemon).0, 200);
+        connection.send_raw(ASK.as_bytes());
+        let answer = connection.receive();
+        assert_eq!((answer.status, &answer.json()["model_version"]), (200, &json!(version)), "{}", answer.text());
+        assert_eq!(daemon.engine.last_request().function, FunctionKey::local(function));
+    }
 }
 
 #[test]

@@ -188,8 +188,8 @@ impl App {
     }
 
     fn find_any(&self, name: &str, version: Option<&str>) -> Result<Arc<Model>, FindError> {
-        let model = match self.repository.graph(name).and_then(|ensemble| ensemble.public(self)) {
-            Some(ensemble) => ensemble,
+        let model = match self.repository.graph(name) {
+            Some(ensemble) => ensemble.public(self).unwrap_or_else(|| Err("it calls a private function".into())),
             None => {
                 let found = self.repository.find(name, version);
                 let Err(FindError::Unknown(_)) = &found else { return found };

@@ -105,6 +105,16 @@ pub const WARMUP_RUNS_MAX: u32 = 1000;
 /// Most bytes of the inputs of a sample of `model_warmup`: as many as a request may have.
 pub const WARMUP_BYTES_MAX: u64 = 128 << 20;
 
+/// Longest name of a field in a `config.pbtxt` in bytes; Triton's longest has 32. Each message keeps
+/// its path, so a long name around many messages would take much memory.
+pub const CONFIG_NAME_BYTES_MAX: usize = 64;
+
+/// Deepest file that a load brings along, in components of its path. Triton's layout has two.
+pub const LOAD_FILE_DEPTH_MAX: usize = 8;
+
+/// Most files that a load brings along: as many as gRPC has parameters at most.
+pub const LOAD_FILES_MAX: usize = 256;
+
 /// Most values in a `config.pbtxt`. The largest ensemble that can be served has a tenth of it.
 pub const CONFIG_FIELDS_MAX: usize = 16_384;
 

@@ -14,6 +14,11 @@ use std::sync::Arc;
 /// The version of an ensemble.
 const VERSION: u64 = 1;
 
+/// The models and functions that the steps of a source call; none if it is not an ensemble.
+pub(super) fn steps(source: &Source) -> Result<Vec<String>, LoadError> {
+    if source.form() == Form::Ensemble { models(source) } else { Ok(Vec::new()) }
+}
+
 /// The models that an ensemble calls.
 fn models(source: &Source) -> Result<Vec<String>, LoadError> {
     scan::ensemble(source).map(|ensemble| ensemble.models).map_err(LoadError::Ensemble)
@@ -72,7 +77,7 @@ impl Repository {
         let graph = graph.map_err(|error| LoadError::Ensemble(error.to_string()))?;
         for (version, model) in slot.ready() {
             slot.set(version, State::Unloading);
-            self.unload_function(&model.key).await?;
+            self.unload_function(&model).await?;
         }
         slot.set_only(VERSION, State::Graph(Arc::new(graph)));
         Ok(())

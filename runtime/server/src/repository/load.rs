@@ -1,6 +1,7 @@
 //! Loads and unloads models.
 
 use super::Repository;
+use super::ensembles::steps;
 use super::error::LoadError;
 use super::exchange::Failure;
 use super::overrides::Overrides;
@@ -33,31 +34,51 @@ impl Repository {
         sources.retain(|source| names.contains(&source.name));
         sources.sort_by_key(Source::form);
         for source in sources {
+            // A failure of a called model has been logged. An ensemble that contradicts itself fails
+            // below again.
+            let _ = self.load_called_by(&source).await;
             // The failure has already been logged.
             let _ = self.load_source(source).await;
         }
     }
 
+    /// Loads the models that an ensemble calls, unless they are loaded, as Triton does.
+    async fn load_called_by(&self, source: &Source) -> Result<(), LoadError> {
+        for called in self.called_by(source)? {
+            if self.slot(&called.name).is_none_or(|slot| !slot.has_ready()) {
+                self.load_source(called).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// Loads the versions of a model that its policy wants, or reloads those whose file or settings
     /// changed, and unloads the others. During a reload the old versions answer requests, except for
     /// a moment during the exchange.
-    pub(crate) async fn load(&self, name: &str, overrides: Overrides) -> Result<(), LoadError> {
+    ///
+    /// `may` says which models the caller may call. It is asked if the caller brings along the steps
+    /// of an ensemble, because the steps run with the rights of the daemon.
+    pub(crate) async fn load(
+        &self,
+        name: &str,
+        overrides: Overrides,
+        may: &(dyn Fn(&str) -> bool + Sync),
+    ) -> Result<(), LoadError> {
         let scanned = self.scan().map_err(|source| LoadError::Io { path: self.folder.clone(), source })?;
         let found = scanned.into_iter().find(|source| source.name == name);
         if overrides.is_empty() {
             let source = found.ok_or_else(|| LoadError::Unknown(name.into()))?;
-            // As Triton, models that an ensemble calls are loaded with it.
-            for called in self.called_by(&source)? {
-                if self.slot(&called.name).is_none_or(|slot| !slot.has_ready()) {
-                    self.load_source(called).await?;
-                }
-            }
+            self.load_called_by(&source).await?;
             return self.load_source(source).await;
         }
         let (name, scratch) = (name.to_owned(), self.scratch.clone());
         let source = blocking(move || overrides.source(&name, found, &scratch));
         // The folder with files that came along is needed until they are loaded.
         let (source, _folder) = source.await.ok_or(LoadError::Panicked)??;
+        if let Some(refused) = steps(&source)?.iter().find(|model| !may(model)) {
+            return Err(LoadError::Ensemble(format!("it calls the function `{refused}`, which is not deployed")));
+        }
+        self.load_called_by(&source).await?;
         self.load_source(source).await
     }
 
@@ -77,7 +98,7 @@ impl Repository {
         let mut unloaded = Ok(());
         for model in ready.values() {
             // The others are unloaded all the same.
-            unloaded = self.unload_function(&model.key).await.and(unloaded);
+            unloaded = self.unload_function(model).await.and(unloaded);
         }
         slot.set_whole(match &unloaded {
             Ok(()) => State::Unloaded,
@@ -107,6 +128,8 @@ impl Repository {
     pub(super) async fn load_source(&self, source: Source) -> Result<(), LoadError> {
         let slot = self.slot_of(&source.name)?;
         let _turn = slot.changing.lock().await;
+        // The folder may have changed since the scan, while another load held the turn.
+        let source = source.now();
         let start = Instant::now();
         match self.exchange(&slot, &source).await {
             Ok(()) => {

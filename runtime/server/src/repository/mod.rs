@@ -228,7 +228,11 @@ impl Repository {
     fn slot_of(&self, name: &str) -> Result<Arc<Slot>, LoadError> {
         let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
         if slots.len() >= MODELS_MAX && !slots.contains_key(name) {
-            return Err(LoadError::TooManyModels);
+            // Unloaded models leave room for others, except those that a load or unload holds.
+            slots.retain(|_, slot| Arc::strong_count(slot) > 1 || !slot.is_unloaded());
+            if slots.len() >= MODELS_MAX {
+                return Err(LoadError::TooManyModels);
+            }
         }
         let slot = || Arc::new(Slot::new(self.changes.clone()));
         Ok(slots.entry(name.to_owned()).or_insert_with(slot).clone())

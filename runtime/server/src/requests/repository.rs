@@ -7,7 +7,7 @@ use crate::identity::{Principal, Reason};
 use crate::inference::blocking;
 use crate::repository::LoadError;
 use crate::repository::overrides::Overrides;
-use atoll_engine::Class;
+use atoll_engine::{Class, Tenant};
 use atoll_protocol::{IndexEntry, ModelExplanation, ModelState};
 use std::sync::Arc;
 
@@ -62,7 +62,11 @@ pub(crate) async fn load(
         return Err(RequestError::denied(Reason::ModelControl, text));
     }
     let (loading, asked) = (app.clone(), name.clone());
-    let load = tokio::spawn(async move { loading.repository.load(&asked, overrides).await });
+    let principal = caller.clone();
+    let load = tokio::spawn(async move {
+        let may = |model: &str| principal.may_call(Tenant::default().as_str(), model).is_ok();
+        loading.repository.load(&asked, overrides, &may).await
+    });
     load.await.map_err(|_| RequestError::panicked())??;
     let Some(graph) = app.repository.graph(&name) else { return Ok(()) };
     // An ensemble is checked against its models when it is called; its loader wants to know now.

@@ -2,6 +2,7 @@
 
 use crate::support::{Behaviour, Daemon, Options, write_bundle};
 use atoll_engine::FunctionKey;
+use atoll_server::ModelControl;
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -93,6 +94,61 @@ fn an_ensemble_is_ready_as_long_as_its_models_are() {
     let dependents = r#"{"parameters":{"unload_dependents":true}}"#;
     assert_eq!(daemon.post("/v2/repository/models/e/unload", dependents).status, 200);
     assert_eq!(daemon.get("/v2/models/pre/ready").json()["ready"], false);
+}
+
+#[test]
+fn an_ensemble_that_is_named_at_start_brings_its_models() {
+    let model_control = Some(ModelControl::Explicit { load: Some(["e".to_owned()].into()) });
+    let options = Options { lax_readiness: true, model_control, ..Options::default() };
+    let daemon = Daemon::with(options, |repository| {
+        model(repository, "pre");
+        model(repository, "post");
+        ensemble(repository, "e", &[step("pre", "X", "Y")]);
+    });
+    assert_eq!(daemon.post("/v2/models/e/infer", ASK).status, 200);
+    assert_eq!(daemon.get("/v2/models/post/ready").status, 404, "it was not loaded");
+}
+
+#[test]
+fn a_model_takes_the_place_of_an_ensemble_only_if_it_can_be_loaded() {
+    let daemon = daemon(|repository| ensemble(repository, "e", &[step("pre", "X", "Y")]));
+    let folder = daemon.repository().join("e");
+    std::fs::remove_file(folder.join("config.pbtxt")).unwrap();
+    for version in ["1", "2"] {
+        std::fs::create_dir_all(folder.join(version)).unwrap();
+        std::fs::write(folder.join(version).join("model.kg"), "no bundle").unwrap();
+        assert_eq!(load(&daemon, "e").0, 400);
+        assert_eq!(daemon.get("/v2/models/e").json()["platform"], "atoll_graph", "it stays");
+    }
+    write_bundle(&folder.join("2/model.kg"));
+    assert_eq!(load(&daemon, "e").0, 200);
+    let metadata = daemon.get("/v2/models/e").json();
+    assert_eq!((&metadata["platform"], &metadata["versions"]), (&json!("atoll_kgraph"), &json!(["2"])));
+    std::fs::remove_dir_all(&folder).unwrap();
+    ensemble(&daemon.repository(), "e", &[step("post", "X", "Y")]);
+    assert_eq!(load(&daemon, "e").0, 200);
+    assert_eq!(daemon.get("/v2/models/e").json()["platform"], "atoll_graph");
+    assert!(daemon.engine.bundle("e").is_none(), "the model is unloaded");
+}
+
+#[test]
+fn a_load_may_bring_the_steps_of_an_ensemble() {
+    let daemon = daemon(|repository| ensemble(repository, "e", &[step("pre", "X", "Y")]));
+    assert_eq!(daemon.post("/v2/repository/models/post/unload", "").status, 200);
+    let maps = |model: &str| json!([{ "model_name": model, "input_map": { "in": "X" }, "output_map": { "out": "Y" } }]);
+    let tensor = |name: &str| json!([{ "name": name, "data_type": "TYPE_FP32", "dims": [-1, 4] }]);
+    let config = |model: &str| {
+        let config = json!({
+            "input": tensor("X"), "output": tensor("Y"), "ensemble_scheduling": { "step": maps(model) },
+        });
+        json!({ "parameters": { "config": config.to_string() } }).to_string()
+    };
+    let answer = daemon.post("/v2/repository/models/e/load", &config("post"));
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(daemon.post("/v2/models/e/infer", ASK).status, 200);
+    assert_eq!(daemon.engine.last_request().function, FunctionKey::local("post"), "loaded with the ensemble");
+    let answer = daemon.post("/v2/repository/models/e/load", &config("e"));
+    assert!(answer.status == 400 && answer.error().contains("circular"), "{}", answer.text());
 }
 
 #[test]

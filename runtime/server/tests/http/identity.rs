@@ -57,6 +57,32 @@ fn identity(folder: &Path, tenants: &str) -> IdentityConfig {
     IdentityConfig { anonymous: access.anonymous().cloned(), access, ..IdentityConfig::own() }
 }
 
+/// A load of an ensemble with one step, which calls this model.
+fn calling(model: &str) -> String {
+    let tensor = |name: &str| json!([{ "name": name, "data_type": "TYPE_FP32", "dims": [-1, 4] }]);
+    let step = json!({ "model_name": model, "input_map": { "in": "X" }, "output_map": { "out": "Y" } });
+    let config = json!({
+        "input": tensor("X"), "output": tensor("Y"), "ensemble_scheduling": { "step": [step] },
+    });
+    json!({ "parameters": { "config": config.to_string() } }).to_string()
+}
+
+#[test]
+fn steps_that_a_tenant_brings_along_call_only_what_it_may_call() {
+    let tenants = "[tenant.speech]\nmodels = [\"speech*\", \"toy\"]\nmodel_control = true\n";
+    let setup = Setup::start(tenants);
+    let ensemble = setup.daemon.repository().join("speech");
+    std::fs::create_dir_all(ensemble.join("1")).unwrap();
+    std::fs::write(ensemble.join("config.pbtxt"), "platform: 'ensemble'").unwrap();
+    let token = setup.token("speech", None);
+    let load = |model: &str| setup.daemon.ask_as(&token, "/v2/repository/models/speech/load", Some(&calling(model)));
+    let (hidden, missing) = (load("secret"), load("absent"));
+    assert_eq!((hidden.status, missing.status), (400, 400));
+    assert_eq!(hidden.text(), missing.text().replace("absent", "secret"));
+    let answer = load("toy");
+    assert_eq!(answer.status, 200, "{}", answer.text());
+}
+
 fn reason(answer: &Answer) -> (u16, Value) {
     (answer.status, answer.json()["reason"].clone())
 }

@@ -92,6 +92,11 @@ impl Repository {
         if settings.scaling.is_some() {
             check_name(&source.name).map_err(|reason| LoadError::ScaledName { reason })?;
         }
+        if source.config.is_some() && source.folder.is_none() && !settings.labels.is_empty() {
+            // The files beside it belong to other models, which the caller perhaps may not call.
+            let reason = "a configuration names labels, and the model has no folder of its own for them";
+            return Err(LoadError::Override(reason.into()).into());
+        }
         for note in settings.not_honoured() {
             tracing::warn!(model = source.name, field = note.field, "config.pbtxt: not honoured: {}", note.note);
         }

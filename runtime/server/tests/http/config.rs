@@ -179,6 +179,17 @@ fn a_load_may_bring_a_configuration() {
 }
 
 #[test]
+fn a_configuration_names_no_files_beside_those_of_its_model() {
+    let daemon = Daemon::start();
+    std::fs::write(daemon.repository().join("other.toml"), "class = 'real-time'").unwrap();
+    let config = json!({ "output": [{ "name": "out", "label_filename": "other.toml" }] }).to_string();
+    let body = json!({ "parameters": { "config": config } }).to_string();
+    let answer = daemon.post("/v2/repository/models/toy/load", &body);
+    assert!(answer.status == 400 && answer.error().contains("no folder of its own"), "{}", answer.text());
+    assert_eq!(daemon.get("/v2/models/toy/ready").status, 200, "it stays");
+}
+
+#[test]
 fn a_load_may_bring_files() {
     let daemon = daemon("");
     // "good", which the compiler of the tests makes the toy model of.

@@ -160,6 +160,13 @@ impl App {
         Ok(ModelMetadata { versions, ..newest.metadata() })
     }
 
+    /// The model that has the key of a function. Unlike [`Functions::stage_model`], it is not another
+    /// version that answers while the newest one is exchanged.
+    pub(crate) fn function_model(&self, function: &FunctionKey) -> Result<Arc<Model>, String> {
+        let model = self.stage_model(&function.tenant, &function.name)?;
+        if model.key == *function { Ok(model) } else { Err("is being exchanged".into()) }
+    }
+
     /// The instance of a model that a request names; `None` if it names none. An error says what is
     /// wrong with the name.
     pub(crate) fn instance_of(&self, model: &Model, name: Option<&str>) -> Result<Option<Arc<Instance>>, String> {

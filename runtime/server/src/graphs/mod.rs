@@ -32,7 +32,7 @@ use atoll_engine::{FunctionKey, Tenant};
 use atoll_store::{DeploymentKey, Store, StoreError};
 use costs::Costs;
 use counts::GraphCounts;
-use manifest::{Manifest, Signature, Work};
+use manifest::{Manifest, ManifestStage, Signature, Work};
 use stage::Shared;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -144,10 +144,16 @@ impl DeployedGraph {
     /// Whether a callable graph still refers to the present functions.
     fn is_current(&self, app: &dyn Functions, callable: &Callable) -> bool {
         let graph = callable.as_ref().ok().and_then(|model| model.graph.as_ref());
-        let is_same = |model: &Arc<Model>| {
-            app.stage_model(&self.key.tenant, &model.key.name).is_ok_and(|now| Arc::ptr_eq(&now, model))
+        // By the names in the manifest: a model that was found by its name may have the key of a
+        // version, if the newest one was being exchanged.
+        let is_same = |(name, model): (&String, &Arc<Model>)| {
+            app.stage_model(&self.key.tenant, name).is_ok_and(|now| Arc::ptr_eq(&now, model))
         };
-        graph.is_some_and(|graph| graph.models().all(is_same))
+        let is_kept = |(stage, work): (&ManifestStage, &StageWork)| match work {
+            StageWork::Function(callee) => stage.functions().zip(callee.models()).all(is_same),
+            StageWork::Builtin(_) => true,
+        };
+        graph.is_some_and(|graph| self.manifest.stages.iter().zip(&graph.works).all(is_kept))
     }
 
     /// Checks the graph against its present functions.

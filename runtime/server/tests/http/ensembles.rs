@@ -1,6 +1,6 @@
 //! Ensembles of Triton's repositories.
 
-use crate::support::{Behaviour, Daemon, Options, write_bundle};
+use crate::support::{Behaviour, Connection, Daemon, Options, eventually, write_bundle, write_changed_bundle};
 use atoll_engine::FunctionKey;
 use atoll_server::ModelControl;
 use serde_json::{Value, json};
@@ -129,6 +129,39 @@ fn a_model_takes_the_place_of_an_ensemble_only_if_it_can_be_loaded() {
     assert_eq!(load(&daemon, "e").0, 200);
     assert_eq!(daemon.get("/v2/models/e").json()["platform"], "atoll_graph");
     assert!(daemon.engine.bundle("e").is_none(), "the model is unloaded");
+}
+
+#[test]
+fn an_ensemble_follows_a_model_whose_versions_are_exchanged() {
+    let daemon = daemon(|repository| {
+        ensemble(repository, "e", &[step("pre", "X", "Y")]);
+        let sample = "inputs { key: 'in' value { data_type: TYPE_FP32 dims: [ 1, 4 ] zero_data: true } }";
+        let config = format!("version_policy {{ all {{}} }} model_warmup {{ batch_size: 1 {sample} }}");
+        std::fs::write(repository.join("pre/config.pbtxt"), config).unwrap();
+    });
+    let asked = || {
+        assert_eq!(daemon.post("/v2/models/e/infer", ASK).status, 200);
+        daemon.engine.last_request().function
+    };
+    assert_eq!(asked(), FunctionKey::local("pre"));
+    std::fs::create_dir(daemon.repository().join("pre/2")).unwrap();
+    write_changed_bundle(&daemon.repository().join("pre/2/model.kg"));
+    daemon.engine.behave(Behaviour::Hold);
+    let mut connection = Connection::open(daemon.http);
+    connection.send("POST", "/v2/repository/models/pre/load", &[], b"");
+    // The sample of version 1, which gets its own key, then that of version 2.
+    for _ in 0..2 {
+        eventually(|| daemon.engine.held() == 1);
+        if daemon.engine.last_request().function == FunctionKey::local("pre") {
+            break;
+        }
+        daemon.engine.answer_all();
+    }
+    daemon.engine.behave(Behaviour::Echo);
+    assert_eq!(asked(), FunctionKey::local("pre/1"), "version 1 answers meanwhile");
+    daemon.engine.answer_all();
+    assert_eq!(connection.receive().status, 200);
+    assert_eq!(asked(), FunctionKey::local("pre"), "the newest version answers again");
 }
 
 #[test]

@@ -109,11 +109,11 @@ pub struct ConfigNote {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ConfigTreatment {
-    /// It does what it does with Triton, as far as the note does not say otherwise.
+    /// It works as in Triton, unless the note says otherwise.
     Honoured,
-    /// It does nothing, and nothing is missing.
+    /// It has no effect here, and needs none.
     NotNeeded,
-    /// It changes how Triton serves the model, and does nothing here.
+    /// It changes how Triton serves the model, and has no effect here.
     NotHonoured,
 }
 

@@ -17,7 +17,7 @@ pub(super) struct Slot {
     /// States by version; that of `None` is of the model as a whole, and there while no version has
     /// one. Never empty.
     states: RwLock<BTreeMap<Option<u64>, State>>,
-    /// Those of the repository.
+    /// The counter of the repository.
     changes: Arc<AtomicU64>,
 }
 

@@ -173,7 +173,9 @@ fn file_name(folder: &Path) -> Option<String> {
 /// The configuration in a folder, if there is one that can be read.
 fn config(folder: &Path) -> Option<Message> {
     let mut config = String::new();
-    let file = std::fs::File::open(folder.join("config.pbtxt")).ok()?;
+    let path = folder.join("config.pbtxt");
+    // Opening a named pipe would block every scan.
+    let file = path.is_file().then(|| std::fs::File::open(path)).and_then(Result::ok)?;
     file.take(SETTINGS_BYTES_MAX).read_to_string(&mut config).ok()?;
     text::parse(&config).ok()
 }

@@ -347,7 +347,11 @@ fn read_file(path: &Path, parse: impl Fn(&str) -> Result<Settings, String>) -> R
         Err(error) => return Err(failed(error.to_string())),
     };
     let mut text = String::new();
-    file.take(SETTINGS_BYTES_MAX).read_to_string(&mut text).map_err(|e| failed(e.to_string()))?;
+    // Less of the file could be read as other settings than all of it.
+    let bytes = file.take(SETTINGS_BYTES_MAX + 1).read_to_string(&mut text).map_err(|e| failed(e.to_string()))?;
+    if bytes as u64 > SETTINGS_BYTES_MAX {
+        return Err(failed(format!("the file is larger than {SETTINGS_BYTES_MAX} bytes")));
+    }
     parse(&text).map(Some).map_err(failed)
 }
 
@@ -430,5 +434,11 @@ mod tests {
         assert_eq!(read_of_triton, settings);
         write("atoll.toml", "");
         assert_eq!(read(&triton).unwrap(), Settings::default());
+        write(
+            "atoll.toml",
+            &format!("response_cache = true\n{}", "# comment\n".repeat(SETTINGS_BYTES_MAX as usize / 8)),
+        );
+        let message = read(&triton).unwrap_err().to_string();
+        assert!(message.contains("atoll.toml: the file is larger than 1048576 bytes"), "{message}");
     }
 }

@@ -59,6 +59,7 @@ mod tenant_code;
 mod tidy;
 mod trace;
 mod transfers;
+mod triton;
 mod values;
 mod vm;
 mod workloads;

@@ -214,7 +214,7 @@ def load_and_unload(client, address, oracle):
     assert client.is_model_ready("magika")
     ask(client, rows(1))
     refused("INVALID_ARGUMENT", ["unknown"], lambda: client.load_model("unknown"))
-    refused("INVALID_ARGUMENT", ["config"], lambda: client.load_model("magika", config="{}"))
+    refused("INVALID_ARGUMENT", ["config"], lambda: client.load_model("magika", config="{"))
 
 
 @check

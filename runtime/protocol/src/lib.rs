@@ -39,14 +39,14 @@ pub use elements::to_f64;
 pub use error::{ErrorBody, ProtocolError};
 pub use infer::{Encoded, InferRequest, InferResponse, OutputTensor, RequestedOutput};
 pub use model::{
-    BatchStatistics, ConfigState, ConfigTensor, DurationStatistics, DynamicBatching, InferenceStatistics, Live,
-    ModelConfig, ModelMetadata, ModelReady, ModelStatistics, ModelStatisticsList, Ready, SequenceBatching,
-    ServerMetadata, TensorMetadata,
+    BatchStatistics, ConfigNote, ConfigState, ConfigTensor, ConfigTreatment, ConfigVersionPolicy, DurationStatistics,
+    DynamicBatching, InferenceStatistics, Live, ModelConfig, ModelMetadata, ModelReady, ModelStatistics,
+    ModelStatisticsList, Ready, SequenceBatching, ServerMetadata, TensorMetadata,
 };
 pub use parameters::Parameters;
 pub use predict::{PredictForm, PredictRequest};
 pub use predictions::encode_predictions;
-pub use repository::{IndexEntry, IndexRequest, LoadRequest, ModelState};
+pub use repository::{IndexEntry, IndexRequest, LoadRequest, ModelExplanation, ModelState};
 pub use settings::{LogSettings, TraceSettings};
 pub use shared::{RegionStatus, RegisterRequest, SharedRange, SharedTensor};
 pub use tensor::Tensor;

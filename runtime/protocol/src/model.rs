@@ -77,6 +77,8 @@ pub struct ModelConfig {
     pub platform: String,
     /// The name of the server's backend, `atoll`. Newer clients read it instead of `platform`.
     pub backend: String,
+    /// Which of the versions in the model's folder are served.
+    pub version_policy: ConfigVersionPolicy,
     /// Most rows of a batch. If it is not 0, the dimensions of tensors here are without the batch
     /// dimension. 0 for a model without batching, whose dimensions are complete.
     pub max_batch_size: u32,
@@ -90,6 +92,58 @@ pub struct ModelConfig {
     /// The state of a sequence; `None` for a model without state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sequence_batching: Option<SequenceBatching>,
+}
+
+/// What becomes of a field of a model's `config.pbtxt`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfigNote {
+    /// The path of the field, as in `dynamic_batching.priority_levels`.
+    pub field: String,
+    /// Whether it is honoured.
+    pub treatment: ConfigTreatment,
+    /// What it does here, or why it does nothing.
+    pub note: String,
+}
+
+/// Whether a field of a configuration is honoured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ConfigTreatment {
+    /// It works as in Triton, unless the note says otherwise.
+    Honoured,
+    /// It has no effect here, and needs none.
+    NotNeeded,
+    /// It changes how Triton serves the model, and has no effect here.
+    NotHonoured,
+}
+
+impl ConfigTreatment {
+    /// The treatment in words.
+    pub fn label(self) -> &'static str {
+        match self {
+            ConfigTreatment::Honoured => "honoured",
+            ConfigTreatment::NotNeeded => "not needed",
+            ConfigTreatment::NotHonoured => "not honoured",
+        }
+    }
+}
+
+/// Which versions of a model are served.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ConfigVersionPolicy {
+    /// The highest ones.
+    Latest {
+        /// How many.
+        num_versions: u32,
+    },
+    /// All.
+    All {},
+    /// The named ones.
+    Specific {
+        /// Their numbers.
+        versions: Vec<u64>,
+    },
 }
 
 /// Gathering of requests into batches.

@@ -22,7 +22,7 @@ use crate::sequences::Sequences;
 use crate::shared_memory::Regions;
 use atoll_engine::{Class, EngineStatistics, FunctionKey, Tenant};
 use atoll_fleet::Inference;
-use atoll_protocol::{IndexEntry, MODEL_VERSION, ModelState};
+use atoll_protocol::{IndexEntry, MODEL_VERSION, ModelMetadata, ModelState};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -132,6 +132,41 @@ impl App {
         Ok(model)
     }
 
+    /// The models of a name that serve requests of `principal`: the given version, or all versions.
+    pub(crate) fn find_all(
+        &self,
+        principal: &Principal,
+        name: &str,
+        version: Option<&str>,
+    ) -> Result<Vec<Arc<Model>>, FindError> {
+        let model = self.find(principal, name, version)?;
+        let all = if version.is_none() { self.repository.versions(name) } else { Vec::new() };
+        // What was found may be a deployed function, or have been replaced since.
+        Ok(if all.iter().any(|other| Arc::ptr_eq(other, &model)) { all } else { vec![model] })
+    }
+
+    /// The metadata of a model. Without a version they are those of the newest, with the numbers of
+    /// all versions, as Triton's.
+    pub(crate) fn metadata(
+        &self,
+        principal: &Principal,
+        name: &str,
+        version: Option<&str>,
+    ) -> Result<ModelMetadata, FindError> {
+        let models = self.find_all(principal, name, version)?;
+        // There is at least one.
+        let newest = models.last().ok_or_else(|| FindError::Unknown(name.into()))?;
+        let versions = models.iter().map(|model| model.version.clone()).collect();
+        Ok(ModelMetadata { versions, ..newest.metadata() })
+    }
+
+    /// The model that has the key of a function. Unlike [`Functions::stage_model`], it is not another
+    /// version that answers while the newest one is exchanged.
+    pub(crate) fn function_model(&self, function: &FunctionKey) -> Result<Arc<Model>, String> {
+        let model = self.stage_model(&function.tenant, &function.name)?;
+        if model.key == *function { Ok(model) } else { Err("is being exchanged".into()) }
+    }
+
     /// The instance of a model that a request names; `None` if it names none. An error says what is
     /// wrong with the name.
     pub(crate) fn instance_of(&self, model: &Model, name: Option<&str>) -> Result<Option<Arc<Instance>>, String> {
@@ -160,15 +195,18 @@ impl App {
     }
 
     fn find_any(&self, name: &str, version: Option<&str>) -> Result<Arc<Model>, FindError> {
-        let found = self.repository.find(name, version);
-        let Err(FindError::Unknown(_)) = &found else { return found };
-        let function = self.deployed.as_ref().and_then(|deployed| deployed.public(name));
-        let model = match function {
-            Some(function) => function.model.clone(),
-            None => match self.graphs.as_ref().and_then(|graphs| graphs.public(self, name)) {
-                Some(graph) => graph,
-                None => return found,
-            },
+        let model = match self.repository.graph(name) {
+            Some(ensemble) => ensemble.public(self).unwrap_or_else(|| Err("it calls a private function".into())),
+            None => {
+                let found = self.repository.find(name, version);
+                let Err(FindError::Unknown(_)) = &found else { return found };
+                let function = self.deployed.as_ref().and_then(|deployed| deployed.public(name));
+                let graph = || self.graphs.as_ref().and_then(|graphs| graphs.public(self, name));
+                match function.map(|function| function.model.clone()).or_else(graph) {
+                    Some(model) => model,
+                    None => return found,
+                }
+            }
         };
         if let Some(version) = version.filter(|version| *version != MODEL_VERSION) {
             return Err(FindError::Version { name: name.into(), version: version.into(), only: MODEL_VERSION.into() });
@@ -259,6 +297,7 @@ impl App {
         let mut models = self.models();
         let graphs = self.graphs.iter().flat_map(|graphs| graphs.all_public(self));
         models.extend(graphs.filter_map(|(_, model)| model.ok()));
+        models.extend(self.repository.graphs().into_iter().filter_map(|graph| graph.public(self)?.ok()));
         models.retain(|model| principal.may_call(model.key.tenant.as_str(), &model.name).is_ok());
         models
     }
@@ -269,6 +308,17 @@ impl App {
         let local = Tenant::default();
         let mut entries = self.repository.index()?;
         entries.retain(|entry| principal.may_call(local.as_str(), &entry.name).is_ok());
+        for graph in self.repository.graphs() {
+            // An ensemble is ready as long as its models are.
+            let reason = match graph.public(self) {
+                Some(Ok(_)) => continue,
+                Some(Err(reason)) => reason,
+                None => "it calls a private function".into(),
+            };
+            for entry in entries.iter_mut().filter(|entry| entry.name == graph.key().name) {
+                (entry.state, entry.reason) = (ModelState::Unavailable, reason.clone());
+            }
+        }
         let functions = self.deployed.iter().flat_map(|deployed| deployed.all_public());
         let functions = functions.map(|function| (function.key.clone(), function.model.clone()));
         let graphs = self.graphs.iter().flat_map(|graphs| graphs.all_public(self));
@@ -334,9 +384,18 @@ impl Functions for App {
         if let Some(function) = self.deployed.as_ref().and_then(|deployed| deployed.find(&key)) {
             return function.model.clone().map_err(|reason| format!("is not loaded: {reason}"));
         }
-        match self.repository.find(name, None) {
+        if tenant.is_local() && self.repository.graph(name).is_some() {
+            return Err("is an ensemble, and stages call models".into());
+        }
+        // A version that is not the newest has the key `NAME/VERSION`.
+        let (name, version) = name.split_once('/').map_or((name, None), |(name, version)| (name, Some(version)));
+        match self.repository.find(name, version) {
             Ok(model) if tenant.is_local() => Ok(model),
-            Err(FindError::NotReady { reason, .. }) if tenant.is_local() => Err(format!("is not loaded: {reason}")),
+            Err(FindError::NotReady { reason, .. } | FindError::VersionNotReady { reason, .. })
+                if tenant.is_local() =>
+            {
+                Err(format!("is not loaded: {reason}"))
+            }
             _ => Err("is not deployed".into()),
         }
     }

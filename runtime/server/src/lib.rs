@@ -57,6 +57,7 @@ mod places;
 mod prices;
 mod repository;
 mod requests;
+mod reshape;
 mod response_cache;
 mod routes;
 mod scaling;
@@ -64,6 +65,7 @@ mod sequences;
 mod server;
 mod shared_memory;
 mod shutdown;
+mod tensors;
 mod tls;
 
 pub use access_log::{AccessLogConfig, AccessLogFormat};
@@ -77,9 +79,10 @@ pub use identity::{
     Access, AccessError, GateError, IdentityConfig, KeyError, KeyFile, KeyRecord, KeyState, Keys, TOKEN_PREFIX,
     TenantLimits, Token,
 };
-pub use model::{dtype_of, tensor_metadata};
 pub use otlp::OtlpConfig;
 pub use places::ConnectionLimits;
+pub use repository::triton::config_fields;
 pub use server::{Reloader, ServeError, Server};
 pub use shutdown::terminated;
+pub use tensors::{dtype_of, tensor_metadata};
 pub use tls::{TlsError, TlsFiles};

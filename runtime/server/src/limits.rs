@@ -80,6 +80,9 @@ pub const DECODE_INLINE_BYTES_MAX: usize = 1 << 20;
 /// Most models in a repository. A longer index would not be readable.
 pub const MODELS_MAX: usize = 4096;
 
+/// Most versions of a model that are considered. Each that is served takes room on a device.
+pub const VERSIONS_MAX: usize = 64;
+
 /// Most functions with metrics series of their own. Each has about forty series, so all have about
 /// ten thousand, which one scrape and one dashboard can still handle.
 pub const USAGE_FUNCTIONS_MAX: usize = 256;
@@ -90,8 +93,30 @@ pub const SETTINGS_BYTES_MAX: u64 = 1 << 20;
 /// Largest file of labels: a line of a hundred bytes for each of a hundred thousand classes.
 pub const LABELS_BYTES_MAX: u64 = 10 << 20;
 
-/// Most fields of a `config.pbtxt` that the message about ignored fields names.
-pub const IGNORED_FIELDS_MAX: usize = 32;
+/// Most fields of a `config.pbtxt` that its explanation names.
+pub const CONFIG_NOTES_MAX: usize = 128;
+
+/// Most samples of `model_warmup` of a model.
+pub const WARMUP_SAMPLES_MAX: usize = 64;
+
+/// Most runs of a sample of `model_warmup`. Clocks and caches are warm after a few.
+pub const WARMUP_RUNS_MAX: u32 = 1000;
+
+/// Most bytes of the inputs of a sample of `model_warmup`: as many as a request may have.
+pub const WARMUP_BYTES_MAX: u64 = 128 << 20;
+
+/// Longest name of a field in a `config.pbtxt` in bytes; Triton's longest has 32. Each message keeps
+/// its path, so a long name around many messages would take much memory.
+pub const CONFIG_NAME_BYTES_MAX: usize = 64;
+
+/// Deepest file that a load brings along, in components of its path. Triton's layout has two.
+pub const LOAD_FILE_DEPTH_MAX: usize = 8;
+
+/// Most files that a load brings along: as many as gRPC has parameters at most.
+pub const LOAD_FILES_MAX: usize = 256;
+
+/// Most values in a `config.pbtxt`. The largest ensemble that can be served has a tenth of it.
+pub const CONFIG_FIELDS_MAX: usize = 16_384;
 
 /// Deepest nesting of messages in a `config.pbtxt`. Triton's schema has five levels.
 pub const SETTINGS_DEPTH_MAX: usize = 16;

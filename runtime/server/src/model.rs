@@ -5,17 +5,19 @@ use crate::graphs::GraphWork;
 use crate::hedging::Hedging;
 use crate::latency::Latencies;
 use crate::repository::settings::Settings;
+use crate::reshape::{self, Reshapes};
 use crate::scaling::meter::Meter;
+use crate::tensors::{dtype_of, rows_first, states, tensor_metadata};
 use atoll_engine::limits::SESSION_IDLE_DEFAULT;
-use atoll_engine::{Class, DeviceId, FunctionKey, InputTensor};
-use atoll_kgraph::{BufferKind, BufferSpec, Bundle, DType, Expr, KernelGraph, StateSpec};
+use atoll_engine::{Class, DeviceId, FunctionKey, InputTensor, InvokeError};
+use atoll_kgraph::{BufferKind, Bundle};
 use atoll_protocol::{
     ConfigState, ConfigTensor, DataType, DynamicBatching, InferRequest, MODEL_VERSION, ModelConfig, ModelMetadata,
     RequestedOutput, SequenceBatching, Tensor, TensorMetadata,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The `platform` in the metadata of models.
@@ -27,7 +29,7 @@ const GRAPH_PLATFORM: &str = "atoll_graph";
 /// A loaded model.
 pub(crate) struct Model {
     pub(crate) key: FunctionKey,
-    /// The key as text: the model name in the protocol.
+    /// The model name in the protocol: the key as text, unless several versions have one name.
     pub(crate) name: String,
     pub(crate) version: String,
     /// The devices that hold the model; at least one. The first keeps the state of its sequences.
@@ -38,8 +40,13 @@ pub(crate) struct Model {
     pub(crate) constant_bytes: u64,
     /// The stages, if it is a graph of functions.
     pub(crate) graph: Option<Arc<GraphWork>>,
+    /// The tensors of the function.
     pub(crate) inputs: Vec<TensorMetadata>,
     pub(crate) outputs: Vec<TensorMetadata>,
+    /// The tensors as clients see them.
+    pub(crate) client_inputs: Vec<TensorMetadata>,
+    pub(crate) client_outputs: Vec<TensorMetadata>,
+    reshapes: Reshapes,
     /// Whether the rows of a batch are the first dimension of every input and output, as clients of
     /// Triton expect.
     rows_first: bool,
@@ -47,6 +54,8 @@ pub(crate) struct Model {
     states: Vec<ConfigState>,
     /// Names of classes by output; an empty list for outputs without labels.
     labels: Vec<Vec<String>>,
+    /// Set before its function is unloaded. The key may then belong to another version.
+    retired: AtomicBool,
     /// Time of the last request, in milliseconds since 1970.
     last_inference_ms: AtomicU64,
     /// Hedging of its requests; `None` if they are never sent to a second device.
@@ -80,7 +89,10 @@ pub(crate) struct Wanted {
 /// Why a request does not match the model. The client is at fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FitError {
-    #[error("model `{model}` has no {what} `{name}`; it has {known}")]
+    /// Clients of Triton look for the beginning of the text.
+    #[error(
+        "unexpected inference {what} '{name}' for model '{model}': the model has no {what} `{name}`; it has {known}"
+    )]
     UnknownTensor { model: String, what: &'static str, name: String, known: String },
     #[error("model `{model}` needs input `{missing}`, which is missing in the request")]
     MissingInput { model: String, missing: String },
@@ -112,15 +124,24 @@ impl Model {
             digest: bundle.digest().into(),
             constant_bytes: bundle.weights().len() as u64,
             graph: None,
+            client_inputs: tensor_metadata(graph, BufferKind::Input),
+            client_outputs: tensor_metadata(graph, BufferKind::Output),
             inputs: tensor_metadata(graph, BufferKind::Input),
             outputs: tensor_metadata(graph, BufferKind::Output),
+            reshapes: Reshapes::default(),
             rows_first: rows_first(graph),
             states: states(graph),
             labels: vec![Vec::new(); graph.buffers_of(BufferKind::Output).count()],
+            retired: AtomicBool::new(false),
             last_inference_ms: AtomicU64::new(0),
             cache_counts: CacheCounts::default(),
             latencies: Latencies::default(),
         }
+    }
+
+    /// The model under another name than that of its key, which all its versions have.
+    pub(crate) fn named(self, name: &str) -> Model {
+        Model { name: name.into(), ..self }
     }
 
     /// The model with names of classes for some of its outputs.
@@ -128,6 +149,55 @@ impl Model {
         let of = |output: &TensorMetadata| labels.remove(&output.name).unwrap_or_default();
         self.labels = self.outputs.iter().map(of).collect();
         self
+    }
+
+    /// The model with other shapes of some of its tensors for clients.
+    pub(crate) fn with_reshapes(self, reshapes: Reshapes) -> Model {
+        Model {
+            client_inputs: reshape::seen(&self.inputs, &reshapes.inputs),
+            client_outputs: reshape::seen(&self.outputs, &reshapes.outputs),
+            reshapes,
+            ..self
+        }
+    }
+
+    /// The shape of an output for clients.
+    pub(crate) fn outward(&self, output: usize, shape: Vec<i64>) -> Vec<i64> {
+        match self.reshapes.outputs.get(output) {
+            Some(Some(reshape)) => reshape.outward(&shape),
+            _ => shape,
+        }
+    }
+
+    /// The shape of an input for the function.
+    fn inward(&self, input: usize, datatype: DataType, shape: Vec<i64>) -> Result<Vec<i64>, FitError> {
+        match self.reshapes.inputs.get(input) {
+            Some(Some(reshape)) => reshape.inward(&shape).ok_or_else(|| self.misfit(input, datatype, &shape)),
+            _ => Ok(shape),
+        }
+    }
+
+    /// Rejects requests from now on, because the function is about to be unloaded.
+    pub(crate) fn retire(&self) {
+        self.retired.store(true, Ordering::Release);
+    }
+
+    /// Checks that its key still belongs to this version, just before an invocation.
+    ///
+    /// # Errors
+    /// If the function is being unloaded, or was.
+    pub(crate) fn check_current(&self) -> Result<(), InvokeError> {
+        if self.retired.load(Ordering::Acquire) { Err(InvokeError::Unloaded) } else { Ok(()) }
+    }
+
+    /// Whether clients put the rows of a batch in front of each tensor.
+    pub(crate) fn has_rows(&self) -> bool {
+        self.max_batch_size() > 0
+    }
+
+    /// The deadline of requests that state none or a later one.
+    pub(crate) fn timeout(&self) -> Option<Duration> {
+        self.settings.timeout_us.map(|us| Duration::from_micros(us.get()))
     }
 
     /// Whether its names of classes are equal to these.
@@ -161,14 +231,18 @@ impl Model {
             settings: Settings::default(),
             digest: String::new(),
             constant_bytes: 0,
+            client_inputs: graph.inputs(),
+            client_outputs: graph.outputs(),
             inputs: graph.inputs(),
             outputs: graph.outputs(),
+            reshapes: Reshapes::default(),
             graph: Some(Arc::new(graph)),
             hedging: None,
             scaled: None,
             rows_first: false,
             states: Vec::new(),
             labels: Vec::new(),
+            retired: AtomicBool::new(false),
             last_inference_ms: AtomicU64::new(0),
             cache_counts: CacheCounts::default(),
             latencies: Latencies::default(),
@@ -203,8 +277,8 @@ impl Model {
             name: self.name.clone(),
             versions: vec![self.version.clone()],
             platform: self.platform(),
-            inputs: self.inputs.clone(),
-            outputs: self.outputs.clone(),
+            inputs: self.client_inputs.clone(),
+            outputs: self.client_outputs.clone(),
         }
     }
 
@@ -213,10 +287,11 @@ impl Model {
             name: self.name.clone(),
             platform: self.platform(),
             backend: "atoll".into(),
+            version_policy: self.settings.version_policy.config(),
             max_batch_size: self.max_batch_size(),
             dynamic_batching: self.dynamic_batching(),
-            input: self.inputs.iter().map(|tensor| self.config_tensor(tensor)).collect(),
-            output: self.outputs.iter().map(|tensor| self.config_tensor(tensor)).collect(),
+            input: self.client_inputs.iter().map(|tensor| self.config_tensor(tensor)).collect(),
+            output: self.client_outputs.iter().map(|tensor| self.config_tensor(tensor)).collect(),
             sequence_batching: self.keeps_state().then(|| SequenceBatching {
                 max_sequence_idle_microseconds: self.session_idle().as_micros().try_into().unwrap_or(u64::MAX),
                 state: self.states.clone(),
@@ -285,13 +360,13 @@ impl Model {
             if inputs[index].is_some() {
                 return Err(FitError::Twice { what: "input", name: tensor.name });
             }
-            inputs[index] =
-                Some(InputTensor { dtype: dtype_of(tensor.datatype), shape: tensor.shape, bytes: tensor.bytes });
+            let shape = self.inward(index, tensor.datatype, tensor.shape)?;
+            inputs[index] = Some(InputTensor { dtype: dtype_of(tensor.datatype), shape, bytes: tensor.bytes });
         }
         if let Some(missing) = inputs.iter().position(Option::is_none) {
             return Err(FitError::MissingInput {
                 model: self.name.clone(),
-                missing: describe(&self.inputs[missing..=missing]),
+                missing: describe(&self.client_inputs[missing..=missing]),
             });
         }
         Ok(Fitted { inputs: inputs.into_iter().flatten().collect(), outputs: self.wanted(outputs, binary)? })
@@ -299,15 +374,21 @@ impl Model {
 
     /// Checks the name, datatype and shape of an input before its bytes are read.
     pub(crate) fn fit_shape(&self, name: &str, datatype: DataType, shape: &[i64]) -> Result<(), FitError> {
-        let known = &self.inputs[self.position(&self.inputs, "input", name)?];
+        let index = self.position(&self.inputs, "input", name)?;
+        let known = &self.client_inputs[index];
         let is_size = |(known, given): (&i64, &i64)| *known < 0 || known == given;
         let fits = known.shape.len() == shape.len() && known.shape.iter().zip(shape).all(is_size);
         if fits && known.datatype == datatype {
             return Ok(());
         }
+        Err(self.misfit(index, datatype, shape))
+    }
+
+    fn misfit(&self, input: usize, datatype: DataType, shape: &[i64]) -> FitError {
+        let known = &self.client_inputs[input];
         let given = TensorMetadata { datatype, shape: shape.to_vec(), ..known.clone() };
         let describe = |tensor| describe(std::slice::from_ref(tensor));
-        Err(FitError::Shape { model: self.name.clone(), given: describe(&given), known: describe(known) })
+        FitError::Shape { model: self.name.clone(), given: describe(&given), known: describe(known) }
     }
 
     fn wanted(&self, outputs: &[RequestedOutput], binary: bool) -> Result<Vec<Wanted>, FitError> {
@@ -338,86 +419,6 @@ impl Model {
 /// Whether outputs that do not choose a format are sent in binary.
 pub(crate) fn binary_by_default(request: &InferRequest) -> Result<bool, atoll_protocol::ProtocolError> {
     Ok(request.parameters.boolean("binary_data_output")?.unwrap_or(false))
-}
-
-/// Metadata of a graph's inputs or outputs; symbolic sizes are -1.
-pub fn tensor_metadata(graph: &KernelGraph, kind: BufferKind) -> Vec<TensorMetadata> {
-    let dimension = |size: &Expr| size.as_const().unwrap_or(-1);
-    let metadata = |buffer: &BufferSpec| TensorMetadata {
-        name: buffer.name.clone(),
-        datatype: datatype(buffer.dtype),
-        shape: buffer.shape.iter().map(dimension).collect(),
-        symbols: symbol_names(graph, &buffer.shape),
-    };
-    graph.buffers_of(kind).map(|(_, buffer)| metadata(buffer)).collect()
-}
-
-/// Whether the rows of a batch are the first dimension of every input and output.
-fn rows_first(graph: &KernelGraph) -> bool {
-    let Some(batch) = &graph.batch else { return false };
-    let mut tensors = graph.buffers_of(BufferKind::Input).chain(graph.buffers_of(BufferKind::Output));
-    tensors.all(|(id, _)| batch.axes[id.0 as usize] == Some(0))
-}
-
-/// Metadata of a graph's state buffers.
-fn states(graph: &KernelGraph) -> Vec<ConfigState> {
-    let state = |state: &StateSpec| ConfigState {
-        input_name: state.input.clone(),
-        output_name: state.output.clone(),
-        data_type: datatype(graph.buffers[state.buffer.0 as usize].dtype).config_name(),
-        dims: state.shape.iter().map(|size| size.as_const().unwrap_or(-1)).collect(),
-    };
-    graph.session.states.iter().map(state).collect()
-}
-
-/// The name of the symbol in each dimension (empty for a constant size). An empty list if no
-/// dimension is a symbol.
-fn symbol_names(graph: &KernelGraph, shape: &[Expr]) -> Vec<String> {
-    let name = |size: &Expr| match size {
-        Expr::Symbol(id) => graph.symbols[id.0 as usize].name.clone(),
-        _ => String::new(),
-    };
-    let names: Vec<String> = shape.iter().map(name).collect();
-    if names.iter().all(String::is_empty) { Vec::new() } else { names }
-}
-
-/// The protocol's data type of a kernel graph's type.
-fn datatype(dtype: DType) -> DataType {
-    match dtype {
-        DType::Bool => DataType::Bool,
-        DType::U8 => DataType::Uint8,
-        DType::I8 => DataType::Int8,
-        DType::U16 => DataType::Uint16,
-        DType::I16 => DataType::Int16,
-        DType::U32 => DataType::Uint32,
-        DType::I32 => DataType::Int32,
-        DType::U64 => DataType::Uint64,
-        DType::I64 => DataType::Int64,
-        DType::F16 => DataType::Fp16,
-        DType::Bf16 => DataType::Bf16,
-        DType::F32 => DataType::Fp32,
-        DType::F64 => DataType::Fp64,
-    }
-}
-
-/// The kernel graph's type of a protocol data type; `None` for strings.
-pub fn dtype_of(datatype: DataType) -> Option<DType> {
-    Some(match datatype {
-        DataType::Bool => DType::Bool,
-        DataType::Uint8 => DType::U8,
-        DataType::Int8 => DType::I8,
-        DataType::Uint16 => DType::U16,
-        DataType::Int16 => DType::I16,
-        DataType::Uint32 => DType::U32,
-        DataType::Int32 => DType::I32,
-        DataType::Uint64 => DType::U64,
-        DataType::Int64 => DType::I64,
-        DataType::Fp16 => DType::F16,
-        DataType::Bf16 => DType::Bf16,
-        DataType::Fp32 => DType::F32,
-        DataType::Fp64 => DType::F64,
-        DataType::Bytes => return None,
-    })
 }
 
 /// Describes tensors for messages, as in `bytes: INT32[-1, 2048], mask: BOOL[]`.

@@ -98,6 +98,7 @@ async fn run(
     model: &Model,
     request: InvocationRequest,
 ) -> Result<InvocationResult, InvokeError> {
+    model.check_current()?;
     match &model.hedging {
         Some(hedging) => hedging.invoke(engine, request.into()).await,
         None => invoke(engine, request.into()).await,

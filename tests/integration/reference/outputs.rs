@@ -83,6 +83,11 @@ fn write_inputs(setup: &Setup) -> Result<()> {
     let decoders = root().join("tests/python/decoders.py");
     let made = Command::new(python()).arg("-B").arg(decoders).arg(setup.path("")).output()?;
     ensure!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    // A model in Triton's layout, which is not loaded.
+    let model = setup.path("repository/explained");
+    std::fs::create_dir_all(model.join("1"))?;
+    std::fs::copy(setup.path("null.onnx"), model.join("1/model.onnx"))?;
+    std::fs::write(model.join("config.pbtxt"), "max_batch_size: 0")?;
     // Profiles of the models of DISB's workload A, in REEF's format.
     for name in ["vgg", "resnet"] {
         let kernel = json!({ "name": "k", "launch_params": [70, 1, 1, 64, 1, 1], "args": [] });
@@ -116,6 +121,7 @@ fn commands(http: &str, digest: &str) -> Vec<Sample> {
         sample("atoll generate", &generate),
         sample("atoll profile", &["profile", "null.kg", "--runs", "2", "--compute-units", "1"]),
         sample("atoll models", &["models", "--url", http]),
+        sample("atoll models --explain", &["models", "--url", http, "--explain", "explained"]),
         sample("atoll fn deploy", &["fn", "deploy", "affine.kg"]),
         sample("atoll auth create", &["auth", "create", "--auth-keys", "keys.json", "--tenant", "vision"]),
         sample("atoll auth list", &["auth", "list", "--auth-keys", "keys.json"]),

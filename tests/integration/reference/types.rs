@@ -23,6 +23,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("SizeRanges", "map from text to a size or range, as in `8` or `1..512`"),
     ("States", "`auto` or pairs `INPUT=OUTPUT,...`"),
     ("Tenant", "text"),
+    ("VersionPolicy", "`latest`, `latest:2`, `all` or `specific:1,3`"),
 ];
 
 /// What serde's attributes say of a type, field or variant.

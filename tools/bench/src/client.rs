@@ -3,7 +3,9 @@
 use crate::credentials::CredentialArgs;
 use crate::failure::user_error;
 use anyhow::{Context, Result, anyhow};
-use atoll_protocol::{ErrorBody, IndexEntry, InferRequest, InferResponse, JSON_LENGTH_HEADER, ModelMetadata};
+use atoll_protocol::{
+    ErrorBody, IndexEntry, InferRequest, InferResponse, JSON_LENGTH_HEADER, ModelExplanation, ModelMetadata,
+};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -76,6 +78,13 @@ impl Client {
     /// The models of the repository.
     pub fn index(&self) -> Result<Vec<IndexEntry>> {
         let response = self.authorized(self.agent.post(format!("{}/v2/repository/index", self.base))).send(&b"{}"[..]);
+        self.json(response)
+    }
+
+    /// What the daemon reads of the folder of a model.
+    pub fn explain(&self, model: &str) -> Result<ModelExplanation> {
+        let route = format!("{}/v2/repository/models/{}/explain", self.base, percent_encoded(model));
+        let response = self.authorized(self.agent.get(route)).call();
         self.json(response)
     }
 

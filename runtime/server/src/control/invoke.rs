@@ -9,8 +9,9 @@ use crate::app::App;
 use crate::bodies::{BodyRoom, ROOM_BYTES_MAX};
 use crate::identity::Principal;
 use crate::inference::{blocking, invoke};
-use crate::model::{Model, dtype_of};
+use crate::model::Model;
 use crate::scaling::wait;
+use crate::tensors::dtype_of;
 use atoll_control::limits::{PLANS_MAX, STAGES_MAX};
 use atoll_control::{
     Answer, Attachments, Call, Content, Form, Input, Invoke, Invoked, Output, OutputAction, Refusal, RefusalKind,

@@ -105,6 +105,13 @@ pub(crate) struct ManifestStage {
     otherwise: BTreeMap<String, String>,
 }
 
+impl ManifestStage {
+    /// The names of the functions that it calls: one, or that of each version.
+    pub(super) fn functions(&self) -> impl Iterator<Item = &String> {
+        self.function.iter().chain(self.versions.keys())
+    }
+}
+
 /// What a stage runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Work {

@@ -32,7 +32,7 @@ use atoll_engine::{FunctionKey, Tenant};
 use atoll_store::{DeploymentKey, Store, StoreError};
 use costs::Costs;
 use counts::GraphCounts;
-use manifest::{Manifest, Signature, Work};
+use manifest::{Manifest, ManifestStage, Signature, Work};
 use stage::Shared;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -82,7 +82,7 @@ pub(crate) enum GraphDeployError {
 }
 
 /// The graph as a model, or the reason why it cannot be called.
-type Callable = Result<Arc<Model>, String>;
+pub(crate) type Callable = Result<Arc<Model>, String>;
 
 /// The result of a check.
 struct Checked {
@@ -102,6 +102,25 @@ pub(crate) struct DeployedGraph {
 impl DeployedGraph {
     pub(crate) fn key(&self) -> &FunctionKey {
         &self.key
+    }
+
+    /// The graph of an ensemble. It is checked when it is called.
+    ///
+    /// # Errors
+    /// If the manifest is not valid.
+    pub(crate) fn of_ensemble(key: FunctionKey, manifest: &str) -> Result<DeployedGraph, ManifestError> {
+        Ok(DeployedGraph::new(key, manifest::parse(manifest)?))
+    }
+
+    /// The graph as a model that may be called over HTTP; `None` if it calls a private function,
+    /// which cannot be called over HTTP through a graph either.
+    pub(crate) fn public(&self, app: &dyn Functions) -> Option<Callable> {
+        let is_private =
+            |model: &Model| model.graph.iter().flat_map(|graph| graph.models()).any(|m| app.is_private(&m.key));
+        match self.callable(app) {
+            Ok(model) if is_private(&model) => None,
+            other => Some(other),
+        }
     }
 
     fn new(key: FunctionKey, manifest: Manifest) -> DeployedGraph {
@@ -125,10 +144,16 @@ impl DeployedGraph {
     /// Whether a callable graph still refers to the present functions.
     fn is_current(&self, app: &dyn Functions, callable: &Callable) -> bool {
         let graph = callable.as_ref().ok().and_then(|model| model.graph.as_ref());
-        let is_same = |model: &Arc<Model>| {
-            app.stage_model(&self.key.tenant, &model.key.name).is_ok_and(|now| Arc::ptr_eq(&now, model))
+        // By the names in the manifest: a model that was found by its name may have the key of a
+        // version, if the newest one was being exchanged.
+        let is_same = |(name, model): (&String, &Arc<Model>)| {
+            app.stage_model(&self.key.tenant, name).is_ok_and(|now| Arc::ptr_eq(&now, model))
         };
-        graph.is_some_and(|graph| graph.models().all(is_same))
+        let is_kept = |(stage, work): (&ManifestStage, &StageWork)| match work {
+            StageWork::Function(callee) => stage.functions().zip(callee.models()).all(is_same),
+            StageWork::Builtin(_) => true,
+        };
+        graph.is_some_and(|graph| self.manifest.stages.iter().zip(&graph.works).all(is_kept))
     }
 
     /// Checks the graph against its present functions.
@@ -237,15 +262,7 @@ impl Graphs {
             None => FunctionKey::local(name),
             Some((tenant, name)) => FunctionKey { tenant: tenant.parse().ok()?, name: name.into() },
         };
-        let graph = self.find(&key).filter(|graph| graph.key.to_string() == name)?;
-        let callable = graph.callable(app);
-        // A graph that calls a private function cannot be called over HTTP or gRPC either.
-        let is_private =
-            |model: &Model| model.graph.iter().flat_map(|graph| graph.models()).any(|m| app.is_private(&m.key));
-        match callable {
-            Ok(model) if is_private(&model) => None,
-            other => Some(other),
-        }
+        self.find(&key).filter(|graph| graph.key.to_string() == name)?.public(app)
     }
 
     /// The graphs that call no private function, as HTTP and gRPC list them, each as a model or with

@@ -368,7 +368,7 @@ impl Run<'_> {
             result,
         };
         let model = match &self.work.works[stage] {
-            StageWork::Function(callee) => callee.version(version).model.clone(),
+            StageWork::Function(callee) => callee.version(version).current()?,
             StageWork::Builtin(builtin) => {
                 let builtin = *builtin;
                 self.tasks.spawn(async move { ended(run_builtin(builtin, &work.shared, inputs).await, turn) });

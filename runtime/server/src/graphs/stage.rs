@@ -5,7 +5,8 @@ use super::counts::GraphCounts;
 use crate::bodies::Bodies;
 use crate::inference::blocking;
 use crate::limits::DECODE_INLINE_BYTES_MAX;
-use crate::model::{Model, dtype_of};
+use crate::model::Model;
+use crate::tensors::dtype_of;
 use atoll_core::graphs::Weights;
 use atoll_engine::{DeviceId, InputTensor, InvocationTiming, InvokeError, OutputTensor};
 use atoll_protocol::{DataType, TensorMetadata};
@@ -95,6 +96,14 @@ impl Callee {
 }
 
 impl Version {
+    /// Its model.
+    ///
+    /// # Errors
+    /// If the model was unloaded since the graph was checked. Its key may belong to another version.
+    pub(super) fn current(&self) -> Result<Arc<Model>, InvokeError> {
+        self.model.check_current().map(|()| self.model.clone())
+    }
+
     /// Counts a request that took this long.
     pub(super) fn note(&self, is_success: bool, took: Duration) {
         if is_success {

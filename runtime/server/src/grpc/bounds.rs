@@ -24,12 +24,19 @@ enum Message {
     Input,
     Output,
     Contents,
+    Load,
 }
 
 /// The bytes that a `ModelInferRequest` takes when it is decoded, besides those of the message
 /// itself. Returns an error if it has too many tensors or parameters, or is not valid protobuf.
 pub(super) fn decoded_bytes(message: &[u8]) -> Result<usize, RequestError> {
     walk(Message::Request, message)
+}
+
+/// The bytes that the message of a `RepositoryModelLoadRequest` takes when it is decoded, besides
+/// its own. An error if it has too many parameters, or is no message.
+pub(super) fn load_bytes(message: &[u8]) -> Result<usize, RequestError> {
+    walk(Message::Load, message)
 }
 
 fn walk(kind: Message, mut rest: &[u8]) -> Result<usize, RequestError> {
@@ -47,7 +54,7 @@ fn walk(kind: Message, mut rest: &[u8]) -> Result<usize, RequestError> {
                 bytes += walk(Message::Output, payload)?;
             }
             (Message::Request, 7) => count("raw contents", &mut raw, TENSORS_MAX)?,
-            (Message::Request | Message::Input, 4) | (Message::Output, 2) => {
+            (Message::Request | Message::Input, 4) | (Message::Output, 2) | (Message::Load, 3) => {
                 count("parameters", &mut parameters, PARAMETERS_MAX)?;
             }
             (Message::Input, 5) => bytes += walk(Message::Contents, payload)?,

@@ -4,9 +4,10 @@ use super::proto::inference as proto;
 use super::proto::inference::model_config::SchedulingChoice;
 use super::proto::inference::model_metadata_response::TensorMetadata as TensorMessage;
 use super::proto::inference::model_sequence_batching::State;
+use super::proto::inference::model_version_policy::{All, Latest, PolicyChoice, Specific};
 use atoll_protocol::{
-    BatchStatistics, ConfigTensor, DurationStatistics, DynamicBatching, InferenceStatistics, ModelConfig,
-    ModelMetadata, ModelStatistics, SequenceBatching, TensorMetadata,
+    BatchStatistics, ConfigTensor, ConfigVersionPolicy, DurationStatistics, DynamicBatching, InferenceStatistics,
+    ModelConfig, ModelMetadata, ModelStatistics, SequenceBatching, TensorMetadata,
 };
 
 pub(super) fn metadata(model: ModelMetadata) -> proto::ModelMetadataResponse {
@@ -44,6 +45,7 @@ pub(super) fn config(model: ModelConfig) -> proto::ModelConfig {
     proto::ModelConfig {
         name: model.name,
         platform: model.platform,
+        version_policy: Some(policy(model.version_policy)),
         max_batch_size: i32::try_from(model.max_batch_size).unwrap_or(i32::MAX),
         input: model.input.into_iter().map(input).collect(),
         output: model.output.into_iter().map(output).collect(),
@@ -51,6 +53,18 @@ pub(super) fn config(model: ModelConfig) -> proto::ModelConfig {
         backend: model.backend,
         model_transaction_policy: Some(proto::ModelTransactionPolicy { decoupled: false }),
     }
+}
+
+fn policy(policy: ConfigVersionPolicy) -> proto::ModelVersionPolicy {
+    let number = |version: u64| i64::try_from(version).unwrap_or(i64::MAX);
+    let choice = match policy {
+        ConfigVersionPolicy::Latest { num_versions } => PolicyChoice::Latest(Latest { num_versions }),
+        ConfigVersionPolicy::All {} => PolicyChoice::All(All {}),
+        ConfigVersionPolicy::Specific { versions } => {
+            PolicyChoice::Specific(Specific { versions: versions.into_iter().map(number).collect() })
+        }
+    };
+    proto::ModelVersionPolicy { policy_choice: Some(choice) }
 }
 
 fn batches(batching: DynamicBatching) -> proto::ModelDynamicBatching {

@@ -4,7 +4,7 @@
 //! A message on the wire is one byte that says whether it is compressed, its length as a 32-bit
 //! number, and its bytes. It is passed on decompressed, once it is complete.
 
-use super::bounds::decoded_bytes;
+use super::bounds::{decoded_bytes, load_bytes};
 use crate::app::App;
 use crate::bodies::BodyRoom;
 use crate::inference::blocking;
@@ -40,11 +40,14 @@ pub(super) enum Rule {
     Small,
     /// Any number of small messages.
     SmallStream,
+    /// One load of a model, perhaps with its files.
+    Load,
 }
 
 impl Rule {
-    fn has_tensors(self) -> bool {
-        matches!(self, Rule::Infer | Rule::InferStream)
+    /// Whether messages may be as large as those with tensors.
+    fn is_large(self) -> bool {
+        matches!(self, Rule::Infer | Rule::InferStream | Rule::Load)
     }
 
     /// Whether the client may send any number of messages, with pauses of any length between them.
@@ -53,7 +56,7 @@ impl Rule {
     }
 
     fn bytes_max(self, app: &App) -> usize {
-        if self.has_tensors() { app.body_bytes_max } else { app.body_bytes_max.min(SMALL_BODY_BYTES_MAX) }
+        if self.is_large() { app.body_bytes_max } else { app.body_bytes_max.min(SMALL_BODY_BYTES_MAX) }
     }
 }
 
@@ -134,11 +137,13 @@ impl Reader {
             message.insert(0, 0);
             self.fill(&mut message, HEADER_BYTES + length, deadline, Some(&mut room)).await?;
         }
-        if self.frames.rule.has_tensors() {
-            let decoded = decoded_bytes(&message[HEADER_BYTES..])?;
+        if self.frames.rule.is_large() {
+            let message_of = &message[HEADER_BYTES..];
+            let is_load = self.frames.rule == Rule::Load;
+            let decoded = if is_load { load_bytes(message_of)? } else { decoded_bytes(message_of)? };
             reserve(&mut room, message.len() + decoded)?;
-            // Only handlers of inference requests take a reservation; that of a small message is
-            // released immediately.
+            // Only handlers of inference requests and loads take a reservation; that of a small
+            // message is released immediately.
             self.frames.rooms.put(room);
         }
         if self.frames.rule.is_stream() {

@@ -44,9 +44,10 @@ use tonic::Status;
 use tonic::codec::CompressionEncoding;
 use tonic_reflection::server::Builder;
 
-/// The RPCs with tensors or with several messages. All others take one small message.
-const RULES: [(&str, Rule); 4] = [
+/// The RPCs with tensors, files or several messages. All others take one small message.
+const RULES: [(&str, Rule); 5] = [
     ("/inference.GRPCInferenceService/ModelInfer", Rule::Infer),
+    ("/inference.GRPCInferenceService/RepositoryModelLoad", Rule::Load),
     ("/inference.GRPCInferenceService/ModelStreamInfer", Rule::InferStream),
     ("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", Rule::SmallStream),
     ("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", Rule::SmallStream),

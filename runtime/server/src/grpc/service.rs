@@ -6,6 +6,7 @@ use super::describe;
 use super::frames::Rooms;
 use super::infer::{Sender, answer, prepare};
 use super::proto::inference::grpc_inference_service_server::GrpcInferenceService;
+use super::proto::inference::model_repository_parameter::ParameterChoice;
 use super::proto::inference::repository_index_response::ModelIndex;
 use super::proto::inference::system_shared_memory_status_response::RegionStatus as RegionMessage;
 use super::proto::inference::*;
@@ -15,6 +16,8 @@ use crate::app::App;
 use crate::identity::Principal;
 use crate::model::Model;
 use crate::otlp::Arrival;
+use crate::repository::LoadError;
+use crate::repository::overrides::{LoadValue, Overrides};
 use crate::requests::error::RequestError;
 use crate::requests::{health, metadata, repository, shared_memory, statistics};
 use atoll_protocol::{ModelState, RegionStatus, RegisterRequest};
@@ -93,8 +96,8 @@ impl GrpcInferenceService for Inference {
         request: Request<ModelMetadataRequest>,
     ) -> Result<Response<ModelMetadataResponse>, Status> {
         let (caller, asked) = (caller(&request)?, request.into_inner());
-        let model = self.find(&caller, &asked.name, &asked.version)?;
-        Ok(Response::new(describe::metadata(model.metadata())))
+        let metadata = self.app.metadata(&caller, &asked.name, version(&asked.version)).map_err(RequestError::from)?;
+        Ok(Response::new(describe::metadata(metadata)))
     }
 
     async fn model_infer(&self, request: Request<ModelInferRequest>) -> Result<Response<ModelInferResponse>, Status> {
@@ -133,7 +136,7 @@ impl GrpcInferenceService for Inference {
         let (caller, asked) = (caller(&request)?, request.into_inner());
         let models = match &*asked.name {
             "" => self.app.models_of(&caller),
-            name => vec![self.find(&caller, name, &asked.version)?],
+            name => self.app.find_all(&caller, name, version(&asked.version)).map_err(RequestError::from)?,
         };
         let statistics = statistics::statistics(&self.app, models).await?;
         let model_stats = statistics.model_stats.into_iter().map(describe::statistics).collect();
@@ -164,20 +167,32 @@ impl GrpcInferenceService for Inference {
         &self,
         request: Request<RepositoryModelLoadRequest>,
     ) -> Result<Response<RepositoryModelLoadResponse>, Status> {
-        let (caller, asked) = (caller(&request)?, request.into_inner());
-        repository::check(&self.app, &caller, &asked.model_name)?;
-        repository::load(self.app.clone(), asked.model_name, !asked.parameters.is_empty()).await?;
+        let (caller, rooms) = (caller(&request)?, extension::<Rooms>(&request)?);
+        let _room = rooms.take();
+        let asked = request.into_inner();
+        repository::check(&self.app, &caller, &asked.model_name, LoadError::Unknown)?;
+        let mut overrides = Overrides::default();
+        for (name, parameter) in asked.parameters {
+            let value = match parameter.parameter_choice {
+                Some(ParameterChoice::StringParam(text)) => LoadValue::Text(text),
+                Some(ParameterChoice::BytesParam(bytes)) => LoadValue::Bytes(bytes),
+                _ => LoadValue::Other,
+            };
+            overrides.add(name, value).map_err(RequestError::from)?;
+        }
+        repository::load(self.app.clone(), &caller, asked.model_name, overrides).await?;
         Ok(Response::new(RepositoryModelLoadResponse {}))
     }
 
-    /// `unload_dependents` is ignored, since models do not depend on each other.
     async fn repository_model_unload(
         &self,
         request: Request<RepositoryModelUnloadRequest>,
     ) -> Result<Response<RepositoryModelUnloadResponse>, Status> {
         let (caller, asked) = (caller(&request)?, request.into_inner());
-        repository::check(&self.app, &caller, &asked.model_name)?;
-        repository::unload(self.app.clone(), asked.model_name).await?;
+        repository::check(&self.app, &caller, &asked.model_name, LoadError::NotServed)?;
+        let dependents = asked.parameters.get("unload_dependents").and_then(|it| it.parameter_choice.as_ref());
+        let dependents = matches!(dependents, Some(ParameterChoice::BoolParam(true)));
+        repository::unload(self.app.clone(), &caller, asked.model_name, dependents).await?;
         Ok(Response::new(RepositoryModelUnloadResponse {}))
     }
 

@@ -37,10 +37,15 @@ pub(super) async fn receive(app: &App, headers: &HeaderMap, body: Body) -> Resul
 /// Reads a JSON body without tensors; an empty body counts as `{}`.
 pub(super) async fn small_json<T: DeserializeOwned + Default>(app: &App, body: Body) -> Result<T, RequestError> {
     let Received { bytes, room: _room } = read(app, body, SMALL_BODY_BYTES_MAX).await?;
+    parse(&bytes)
+}
+
+/// Parses JSON; an empty body counts as `{}`.
+pub(super) fn parse<T: DeserializeOwned + Default>(bytes: &[u8]) -> Result<T, RequestError> {
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Ok(T::default());
     }
-    serde_json::from_slice(&bytes).map_err(|e| RequestError::bad_request(format!("the body is not valid JSON: {e}")))
+    serde_json::from_slice(bytes).map_err(|e| RequestError::bad_request(format!("the body is not valid JSON: {e}")))
 }
 
 async fn read(app: &App, mut body: Body, bytes_max: usize) -> Result<Received, RequestError> {

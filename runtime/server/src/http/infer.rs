@@ -23,10 +23,12 @@ pub(super) async fn infer(
     body: Body,
 ) -> Result<Response, RequestError> {
     let arrival = Arrival::now("http", &headers);
-    let model = app.find(&caller, &path.name, path.version.as_deref())?;
-    model.note_request();
+    app.find(&caller, &path.name, path.version.as_deref())?;
     let json_bytes = json_bytes(&headers)?;
     let Received { bytes, room: _room } = body::receive(&app, &headers, body).await?;
+    // Again: versions may have been exchanged while the body arrived.
+    let model = app.find(&caller, &path.name, path.version.as_deref())?;
+    model.note_request();
     let mut request = offload(bytes.len(), move || InferRequest::decode(&bytes, json_bytes)).await??;
     let (request, shared) = offload(fetch_weight(&request), {
         let (app, caller, model) = (app.clone(), caller.clone(), model.clone());

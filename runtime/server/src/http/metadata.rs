@@ -18,7 +18,7 @@ pub(super) async fn model(
     Extension(caller): Caller,
     Path(path): Path<ModelPath>,
 ) -> Result<Json<ModelMetadata>, RequestError> {
-    Ok(Json(app.find(&caller, &path.name, path.version.as_deref())?.metadata()))
+    Ok(Json(app.metadata(&caller, &path.name, path.version.as_deref())?))
 }
 
 pub(super) async fn config(

@@ -1,6 +1,7 @@
 //! The routes of KServe v2 and v1, of Triton's extensions and of the dashboard; one file per
 //! concern.
 
+mod base64;
 mod body;
 mod dashboard;
 mod error;

@@ -30,7 +30,10 @@ pub(super) async fn models(
     Extension(caller): Caller,
 ) -> Result<Json<Models>, RequestError> {
     let index = crate::requests::repository::index(&app, &caller, false).await?;
-    Ok(Json(Models { models: index.into_iter().map(|entry| entry.name).collect() }))
+    let mut models: Vec<String> = index.into_iter().map(|entry| entry.name).collect();
+    // The index has an entry for each version.
+    models.dedup();
+    Ok(Json(Models { models }))
 }
 
 pub(super) async fn model(
@@ -56,13 +59,15 @@ pub(super) async fn predict(
         let text = format!("unknown route /v1/models/{path}; a POST runs a model, as /v1/models/NAME{VERB}");
         return Err(RequestError::new(Kind::NotFound, text));
     };
+    app.find(&caller, name, None)?;
+    let Received { bytes, room: _room } = body::receive(&app, &headers, body).await?;
+    // Again: versions may have been exchanged while the body arrived.
     let model = app.find(&caller, name, None)?;
     model.note_request();
-    let Received { bytes, room: _room } = body::receive(&app, &headers, body).await?;
     let (form, checked) = offload(bytes.len(), {
         let model = model.clone();
         move || {
-            let PredictRequest { form, request } = PredictRequest::decode(&bytes, &model.inputs)?;
+            let PredictRequest { form, request } = PredictRequest::decode(&bytes, &model.client_inputs)?;
             Ok::<_, RequestError>((form, Checked::new(&model, request, Shared::default())?))
         }
     })

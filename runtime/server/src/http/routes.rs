@@ -63,10 +63,14 @@ const SERVER: &[Route] = &[
     route("GET", "/v2/", "The same as `/v2`.", || get(metadata::server)),
     route("GET", "/v2/models/stats", "Statistics of all models.", || get(statistics::all)),
     route("POST", "/v2/repository/index", "The models of the repository and their states.", || post(repository::index)),
-    route("POST", "/v2/repository/models/{name}/load", "Loads a model, or loads it again from its file.", || {
-        post(repository::load)
-    }),
+    route("POST", "/v2/repository/models/{name}/load", "Loads a model, or loads it again.", || post(repository::load)),
     route("POST", "/v2/repository/models/{name}/unload", "Unloads a model.", || post(repository::unload)),
+    route(
+        "GET",
+        "/v2/repository/models/{name}/explain",
+        "What the daemon reads of a model's folder, and what it does not honour.",
+        || get(repository::explain),
+    ),
     route("GET, POST", "/v2/logging", "Settings of the log. A POST that would change one is refused.", || {
         get(settings::logging).post(settings::set_logging)
     }),

@@ -22,5 +22,5 @@ pub(super) async fn model(
     Extension(caller): Caller,
     Path(path): Path<ModelPath>,
 ) -> Result<Json<ModelStatisticsList>, RequestError> {
-    statistics(&app, vec![app.find(&caller, &path.name, path.version.as_deref())?]).await.map(Json)
+    statistics(&app, app.find_all(&caller, &path.name, path.version.as_deref())?).await.map(Json)
 }

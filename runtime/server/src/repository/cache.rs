@@ -1,7 +1,7 @@
 //! The cache of compiled models. Each file is named by a digest of the model, its options and the
 //! compiler.
 
-use super::load::LoadError;
+use super::error::LoadError;
 use crate::compiler::{CompileProgress, CompilerService};
 use crate::limits::CACHE_BYTES_MAX;
 use atoll_kgraph::{Bundle, DiskCache, ModelOptions};

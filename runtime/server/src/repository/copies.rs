@@ -10,7 +10,7 @@
 //! Bundles in the cache of compiled models and in the store need no copy: the daemon wrote these
 //! files itself, and replaces them only by a rename.
 
-use super::load::LoadError;
+use super::error::LoadError;
 use atoll_kgraph::{Bundle, BundleError};
 use std::collections::HashMap;
 use std::fs::{self, File};

@@ -1,6 +1,5 @@
 //! Files with the names of an output's classes, one per line.
 
-use super::scan::Source;
 use crate::limits::LABELS_BYTES_MAX;
 use atoll_kgraph::{BufferKind, Bundle};
 use std::collections::BTreeMap;
@@ -23,14 +22,12 @@ pub(crate) enum LabelsError {
 /// Labels by output.
 pub(crate) type Labels = BTreeMap<String, Vec<String>>;
 
-/// Reads the files of labels, given by output. A file is in the folder of the model, or beside the
-/// model's file.
-pub(super) fn read(source: &Source, files: &BTreeMap<String, String>, bundle: &Bundle) -> Result<Labels, LabelsError> {
+/// Reads the files of labels, given by output, from the folder of the model.
+pub(super) fn read(folder: &Path, files: &BTreeMap<String, String>, bundle: &Bundle) -> Result<Labels, LabelsError> {
     let outputs: Vec<&str> = bundle.graph().buffers_of(BufferKind::Output).map(|(_, of)| of.name.as_str()).collect();
     if let Some(unknown) = files.keys().find(|output| !outputs.contains(&output.as_str())) {
         return Err(LabelsError::NoOutput(unknown.clone()));
     }
-    let folder = source.folder.as_deref().or(source.path.parent()).unwrap_or(Path::new(""));
     files.iter().map(|(output, file)| Ok((output.clone(), read_file(folder, output, file)?))).collect()
 }
 

@@ -1,23 +1,32 @@
-//! The models of a folder and the state of each.
+//! The models of a folder, their versions, and the state of each.
 //!
-//! A model is loaded or unloaded by one request at a time; further ones wait. Inference requests
-//! never wait: they use the current state.
+//! A model is loaded or unloaded by one request at a time, with all its versions; further ones wait.
+//! Inference requests never wait: they use the current state.
 
 mod cache;
-mod config_pbtxt;
 mod copies;
+mod ensembles;
+mod error;
+mod exchange;
+mod explain;
 mod labels;
 mod load;
+pub(crate) mod overrides;
 mod poll;
 pub(crate) mod scaling;
 mod scan;
 mod seen;
 pub(crate) mod settings;
+mod slot;
+pub(crate) mod triton;
+mod versions;
+mod warmup;
 
-pub(crate) use load::LoadError;
+pub(crate) use error::LoadError;
 pub(crate) use settings::Settings;
 
 use crate::compiler::CompilerService;
+use crate::graphs::DeployedGraph;
 use crate::limits::MODELS_MAX;
 use crate::model::Model;
 use atoll_fleet::Inference;
@@ -26,7 +35,8 @@ use cache::CompileCache;
 use copies::BundleCopies;
 use scan::Source;
 use seen::Seen;
-use std::collections::BTreeMap;
+use slot::{NOT_LOADED, Slot, State};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,7 +48,9 @@ pub(crate) struct Repository {
     engine: Arc<dyn Inference>,
     cache: Arc<CompileCache>,
     copies: Arc<BundleCopies>,
-    /// All models whose load was ever requested, by name. While this is locked, only a slot's state
+    /// Where folders of loads with files of their own are made.
+    scratch: PathBuf,
+    /// All models whose load was ever requested, by name. While this is locked, only a slot's states
     /// may be locked.
     slots: RwLock<BTreeMap<String, Arc<Slot>>>,
     /// One compilation at a time: each uses all cores and much memory.
@@ -49,78 +61,23 @@ pub(crate) struct Repository {
     changes: Arc<AtomicU64>,
 }
 
-/// The entry of one model.
-struct Slot {
-    /// Held while the model is loaded or unloaded.
-    changing: tokio::sync::Mutex<()>,
-    state: RwLock<State>,
-    /// The counter of the repository.
-    changes: Arc<AtomicU64>,
-}
-
-/// The state of a model.
-#[derive(Clone, Default)]
-enum State {
-    /// Unloaded, or never loaded.
-    #[default]
-    Unloaded,
-    /// Being loaded; the text describes the current step.
-    Loading(String),
-    Ready(Arc<Model>),
-    Unloading,
-    /// The last load failed; the text is the reason.
-    Failed(String),
-}
-
-/// Why a model accepts no requests.
+/// Why a model accepts no requests. Clients of Triton look for the beginnings of the texts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FindError {
-    #[error("there is no model `{0}`; POST /v2/repository/index lists all models")]
+    #[error(
+        "Request for unknown model: '{0}' is not found: there is no model `{0}`; POST /v2/repository/index lists all \
+        models"
+    )]
     Unknown(String),
-    #[error("model `{name}` has no version `{version}`, only `{only}`")]
+    #[error(
+        "Request for unknown model: '{name}' version {version} is not found: model `{name}` has no version \
+        `{version}`, only `{only}`"
+    )]
     Version { name: String, version: String, only: String },
-    #[error("model `{name}` is not ready: {reason}")]
+    #[error("Request for unknown model: '{name}' has no available versions: model `{name}` is not ready: {reason}")]
     NotReady { name: String, reason: String },
-}
-
-impl Slot {
-    fn new(changes: Arc<AtomicU64>) -> Slot {
-        Slot { changing: Default::default(), state: RwLock::default(), changes }
-    }
-
-    fn state(&self) -> State {
-        self.state.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn set(&self, state: State) {
-        *self.state.write().unwrap_or_else(PoisonError::into_inner) = state;
-        self.changes.fetch_add(1, Ordering::Release);
-    }
-
-    fn model(&self) -> Option<Arc<Model>> {
-        match &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
-            State::Ready(model) => Some(model.clone()),
-            _ => None,
-        }
-    }
-}
-
-impl Slot {
-    fn has_failed(&self) -> bool {
-        matches!(&*self.state.read().unwrap_or_else(PoisonError::into_inner), State::Failed(_))
-    }
-}
-
-impl State {
-    fn describe(&self) -> (ModelState, String) {
-        match self {
-            State::Unloaded => (ModelState::Unavailable, "not loaded".into()),
-            State::Loading(stage) => (ModelState::Loading, stage.clone()),
-            State::Ready(_) => (ModelState::Ready, String::new()),
-            State::Unloading => (ModelState::Unloading, "its last requests are being answered".into()),
-            State::Failed(reason) => (ModelState::Unavailable, reason.clone()),
-        }
-    }
+    #[error("Request for unknown model: '{name}' version {version} is not at ready state: {reason}")]
+    VersionNotReady { name: String, version: String, reason: String },
 }
 
 impl Repository {
@@ -134,6 +91,7 @@ impl Repository {
             folder,
             engine,
             copies: Arc::new(BundleCopies::new(cache.clone())),
+            scratch: cache.clone(),
             cache: Arc::new(CompileCache::new(cache, compiler)),
             slots: RwLock::default(),
             compiling: tokio::sync::Semaphore::new(1),
@@ -147,17 +105,45 @@ impl Repository {
         scan::scan(&self.folder)
     }
 
-    /// The loaded model of this name, and of this version if one is given.
+    /// The loaded model of this name: the given version, or the newest that is ready.
     pub(crate) fn find(&self, name: &str, version: Option<&str>) -> Result<Arc<Model>, FindError> {
         let slot = self.slot(name).ok_or_else(|| FindError::Unknown(name.into()))?;
-        let model =
-            slot.model().ok_or_else(|| FindError::NotReady { name: name.into(), reason: slot.state().describe().1 })?;
-        match version {
-            Some(version) if version != model.version => {
-                Err(FindError::Version { name: name.into(), version: version.into(), only: model.version.clone() })
+        let Some(version) = version else {
+            return slot.newest().ok_or_else(|| FindError::NotReady { name: name.into(), reason: slot.reason() });
+        };
+        let number = version.parse::<u64>().ok().filter(|number| number.to_string() == version);
+        match number.and_then(|number| slot.state(number)) {
+            Some(State::Ready(model)) => Ok(model),
+            Some(state) => {
+                let reason = state.describe().1;
+                Err(FindError::VersionNotReady { name: name.into(), version: version.into(), reason })
             }
-            _ => Ok(model),
+            None => {
+                let known: Vec<String> =
+                    slot.states().iter().filter_map(|(version, _)| *version).map(|known| known.to_string()).collect();
+                Err(match known.is_empty() {
+                    true => FindError::NotReady { name: name.into(), reason: slot.reason() },
+                    false => {
+                        FindError::Version { name: name.into(), version: version.into(), only: known.join("`, `") }
+                    }
+                })
+            }
         }
+    }
+
+    /// The graph of an ensemble of this name.
+    pub(crate) fn graph(&self, name: &str) -> Option<Arc<DeployedGraph>> {
+        self.slot(name)?.graph()
+    }
+
+    /// The graphs of all ensembles.
+    pub(crate) fn graphs(&self) -> Vec<Arc<DeployedGraph>> {
+        self.all_slots().into_iter().filter_map(|(_, slot)| slot.graph()).collect()
+    }
+
+    /// The versions of a model that take requests, the lowest first; none if there is no such model.
+    pub(crate) fn versions(&self, name: &str) -> Vec<Arc<Model>> {
+        self.slot(name).map_or_else(Vec::new, |slot| slot.ready().into_values().collect())
     }
 
     /// How often the state of a model has changed.
@@ -165,44 +151,51 @@ impl Repository {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// All loaded models.
+    /// All versions of all models that take requests.
     pub(crate) fn ready(&self) -> Vec<Arc<Model>> {
-        self.all_slots().into_iter().filter_map(|(_, slot)| slot.model()).collect()
+        self.all_slots().into_iter().flat_map(|(_, slot)| slot.ready().into_values()).collect()
     }
 
     /// All models in the folder, and models without a file that are loaded, are changing, or have
-    /// failed.
+    /// failed: an entry for each version that has a state, by name and version.
     pub(crate) fn index(&self) -> io::Result<Vec<IndexEntry>> {
-        let unloaded = || (ModelState::Unavailable, "not loaded".to_string(), String::new());
-        let mut entries: BTreeMap<String, (ModelState, String, String)> =
-            self.scan()?.into_iter().map(|source| (source.name, unloaded())).collect();
+        let mut found: BTreeSet<String> = self.scan()?.into_iter().map(|source| source.name).collect();
+        let mut entries = Vec::new();
         for (name, slot) in self.all_slots() {
-            let (state, reason) = slot.state().describe();
-            let version = slot.model().map_or_else(String::new, |model| model.version.clone());
-            // Does not list an unloaded model without a file.
-            if entries.contains_key(&name) || reason != "not loaded" {
-                entries.insert(name, (state, reason, version));
+            let is_there = found.remove(&name);
+            for (version, state) in slot.states() {
+                let (state, reason) = state.describe();
+                // Does not list an unloaded model without a file.
+                if is_there || reason != NOT_LOADED {
+                    let version = version.map_or_else(String::new, |version| version.to_string());
+                    entries.push(IndexEntry { name: name.clone(), version, state, reason });
+                }
             }
         }
-        Ok(entries
-            .into_iter()
-            .map(|(name, (state, reason, version))| IndexEntry { name, version, state, reason })
-            .collect())
-    }
-
-    /// Models that failed to load, by name, with the reasons.
-    pub(crate) fn failed(&self) -> Vec<(String, String)> {
-        let reason = |(name, slot): (String, Arc<Slot>)| match slot.state() {
-            State::Failed(reason) => Some((name, reason)),
-            _ => None,
+        let unloaded = |name| IndexEntry {
+            name,
+            version: String::new(),
+            state: ModelState::Unavailable,
+            reason: NOT_LOADED.into(),
         };
-        self.all_slots().into_iter().filter_map(reason).collect()
+        entries.extend(found.into_iter().map(unloaded));
+        // Stable, so the versions of a model stay in their order.
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(entries)
     }
 
-    /// Whether any model failed to load.
+    /// Versions that failed to load, by the name of their model, with the reasons.
+    pub(crate) fn failed(&self) -> Vec<(String, String)> {
+        let of = |(name, slot): (String, Arc<Slot>)| {
+            slot.failures().into_iter().map(move |reason| (name.clone(), reason)).collect::<Vec<_>>()
+        };
+        self.all_slots().into_iter().flat_map(of).collect()
+    }
+
+    /// Whether any version of a model failed to load.
     pub(crate) fn has_failed(&self) -> bool {
         let slots = self.slots.read().unwrap_or_else(PoisonError::into_inner);
-        slots.values().any(|slot| slot.has_failed())
+        slots.values().any(|slot| !slot.failures().is_empty())
     }
 
     /// Size of the copies of bundles that are being served.
@@ -210,9 +203,10 @@ impl Repository {
         self.copies.bytes()
     }
 
-    /// Number of models in each state.
+    /// Number of versions of models in each state.
     pub(crate) fn state_counts(&self) -> Vec<(ModelState, usize)> {
-        let states: Vec<ModelState> = self.all_slots().iter().map(|(_, slot)| slot.state().describe().0).collect();
+        let states = self.all_slots().into_iter().flat_map(|(_, slot)| slot.states());
+        let states: Vec<ModelState> = states.map(|(_, state)| state.describe().0).collect();
         let all = [ModelState::Ready, ModelState::Loading, ModelState::Unloading, ModelState::Unavailable];
         all.map(|state| (state, states.iter().filter(|s| **s == state).count())).to_vec()
     }
@@ -234,7 +228,11 @@ impl Repository {
     fn slot_of(&self, name: &str) -> Result<Arc<Slot>, LoadError> {
         let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
         if slots.len() >= MODELS_MAX && !slots.contains_key(name) {
-            return Err(LoadError::TooManyModels);
+            // Unloaded models leave room for others, except those that a load or unload holds.
+            slots.retain(|_, slot| Arc::strong_count(slot) > 1 || !slot.is_unloaded());
+            if slots.len() >= MODELS_MAX {
+                return Err(LoadError::TooManyModels);
+            }
         }
         let slot = || Arc::new(Slot::new(self.changes.clone()));
         Ok(slots.entry(name.to_owned()).or_insert_with(slot).clone())

@@ -33,7 +33,7 @@ impl Repository {
             // A failure shows in the index.
             let _ = self.unload(&name).await;
         }
-        found.sort_by_key(|(_, source)| source.form);
+        found.sort_by_key(|(_, source)| source.form());
         for (stamps, source) in found {
             if seen.is_same(&source.name, &stamps) {
                 continue;

@@ -4,14 +4,17 @@ use super::scan::Source;
 use super::settings;
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// The files of a model, and the state of each.
+pub(super) type Files = Vec<(PathBuf, Option<Stamp>)>;
 
 /// The files that the last scans found, by model.
 #[derive(Default)]
 pub(super) struct Seen(BTreeMap<String, Sight>);
 
 struct Sight {
-    stamps: Vec<Option<Stamp>>,
+    files: Files,
     /// Whether the last scan did not find the model. The model is unloaded if the next scan does
     /// not find it, either: a scan may miss a model while its file is being replaced, or if file
     /// descriptors run out.
@@ -37,24 +40,26 @@ impl Stamp {
     }
 }
 
-/// The stamps of a model's file and of its settings files.
-pub(super) fn stamps(source: &Source) -> Vec<Option<Stamp>> {
-    std::iter::once(source.path.clone()).chain(settings::files(source)).map(|path| Stamp::of(&path)).collect()
+/// The files of a model's versions and its settings files, each with its stamp.
+pub(super) fn stamps(source: &Source) -> Files {
+    let versions = source.versions.iter().map(|version| version.path.clone());
+    let stamp = |path: PathBuf| (path.clone(), Stamp::of(&path));
+    versions.chain(settings::files(source)).map(stamp).collect()
 }
 
 impl Seen {
-    /// Whether the last scan found the model, with the same stamps.
-    pub(super) fn is_same(&self, name: &str, stamps: &[Option<Stamp>]) -> bool {
-        self.0.get(name).is_some_and(|sight| sight.stamps == stamps && !sight.is_missing)
+    /// Whether the last scan found the model, with the same files.
+    pub(super) fn is_same(&self, name: &str, files: &Files) -> bool {
+        self.0.get(name).is_some_and(|sight| sight.files == *files && !sight.is_missing)
     }
 
     /// Records a model that a scan found.
-    pub(super) fn note(&mut self, name: String, stamps: Vec<Option<Stamp>>) {
-        self.0.insert(name, Sight { stamps, is_missing: false });
+    pub(super) fn note(&mut self, name: String, files: Files) {
+        self.0.insert(name, Sight { files, is_missing: false });
     }
 
     /// Forgets and returns the models that this scan and the one before did not find.
-    pub(super) fn gone(&mut self, found: &[(Vec<Option<Stamp>>, Source)]) -> Vec<String> {
+    pub(super) fn gone(&mut self, found: &[(Files, Source)]) -> Vec<String> {
         let is_found = |name: &str| found.iter().any(|(_, source)| source.name == name);
         let mut gone = Vec::new();
         self.0.retain(|name, sight| {

@@ -9,6 +9,8 @@
 //! session_idle_ms = 60000  # how long an idle session is kept
 //! max_batch_size = 32      # gathers requests into batches of up to 32 rows
 //! response_cache = true    # keeps responses and sends them again for the same inputs
+//! version_policy = "all"   # or "latest", "latest:2", "specific:1,3"
+//! timeout_us = 500000      # deadline of requests that state no deadline, or a later one
 //!
 //! [dynamic_batching]       # all of it optional
 //! preferred_batch_size = [8, 16]
@@ -32,13 +34,15 @@
 //!
 //! `state` and `[symbols]` are options of the compiler, so they affect ONNX files only.
 
-use super::config_pbtxt;
 use super::scaling::ScalingSettings;
 use super::scan::Source;
+use super::triton;
+use super::versions::VersionPolicy;
 use crate::limits::SETTINGS_BYTES_MAX;
 use atoll_core::placement::HedgeConfig;
 use atoll_engine::{BatchingOptions, Class};
 use atoll_kgraph::{ModelOptions, SizeRanges, States};
+use atoll_protocol::{ConfigNote, ConfigTreatment};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -80,13 +84,75 @@ pub(crate) struct Settings {
     /// Creates and removes instances of the model by its load. If absent, the model is not
     /// autoscaled.
     pub(crate) scaling: Option<ScalingSettings>,
+    /// Which versions in the model's folder are served; the highest if absent. Requests that name
+    /// no version get the highest that is served.
+    #[serde(default)]
+    pub(crate) version_policy: VersionPolicy,
     /// Files in the model's folder with the names of an output's classes, one per line, by output.
     /// Answers to clients that ask for classes contain these names.
     #[serde(default)]
     pub(crate) labels: BTreeMap<String, String>,
-    /// Fields of `config.pbtxt` that change how Triton serves the model and that are ignored here.
+    /// The deadline of requests that state no deadline or a later one, in microseconds from their
+    /// arrival.
+    pub(crate) timeout_us: Option<NonZeroU64>,
+    /// Inputs as `config.pbtxt` declares them.
     #[serde(skip)]
-    pub(crate) ignored: Vec<String>,
+    pub(crate) inputs: Vec<Declared>,
+    /// Outputs as `config.pbtxt` declares them.
+    #[serde(skip)]
+    pub(crate) outputs: Vec<Declared>,
+    /// What runs before the model takes requests.
+    #[serde(skip)]
+    pub(crate) warmup: Vec<Warmup>,
+    /// The number of the GPU to load it on, if there is no `device`.
+    #[serde(skip)]
+    pub(crate) gpu: Option<u32>,
+    /// What becomes of the fields of `config.pbtxt`.
+    #[serde(skip)]
+    pub(crate) notes: Vec<ConfigNote>,
+}
+
+/// An input or output as `config.pbtxt` declares it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Declared {
+    pub(crate) name: String,
+    /// As in `TYPE_FP32`.
+    pub(crate) data_type: Option<String>,
+    /// What clients send or get, without the rows of a batch.
+    pub(crate) dims: Option<Vec<i64>>,
+    /// What the model gets or gives instead, without the rows of a batch.
+    pub(crate) reshape: Option<Vec<i64>>,
+}
+
+/// A request that is run before a model takes others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Warmup {
+    pub(crate) name: String,
+    /// Rows of the request, for a model with `max_batch_size`; at least 1.
+    pub(crate) rows: u32,
+    /// How often it runs.
+    pub(crate) runs: u32,
+    pub(crate) inputs: Vec<WarmupInput>,
+}
+
+/// An input of such a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct WarmupInput {
+    pub(crate) name: String,
+    /// As in `TYPE_FP32`.
+    pub(crate) data_type: String,
+    /// Without the rows of a batch.
+    pub(crate) dims: Vec<i64>,
+    pub(crate) data: WarmupData,
+}
+
+/// The elements of such an input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum WarmupData {
+    Zeros,
+    Random,
+    /// A file in the folder `warmup` of the model.
+    File(String),
 }
 
 /// How requests of a model are gathered into batches.
@@ -152,6 +218,11 @@ impl Settings {
         })
     }
 
+    /// The fields of `config.pbtxt` that change how Triton serves the model and are not honoured.
+    pub(crate) fn not_honoured(&self) -> impl Iterator<Item = &ConfigNote> {
+        self.notes.iter().filter(|note| note.treatment == ConfigTreatment::NotHonoured)
+    }
+
     fn check(self) -> Result<Settings, String> {
         if let Some(HedgingSettings { percentile, extra_percent }) = self.hedging
             && !((50..=99).contains(&percentile) && (1..=50).contains(&extra_percent))
@@ -185,8 +256,14 @@ impl Default for Settings {
             response_cache: false,
             hedging: None,
             scaling: None,
+            version_policy: VersionPolicy::default(),
             labels: BTreeMap::new(),
-            ignored: Vec::new(),
+            timeout_us: None,
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            warmup: Vec::new(),
+            gpu: None,
+            notes: Vec::new(),
         }
     }
 }
@@ -229,7 +306,8 @@ fn class<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Class, D::
 fn own(source: &Source) -> PathBuf {
     match &source.folder {
         Some(folder) => folder.join("atoll.toml"),
-        None => source.path.with_extension("toml"),
+        // A source has at least one version.
+        None => source.versions.first().map(|version| version.path.with_extension("toml")).unwrap_or_default(),
     }
 }
 
@@ -238,15 +316,26 @@ pub(super) fn files(source: &Source) -> Vec<PathBuf> {
     [own(source)].into_iter().chain(source.folder.as_ref().map(|folder| folder.join("config.pbtxt"))).collect()
 }
 
-/// Reads the settings of a model from the first settings file that exists.
+/// The first of the files with the settings of a model that exists.
+pub(super) fn file(source: &Source) -> Option<PathBuf> {
+    files(source).into_iter().find(|path| path.is_file())
+}
+
+/// Reads the settings of a model from what a load brought along, or else from the first settings
+/// file that exists.
 pub(super) fn read(source: &Source) -> Result<Settings, SettingsError> {
+    if let Some(config) = &source.config {
+        return triton::settings_of_json(config, &source.name)
+            .map_err(|reason| SettingsError { path: "the load parameter `config`".into(), reason });
+    }
     let own = own(source);
     if let Some(settings) =
         read_file(&own, |text| toml::from_str(text).map_err(|e| e.to_string()).and_then(Settings::check))?
     {
         return Ok(settings);
     }
-    let triton = source.folder.as_ref().map(|folder| read_file(&folder.join("config.pbtxt"), config_pbtxt::settings));
+    let parse = |text: &str| triton::settings(text, &source.name);
+    let triton = source.folder.as_ref().map(|folder| read_file(&folder.join("config.pbtxt"), parse));
     Ok(triton.transpose()?.flatten().unwrap_or_default())
 }
 
@@ -258,14 +347,18 @@ fn read_file(path: &Path, parse: impl Fn(&str) -> Result<Settings, String>) -> R
         Err(error) => return Err(failed(error.to_string())),
     };
     let mut text = String::new();
-    file.take(SETTINGS_BYTES_MAX).read_to_string(&mut text).map_err(|e| failed(e.to_string()))?;
+    // Less of the file could be read as other settings than all of it.
+    let bytes = file.take(SETTINGS_BYTES_MAX + 1).read_to_string(&mut text).map_err(|e| failed(e.to_string()))?;
+    if bytes as u64 > SETTINGS_BYTES_MAX {
+        return Err(failed(format!("the file is larger than {SETTINGS_BYTES_MAX} bytes")));
+    }
     parse(&text).map(Some).map_err(failed)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::repository::scan::Form;
+    use crate::repository::scan::{Form, VersionFile};
     use atoll_kgraph::SizeRange;
 
     #[test]
@@ -273,10 +366,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let flat = Source {
             name: "m".into(),
-            version: "1".into(),
-            path: folder.path().join("m.onnx"),
-            form: Form::Onnx,
+            versions: vec![VersionFile { number: 1, path: folder.path().join("m.onnx"), form: Form::Onnx }],
             folder: None,
+            skipped: Vec::new(),
+            config: None,
         };
         assert_eq!(read(&flat).unwrap(), Settings::default());
         let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
@@ -300,6 +393,8 @@ mod tests {
         let options = read(&flat).unwrap().batching().unwrap();
         assert_eq!((options.max_batch_size.get(), options.gathers, options.real_time), (8, true, false));
         assert_eq!(options.max_queue_delay, Some(Duration::from_micros(50)));
+        write("m.toml", "version_policy = \"specific:1,3\"");
+        assert_eq!(read(&flat).unwrap().version_policy, VersionPolicy::Specific([1, 3].into()));
         write("m.toml", "response_cache = true");
         assert!(read(&flat).unwrap().response_cache);
         write("m.toml", "[hedging]\npercentile = 90");
@@ -315,6 +410,7 @@ mod tests {
             ("symbols = { n = -1 }", "not a range of sizes"),
             ("state = \"h\"", "names no states"),
             ("max_batch_size = 0", "max_batch_size"),
+            ("version_policy = \"newest\"", "`newest` is no policy of versions"),
             ("[dynamic_batching]\nreal_time = true", "dynamic_batching needs max_batch_size"),
             ("max_batch_size = 2\n[dynamic_batching]\nwindow = 1", "window"),
         ] {
@@ -328,11 +424,21 @@ mod tests {
             "dynamic_batching { priority_levels: 2 default_priority_level: 1 default_queue_policy { max_queue_size: 7 \
             } }",
         );
-        assert_eq!(
-            read(&triton).unwrap(),
-            Settings { class: Class::RealTime, queue_capacity: NonZeroUsize::new(7), ..Settings::default() }
-        );
+        let read_of_triton = read(&triton).unwrap();
+        let settings = Settings {
+            class: Class::RealTime,
+            queue_capacity: NonZeroUsize::new(7),
+            notes: read_of_triton.notes.clone(),
+            ..Settings::default()
+        };
+        assert_eq!(read_of_triton, settings);
         write("atoll.toml", "");
         assert_eq!(read(&triton).unwrap(), Settings::default());
+        write(
+            "atoll.toml",
+            &format!("response_cache = true\n{}", "# comment\n".repeat(SETTINGS_BYTES_MAX as usize / 8)),
+        );
+        let message = read(&triton).unwrap_err().to_string();
+        assert!(message.contains("atoll.toml: the file is larger than 1048576 bytes"), "{message}");
     }
 }

@@ -138,7 +138,7 @@ impl From<FindError> for RequestError {
     fn from(error: FindError) -> RequestError {
         let kind = match error {
             FindError::Unknown(_) | FindError::Version { .. } => Kind::NotFound,
-            FindError::NotReady { .. } => Kind::Unavailable,
+            FindError::NotReady { .. } | FindError::VersionNotReady { .. } => Kind::Unavailable,
         };
         RequestError::new(kind, error.to_string())
     }

@@ -29,7 +29,7 @@ pub(crate) async fn model_is_ready(
             let is_available = move || model.on_its_devices(&engine.statistics()).any(is_available);
             Ok(blocking(is_available).await.unwrap_or(false))
         }
-        Err(FindError::NotReady { .. }) => Ok(false),
+        Err(FindError::NotReady { .. } | FindError::VersionNotReady { .. }) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }

@@ -87,6 +87,7 @@ async fn run_within(
 ) -> Result<Done, RequestError> {
     let Checked { terms, inputs, outputs, shared } = request;
     let Terms { id, class: asked, priority, instance, deadline, price_max, sequence } = terms;
+    let deadline = deadline.into_iter().chain(model.timeout()).min();
     if price_max.is_some() && model.graph.is_none() {
         let name = &model.name;
         return Err(RequestError::bad_request(format!("price_max is for graphs, and `{name}` is a function")));
@@ -189,6 +190,7 @@ async fn step_once(
     turn: &mut Turn<'_>,
     invocation: InvocationRequest,
 ) -> Result<InvocationResult, InvokeError> {
+    model.check_current()?;
     let routed = app.instances.begin(&model.key, invocation.instance.as_deref());
     let result = turn.step(invocation.into()).await;
     routed.into_iter().for_each(|routed| routed.end(&result));
@@ -248,7 +250,7 @@ fn assemble(
     for (wanted, window) in wanted.into_iter().zip(windows) {
         let metadata = &model.outputs[wanted.index];
         let output = &mut result.outputs[wanted.index];
-        let (shape, bytes) = (output.shape.clone(), std::mem::take(&mut output.bytes));
+        let (shape, bytes) = (model.outward(wanted.index, output.shape.clone()), std::mem::take(&mut output.bytes));
         let tensor = Tensor::new(metadata.name.clone(), metadata.datatype, shape, bytes)?;
         let tensor = match wanted.classes {
             Some(count) => top_classes(&tensor, count, model.labels_of(wanted.index))?,

@@ -103,7 +103,7 @@ pub(crate) async fn follow(app: &Arc<App>) {
 
 /// The devices of a function.
 fn home(app: &App, function: &FunctionKey) -> Home {
-    match app.stage_model(&function.tenant, &function.name) {
+    match app.function_model(function) {
         Ok(model) => Home::On(model.devices.clone()),
         // While the daemon starts, models of the repository appear one after the other, so a
         // missing one counts as loading.
@@ -142,7 +142,7 @@ fn target(app: &App, caller: &Principal, name: &str) -> Result<Target, LeaseErro
         return Err(unknown());
     }
     let not_ready = |reason: String| LeaseError::NotReady { function: key.to_string(), reason };
-    let model = app.stage_model(&key.tenant, &key.name).map_err(not_ready)?;
+    let model = app.function_model(&key).map_err(not_ready)?;
     let [device] = model.devices[..] else {
         let names: Vec<&str> = model.on_its_devices(app.engine.devices()).map(String::as_str).collect();
         return Err(LeaseError::Bad(format!(

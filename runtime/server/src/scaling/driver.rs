@@ -165,7 +165,7 @@ fn decide(app: &App, model: &Model, scaled: &mut Scaled, group: &Group, decided:
 /// Whether a function was removed or is not autoscaled any more. False for one that is being
 /// loaded.
 fn is_over(app: &App, function: &FunctionKey) -> bool {
-    match app.stage_model(&function.tenant, &function.name) {
+    match app.function_model(function) {
         Ok(model) => model.scaled.is_none(),
         Err(_) => app.has_loaded() && !app.has_function(&function.tenant, &function.name),
     }

@@ -57,6 +57,32 @@ fn identity(folder: &Path, tenants: &str) -> IdentityConfig {
     IdentityConfig { anonymous: access.anonymous().cloned(), access, ..IdentityConfig::own() }
 }
 
+/// A load of an ensemble with one step, which calls this model.
+fn calling(model: &str) -> String {
+    let tensor = |name: &str| json!([{ "name": name, "data_type": "TYPE_FP32", "dims": [-1, 4] }]);
+    let step = json!({ "model_name": model, "input_map": { "in": "X" }, "output_map": { "out": "Y" } });
+    let config = json!({
+        "input": tensor("X"), "output": tensor("Y"), "ensemble_scheduling": { "step": [step] },
+    });
+    json!({ "parameters": { "config": config.to_string() } }).to_string()
+}
+
+#[test]
+fn steps_that_a_tenant_brings_along_call_only_what_it_may_call() {
+    let tenants = "[tenant.speech]\nmodels = [\"speech*\", \"toy\"]\nmodel_control = true\n";
+    let setup = Setup::start(tenants);
+    let ensemble = setup.daemon.repository().join("speech");
+    std::fs::create_dir_all(ensemble.join("1")).unwrap();
+    std::fs::write(ensemble.join("config.pbtxt"), "platform: 'ensemble'").unwrap();
+    let token = setup.token("speech", None);
+    let load = |model: &str| setup.daemon.ask_as(&token, "/v2/repository/models/speech/load", Some(&calling(model)));
+    let (hidden, missing) = (load("secret"), load("absent"));
+    assert_eq!((hidden.status, missing.status), (400, 400));
+    assert_eq!(hidden.text(), missing.text().replace("absent", "secret"));
+    let answer = load("toy");
+    assert_eq!(answer.status, 200, "{}", answer.text());
+}
+
 fn reason(answer: &Answer) -> (u16, Value) {
     (answer.status, answer.json()["reason"].clone())
 }
@@ -160,6 +186,10 @@ fn a_tenant_may_what_its_section_says() {
         assert_eq!((hidden.status, hidden.text()), (missing.status, missing.text().replace("speechless", "toy")));
     }
     assert_eq!(daemon.ask_as(&vision, "/v2/models/toy/ready", None).status, 200, "it is still loaded");
+    let load = |body: &str| daemon.ask_as(&operator, "/v2/repository/models/toy/load", Some(body));
+    let files = json!({ "parameters": { "config": "{}", "file:1/model.onnx": "" } }).to_string();
+    assert_eq!(reason(&load(&files)), (403, json!("model_control")), "files are for the tenant `local`");
+    assert_eq!(load(r#"{ "parameters": { "config": "{}" } }"#).status, 200);
     assert_eq!(unload(&operator, "toy").status, 200);
     assert_eq!(daemon.ask_as(&vision, "/v2/models/toy/ready", None).status, 503);
 }

@@ -1,8 +1,10 @@
 //! The daemon over real sockets, with a scripted engine.
 
 mod access_log;
+mod config;
 mod connections;
 mod dashboard;
+mod ensembles;
 mod grpc;
 mod hedging;
 mod identity;
@@ -19,3 +21,4 @@ mod shared_memory;
 mod stop;
 mod support;
 mod tls;
+mod versions;

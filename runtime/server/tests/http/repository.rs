@@ -47,8 +47,8 @@ fn loads_that_fail_name_the_reason() {
         assert_eq!(answer.status, 400);
         assert!(answer.error().contains("no model"), "{}", answer.error());
     }
-    let answer = daemon.post("/v2/repository/models/toy/load", r#"{"parameters":{"config":"{}"}}"#);
-    assert!(answer.error().contains("not supported"), "{}", answer.error());
+    let answer = daemon.post("/v2/repository/models/toy/load", r#"{"parameters":{"colour":"red"}}"#);
+    assert!(answer.error().contains("`colour` is not known"), "{}", answer.error());
     assert_eq!(daemon.post("/v2/repository/models/unknown/unload", "").status, 400);
 }
 

@@ -84,10 +84,18 @@ fn models_are_loaded_and_unloaded() {
     call!(daemon, repository_model_load, load("toy")).unwrap();
     assert!(call!(daemon, model_infer, request("")).is_ok());
     refused(call!(daemon, repository_model_load, load("nothing")), Code::InvalidArgument, &["no model `nothing`"]);
-    let mut changed = load("toy");
-    let config = ModelRepositoryParameter { parameter_choice: Some(ParameterChoice::StringParam("{}".into())) };
-    changed.parameters.insert("config".into(), config);
-    refused(call!(daemon, repository_model_load, changed), Code::InvalidArgument, &["`config`", "not supported"]);
+    let with = |name: &str, choice| {
+        let mut message = load("toy");
+        message.parameters.insert(name.into(), ModelRepositoryParameter { parameter_choice: Some(choice) });
+        call!(daemon, repository_model_load, message)
+    };
+    with("config", ParameterChoice::StringParam(r#"{"response_cache": {"enable": true}}"#.into())).unwrap();
+    let (code, file) = (Code::InvalidArgument, "file:1/model.onnx");
+    refused(with("config", ParameterChoice::StringParam("{".into())), code, &["load parameter `config`", "JSON"]);
+    refused(with("config", ParameterChoice::BoolParam(true)), code, &["must have string type"]);
+    refused(with(file, ParameterChoice::StringParam("x".into())), code, &["must have bytes type"]);
+    refused(with(file, ParameterChoice::BytesParam(vec![0; 2 << 20])), code, &["'config' must be specified"]);
+    assert!(call!(daemon, model_infer, request("")).is_ok());
 }
 
 #[test]

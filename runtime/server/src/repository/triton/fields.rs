@@ -1,0 +1,258 @@
+//! The fields of Triton's configuration, and what becomes of each here.
+
+use super::tree::{Message, Value, short};
+use crate::limits::CONFIG_NOTES_MAX;
+use atoll_protocol::{ConfigNote, ConfigTreatment};
+
+/// A field of Triton's schema. Fields of a message belong to it unless the table has some of them.
+struct Known {
+    path: &'static str,
+    treatment: ConfigTreatment,
+    /// What becomes of it.
+    note: &'static str,
+    /// Values that change nothing, so that they are not worth a note.
+    silent: &'static [&'static str],
+}
+
+const fn honoured(path: &'static str, note: &'static str) -> Known {
+    Known { path, treatment: ConfigTreatment::Honoured, note, silent: &[] }
+}
+
+const fn not_needed(path: &'static str, note: &'static str) -> Known {
+    Known { path, treatment: ConfigTreatment::NotNeeded, note, silent: &[] }
+}
+
+const fn not_honoured(path: &'static str, note: &'static str) -> Known {
+    Known { path, treatment: ConfigTreatment::NotHonoured, note, silent: &[] }
+}
+
+impl Known {
+    const fn unless(self, silent: &'static [&'static str]) -> Known {
+        Known { silent, ..self }
+    }
+}
+
+/// All fields that Triton documents.
+const FIELDS: &[Known] = &[
+    honoured("name", "has to be the name of the folder"),
+    not_needed("platform", "the form of the model's file says how it runs"),
+    not_needed("backend", "the form of the model's file says how it runs"),
+    not_honoured("runtime", "no library of the model is loaded").unless(&[""]),
+    honoured("version_policy.latest", "the highest versions are served"),
+    honoured("version_policy.latest.num_versions", "how many; 1 if absent"),
+    honoured("version_policy.all", "all versions are served"),
+    honoured("version_policy.specific", "certain versions are served"),
+    honoured("version_policy.specific.versions", "their numbers; each has to be there"),
+    honoured("max_batch_size", "most rows of a batch; 0 for none"),
+    honoured("input.name", "has to be an input of the model"),
+    honoured("input.data_type", "has to be that of the model"),
+    not_needed("input.format", "the model's own layout holds"),
+    honoured("input.dims", "have to fit those of the model, without the rows if `max_batch_size` is above 0"),
+    honoured("input.reshape", "clients send `dims`, and the model gets `shape`"),
+    not_honoured("input.is_shape_tensor", "tensors are data of the model").unless(&["false"]),
+    not_honoured("input.allow_ragged_batch", "requests of one batch have the same sizes").unless(&["false"]),
+    not_honoured("input.optional", "a request has to have each input").unless(&["false"]),
+    not_honoured("input.is_non_linear_format_io", "tensors are dense and row-major").unless(&["false"]),
+    honoured("output.name", "has to be an output of the model"),
+    honoured("output.data_type", "has to be that of the model"),
+    honoured("output.dims", "have to fit those of the model, as with inputs"),
+    honoured("output.reshape", "the model gives `shape`, and clients get `dims`"),
+    honoured("output.label_filename", "names of classes, a line each, in the model's folder"),
+    not_honoured("output.is_shape_tensor", "tensors are data of the model").unless(&["false"]),
+    not_honoured("output.is_non_linear_format_io", "tensors are dense and row-major").unless(&["false"]),
+    not_honoured("batch_input", "the model gets its own inputs only"),
+    not_honoured("batch_output", "each request gets its own rows"),
+    not_honoured(
+        "optimization",
+        "the compiler and the scheduler decide; `class` in `atoll.toml` says what comes first",
+    ),
+    honoured("dynamic_batching", "requests are gathered if `max_batch_size` is above 0"),
+    honoured("dynamic_batching.preferred_batch_size", "sizes of batches to prefer"),
+    honoured("dynamic_batching.max_queue_delay_microseconds", "how long a request waits for others"),
+    not_honoured("dynamic_batching.preserve_ordering", "requests are answered as they end").unless(&["false"]),
+    honoured("dynamic_batching.priority_levels", "level 1 is real-time, the others are best-effort in their order"),
+    honoured("dynamic_batching.default_priority_level", "1 makes the model real-time"),
+    honoured("dynamic_batching.default_queue_policy.timeout_action", "REJECT: a request whose time has passed fails"),
+    honoured(
+        "dynamic_batching.default_queue_policy.default_timeout_microseconds",
+        "the deadline of requests that state none or a later one; it covers the run, too",
+    ),
+    not_honoured(
+        "dynamic_batching.default_queue_policy.allow_timeout_override",
+        "a request may always ask for less time",
+    )
+    .unless(&["true"]),
+    honoured("dynamic_batching.default_queue_policy.max_queue_size", "most requests of each class that may wait"),
+    not_honoured("dynamic_batching.priority_queue_policy", "all levels have the default queue policy"),
+    not_honoured("sequence_batching.direct", "sequences are scheduled like other requests"),
+    not_honoured("sequence_batching.oldest", "sequences are scheduled like other requests, and steps are not gathered"),
+    honoured("sequence_batching.max_sequence_idle_microseconds", "how long an idle sequence is kept"),
+    not_honoured(
+        "sequence_batching.control_input",
+        "the model gets no control tensors; clients begin and end sequences",
+    ),
+    honoured("sequence_batching.state.input_name", "the input that keeps a state"),
+    honoured("sequence_batching.state.output_name", "the output that becomes the input"),
+    not_needed("sequence_batching.state.data_type", "that of the model holds"),
+    not_needed("sequence_batching.state.dims", "those of the model hold"),
+    not_honoured("sequence_batching.state.initial_state", "states begin with zeros"),
+    not_needed("sequence_batching.state.use_same_buffer_for_input_output", "it is always one buffer"),
+    not_honoured("sequence_batching.state.use_growable_memory", "the memory of a state has its largest size")
+        .unless(&["false"]),
+    not_honoured("sequence_batching.iterative_sequence", "a request is one step").unless(&["false"]),
+    honoured("ensemble_scheduling.step.model_name", "a model of the repository or a deployed function"),
+    honoured("ensemble_scheduling.step.model_version", "that version; the newest if it is below 1"),
+    honoured("ensemble_scheduling.step.input_map", "the tensor of each input"),
+    honoured("ensemble_scheduling.step.output_map", "the tensor of each output"),
+    not_honoured("ensemble_scheduling.step.model_namespace", "there is one repository").unless(&[""]),
+    not_honoured("ensemble_scheduling.max_inflight_requests", "memory limits the requests that run").unless(&["0"]),
+    not_needed("instance_group.name", "runs of a model have no names"),
+    not_needed("instance_group.kind", "the model runs on the devices that the daemon was started with"),
+    not_honoured(
+        "instance_group.count",
+        "the scheduler runs as many requests as the device takes; with the parameter `latency_ms`, that many instances",
+    )
+    .unless(&["0", "1"]),
+    honoured("instance_group.gpus", "one GPU: the model is loaded on it; several: the placement policy decides"),
+    not_honoured("instance_group.rate_limiter", "shares limit who gets which part of a device"),
+    not_honoured("instance_group.secondary_devices", "a model runs on one device at a time"),
+    not_honoured("instance_group.profile", "one bundle serves all sizes"),
+    not_honoured("instance_group.passive", "instances take requests").unless(&["false"]),
+    not_honoured("instance_group.host_policy", "the daemon places its threads by itself"),
+    honoured("default_model_filename", "the file of a version that has no model.kg and no model.onnx"),
+    not_honoured("cc_model_filenames", "one file serves all devices"),
+    not_honoured("metric_tags", "metrics have the labels of the daemon"),
+    honoured("parameters.device", "the device to load the model on, as in `host:1`"),
+    honoured("parameters.symbols", "ranges of sizes, as in `seq=1..512,batch=8`"),
+    honoured("parameters.batch_real_time", "`true`: real-time requests are gathered, too"),
+    honoured("parameters.latency_ms", "makes as many instances as `instance_group` counts, as `[scaling]` does"),
+    not_honoured("parameters", "only `device`, `symbols`, `batch_real_time` and `latency_ms` are known"),
+    honoured("model_warmup.name", "the name of a sample in the log"),
+    honoured("model_warmup.batch_size", "rows of the sample; 0 skips it"),
+    honoured("model_warmup.count", "how often it runs; once if absent"),
+    honoured("model_warmup.inputs", "zeros, random bytes, or a file in the folder `warmup` of the model"),
+    not_honoured("model_operations", "no library of the model is loaded"),
+    not_honoured("model_transaction_policy.decoupled", "a request has one answer").unless(&["false"]),
+    not_honoured("model_repository_agents", "files are used as they are"),
+    honoured("response_cache.enable", "whether responses are kept and sent again"),
+    not_honoured("model_metrics", "metrics have the buckets of the daemon"),
+];
+
+/// The fields of Triton's configuration and what becomes of them, for documentation: path,
+/// treatment and note.
+pub fn config_fields() -> impl Iterator<Item = (&'static str, ConfigTreatment, &'static str)> {
+    FIELDS.iter().map(|known| (known.path, known.treatment, known.note))
+}
+
+/// What becomes of each field of a configuration, in the order of the file.
+pub(super) fn notes(config: &Message) -> Vec<ConfigNote> {
+    let mut notes = Vec::new();
+    collect(config, &mut notes);
+    notes
+}
+
+fn collect(message: &Message, notes: &mut Vec<ConfigNote>) {
+    for (name, value) in &message.fields {
+        let path = message.path_of(name);
+        let known = FIELDS.iter().find(|known| known.path == path);
+        match value {
+            Value::Message(entry) if path == "parameters" && entry.text("key").is_some() => {
+                let path = format!("{path}.{}", short(entry.text("key").unwrap_or_default()));
+                note(notes, &path, FIELDS.iter().find(|known| known.path == path).or(known), "");
+            }
+            Value::Message(inner) if FIELDS.iter().any(|known| is_within(known.path, &path)) => {
+                if known.is_some() {
+                    note(notes, &path, known, "");
+                }
+                collect(inner, notes);
+            }
+            Value::Message(_) => note(notes, &path, known, ""),
+            Value::Scalar(text) if path == DELAY.path && text == "DELAY" => note(notes, &path, Some(&DELAY), text),
+            Value::Scalar(text) => note(notes, &path, known, text),
+        }
+    }
+}
+
+const UNKNOWN: Known = not_honoured("", "the daemon does not know the field");
+
+/// The timeout action that is not honoured.
+const DELAY: Known = not_honoured(
+    "dynamic_batching.default_queue_policy.timeout_action",
+    "DELAY: requests are not put off, so the model has no default timeout",
+);
+
+/// Whether a field lies in a message.
+fn is_within(field: &str, message: &str) -> bool {
+    field.strip_prefix(message).is_some_and(|rest| rest.starts_with('.'))
+}
+
+fn note(notes: &mut Vec<ConfigNote>, path: &str, known: Option<&Known>, value: &str) {
+    let known = known.unwrap_or(&UNKNOWN);
+    let is_silent = known.silent.contains(&value) && known.treatment == ConfigTreatment::NotHonoured;
+    // Repeated fields are named once.
+    if is_silent || notes.len() == CONFIG_NOTES_MAX || notes.iter().any(|note| note.field == path) {
+        return;
+    }
+    notes.push(ConfigNote { field: path.into(), treatment: known.treatment, note: known.note.into() });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::text::parse;
+    use super::*;
+
+    fn named(text: &str, treatment: ConfigTreatment) -> Vec<String> {
+        let notes = notes(&parse(text).unwrap()).into_iter();
+        notes.filter(|note| note.treatment == treatment).map(|note| note.field).collect()
+    }
+
+    #[test]
+    fn what_is_not_honoured_is_named_once() {
+        let text = r#"
+            name: "m" backend: "onnxruntime" optimization { cuda { graphs: true } priority: PRIORITY_MAX }
+            input [ { name: "a" optional: true format: FORMAT_NCHW }, { name: "b" optional: true } ]
+            instance_group [ { count: 2 kind: KIND_GPU rate_limiter { priority: 2 } }, { count: 4 } ]
+            dynamic_batching { preserve_ordering: false priority_queue_policy { key: 1 value { max_queue_size: 2 } } }
+            parameters { key: "device" value { string_value: "host:1" } }
+            parameters { value { string_value: "x" } key: "EXECUTION_MODE" }
+            new_field { a: 1 }
+        "#;
+        let not_honoured = [
+            "optimization",
+            "input.optional",
+            "instance_group.count",
+            "instance_group.rate_limiter",
+            "dynamic_batching.priority_queue_policy",
+            "parameters.EXECUTION_MODE",
+            "new_field",
+        ];
+        assert_eq!(named(text, ConfigTreatment::NotHonoured), not_honoured);
+        let honoured = ["name", "input.name", "dynamic_batching", "parameters.device"];
+        assert_eq!(named(text, ConfigTreatment::Honoured), honoured);
+        assert_eq!(named(text, ConfigTreatment::NotNeeded), ["backend", "input.format", "instance_group.kind"]);
+    }
+
+    #[test]
+    fn values_that_change_nothing_are_not_named() {
+        let text = "dynamic_batching { default_queue_policy { timeout_action: DELAY } }";
+        assert_eq!(named(text, ConfigTreatment::NotHonoured), ["dynamic_batching.default_queue_policy.timeout_action"]);
+        let text =
+            "instance_group { count: 1 } input { optional: false } model_transaction_policy { decoupled: false }";
+        assert_eq!(named(text, ConfigTreatment::NotHonoured), Vec::<String>::new());
+        let text = "model_transaction_policy { decoupled: true }";
+        assert_eq!(named(text, ConfigTreatment::NotHonoured), ["model_transaction_policy.decoupled"]);
+    }
+
+    #[test]
+    fn the_list_is_bounded() {
+        let many = (0..CONFIG_NOTES_MAX + 9).map(|n| format!("field_{n}: 1 ")).collect::<String>();
+        assert_eq!(notes(&parse(&many).unwrap()).len(), CONFIG_NOTES_MAX);
+    }
+
+    #[test]
+    fn the_table_has_each_field_once() {
+        for (at, known) in FIELDS.iter().enumerate() {
+            assert!(!FIELDS[..at].iter().any(|before| before.path == known.path), "{}", known.path);
+        }
+    }
+}

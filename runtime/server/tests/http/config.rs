@@ -1,0 +1,235 @@
+//! The configuration of a model in Triton's form.
+
+use crate::support::{Answer, Behaviour, Compiler, Daemon, Options, write_bundle};
+use atoll_engine::{Class, InvokeError};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+const ASK: &str = r#"{"inputs":[{"name":"in","datatype":"FP32","shape":[1,4],"data":[1,2,3,4]}]}"#;
+
+/// Writes the model `m` with a configuration.
+fn configure(repository: &Path, config: &str) {
+    std::fs::create_dir_all(repository.join("m/1")).unwrap();
+    write_bundle(&repository.join("m/1/model.kg"));
+    std::fs::write(repository.join("m/config.pbtxt"), config).unwrap();
+}
+
+fn daemon(config: &str) -> Daemon {
+    let options = Options { lax_readiness: true, compiler: Some(Arc::new(Compiler::default())), ..Options::default() };
+    Daemon::with(options, |repository| configure(repository, config))
+}
+
+fn ask(daemon: &Daemon, shape: &[i64]) -> Answer {
+    let data: Vec<i64> = (0..shape.iter().product()).collect();
+    let input = json!({ "name": "in", "datatype": "FP32", "shape": shape, "data": data });
+    daemon.post("/v2/models/m/infer", &json!({ "inputs": [input] }).to_string())
+}
+
+fn load(daemon: &Daemon, parameters: Value) -> (u16, String) {
+    let body = json!({ "parameters": parameters }).to_string();
+    let answer = daemon.post("/v2/repository/models/m/load", &body);
+    (answer.status, answer.text())
+}
+
+fn reason(daemon: &Daemon) -> String {
+    let index = daemon.post("/v2/repository/index", "").json();
+    index[0]["reason"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn clients_see_the_shape_that_the_configuration_says() {
+    let daemon = daemon(
+        "input { name: 'in' data_type: TYPE_FP32 dims: [ -1, 2, 2 ] reshape { shape: [ -1, 4 ] } } \
+         output { name: 'out' data_type: TYPE_FP32 dims: [ -1, 4, 1 ] reshape { shape: [ -1, 4 ] } }",
+    );
+    let answer = ask(&daemon, &[3, 2, 2]);
+    assert_eq!((answer.status, &answer.json()["outputs"][0]["shape"]), (200, &json!([3, 4, 1])), "{}", answer.text());
+    assert_eq!(daemon.engine.last_request().inputs[0].shape, [3, 4]);
+    let refused = ask(&daemon, &[3, 4]);
+    assert_eq!(refused.status, 400);
+    assert!(refused.error().contains("in: FP32[3, 4]") && refused.error().contains("in: FP32[-1, 2, 2]"));
+    let metadata = daemon.get("/v2/models/m").json();
+    assert_eq!(
+        (&metadata["inputs"][0]["shape"], &metadata["outputs"][0]["shape"]),
+        (&json!([-1, 2, 2]), &json!([-1, 4, 1]))
+    );
+    assert_eq!(daemon.get("/v2/models/m/config").json()["input"][0]["dims"], json!([-1, 2, 2]));
+    let predicted = daemon.post("/v1/models/m:predict", r#"{"inputs": [[[1, 2], [3, 4]]]}"#);
+    assert_eq!(predicted.json(), json!({ "outputs": [[[1.0], [2.0], [3.0], [4.0]]] }), "{}", predicted.text());
+}
+
+#[test]
+fn a_configuration_that_contradicts_the_model_is_refused() {
+    for (config, expected) in [
+        ("name: 'other'", "unexpected directory name 'm' for model 'other'"),
+        ("input { name: 'inn' }", "unexpected input `inn`; the model has in"),
+        ("input { name: 'in' data_type: TYPE_INT8 }", "declared as TYPE_INT8, and the model has TYPE_FP32"),
+        ("output { name: 'out' dims: [ 5 ] }", "declared as [5], and the model has [-1, 4]"),
+        ("max_batch_size: x", "max_batch_size is `x`"),
+    ] {
+        let daemon = daemon(config);
+        assert!(reason(&daemon).contains(expected), "{config}: {}", reason(&daemon));
+    }
+    let fits = daemon("name: 'm' input { name: 'in' data_type: TYPE_FP32 dims: [ -1, 4 ] } output { name: 'out' }");
+    assert_eq!(ask(&fits, &[1, 4]).status, 200, "{}", reason(&fits));
+}
+
+#[test]
+fn samples_run_before_the_model_takes_requests() {
+    let sample = |input: &str| {
+        format!("model_warmup {{ name: 's' batch_size: 1 count: 2 inputs {{ key: 'in' value {{ {input} }} }} }}")
+    };
+    let daemon = daemon(&sample("data_type: TYPE_FP32 dims: [ 2, 4 ] zero_data: true"));
+    assert_eq!((daemon.engine.asked(), reason(&daemon).as_str()), (2, ""));
+    let request = daemon.engine.last_request();
+    assert_eq!((request.inputs[0].shape.as_slice(), request.inputs[0].bytes.as_slice()), (&[2, 4][..], &[0; 32][..]));
+    assert_eq!(request.class, Some(Class::BestEffort));
+    // A sample that fails is logged, and the model is served.
+    daemon.engine.behave(Behaviour::Fail(InvokeError::DeadlineExceeded));
+    configure(&daemon.repository(), &sample("data_type: TYPE_FP32 dims: [ 1, 4 ] random_data: true"));
+    assert_eq!(load(&daemon, json!({})).0, 200);
+    daemon.engine.behave(Behaviour::Echo);
+    let warmup = daemon.repository().join("m/warmup");
+    std::fs::create_dir(&warmup).unwrap();
+    std::fs::write(warmup.join("in.raw"), [7; 16]).unwrap();
+    configure(&daemon.repository(), &sample("data_type: TYPE_FP32 dims: [ 1, 4 ] input_data_file: 'in.raw'"));
+    assert_eq!(load(&daemon, json!({})).0, 200);
+    assert_eq!(daemon.engine.last_request().inputs[0].bytes, [7; 16]);
+    for (input, expected) in [
+        ("data_type: TYPE_FP32 dims: [ -1, 4 ] zero_data: true", "variable dims"),
+        ("data_type: TYPE_STRING dims: [ 1 ] zero_data: true", "`TYPE_STRING`, which no model takes"),
+        ("data_type: TYPE_FP32 dims: [ 9, 4 ] input_data_file: 'in.raw'", "16 bytes, and 144 are needed"),
+        ("data_type: TYPE_FP32 dims: [ 1, 4 ] input_data_file: '../config.pbtxt'", "no file in the folder `warmup`"),
+        ("data_type: TYPE_FP32 dims: [ 99999999999 ] zero_data: true", "larger than"),
+    ] {
+        configure(&daemon.repository(), &sample(input));
+        let (status, text) = load(&daemon, json!({}));
+        assert!(status == 400 && text.contains(expected), "{input}: {text}");
+    }
+}
+
+#[test]
+fn the_timeout_of_the_queue_is_a_deadline() {
+    let daemon = daemon("dynamic_batching { default_queue_policy { default_timeout_microseconds: 5000 } }");
+    let deadline = |parameters: &str| {
+        let body = format!("{}{parameters}}}", ASK.strip_suffix('}').unwrap());
+        assert_eq!(daemon.post("/v2/models/m/infer", &body).status, 200);
+        daemon.engine.last_request().deadline
+    };
+    assert_eq!(deadline(""), Some(Duration::from_micros(5000)));
+    assert_eq!(deadline(r#","parameters":{"timeout":300}"#), Some(Duration::from_micros(300)));
+    assert_eq!(deadline(r#","parameters":{"timeout":9000}"#), Some(Duration::from_micros(5000)));
+}
+
+#[test]
+fn what_is_not_honoured_is_explained() {
+    let daemon =
+        daemon("instance_group { count: 3 } platform: 'onnxruntime_onnx' max_batch_size: 0 version_policy { all {} }");
+    std::fs::create_dir(daemon.repository().join("m/02")).unwrap();
+    let explained = daemon.get("/v2/repository/models/m/explain");
+    let explained = explained.json();
+    assert_eq!(
+        (&explained["versions"], &explained["served"], &explained["version_policy"]),
+        (&json!([1]), &json!([1]), &json!("all"))
+    );
+    assert!(explained["skipped"][0].as_str().unwrap().contains("`02`"), "{explained}");
+    let treatments: Vec<(&str, &str)> = explained["fields"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|note| (note["field"].as_str().unwrap(), note["treatment"].as_str().unwrap()))
+        .collect();
+    let expected = [
+        ("instance_group.count", "not_honoured"),
+        ("platform", "not_needed"),
+        ("max_batch_size", "honoured"),
+        ("version_policy.all", "honoured"),
+    ];
+    assert_eq!(treatments, expected);
+    std::fs::write(daemon.repository().join("m/config.pbtxt"), "version_policy { specific { versions: 7 } }").unwrap();
+    let problem = daemon.get("/v2/repository/models/m/explain").json()["problem"].to_string();
+    assert!(problem.contains("version 7, which is missing"), "{problem}");
+    std::fs::write(daemon.repository().join("m/config.pbtxt"), "name:").unwrap();
+    let problem = daemon.get("/v2/repository/models/m/explain").json()["problem"].to_string();
+    assert!(problem.contains("`name` has no value"), "{problem}");
+    assert_eq!(daemon.get("/v2/repository/models/nothing/explain").status, 404);
+}
+
+#[test]
+fn a_load_may_bring_a_configuration() {
+    let daemon = daemon("");
+    let config = json!({ "name": "m", "dynamic_batching": { "default_priority_level": 1 } }).to_string();
+    assert_eq!(load(&daemon, json!({ "config": config })).0, 200);
+    assert_eq!(daemon.engine.options("m").unwrap().class, Class::RealTime);
+    // The next load without one is that of the repository again.
+    assert_eq!(load(&daemon, json!({})).0, 200);
+    assert_eq!(daemon.engine.options("m").unwrap().class, Class::BestEffort);
+    for (config, expected) in [
+        (json!("{"), "the load parameter `config`: it is not valid JSON"),
+        (json!(5), "must have string type"),
+        (json!(r#"{"version_policy": {"specific": {"versions": [4]}}}"#), "no version is available"),
+        (json!(r#"{"name": "x"}"#), "unexpected directory name"),
+    ] {
+        let (status, text) = load(&daemon, json!({ "config": config }));
+        assert!(status == 400 && text.contains(expected), "{text}");
+    }
+    assert_eq!(ask(&daemon, &[1, 4]).status, 200, "what was loaded stays");
+}
+
+#[test]
+fn a_configuration_names_no_files_beside_those_of_its_model() {
+    let daemon = Daemon::start();
+    std::fs::write(daemon.repository().join("other.toml"), "class = 'real-time'").unwrap();
+    let config = json!({ "output": [{ "name": "out", "label_filename": "other.toml" }] }).to_string();
+    let body = json!({ "parameters": { "config": config } }).to_string();
+    let answer = daemon.post("/v2/repository/models/toy/load", &body);
+    assert!(answer.status == 400 && answer.error().contains("no folder of its own"), "{}", answer.text());
+    assert_eq!(daemon.get("/v2/models/toy/ready").status, 200, "it stays");
+}
+
+#[test]
+fn a_load_may_bring_files() {
+    let daemon = daemon("");
+    // "good", which the compiler of the tests makes the toy model of.
+    let file = "Z29vZA==";
+    assert_eq!(load(&daemon, json!({ "config": "{}", "file:5/model.onnx": file })).0, 200);
+    assert_eq!(ask(&daemon, &[1, 4]).json()["model_version"], "5", "the folder of the repository is not looked at");
+    let cache = daemon.folder.path().join("cache");
+    let folders = || std::fs::read_dir(&cache).unwrap().filter(|entry| entry.as_ref().unwrap().path().is_dir()).count();
+    assert_eq!(folders(), 0, "nothing is left of the files");
+    let new = json!({ "parameters": { "config": "{}", "file:1/model.onnx": file } }).to_string();
+    assert_eq!(daemon.post("/v2/repository/models/new/load", &new).status, 200, "a model that is in no folder");
+    assert_eq!(daemon.get("/v2/models/new/ready").status, 200);
+    for (parameters, expected) in [
+        (json!({ "file:1/model.onnx": file }), "Load parameter 'config' must be specified"),
+        (json!({ "config": "{}", "file:../x": file }), "must stay within model directory"),
+        (json!({ "config": "{}", "file:1/model.kg": file }), "is a bundle"),
+        (json!({ "config": "{}", "file:1/model.onnx": "?" }), "not valid base64"),
+        (json!({ "config": "{}", "file:1/model.onnx": 5 }), "must have bytes type"),
+    ] {
+        let (status, text) = load(&daemon, parameters);
+        assert!(status == 400 && text.contains(expected), "{text}");
+    }
+    assert_eq!(load(&daemon, json!({})).0, 200);
+    assert_eq!(ask(&daemon, &[1, 4]).json()["model_version"], "1");
+}
+
+#[test]
+fn clients_of_triton_find_the_words_that_they_look_for() {
+    let daemon = daemon("");
+    for (path, expected) in [
+        ("/v2/models/none", "Request for unknown model: 'none' is not found"),
+        ("/v2/models/m/versions/3", "Request for unknown model: 'm' version 3 is not found"),
+    ] {
+        assert!(daemon.get(path).error().starts_with(expected), "{}", daemon.get(path).error());
+    }
+    let unknown = daemon.post("/v2/models/m/infer", &ASK.replace("\"in\"", "\"other\"")).error();
+    assert!(unknown.starts_with("unexpected inference input 'other' for model 'm'"), "{unknown}");
+    let unknown = daemon.post("/v2/repository/models/none/load", "").error();
+    assert!(unknown.starts_with("failed to load 'none', failed to poll from model repository"), "{unknown}");
+    assert_eq!(daemon.post("/v2/repository/models/m/unload", "").status, 200);
+    let unloaded = daemon.post("/v2/models/m/infer", ASK).error();
+    assert!(unloaded.starts_with("Request for unknown model: 'm' has no available versions"), "{unloaded}");
+}

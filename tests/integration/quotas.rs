@@ -1,10 +1,10 @@
-//! Quotas of a tenant on disk and of descriptors: checked before anything is written, told with what
-//! is used, and reported by `atoll usage`.
+//! Quotas of a tenant on disk, of descriptors and of invocations: checked before anything is written
+//! or runs, told with what is used, and reported by `atoll usage`.
 
 use crate::control::{Setup, refusal};
 use crate::functions::{manifest, packed};
 use anyhow::{Context, Result, ensure};
-use atoll_client::{Call, DataType, Deploy, RefusalKind, Tensor};
+use atoll_client::{Answer, Call, Client, ClientError, Content, DataType, Deploy, RefusalKind, Tensor};
 use std::path::Path;
 
 fn named(name: &str) -> Deploy {
@@ -96,5 +96,65 @@ fn constants_are_limited_since_each_takes_a_descriptor() -> Result<()> {
     std::fs::write(setup.path("atoll.toml"), "[tenant.few]\ndescriptors = 1\n")?;
     setup.kill_and_restart()?;
     ensure!(quota(&setup, "few", "descriptors")? == (1, Some(1)));
+    Ok(())
+}
+
+/// Two calls of a function at one time, and one after both.
+const FORK: &str = r#"
+name = "fork"
+[inputs]
+x = { datatype = "FP32", shape = [-1] }
+b = { datatype = "FP32", shape = [-1] }
+[[stage]]
+name = "left"
+function = "line"
+inputs = { x = "x", b = "b" }
+[[stage]]
+name = "right"
+function = "line"
+inputs = { x = "b", b = "x" }
+[[stage]]
+name = "both"
+function = "line"
+inputs = { x = "left.y", b = "right.y" }
+[outputs]
+y = "both.y"
+"#;
+
+#[test]
+fn calls_beyond_the_quota_of_invocations_are_refused_and_a_graph_counts_as_its_width() -> Result<()> {
+    let mut setup = Setup::start(&[], "[tenant.a]\ntrusted_code = true\ninvocations = 0\n")?;
+    let mut client = setup.client_of("a")?;
+    client.deploy(&setup.path("affine.kg"), &named("line"))?;
+    client.deploy_graph(FORK, None)?;
+    let vector = |value: f32| Tensor::f32(&[1], &[value]);
+    let line = |client: &mut Client| client.invoke(Call::of("line").input("x", vector(2.0)).input("b", vector(1.0)));
+    let fork = |client: &mut Client| {
+        let inputs: [(&str, Content); 2] = [("x", vector(2.0).into()), ("b", vector(1.0).into())];
+        client.invoke_graph("fork", &inputs, None, None, None, None)
+    };
+    let refused = |result: Result<Answer, ClientError>, counts: u64, limit: u64| -> Result<()> {
+        let (kind, message) = refusal(result)?;
+        let told = format!("may have {limit} at one time; this call counts as {counts}.");
+        ensure!(kind == RefusalKind::Quota && message.contains(&told), "{kind:?}: {message}");
+        Ok(())
+    };
+    refused(line(&mut client), 1, 0)?;
+    refused(fork(&mut client), 2, 0)?;
+    ensure!(quota(&setup, "a", "invocations")? == (0, Some(0)));
+
+    std::fs::write(setup.path("atoll.toml"), "[tenant.a]\ntrusted_code = true\ninvocations = 1\n")?;
+    setup.kill_and_restart()?;
+    let mut client = setup.client_of("a")?;
+    ensure!(line(&mut client)?.tensor("y")?.to_f32() == [7.0]);
+    refused(fork(&mut client), 2, 1)?;
+    ensure!(line(&mut client)?.tensor("y")?.to_f32() == [7.0], "what was refused does not count");
+
+    std::fs::write(setup.path("atoll.toml"), "[tenant.a]\ntrusted_code = true\ninvocations = 2\n")?;
+    setup.kill_and_restart()?;
+    let mut client = setup.client_of("a")?;
+    // 3 (3·2 + 1) + (3·1 + 2).
+    ensure!(fork(&mut client)?.tensor("y")?.to_f32() == [26.0]);
+    ensure!(quota(&setup, "a", "invocations")? == (0, Some(2)));
     Ok(())
 }

@@ -1,8 +1,9 @@
 //! Hedged requests: one that takes longer than most is sent to a second device, the first answer
 //! wins, and the other one is cancelled. When and how often is decided in
-//! [`atoll_core::placement`].
+//! [`atoll_core::placement`]. For the quota of its tenant it is one invocation.
 
 use crate::inference::{Pending, invoke};
+use crate::running::Permit;
 use atoll_core::Nanos;
 use atoll_core::placement::{HedgeConfig, Hedges, Why};
 use atoll_engine::{ChainRequest, InvocationResult, InvokeError};
@@ -39,14 +40,15 @@ impl Hedging {
     pub(crate) async fn invoke(
         &self,
         engine: &Arc<dyn Inference>,
+        permit: &Permit,
         request: ChainRequest,
     ) -> Result<InvocationResult, InvokeError> {
         let (begun, after) = (Instant::now(), self.lock().arrived());
         // A second copy of large inputs would cost more than it brings.
         let after = after.filter(|_| may_retry(&request));
         let result = match after {
-            Some(after) => self.hedged(engine, request, begun, Duration::from_nanos(after.0)).await,
-            None => invoke(engine, request).await,
+            Some(after) => self.hedged(engine, permit, request, begun, Duration::from_nanos(after.0)).await,
+            None => invoke(engine, permit, request).await,
         };
         if result.is_ok() {
             let took = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -58,12 +60,13 @@ impl Hedging {
     async fn hedged(
         &self,
         engine: &Arc<dyn Inference>,
+        permit: &Permit,
         request: ChainRequest,
         begun: Instant,
         after: Duration,
     ) -> Result<InvocationResult, InvokeError> {
         let again = request.clone();
-        let first = Pending::submit(engine, |reply| engine.submit(request, reply));
+        let first = Pending::submit(engine, permit, |reply| engine.submit(request, reply));
         let id = first.id();
         let mut first = pin!(first.answer());
         if let Ok(answer) = tokio::time::timeout(after, &mut first).await {
@@ -78,7 +81,8 @@ impl Hedging {
         let Some(device) = place().filter(|_| self.lock().take()) else { return first.await };
         let deadline = again.deadline.map(|deadline| deadline.saturating_sub(begun.elapsed()));
         let again = ChainRequest { deadline, ..again };
-        let second = Pending::submit(engine, |reply| engine.submit_to(device, Why::Hedged, again, reply));
+        let to_second = |reply| engine.submit_to(device, Why::Hedged, again, reply);
+        let second = Pending::submit(engine, permit, to_second);
         let mut second = pin!(second.answer());
         let (answer, is_second) = tokio::select! {
             biased;

@@ -58,6 +58,7 @@ mod repository;
 mod requests;
 mod response_cache;
 mod routes;
+mod running;
 mod scaling;
 mod sequences;
 mod server;

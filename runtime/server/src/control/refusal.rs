@@ -58,6 +58,7 @@ impl HasRefusalKind for Denial {
     fn kind(&self) -> RefusalKind {
         match self {
             Denial::Model => RefusalKind::NotFound,
+            Denial::Invocations { .. } => RefusalKind::Quota,
             Denial::Class { .. }
             | Denial::ModelControl { .. }
             | Denial::SharedMemory { .. }

@@ -32,6 +32,7 @@ impl Control {
         let mut tenants: BTreeSet<Tenant> = report.rows.iter().map(|row| row.tenant.clone()).collect();
         tenants.extend(self.deployed.all().into_iter().map(|function| function.key.tenant.clone()));
         tenants.extend(self.store.tenants());
+        tenants.extend(self.app.running.all().into_iter().map(|(tenant, _)| tenant));
         tenants.insert(principal.tenant.clone());
         tenants
             .into_iter()
@@ -47,6 +48,7 @@ impl Control {
         let descriptors = functions.iter().map(|function| function.constants).sum();
         let used = [
             ("functions", functions.len() as u64, limits.functions),
+            ("invocations", self.app.running.of(&tenant), limits.invocations),
             ("device_bytes", held_bytes(&tenant, report), limits.device.all),
             ("descriptors", descriptors, limits.descriptors),
             ("bundle_bytes", Deployed::bundle_bytes(&functions), limits.bundle_bytes),

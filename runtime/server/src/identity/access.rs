@@ -48,6 +48,7 @@ use std::path::{Path, PathBuf};
 /// leases = true              # may hold leases of instances of its functions
 /// class = "best-effort"      # highest class of the tenant's work
 /// functions = 16
+/// invocations = 64           # waiting or running at one time
 /// trusted_code = true        # native code is taken as it was sent
 /// compile_seconds = 60       # limits of compiling a bundle of it
 /// compile_bytes = "1G"

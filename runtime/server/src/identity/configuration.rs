@@ -112,6 +112,9 @@ pub(super) struct Section {
     pub(super) class: Option<Class>,
     /// Number of functions; 64 if nothing is set.
     pub(super) functions: Option<u64>,
+    /// Invocations that the tenant has waiting or running at one time, of its functions and of
+    /// models; 1,024 if nothing is set.
+    pub(super) invocations: Option<u64>,
     /// Whether native code in the tenant's bundles is taken as it was sent, instead of compiled anew
     /// from PTX; true for `local`, and false for others if nothing is set.
     pub(super) trusted_code: Option<bool>,
@@ -212,6 +215,7 @@ impl Section {
         TenantLimits {
             class: self.class.unwrap_or(base.class),
             functions: self.functions.unwrap_or(base.functions),
+            invocations: self.invocations.unwrap_or(base.invocations),
             device: TenantBytes {
                 all: self.device_bytes.unwrap_or(base.device.all),
                 best_effort: self.best_effort_device_bytes.unwrap_or(base.device.best_effort),

@@ -1,4 +1,4 @@
-//! A tenant with its rights, and all checks of rights.
+//! A tenant with its rights, and all checks of rights. Quotas are checked where what they count is.
 
 use super::patterns::Patterns;
 use super::reason::Reason;
@@ -32,6 +32,8 @@ pub struct TenantLimits {
     pub class: Class,
     /// Number of functions.
     pub functions: u64,
+    /// Invocations that it has waiting or running at one time.
+    pub invocations: u64,
     /// Device memory at one time. Enforced by the engine (`Access::memory_quotas`), so it also
     /// holds for work that did not come over this socket.
     pub device: TenantBytes,
@@ -56,6 +58,7 @@ impl TenantLimits {
     pub(crate) const ALL: TenantLimits = TenantLimits {
         class: Class::RealTime,
         functions: 4096,
+        invocations: u64::MAX,
         device: TenantBytes::UNLIMITED,
         executor_bytes: None,
         cpus: None,
@@ -71,6 +74,7 @@ impl TenantLimits {
     pub(super) const DEFAULT: TenantLimits = TenantLimits {
         class: Class::RealTime,
         functions: 64,
+        invocations: 1024,
         device: TenantBytes::UNLIMITED,
         executor_bytes: None,
         cpus: None,
@@ -106,6 +110,11 @@ pub(crate) enum Denial {
     Operator,
     #[error("tenant `{tenant}` may hold no leases; its section of the configuration has no leases = true")]
     Lease { tenant: Tenant },
+    #[error(
+        "tenant `{tenant}` has {running} invocations waiting or running, and may have {limit} at one time; this call \
+        counts as {wanted}. Call again when some have ended, or raise its quota `invocations`"
+    )]
+    Invocations { tenant: Tenant, wanted: u64, running: u64, limit: u64 },
 }
 
 impl Denial {
@@ -117,6 +126,7 @@ impl Denial {
             Denial::SharedMemory { .. } => Reason::SharedMemory,
             Denial::Operator => Reason::Operator,
             Denial::Lease { .. } => Reason::Lease,
+            Denial::Invocations { .. } => Reason::Invocations,
         }
     }
 }

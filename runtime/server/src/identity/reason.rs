@@ -1,4 +1,4 @@
-//! Why requests are refused for lack of credentials or rights.
+//! Why requests are refused for lack of credentials, rights, or quota of invocations.
 
 /// Why a request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,10 +28,12 @@ pub(crate) enum Reason {
     Operator,
     /// Leases of a tenant without the right to them.
     Lease,
+    /// More invocations at one time than the tenant's quota.
+    Invocations,
 }
 
 impl Reason {
-    pub(crate) const ALL: [Reason; 12] = [
+    pub(crate) const ALL: [Reason; 13] = [
         Reason::NoCredentials,
         Reason::BadToken,
         Reason::UnknownCertificate,
@@ -44,6 +46,7 @@ impl Reason {
         Reason::SharedMemory,
         Reason::Operator,
         Reason::Lease,
+        Reason::Invocations,
     ];
 
     /// Its name in metrics and error answers.
@@ -61,6 +64,7 @@ impl Reason {
             Reason::SharedMemory => "shared_memory",
             Reason::Operator => "operator",
             Reason::Lease => "lease",
+            Reason::Invocations => "invocations",
         }
     }
 }

@@ -33,7 +33,7 @@ pub struct UsageReport {
 }
 
 /// What the executors of a tenant used on a device since the daemon started, as the system accounts
-/// for it. Device time is what executors report.
+/// for it. Device time is what executors report; CPU time is what is billed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ExecutorUsage {
     /// The device.
@@ -75,7 +75,7 @@ pub struct QuotaEntry {
 }
 
 impl UsageReport {
-    /// Fills in the list of devices for daemons that predate it.
+    /// Fills in the list of devices and the billed time for daemons that predate them.
     #[must_use]
     pub fn complete(mut self) -> UsageReport {
         if self.devices.is_empty() {
@@ -85,6 +85,9 @@ impl UsageReport {
                 device_s: self.device_s,
                 price_per_s: None,
             });
+        }
+        for row in self.rows.iter_mut().filter(|row| row.billed_by == BilledBy::Report) {
+            row.billed_s = row.device_s;
         }
         self
     }
@@ -116,9 +119,16 @@ pub struct UsageEntry {
     pub function: Option<String>,
     /// The class of the invocations. Constants and idle memory count in the function's own class.
     pub class: Class,
-    /// Time on the device × share of its compute units.
+    /// Time on the device × share of its compute units, as the device or the tenant's executor
+    /// reports it.
     pub device_s: f64,
-    /// The price of that time, in units of account; `None` if no device has a price.
+    /// Time that is billed: CPU time divided by the number of compute units, or `device_s`.
+    #[serde(default)]
+    pub billed_s: f64,
+    /// Which of the two is billed.
+    #[serde(default)]
+    pub billed_by: BilledBy,
+    /// The price of the billed time, in units of account; `None` if no device has a price.
     #[serde(default)]
     pub price: Option<f64>,
     /// Launches that ended on the device, including repeated ones.
@@ -146,6 +156,17 @@ pub struct UsageEntry {
     pub disk_cold_starts: u64,
     /// Evictions of constants to make room for others.
     pub reclaims: u64,
+}
+
+/// Who counted the time that is billed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BilledBy {
+    /// The device, or the tenant's executor: the kernel does not count it.
+    #[default]
+    Report,
+    /// The kernel: CPU time of the tenant's executors, divided among functions by what they report.
+    Kernel,
 }
 
 /// Memory of one kind.

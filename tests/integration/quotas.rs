@@ -85,8 +85,16 @@ fn constants_are_limited_since_each_takes_a_descriptor() -> Result<()> {
     let mut client = setup.client_of("few")?;
     client.deploy(&bundle, &named("first"))?;
     ensure!(quota(&setup, "few", "descriptors")? == (1, Some(1)));
-    let (kind, message) = refusal(client.deploy(&bundle, &named("second")))?;
-    ensure!(kind == RefusalKind::Quota && message.contains("of tenant `few`, 1 of 1 are used"), "{message}");
+    // Other bytes, so that a file would be written for them.
+    let other = setup.path("other.kg");
+    std::fs::write(folder.join("secret.bin"), [8; 65536])?;
+    packed(&folder.join("vault.toml"), &other)?;
+    let before = files(&setup.path("atoll"))?;
+    for bundle in [&bundle, &other] {
+        let (kind, message) = refusal(client.deploy(bundle, &named("second")))?;
+        ensure!(kind == RefusalKind::Quota && message.contains("of tenant `few`, 1 of 1 are used"), "{message}");
+    }
+    ensure!(files(&setup.path("atoll"))? == before, "nothing was written");
     // A function may be replaced at the limit.
     client.deploy(&bundle, &named("first"))?;
     let x = Tensor { datatype: DataType::Uint32, shape: vec![16384], bytes: vec![0; 65536] };

@@ -85,6 +85,23 @@ fn a_written_bundle_is_read_back_and_aligned() {
 }
 
 #[test]
+fn the_outline_of_a_bundle_is_that_of_its_graph() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("toy.kg");
+    write(&path, &graph()).unwrap();
+    let outline = |path: &Path| Bundle::outline(&std::fs::File::open(path).unwrap(), path);
+    let bundle = Bundle::open(&path).unwrap();
+    let constants = bundle.graph().buffers.iter().filter(|buffer| buffer.kind == BufferKind::Const).count() as u64;
+    assert!(constants > 0);
+    assert_eq!(outline(&path).unwrap(), Outline { name: bundle.graph().name.clone(), constants });
+    for bad in [&b""[..], b"PK", &std::fs::read(&path).unwrap()[..100]] {
+        let other = folder.path().join("bad.kg");
+        std::fs::write(&other, bad).unwrap();
+        assert!(matches!(outline(&other), Err(BundleError::Corrupt { .. })), "{} bytes", bad.len());
+    }
+}
+
+#[test]
 fn a_bundle_that_readers_would_reject_is_not_written() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("deep.kg");

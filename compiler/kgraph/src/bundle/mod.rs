@@ -22,6 +22,7 @@ mod contents;
 mod error;
 mod json;
 mod manifest;
+mod outline;
 mod pages;
 mod read;
 mod recompiled;
@@ -30,6 +31,7 @@ mod write;
 pub use code::{decode_code, encode_code};
 pub use contents::TargetContents;
 pub use error::BundleError;
+pub use outline::Outline;
 pub use write::{BundleContents, write_bundle};
 
 use crate::constants::{Constant, ConstantDigest};

@@ -1,6 +1,7 @@
 //! Opening a bundle: locates the members, checks their digests, parses and validates them.
 
 use super::manifest::{self, GRAPH, MANIFEST, Manifest, WEIGHTS, WEIGHTS_TENSOR};
+use super::outline::{GraphOutline, Outline};
 use super::{Bundle, BundleError, Part, Target, json};
 use crate::constants::ConstantDigest;
 use crate::features::{self, Feature};
@@ -9,7 +10,7 @@ use crate::hexadecimal;
 use crate::limits::MEMBERS_MAX;
 use crate::target::TargetImage;
 use crate::validate::{self, Invalid};
-use memmap2::Mmap;
+use memmap2::{Mmap, MmapOptions};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
@@ -64,6 +65,26 @@ impl Bundle {
             targets,
             map: Arc::new(map),
         }))
+    }
+}
+
+impl Bundle {
+    /// Reads the outline of a bundle from an open file, which may be a sealed memory file and must
+    /// not change meanwhile. `path` appears in messages.
+    ///
+    /// # Errors
+    /// If it is no bundle, has an unknown format, or its graph cannot be read.
+    pub fn outline(file: &File, path: &Path) -> Result<Outline, BundleError> {
+        let io_error = |source| BundleError::Io { path: path.into(), source };
+        // Not shared: older kernels refuse shared mappings of sealed files.
+        // SAFETY: the caller promises that the file does not change; the mapping is only read, and
+        // ends with this function.
+        let map = unsafe { MmapOptions::new().map_copy_read_only(file) }.map_err(io_error)?;
+        let loader = Loader { path, map: &map };
+        let members = loader.members()?;
+        loader.manifest(&loader.member(&members, MANIFEST)?)?;
+        let graph: GraphOutline = loader.json(&loader.member(&members, GRAPH)?, GRAPH)?;
+        Ok(graph.into())
     }
 }
 

@@ -1,6 +1,7 @@
 //! Quotas of a tenant on disk, of descriptors and of invocations: checked before anything is written
 //! or runs, told with what is used, and reported by `atoll usage`.
 
+use crate::cancel::metric;
 use crate::control::{Setup, refusal};
 use crate::functions::{manifest, packed};
 use anyhow::{Context, Result, ensure};
@@ -164,5 +165,22 @@ fn calls_beyond_the_quota_of_invocations_are_refused_and_a_graph_counts_as_its_w
     // 3 (3·2 + 1) + (3·1 + 2).
     ensure!(fork(&mut client)?.tensor("y")?.to_f32() == [26.0]);
     ensure!(quota(&setup, "a", "invocations")? == (0, Some(2)));
+    Ok(())
+}
+
+#[test]
+fn a_tenant_that_has_used_the_compiler_for_long_enough_waits() -> Result<()> {
+    let setup = Setup::start(&[], "[tenant.a]\ncompile_seconds_per_hour = 0\n")?;
+    let mut client = setup.client_of("a")?;
+    let (kind, message) = refusal(client.deploy(&setup.path("affine.kg"), &named("line")))?;
+    let told = "may use 0 s in an hour";
+    ensure!(kind == RefusalKind::Quota && message.contains(told), "{kind:?}: {message}");
+    ensure!(quota(&setup, "a", "compile_seconds_per_hour")? == (0, Some(0)));
+    let denied = metric(&setup.daemon, "atoll_denied_requests_total{reason=\"deployment\"}")?;
+    ensure!(denied == 1.0, "{denied}");
+    // Another tenant's compilation leaves the code of the bundle in the cache.
+    setup.client_of("b")?.deploy(&setup.path("affine.kg"), &named("line"))?;
+    ensure!(quota(&setup, "b", "compile_seconds_per_hour")?.0 > 0);
+    client.deploy(&setup.path("affine.kg"), &named("line"))?;
     Ok(())
 }

@@ -5,7 +5,7 @@ mod error;
 
 pub(crate) use error::DeployError;
 
-use crate::code::{CodeError, CodeGate};
+use crate::code::{CodeError, CodeGate, CodeRights};
 use crate::compiler::CompileProgress;
 use crate::identity::{Access, TenantLimits};
 use crate::inference::blocking;
@@ -23,7 +23,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::OwnedMutexGuard;
 
 /// A deployed function.
@@ -273,7 +273,8 @@ impl Deployed {
             }
         }
         // The old function serves while the code of the new one is compiled.
-        let bundle = self.admit(&key, &deployment, bundle, progress)?;
+        let rights = self.access.limits(&key.tenant).code();
+        let bundle = self.admit(&key, &deployment, rights, bundle, progress)?;
         if old.is_some() {
             self.unload(&key)?;
         }
@@ -342,6 +343,13 @@ impl Deployed {
         bundles(functions.iter()).into_values().fold(0, u64::saturating_add)
     }
 
+    /// Seconds of the compiler that count for a tenant's quota now, rounded up.
+    pub(crate) fn compile_seconds(&self, tenant: &Tenant) -> u64 {
+        let per_hour = self.access.limits(tenant).code().per_hour;
+        let spent = per_hour.map_or(Duration::ZERO, |per_hour| self.gate.spent(tenant, per_hour));
+        spent.as_secs() + u64::from(spent.subsec_nanos() > 0)
+    }
+
     /// The limits of a tenant.
     pub(crate) fn limits(&self, tenant: &Tenant) -> TenantLimits {
         self.access.limits(tenant)
@@ -359,13 +367,13 @@ impl Deployed {
         &self,
         key: &FunctionKey,
         deployment: &Deployment,
+        rights: CodeRights,
         bundle: Arc<Bundle>,
         progress: &dyn Fn(CompileProgress),
     ) -> Result<Arc<Bundle>, DeployError> {
         if !self.trust_tenants && !key.tenant.is_local() {
             return Err(DeployError::NotTrusted { tenant: key.tenant.clone() });
         }
-        let rights = self.access.limits(&key.tenant).code();
         let admitted = self.gate.admit(&key.tenant, rights, bundle, deployment.signature.as_deref(), progress);
         admitted.map_err(|error| match error {
             CodeError::Bundle(error) => error.about(UPLOADED).into(),
@@ -412,7 +420,9 @@ impl Deployed {
     /// Loads a function whose bundle is in the store.
     fn load_again(&self, key: &FunctionKey, deployment: Deployment) -> DeployedFunction {
         let opened = Bundle::open(&self.store.bundle_path(&deployment.bundle)).map_err(DeployError::from);
-        let admitted = opened.and_then(|bundle| self.admit(key, &deployment, bundle, &|_| ()));
+        // A restart, and a failed replacement, cost the tenant nothing.
+        let rights = CodeRights { per_hour: None, ..self.access.limits(&key.tenant).code() };
+        let admitted = opened.and_then(|bundle| self.admit(key, &deployment, rights, bundle, &|_| ()));
         let loaded = admitted.and_then(|bundle| self.load(key, &deployment, &bundle));
         loaded.unwrap_or_else(|error| DeployedFunction {
             key: key.clone(),

@@ -94,6 +94,7 @@ impl HasRefusalKind for DeployError {
             DeployError::TooMany { .. }
             | DeployError::NoRoom { .. }
             | DeployError::NoDescriptors { .. }
+            | DeployError::Code(CodeError::Budget { .. })
             | DeployError::Engine(EngineError::OverQuota { .. }) => RefusalKind::Quota,
             DeployError::Bundle(BundleError::Io { .. }) => RefusalKind::Daemon,
             DeployError::Bundle(_) => RefusalKind::BadRequest,

@@ -49,6 +49,7 @@ impl Control {
         let used = [
             ("functions", functions.len() as u64, limits.functions),
             ("invocations", self.app.running.of(&tenant), limits.invocations),
+            ("compile_seconds_per_hour", self.deployed.compile_seconds(&tenant), limits.compile_seconds_per_hour),
             ("device_bytes", held_bytes(&tenant, report), limits.device.all),
             ("descriptors", descriptors, limits.descriptors),
             ("bundle_bytes", Deployed::bundle_bytes(&functions), limits.bundle_bytes),

@@ -41,3 +41,24 @@ pub(crate) enum DeployError {
     #[error(transparent)]
     Engine(#[from] EngineError),
 }
+
+impl DeployError {
+    /// Whether a quota of the tenant is the cause.
+    pub(crate) fn is_over_quota(&self) -> bool {
+        match self {
+            DeployError::TooMany { .. }
+            | DeployError::NoRoom { .. }
+            | DeployError::NoDescriptors { .. }
+            | DeployError::Code(CodeError::Budget { .. })
+            | DeployError::Engine(EngineError::OverQuota { .. }) => true,
+            DeployError::BadName(_)
+            | DeployError::NotTrusted { .. }
+            | DeployError::Taken(_)
+            | DeployError::TakenByGraph(_)
+            | DeployError::Code(_)
+            | DeployError::Bundle(_)
+            | DeployError::Store(_)
+            | DeployError::Engine(_) => false,
+        }
+    }
+}

@@ -51,6 +51,7 @@ use std::path::{Path, PathBuf};
 /// invocations = 64           # waiting or running at one time
 /// trusted_code = true        # native code is taken as it was sent
 /// compile_seconds = 60       # limits of compiling a bundle of it
+/// compile_seconds_per_hour = 600   # and of all its bundles
 /// compile_bytes = "1G"
 /// device_bytes = "2G"        # device memory at one time: constants and invocations
 /// best_effort_device_bytes = "1G"

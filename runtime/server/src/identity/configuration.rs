@@ -120,6 +120,10 @@ pub(super) struct Section {
     pub(super) trusted_code: Option<bool>,
     /// How many seconds a bundle of the tenant may compile; 600 if nothing is set.
     pub(super) compile_seconds: Option<u64>,
+    /// How many seconds the compiler may work for the tenant in an hour, one bundle after another;
+    /// 1,800 if nothing is set. What it has used is forgiven evenly over the hour. A bundle that was
+    /// compiled before takes none.
+    pub(super) compile_seconds_per_hour: Option<u64>,
     /// Memory that compiling a bundle of the tenant may take; 4 GiB if nothing is set.
     #[serde(default, deserialize_with = "size")]
     pub(super) compile_bytes: Option<u64>,
@@ -237,6 +241,7 @@ impl Section {
                 time: self.compile_seconds.map_or(base.compile.time, Duration::from_secs),
                 memory_bytes: self.compile_bytes.unwrap_or(base.compile.memory_bytes),
             },
+            compile_seconds_per_hour: self.compile_seconds_per_hour.unwrap_or(base.compile_seconds_per_hour),
         }
     }
 }

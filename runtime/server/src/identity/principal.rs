@@ -8,6 +8,7 @@ use crate::limits::{COMPILE_BYTES_DEFAULT, COMPILE_TIME_DEFAULT};
 use atoll_engine::{Class, Tenant, TenantBytes};
 use atoll_store::{Limit, Quota};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The tenant that a request or a connection acts for, with its limits and rights.
 #[derive(Clone, Debug)]
@@ -51,6 +52,8 @@ pub struct TenantLimits {
     pub trusted_code: bool,
     /// What compiling one of its bundles may take.
     pub compile: CompileLimits,
+    /// Seconds that the compiler may spend for it in an hour; unlimited if `u64::MAX`.
+    pub compile_seconds_per_hour: u64,
 }
 
 impl TenantLimits {
@@ -67,6 +70,7 @@ impl TenantLimits {
         objects: Quota::NONE,
         trusted_code: true,
         compile: CompileLimits { time: COMPILE_TIME_DEFAULT, memory_bytes: COMPILE_BYTES_DEFAULT },
+        compile_seconds_per_hour: u64::MAX,
     };
 
     /// Limits of tenants that the configuration does not mention: enough to work, too little to
@@ -83,11 +87,14 @@ impl TenantLimits {
         objects: Quota { all: Limit { bytes: 4 << 30, count: 10_000 }, best_effort: Limit::NONE },
         trusted_code: false,
         compile: CompileLimits { time: COMPILE_TIME_DEFAULT, memory_bytes: COMPILE_BYTES_DEFAULT },
+        compile_seconds_per_hour: 1800,
     };
 
     /// How its code is treated.
     pub(crate) fn code(&self) -> CodeRights {
-        CodeRights { trusted: self.trusted_code, limits: self.compile }
+        let seconds = self.compile_seconds_per_hour;
+        let per_hour = (seconds != u64::MAX).then(|| Duration::from_secs(seconds));
+        CodeRights { trusted: self.trusted_code, limits: self.compile, per_hour }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Why requests are refused for lack of credentials, rights, or quota of invocations.
+//! Why requests are refused for lack of credentials, rights or quota.
 
 /// Why a request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,10 +30,13 @@ pub(crate) enum Reason {
     Lease,
     /// More invocations at one time than the tenant's quota.
     Invocations,
+    /// A deployment beyond a quota of the tenant: functions, descriptors, bundles on disk, device
+    /// memory, or time of the compiler.
+    Deployment,
 }
 
 impl Reason {
-    pub(crate) const ALL: [Reason; 13] = [
+    pub(crate) const ALL: [Reason; 14] = [
         Reason::NoCredentials,
         Reason::BadToken,
         Reason::UnknownCertificate,
@@ -47,6 +50,7 @@ impl Reason {
         Reason::Operator,
         Reason::Lease,
         Reason::Invocations,
+        Reason::Deployment,
     ];
 
     /// Its name in metrics and error answers.
@@ -65,6 +69,7 @@ impl Reason {
             Reason::Operator => "operator",
             Reason::Lease => "lease",
             Reason::Invocations => "invocations",
+            Reason::Deployment => "deployment",
         }
     }
 }

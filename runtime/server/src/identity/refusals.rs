@@ -81,7 +81,7 @@ mod tests {
             assert_eq!(statistics.iter().map(refused).collect::<Vec<_>>(), [2, 0]);
             assert_eq!(statistics[0].usage.len(), 2);
         }
-        assert_eq!(Reason::ALL.map(|reason| refusals.of(reason)), [0, 1, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(Reason::ALL.map(|reason| refusals.of(reason)), [0, 1, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0]);
         assert!(Reason::ALL.iter().enumerate().all(|(at, reason)| *reason as usize == at));
     }
 }

@@ -405,7 +405,7 @@ pub(super) const METRICS: &[Metric] = &[
     of_daemon(
         Kind::Counter,
         "atoll_denied_requests_total",
-        "Requests and handshakes refused for lack of credentials, rights or quota of invocations, by reason",
+        "Requests and handshakes refused for lack of credentials, rights or quota, by reason",
         |s, out| {
             for reason in Reason::ALL {
                 out.integer(&[("reason", reason.label())], s.recorder.refusals.of(reason));

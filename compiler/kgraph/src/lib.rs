@@ -44,7 +44,7 @@ pub mod validate;
 
 pub use batch::BatchAxis;
 pub use bundle::{
-    Bundle, BundleContents, BundleError, Outline, TargetContents, decode_code, encode_code, write_bundle,
+    Bundle, BundleContents, BundleError, Mapped, Outline, TargetContents, decode_code, encode_code, write_bundle,
 };
 pub use check::Check;
 pub use condition::{Condition, InputElement, Relation};

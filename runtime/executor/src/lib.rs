@@ -34,7 +34,8 @@
 //! Not here: the devices themselves (`atoll-device-host`, `atoll-device-cuda`), and scheduling,
 //! which is the engine's.
 //!
-//! Start reading at [`ExecutorPool`], then `device` (daemon) and `serve` (executor).
+//! Start reading at [`ExecutorPool`], then `device` (daemon) and `serve` (executor). `jail` is what an
+//! executor gives up; `compile_jail` is the same for a process that compiles.
 //!
 //! # Invariants
 //!
@@ -54,6 +55,7 @@
 
 mod cgroup;
 mod channel;
+mod compile_jail;
 mod config;
 mod device;
 mod domain;
@@ -69,6 +71,7 @@ mod supervisor;
 mod wire;
 
 pub use cgroup::{ControlGroups, ExecutorQuota, ExecutorQuotas, NoControlGroups, PROCESS_BYTES, UNIT_BYTES};
+pub use compile_jail::enter_compile_jail;
 pub use config::ExecutorConfig;
 pub use device::ExecutorDevice;
 pub use pool::ExecutorPool;

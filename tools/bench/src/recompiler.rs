@@ -1,14 +1,17 @@
 //! Compiles bundles of untrusted tenants in a process of its own, so that PTX which makes a compiler
 //! crash, run for hours or fill the memory ends that process, and not the daemon.
 //!
-//! The daemon starts `atoll recompile` with the bundle as standard input. The process writes its
+//! The daemon starts `atoll recompile` with the bundle as standard input. The process maps it, and
+//! before it reads a byte of it enters a jail, in which it has this memory and its pipes, and no
+//! files, network or other processes ([`atoll_executor::enter_compile_jail`]). It writes its
 //! progress, and the reason of a failure, as lines of JSON to standard error, and the code to
 //! standard output. It does not use the cache of native code that the daemon's own compilations
-//! share, so it cannot put anything there.
+//! share, so it cannot put anything there. The daemon checks the code as it checks that of a file.
 
 use anyhow::{Context, Result, anyhow, bail};
+use atoll_executor::enter_compile_jail;
 use atoll_kgraph::limits::CODE_BYTES_MAX;
-use atoll_kgraph::{Bundle, TargetContents, decode_code, encode_code};
+use atoll_kgraph::{Bundle, Mapped, TargetContents, decode_code, encode_code};
 use atoll_pipeline::{CompileOptions, Observer, Stage, Target, recompile};
 use atoll_server::{CompileFailure, CompileLimits, CompileProgress};
 use rustix::process::{Resource, Rlimit, Signal, nice, set_parent_process_death_signal, setrlimit};
@@ -30,6 +33,9 @@ const NICE: i32 = 10;
 /// The out-of-memory score of the process: it goes after executors and before the daemon.
 const OUT_OF_MEMORY_SCORE: &str = "800";
 
+/// The stack of the thread that compiles: that of a program's first thread.
+const STACK_BYTES: usize = 8 << 20;
+
 /// Longest line that is read from the process. Its failures quote lines of PTX.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 
@@ -40,8 +46,14 @@ const REASON_CHARS_MAX: usize = 4096;
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Line {
-    Progress { stage: String, done: usize, total: usize },
+    Progress {
+        stage: String,
+        done: usize,
+        total: usize,
+    },
     Failure(String),
+    /// Parts of the jail that the machine does not support.
+    Lacks(Vec<String>),
 }
 
 /// Compiles the kernels of a bundle anew, fenced, in a process of its own.
@@ -125,6 +137,7 @@ fn follow(
             Ok(line) => match serde_json::from_str(&line) {
                 Ok(Line::Progress { stage, done, total }) => progress(CompileProgress { stage, done, total }),
                 Ok(Line::Failure(reason)) => failure = Some(reason),
+                Ok(Line::Lacks(parts)) => tracing::warn!(?parts, "the jail of a tenant's compilation is not complete"),
                 Err(_) => tracing::warn!(line = line.trim_end(), "the compiler of a tenant's bundle wrote a line"),
             },
             Err(RecvTimeoutError::Timeout) => {
@@ -139,10 +152,11 @@ fn follow(
 
 /// What to say about a process that ended without a reason.
 fn ended(status: ExitStatus, memory_bytes: u64) -> String {
-    format!(
-        "the compiler ended with {status}: it failed, or needed more than {memory_bytes} bytes of memory, the tenant's \
-        limit (compile_bytes)"
-    )
+    format!("the compiler ended with {status}: it failed, or {}", out_of_memory(memory_bytes))
+}
+
+fn out_of_memory(memory_bytes: u64) -> String {
+    format!("needed more than {memory_bytes} bytes of memory, the tenant's limit (compile_bytes)")
 }
 
 /// The process: compiles the bundle in standard input.
@@ -153,12 +167,10 @@ pub fn serve(targets: &[String], memory_bytes: u64) -> Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let limit = Rlimit { current: Some(memory_bytes), maximum: Some(memory_bytes) };
     setrlimit(Resource::Data, limit)?;
-    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
-    setrlimit(Resource::Fsize, Rlimit { current: Some(0), maximum: Some(0) })?;
     nice(NICE)?;
     // The score of the daemon was inherited. Ignores an error: without this file there is no score.
     let _ = std::fs::write("/proc/self/oom_score_adj", OUT_OF_MEMORY_SCORE);
-    match compiled(targets) {
+    match confined(targets, memory_bytes) {
         Ok(code) => {
             let mut output = std::io::stdout();
             output.write_all(&code)?;
@@ -171,9 +183,28 @@ pub fn serve(targets: &[String], memory_bytes: u64) -> Result<()> {
     }
 }
 
-fn compiled(targets: &[String]) -> Result<Vec<u8>> {
+/// Enters the jail, and compiles there.
+fn confined(targets: &[String], memory_bytes: u64) -> Result<Vec<u8>> {
     let file = File::from(std::io::stdin().as_fd().try_clone_to_owned()?);
-    let bundle = Bundle::of_file(&file, Path::new("the bundle"))?;
+    let input = Bundle::map(&file, Path::new("the bundle"))?;
+    drop(file);
+    let lacks = enter_compile_jail(memory_bytes)
+        .map_err(|reason| anyhow!("this machine cannot confine compilations for tenants: {reason}"))?;
+    if !lacks.is_empty() {
+        write_line(&Line::Lacks(lacks));
+    }
+    // The standard library finds the stack of the first thread in a file; that of another one is
+    // known.
+    std::thread::scope(|scope| {
+        let compile = move || compiled(input, targets);
+        let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, compile);
+        let thread = thread.map_err(|error| anyhow!("{error}: the compiler {}", out_of_memory(memory_bytes)))?;
+        thread.join().unwrap_or_else(|_| bail!("internal error: the compiler panicked; please report this bug"))
+    })
+}
+
+fn compiled(input: Mapped, targets: &[String]) -> Result<Vec<u8>> {
+    let bundle = input.check()?;
     let targets = targets.iter().map(|name| Ok(name.parse::<Target>()?)).collect::<Result<Vec<Target>>>()?;
     let options = CompileOptions { targets, fence: true, ..CompileOptions::default() };
     let code = recompile(&bundle, &options, &Reporter)?;

@@ -1,6 +1,7 @@
 //! Opening a bundle: locates the members, checks their digests, parses and validates them.
 
 use super::manifest::{self, GRAPH, MANIFEST, Manifest, WEIGHTS, WEIGHTS_TENSOR};
+use super::mapped::Mapped;
 use super::outline::{GraphOutline, Outline};
 use super::{Bundle, BundleError, Part, Target, json};
 use crate::constants::ConstantDigest;
@@ -31,12 +32,32 @@ impl Bundle {
     /// Like [`Bundle::open`], for an open file. The file must not change while the bundle is in
     /// use. `path` appears in messages and in [`Bundle::path`].
     pub fn of_file(file: &File, path: &Path) -> Result<Arc<Bundle>, BundleError> {
+        Bundle::map(file, path)?.check()
+    }
+
+    /// Maps an open file without reading it, for a process that gives up its rights before it reads
+    /// what others have written. The file must not change while it is in use.
+    ///
+    /// # Errors
+    /// If it cannot be mapped.
+    pub fn map(file: &File, path: &Path) -> Result<Mapped, BundleError> {
         let io_error = |source| BundleError::Io { path: path.into(), source };
         // SAFETY: bundles are immutable by contract: writers rename a complete file into place and
         // never change it. A process that truncates a mapped file kills this process by SIGBUS, as
         // with any mapped library.
         let map = unsafe { Mmap::map(file) }.map_err(io_error)?;
-        let loader = Loader { path, map: &map };
+        Ok(Mapped { map, path: path.into() })
+    }
+}
+
+impl Mapped {
+    /// Checks the bundle, as [`Bundle::open`].
+    ///
+    /// # Errors
+    /// The first cause for which it is refused.
+    pub fn check(self) -> Result<Arc<Bundle>, BundleError> {
+        let Mapped { map, path } = self;
+        let loader = Loader { path: &path, map: &map };
         let members = loader.members()?;
         let manifest_bytes = loader.member(&members, MANIFEST)?;
         let manifest = loader.manifest(&manifest_bytes)?;
@@ -48,9 +69,8 @@ impl Bundle {
         let targets = loader.targets(&members)?;
         loader
             .check(&manifest, &graph, &targets, weights.len() as u64)
-            .map_err(|source| BundleError::Invalid { path: path.into(), source })?;
+            .map_err(|source| BundleError::Invalid { path: path.clone(), source })?;
         let digest = hexadecimal::text(&Sha256::digest(&map[manifest_bytes]));
-        let path = path.to_path_buf();
         let (format, producer) = (manifest.format, manifest.producer);
         Ok(Arc::new(Bundle {
             path,

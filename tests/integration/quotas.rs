@@ -184,3 +184,42 @@ fn a_tenant_that_has_used_the_compiler_for_long_enough_waits() -> Result<()> {
     client.deploy(&setup.path("affine.kg"), &named("line"))?;
     Ok(())
 }
+
+/// Where there are no control groups, the process of such a tenant has a region of twice its quota,
+/// in which parts of memory move; kernels that are fenced and kernels that are not find them.
+#[test]
+fn a_tenant_with_a_quota_of_device_memory_computes_in_calls_of_all_sizes() -> Result<()> {
+    let config =
+        "[tenant.trusted]\ntrusted_code = true\ndevice_bytes = \"4M\"\n[tenant.fenced]\ndevice_bytes = \"4M\"\n";
+    let mut setup = Setup::start(&[], config)?;
+    let check = |client: &mut Client, function: &str, n: usize| -> Result<()> {
+        let vector = |from: f32| {
+            let values: Vec<f32> = (0..n).map(|index| from + index as f32).collect();
+            Tensor::f32(&[n as i64], &values)
+        };
+        let answer = client.invoke(Call::of(function).input("x", vector(1.0)).input("b", vector(2.0)))?;
+        let expected: Vec<f32> = (0..n).map(|index| (1.0 + index as f32).mul_add(3.0, 2.0 + index as f32)).collect();
+        ensure!(answer.tensor("y")?.to_f32() == expected, "{function}, {n} elements");
+        Ok(())
+    };
+    for round in 0..2 {
+        for tenant in ["trusted", "fenced"] {
+            let mut client = setup.client_of(tenant)?;
+            for function in ["one", "two"] {
+                if round == 0 {
+                    client.deploy(&setup.path("affine.kg"), &named(function))?;
+                }
+                for n in [1, 100_000, 7, 250_000, 300_000, 100, 200_000, 1] {
+                    check(&mut client, function, n)?;
+                }
+            }
+            // The whole quota is 4 MiB: 349,525 elements of three buffers.
+            let vector = Tensor::f32(&[400_000], &vec![0.0; 400_000]);
+            let (kind, message) =
+                refusal(client.invoke(Call::of("one").input("x", vector.clone()).input("b", vector)))?;
+            ensure!(kind == RefusalKind::Quota, "{message}");
+        }
+        setup.kill_and_restart()?;
+    }
+    Ok(())
+}

@@ -35,6 +35,28 @@ pub trait Domains {
     /// more is killed. Called before memory is handed out, and after it was given back.
     fn allow_memory(&mut self, _name: &str, _bytes: u64) {}
 
+    /// Limits the memory that the process of a domain can touch at all: to room for parts of `bytes`
+    /// bytes. Without effect where another limit holds, and once the domain has memory.
+    fn bound_memory(&mut self, _name: &str, _bytes: u64) {}
+
+    /// The beginning of a domain's memory, for kernels that are confined to it; else
+    /// [`Domains::domain`].
+    fn memory_start(&mut self, name: &str) -> Result<DeviceOffset, DeviceError> {
+        self.domain(name)
+    }
+
+    /// Gives a domain a part of memory, by its offset without the base. Called before the part is
+    /// used, once for each part; parts do not overlap.
+    ///
+    /// # Errors
+    /// If a domain with a bound has no room for it in one piece.
+    fn place_part(&mut self, _name: &str, _at: DeviceOffset, _bytes: u64) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    /// Takes a part away that was given back.
+    fn remove_part(&mut self, _name: &str, _at: DeviceOffset) {}
+
     /// The state of a domain. The completion descriptor becomes readable when it changes.
     fn domain_state(&self, _name: &str) -> DomainState {
         DomainState::Ready

@@ -34,7 +34,9 @@ impl Worker {
             Some(memory) if memory.at != at => return Ok(Some(InvokeError::SessionLost)),
             Some(_) => {}
             None => {
-                self.allow(Part::Session(session.id), tenant, place.bytes);
+                if let Err(error) = self.allow(Part::Session(session.id), tenant, place) {
+                    return Ok(Some(InvokeError::Unavailable(error.to_string())));
+                }
                 self.device.fill(at, 0, place.bytes)?;
             }
         }

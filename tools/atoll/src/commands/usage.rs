@@ -238,12 +238,12 @@ mod tests {
         assert_eq!(
             render(&report),
             "host:0, 4 compute units, up for 2 h 5 min, busy for 1.8 s\n  \
-             tenant  function    class        device s  billed s  by      GiB s     held  done  not done  preempted  \
-             cold  written     read\n  \
-             a       f           best-effort     1.250     1.250  report  3.000  2.0 KiB     5         2          1     \
-             1     10 B  1.0 MiB\n  \
-             a       (unloaded)  best-effort     0.500     0.750  kernel  3.000  2.0 KiB     5         2          1     \
-             1     10 B  1.0 MiB\n"
+             tenant  function    class        device s  billed s  by      GiB s     held  done  not done  \
+             preempted  cold  written     read\n  \
+             a       f           best-effort     1.250     1.250  report  3.000  2.0 KiB     5         \
+             2          1     1     10 B  1.0 MiB\n  \
+             a       (unloaded)  best-effort     0.500     0.750  kernel  3.000  2.0 KiB     5         \
+             2          1     1     10 B  1.0 MiB\n"
         );
         report.devices.push(DeviceUsage {
             device: "host:1".into(),
@@ -258,8 +258,8 @@ mod tests {
              host:1, 1 compute unit, up for 2 h 5 min\n  \
              device  tenant  function  class        device s  billed s  by      GiB s     held  done  not done  \
              preempted  cold  written     read\n  \
-             host:1  a       f         best-effort     1.250     1.250  report  3.000  2.0 KiB     5         2          \
-             1     1     10 B  1.0 MiB\n"
+             host:1  a       f         best-effort     1.250     1.250  report  3.000  2.0 KiB     5         \
+             2          1     1     10 B  1.0 MiB\n"
         );
         report.devices[1].price_per_s = Some(0.5);
         report.rows[0].price = Some(0.625);

@@ -175,6 +175,7 @@ fn code_that_was_compiled_anew_replaces_all_targets() {
     (made.code, made.ptx) = (vec![1, 2, 3], Some("ptx".into()));
     let bytes = encode_code(&[made]).unwrap();
     let other = bundle.with_code(decode_code(&bytes).unwrap()).unwrap();
+    assert_eq!((bundle.is_recompiled(), other.is_recompiled()), (false, true));
     assert_eq!(other.target_names().collect::<Vec<_>>(), ["host-x86-64-v3"]);
     assert_eq!((other.code("host-x86-64-v3"), other.ptx("host-x86-64-v3")), (Some(&[1, 2, 3][..]), Some(&b"ptx"[..])));
     assert_eq!((other.digest(), other.graph(), other.weights()), (bundle.digest(), bundle.graph(), bundle.weights()));

@@ -6,6 +6,11 @@ use crate::validate;
 use std::sync::{Arc, OnceLock};
 
 impl Bundle {
+    /// Whether its code was compiled anew ([`Bundle::with_code`]), because its author is not trusted.
+    pub fn is_recompiled(&self) -> bool {
+        self.targets.values().any(|target| matches!(target.code, Part::Memory(_)))
+    }
+
     /// This bundle with other code: graph and constants are those of the file, and the targets,
     /// their facts included, are the given ones alone. Its digest stays that of the file.
     ///

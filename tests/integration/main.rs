@@ -37,6 +37,7 @@ mod identity;
 mod imports;
 mod interruptions;
 mod isolation;
+mod kubernetes;
 mod leases;
 mod models;
 mod onnx_nodes;

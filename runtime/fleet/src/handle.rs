@@ -37,10 +37,10 @@ struct Shared {
     names: Vec<String>,
     /// No other lock is taken while it is held.
     placements: RwLock<Placements>,
-    /// Taken before the lock of the placements, never while that is held.
+    /// Locked before `placements`, never while that is locked.
     shares: Mutex<Shares>,
-    /// The clients whose shares do not hold, for requests: the lock of the shares is held while
-    /// engines answer.
+    /// The clients whose shares are not set. A copy that requests can read without waiting for
+    /// `shares`, which is locked while engines answer.
     refused: RwLock<BTreeSet<ShareClient>>,
     /// The pool and its policy, if it chooses the device of each request.
     pool: Option<(&'static str, Dispatcher)>,
@@ -48,13 +48,13 @@ struct Shared {
     drained: AtomicU64,
 }
 
-/// The devices that were chosen for a function.
+/// The devices chosen for a function.
 struct Chosen {
     id: FunctionId,
     devices: Vec<DeviceId>,
 }
 
-/// Where a request goes.
+/// The destination of a request.
 #[derive(Debug)]
 enum Route {
     Device(DeviceId),
@@ -106,8 +106,8 @@ impl FleetHandle {
         self.with_members(&devices)
     }
 
-    /// Removes the shares of a function from devices that do not have it, and gives the room to
-    /// others.
+    /// Removes the shares of a function from devices that do not have it, and retries refused
+    /// shares on the freed units. `is_last` says that no device has the function any more.
     fn displace_shares(&self, function: &FunctionKey, devices: &[DeviceId], is_last: bool) {
         let mut shares = self.shares();
         shares.displace(function, &self.with_members(devices));
@@ -137,7 +137,7 @@ impl FleetHandle {
         self.0.placements.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where a request goes: to the pool, or to a device that has all its functions.
+    /// The destination of a request: the pool, or a device that has all its functions.
     fn route(&self, request: &ChainRequest) -> Result<Route, InvokeError> {
         // A single engine checks the functions itself.
         if self.0.members.len() == 1 {
@@ -168,7 +168,7 @@ impl FleetHandle {
             let names = devices.iter().filter_map(|device| self.0.names.get(usize::from(device.0)));
             let names = names.map(String::as_str).collect::<Vec<_>>().join(", ");
             InvokeError::Unavailable(format!(
-                "it is on no device but {names}, which is drained; `atoll device resume` ends that"
+                "it is only on {names}, which is drained; run `atoll device resume` to use it again"
             ))
         })
     }
@@ -182,7 +182,7 @@ impl FleetHandle {
         self.0.members.len() == 1 || request.stages.iter().all(has)
     }
 
-    /// Records where a request goes past the pool.
+    /// Records the device of a request that bypasses the pool.
     fn note_given(&self, device: DeviceId, why: Why, request: &ChainRequest) {
         let Some((_, pool)) = &self.0.pool else { return };
         let first = request.stages.first();
@@ -228,7 +228,7 @@ impl Inference for FleetHandle {
         bundle.constants();
         let function = options.key.clone();
         let Chosen { id, devices: chosen } = self.place(&bundle, &function, device)?;
-        // Before the function takes requests.
+        // Shares are set before the function accepts requests.
         let mut shares = self.shares();
         shares.place(&function, &self.with_members(&chosen));
         self.note_refusals(&shares);
@@ -253,7 +253,8 @@ impl Inference for FleetHandle {
                 },
             );
         }
-        // Before others get the room: its own shares are set where it is loaded.
+        // Before room is given to others, so that the function's own shares are set where it is
+        // loaded.
         self.placements_mut().loaded(&function, &devices, self.0.pool.is_some());
         self.displace_shares(&function, &failed, false);
         let info = loaded.into_iter().next().map(|(_, info)| info).ok_or(EngineError::ShuttingDown)?;
@@ -269,16 +270,16 @@ impl Inference for FleetHandle {
         let unload = |device: &DeviceId| {
             let Some(member) = self.member(*device) else { return Ok(()) };
             match member.unload(function) {
-                // A device that is lost or stopped has no functions left, and one that has unloaded it
-                // already is done; only the placement must be removed.
+                // A device that is lost or stopped has no functions left, and one that has unloaded
+                // it already is done; only the placement must be removed.
                 Err(EngineError::ShuttingDown | EngineError::NotLoaded(_)) => Ok(()),
                 other => other,
             }
         };
-        // All of them, also if one fails.
+        // Unloads from all devices, even if one fails.
         let outcomes: Vec<_> = placement.devices.iter().map(unload).collect();
         outcomes.into_iter().collect::<Result<(), EngineError>>()?;
-        // In this order: once it is removed it may be loaded again, and have its shares there.
+        // In this order: after its removal the function may be loaded again and set its shares.
         self.displace_shares(function, &placement.devices, true);
         self.placements_mut().remove(function);
         Ok(())

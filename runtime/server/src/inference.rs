@@ -33,7 +33,7 @@ pub(crate) async fn invoke_by(
     Pending::submit(engine, permit, submit).answer().await
 }
 
-/// An invocation that is submitted. It is cancelled if it is dropped without an answer.
+/// A submitted invocation. Dropping it before the answer arrives cancels the invocation.
 pub(crate) struct Pending<'a> {
     engine: &'a Arc<dyn Inference>,
     id: Option<InvocationId>,
@@ -50,9 +50,9 @@ impl<'a> Pending<'a> {
         let (answer, answered) = oneshot::channel();
         let counted = permit.clone();
         let reply = Box::new(move |result| {
-            // Before the answer, so that its receiver finds the room.
+            // Before the answer, so that its receiver finds the permit released.
             drop(counted);
-            // Fails only if the receiver was dropped, and then the invocation is cancelled.
+            // Sending fails only if the receiver was dropped, which cancels the invocation.
             let _ = answer.send(result);
         });
         Pending { engine, id: Some(submit(reply)), answered }

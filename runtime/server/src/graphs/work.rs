@@ -1,4 +1,4 @@
-//! A graph with what its stages run, shared by all its requests.
+//! A graph with the functions and built-ins that its stages run, shared by all its requests.
 
 use super::costs::Costs;
 use super::counts::Counts;
@@ -13,20 +13,20 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
-/// How long a request waits for the plans of its graph. Without them, it is run to measure.
+/// How long a request waits for the plans of its graph. After that it runs without a plan.
 const PLAN_WAIT: Duration = Duration::from_secs(1);
 
-/// A checked graph with what its stages run.
+/// A checked graph, with the functions and built-ins that its stages run.
 pub(crate) struct GraphWork {
     pub(crate) graph: Graph,
     pub(crate) works: Vec<StageWork>,
-    /// For each stage the outputs that are used, ascending.
+    /// For each stage the indices of the outputs that are used, ascending.
     pub(super) used: Vec<Vec<usize>>,
     /// The most functions that a request runs at one time.
     width: u64,
     pub(super) shared: Shared,
     pub(crate) costs: Costs,
-    /// Numbers requests without an id.
+    /// Counter from which requests without an id get one.
     pub(super) unnamed: AtomicU64,
 }
 
@@ -50,20 +50,20 @@ impl GraphWork {
         GraphWork { graph, works, used, width, shared, costs, unnamed: AtomicU64::new(0) }
     }
 
-    /// As how many invocations a request counts: the most that it has at one time, at least one.
+    /// How many invocations a request counts as: the most that it has at one time, at least one.
     pub(crate) fn invocations(&self) -> u64 {
         self.width.max(1)
     }
 
-    /// Makes the table of costs if it has to be made, and waits for that a while, at most until the
-    /// deadline. Returns how long.
+    /// Makes the cost table if it is due. Waits until it is made, for at most [`PLAN_WAIT`] and not
+    /// beyond the deadline. Returns how long it waited.
     pub(crate) async fn prepare(self: &Arc<GraphWork>, deadline: Option<Duration>) -> Duration {
         if !self.costs.is_due(&self.works) {
             return Duration::ZERO;
         }
         let (begun, work) = (Instant::now(), self.clone());
         let made = blocking(move || work.costs.make_table(&work.graph, &work.works));
-        // It goes on without its caller.
+        // After a timeout the table is still completed on its thread.
         drop(tokio::time::timeout(deadline.unwrap_or(PLAN_WAIT).min(PLAN_WAIT), made).await);
         begun.elapsed()
     }
@@ -77,12 +77,12 @@ impl GraphWork {
         callees.flat_map(|callee| callee.models())
     }
 
-    /// The devices of its first function. Its requests are counted for the first of them.
+    /// The devices of its first function, or device 0. Its requests are counted for the first one.
     pub(crate) fn devices(&self) -> Vec<DeviceId> {
         self.models().next().map_or_else(|| vec![DeviceId(0)], |model| model.devices.clone())
     }
 
-    /// The requests so far.
+    /// Counts of its requests so far.
     pub(crate) fn counts(&self) -> Counts {
         self.shared.counts.get()
     }

@@ -52,6 +52,7 @@ impl Parts {
     /// Gives a part its place. Earlier parts that it overlaps are gone: the engine gives out each
     /// byte once. Returns whether there is room.
     pub(super) fn place(&mut self, at: u64, bytes: u64) -> bool {
+        self.remove(at);
         let end = at.saturating_add(bytes);
         let overlaps = self.parts.range(..end).filter(|(begin, part)| *begin + part.bytes > at);
         let gone: Vec<u64> = overlaps.map(|(begin, _)| *begin).collect();
@@ -137,5 +138,8 @@ mod tests {
         assert!(parts.place(10 * MIB + 4096, 4096));
         assert_eq!((parts.local(10 * MIB), parts.local(10 * MIB + 4096)), (None, Some(MIB)));
         assert!(parts.place(30 * MIB, MIB - 4096) && !parts.place(40 * MIB, 1));
+        // So does one at the same place, also if both are empty.
+        let mut empty = Parts::new(MIB, 1 << 40).unwrap();
+        (0..10_000).for_each(|_| assert!(empty.place(0, 0)));
     }
 }

@@ -21,24 +21,32 @@ impl Worker {
     /// # Errors
     /// If there is no room for one of them in one piece. None of them is allowed then.
     pub(super) fn allow_slots(&mut self, tenant: &Tenant, slots: &[Granted]) -> Result<(), DeviceError> {
-        let fresh = || slots.iter().filter_map(|granted| Some((Part::Slot(granted.slot), granted.fresh?.place)));
-        let allowed = fresh().try_for_each(|(part, place)| self.allow(part, tenant, place));
+        let allowed = slots.iter().try_for_each(|granted| match granted.fresh {
+            Some(fresh) => self.allow(Part::Slot(granted.slot), tenant, fresh.place),
+            None => Ok(()),
+        });
         if allowed.is_err() {
-            fresh().for_each(|(part, _)| self.withdraw(part));
+            self.withdraw_fresh(slots);
         }
         allowed
     }
 
-    /// Allows a tenant to touch a part of memory; called before it is written.
+    /// Withdraws the permission to touch the newly allocated slots of a grant that failed. Nothing
+    /// else gives them back.
+    pub(super) fn withdraw_fresh(&mut self, slots: &[Granted]) {
+        slots.iter().filter(|granted| granted.fresh.is_some()).for_each(|granted| {
+            self.withdraw(Part::Slot(granted.slot));
+        });
+    }
+
+    /// Allows a tenant to touch a part of memory; called before it is written. Does nothing if it is
+    /// allowed already.
     ///
     /// # Errors
     /// If there is no room for it in one piece.
     pub(super) fn allow(&mut self, part: Part, tenant: &Tenant, place: Place) -> Result<(), DeviceError> {
-        match self.holdings.allowance.place(part) {
-            Some(known) if known == place => return Ok(()),
-            // Memory of a session that had not begun was taken back.
-            Some(_) => self.withdraw(part),
-            None => {}
+        if self.holdings.allowance.contains(part) {
+            return Ok(());
         }
         self.device.place_part(tenant.as_str(), place.at, place.bytes)?;
         if let Some(held) = self.holdings.allowance.add(part, tenant, place) {

@@ -109,6 +109,7 @@ impl Worker {
             return self.fail(task, InvokeError::Unavailable(error.to_string()));
         }
         if let Err(error) = self.clear_fresh(&slots) {
+            self.withdraw_fresh(&slots);
             self.note_memory(Event::GrantFailed { task, slots });
             return self.fail_on(task, "its memory cannot be cleared", &error);
         }

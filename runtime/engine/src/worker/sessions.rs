@@ -20,7 +20,7 @@ impl Worker {
     }
 
     /// Binds a session's memory to a step, and clears it for the first step. Returns an error for
-    /// the step if the memory was lost.
+    /// the step if the memory was lost, or if its tenant has no room for it in one piece.
     pub(super) fn enter_session(
         &mut self,
         task: TaskId,
@@ -42,6 +42,15 @@ impl Worker {
         }
         instance.set_state(at);
         Ok(None)
+    }
+
+    /// Withdraws the permission to touch the memory of a session whose first step could not be
+    /// prepared. The memory decisions may free that memory without an action.
+    pub(super) fn leave_session(&mut self, task: TaskId) {
+        let Some(session) = self.session_of(task) else { return };
+        if !self.holdings.sessions.contains_key(&session.id) {
+            self.withdraw(Part::Session(session.id));
+        }
     }
 
     /// Records that a step was prepared: its session has begun.

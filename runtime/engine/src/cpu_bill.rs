@@ -1,22 +1,23 @@
 //! Divides the CPU time of a tenant's executors among the tenant's accounts. Pure.
 //!
-//! The kernel counts CPU time for a process and not for a function. What it has counted since the
-//! last division is divided by the times that blocks ran, as the executor reports them; if it
-//! reports no time, by launches. So what an executor reports decides between functions of its
-//! tenant, and not what the tenant is billed. CPU time between launches is that of the next ones.
+//! The kernel counts CPU time for a process and not for a function. The time that it counted since
+//! the last division is divided in proportion to the times that blocks ran, as the executor reports
+//! them; if it reports no time, in proportion to launches. So a report decides how the bill is
+//! divided among the functions of a tenant, and not how high it is. CPU time between launches is
+//! added to the next launches.
 
 use std::ops::AddAssign;
 
-/// What is known of the CPU time of a tenant.
+/// The CPU time of a tenant's executors.
 #[derive(Debug, Default)]
 pub(crate) struct CpuBill {
-    /// What the kernel had counted at the last look, in nanoseconds.
+    /// The kernel's count at the last division, in nanoseconds.
     counted_ns: u64,
-    /// The part of it that is in no account yet.
+    /// The part of the count that is in no account yet, in nanoseconds.
     open_ns: u128,
 }
 
-/// What an account reported and no division has used.
+/// The reports for an account that no division has used yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reported {
     /// Time that blocks ran, summed over compute units, in nanoseconds.
@@ -33,12 +34,12 @@ pub(crate) struct Divided {
 }
 
 impl Divided {
-    /// What is left of the sums of all that was reported.
+    /// The part of the sums of all reports that no division has used.
     pub(crate) fn rest(&self, unit_ns: u128, launches: u64) -> Reported {
         Reported { unit_ns: unit_ns.saturating_sub(self.unit_ns), launches: launches.saturating_sub(self.launches) }
     }
 
-    /// CPU time was divided by what was reported.
+    /// Notes that a division used `reported`, except for the part that it kept.
     pub(crate) fn add(&mut self, reported: Reported, part: Part) {
         self.unit_ns += reported.unit_ns.saturating_sub(part.kept_ns);
         self.launches += reported.launches;
@@ -52,7 +53,7 @@ impl AddAssign for Divided {
     }
 }
 
-/// The part of an account in a division.
+/// The result of a division for one account.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Part {
     /// CPU time in nanoseconds.
@@ -62,9 +63,10 @@ pub(crate) struct Part {
 }
 
 impl CpuBill {
-    /// Takes the kernel's count of all CPU time so far, and divides what is in no account yet.
-    /// Returns the parts in the order of `reported`. The count may be up to `lag_ns` older than what
-    /// was reported, so that much of reported time without CPU time is kept.
+    /// Takes the kernel's count of all CPU time so far, and divides the part that is in no account
+    /// yet. Returns the parts in the order of `reported`. The count may be older than the reports by
+    /// up to `lag_ns`, so up to that much reported time is kept for the next division if there is no
+    /// CPU time for it yet. A count that is lower than an earlier one changes nothing.
     pub(crate) fn divide(&mut self, counted_ns: u64, lag_ns: u128, reported: &[Reported]) -> Vec<Part> {
         self.open_ns += u128::from(counted_ns.saturating_sub(self.counted_ns));
         self.counted_ns = self.counted_ns.max(counted_ns);
@@ -81,7 +83,7 @@ impl CpuBill {
         parts
     }
 
-    /// What is in no account, for a tenant that has none any more.
+    /// Takes the time that is in no account, for a tenant without functions.
     pub(crate) fn take_open(&mut self) -> u128 {
         std::mem::take(&mut self.open_ns)
     }

@@ -1,17 +1,19 @@
-//! The jail of a process that compiles code of a tenant.
+//! The jail of a process that compiles the code of a tenant.
 //!
-//! A compiler reads what a tenant has written, and is large: a mistake in it may give the tenant this
-//! process. The process has its input in memory, and two pipes to the daemon, and gets nothing else:
-//! no files, no network, no privileges, no other processes, and the system calls of memory and
-//! threads only. It differs from the jail of executors in that threads come and go, and in that a
-//! call that is not expected fails, and does not end the process: libraries of compilers try calls
-//! that they do not need.
+//! A compiler is large and reads input of the tenant, so a bug in it may give the tenant control of
+//! this process. The process has its input in memory and two pipes to the daemon, and nothing else:
+//! no files, no network, no privileges, no other processes, and only the system calls for memory and
+//! threads.
+//!
+//! There are two differences from the jail of executors. Threads start and end while the process
+//! runs. And a system call that is not listed fails instead of ending the process, because the
+//! libraries of compilers try calls that they do not need.
 
 use crate::jail::{apply, close_inherited, filter, give_up, only_to_ourselves, shared_and_of_no_file};
 use rustix::process::DumpableBehavior;
 use seccompiler::{SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule};
 
-/// Descriptors: the standard ones, and what the standard library may hold for a moment.
+/// Descriptors: the standard ones, and some that libraries may open for a moment.
 const DESCRIPTORS_MAX: u64 = 8;
 
 /// The system calls that a compilation makes.
@@ -50,13 +52,13 @@ const ALLOWED: &[i64] = &[
     libc::SYS_gettid,
 ];
 
-/// Confines a process that compiles untrusted code, for good. Call it once, while the process has one
-/// thread, after its input was mapped and before it is read; descriptors but the standard ones are
-/// closed. It may have `private_bytes` of private memory. Returns parts of the jail that this machine
-/// does not support.
+/// Confines a process that compiles untrusted code; this cannot be undone. To be called once, while
+/// the process has one thread, after its input is mapped and before it is read. Closes all
+/// descriptors but the standard ones. Limits private memory to `private_bytes`. Returns the parts of
+/// the jail that this machine does not support.
 ///
 /// # Errors
-/// If a part fails that must not be missing, with the part.
+/// If a part that is required fails, with its name.
 pub fn enter_compile_jail(private_bytes: u64) -> Result<Vec<String>, String> {
     let failed = |what: &str| {
         let what = what.to_owned();
@@ -68,7 +70,8 @@ pub fn enter_compile_jail(private_bytes: u64) -> Result<Vec<String>, String> {
     let not_dumpable = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
     not_dumpable.map_err(|error| failed("dumpable")(error.into()))?;
     let missing = give_up(DESCRIPTORS_MAX, private_bytes).map_err(failed("limits"))?;
-    // Without this call glibc starts threads by `clone`, whose arguments a filter can see.
+    // If `clone3` is missing, glibc starts threads by `clone`, whose flags a filter can check. The
+    // flags of `clone3` are in memory.
     let no_clone3 = filter(&[&[libc::SYS_clone3]], [], SeccompAction::Allow, errno(libc::ENOSYS))?;
     let shared = (libc::SYS_mmap, shared_and_of_no_file()?);
     let no_shared = filter(&[], [shared], SeccompAction::Allow, errno(libc::EPERM))?;

@@ -127,8 +127,8 @@ pub(super) fn enter_before_threads(private_bytes: u64) -> std::io::Result<Vec<St
     give_up(DESCRIPTORS_MAX, PRIVATE_BYTES + private_bytes)
 }
 
-/// Gives up files, capabilities and resources beyond these limits. Returns what this machine does not
-/// support.
+/// Gives up files, capabilities, and resources beyond these limits. Returns what this machine does
+/// not support.
 pub(super) fn give_up(descriptors: u64, private_bytes: u64) -> std::io::Result<Vec<String>> {
     let none = CapabilitySets {
         effective: CapabilitySet::empty(),

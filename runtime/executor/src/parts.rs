@@ -1,17 +1,16 @@
-//! The memory of a domain with a bound: parts of it, wherever the engine has them, lie in a region
-//! that is not larger than the domain may use.
+//! The memory of a domain with a bound, in a region that is smaller than the device.
 //!
 //! The engine allocates memory of all domains in one address space, as large as the device. A domain
-//! without a bound has a region of that size, of which its process can touch every page. A domain
-//! with a bound has a region of twice its bound, since parts of different sizes leave gaps, and each
-//! part that the engine gives it gets a place there. Offsets are translated on their way to the
-//! executor.
+//! without a bound has a region of that size, and its process can touch every page of it. A domain
+//! with a bound has a region of twice its bound, since parts of different sizes leave gaps. Each part
+//! of memory that the engine gives to the domain gets a place in the region. The engine's offsets are
+//! translated to places on their way to the executor.
 
 use atoll_device::{PAGE_BYTES_MAX, space::MEMORY_BYTES_MAX};
 use std::collections::BTreeMap;
 
-/// Marks an offset in a domain's memory as one from the beginning of its region, for kernels that
-/// are confined to the region: 0 may be the offset of a part.
+/// Marks an offset in a domain's memory as relative to the start of its region, for the fences of
+/// kernels. The offset 0 cannot stand for the start, because a part may have it.
 pub(super) const FROM_START: u64 = 1 << 45;
 
 const _: () = assert!(MEMORY_BYTES_MAX < FROM_START, "no part lies there");
@@ -49,8 +48,8 @@ impl Parts {
         self.bytes
     }
 
-    /// Gives a part its place. Earlier parts that it overlaps are gone: the engine gives out each
-    /// byte once. Returns whether there is room.
+    /// Gives a part a place. Removes earlier parts that it overlaps: the engine gives out each byte
+    /// once. Returns whether there is room.
     pub(super) fn place(&mut self, at: u64, bytes: u64) -> bool {
         self.remove(at);
         let end = at.saturating_add(bytes);
@@ -76,7 +75,7 @@ impl Parts {
         (self.bytes - begin >= wanted).then_some(begin)
     }
 
-    /// Takes a part away; ignored if there is none.
+    /// Removes a part; ignored if there is none.
     pub(super) fn remove(&mut self, at: u64) {
         if let Some(part) = self.parts.remove(&at) {
             self.used.remove(&part.local);

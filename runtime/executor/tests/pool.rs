@@ -396,8 +396,8 @@ fn a_lane_exists_in_every_executor_and_in_replacements() {
     two.runs(0);
 }
 
-/// The memory of a domain with a bound is a region of twice the bound. Parts lie in it wherever the
-/// engine has them, and other offsets are not the domain's.
+/// The memory of a domain with a bound is a region of twice the bound. Any offset of the engine can
+/// be placed in it as a part; offsets outside parts are refused.
 #[test]
 fn a_bound_domain_has_room_for_its_parts_and_no_more() {
     let mut unbound = pool(Wanted::default());
@@ -421,7 +421,7 @@ fn a_bound_domain_has_room_for_its_parts_and_no_more() {
     assert_eq!((bytes, start == DeviceOffset(base)), ([7; 4], false));
     // Two MiB, of which two pages are taken.
     let large = two.pool.place_part("one", DeviceOffset(1 << 20), (2 << 20) - 4096).expect_err("no room");
-    assert!(large.to_string().contains("the 2 MiB of memory that the tenant's process has are in pieces"), "{large}");
+    assert!(large.to_string().contains("the tenant's process has 2 MiB of memory, and no free piece"), "{large}");
     two.pool.place_part("one", DeviceOffset(1 << 20), (2 << 20) - 8192).expect("room");
     // A new executor has new memory, and the parts where they were.
     two.kill_executor(0);

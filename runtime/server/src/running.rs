@@ -1,16 +1,17 @@
-//! The invocations of tenants that wait or run, and their quota.
+//! The invocations of tenants that are queued or running, and their quota.
 //!
-//! Every way in (HTTP, gRPC, the control socket, graphs) asks [`Running::admit`] for a [`Permit`],
-//! for the tenant that asks and not for the owner of the function. No invocation reaches an engine
-//! without one: [`crate::inference`] takes it. It counts until the engine has answered, also for a
-//! client that has left, so leaving makes no room that is not there.
+//! All interfaces (HTTP, gRPC and the control socket) get a [`Permit`] from [`Running::admit`] before
+//! they invoke a function or a graph. It counts for the calling tenant, not for the owner of the
+//! function. No invocation reaches an engine without a permit, because [`crate::inference`] takes
+//! one. The permit counts until the engine has answered, even if the client disconnects: its
+//! invocation still occupies the device until then.
 
 use crate::identity::{Denial, Principal};
 use atoll_engine::Tenant;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How many invocations each tenant has waiting or running.
+/// How many invocations each tenant has queued or running.
 #[derive(Debug, Default)]
 pub(crate) struct Running(Mutex<BTreeMap<Tenant, u64>>);
 
@@ -48,12 +49,12 @@ impl Running {
         Ok(Permit { _counted: Arc::new(Counted { running: self.clone(), tenant, count }) })
     }
 
-    /// How many a tenant has.
+    /// Number of invocations of a tenant.
     pub(crate) fn of(&self, tenant: &Tenant) -> u64 {
         self.lock().get(tenant).copied().unwrap_or(0)
     }
 
-    /// The tenants that have any, with their numbers.
+    /// The tenants that have invocations, with their number.
     pub(crate) fn all(&self) -> Vec<(Tenant, u64)> {
         self.lock().iter().map(|(tenant, count)| (tenant.clone(), *count)).collect()
     }

@@ -95,7 +95,7 @@ impl Domains for ExecutorPool {
     }
 
     fn bound_memory(&mut self, name: &str, bytes: u64) {
-        // A control group bounds it exactly, and the daemon's own code is trusted.
+        // A control group limits the process exactly. Code in the domain `local` is trusted.
         if self.is_remote() || self.config.groups.is_some() || is_kept(name) {
             return;
         }
@@ -118,8 +118,8 @@ impl Domains for ExecutorPool {
         match parts.place(at.0, bytes) {
             true => Ok(()),
             false => Err(DeviceError::Unavailable(format!(
-                "the {} MiB of memory that the tenant's process has are in pieces, none of which has the {bytes} bytes \
-                that are needed; try again when other calls of the tenant have ended",
+                "the tenant's process has {} MiB of memory, and no free piece of it has the {bytes} bytes that the \
+                call needs",
                 parts.bytes() >> 20
             ))),
         }

@@ -1,9 +1,9 @@
-//! The time that the compiler spends for each tenant. Pure but for its lock: times are passed in.
+//! The compiler time of each tenant, and its quota. Reads no clock: times are passed in.
 //!
-//! One compilation runs at a time, so a tenant that deploys one new bundle after another keeps the
-//! others waiting. What a tenant has spent is forgiven evenly, its quota in each hour; a tenant that
-//! has spent its quota or more is refused until enough was forgiven. How long a compilation takes is
-//! not known before, so one may exceed the quota, by what one bundle may take.
+//! One compilation runs at a time, so a tenant that deploys one new bundle after another makes the
+//! others wait. Spent time is forgiven evenly, the quota in each hour. A tenant that has spent its
+//! quota is refused until enough is forgiven. The duration of a compilation is not known before it
+//! ends, so the last one may exceed the quota, by `compile_seconds` at most.
 
 use atoll_engine::Tenant;
 use std::collections::BTreeMap;
@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 /// The period of the quota.
 const PERIOD: Duration = Duration::from_secs(3600);
 
-/// What tenants have spent. A tenant without a quota is not counted.
+/// The time that each tenant has spent. Tenants without a quota are not counted.
 #[derive(Debug, Default)]
 pub(crate) struct CompileBudget(Mutex<BTreeMap<Tenant, Spent>>);
 
 #[derive(Clone, Copy, Debug)]
 struct Spent {
-    /// What is not forgiven at `at`.
+    /// The time that was not forgiven yet at `at`.
     time: Duration,
     at: Instant,
 }
@@ -27,10 +27,20 @@ struct Spent {
 /// A tenant has spent its quota.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Exhausted {
-    /// What it has spent and is not forgiven.
+    /// The time that it has spent and that is not forgiven yet.
     pub(crate) spent: Duration,
-    /// When it may compile again, from now.
+    /// How long it has to wait; [`Duration::MAX`] if it may never compile.
     pub(crate) after: Duration,
+}
+
+impl Exhausted {
+    /// Advice for messages: `wait 12 s, `, rounded up; empty if waiting does not help.
+    pub(crate) fn wait(&self) -> String {
+        match self.after {
+            Duration::MAX => String::new(),
+            after => format!("wait {} s, ", after.as_secs().saturating_add(1)),
+        }
+    }
 }
 
 impl Spent {
@@ -47,7 +57,7 @@ impl CompileBudget {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a tenant has spent of a quota and is not forgiven.
+    /// The time that a tenant has spent and that is not forgiven yet.
     pub(crate) fn spent(&self, tenant: &Tenant, quota: Duration, now: Instant) -> Duration {
         self.lock().get(tenant).map_or(Duration::ZERO, |spent| spent.left(quota, now))
     }
@@ -101,5 +111,7 @@ mod tests {
         let tenant = Tenant::default();
         let refused = budget.check(&tenant, Duration::ZERO, now).unwrap_err();
         assert_eq!(refused, Exhausted { spent: Duration::ZERO, after: Duration::MAX });
+        assert_eq!(refused.wait(), "");
+        assert_eq!(Exhausted { after: Duration::from_millis(1500), ..refused }.wait(), "wait 2 s, ");
     }
 }

@@ -31,7 +31,7 @@ pub(crate) struct CodeRights {
     /// Whether the code in the tenant's bundles runs as it was sent.
     pub(crate) trusted: bool,
     pub(crate) limits: CompileLimits,
-    /// What the compiler may spend for the tenant in an hour; unlimited if absent.
+    /// Longest time that the compiler may work for the tenant in an hour; `None` for unlimited.
     pub(crate) per_hour: Option<Duration>,
 }
 
@@ -57,8 +57,8 @@ pub(crate) enum CodeError {
     Compile(CompileFailure),
     #[error(
         "tenant `{tenant}` has used {} s of compiler time, and may use {} s in an hour; deploy a bundle that was \
-        compiled before, wait {} s, or raise its quota `compile_seconds_per_hour`",
-        .exhausted.spent.as_secs(), .quota.as_secs(), .exhausted.after.as_secs()
+        compiled before, {}or raise its quota `compile_seconds_per_hour`",
+        .exhausted.spent.as_secs(), .quota.as_secs(), .exhausted.wait()
     )]
     Budget { tenant: Tenant, quota: Duration, exhausted: Exhausted },
     #[error(transparent)]

@@ -125,7 +125,7 @@ pub struct UsageEntry {
     /// Time on the device × share of its compute units, as the device or the tenant's executor
     /// reports it.
     pub device_s: f64,
-    /// Time that is billed: CPU time divided by the number of compute units, or `device_s`.
+    /// Billed time: CPU time divided by the number of compute units, or `device_s`.
     #[serde(default)]
     pub billed_s: f64,
     /// Which of the two is billed.
@@ -161,14 +161,15 @@ pub struct UsageEntry {
     pub reclaims: u64,
 }
 
-/// Who counted the time that is billed.
+/// The count that is billed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BilledBy {
-    /// The device, or the tenant's executor: the kernel does not count it.
+    /// The report of the device, or of the tenant's executor.
     #[default]
     Report,
-    /// The kernel: CPU time of the tenant's executors, divided among functions by what they report.
+    /// The kernel's count of the CPU time of the tenant's executors, divided among functions in
+    /// proportion to the reports.
     Kernel,
 }
 

@@ -35,26 +35,26 @@ pub trait Domains {
     /// more is killed. Called before memory is used, and after it was given back.
     fn allow_memory(&mut self, _name: &str, _bytes: u64) {}
 
-    /// Limits the memory that the process of a domain can touch at all: to room for parts of `bytes`
-    /// bytes. Without effect where another limit holds, and once the domain has memory.
+    /// Limits the memory that the process of a domain can touch, to what parts of `bytes` bytes in
+    /// total need. Has no effect if another limit applies, or if the domain already has memory.
     fn bound_memory(&mut self, _name: &str, _bytes: u64) {}
 
-    /// The beginning of a domain's memory, for kernels that are confined to it; else
-    /// [`Domains::domain`].
+    /// The start of a domain's memory, for the fences of kernels. It differs from
+    /// [`Domains::domain`] if the memory of the domain is limited.
     fn memory_start(&mut self, name: &str) -> Result<DeviceOffset, DeviceError> {
         self.domain(name)
     }
 
-    /// Gives a domain a part of memory, by its offset without the base. Called before the part is
-    /// used, once for each part; parts do not overlap.
+    /// Gives a part of memory to a domain. `at` is its offset relative to [`Domains::domain`].
+    /// Called once for each part, before the part is used. Parts do not overlap.
     ///
     /// # Errors
-    /// If a domain with a bound has no room for it in one piece.
+    /// If the memory of the domain is limited and has no free piece that is large enough.
     fn place_part(&mut self, _name: &str, _at: DeviceOffset, _bytes: u64) -> Result<(), DeviceError> {
         Ok(())
     }
 
-    /// Takes a part away that was given back.
+    /// Takes back a part of memory that is no longer used.
     fn remove_part(&mut self, _name: &str, _at: DeviceOffset) {}
 
     /// The state of a domain. The completion descriptor becomes readable when it changes.

@@ -58,7 +58,7 @@ impl Mapping {
         Mapping::reserve_within(bytes, bytes)
     }
 
-    /// Like [`Mapping::reserve`], in a range that is large enough for `span_bytes`.
+    /// Like [`Mapping::reserve`], in a range that is large enough for `span_bytes` bytes.
     fn reserve_within(bytes: u64, span_bytes: u64) -> std::io::Result<Mapping> {
         let out_of_memory = || std::io::Error::from(std::io::ErrorKind::OutOfMemory);
         let span = usize::try_from(span_bytes.max(bytes)).map_err(|_| out_of_memory())?;
@@ -154,8 +154,8 @@ impl Region {
         Region::attach_within(fd, 0)
     }
 
-    /// Like [`Region::attach`], alone in a range that is large enough for `span_bytes`, for kernels
-    /// that are confined to memory of that size.
+    /// Like [`Region::attach`], in an otherwise empty range that is large enough for `span_bytes`
+    /// bytes, for fences of that size.
     pub fn attach_within(fd: OwnedFd, span_bytes: u64) -> std::io::Result<Region> {
         if !rustix::fs::fcntl_get_seals(&fd)?.contains(SealFlags::SHRINK) {
             return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, "the size of the memory is not sealed"));

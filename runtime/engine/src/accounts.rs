@@ -90,8 +90,8 @@ pub struct Usage {
     /// Time that compute units ran blocks, summed over the compute units, in nanoseconds. Divided
     /// by their number it is the device time. As the device, or the executor, reports it.
     pub compute_unit_ns: u128,
-    /// CPU time of the tenant's executors, as the kernel counts it, in nanoseconds: the part of this
-    /// account. 0 on devices that are no CPUs, and where work runs in the daemon itself.
+    /// This account's part of the CPU time that the kernel counts for the tenant's executors, in
+    /// nanoseconds. 0 for GPUs, and if kernels run in the daemon itself.
     pub cpu_ns: u128,
     /// Launches that ended on the device, repeated ones included.
     pub launches: u64,
@@ -195,12 +195,12 @@ pub struct UsageRow {
     pub class: Class,
     /// The usage.
     pub usage: Usage,
-    /// Whether CPU time is billed, as the kernel counts it, and not what the executor reports.
+    /// Whether the CPU time that the kernel counts is billed, instead of the reported time.
     pub is_billed_by_cpu: bool,
 }
 
 impl UsageRow {
-    /// The time that is billed, summed over compute units, in nanoseconds.
+    /// The billed time, summed over compute units, in nanoseconds.
     pub fn billed_ns(&self) -> u128 {
         if self.is_billed_by_cpu { self.usage.cpu_ns } else { self.usage.compute_unit_ns }
     }
@@ -222,7 +222,7 @@ struct Account {
     since: [Nanos; MemoryKind::ALL.len()],
 }
 
-/// What is counted for an account, and by how much of it CPU time was divided.
+/// The usage of an account, and the part of its reports that divisions of CPU time have used.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
     usage: Usage,
@@ -230,7 +230,7 @@ struct Sum {
 }
 
 impl Sum {
-    /// What was reported, that of unfinished invocations included, and not divided yet.
+    /// The reports that no division has used yet, including those of unfinished invocations.
     fn reported(&self, pending: Option<&Usage>) -> Reported {
         let (unit_ns, launches) = pending.map_or((0, 0), |usage| (usage.compute_unit_ns, usage.launches));
         self.divided.rest(self.usage.compute_unit_ns + unit_ns, self.usage.launches + launches)
@@ -257,7 +257,7 @@ pub(crate) struct Accounts {
     /// as many as functions were ever loaded at once.
     open: Vec<Option<Account>>,
     closed: BTreeMap<(Tenant, Class), Sum>,
-    /// CPU time of the tenants whose executors the kernel counts.
+    /// CPU time of tenants, if the kernel counts it for their executors.
     bills: BTreeMap<Tenant, CpuBill>,
 }
 
@@ -329,9 +329,9 @@ impl Accounts {
         account.sum.usage.memory[kind as usize].bytes = bytes;
     }
 
-    /// Divides CPU time of a tenant's executors among its accounts: all that the kernel has counted,
-    /// which may be `lag_ns` older than what was reported. What no launch explains goes to the
-    /// tenant's unloaded functions once it has no others.
+    /// Divides the CPU time of a tenant's executors among the tenant's accounts. `counted_ns` is the
+    /// kernel's count so far, which may be older than the reports by `lag_ns`. Time without launches
+    /// goes to the tenant's unloaded functions once the tenant has no others.
     pub(crate) fn bill_cpu(&mut self, tenant: &Tenant, counted_ns: u64, lag_ns: u128, pending: &Pending) {
         let Accounts { open, closed, bills } = self;
         let bill = bills.entry(tenant.clone()).or_default();

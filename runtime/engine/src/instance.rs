@@ -15,7 +15,7 @@ pub(crate) struct Instance {
     place: Place,
     /// Base of the memory of its domain.
     base: DeviceOffset,
-    /// The beginning of that memory, for fences.
+    /// Start of that memory, for fences.
     start: DeviceOffset,
     /// Offsets of the function's constants.
     constants: Box<[DeviceOffset]>,
@@ -79,13 +79,12 @@ impl Instance {
         self.relocate();
     }
 
-    /// Whether this is the base of the domain's memory as far as it knows.
+    /// Whether `base` is the base that was set last.
     pub(crate) fn is_at(&self, base: DeviceOffset) -> bool {
         self.base == base
     }
 
-    /// Updates the base of the domain's memory, and its beginning; the contents of the old memory
-    /// are lost.
+    /// Updates base and start of the domain's memory; the contents of the old memory are lost.
     pub(crate) fn move_to(&mut self, base: DeviceOffset, start: DeviceOffset) {
         (self.base, self.start) = (base, start);
         self.relocate();

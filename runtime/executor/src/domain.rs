@@ -34,7 +34,7 @@ pub(super) struct Domain {
     pub(super) group_before: Option<GroupUse>,
     /// Bytes of its memory that its executor may touch.
     pub(super) allowed_bytes: u64,
-    /// Where parts of its memory are, if it has a bound.
+    /// The parts of its memory, if the memory is limited.
     pub(super) parts: Option<Parts>,
 }
 

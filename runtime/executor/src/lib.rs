@@ -34,8 +34,8 @@
 //! Not here: the devices themselves (`atoll-device-host`, `atoll-device-cuda`), and scheduling,
 //! which is the engine's.
 //!
-//! Start reading at [`ExecutorPool`], then `device` (daemon) and `serve` (executor). `jail` is what an
-//! executor gives up; `compile_jail` is the same for a process that compiles.
+//! Start reading at [`ExecutorPool`], then `device` (daemon) and `serve` (executor). `jail` drops
+//! the rights of an executor, and `compile_jail` those of a process that compiles.
 //!
 //! # Invariants
 //!

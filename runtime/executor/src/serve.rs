@@ -150,7 +150,7 @@ fn start(
 ) -> Result<(Box<dyn RunningUnits>, Vec<String>), ServeError> {
     let [link, bell, memory] = exactly(descriptors)?;
     let link = Link::attach(link, units.link_shape()).map_err(os("map the command rings"))?;
-    // It may be smaller than the device's, and is alone in a range of that size.
+    // It may be smaller than the device, but the fences of kernels have the size of the device.
     let memory = Region::attach_within(memory, units.memory_bytes()).map_err(os("map device memory"))?;
     let memory = Arc::new(memory);
     memory.prefer_huge_pages();

@@ -59,7 +59,7 @@ pub(crate) struct App {
     pub(crate) body_pause: Duration,
     pub(crate) bodies: Bodies,
     pub(crate) responses: ResponseCache,
-    /// The invocations that tenants have waiting or running.
+    /// The invocations that tenants have queued or running.
     pub(crate) running: Arc<Running>,
     /// Regions of shared memory that clients have registered.
     pub(crate) regions: Regions,
@@ -202,8 +202,8 @@ impl App {
         }
     }
 
-    /// Checks that a principal may call `model` in this class, and has a quota of invocations left,
-    /// whichever way the call came in. Refusals are counted.
+    /// Checks that a principal may call `model` in this class, and that its quota of invocations is
+    /// not exhausted. Called for calls over all interfaces. Counts refusals.
     ///
     /// # Errors
     /// [`Denial::Class`] or [`Denial::Invocations`].

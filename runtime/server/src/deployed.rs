@@ -40,10 +40,10 @@ pub(crate) struct DeployedFunction {
     pub(crate) model: Result<Arc<Model>, String>,
 }
 
-/// How messages name the bundle that a client has sent.
+/// The name of the bundle that a client has sent, for messages.
 const UPLOADED: &str = "the uploaded file";
 
-/// A deployment that the quotas of its tenant admit; nothing is written yet.
+/// A deployment that passed the quotas of its tenant; nothing is written yet.
 struct Draft {
     key: FunctionKey,
     digest: Digest,
@@ -222,7 +222,7 @@ impl Deployed {
         self.deploy_file(draft, options, &held, progress)
     }
 
-    /// Checks all that can be checked before a bundle is written. The whole content is read once.
+    /// Checks name and quotas before a bundle is written. Reads the whole content once.
     fn draft(
         &self,
         tenant: &Tenant,
@@ -344,7 +344,7 @@ impl Deployed {
         bundles(functions.iter()).into_values().fold(0, u64::saturating_add)
     }
 
-    /// Seconds of the compiler that count for a tenant's quota now, rounded up.
+    /// Compiler time that counts for a tenant's quota now, in seconds, rounded up.
     pub(crate) fn compile_seconds(&self, tenant: &Tenant) -> u64 {
         let per_hour = self.access.limits(tenant).code().per_hour;
         let spent = per_hour.map_or(Duration::ZERO, |per_hour| self.gate.spent(tenant, per_hour));
@@ -421,7 +421,7 @@ impl Deployed {
     /// Loads a function whose bundle is in the store.
     fn load_again(&self, key: &FunctionKey, deployment: Deployment) -> DeployedFunction {
         let opened = Bundle::open(&self.store.bundle_path(&deployment.bundle)).map_err(DeployError::from);
-        // A restart, and a failed replacement, cost the tenant nothing.
+        // Without a quota: restarts and failed replacements are not charged to the tenant.
         let rights = CodeRights { per_hour: None, ..self.access.limits(&key.tenant).code() };
         let admitted = opened.and_then(|bundle| self.admit(key, &deployment, rights, bundle, &|_| ()));
         let loaded = admitted.and_then(|bundle| self.load(key, &deployment, &bundle));

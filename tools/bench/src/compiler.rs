@@ -146,8 +146,8 @@ mod with {
 
     impl PaddingService for Padding {
         fn profile(&self, bundle: &Bundle, device: &str, compute_units: u32) -> Option<Profile> {
-            // Modules are compiled inside the daemon, where a compiler that is attacked, or fails, does
-            // harm: kernels of tenants that are not trusted are not padded.
+            // Modules are compiled inside the daemon, without a jail. So kernels of untrusted tenants
+            // are not padded.
             if bundle.is_recompiled() {
                 return None;
             }

@@ -1,9 +1,9 @@
-//! A bundle before it is read.
+//! A bundle that is mapped and not read yet.
 
 use memmap2::Mmap;
 use std::path::PathBuf;
 
-/// A file in memory that is to be a bundle, and was not read yet.
+/// A mapped file that should be a bundle. Nothing of it was read or checked yet.
 #[derive(Debug)]
 pub struct Mapped {
     pub(super) map: Mmap,

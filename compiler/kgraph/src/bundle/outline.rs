@@ -1,15 +1,15 @@
-//! What a bundle says of itself, for decisions before it is stored.
+//! The outline of a bundle, for decisions before the bundle is stored.
 
 use crate::graph::BufferKind;
 use serde::Deserialize;
 
-/// The name of a bundle's graph, and how many constants it has. Nothing else of the bundle is known
-/// to be right: [`super::Bundle::open`] checks it.
+/// Name and number of constants of a bundle's graph. The rest of the bundle is not checked:
+/// [`super::Bundle::open`] does that.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outline {
     /// The name of the graph.
     pub name: String,
-    /// Its constants.
+    /// Number of its constants.
     pub constants: u64,
 }
 

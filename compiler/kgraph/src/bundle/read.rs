@@ -36,7 +36,7 @@ impl Bundle {
     }
 
     /// Maps an open file without reading it, for a process that gives up its rights before it reads
-    /// what others have written. The file must not change while it is in use.
+    /// untrusted input. The file must not change while the mapping is in use.
     ///
     /// # Errors
     /// If it cannot be mapped.
@@ -51,10 +51,10 @@ impl Bundle {
 }
 
 impl Mapped {
-    /// Checks the bundle, as [`Bundle::open`].
+    /// Reads and checks the bundle, like [`Bundle::open`].
     ///
     /// # Errors
-    /// The first cause for which it is refused.
+    /// If it is not a valid bundle.
     pub fn check(self) -> Result<Arc<Bundle>, BundleError> {
         let Mapped { map, path } = self;
         let loader = Loader { path: &path, map: &map };
@@ -89,14 +89,14 @@ impl Mapped {
 }
 
 impl Bundle {
-    /// Reads the outline of a bundle from an open file, which may be a sealed memory file and must
-    /// not change meanwhile. `path` appears in messages.
+    /// Reads the outline of a bundle from an open file, such as a sealed memory file. The file must
+    /// not change during the call. `path` appears in messages.
     ///
     /// # Errors
-    /// If it is no bundle, has an unknown format, or its graph cannot be read.
+    /// If it is not a bundle, has an unknown format, or its graph cannot be read.
     pub fn outline(file: &File, path: &Path) -> Result<Outline, BundleError> {
         let io_error = |source| BundleError::Io { path: path.into(), source };
-        // Not shared: older kernels refuse shared mappings of sealed files.
+        // A private mapping: older kernels refuse shared mappings of sealed files.
         // SAFETY: the caller promises that the file does not change; the mapping is only read, and
         // ends with this function.
         let map = unsafe { MmapOptions::new().map_copy_read_only(file) }.map_err(io_error)?;

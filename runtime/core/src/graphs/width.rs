@@ -3,17 +3,18 @@
 use super::graph::Graph;
 use super::limits::STAGES_MAX;
 
-/// Sets of stages are bits.
+/// A set of stages is a word with one bit for each stage.
 const _: () = assert!(STAGES_MAX <= 64);
 
 impl Graph {
-    /// The most stages of one request that can run at the same time, among those that `counts`
-    /// names: the size of the largest set in which none needs another one, directly or through
-    /// others. That is the number of stages less the most pairs of a stage and a later one that
-    /// needs it, where each stage is in at most one pair as the first and in one as the second
-    /// (Dilworth's theorem).
+    /// The largest number of stages of one request that can run at the same time. Only stages for
+    /// which `counts` returns true count.
+    ///
+    /// It is the size of the largest set of stages of which none needs another one, directly or
+    /// indirectly. By Dilworth's theorem that is the number of stages minus the size of a largest
+    /// matching of stages with later stages that need them.
     pub fn width(&self, counts: impl Fn(usize) -> bool) -> usize {
-        // Each stage comes after those that it needs.
+        // Stages are in topological order.
         let mut before: Vec<u64> = Vec::with_capacity(self.stages.len());
         for stage in &self.stages {
             let all = stage.needs.iter().fold(0, |all, &needed| all | (1 << needed) | before[needed]);
@@ -28,17 +29,17 @@ impl Graph {
     }
 }
 
-/// Pairs of stages, found by augmenting paths.
+/// A matching of stages with later stages, made larger by augmenting paths.
 struct Pairs {
-    /// For each stage those that have to end before it.
+    /// For each stage the stages that have to end before it.
     earlier: Vec<u64>,
     /// For each stage the later one of its pair.
     later: Vec<Option<usize>>,
 }
 
 impl Pairs {
-    /// Makes a pair for a later stage, moving others if need be; `false` if there is none. `tried`
-    /// has the earlier stages that were looked at for it.
+    /// Matches a later stage with an earlier one, and matches other stages anew if necessary.
+    /// Returns whether that was possible. `tried` is the set of earlier stages that were tried.
     fn add(&mut self, stage: usize, tried: &mut u64) -> bool {
         loop {
             let left = self.earlier[stage] & !*tried;
@@ -63,7 +64,7 @@ impl Pairs {
 mod tests {
     use crate::graphs::{Graph, Stage};
 
-    /// A graph whose stages need these earlier ones. Its tensors do not matter here.
+    /// A graph without tensors whose stages need these earlier ones.
     fn graph(needs: &[&[usize]]) -> Graph {
         let stage = |needs: &&[usize]| Stage {
             name: String::new(),
@@ -105,7 +106,7 @@ mod tests {
         assert_eq!(graph(&[&[], &[0], &[1], &[2]]).width(all), 1);
         assert_eq!(graph(&[&[], &[0], &[0], &[0], &[1, 2, 3]]).width(all), 3);
         assert_eq!(graph(&[&[], &[], &[], &[0]]).width(all), 3);
-        // A stage that is not counted still keeps those around it apart.
+        // A stage that does not count still separates the stages before and after it.
         assert_eq!(graph(&[&[], &[0], &[1]]).width(|stage| stage != 1), 1);
         assert_eq!(graph(&[&[], &[0], &[0], &[0]]).width(|stage| stage != 2), 2);
     }

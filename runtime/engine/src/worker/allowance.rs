@@ -1,6 +1,6 @@
 //! Tells the device which memory each tenant has, and how much of it the tenant may touch. A device
-//! with domains kills a process that touches more, and may give a process no more memory than its
-//! tenant's quota needs.
+//! with domains kills a process that touches more. It may also give the process of a tenant with a
+//! quota a region that is not much larger than the quota.
 
 use super::Worker;
 use crate::allowance::Part;
@@ -9,7 +9,7 @@ use atoll_core::memory::{Granted, Place};
 use atoll_device::DeviceError;
 
 impl Worker {
-    /// Bounds the memory of a tenant's process by the tenant's quota; called before it has code.
+    /// Limits the memory of a tenant's process by the tenant's quota; called before it gets code.
     pub(super) fn bound_memory(&mut self, tenant: &Tenant) {
         if let Some(bytes) = self.memory.quota(tenant).map(|quota| quota.all).filter(|bytes| *bytes != u64::MAX) {
             self.device.bound_memory(tenant.as_str(), bytes);

@@ -14,8 +14,8 @@ use atoll_core::{Class, Nanos, QueueId, Tenant};
 use atoll_device::{DomainUse, ExecutorStatistics};
 use std::collections::BTreeMap;
 
-/// How much older the kernel's count of CPU time may be than what executors reported: it is read 20
-/// times a second.
+/// How much older than the reports of executors the kernel's count of CPU time may be. The count is
+/// read 20 times a second.
 const CPU_TIME_LAG_NS: u128 = 100_000_000;
 
 impl Worker {
@@ -99,8 +99,8 @@ impl Worker {
             records.map(|(stage, record)| (functions[&stage.function.id].account(*class), &record.usage))
         });
         let pending = Pending::of(pending);
-        // Domains are named after tenants, except for the one of a whole GPU, whose executor
-        // computes elsewhere.
+        // Domains have the names of tenants. The only exception is the domain of a whole GPU, whose
+        // executor does not compute on the CPU.
         for DomainUse { domain, cpu_ns, .. } in &executors.domains {
             if let Ok(tenant) = domain.parse::<Tenant>() {
                 accounts.bill_cpu(&tenant, *cpu_ns, lag_ns, &pending);

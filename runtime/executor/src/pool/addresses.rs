@@ -78,7 +78,8 @@ pub(super) fn split(at: DeviceOffset) -> (u64, DeviceOffset) {
 }
 
 /// Translates a launch for the executor of a domain, with its parameters in `block`. `None` if it
-/// names memory that is not the domain's. Without a domain, only constants are known.
+/// names memory of another domain, or outside the parts of this one. Without a domain, only
+/// constants are known.
 pub(super) fn translate(
     record: &LaunchRecord,
     params: &[u8],

@@ -1,4 +1,5 @@
-//! A tenant with its rights, and all checks of rights. Quotas are checked where what they count is.
+//! A tenant with its rights, and all checks of rights. Quotas are checked elsewhere, beside the
+//! resource that they limit.
 
 use super::patterns::Patterns;
 use super::reason::Reason;

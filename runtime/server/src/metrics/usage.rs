@@ -67,7 +67,7 @@ pub(super) fn per_row_and<T: Copy>(
     }
 }
 
-/// Writes the billed time of each row, and which count is billed.
+/// Writes the billed time of each row, with a label for the count that is billed.
 pub(super) fn billed_seconds(snapshot: &DeviceSnapshot<'_>, out: &mut Samples<'_>) {
     for row in &snapshot.usage {
         let [tenant, function, class] = labels(row);

@@ -9,8 +9,8 @@ use atoll_sealed::{Digest, Sealed};
 use std::path::PathBuf;
 
 impl Store {
-    /// Writes the file of a bundle whose digest, that of its content, the caller knows. The file
-    /// stays while it is held, or while a function is deployed from it.
+    /// Writes the file of a bundle. `digest` must be the digest of `content`. The file stays while it
+    /// is held, or while a function is deployed from it.
     pub fn write_bundle(&self, content: &Sealed, digest: Digest) -> Result<HeldBundle<'_>, StoreError> {
         let staged = self.bundles.stage_as(content, digest)?;
         let held = self.hold_bundle(digest);

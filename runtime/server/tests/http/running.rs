@@ -21,6 +21,11 @@ struct Setup {
 
 impl Setup {
     fn start() -> Setup {
+        Setup::with("")
+    }
+
+    /// `settings` are those of the model.
+    fn with(settings: &str) -> Setup {
         let folder = tempfile::tempdir().unwrap();
         let (keys, config) = (folder.path().join("keys.json"), folder.path().join("atoll.toml"));
         let [small, other] = ["small", "other"]
@@ -29,7 +34,10 @@ impl Setup {
         let access = Access::read(&config, 0).unwrap();
         let identity = Some(IdentityConfig { keys: Some(keys), access, ..IdentityConfig::own() });
         let options = Options { identity, ..Options::default() };
-        let daemon = Daemon::with(options, |repository| write_bundle(&repository.join("toy.kg")));
+        let daemon = Daemon::with(options, |repository| {
+            write_bundle(&repository.join("toy.kg"));
+            std::fs::write(repository.join("toy.toml"), settings).unwrap();
+        });
         daemon.engine.behave(Behaviour::Hold);
         Setup { daemon, small, other, _folder: folder }
     }
@@ -91,6 +99,24 @@ fn a_client_that_leaves_makes_room_when_its_invocation_has_ended() {
     eventually(|| engine.cancelled() == 2);
     // The engine was told to cancel them, and has not done so.
     assert_eq!((engine.held(), setup.ask(&setup.small).status), (2, 503));
+    engine.answer_all();
+    engine.behave(Behaviour::Echo);
+    assert_eq!(setup.ask(&setup.small).status, 200);
+}
+
+#[test]
+fn a_hedged_call_counts_once_until_both_devices_have_answered() {
+    let setup = Setup::with("[hedging]\nextra_percent = 5");
+    let engine = &setup.daemon.engine;
+    engine.behave(Behaviour::Echo);
+    // Enough requests to measure their latency and to collect a budget of hedges.
+    (0..40).for_each(|_| assert_eq!(setup.ask(&setup.small).status, 200));
+    engine.behave(Behaviour::Hold);
+    // The second device answers. The first one has not ended yet.
+    assert_eq!(setup.ask(&setup.small).status, 200);
+    assert_eq!(engine.held(), 1);
+    let _another = setup.send(&setup.small);
+    assert_eq!(setup.ask(&setup.small).status, 503);
     engine.answer_all();
     engine.behave(Behaviour::Echo);
     assert_eq!(setup.ask(&setup.small).status, 200);

@@ -9,7 +9,7 @@
 //! runs. And a system call that is not listed fails instead of ending the process, because the
 //! libraries of compilers try calls that they do not need.
 
-use crate::jail::{apply, close_inherited, filter, give_up, only_to_ourselves, shared_and_of_no_file};
+use crate::jail::{apply, close_inherited, filter, give_up, only_to_ourselves, uncounted_memory};
 use rustix::process::DumpableBehavior;
 use seccompiler::{SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule};
 
@@ -73,12 +73,11 @@ pub fn enter_compile_jail(private_bytes: u64) -> Result<Vec<String>, String> {
     // If `clone3` is missing, glibc starts threads by `clone`, whose flags a filter can check. The
     // flags of `clone3` are in memory.
     let no_clone3 = filter(&[&[libc::SYS_clone3]], [], SeccompAction::Allow, errno(libc::ENOSYS))?;
-    let shared = (libc::SYS_mmap, shared_and_of_no_file()?);
-    let no_shared = filter(&[], [shared], SeccompAction::Allow, errno(libc::EPERM))?;
+    let no_uncounted = filter(&[], uncounted_memory()?, SeccompAction::Allow, errno(libc::EPERM))?;
     let ruled = [(libc::SYS_clone, threads_only()?), (libc::SYS_tgkill, only_to_ourselves()?)];
     // `clone3` is listed, so that the filter above answers it.
     let listed = filter(&[ALLOWED, &[libc::SYS_clone3]], ruled, errno(libc::EPERM), SeccompAction::Allow)?;
-    apply(&[no_clone3, no_shared, listed])?;
+    apply(&[no_clone3, no_uncounted, listed])?;
     Ok(missing)
 }
 
@@ -97,6 +96,7 @@ fn threads_only() -> Result<SeccompRule, String> {
 mod tests {
     use super::*;
     use rustix::fs::{MemfdFlags, memfd_create};
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
     use std::fs::File;
     use std::io::ErrorKind;
     use std::net::{TcpListener, UdpSocket};
@@ -137,6 +137,12 @@ mod tests {
         refused("a Unix socket", UnixDatagram::unbound().unwrap_err());
         refused("a program", Command::new(&own).spawn().unwrap_err());
         refused("a memory file", memfd_create("escaped", MemfdFlags::CLOEXEC).unwrap_err().into());
+        for flags in [MapFlags::SHARED, MapFlags::PRIVATE | MapFlags::GROWSDOWN] {
+            let nowhere = std::ptr::null_mut();
+            // SAFETY: a new mapping at an address that the kernel chooses.
+            let mapped = unsafe { mmap_anonymous(nowhere, 4096, ProtFlags::READ | ProtFlags::WRITE, flags) };
+            refused("memory that no limit counts", mapped.unwrap_err().into());
+        }
         refused("a signal", rustix::process::test_kill_process(rustix::process::Pid::INIT).unwrap_err().into());
         // What a compilation needs.
         let threads: Vec<_> = (0..4_usize).map(|number| std::thread::spawn(move || vec![number; 1 << 20])).collect();

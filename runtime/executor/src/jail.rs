@@ -157,8 +157,8 @@ pub(super) fn give_up(descriptors: u64, private_bytes: u64) -> std::io::Result<V
 pub(super) fn enter() -> Result<(), String> {
     let _ = setrlimit(Resource::Nproc, Rlimit { current: Some(0), maximum: Some(0) });
     // Two filters, since each can give only two answers; the stricter answer wins.
-    let shared = (libc::SYS_mmap, shared_and_of_no_file()?);
-    let refusing = filter(&[REFUSED], [shared], SeccompAction::Allow, SeccompAction::Errno(libc::EPERM as u32))?;
+    let refusing =
+        filter(&[REFUSED], uncounted_memory()?, SeccompAction::Allow, SeccompAction::Errno(libc::EPERM as u32))?;
     let own = (libc::SYS_tgkill, only_to_ourselves()?);
     let killing = filter(&[REFUSED, ALLOWED], [own], SeccompAction::KillProcess, SeccompAction::Allow)?;
     apply(&[refusing, killing])
@@ -196,8 +196,8 @@ fn restricted(enforce: impl Fn() -> Result<RulesetStatus, RulesetError>) -> Resu
     }
 }
 
-/// A filter that answers `listed` to the listed calls, and to further calls if their arguments match
-/// a rule, and `other` to all others.
+/// A filter that answers `listed` to the calls of the lists, and to calls whose arguments match one
+/// of their rules, and `other` to all others. A call is in a list or has rules, and not both.
 pub(super) fn filter(
     lists: &[&[i64]],
     ruled: impl IntoIterator<Item = (i64, SeccompRule)>,
@@ -206,17 +206,21 @@ pub(super) fn filter(
 ) -> Result<BpfProgram, String> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
         lists.iter().flat_map(|list| list.iter()).map(|call| (*call, Vec::new())).collect();
-    rules.extend(ruled.into_iter().map(|(call, rule)| (call, vec![rule])));
+    ruled.into_iter().for_each(|(call, rule)| rules.entry(call).or_default().push(rule));
     let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(|error| error.to_string())?;
     let filter = SeccompFilter::new(rules, other, listed, arch).map_err(|error| error.to_string())?;
     filter.try_into().map_err(|error: seccompiler::BackendError| error.to_string())
 }
 
-/// Shared anonymous memory, which no limit of the process counts.
-pub(super) fn shared_and_of_no_file() -> Result<SeccompRule, String> {
-    let flags = (libc::MAP_SHARED | libc::MAP_ANONYMOUS) as u64;
-    let condition = SeccompCondition::new(3, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(flags), flags);
-    SeccompRule::new(vec![condition.map_err(|error| error.to_string())?]).map_err(|error| error.to_string())
+/// Mappings that `RLIMIT_DATA` does not count: shared anonymous memory, and stacks that grow.
+pub(super) fn uncounted_memory() -> Result<[(i64, SeccompRule); 2], String> {
+    let with = |flags: libc::c_int| {
+        let flags = u64::from(flags.unsigned_abs());
+        let condition = SeccompCondition::new(3, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(flags), flags);
+        let rule = SeccompRule::new(vec![condition.map_err(|error| error.to_string())?]);
+        Ok::<_, String>((libc::SYS_mmap, rule.map_err(|error| error.to_string())?))
+    };
+    Ok([with(libc::MAP_SHARED | libc::MAP_ANONYMOUS)?, with(libc::MAP_GROWSDOWN)?])
 }
 
 /// Signals to threads of this process only: the watchdog's, and that of `abort`.

@@ -40,12 +40,12 @@ impl Worker {
     }
 
     /// Allows a tenant to touch a part of memory; called before it is written. Does nothing if it is
-    /// allowed already.
+    /// allowed already, or if the device is lost.
     ///
     /// # Errors
     /// If there is no room for it in one piece.
     pub(super) fn allow(&mut self, part: Part, tenant: &Tenant, place: Place) -> Result<(), DeviceError> {
-        if self.holdings.allowance.contains(part) {
+        if self.lost.is_some() || self.holdings.allowance.contains(part) {
             return Ok(());
         }
         self.device.place_part(tenant.as_str(), place.at, place.bytes)?;

@@ -243,6 +243,44 @@ fn refused_memory_of_a_call_leaves_nothing_behind() {
     }
 }
 
+/// A session whose first step fails before it runs has no memory afterwards. It begins with the
+/// next step.
+#[test]
+fn a_first_step_that_fails_leaves_no_memory_to_its_session() {
+    for (refusal, says) in [(Refusal::Part, "unavailable"), (Refusal::Fill, "cannot be written")] {
+        let setup = start();
+        let key = FunctionKey { tenant: tenant(), name: "f".into() };
+        setup.load(&key, &toy::session_bundle(fake::TARGET, b"fake")).expect("a function");
+        let session = setup.handle.open_session(&key, Duration::from_secs(600)).expect("a session");
+        let input = [1 << 31, 7, 8, 9];
+        let step = || {
+            let (send, answer) = channel();
+            let request = toy::request_of(key.clone(), Class::BestEffort, &input);
+            setup.handle.submit_step(session, request.into(), Box::new(move |result| drop(send.send(result))));
+            answer.recv_timeout(Duration::from_secs(20)).expect("an answer")
+        };
+        // The memory of the invocation comes first. It is kept for later ones.
+        setup.device.refuse(refusal, 1);
+        for _ in 0..3 {
+            let error = step().expect_err("no memory for the session").to_string();
+            assert!(error.contains(says), "{refusal:?}: {error}");
+            assert_eq!(setup.held().parts, 1, "{refusal:?}");
+        }
+        setup.device.accept();
+        for _ in 0..2 {
+            let result = step().expect("a result");
+            assert_eq!(result.outputs[0].bytes, toy::expected(&input));
+            assert_eq!(setup.held().parts, 2, "{refusal:?}");
+        }
+        setup.handle.close_session(session);
+        assert_eq!(setup.held().parts, 1, "{refusal:?}");
+        setup.handle.unload(&key).expect("it is loaded");
+        let held = setup.held();
+        assert_eq!((held.parts, held.memory_bytes), (0, 0), "{refusal:?}");
+        setup.engine.shutdown();
+    }
+}
+
 #[test]
 fn a_device_lost_while_constants_are_loaded_keeps_nothing_of_the_function() {
     let setup = start();

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// One of this many architectures runs unless the run is full.
-const SAMPLED: usize = 4;
+const SAMPLED: usize = 6;
 /// Largest difference of an element, relative to the largest element of its output.
 const TOLERANCE: f64 = 1e-3;
 
@@ -33,7 +33,7 @@ fn exported_architectures_answer_as_onnx_runtime_does() -> Result<()> {
     let folder = root().join("tests/fixtures/architectures");
     let mut all: Vec<Architecture> = serde_json::from_slice(&std::fs::read(folder.join("architectures.json"))?)?;
     ensure!(all.len() >= 25, "only {} architectures are there", all.len());
-    let seed: usize = std::env::var("ATOLL_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    let seed = atoll_tests::seed() as usize;
     match std::env::var("ATOLL_ARCHITECTURES").ok() {
         Some(pattern) => {
             let pattern = regex::Regex::new(&pattern).context("ATOLL_ARCHITECTURES is no regular expression")?;

@@ -17,7 +17,7 @@ use atoll_client::{DataType, Tensor};
 use atoll_core::rng::Rng;
 use atoll_tests::chaos::grind::bytes;
 use atoll_tests::chaos::{Orders, Role};
-use atoll_tests::full;
+use atoll_tests::{full, seed};
 use audit::Idle;
 use books::Promise;
 use crowd::{Crowd, Member, Shared};
@@ -48,10 +48,6 @@ const COUNTED: [&str; 4] = [
     "atoll_executor_losses_total{cause=\"hung\"}",
     "atoll_executor_losses_total{cause=\"protocol_violation\"}",
 ];
-
-fn seed() -> u64 {
-    std::env::var("ATOLL_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
-}
 
 struct Chaos {
     rng: Rng,

@@ -11,7 +11,7 @@ use atoll_proxy_kernels::{Candidate, DeviceModel, DkpModule, NotPadded, candidat
 use atoll_ptx::Module;
 use atoll_tests::corpus;
 use atoll_tests::walk::Walk;
-use atoll_tests::{built_small, full};
+use atoll_tests::{built_small, full, seed};
 use atoll_workbench::{
     Arg, Buffer, HostBench, HostOptions, Inputs, Kernel, KernelDevice, Launch, ParameterBlock, parameter_count,
     without_others,
@@ -285,20 +285,16 @@ fn of_models(names: &[&str], random: &mut Rng) -> Result<Vec<Foreign>> {
     Ok(found)
 }
 
-fn seed() -> u64 {
-    std::env::var("ATOLL_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
-}
-
 #[test]
 fn kernels_of_other_compilers_share_launches() -> Result<()> {
-    share_launches(&foreign()?, if full() { 500 } else { 40 })
+    share_launches(&foreign()?, if full() { 500 } else { 20 })
 }
 
 #[test]
 fn kernels_of_models_share_launches() -> Result<()> {
     let names: &[&str] =
         if full() { &["squeezenet", "distilbert", "mobilenet_v2", "densenet121"] } else { &["squeezenet"] };
-    share_launches(&of_models(names, &mut Rng::new(seed()))?, if full() { 300 } else { 20 })
+    share_launches(&of_models(names, &mut Rng::new(seed()))?, if full() { 300 } else { 10 })
 }
 
 /// Launches pairs of kernels together and compares with each kernel alone.

@@ -11,7 +11,7 @@ use atoll_device::{FaultKind, Memory};
 use atoll_passes::{FenceForm, Fencing, KernelReport, NotFenced, PassOptions, transform_with};
 use atoll_ptx::Module;
 use atoll_target_nvidia::find_ptxas;
-use atoll_tests::{full, skip};
+use atoll_tests::{full, seed, skip};
 use atoll_workbench::{
     Arg, BenchError, Buffer, HostBench, HostOptions, InterpBench, InterpKernel, Kernel, KernelDevice, Launch,
     LoadedKernel,
@@ -48,10 +48,6 @@ const SHARED_BYTES: u32 = 256;
 
 /// Memory of this process, which a kernel on the host device could reach as well.
 const OWN_BYTES: usize = 4096;
-
-fn seed() -> u64 {
-    std::env::var("ATOLL_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1)
-}
 
 /// A module with every kernel fenced, and the reports of the pass.
 fn fenced(text: &str, form: FenceForm) -> Result<(Module, Vec<KernelReport>)> {
@@ -319,7 +315,7 @@ fn one_access_each(text: &str) -> Vec<String> {
 #[test]
 #[expect(clippy::print_stdout, reason = "how many launches trapped is part of the test's output")]
 fn hostile_kernels_access_nothing_outside_their_region() -> Result<()> {
-    let rounds = if full() { 2000 } else { 40 };
+    let rounds = if full() { 2000 } else { 15 };
     let mut ground = Ground::new()?;
     let mut tally = Tally::default();
     for (text, form) in HOSTILE.into_iter().flat_map(|text| FORMS.map(|form| (text, form))) {

@@ -8,7 +8,7 @@ use atoll_pipeline::Target;
 use atoll_tests::corpus;
 use atoll_tests::stopping::{Stopping, Trial, differences};
 use atoll_tests::walk::Walk;
-use atoll_tests::{built, built_small, full, trained};
+use atoll_tests::{built, built_small, full, seed, trained};
 use atoll_workbench::{Arg, Buffer, Inputs, Launch};
 use std::path::Path;
 
@@ -82,10 +82,6 @@ fn nearly_all_nodes_of_the_models_are_proven() -> Result<()> {
 /// Instruction limit of a block, counted per thread. No kernel of the tests reaches it, unless it
 /// waits for another block.
 const STEPS_MAX: u64 = 50_000_000;
-
-fn seed() -> u64 {
-    std::env::var("ATOLL_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1)
-}
 
 /// Results of stopping kernels.
 #[derive(Default)]

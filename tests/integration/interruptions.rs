@@ -322,7 +322,7 @@ fn run(seed: u64, wanted: u64) -> Result<()> {
 #[test]
 fn interrupted_kernels_give_the_same_results() {
     let wanted = if full() { 1_000_000 } else { 4_000 };
-    let seed = std::env::var("ATOLL_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    let seed = atoll_tests::seed();
     if let Err(error) = run(seed, wanted) {
         panic!("{error:#}\nagain: ATOLL_SEED={seed} cargo test -p atoll-tests --test integration interrupted_kernels");
     }

@@ -80,7 +80,7 @@ struct Bench {
 
 impl Bench {
     fn start() -> Result<Bench> {
-        let seed = std::env::var("ATOLL_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+        let seed = atoll_tests::seed();
         let host =
             HostBench::start(HostOptions { compute_units: 1, memory_bytes: MEMORY_BYTES, ..HostOptions::default() })?;
         Ok(Bench { host, random: Rng::new(seed), seed, evictions: 0, launches: 0, treated: BTreeMap::new() })

@@ -24,7 +24,7 @@ fn every_kernel_assembles_without_spills() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let names = atoll_models::ARCHITECTURES.iter().map(|a| a.name);
     let mut models: Vec<_> = names
-        .filter(|name| full() || *name != "resnet152")
+        .filter(|name| full() || !["resnet152", "densenet201"].contains(name))
         .map(|name| built(name, folder.path()))
         .collect::<Result<_>>()?;
     for name in ["magika", "common_det", "silero_vad"] {

@@ -31,6 +31,11 @@ pub fn full() -> bool {
     std::env::var_os("ATOLL_TEST_FULL").is_some_and(|v| v == "1")
 }
 
+/// Seed of random tests: `ATOLL_SEED`, or 1.
+pub fn seed() -> u64 {
+    std::env::var("ATOLL_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
+}
+
 /// Reports why a test was skipped.
 #[expect(clippy::print_stderr, reason = "a skipped test must be seen")]
 pub fn skip(reason: &str) {

@@ -158,7 +158,7 @@ fn a_drained_device_gets_nothing_new_until_it_is_resumed() {
     (0..4).for_each(|_| drop(submit(&fleet, chain(&["f"]))));
     assert_eq!((held(&notes), fleet.devices_state().waiting), (vec![0, 2], 2));
     let refused = answer(&submit(&fleet, chain(&["only"])).1).unwrap().to_string();
-    assert!(refused.contains("no device but host:0, which is drained"), "{refused}");
+    assert!(refused.contains("it is only on host:0, which is drained"), "{refused}");
     fleet.set_drained("host:0", false).unwrap();
     assert_eq!((held(&notes), fleet.devices_state().waiting), (vec![2, 2], 0));
     assert!(fleet.set_drained("host:7", true).is_err());

@@ -122,7 +122,7 @@ fn requests_are_admitted_by_measured_costs_and_prices_or_rejected_with_the_reaso
     ensure!(usage.devices.iter().map(|device| device.price_per_s).eq([Some(0.00001), Some(0.0001)]), "{usage:?}");
     for row in &usage.rows {
         let per_s = if row.device == "host:0" { 0.00001 } else { 0.0001 };
-        ensure!(row.price.is_some_and(|price| (price - per_s * row.device_s).abs() < 1e-12), "{row:?}");
+        ensure!(row.price.is_some_and(|price| (price - per_s * row.billed_s).abs() < 1e-12), "{row:?}");
     }
     ensure!(
         metric(

@@ -8,6 +8,7 @@ mod bad_input;
 mod batching;
 mod benchmark_functions;
 mod benchmarks;
+mod bills;
 mod branches;
 mod cancel;
 mod chaos;

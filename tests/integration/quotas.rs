@@ -1,10 +1,11 @@
-//! Quotas of a tenant on disk and of descriptors: checked before anything is written, named with
-//! their use in errors, and reported by `atoll usage`.
+//! Quotas of a tenant on disk, of descriptors and of invocations: checked before anything is
+//! written or runs, named with their use in errors, and reported by `atoll usage`.
 
+use crate::cancel::metric;
 use crate::control::{Setup, refusal};
 use crate::functions::{manifest, packed};
 use anyhow::{Context, Result, ensure};
-use atoll_client::{Call, DataType, Deploy, RefusalKind, Tensor};
+use atoll_client::{Answer, Call, Client, ClientError, Content, DataType, Deploy, RefusalKind, Tensor};
 use std::path::Path;
 
 fn named(name: &str) -> Deploy {
@@ -85,8 +86,16 @@ fn constants_are_limited_since_each_takes_a_descriptor() -> Result<()> {
     let mut client = setup.client_of("few")?;
     client.deploy(&bundle, &named("first"))?;
     ensure!(quota(&setup, "few", "descriptors")? == (1, Some(1)));
-    let (kind, message) = refusal(client.deploy(&bundle, &named("second")))?;
-    ensure!(kind == RefusalKind::Quota && message.contains("of tenant `few`, 1 of 1 are used"), "{message}");
+    // Other bytes, so that a file would be written for them.
+    let other = setup.path("other.kg");
+    std::fs::write(folder.join("secret.bin"), [8; 65536])?;
+    packed(&folder.join("vault.toml"), &other)?;
+    let before = files(&setup.path("atoll"))?;
+    for bundle in [&bundle, &other] {
+        let (kind, message) = refusal(client.deploy(bundle, &named("second")))?;
+        ensure!(kind == RefusalKind::Quota && message.contains("of tenant `few`, 1 of 1 are used"), "{message}");
+    }
+    ensure!(files(&setup.path("atoll"))? == before, "nothing was written");
     // A function may be replaced at the limit.
     client.deploy(&bundle, &named("first"))?;
     let x = Tensor { datatype: DataType::Uint32, shape: vec![16384], bytes: vec![0; 65536] };
@@ -96,5 +105,121 @@ fn constants_are_limited_since_each_takes_a_descriptor() -> Result<()> {
     std::fs::write(setup.path("atoll.toml"), "[tenant.few]\ndescriptors = 1\n")?;
     setup.kill_and_restart()?;
     ensure!(quota(&setup, "few", "descriptors")? == (1, Some(1)));
+    Ok(())
+}
+
+/// Two calls of a function at one time, and one after both.
+const FORK: &str = r#"
+name = "fork"
+[inputs]
+x = { datatype = "FP32", shape = [-1] }
+b = { datatype = "FP32", shape = [-1] }
+[[stage]]
+name = "left"
+function = "line"
+inputs = { x = "x", b = "b" }
+[[stage]]
+name = "right"
+function = "line"
+inputs = { x = "b", b = "x" }
+[[stage]]
+name = "both"
+function = "line"
+inputs = { x = "left.y", b = "right.y" }
+[outputs]
+y = "both.y"
+"#;
+
+#[test]
+fn calls_beyond_the_quota_of_invocations_are_refused_and_a_graph_counts_as_its_width() -> Result<()> {
+    let mut setup = Setup::start(&[], "[tenant.a]\ntrusted_code = true\ninvocations = 0\n")?;
+    let mut client = setup.client_of("a")?;
+    client.deploy(&setup.path("affine.kg"), &named("line"))?;
+    client.deploy_graph(FORK, None)?;
+    let vector = |value: f32| Tensor::f32(&[1], &[value]);
+    let line = |client: &mut Client| client.invoke(Call::of("line").input("x", vector(2.0)).input("b", vector(1.0)));
+    let fork = |client: &mut Client| {
+        let inputs: [(&str, Content); 2] = [("x", vector(2.0).into()), ("b", vector(1.0).into())];
+        client.invoke_graph("fork", &inputs, None, None, None, None)
+    };
+    let refused = |result: Result<Answer, ClientError>, counts: u64, limit: u64| -> Result<()> {
+        let (kind, message) = refusal(result)?;
+        let told = format!("may have {limit} at one time; this call counts as {counts}.");
+        ensure!(kind == RefusalKind::Quota && message.contains(&told), "{kind:?}: {message}");
+        Ok(())
+    };
+    refused(line(&mut client), 1, 0)?;
+    refused(fork(&mut client), 2, 0)?;
+    ensure!(quota(&setup, "a", "invocations")? == (0, Some(0)));
+
+    std::fs::write(setup.path("atoll.toml"), "[tenant.a]\ntrusted_code = true\ninvocations = 1\n")?;
+    setup.kill_and_restart()?;
+    let mut client = setup.client_of("a")?;
+    ensure!(line(&mut client)?.tensor("y")?.to_f32() == [7.0]);
+    refused(fork(&mut client), 2, 1)?;
+    ensure!(line(&mut client)?.tensor("y")?.to_f32() == [7.0], "what was refused does not count");
+
+    std::fs::write(setup.path("atoll.toml"), "[tenant.a]\ntrusted_code = true\ninvocations = 2\n")?;
+    setup.kill_and_restart()?;
+    let mut client = setup.client_of("a")?;
+    // 3 (3·2 + 1) + (3·1 + 2).
+    ensure!(fork(&mut client)?.tensor("y")?.to_f32() == [26.0]);
+    ensure!(quota(&setup, "a", "invocations")? == (0, Some(2)));
+    Ok(())
+}
+
+#[test]
+fn a_tenant_that_has_used_the_compiler_for_long_enough_waits() -> Result<()> {
+    let setup = Setup::start(&[], "[tenant.a]\ncompile_seconds_per_hour = 0\n")?;
+    let mut client = setup.client_of("a")?;
+    let (kind, message) = refusal(client.deploy(&setup.path("affine.kg"), &named("line")))?;
+    let told = "may use 0 s in an hour";
+    ensure!(kind == RefusalKind::Quota && message.contains(told), "{kind:?}: {message}");
+    ensure!(quota(&setup, "a", "compile_seconds_per_hour")? == (0, Some(0)));
+    let denied = metric(&setup.daemon, "atoll_denied_requests_total{reason=\"deployment\"}")?;
+    ensure!(denied == 1.0, "{denied}");
+    // Another tenant's compilation leaves the code of the bundle in the cache.
+    setup.client_of("b")?.deploy(&setup.path("affine.kg"), &named("line"))?;
+    ensure!(quota(&setup, "b", "compile_seconds_per_hour")?.0 > 0);
+    client.deploy(&setup.path("affine.kg"), &named("line"))?;
+    Ok(())
+}
+
+/// Where there are no control groups, the process of such a tenant has a region of twice its quota,
+/// in which parts of memory move; kernels that are fenced and kernels that are not find them.
+#[test]
+fn a_tenant_with_a_quota_of_device_memory_computes_in_calls_of_all_sizes() -> Result<()> {
+    let config =
+        "[tenant.trusted]\ntrusted_code = true\ndevice_bytes = \"4M\"\n[tenant.fenced]\ndevice_bytes = \"4M\"\n";
+    let mut setup = Setup::start(&[], config)?;
+    let check = |client: &mut Client, function: &str, n: usize| -> Result<()> {
+        let vector = |from: f32| {
+            let values: Vec<f32> = (0..n).map(|index| from + index as f32).collect();
+            Tensor::f32(&[n as i64], &values)
+        };
+        let answer = client.invoke(Call::of(function).input("x", vector(1.0)).input("b", vector(2.0)))?;
+        let expected: Vec<f32> = (0..n).map(|index| (1.0 + index as f32).mul_add(3.0, 2.0 + index as f32)).collect();
+        ensure!(answer.tensor("y")?.to_f32() == expected, "{function}, {n} elements");
+        Ok(())
+    };
+    for round in 0..2 {
+        for tenant in ["trusted", "fenced"] {
+            let mut client = setup.client_of(tenant)?;
+            for function in ["one", "two"] {
+                if round == 0 {
+                    client.deploy(&setup.path("affine.kg"), &named(function))?;
+                }
+                for n in [1, 100_000, 7, 250_000, 300_000, 100, 200_000, 1] {
+                    check(&mut client, function, n)?;
+                }
+            }
+            // The whole quota is 4 MiB: 349,525 elements of three buffers.
+            let vector = Tensor::f32(&[400_000], &vec![0.0; 400_000]);
+            let (kind, message) =
+                refusal(client.invoke(Call::of("one").input("x", vector.clone()).input("b", vector)))?;
+            ensure!(kind == RefusalKind::Quota, "{message}");
+        }
+        setup.kill_and_restart()?;
+    }
     Ok(())
 }

@@ -43,7 +43,9 @@ pub mod target;
 pub mod validate;
 
 pub use batch::BatchAxis;
-pub use bundle::{Bundle, BundleContents, BundleError, TargetContents, decode_code, encode_code, write_bundle};
+pub use bundle::{
+    Bundle, BundleContents, BundleError, Mapped, Outline, TargetContents, decode_code, encode_code, write_bundle,
+};
 pub use check::Check;
 pub use condition::{Condition, InputElement, Relation};
 pub use constants::{Constant, ConstantDigest};

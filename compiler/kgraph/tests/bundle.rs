@@ -85,6 +85,23 @@ fn a_written_bundle_is_read_back_and_aligned() {
 }
 
 #[test]
+fn the_outline_of_a_bundle_is_that_of_its_graph() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("toy.kg");
+    write(&path, &graph()).unwrap();
+    let outline = |path: &Path| Bundle::outline(&std::fs::File::open(path).unwrap(), path);
+    let bundle = Bundle::open(&path).unwrap();
+    let constants = bundle.graph().buffers.iter().filter(|buffer| buffer.kind == BufferKind::Const).count() as u64;
+    assert!(constants > 0);
+    assert_eq!(outline(&path).unwrap(), Outline { name: bundle.graph().name.clone(), constants });
+    for bad in [&b""[..], b"PK", &std::fs::read(&path).unwrap()[..100]] {
+        let other = folder.path().join("bad.kg");
+        std::fs::write(&other, bad).unwrap();
+        assert!(matches!(outline(&other), Err(BundleError::Corrupt { .. })), "{} bytes", bad.len());
+    }
+}
+
+#[test]
 fn a_bundle_that_readers_would_reject_is_not_written() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("deep.kg");
@@ -107,6 +124,8 @@ fn every_damaged_byte_of_content_is_detected() {
         let mut damaged = whole.clone();
         damaged[at] ^= 0x40;
         std::fs::write(&path, &damaged).unwrap();
+        // The outline is not checked against digests, and must be read or refused.
+        drop(Bundle::outline(&std::fs::File::open(&path).unwrap(), &path));
         // A flipped bit in padding or in a date has no effect. Any other flipped bit must be
         // rejected. No flipped bit may cause a panic or change the content.
         if let Ok(bundle) = Bundle::open(&path) {
@@ -156,6 +175,7 @@ fn code_that_was_compiled_anew_replaces_all_targets() {
     (made.code, made.ptx) = (vec![1, 2, 3], Some("ptx".into()));
     let bytes = encode_code(&[made]).unwrap();
     let other = bundle.with_code(decode_code(&bytes).unwrap()).unwrap();
+    assert_eq!((bundle.is_recompiled(), other.is_recompiled()), (false, true));
     assert_eq!(other.target_names().collect::<Vec<_>>(), ["host-x86-64-v3"]);
     assert_eq!((other.code("host-x86-64-v3"), other.ptx("host-x86-64-v3")), (Some(&[1, 2, 3][..]), Some(&b"ptx"[..])));
     assert_eq!((other.digest(), other.graph(), other.weights()), (bundle.digest(), bundle.graph(), bundle.weights()));

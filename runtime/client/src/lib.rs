@@ -45,7 +45,7 @@ mod error;
 mod trace;
 
 pub use atoll_control::{
-    AdmissionReport, AssignmentEntry, CapacityReport, CompileStage, CostEntry, DecisionEntry, DeviceCapacity,
+    AdmissionReport, AssignmentEntry, BilledBy, CapacityReport, CompileStage, CostEntry, DecisionEntry, DeviceCapacity,
     DeviceCondition, DeviceEntry, DeviceReport, DeviceStatus, DeviceUsage, DeviceWork, DevicesReport, ExecutorEntry,
     ExecutorMemory, ExecutorUsage, FreeShare, FunctionCounts, FunctionStatus, FunctionSummary, GraphReport, GraphStage,
     InstanceReport, InstanceResize, InstanceSpec, KindEntry, LEASE_TTL_S, LatencyStatus, LeaseHold, LeaseReport,

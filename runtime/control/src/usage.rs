@@ -34,7 +34,8 @@ pub struct UsageReport {
 }
 
 /// Resources that the executors of a tenant used on a device since the daemon started, as the
-/// operating system accounts for them. Device time, in contrast, is measured by the executors.
+/// operating system accounts for them. Device time, in contrast, is measured by the executors. CPU
+/// time is what is billed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ExecutorUsage {
     /// The device.
@@ -77,7 +78,7 @@ pub struct QuotaEntry {
 }
 
 impl UsageReport {
-    /// Fills in the list of devices, which older daemons do not send.
+    /// Fills in the list of devices and the billed time, which older daemons do not send.
     #[must_use]
     pub fn complete(mut self) -> UsageReport {
         if self.devices.is_empty() {
@@ -87,6 +88,9 @@ impl UsageReport {
                 device_s: self.device_s,
                 price_per_s: None,
             });
+        }
+        for row in self.rows.iter_mut().filter(|row| row.billed_by == BilledBy::Report) {
+            row.billed_s = row.device_s;
         }
         self
     }
@@ -118,9 +122,16 @@ pub struct UsageEntry {
     pub function: Option<String>,
     /// The class of the invocations. Constants and idle memory count in the function's own class.
     pub class: Class,
-    /// Time on the device × share of its compute units.
+    /// Time on the device × share of its compute units, as the device or the tenant's executor
+    /// reports it.
     pub device_s: f64,
-    /// The price of that time, in units of account; `None` if no device has a price.
+    /// Billed time: CPU time divided by the number of compute units, or `device_s`.
+    #[serde(default)]
+    pub billed_s: f64,
+    /// Which of the two is billed.
+    #[serde(default)]
+    pub billed_by: BilledBy,
+    /// The price of the billed time, in units of account; `None` if no device has a price.
     #[serde(default)]
     pub price: Option<f64>,
     /// Launches that ended on the device, including repeated ones.
@@ -148,6 +159,18 @@ pub struct UsageEntry {
     pub disk_cold_starts: u64,
     /// Evictions of constants to make room for others.
     pub reclaims: u64,
+}
+
+/// The count that is billed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BilledBy {
+    /// The report of the device, or of the tenant's executor.
+    #[default]
+    Report,
+    /// The kernel's count of the CPU time of the tenant's executors, divided among functions in
+    /// proportion to the reports.
+    Kernel,
 }
 
 /// Memory of one kind.

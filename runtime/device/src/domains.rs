@@ -35,6 +35,28 @@ pub trait Domains {
     /// more is killed. Called before memory is used, and after it was given back.
     fn allow_memory(&mut self, _name: &str, _bytes: u64) {}
 
+    /// Limits the memory that the process of a domain can touch, to what parts of `bytes` bytes in
+    /// total need. Has no effect if another limit applies, or if the domain already has memory.
+    fn bound_memory(&mut self, _name: &str, _bytes: u64) {}
+
+    /// The start of a domain's memory, for the fences of kernels. It differs from
+    /// [`Domains::domain`] if the memory of the domain is limited.
+    fn memory_start(&mut self, name: &str) -> Result<DeviceOffset, DeviceError> {
+        self.domain(name)
+    }
+
+    /// Gives a part of memory to a domain. `at` is its offset relative to [`Domains::domain`].
+    /// Called once for each part, before the part is used. Parts do not overlap.
+    ///
+    /// # Errors
+    /// If the memory of the domain is limited and has no free piece that is large enough.
+    fn place_part(&mut self, _name: &str, _at: DeviceOffset, _bytes: u64) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    /// Takes back a part of memory that is no longer used.
+    fn remove_part(&mut self, _name: &str, _at: DeviceOffset) {}
+
     /// The state of a domain. The completion descriptor becomes readable when it changes.
     fn domain_state(&self, _name: &str) -> DomainState {
         DomainState::Ready

@@ -55,10 +55,16 @@ impl Mapping {
     /// Reserves an empty range for `bytes` bytes: maps twice the size, keeps the aligned part and
     /// unmaps the rest.
     pub(crate) fn reserve(bytes: u64) -> std::io::Result<Mapping> {
+        Mapping::reserve_within(bytes, bytes)
+    }
+
+    /// Like [`Mapping::reserve`], in a range that is large enough for `span_bytes` bytes.
+    fn reserve_within(bytes: u64, span_bytes: u64) -> std::io::Result<Mapping> {
         let out_of_memory = || std::io::Error::from(std::io::ErrorKind::OutOfMemory);
+        let span = usize::try_from(span_bytes.max(bytes)).map_err(|_| out_of_memory())?;
         let bytes = usize::try_from(bytes).map_err(|_| out_of_memory())?;
         let page = rustix::param::page_size();
-        let span = bytes.checked_next_power_of_two().ok_or_else(out_of_memory)?.max(page);
+        let span = span.checked_next_power_of_two().ok_or_else(out_of_memory)?.max(page);
         let reserved = span.checked_mul(2).ok_or_else(out_of_memory)?;
         let nowhere = std::ptr::null_mut();
         // SAFETY: a new mapping at an address that the kernel chooses; nothing refers to it yet.
@@ -145,10 +151,17 @@ impl Region {
 
     /// Maps a region that another process created. Fails if its size is not sealed.
     pub fn attach(fd: OwnedFd) -> std::io::Result<Region> {
+        Region::attach_within(fd, 0)
+    }
+
+    /// Like [`Region::attach`], in an otherwise empty range that is large enough for `span_bytes`
+    /// bytes, for fences of that size.
+    pub fn attach_within(fd: OwnedFd, span_bytes: u64) -> std::io::Result<Region> {
         if !rustix::fs::fcntl_get_seals(&fd)?.contains(SealFlags::SHRINK) {
             return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, "the size of the memory is not sealed"));
         }
-        let mapping = Mapping::reserve(u64::try_from(rustix::fs::fstat(&fd)?.st_size).unwrap_or(0))?;
+        let bytes = u64::try_from(rustix::fs::fstat(&fd)?.st_size).unwrap_or(0);
+        let mapping = Mapping::reserve_within(bytes, span_bytes)?;
         // SAFETY: nothing refers to the mapping yet; the size seal keeps its pages valid.
         unsafe { mapping.show(0, mapping.bytes(), fd.as_fd(), ProtFlags::READ | ProtFlags::WRITE)? };
         Ok(Region { mapping, fd })
@@ -320,6 +333,16 @@ pub(crate) mod tests {
         let byte = std::ptr::with_exposed_provenance::<c_void>(address as usize);
         // SAFETY: the kernel reads the byte or returns an error.
         unsafe { libc::write(write.as_raw_fd(), byte, 1) == 1 }
+    }
+
+    #[test]
+    fn a_region_may_be_alone_in_a_larger_range() {
+        let ours = Region::create("test", 8192).unwrap();
+        let theirs = Region::attach_within(ours.as_fd().try_clone_to_owned().unwrap(), (1 << 20) + 1).unwrap();
+        let begin = theirs.address(0).unwrap();
+        assert!(begin.is_multiple_of(2 << 20) && theirs.bytes() == 8192);
+        assert!(is_readable(begin + 8191) && !is_readable(begin + 8192) && !is_readable(begin + (2 << 20) - 1));
+        assert!(theirs.word(8192).is_none());
     }
 
     #[test]

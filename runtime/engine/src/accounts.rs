@@ -2,9 +2,10 @@
 //! leave to their tenant.
 //!
 //! It accesses no device and no clock: times are passed in. Sums are integers without rounding, so
-//! all accounts together add up to the device's work.
+//! all accounts together add up to the device's work, and their CPU time to what the kernel counted.
 
 use crate::config::FunctionKey;
+use crate::cpu_bill::{CpuBill, Divided, Reported};
 use crate::error::InvokeError;
 use atoll_core::{Class, Nanos, Tenant};
 use atoll_device::{Completion, LaunchStatus};
@@ -87,8 +88,11 @@ pub struct MemoryUse {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Time that compute units ran blocks, summed over the compute units, in nanoseconds. Divided
-    /// by their number it is the device time.
+    /// by their number it is the device time. As the device, or the executor, reports it.
     pub compute_unit_ns: u128,
+    /// This account's part of the CPU time that the kernel counts for the tenant's executors, in
+    /// nanoseconds. 0 for GPUs, and if kernels run in the daemon itself.
+    pub cpu_ns: u128,
     /// Launches that ended on the device, repeated ones included.
     pub launches: u64,
     /// Launches that exited early.
@@ -160,6 +164,7 @@ impl Usage {
 impl AddAssign<&Usage> for Usage {
     fn add_assign(&mut self, other: &Usage) {
         self.compute_unit_ns += other.compute_unit_ns;
+        self.cpu_ns += other.cpu_ns;
         self.launches += other.launches;
         self.evicted_launches += other.evicted_launches;
         self.aborted_launches += other.aborted_launches;
@@ -190,6 +195,15 @@ pub struct UsageRow {
     pub class: Class,
     /// The usage.
     pub usage: Usage,
+    /// Whether the CPU time that the kernel counts is billed, instead of the reported time.
+    pub is_billed_by_cpu: bool,
+}
+
+impl UsageRow {
+    /// The billed time, summed over compute units, in nanoseconds.
+    pub fn billed_ns(&self) -> u128 {
+        if self.is_billed_by_cpu { self.usage.cpu_ns } else { self.usage.compute_unit_ns }
+    }
 }
 
 /// The account that is charged for some memory, and the purpose of the memory.
@@ -203,9 +217,37 @@ pub(crate) struct AccountId(usize);
 struct Account {
     key: FunctionKey,
     class: Class,
-    usage: Usage,
+    sum: Sum,
     /// The time up to which memory is counted in `usage`.
     since: [Nanos; MemoryKind::ALL.len()],
+}
+
+/// The usage of an account, and the part of its reports that divisions of CPU time have used.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    usage: Usage,
+    divided: Divided,
+}
+
+impl Sum {
+    /// The reports that no division has used yet, including those of unfinished invocations.
+    fn reported(&self, pending: Option<&Usage>) -> Reported {
+        let (unit_ns, launches) = pending.map_or((0, 0), |usage| (usage.compute_unit_ns, usage.launches));
+        self.divided.rest(self.usage.compute_unit_ns + unit_ns, self.usage.launches + launches)
+    }
+}
+
+/// Usage of unfinished invocations, which is in no account yet.
+#[derive(Debug, Default)]
+pub(crate) struct Pending(BTreeMap<usize, Usage>);
+
+impl Pending {
+    /// The sums by account.
+    pub(crate) fn of<'a>(usages: impl Iterator<Item = (AccountId, &'a Usage)>) -> Pending {
+        let mut sums: BTreeMap<usize, Usage> = BTreeMap::new();
+        usages.for_each(|(id, usage)| *sums.entry(id.0).or_default() += usage);
+        Pending(sums)
+    }
 }
 
 /// All accounts.
@@ -214,13 +256,15 @@ pub(crate) struct Accounts {
     /// Accounts of loaded functions, two each. Free entries are reused, so there are at most twice
     /// as many as functions were ever loaded at once.
     open: Vec<Option<Account>>,
-    closed: BTreeMap<(Tenant, Class), Usage>,
+    closed: BTreeMap<(Tenant, Class), Sum>,
+    /// CPU time of tenants, if the kernel counts it for their executors.
+    bills: BTreeMap<Tenant, CpuBill>,
 }
 
 impl Account {
     /// Adds the memory held up to `now`.
     fn settle(&mut self, kind: MemoryKind, now: Nanos) {
-        let memory = &mut self.usage.memory[kind as usize];
+        let memory = &mut self.sum.usage.memory[kind as usize];
         let since = std::mem::replace(&mut self.since[kind as usize], now);
         memory.byte_ns += u128::from(memory.bytes) * u128::from(now.0.saturating_sub(since.0));
     }
@@ -228,7 +272,7 @@ impl Account {
 
 impl Accounts {
     pub(crate) fn open(&mut self, key: &FunctionKey, class: Class, now: Nanos) -> AccountId {
-        let account = Account { key: key.clone(), class, usage: Usage::default(), since: [now; MemoryKind::ALL.len()] };
+        let account = Account { key: key.clone(), class, sum: Sum::default(), since: [now; MemoryKind::ALL.len()] };
         let free = self.open.iter().position(Option::is_none);
         let at = free.unwrap_or_else(|| {
             self.open.push(None);
@@ -240,15 +284,17 @@ impl Accounts {
 
     /// Closes the account of an unloaded function; its usage is added to its tenant's.
     pub(crate) fn close(&mut self, id: AccountId) {
-        let Account { key, class, usage, .. } = self.open[id.0].take().expect("an account is closed once");
-        assert!(usage.memory.iter().all(|memory| memory.bytes == 0), "function `{key}` is gone and holds memory");
-        *self.closed.entry((key.tenant, class)).or_default() += &usage;
+        let Account { key, class, sum, .. } = self.open[id.0].take().expect("an account is closed once");
+        assert!(sum.usage.memory.iter().all(|memory| memory.bytes == 0), "function `{key}` is gone and holds memory");
+        let closed = self.closed.entry((key.tenant, class)).or_default();
+        closed.usage += &sum.usage;
+        closed.divided += sum.divided;
     }
 
     /// The usage of an account, to add to it. Memory is changed with [`Accounts::pass`] and
     /// [`Accounts::set`] only.
     pub(crate) fn of(&mut self, id: AccountId) -> &mut Usage {
-        &mut self.account(id).usage
+        &mut self.account(id).sum.usage
     }
 
     /// Transfers memory between accounts; `None` is memory that no account is charged for.
@@ -265,14 +311,14 @@ impl Accounts {
     fn hold(&mut self, id: AccountId, kind: MemoryKind, bytes: u64, now: Nanos) {
         let account = self.account(id);
         account.settle(kind, now);
-        account.usage.memory[kind as usize].bytes += bytes;
+        account.sum.usage.memory[kind as usize].bytes += bytes;
     }
 
     /// Decreases the memory that an account holds.
     fn release(&mut self, id: AccountId, kind: MemoryKind, bytes: u64, now: Nanos) {
         let account = self.account(id);
         account.settle(kind, now);
-        let held = &mut account.usage.memory[kind as usize].bytes;
+        let held = &mut account.sum.usage.memory[kind as usize].bytes;
         *held = held.checked_sub(bytes).expect("an account releases memory that it holds");
     }
 
@@ -280,33 +326,53 @@ impl Accounts {
     pub(crate) fn set(&mut self, id: AccountId, kind: MemoryKind, bytes: u64, now: Nanos) {
         let account = self.account(id);
         account.settle(kind, now);
-        account.usage.memory[kind as usize].bytes = bytes;
+        account.sum.usage.memory[kind as usize].bytes = bytes;
     }
 
-    /// All usage up to `now`, by tenant, function and class. `pending` is the usage of unfinished
-    /// invocations, which is in no account yet.
-    pub(crate) fn rows<'a>(
-        &mut self,
-        pending: impl Iterator<Item = (AccountId, &'a Usage)>,
-        now: Nanos,
-    ) -> Vec<UsageRow> {
-        let mut not_over: BTreeMap<usize, Usage> = BTreeMap::new();
-        pending.for_each(|(id, usage)| *not_over.entry(id.0).or_default() += usage);
-        let open = self.open.iter_mut().enumerate().filter_map(|(at, account)| {
+    /// Divides the CPU time of a tenant's executors among the tenant's accounts. `counted_ns` is the
+    /// kernel's count so far, which may be older than the reports by `lag_ns`. Time without launches
+    /// goes to the tenant's unloaded functions once the tenant has no others.
+    pub(crate) fn bill_cpu(&mut self, tenant: &Tenant, counted_ns: u64, lag_ns: u128, pending: &Pending) {
+        let Accounts { open, closed, bills } = self;
+        let bill = bills.entry(tenant.clone()).or_default();
+        let open = open.iter_mut().enumerate().filter_map(|(at, account)| Some((at, account.as_mut()?)));
+        let open = open.filter(|(_, account)| account.key.tenant == *tenant);
+        let open = open.map(|(at, account)| (&mut account.sum, pending.0.get(&at)));
+        let mut sums: Vec<(&mut Sum, Option<&Usage>)> = open.collect();
+        let has_functions = !sums.is_empty();
+        let of_tenant = closed.iter_mut().filter(|((owner, _), _)| owner == tenant);
+        sums.extend(of_tenant.map(|(_, sum)| (sum, None)));
+        let reported: Vec<Reported> = sums.iter().map(|(sum, pending)| sum.reported(*pending)).collect();
+        let parts = bill.divide(counted_ns, lag_ns, &reported);
+        for ((sum, _), (reported, part)) in sums.iter_mut().zip(reported.into_iter().zip(parts)) {
+            sum.usage.cpu_ns += part.cpu_ns;
+            sum.divided.add(reported, part);
+        }
+        let rest = if has_functions { 0 } else { bill.take_open() };
+        if rest > 0 {
+            closed.entry((tenant.clone(), Class::BestEffort)).or_default().usage.cpu_ns += rest;
+        }
+    }
+
+    /// All usage up to `now`, by tenant, function and class.
+    pub(crate) fn rows(&mut self, pending: &Pending, now: Nanos) -> Vec<UsageRow> {
+        let Accounts { open, closed, bills } = self;
+        let open = open.iter_mut().enumerate().filter_map(|(at, account)| {
             let account = account.as_mut()?;
             MemoryKind::ALL.into_iter().for_each(|kind| account.settle(kind, now));
-            let mut usage = account.usage;
-            not_over.get(&at).into_iter().for_each(|more| usage += more);
+            let mut usage = account.sum.usage;
+            pending.0.get(&at).into_iter().for_each(|more| usage += more);
             let FunctionKey { tenant, name } = account.key.clone();
-            Some(UsageRow { tenant, function: Some(name), class: account.class, usage })
+            let is_billed_by_cpu = bills.contains_key(&tenant);
+            Some(UsageRow { tenant, function: Some(name), class: account.class, usage, is_billed_by_cpu })
         });
         let mut rows: Vec<UsageRow> = open.collect();
-        let closed = self.closed.iter();
-        rows.extend(closed.map(|((tenant, class), usage)| UsageRow {
+        rows.extend(closed.iter().map(|((tenant, class), sum)| UsageRow {
             tenant: tenant.clone(),
             function: None,
             class: *class,
-            usage: *usage,
+            usage: sum.usage,
+            is_billed_by_cpu: bills.contains_key(tenant),
         }));
         rows.sort_by(|a, b| (&a.tenant, &a.function, a.class).cmp(&(&b.tenant, &b.function, b.class)));
         rows

@@ -1,7 +1,7 @@
 //! How much device memory each tenant may touch: the memory of its invocations and sessions.
 
 use atoll_core::Tenant;
-use atoll_core::memory::{SessionId, SlotId};
+use atoll_core::memory::{Place, SessionId, SlotId};
 use atoll_device::PAGE_BYTES_MAX;
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub(crate) enum Part {
 /// The bytes that each tenant may touch, and their parts.
 #[derive(Debug, Default)]
 pub(crate) struct Allowance {
-    parts: BTreeMap<Part, (Tenant, u64)>,
+    parts: BTreeMap<Part, (Tenant, Place)>,
     tenants: BTreeMap<Tenant, u64>,
 }
 
@@ -28,50 +28,57 @@ fn touchable(bytes: u64) -> u64 {
 }
 
 impl Allowance {
-    /// Adds a part of `bytes` bytes. Returns the bytes that its tenant may touch now; `None` if the
-    /// part was added before.
-    pub(crate) fn add(&mut self, part: Part, tenant: &Tenant, bytes: u64) -> Option<u64> {
-        let bytes = touchable(bytes);
+    /// Whether a part was added, and not removed since.
+    pub(crate) fn contains(&self, part: Part) -> bool {
+        self.parts.contains_key(&part)
+    }
+
+    /// Adds a part at `place`. Returns the bytes that its tenant may touch now; `None` if the part
+    /// was added before.
+    pub(crate) fn add(&mut self, part: Part, tenant: &Tenant, place: Place) -> Option<u64> {
         if self.parts.contains_key(&part) {
             return None;
         }
-        self.parts.insert(part, (tenant.clone(), bytes));
+        self.parts.insert(part, (tenant.clone(), place));
         let held = self.tenants.entry(tenant.clone()).or_default();
-        *held = held.saturating_add(bytes);
+        *held = held.saturating_add(touchable(place.bytes));
         Some(*held)
     }
 
-    /// Removes a part. Returns its tenant and the bytes that the tenant may touch now; `None` if
-    /// there is no such part.
-    pub(crate) fn remove(&mut self, part: Part) -> Option<(Tenant, u64)> {
-        let (tenant, bytes) = self.parts.remove(&part)?;
+    /// Removes a part. Returns its tenant, its place, and the bytes that the tenant may touch now;
+    /// `None` if there is no such part.
+    pub(crate) fn remove(&mut self, part: Part) -> Option<(Tenant, Place, u64)> {
+        let (tenant, place) = self.parts.remove(&part)?;
         let held = self.tenants.get_mut(&tenant)?;
-        *held = held.saturating_sub(bytes);
+        *held = held.saturating_sub(touchable(place.bytes));
         let left = *held;
         if left == 0 {
             self.tenants.remove(&tenant);
         }
-        Some((tenant, left))
+        Some((tenant, place, left))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use atoll_core::DeviceOffset;
 
     #[test]
     fn what_is_handed_out_and_given_back_adds_up_to_nothing() {
         let (a, b): (Tenant, Tenant) = ("a".parse().unwrap(), "b".parse().unwrap());
         let (slot, other, session) = (Part::Slot(SlotId(1)), Part::Slot(SlotId(2)), Part::Session(SessionId(1)));
+        let [five, seven, one] = [5, 7, 1].map(|bytes| Place { at: DeviceOffset(bytes * 256), bytes });
         let mut allowance = Allowance::default();
-        assert_eq!(allowance.add(slot, &a, 5), Some(touchable(5)));
-        assert_eq!(allowance.add(slot, &a, 5), None, "a part counts once");
-        assert_eq!(allowance.add(session, &a, 7), Some(touchable(5) + touchable(7)), "the ids of slots are others");
-        assert_eq!(allowance.add(other, &b, 1), Some(touchable(1)));
-        assert_eq!(allowance.remove(slot), Some((a.clone(), touchable(7))));
-        assert_eq!(allowance.remove(slot), None);
-        assert_eq!(allowance.remove(session), Some((a, 0)));
-        assert_eq!(allowance.remove(other), Some((b, 0)));
+        assert_eq!(allowance.add(slot, &a, five), Some(touchable(5)));
+        assert_eq!(allowance.add(slot, &a, five), None, "a part counts once");
+        assert_eq!(allowance.add(session, &a, seven), Some(touchable(5) + touchable(7)), "the ids of slots are others");
+        assert_eq!(allowance.add(other, &b, one), Some(touchable(1)));
+        assert!([slot, other].map(|part| allowance.contains(part)) == [true; 2]);
+        assert_eq!(allowance.remove(slot), Some((a.clone(), five, touchable(7))));
+        assert_eq!((allowance.remove(slot), allowance.contains(slot)), (None, false));
+        assert_eq!(allowance.remove(session), Some((a, seven, 0)));
+        assert_eq!(allowance.remove(other), Some((b, one, 0)));
         assert!(allowance.tenants.is_empty() && allowance.parts.is_empty());
     }
 }

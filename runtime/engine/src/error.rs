@@ -274,7 +274,8 @@ pub enum InvokeError {
     /// The device or a kernel failed; the text tells where.
     #[error("{0}")]
     Device(String),
-    /// The executor of the function died too often in a row. The text tells how it died last.
+    /// The executor of the function died too often in a row, or it has no memory in one piece for
+    /// the invocation. The text gives the cause.
     #[error("the function is unavailable for now: {0}; it will be tried again")]
     Unavailable(String),
     /// The engine is shutting down or has stopped.

@@ -15,6 +15,8 @@ pub(crate) struct Instance {
     place: Place,
     /// Base of the memory of its domain.
     base: DeviceOffset,
+    /// Start of that memory, for fences.
+    start: DeviceOffset,
     /// Offsets of the function's constants.
     constants: Box<[DeviceOffset]>,
     /// The generation of the constant set for which those offsets are valid.
@@ -51,6 +53,7 @@ impl Instance {
             binding,
             place,
             base: DeviceOffset(0),
+            start: DeviceOffset(0),
             constants,
             generation,
             module,
@@ -76,12 +79,15 @@ impl Instance {
         self.relocate();
     }
 
-    /// Updates the base of the domain's memory; the contents of the old memory are lost.
-    pub(crate) fn move_to(&mut self, base: DeviceOffset) {
-        if self.base != base {
-            self.base = base;
-            self.relocate();
-        }
+    /// Whether `base` is the base that was set last.
+    pub(crate) fn is_at(&self, base: DeviceOffset) -> bool {
+        self.base == base
+    }
+
+    /// Updates base and start of the domain's memory; the contents of the old memory are lost.
+    pub(crate) fn move_to(&mut self, base: DeviceOffset, start: DeviceOffset) {
+        (self.base, self.start) = (base, start);
+        self.relocate();
     }
 
     /// Sets the memory of the session whose step it runs.
@@ -127,7 +133,7 @@ impl Instance {
             Space::Invocation => self.at(site.offset),
             Space::State => DeviceOffset(self.state.0 + site.offset),
             Space::Constant(number) => DeviceOffset(self.constants[number as usize].0 + site.offset),
-            Space::Domain => DeviceOffset(self.base.0 + site.offset),
+            Space::Domain => DeviceOffset(self.start.0 + site.offset),
             Space::Device => DeviceOffset(site.offset),
         }
     }

@@ -33,6 +33,7 @@ mod chain;
 mod clock;
 mod config;
 mod cores;
+mod cpu_bill;
 mod doorbell;
 mod error;
 mod event;

@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// Compiles dkp modules. Called on its own thread; it may take long.
 pub trait PaddingService: Send + Sync + fmt::Debug + 'static {
     /// The measured profile of a bundle on a kind of device (`host`) with `compute_units` compute
-    /// units, if there is one.
+    /// units, if there is one, and if its kernels may be padded.
     fn profile(&self, bundle: &Bundle, device: &str, compute_units: u32) -> Option<Profile>;
 
     /// Compiles modules of the kernels of some bundles. Kernels of one module can share launches.

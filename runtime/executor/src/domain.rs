@@ -1,6 +1,7 @@
 //! A domain of the pool: its modules, its memory, and the executor that runs it.
 
 use super::device::ExecutorDevice;
+use super::parts::Parts;
 use super::pool::NUMBERS_MAX;
 use super::sealed::SealedModule;
 use atoll_core::DeviceOffset;
@@ -33,6 +34,8 @@ pub(super) struct Domain {
     pub(super) group_before: Option<GroupUse>,
     /// Bytes of its memory that its executor may touch.
     pub(super) allowed_bytes: u64,
+    /// The parts of its memory, if the memory is limited.
+    pub(super) parts: Option<Parts>,
 }
 
 /// Memory of a domain.
@@ -100,7 +103,13 @@ impl Domain {
             group_before: None,
             // Unlimited until the engine sets it. Before that, the domain runs nothing.
             allowed_bytes: u64::MAX,
+            parts: None,
         }
+    }
+
+    /// The offset in its region of an offset in its memory; `None` if it is in no part of it.
+    pub(super) fn local(&self, within: DeviceOffset) -> Option<DeviceOffset> {
+        self.parts.as_ref().map_or(Some(within), |parts| parts.local(within.0).map(DeviceOffset))
     }
 
     pub(super) fn executor(&self) -> Option<&ExecutorDevice> {

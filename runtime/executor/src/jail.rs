@@ -85,15 +85,21 @@ const OUT_OF_MEMORY_SCORE: &str = "900";
 /// The first step, before anything is received: closes inherited descriptors, and makes it
 /// impossible to gain privileges.
 pub(super) fn enter_alone() -> std::io::Result<()> {
-    // SAFETY: closes descriptors that nothing in this process owns.
-    if unsafe { libc::close_range(3, libc::c_uint::MAX, 0) } != 0 {
-        return Err(std::io::Error::last_os_error());
-    }
+    close_inherited()?;
     rustix::thread::set_no_new_privs(true)?;
     // A process may always raise its own score. Ignores an error: without this file there is no
     // score.
     let _ = std::fs::write("/proc/self/oom_score_adj", OUT_OF_MEMORY_SCORE);
     Ok(())
+}
+
+/// Closes all descriptors but the standard ones.
+pub(super) fn close_inherited() -> std::io::Result<()> {
+    // SAFETY: closes descriptors that nothing in this process owns.
+    match unsafe { libc::close_range(3, libc::c_uint::MAX, 0) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
 }
 
 /// The jail of a process with a driver, which opens files and makes system calls at will; kernels
@@ -118,6 +124,12 @@ pub(super) fn enter_before_threads(private_bytes: u64) -> std::io::Result<Vec<St
     // From here on output is discarded; errors go over the channel.
     rustix::stdio::dup2_stderr(null.as_fd())?;
     drop(null);
+    give_up(DESCRIPTORS_MAX, PRIVATE_BYTES + private_bytes)
+}
+
+/// Gives up files, capabilities, and resources beyond these limits. Returns what this machine does
+/// not support.
+pub(super) fn give_up(descriptors: u64, private_bytes: u64) -> std::io::Result<Vec<String>> {
     let none = CapabilitySets {
         effective: CapabilitySet::empty(),
         permitted: CapabilitySet::empty(),
@@ -131,8 +143,8 @@ pub(super) fn enter_before_threads(private_bytes: u64) -> std::io::Result<Vec<St
     for (resource, most) in [
         (Resource::Core, 0),
         (Resource::Fsize, 0),
-        (Resource::Nofile, DESCRIPTORS_MAX),
-        (Resource::Data, PRIVATE_BYTES + private_bytes),
+        (Resource::Nofile, descriptors),
+        (Resource::Data, private_bytes),
         (Resource::Memlock, 0),
         (Resource::Msgqueue, 0),
     ] {
@@ -145,14 +157,18 @@ pub(super) fn enter_before_threads(private_bytes: u64) -> std::io::Result<Vec<St
 pub(super) fn enter() -> Result<(), String> {
     let _ = setrlimit(Resource::Nproc, Rlimit { current: Some(0), maximum: Some(0) });
     // Two filters, since each can give only two answers; the stricter answer wins.
-    let shared = (libc::SYS_mmap, shared_and_of_no_file()?);
-    let refusing = filter(&[REFUSED], shared, SeccompAction::Allow, SeccompAction::Errno(libc::EPERM as u32))?;
+    let refusing =
+        filter(&[REFUSED], uncounted_memory()?, SeccompAction::Allow, SeccompAction::Errno(libc::EPERM as u32))?;
     let own = (libc::SYS_tgkill, only_to_ourselves()?);
-    let killing = filter(&[REFUSED, ALLOWED], own, SeccompAction::KillProcess, SeccompAction::Allow)?;
-    for program in [refusing, killing] {
-        seccompiler::apply_filter_all_threads(&program).map_err(|error| format!("seccomp: {error}"))?;
-    }
-    Ok(())
+    let killing = filter(&[REFUSED, ALLOWED], [own], SeccompAction::KillProcess, SeccompAction::Allow)?;
+    apply(&[refusing, killing])
+}
+
+/// The stricter answer of several filters wins.
+pub(super) fn apply(filters: &[BpfProgram]) -> Result<(), String> {
+    filters.iter().try_for_each(|program| {
+        seccompiler::apply_filter_all_threads(program).map_err(|error| format!("seccomp: {error}"))
+    })
 }
 
 fn restrict_files() -> Result<(), String> {
@@ -180,31 +196,35 @@ fn restricted(enforce: impl Fn() -> Result<RulesetStatus, RulesetError>) -> Resu
     }
 }
 
-/// A filter that answers `listed` to the listed calls, and to one more call if its arguments match
-/// a rule, and `other` to all others.
-fn filter(
+/// A filter that answers `listed` to the calls of the lists, and to calls whose arguments match one
+/// of their rules, and `other` to all others. A call is in a list or has rules, and not both.
+pub(super) fn filter(
     lists: &[&[i64]],
-    ruled: (i64, SeccompRule),
+    ruled: impl IntoIterator<Item = (i64, SeccompRule)>,
     other: SeccompAction,
     listed: SeccompAction,
 ) -> Result<BpfProgram, String> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
         lists.iter().flat_map(|list| list.iter()).map(|call| (*call, Vec::new())).collect();
-    rules.insert(ruled.0, vec![ruled.1]);
+    ruled.into_iter().for_each(|(call, rule)| rules.entry(call).or_default().push(rule));
     let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(|error| error.to_string())?;
     let filter = SeccompFilter::new(rules, other, listed, arch).map_err(|error| error.to_string())?;
     filter.try_into().map_err(|error: seccompiler::BackendError| error.to_string())
 }
 
-/// Shared anonymous memory, which no limit of the process counts.
-fn shared_and_of_no_file() -> Result<SeccompRule, String> {
-    let flags = (libc::MAP_SHARED | libc::MAP_ANONYMOUS) as u64;
-    let condition = SeccompCondition::new(3, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(flags), flags);
-    SeccompRule::new(vec![condition.map_err(|error| error.to_string())?]).map_err(|error| error.to_string())
+/// Mappings that `RLIMIT_DATA` does not count: shared anonymous memory, and stacks that grow.
+pub(super) fn uncounted_memory() -> Result<[(i64, SeccompRule); 2], String> {
+    let with = |flags: libc::c_int| {
+        let flags = u64::from(flags.unsigned_abs());
+        let condition = SeccompCondition::new(3, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(flags), flags);
+        let rule = SeccompRule::new(vec![condition.map_err(|error| error.to_string())?]);
+        Ok::<_, String>((libc::SYS_mmap, rule.map_err(|error| error.to_string())?))
+    };
+    Ok([with(libc::MAP_SHARED | libc::MAP_ANONYMOUS)?, with(libc::MAP_GROWSDOWN)?])
 }
 
 /// Signals to threads of this process only: the watchdog's, and that of `abort`.
-fn only_to_ourselves() -> Result<SeccompRule, String> {
+pub(super) fn only_to_ourselves() -> Result<SeccompRule, String> {
     let own = u64::from(std::process::id());
     let condition =
         SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, own).map_err(|error| error.to_string())?;

@@ -34,7 +34,8 @@
 //! Not here: the devices themselves (`atoll-device-host`, `atoll-device-cuda`), and scheduling,
 //! which is the engine's.
 //!
-//! Start reading at [`ExecutorPool`], then `device` (daemon) and `serve` (executor).
+//! Start reading at [`ExecutorPool`], then `device` (daemon) and `serve` (executor). `jail` drops
+//! the rights of an executor, and `compile_jail` those of a process that compiles.
 //!
 //! # Invariants
 //!
@@ -54,11 +55,13 @@
 
 mod cgroup;
 mod channel;
+mod compile_jail;
 mod config;
 mod device;
 mod domain;
 mod jail;
 mod memory;
+mod parts;
 mod pool;
 mod port;
 mod relay;
@@ -69,6 +72,7 @@ mod supervisor;
 mod wire;
 
 pub use cgroup::{ControlGroups, ExecutorQuota, ExecutorQuotas, NoControlGroups, PROCESS_BYTES, UNIT_BYTES};
+pub use compile_jail::enter_compile_jail;
 pub use config::ExecutorConfig;
 pub use device::ExecutorDevice;
 pub use pool::ExecutorPool;

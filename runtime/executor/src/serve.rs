@@ -150,10 +150,12 @@ fn start(
 ) -> Result<(Box<dyn RunningUnits>, Vec<String>), ServeError> {
     let [link, bell, memory] = exactly(descriptors)?;
     let link = Link::attach(link, units.link_shape()).map_err(os("map the command rings"))?;
-    let memory = Arc::new(Region::attach(memory).map_err(os("map device memory"))?);
+    // It may be smaller than the device, but the fences of kernels have the size of the device.
+    let memory = Region::attach_within(memory, units.memory_bytes()).map_err(os("map device memory"))?;
+    let memory = Arc::new(memory);
     memory.prefer_huge_pages();
-    if memory.bytes() != units.memory_bytes() {
-        return Err(ServeError::BadOrder("memory of another size than announced".to_owned()));
+    if memory.bytes() > units.memory_bytes() {
+        return Err(ServeError::BadOrder("more memory than announced".to_owned()));
     }
     if nice != 0 {
         // Before there are threads, which inherit it. If it fails, only the speed of other

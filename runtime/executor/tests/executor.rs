@@ -154,8 +154,8 @@ fn code_in_an_executor_has_no_files_and_no_network() {
     assert_eq!(ask(libc::SYS_open, [path, none, none]), Ok(-i64::from(libc::EPERM)));
     let map = |flags: i32| ask_four(libc::SYS_mmap, [none, Param::U64(1 << 20), none, Param::U64(flags as u64)]);
     assert!(map(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS).expect("an answer") > 0);
-    for shared in [libc::MAP_SHARED, libc::MAP_SHARED_VALIDATE] {
-        assert_eq!(map(shared | libc::MAP_ANONYMOUS), Ok(-i64::from(libc::EPERM)), "no limit counts it");
+    for uncounted in [libc::MAP_SHARED, libc::MAP_SHARED_VALIDATE, libc::MAP_PRIVATE | libc::MAP_GROWSDOWN] {
+        assert_eq!(map(uncounted | libc::MAP_ANONYMOUS), Ok(-i64::from(libc::EPERM)), "no limit counts it");
     }
     let parent = Param::U64(std::process::id().into());
     for (number, arguments) in [

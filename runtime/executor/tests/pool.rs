@@ -95,7 +95,10 @@ fn sleep_until(pool: &mut ExecutorPool, is_so: impl Fn(&ExecutorPool) -> bool) {
 
 impl Two {
     fn new() -> Two {
-        let mut pool = pool(Wanted::default());
+        Two::of(pool(Wanted::default()))
+    }
+
+    fn of(mut pool: ExecutorPool) -> Two {
         let image = |domain| ModuleImage { domain, target: "host-x86-64-v3", code: kernels(), ptx: None, kernels: &[] };
         let modules = NAMES
             .map(|domain| pool.load_module(ModuleImage { kernels: &facts(), ..image(domain) }).expect("the kernels"));
@@ -153,7 +156,12 @@ impl Two {
     }
 
     fn runs(&mut self, domain: usize) {
-        let counts = DeviceOffset(self.base(domain));
+        self.runs_at(domain, 0);
+    }
+
+    /// A kernel counts at an offset in the memory of a domain.
+    fn runs_at(&mut self, domain: usize, at: u64) {
+        let counts = DeviceOffset(self.base(domain) + at);
         self.pool.fill(counts, 0, 4).expect("memory");
         let launch = self.submit(domain, Kernel::Spin, counts, [0; 2]);
         assert_eq!(self.wait(launch).status, LaunchStatus::Complete);
@@ -386,4 +394,48 @@ fn a_lane_exists_in_every_executor_and_in_replacements() {
     assert!(again.contains("there is no lane 1") && lane.id == LaneId(1), "{again}");
     two.queue = QueueId(1);
     two.runs(0);
+}
+
+/// The memory of a domain with a bound is a region of twice the bound. Any offset of the engine can
+/// be placed in it as a part; offsets outside parts are refused.
+#[test]
+fn a_bound_domain_has_room_for_its_parts_and_no_more() {
+    let mut unbound = pool(Wanted::default());
+    let far = unbound.info().memory_bytes - 8192;
+    unbound.bound_memory("one", 1 << 20);
+    let mut two = Two::of(unbound);
+    let base = two.base(0);
+    assert!(matches!(two.pool.write(DeviceOffset(base + far), &[1]), Err(DeviceError::OutOfRange { .. })));
+    let refused = two.submit(0, Kernel::Spin, DeviceOffset(base + far), [0; 2]);
+    assert_eq!(two.wait(refused).status, LaunchStatus::Failed);
+    for at in [far, 0] {
+        two.pool.place_part("one", DeviceOffset(at), 4096).expect("room");
+        two.runs_at(0, at);
+        two.runs_at(0, at + 4092);
+    }
+    // The first part begins where the region does.
+    let start = two.pool.memory_start("one").expect("memory");
+    two.pool.write(DeviceOffset(base + far), &[7; 4]).expect("a part");
+    let mut bytes = [0; 4];
+    two.pool.read(start, &mut bytes).expect("the region");
+    assert_eq!((bytes, start == DeviceOffset(base)), ([7; 4], false));
+    // Two MiB, of which two pages are taken.
+    let large = two.pool.place_part("one", DeviceOffset(1 << 20), (2 << 20) - 4096).expect_err("no room");
+    assert!(large.to_string().contains("the tenant's process has 2 MiB of memory, and no free piece"), "{large}");
+    two.pool.place_part("one", DeviceOffset(1 << 20), (2 << 20) - 8192).expect("room");
+    // A new executor has new memory, and the parts where they were.
+    two.kill_executor(0);
+    two.wait_until(|two| {
+        assert_eq!(two.pool.next_completion(), None);
+        two.is_ready(0).then_some(())
+    });
+    two.runs_at(0, far);
+    two.pool.remove_part("one", DeviceOffset(far));
+    let base = two.base(0);
+    assert!(two.pool.write(DeviceOffset(base + far), &[1]).is_err());
+    // A domain without a bound has the whole device, and the bound of one that has memory is late.
+    two.pool.bound_memory("two", 1 << 20);
+    two.runs_at(1, far);
+    let (base, start) = (two.base(1), two.pool.memory_start("two").expect("memory"));
+    assert_eq!(start, DeviceOffset(base));
 }

@@ -17,6 +17,7 @@ use crate::otlp::Tracer;
 use crate::prices::Prices;
 use crate::repository::{FindError, Repository};
 use crate::response_cache::ResponseCache;
+use crate::running::{Permit, Running};
 use crate::scaling::state::Scaler;
 use crate::sequences::Sequences;
 use crate::shared_memory::Regions;
@@ -58,6 +59,8 @@ pub(crate) struct App {
     pub(crate) body_pause: Duration,
     pub(crate) bodies: Bodies,
     pub(crate) responses: ResponseCache,
+    /// The invocations that tenants have queued or running.
+    pub(crate) running: Arc<Running>,
     /// Regions of shared memory that clients have registered.
     pub(crate) regions: Regions,
     /// The right to run a built-in stage of a graph.
@@ -103,6 +106,7 @@ impl App {
             body_pause: config.connections.body_pause,
             bodies: Bodies::new(),
             responses: ResponseCache::new(config.response_cache_bytes),
+            running: Arc::default(),
             regions: Regions::default(),
             builtin_turns: Arc::new(Semaphore::new(BUILTIN_STAGES_MAX)),
             model_control: config.model_control.clone(),
@@ -236,7 +240,18 @@ impl App {
         }
     }
 
-    /// Counts a request that was refused for lack of a right, and charges it to its tenant.
+    /// Checks that a principal may call `model` in this class, and that its quota of invocations is
+    /// not exhausted. Called for calls over all interfaces. Counts refusals.
+    ///
+    /// # Errors
+    /// [`Denial::Class`] or [`Denial::Invocations`].
+    pub(crate) fn admit(&self, principal: &Principal, model: &Model, class: Class) -> Result<Permit, Denial> {
+        let count = model.graph.as_ref().map_or(1, |graph| graph.invocations());
+        let admitted = principal.may_run(class).and_then(|()| self.running.admit(principal, count));
+        admitted.inspect_err(|denial| self.refuse(denial, principal, class))
+    }
+
+    /// Counts a request that was refused for lack of a right or quota, and charges it to its tenant.
     pub(crate) fn refuse(&self, denial: &Denial, principal: &Principal, class: Class) {
         self.recorder.refusals.charge(denial.reason(), principal, class);
     }

@@ -1,23 +1,29 @@
 //! Functions deployed over the control socket: loads them onto the device, keeps them in the store,
 //! and finds them by name.
 
-use crate::code::{CodeError, CodeGate};
+mod error;
+
+pub(crate) use error::DeployError;
+
+use crate::code::{CodeError, CodeGate, CodeRights};
 use crate::compiler::CompileProgress;
 use crate::identity::{Access, TenantLimits};
 use crate::inference::blocking;
 use crate::model::Model;
-use crate::names::{BadName, check_name};
+use crate::names::check_name;
 use crate::repository::Settings;
 use atoll_engine::{Class, EngineError, FunctionKey, FunctionOptions, Tenant};
 use atoll_fleet::Inference;
-use atoll_kgraph::{BufferKind, Bundle, BundleError};
+use atoll_kgraph::{BufferKind, Bundle};
 use atoll_protocol::MODEL_VERSION;
 use atoll_sealed::{Digest, Sealed};
 use atoll_store::{Deployment, DeploymentKey, HeldBundle, Store, StoreError};
 use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::OwnedMutexGuard;
 
 /// A deployed function.
@@ -34,6 +40,17 @@ pub(crate) struct DeployedFunction {
     pub(crate) model: Result<Arc<Model>, String>,
 }
 
+/// The name of the bundle that a client has sent, for messages.
+const UPLOADED: &str = "the uploaded file";
+
+/// A deployment that passed the quotas of its tenant; nothing is written yet.
+struct Draft {
+    key: FunctionKey,
+    digest: Digest,
+    /// Size of the bundle.
+    bytes: u64,
+}
+
 /// Options of a deployment.
 pub(crate) struct DeployOptions {
     pub(crate) name: Option<String>,
@@ -43,42 +60,6 @@ pub(crate) struct DeployOptions {
     pub(crate) device: Option<String>,
     /// The signature of the bundle.
     pub(crate) signature: Option<String>,
-}
-
-/// Why a function was not deployed.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum DeployError {
-    #[error(transparent)]
-    BadName(#[from] BadName),
-    #[error("tenant `{tenant}` has reached its limit of {limit} functions; remove one first")]
-    TooMany { tenant: Tenant, limit: u64 },
-    #[error(
-        "the bundle needs {wanted} bytes; of the bundle bytes of tenant `{tenant}`, {used} of {limit} are used. Remove \
-        functions, or raise the quota"
-    )]
-    NoRoom { tenant: Tenant, wanted: u64, used: u64, limit: u64 },
-    #[error(
-        "the function has {wanted} constants, each of which takes a descriptor; of the descriptors of tenant \
-        `{tenant}`, {used} of {limit} are used. Remove functions, or raise the quota"
-    )]
-    NoDescriptors { tenant: Tenant, wanted: u64, used: u64, limit: u64 },
-    #[error(
-        "this device does not isolate the memory of tenants, so the daemon does not run kernels of tenant `{tenant}`; \
-        if you trust all tenants, start the daemon with --trust-tenants"
-    )]
-    NotTrusted { tenant: Tenant },
-    #[error("a model of the repository already has the name `{0}`; choose another name")]
-    Taken(String),
-    #[error("a graph already has the name `{0}`; choose another name, or remove the graph first")]
-    TakenByGraph(String),
-    #[error(transparent)]
-    Code(#[from] CodeError),
-    #[error(transparent)]
-    Bundle(#[from] BundleError),
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    #[error(transparent)]
-    Engine(#[from] EngineError),
 }
 
 /// All deployed functions.
@@ -236,37 +217,49 @@ impl Deployed {
         content: &Sealed,
         progress: &dyn Fn(CompileProgress),
     ) -> Result<Arc<DeployedFunction>, DeployError> {
-        if let Some(name) = &options.name {
-            check_name(name)?;
-        }
-        self.check_room(&turn.tenant, limits, options.name.as_deref(), content)?;
-        let held = self.store.write_bundle(content)?;
-        self.deploy_file(&turn.tenant, limits, options, &held, content.bytes(), progress)
+        let draft = self.draft(&turn.tenant, limits, options.name.clone(), content)?;
+        let held = self.store.write_bundle(content, draft.digest)?;
+        self.deploy_file(draft, options, &held, progress)
     }
 
-    fn deploy_file(
+    /// Checks name and quotas before a bundle is written. Reads the whole content once.
+    fn draft(
         &self,
         tenant: &Tenant,
         limits: &TenantLimits,
-        options: DeployOptions,
-        held: &HeldBundle<'_>,
-        bundle_bytes: u64,
-        progress: &dyn Fn(CompileProgress),
-    ) -> Result<Arc<DeployedFunction>, DeployError> {
-        let bundle = Bundle::open(&held.path()).map_err(|error| error.about("the uploaded file"))?;
-        let name = options.name.unwrap_or_else(|| bundle.graph().name.clone());
+        name: Option<String>,
+        content: &Sealed,
+    ) -> Result<Draft, DeployError> {
+        let unread = |source| StoreError::Io { what: "cannot read", path: "the bundle".into(), source };
+        let file = content.as_fd().try_clone_to_owned().map_err(unread)?;
+        let outline = Bundle::outline(&file.into(), Path::new(UPLOADED)).map_err(|error| error.about(UPLOADED))?;
+        let name = name.unwrap_or(outline.name);
         check_name(&name)?;
         let key = FunctionKey { tenant: tenant.clone(), name };
         if self.store.has_graph(&DeploymentKey { tenant: key.tenant.clone(), name: key.name.clone() }) {
             return Err(DeployError::TakenByGraph(key.name));
         }
+        self.check_limits(limits, &key, outline.constants)?;
+        let draft = Draft { key, digest: content.digest().map_err(unread)?, bytes: content.bytes() };
+        self.check_room(limits, &draft)?;
+        Ok(draft)
+    }
+
+    fn deploy_file(
+        &self,
+        draft: Draft,
+        options: DeployOptions,
+        held: &HeldBundle<'_>,
+        progress: &dyn Fn(CompileProgress),
+    ) -> Result<Arc<DeployedFunction>, DeployError> {
+        let bundle = Bundle::open(&held.path()).map_err(|error| error.about(UPLOADED))?;
+        let Draft { key, digest, bytes } = draft;
         let old = self.find(&key);
         let constants = constants(&bundle);
-        self.check_limits(limits, &key, constants)?;
         let deployed_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let deployment = Deployment {
-            bundle: held.digest(),
-            bundle_bytes,
+            bundle: digest,
+            bundle_bytes: bytes,
             class: options.class,
             private: options.private,
             deployed_s,
@@ -281,7 +274,8 @@ impl Deployed {
             }
         }
         // The old function serves while the code of the new one is compiled.
-        let bundle = self.admit(&key, &deployment, bundle, progress)?;
+        let rights = self.access.limits(&key.tenant).code();
+        let bundle = self.admit(&key, &deployment, rights, bundle, progress)?;
         if old.is_some() {
             self.unload(&key)?;
         }
@@ -328,28 +322,18 @@ impl Deployed {
         Ok(())
     }
 
-    /// Checks the tenant's quota before the bundle is written. Equal bundles of a tenant are stored
-    /// once and count once. The bundle of the function that is replaced does not count if the name
-    /// is already known.
-    fn check_room(
-        &self,
-        tenant: &Tenant,
-        limits: &TenantLimits,
-        name: Option<&str>,
-        content: &Sealed,
-    ) -> Result<(), DeployError> {
-        let mut stored = bundles(self.of(tenant).iter().filter(|function| Some(&*function.key.name) != name));
-        let digest = content.digest().map_err(|source| StoreError::Io {
-            what: "cannot read",
-            path: "the bundle".into(),
-            source,
-        })?;
-        if stored.remove(&digest).is_some() {
+    /// Checks the tenant's quota of bundle bytes. Equal bundles of a tenant are stored once and count
+    /// once. The bundle of the function that is replaced does not count.
+    fn check_room(&self, limits: &TenantLimits, draft: &Draft) -> Result<(), DeployError> {
+        let Draft { key, digest, bytes: wanted } = draft;
+        let functions = self.of(&key.tenant);
+        let mut stored = bundles(functions.iter().filter(|function| function.key != *key));
+        if stored.remove(digest).is_some() {
             return Ok(());
         }
-        let (wanted, used) = (content.bytes(), stored.into_values().fold(0, u64::saturating_add));
+        let (wanted, used) = (*wanted, stored.into_values().fold(0, u64::saturating_add));
         if used.saturating_add(wanted) > limits.bundle_bytes {
-            let (tenant, limit) = (tenant.clone(), limits.bundle_bytes);
+            let (tenant, limit) = (key.tenant.clone(), limits.bundle_bytes);
             return Err(DeployError::NoRoom { tenant, wanted, used, limit });
         }
         Ok(())
@@ -358,6 +342,13 @@ impl Deployed {
     /// Bytes of the functions' bundles on disk. A bundle that several functions share counts once.
     pub(crate) fn bundle_bytes(functions: &[Arc<DeployedFunction>]) -> u64 {
         bundles(functions.iter()).into_values().fold(0, u64::saturating_add)
+    }
+
+    /// Compiler time that counts for a tenant's quota now, in seconds, rounded up.
+    pub(crate) fn compile_seconds(&self, tenant: &Tenant) -> u64 {
+        let per_hour = self.access.limits(tenant).code().per_hour;
+        let spent = per_hour.map_or(Duration::ZERO, |per_hour| self.gate.spent(tenant, per_hour));
+        spent.as_secs() + u64::from(spent.subsec_nanos() > 0)
     }
 
     /// The limits of a tenant.
@@ -377,16 +368,16 @@ impl Deployed {
         &self,
         key: &FunctionKey,
         deployment: &Deployment,
+        rights: CodeRights,
         bundle: Arc<Bundle>,
         progress: &dyn Fn(CompileProgress),
     ) -> Result<Arc<Bundle>, DeployError> {
         if !self.trust_tenants && !key.tenant.is_local() {
             return Err(DeployError::NotTrusted { tenant: key.tenant.clone() });
         }
-        let rights = self.access.limits(&key.tenant).code();
         let admitted = self.gate.admit(&key.tenant, rights, bundle, deployment.signature.as_deref(), progress);
         admitted.map_err(|error| match error {
-            CodeError::Bundle(error) => error.about("the uploaded file").into(),
+            CodeError::Bundle(error) => error.about(UPLOADED).into(),
             other => other.into(),
         })
     }
@@ -430,7 +421,9 @@ impl Deployed {
     /// Loads a function whose bundle is in the store.
     fn load_again(&self, key: &FunctionKey, deployment: Deployment) -> DeployedFunction {
         let opened = Bundle::open(&self.store.bundle_path(&deployment.bundle)).map_err(DeployError::from);
-        let admitted = opened.and_then(|bundle| self.admit(key, &deployment, bundle, &|_| ()));
+        // Without a quota: restarts and failed replacements are not charged to the tenant.
+        let rights = CodeRights { per_hour: None, ..self.access.limits(&key.tenant).code() };
+        let admitted = opened.and_then(|bundle| self.admit(key, &deployment, rights, bundle, &|_| ()));
         let loaded = admitted.and_then(|bundle| self.load(key, &deployment, &bundle));
         loaded.unwrap_or_else(|error| DeployedFunction {
             key: key.clone(),

@@ -1,8 +1,9 @@
 //! Hedged requests. A request that takes longer than most is also sent to a second device; the
 //! first answer is used, and the other request is cancelled. [`atoll_core::placement`] decides when
-//! and how often.
+//! and how often. Both count as one invocation for the tenant's quota.
 
 use crate::inference::{Pending, invoke};
+use crate::running::Permit;
 use atoll_core::Nanos;
 use atoll_core::placement::{HedgeConfig, Hedges, Why};
 use atoll_engine::{ChainRequest, InvocationResult, InvokeError};
@@ -40,14 +41,15 @@ impl Hedging {
     pub(crate) async fn invoke(
         &self,
         engine: &Arc<dyn Inference>,
+        permit: &Permit,
         request: ChainRequest,
     ) -> Result<InvocationResult, InvokeError> {
         let (begun, after) = (Instant::now(), self.lock().arrived());
         // Requests with large inputs are not hedged: their copy would cost more than a hedge gains.
         let after = after.filter(|_| may_retry(&request));
         let result = match after {
-            Some(after) => self.hedged(engine, request, begun, Duration::from_nanos(after.0)).await,
-            None => invoke(engine, request).await,
+            Some(after) => self.hedged(engine, permit, request, begun, Duration::from_nanos(after.0)).await,
+            None => invoke(engine, permit, request).await,
         };
         if result.is_ok() {
             let took = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -59,12 +61,13 @@ impl Hedging {
     async fn hedged(
         &self,
         engine: &Arc<dyn Inference>,
+        permit: &Permit,
         request: ChainRequest,
         begun: Instant,
         after: Duration,
     ) -> Result<InvocationResult, InvokeError> {
         let again = request.clone();
-        let first = Pending::submit(engine, |reply| engine.submit(request, reply));
+        let first = Pending::submit(engine, permit, |reply| engine.submit(request, reply));
         let id = first.id();
         let mut first = pin!(first.answer());
         if let Ok(answer) = tokio::time::timeout(after, &mut first).await {
@@ -79,7 +82,8 @@ impl Hedging {
         let Some(device) = place().filter(|_| self.lock().take()) else { return first.await };
         let deadline = again.deadline.map(|deadline| deadline.saturating_sub(begun.elapsed()));
         let again = ChainRequest { deadline, ..again };
-        let second = Pending::submit(engine, |reply| engine.submit_to(device, Why::Hedged, again, reply));
+        let to_second = |reply| engine.submit_to(device, Why::Hedged, again, reply);
+        let second = Pending::submit(engine, permit, to_second);
         let mut second = pin!(second.answer());
         let (answer, is_second) = tokio::select! {
             biased;

@@ -1,5 +1,6 @@
 //! Asynchronous calls of the engines.
 
+use crate::running::Permit;
 use atoll_engine::{ChainRequest, InvocationId, InvocationResult, InvokeError, Reply};
 use atoll_fleet::Inference;
 use std::sync::Arc;
@@ -17,17 +18,19 @@ const LOST: InvokeError = InvokeError::ShuttingDown;
 /// Runs an invocation. Cancels it if the future is dropped before the result arrives.
 pub(crate) async fn invoke(
     engine: &Arc<dyn Inference>,
+    permit: &Permit,
     request: ChainRequest,
 ) -> Result<InvocationResult, InvokeError> {
-    invoke_by(engine, |reply| engine.submit(request, reply)).await
+    invoke_by(engine, permit, |reply| engine.submit(request, reply)).await
 }
 
 /// Like [`invoke`], for any way to submit.
 pub(crate) async fn invoke_by(
     engine: &Arc<dyn Inference>,
+    permit: &Permit,
     submit: impl FnOnce(Reply) -> InvocationId,
 ) -> Result<InvocationResult, InvokeError> {
-    Pending::submit(engine, submit).answer().await
+    Pending::submit(engine, permit, submit).answer().await
 }
 
 /// A submitted invocation. Dropping it before the answer arrives cancels the invocation.
@@ -38,10 +41,17 @@ pub(crate) struct Pending<'a> {
 }
 
 impl<'a> Pending<'a> {
-    /// Submits an invocation.
-    pub(crate) fn submit(engine: &'a Arc<dyn Inference>, submit: impl FnOnce(Reply) -> InvocationId) -> Pending<'a> {
+    /// Submits an invocation. The permit counts until the engine has answered, at least.
+    pub(crate) fn submit(
+        engine: &'a Arc<dyn Inference>,
+        permit: &Permit,
+        submit: impl FnOnce(Reply) -> InvocationId,
+    ) -> Pending<'a> {
         let (answer, answered) = oneshot::channel();
+        let counted = permit.clone();
         let reply = Box::new(move |result| {
+            // Before the answer, so that its receiver finds the permit released.
+            drop(counted);
             // Sending fails only if the receiver was dropped, which cancels the invocation.
             let _ = answer.send(result);
         });

@@ -60,6 +60,7 @@ mod requests;
 mod reshape;
 mod response_cache;
 mod routes;
+mod running;
 mod scaling;
 mod sequences;
 mod server;

@@ -1,7 +1,7 @@
 //! A loaded model: its metadata, and the check of requests against it.
 
 use crate::cache_counts::CacheCounts;
-use crate::graphs::GraphWork;
+use crate::graphs::work::GraphWork;
 use crate::hedging::Hedging;
 use crate::latency::Latencies;
 use crate::repository::settings::Settings;

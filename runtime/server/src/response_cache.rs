@@ -12,6 +12,7 @@
 use crate::inference::{blocking, invoke};
 use crate::limits::DECODE_INLINE_BYTES_MAX;
 use crate::model::Model;
+use crate::running::Permit;
 use atoll_engine::{FunctionKey, Tenant};
 use atoll_engine::{InputTensor, InvocationRequest, InvocationResult, InvocationTiming, InvokeError, OutputTensor};
 use atoll_fleet::Inference;
@@ -67,12 +68,13 @@ impl ResponseCache {
     pub(crate) async fn answer(
         &self,
         engine: &Arc<dyn Inference>,
+        permit: &Permit,
         tenant: &Tenant,
         model: &Model,
         request: InvocationRequest,
     ) -> Result<InvocationResult, InvokeError> {
         if !model.keeps_responses() || self.bytes_max == 0 {
-            return run(engine, model, request).await;
+            return run(engine, permit, model, request).await;
         }
         let begun = Instant::now();
         let (key, request) = key_of(tenant, model, request).await;
@@ -82,7 +84,7 @@ impl ResponseCache {
             return Ok(result);
         }
         let looked = begun.elapsed();
-        let result = run(engine, model, request).await;
+        let result = run(engine, permit, model, request).await;
         let begun = Instant::now();
         if let Ok(result) = &result {
             self.entries.insert(key, Arc::new(result.outputs.clone()));
@@ -95,13 +97,14 @@ impl ResponseCache {
 /// Runs a request, on two devices if the model is hedged and the first one is slow.
 async fn run(
     engine: &Arc<dyn Inference>,
+    permit: &Permit,
     model: &Model,
     request: InvocationRequest,
 ) -> Result<InvocationResult, InvokeError> {
     model.check_current()?;
     match &model.hedging {
-        Some(hedging) => hedging.invoke(engine, request.into()).await,
-        None => invoke(engine, request.into()).await,
+        Some(hedging) => hedging.invoke(engine, permit, request.into()).await,
+        None => invoke(engine, permit, request.into()).await,
     }
 }
 

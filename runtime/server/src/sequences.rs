@@ -8,6 +8,7 @@
 
 use crate::inference::invoke_by;
 use crate::model::Model;
+use crate::running::Permit;
 use atoll_engine::{ChainRequest, FunctionKey, InvocationResult, InvokeError, SessionId, Tenant};
 use atoll_fleet::Inference;
 use atoll_protocol::{Parameters, ProtocolError};
@@ -191,9 +192,13 @@ impl Turn<'_> {
     }
 
     /// Runs the request.
-    pub(crate) async fn step(&mut self, request: ChainRequest) -> Result<InvocationResult, InvokeError> {
+    pub(crate) async fn step(
+        &mut self,
+        permit: &Permit,
+        request: ChainRequest,
+    ) -> Result<InvocationResult, InvokeError> {
         let (engine, session) = (self.engine, self.session);
-        let result = invoke_by(engine, |reply| engine.submit_step(session, request, reply)).await;
+        let result = invoke_by(engine, permit, |reply| engine.submit_step(session, request, reply)).await;
         match &result {
             Ok(_) => self.ends = self.place_ends,
             Err(InvokeError::NoSession | InvokeError::SessionLost) => self.ends = true,

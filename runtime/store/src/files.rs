@@ -43,15 +43,25 @@ impl Files {
 
     /// Writes content to a temporary file and syncs it to disk.
     pub(crate) fn stage(&self, content: &Sealed) -> Result<Staged, StoreError> {
-        let written = || -> io::Result<Staged> {
+        let mut digester = Digester::default();
+        let file = self.write(content, |chunk| digester.update(chunk))?;
+        Ok(Staged { file, digest: digester.finish() })
+    }
+
+    /// Like [`Files::stage`], for content whose digest is known.
+    pub(crate) fn stage_as(&self, content: &Sealed, digest: Digest) -> Result<Staged, StoreError> {
+        Ok(Staged { file: self.write(content, |_| ())?, digest })
+    }
+
+    fn write(&self, content: &Sealed, mut each: impl FnMut(&[u8])) -> Result<NamedTempFile, StoreError> {
+        let mut written = || -> io::Result<NamedTempFile> {
             let mut file = tempfile::Builder::new().prefix(PARTIAL).tempfile_in(&self.folder)?;
-            let mut digester = Digester::default();
             content.for_each_chunk(|chunk| {
-                digester.update(chunk);
+                each(chunk);
                 file.write_all(chunk)
             })?;
             file.as_file().sync_data()?;
-            Ok(Staged { file, digest: digester.finish() })
+            Ok(file)
         };
         written().map_err(|source| self.failed("cannot write into", &self.folder, source))
     }

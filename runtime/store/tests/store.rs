@@ -215,15 +215,16 @@ fn deployments_are_kept_with_their_bundles() {
         constants: 7,
     };
     let store = open(folder.path(), 0);
-    let held = store.write_bundle(&Sealed::of("test", b"kg!").unwrap()).unwrap();
+    let write = |bytes: &[u8]| store.write_bundle(&Sealed::of("test", bytes).unwrap(), Digest::of(bytes)).unwrap();
+    let held = write(b"kg!");
     let (digest, path) = (held.digest(), held.path());
-    let held_again = store.write_bundle(&Sealed::of("test", b"kg!").unwrap()).unwrap();
+    let held_again = write(b"kg!");
     drop(held);
     assert!(path.exists(), "another deployment still holds it");
     store.deploy(key("f"), deployment(digest, false)).unwrap();
     store.deploy(key("g"), deployment(digest, true)).unwrap();
     drop(held_again);
-    let unused = store.write_bundle(&Sealed::of("test", b"bad").unwrap()).unwrap();
+    let unused = write(b"bad");
     let unused_path = unused.path();
     assert!(unused_path.exists());
     drop(unused);

@@ -1,14 +1,21 @@
 //! Compiles bundles of untrusted tenants in a separate process. If PTX makes the compiler crash,
 //! run for hours or exhaust memory, only that process ends, and not the daemon.
 //!
-//! The daemon starts `atoll recompile` with the bundle as standard input. The process writes its
+//! The daemon starts `atoll recompile` with the bundle as standard input. The process maps the
+//! bundle, and enters a jail before it reads it ([`atoll_executor::enter_compile_jail`]): from then
+//! on it has this memory and its pipes, and no files, network or other processes. It writes its
 //! progress, and the reason of a failure, as lines of JSON to standard error, and the code to
 //! standard output. It does not use the cache of native code that the daemon's own compilations
 //! share, so it cannot put anything there.
+//!
+//! PTX may exploit a bug of the compiler, so the daemon trusts nothing that the process sends: it
+//! reads a limited number of lines and bytes, kills the process at its deadline whatever it does,
+//! and checks the code as it checks that of a file.
 
 use anyhow::{Context, Result, anyhow, bail};
+use atoll_executor::enter_compile_jail;
 use atoll_kgraph::limits::CODE_BYTES_MAX;
-use atoll_kgraph::{Bundle, TargetContents, decode_code, encode_code};
+use atoll_kgraph::{Bundle, Mapped, TargetContents, decode_code, encode_code};
 use atoll_pipeline::{CompileOptions, Observer, Stage, Target, recompile};
 use atoll_server::{CompileFailure, CompileLimits, CompileProgress};
 use rustix::process::{Resource, Rlimit, Signal, nice, set_parent_process_death_signal, setrlimit};
@@ -18,8 +25,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::time::Instant;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::time::{Duration, Instant};
 
 /// Name of the hidden command.
 pub const COMMAND: &str = "recompile";
@@ -31,8 +38,21 @@ const NICE: i32 = 10;
 /// daemon.
 const OUT_OF_MEMORY_SCORE: &str = "800";
 
+/// Stack size of the thread that compiles: the usual size for the first thread of a program.
+const STACK_BYTES: usize = 8 << 20;
+
 /// Longest line that is read from the process. Its failures quote lines of PTX.
 const LINE_BYTES_MAX: u64 = 64 << 10;
+
+/// Most lines that are read from the process: it writes one for each stage, and LLVM may warn.
+/// Further output is discarded.
+const LINES_MAX: usize = 1024;
+
+/// Most lines that were read and not handled yet.
+const LINES_WAITING_MAX: usize = 16;
+
+/// How often the daemon looks whether a process that has closed its standard error has ended.
+const END_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Longest reason of a failure, in characters; any of them takes at most twelve bytes in JSON.
 const REASON_CHARS_MAX: usize = 4096;
@@ -41,8 +61,14 @@ const REASON_CHARS_MAX: usize = 4096;
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Line {
-    Progress { stage: String, done: usize, total: usize },
+    Progress {
+        stage: String,
+        done: usize,
+        total: usize,
+    },
     Failure(String),
+    /// Parts of the jail that this machine does not support.
+    Missing(Vec<String>),
 }
 
 /// Compiles the kernels of a bundle again, with a fence, in a separate process.
@@ -86,7 +112,7 @@ fn run(mut command: Command, limits: CompileLimits, progress: &dyn Fn(CompilePro
             let mut code = Vec::new();
             output.take(CODE_BYTES_MAX + 1).read_to_end(&mut code).map(|_| code)
         });
-        let (sender, lines) = mpsc::channel();
+        let (sender, lines) = mpsc::sync_channel(LINES_WAITING_MAX);
         scope.spawn(move || forward(errors, &sender));
         let (failure, status) = follow(&mut child, &lines, deadline, progress)?;
         let code = code.join().map_err(|_| anyhow!("a thread panicked"))??;
@@ -101,15 +127,21 @@ fn run(mut command: Command, limits: CompileLimits, progress: &dyn Fn(CompilePro
     })
 }
 
-/// Forwards the lines of the process until it closes its standard error.
-fn forward(errors: impl Read, lines: &mpsc::Sender<String>) {
+/// Forwards lines of the process, and reads until it closes its standard error.
+fn forward(errors: impl Read, lines: &SyncSender<String>) {
     let mut errors = BufReader::new(errors);
     let mut line = Vec::new();
-    while (&mut errors).take(LINE_BYTES_MAX).read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
+    for _ in 0..LINES_MAX {
+        if !(&mut errors).take(LINE_BYTES_MAX).read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
+            return;
+        }
         // After the time limit, there is no receiver.
         let _ = lines.send(String::from_utf8_lossy(&line).into_owned());
         line.clear();
     }
+    // The rest is read, so that the process does not block on a full pipe. Ignores an error: the
+    // process has ended.
+    let _ = std::io::copy(&mut errors, &mut std::io::sink());
 }
 
 /// Reports progress until the process ends; kills it at the deadline. Returns the failure that it
@@ -122,28 +154,38 @@ fn follow(
 ) -> Result<(Option<String>, Option<ExitStatus>)> {
     let mut failure = None;
     loop {
-        match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            child.kill()?;
+            child.wait()?;
+            return Ok((failure, None));
+        }
+        match lines.recv_timeout(left) {
             Ok(line) => match serde_json::from_str(&line) {
                 Ok(Line::Progress { stage, done, total }) => progress(CompileProgress { stage, done, total }),
                 Ok(Line::Failure(reason)) => failure = Some(reason),
+                Ok(Line::Missing(parts)) => {
+                    tracing::warn!(?parts, "this machine does not support parts of the compiler's jail")
+                }
                 Err(_) => tracing::warn!(line = line.trim_end(), "the compiler of a tenant's bundle wrote a line"),
             },
-            Err(RecvTimeoutError::Timeout) => {
-                child.kill()?;
-                child.wait()?;
-                return Ok((failure, None));
-            }
-            Err(RecvTimeoutError::Disconnected) => return Ok((failure, Some(child.wait()?))),
+            Err(RecvTimeoutError::Timeout) => {}
+            // It has closed its standard error: usually it is about to end, but it may also go on.
+            Err(RecvTimeoutError::Disconnected) => match child.try_wait()? {
+                Some(status) => return Ok((failure, Some(status))),
+                None => std::thread::sleep(END_INTERVAL.min(left)),
+            },
         }
     }
 }
 
 /// The message for a process that ended without reporting a reason.
 fn ended(status: ExitStatus, memory_bytes: u64) -> String {
-    format!(
-        "the compiler ended with {status}: it failed, or needed more than {memory_bytes} bytes of memory, the tenant's \
-        limit (compile_bytes)"
-    )
+    format!("the compiler ended with {status}: it failed, or {}", out_of_memory(memory_bytes))
+}
+
+fn out_of_memory(memory_bytes: u64) -> String {
+    format!("needed more than {memory_bytes} bytes of memory, the tenant's limit (compile_bytes)")
 }
 
 /// The main function of the process: compiles the bundle in standard input.
@@ -154,13 +196,11 @@ pub fn serve(targets: &[String], memory_bytes: u64) -> Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let limit = Rlimit { current: Some(memory_bytes), maximum: Some(memory_bytes) };
     setrlimit(Resource::Data, limit)?;
-    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
-    setrlimit(Resource::Fsize, Rlimit { current: Some(0), maximum: Some(0) })?;
     nice(NICE)?;
     // Replaces the score inherited from the daemon. Ignores an error: without this file there is no
     // score.
     let _ = std::fs::write("/proc/self/oom_score_adj", OUT_OF_MEMORY_SCORE);
-    match compiled(targets) {
+    match confined(targets, memory_bytes) {
         Ok(code) => {
             let mut output = std::io::stdout();
             output.write_all(&code)?;
@@ -173,9 +213,28 @@ pub fn serve(targets: &[String], memory_bytes: u64) -> Result<()> {
     }
 }
 
-fn compiled(targets: &[String]) -> Result<Vec<u8>> {
+/// Enters the jail, and compiles there.
+fn confined(targets: &[String], memory_bytes: u64) -> Result<Vec<u8>> {
     let file = File::from(std::io::stdin().as_fd().try_clone_to_owned()?);
-    let bundle = Bundle::of_file(&file, Path::new("the bundle"))?;
+    let input = Bundle::map(&file, Path::new("the bundle"))?;
+    drop(file);
+    let missing = enter_compile_jail(memory_bytes)
+        .map_err(|reason| anyhow!("this machine cannot confine compilations for tenants: {reason}"))?;
+    if !missing.is_empty() {
+        write_line(&Line::Missing(missing));
+    }
+    // On another thread, because the C library reads the bounds of the first thread's stack from a
+    // file in `/proc`.
+    std::thread::scope(|scope| {
+        let compile = move || compiled(input, targets);
+        let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, compile);
+        let thread = thread.map_err(|error| anyhow!("{error}: the compiler {}", out_of_memory(memory_bytes)))?;
+        thread.join().unwrap_or_else(|_| bail!("internal error: the compiler panicked; please report this bug"))
+    })
+}
+
+fn compiled(input: Mapped, targets: &[String]) -> Result<Vec<u8>> {
+    let bundle = input.check()?;
     let targets = targets.iter().map(|name| Ok(name.parse::<Target>()?)).collect::<Result<Vec<Target>>>()?;
     let options = CompileOptions { targets, fence: true, ..CompileOptions::default() };
     let code = recompile(&bundle, &options, &Reporter)?;
@@ -195,5 +254,34 @@ impl Observer for Reporter {
 fn write_line(line: &Line) {
     if let Ok(text) = serde_json::to_string(line) {
         let _ = std::io::stderr().write_all(format!("{text}\n").as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs a shell script in place of the compiler.
+    fn run_script(script: &str, time: Duration) -> Result<Vec<u8>> {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        run(command, CompileLimits { time, memory_bytes: 1 << 30 }, &|_| ())
+    }
+
+    #[test]
+    fn a_process_is_killed_at_the_limit_whatever_it_writes() {
+        for script in ["exec sleep 600", "exec sleep 600 2>&-", "exec yes >&2"] {
+            let begun = Instant::now();
+            let error = run_script(script, Duration::from_millis(300)).unwrap_err().to_string();
+            assert!(error.contains("the tenant's limit (compile_seconds)"), "{script}: {error}");
+            assert!(begun.elapsed() < Duration::from_secs(300), "{script}");
+        }
+    }
+
+    #[test]
+    fn code_is_taken_from_a_process_that_closes_its_errors_or_writes_many_lines() {
+        for script in ["exec 2>&-; sleep 0.1; printf code", "yes | head -n 20000 >&2; printf code"] {
+            assert_eq!(run_script(script, Duration::from_secs(300)).unwrap(), b"code", "{script}");
+        }
     }
 }

@@ -22,6 +22,8 @@ mod contents;
 mod error;
 mod json;
 mod manifest;
+mod mapped;
+mod outline;
 mod pages;
 mod read;
 mod recompiled;
@@ -30,6 +32,8 @@ mod write;
 pub use code::{decode_code, encode_code};
 pub use contents::TargetContents;
 pub use error::BundleError;
+pub use mapped::Mapped;
+pub use outline::Outline;
 pub use write::{BundleContents, write_bundle};
 
 use crate::constants::{Constant, ConstantDigest};

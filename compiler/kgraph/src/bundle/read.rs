@@ -1,6 +1,8 @@
 //! Opening a bundle: locates the members, checks their digests, parses and validates them.
 
 use super::manifest::{self, GRAPH, MANIFEST, Manifest, WEIGHTS, WEIGHTS_TENSOR};
+use super::mapped::Mapped;
+use super::outline::{GraphOutline, Outline};
 use super::{Bundle, BundleError, Part, Target, json};
 use crate::constants::ConstantDigest;
 use crate::features::{self, Feature};
@@ -9,7 +11,7 @@ use crate::hexadecimal;
 use crate::limits::MEMBERS_MAX;
 use crate::target::TargetImage;
 use crate::validate::{self, Invalid};
-use memmap2::Mmap;
+use memmap2::{Mmap, MmapOptions};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
@@ -30,12 +32,32 @@ impl Bundle {
     /// Like [`Bundle::open`], for an open file. The file must not change while the bundle is in
     /// use. `path` appears in messages and in [`Bundle::path`].
     pub fn of_file(file: &File, path: &Path) -> Result<Arc<Bundle>, BundleError> {
+        Bundle::map(file, path)?.check()
+    }
+
+    /// Maps an open file without reading it, for a process that gives up its rights before it reads
+    /// untrusted input. The file must not change while the mapping is in use.
+    ///
+    /// # Errors
+    /// If it cannot be mapped.
+    pub fn map(file: &File, path: &Path) -> Result<Mapped, BundleError> {
         let io_error = |source| BundleError::Io { path: path.into(), source };
         // SAFETY: bundles are immutable by contract: writers rename a complete file into place and
         // never change it. A process that truncates a mapped file kills this process by SIGBUS, as
         // with any mapped library.
         let map = unsafe { Mmap::map(file) }.map_err(io_error)?;
-        let loader = Loader { path, map: &map };
+        Ok(Mapped { map, path: path.into() })
+    }
+}
+
+impl Mapped {
+    /// Reads and checks the bundle, like [`Bundle::open`].
+    ///
+    /// # Errors
+    /// If it is not a valid bundle.
+    pub fn check(self) -> Result<Arc<Bundle>, BundleError> {
+        let Mapped { map, path } = self;
+        let loader = Loader { path: &path, map: &map };
         let members = loader.members()?;
         let manifest_bytes = loader.member(&members, MANIFEST)?;
         let manifest = loader.manifest(&manifest_bytes)?;
@@ -47,9 +69,8 @@ impl Bundle {
         let targets = loader.targets(&members)?;
         loader
             .check(&manifest, &graph, &targets, weights.len() as u64)
-            .map_err(|source| BundleError::Invalid { path: path.into(), source })?;
+            .map_err(|source| BundleError::Invalid { path: path.clone(), source })?;
         let digest = hexadecimal::text(&Sha256::digest(&map[manifest_bytes]));
-        let path = path.to_path_buf();
         let (format, producer) = (manifest.format, manifest.producer);
         Ok(Arc::new(Bundle {
             path,
@@ -64,6 +85,26 @@ impl Bundle {
             targets,
             map: Arc::new(map),
         }))
+    }
+}
+
+impl Bundle {
+    /// Reads the outline of a bundle from an open file, such as a sealed memory file. The file must
+    /// not change during the call. `path` appears in messages.
+    ///
+    /// # Errors
+    /// If it is not a bundle, has an unknown format, or its graph cannot be read.
+    pub fn outline(file: &File, path: &Path) -> Result<Outline, BundleError> {
+        let io_error = |source| BundleError::Io { path: path.into(), source };
+        // A private mapping: older kernels refuse shared mappings of sealed files.
+        // SAFETY: the caller promises that the file does not change; the mapping is only read, and
+        // ends with this function.
+        let map = unsafe { MmapOptions::new().map_copy_read_only(file) }.map_err(io_error)?;
+        let loader = Loader { path, map: &map };
+        let members = loader.members()?;
+        loader.manifest(&loader.member(&members, MANIFEST)?)?;
+        let graph: GraphOutline = loader.json(&loader.member(&members, GRAPH)?, GRAPH)?;
+        Ok(graph.into())
     }
 }
 

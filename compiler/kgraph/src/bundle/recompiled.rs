@@ -6,6 +6,11 @@ use crate::validate;
 use std::sync::{Arc, OnceLock};
 
 impl Bundle {
+    /// Whether its code was recompiled ([`Bundle::with_code`]), because its author is not trusted.
+    pub fn is_recompiled(&self) -> bool {
+        self.targets.values().any(|target| matches!(target.code, Part::Memory(_)))
+    }
+
     /// Returns this bundle with other code. Graph and constants are those of the file. `targets`
     /// replace all targets of the file, including their facts. The digest stays that of the file.
     ///

@@ -33,6 +33,7 @@ mod spec;
 mod tensor;
 mod timeline;
 mod versions;
+mod width;
 
 pub use admission::{Admission, AdmissionConfig};
 pub use costs::{CostTable, Kind, KindId, StageCost};

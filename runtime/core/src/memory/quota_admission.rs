@@ -148,6 +148,11 @@ impl Memory {
         }
     }
 
+    /// The quota of a tenant, if it has one.
+    pub fn quota(&self, tenant: &Tenant) -> Option<TenantBytes> {
+        self.quotas.of(tenant)
+    }
+
     /// Memory use of tenants with quotas.
     pub fn tenant_memory(&self) -> Vec<TenantUse> {
         let tenants = self.quotas.tenants().filter_map(|tenant| {

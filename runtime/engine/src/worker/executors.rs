@@ -76,7 +76,11 @@ impl Worker {
     pub(super) fn move_instances(&mut self, task: TaskId, instances: &mut [Instance]) -> Result<(), DeviceError> {
         let invocation = &self.invocations[&task];
         for (stage, instance) in invocation.submission.chain.stages.iter().zip(instances) {
-            instance.move_to(self.device.domain(stage.function.key.tenant.as_str())?);
+            let tenant = stage.function.key.tenant.as_str();
+            let base = self.device.domain(tenant)?;
+            if !instance.is_at(base) {
+                instance.move_to(base, self.device.memory_start(tenant)?);
+            }
         }
         Ok(())
     }

@@ -155,6 +155,7 @@ impl Worker {
     fn begin_code(&mut self, function: &Arc<Function>) -> Result<LoadStep, EngineError> {
         let Function { bundle, target, key, .. } = &**function;
         let (code, ptx) = (bundle.code(target).unwrap_or_default(), bundle.ptx(target));
+        self.bound_memory(&key.tenant);
         let image = ModuleImage { domain: key.tenant.as_str(), target, code, ptx, kernels: &function.image().kernels };
         let answer = self.device.begin_load(image);
         Ok(LoadStep::Continue(Stage::Code { module: self.check(answer)? }))

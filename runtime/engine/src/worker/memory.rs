@@ -104,8 +104,12 @@ impl Worker {
     /// Binds memory to an invocation.
     fn grant(&mut self, task: TaskId, slots: Vec<Granted>) {
         let tenant = self.invocation(task).submission.chain.tenant().clone();
-        self.allow_slots(&tenant, &slots);
+        if let Err(error) = self.allow_slots(&tenant, &slots) {
+            self.note_memory(Event::GrantFailed { task, slots });
+            return self.fail(task, InvokeError::Unavailable(error.to_string()));
+        }
         if let Err(error) = self.clear_fresh(&slots) {
+            self.withdraw_fresh(&slots);
             self.note_memory(Event::GrantFailed { task, slots });
             return self.fail_on(task, "its memory cannot be cleared", &error);
         }

@@ -2,7 +2,7 @@
 
 use super::Worker;
 use super::loaded::Loaded;
-use crate::accounts::UsageRow;
+use crate::accounts::{Pending, UsageRow};
 use crate::clock;
 use crate::event::Submission;
 use crate::function::FunctionId;
@@ -10,14 +10,20 @@ use crate::statistics::{
     ClassStatistics, ConstantState, DeviceStatistics, EngineStatistics, FunctionMemory, FunctionStatistics,
 };
 use atoll_core::memory::SetState;
-use atoll_core::{Class, Nanos, QueueId};
+use atoll_core::{Class, Nanos, QueueId, Tenant};
+use atoll_device::{DomainUse, ExecutorStatistics};
 use std::collections::BTreeMap;
+
+/// How much older than the reports of executors the kernel's count of CPU time may be. The count is
+/// read 20 times a second.
+const CPU_TIME_LAG_NS: u128 = 100_000_000;
 
 impl Worker {
     pub(super) fn statistics(&mut self) -> EngineStatistics {
         self.update_charges();
         let now = clock::now();
-        let usage = self.usage(now);
+        let executors = self.device.executors();
+        let usage = self.usage(&executors, now);
         let shares = self.share_statistics();
         let counters = self.scheduler.counters();
         let class = |class: Class| ClassStatistics {
@@ -52,7 +58,7 @@ impl Worker {
                 queue_capacity: self.scheduling.queue_capacity,
                 lanes: self.lane_statistics(),
                 busy_ns: self.device.busy_ns(),
-                executors: self.device.executors(),
+                executors,
                 is_unready: self.device.is_unready(),
                 lost: self.lost.clone(),
             },
@@ -83,15 +89,24 @@ impl Worker {
         }
     }
 
-    /// All usage up to now.
-    fn usage(&mut self, now: Nanos) -> Vec<UsageRow> {
+    /// All usage up to now, with the CPU time that the kernel has counted for executors.
+    fn usage(&mut self, executors: &ExecutorStatistics, now: Nanos) -> Vec<UsageRow> {
+        let lag_ns = u128::from(self.shared.device.compute_units) * CPU_TIME_LAG_NS;
         let Worker { accounts, functions, invocations, .. } = self;
         let pending = invocations.values().flat_map(|invocation| {
             let Submission { chain, class, .. } = &invocation.submission;
             let records = chain.stages.iter().zip(&invocation.stages);
             records.map(|(stage, record)| (functions[&stage.function.id].account(*class), &record.usage))
         });
-        accounts.rows(pending, now)
+        let pending = Pending::of(pending);
+        // Domains have the names of tenants. The only exception is the domain of a whole GPU, whose
+        // executor does not compute on the CPU.
+        for DomainUse { domain, cpu_ns, .. } in &executors.domains {
+            if let Ok(tenant) = domain.parse::<Tenant>() {
+                accounts.bill_cpu(&tenant, *cpu_ns, lag_ns, &pending);
+            }
+        }
+        accounts.rows(&pending, now)
     }
 
     fn function_statistics(&self, loaded: &Loaded, bytes: &BTreeMap<FunctionId, u64>) -> FunctionStatistics {

@@ -20,7 +20,7 @@ impl Worker {
     }
 
     /// Binds a session's memory to a step, and clears it for the first step. Returns an error for
-    /// the step if the memory was lost.
+    /// the step if the memory was lost, or if its tenant has no room for it in one piece.
     pub(super) fn enter_session(
         &mut self,
         task: TaskId,
@@ -34,12 +34,23 @@ impl Worker {
             Some(memory) if memory.at != at => return Ok(Some(InvokeError::SessionLost)),
             Some(_) => {}
             None => {
-                self.allow(Part::Session(session.id), tenant, place.bytes);
+                if let Err(error) = self.allow(Part::Session(session.id), tenant, place) {
+                    return Ok(Some(InvokeError::Unavailable(error.to_string())));
+                }
                 self.device.fill(at, 0, place.bytes)?;
             }
         }
         instance.set_state(at);
         Ok(None)
+    }
+
+    /// Withdraws the permission to touch the memory of a session whose first step could not be
+    /// prepared. The memory decisions may free that memory without an action.
+    pub(super) fn leave_session(&mut self, task: TaskId) {
+        let Some(session) = self.session_of(task) else { return };
+        if !self.holdings.sessions.contains_key(&session.id) {
+            self.withdraw(Part::Session(session.id));
+        }
     }
 
     /// Records that a step was prepared: its session has begun.

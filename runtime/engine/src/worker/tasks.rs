@@ -102,13 +102,17 @@ impl Worker {
         invocation.release_slots();
         self.interrupt_evicted(task, &instances);
         let moved = self.move_instances(task, &mut instances).and_then(|()| self.enter_session(task, &mut instances));
-        let answer = moved.and_then(|lost| match lost {
+        let answer = moved.and_then(|refused| match refused {
             None => self.write_inputs(task, &mut instances).map(|()| None),
-            lost => Ok(lost),
+            refused => Ok(refused),
         });
         self.invocation(task).instances = instances;
-        match self.check(answer) {
-            Ok(Some(lost)) => self.fail(task, lost),
+        let answer = self.check(answer);
+        if !matches!(answer, Ok(None)) {
+            self.leave_session(task);
+        }
+        match answer {
+            Ok(Some(refused)) => self.fail(task, refused),
             Ok(None) => {
                 self.begin_session(task);
                 let invocation = self.invocation(task);

@@ -22,6 +22,8 @@ struct Held {
     /// Constants with memory, and mappings into tenants.
     constants: (usize, usize),
     memory_bytes: u64,
+    /// Parts of memory that tenants may touch.
+    parts: usize,
     constant_bytes: (u64, u64),
     functions: Vec<FunctionKey>,
     accounts: usize,
@@ -92,6 +94,7 @@ impl Setup {
             modules: self.device.modules(),
             constants: self.device.constants(),
             memory_bytes: statistics.device.memory_used_bytes,
+            parts: self.device.parts(),
             constant_bytes: (statistics.device.constant_bytes, statistics.device.constant_bytes_all),
             functions: statistics.functions.iter().map(|function| function.key.clone()).collect(),
             accounts: statistics.usage.iter().filter(|row| row.function.is_some()).count(),
@@ -206,6 +209,75 @@ fn refused_constants_leave_nothing_behind() {
             setup.assert_unheld(&bundle, "unloaded");
             setup.engine.shutdown();
         }
+    }
+}
+
+/// If the memory of a call cannot be given to its tenant in one piece, or cannot be cleared, only
+/// that call fails, and it keeps no memory.
+#[test]
+fn refused_memory_of_a_call_leaves_nothing_behind() {
+    let refusals = [(Refusal::Part, "there is no room in one piece"), (Refusal::Fill, "memory cannot be cleared")];
+    for (refusal, says) in refusals {
+        let setup = start();
+        let (constants, key) = (model(1, 2), FunctionKey { tenant: tenant(), name: "f".into() });
+        let bundle = toy::bundle_of(&constants, fake::TARGET, b"fake");
+        setup.load(&key, &bundle).expect("a function");
+        let memory_bytes = setup.held().memory_bytes;
+        setup.device.refuse(refusal, 0);
+        for _ in 0..3 {
+            let error = setup.call(&key, &constants).expect_err("no memory");
+            assert!(error.to_string().contains(says), "{refusal:?}: {error}");
+            assert_eq!(matches!(error, InvokeError::Unavailable(_)), refusal == Refusal::Part, "{error}");
+            let held = setup.held();
+            assert_eq!((held.parts, held.memory_bytes), (0, memory_bytes), "{refusal:?}");
+        }
+        setup.device.accept();
+        for _ in 0..2 {
+            setup.call(&key, &constants).expect("a result");
+            assert_eq!(setup.device.parts(), 1, "memory of a call is kept for the next one");
+        }
+        setup.handle.unload(&key).expect("it is loaded");
+        let held = setup.held();
+        assert_eq!((held.parts, held.memory_bytes), (0, 0), "{refusal:?}");
+        setup.engine.shutdown();
+    }
+}
+
+/// A session whose first step fails before it runs has no memory afterwards. It begins with the
+/// next step.
+#[test]
+fn a_first_step_that_fails_leaves_no_memory_to_its_session() {
+    for (refusal, says) in [(Refusal::Part, "unavailable"), (Refusal::Fill, "cannot be written")] {
+        let setup = start();
+        let key = FunctionKey { tenant: tenant(), name: "f".into() };
+        setup.load(&key, &toy::session_bundle(fake::TARGET, b"fake")).expect("a function");
+        let session = setup.handle.open_session(&key, Duration::from_secs(600)).expect("a session");
+        let input = [1 << 31, 7, 8, 9];
+        let step = || {
+            let (send, answer) = channel();
+            let request = toy::request_of(key.clone(), Class::BestEffort, &input);
+            setup.handle.submit_step(session, request.into(), Box::new(move |result| drop(send.send(result))));
+            answer.recv_timeout(Duration::from_secs(20)).expect("an answer")
+        };
+        // The memory of the invocation comes first. It is kept for later ones.
+        setup.device.refuse(refusal, 1);
+        for _ in 0..3 {
+            let error = step().expect_err("no memory for the session").to_string();
+            assert!(error.contains(says), "{refusal:?}: {error}");
+            assert_eq!(setup.held().parts, 1, "{refusal:?}");
+        }
+        setup.device.accept();
+        for _ in 0..2 {
+            let result = step().expect("a result");
+            assert_eq!(result.outputs[0].bytes, toy::expected(&input));
+            assert_eq!(setup.held().parts, 2, "{refusal:?}");
+        }
+        setup.handle.close_session(session);
+        assert_eq!(setup.held().parts, 1, "{refusal:?}");
+        setup.handle.unload(&key).expect("it is loaded");
+        let held = setup.held();
+        assert_eq!((held.parts, held.memory_bytes), (0, 0), "{refusal:?}");
+        setup.engine.shutdown();
     }
 }
 

@@ -3,7 +3,8 @@
 
 use super::ExecutorPool;
 use crate::device::ExecutorDevice;
-use crate::domain::{Memory, State};
+use crate::domain::{Domain, Memory, State};
+use crate::parts::Parts;
 use atoll_core::DeviceOffset;
 use atoll_device::space::{MEMORY_BYTES_MAX, Place, memory_region};
 use atoll_device::{Device, DeviceError, LaunchRecord, translate_offsets};
@@ -27,7 +28,8 @@ impl ExecutorPool {
             if self.numbers >= NUMBERS_MAX {
                 return Err(DeviceError::Lost("executors were replaced too often; restart the daemon".to_owned()));
             }
-            let region = if self.is_remote() { None } else { Some(memory_region(self.info.memory_bytes)?) };
+            let bytes = self.domains[index].parts.as_ref().map_or(self.info.memory_bytes, Parts::bytes);
+            let region = if self.is_remote() { None } else { Some(memory_region(bytes)?) };
             self.domains[index].memory = Some(Memory { number: self.numbers, region });
         }
         Ok(self.domains[index].memory.as_ref().expect("it was set above"))
@@ -36,10 +38,13 @@ impl ExecutorPool {
     /// Resolves an offset in the memory of a domain or among the constants.
     pub(super) fn place(&self, at: DeviceOffset) -> Result<Place<'_>, DeviceError> {
         let (number, within) = split(at);
-        let memory =
-            self.domains.iter().filter_map(|domain| domain.memory.as_ref()).find(|memory| memory.number == number);
-        match memory.map(|memory| memory.region.as_ref()) {
-            Some(Some(region)) => Ok(Place::of_memory(region, at, within.0)),
+        let mut memories = self.domains.iter().filter_map(|domain| Some((domain, domain.memory.as_ref()?)));
+        let found = memories.find(|(_, memory)| memory.number == number);
+        match found.map(|(domain, memory)| (domain, memory.region.as_ref())) {
+            Some((domain, Some(region))) => {
+                let outside = || DeviceError::OutOfRange { at: at.0, bytes: 0, memory_bytes: region.bytes() };
+                Ok(Place::of_memory(region, at, domain.local(within).ok_or_else(outside)?.0))
+            }
             None if number == 0 => self.constants.place(at).ok_or_else(gone),
             _ => Err(gone()),
         }
@@ -72,17 +77,20 @@ pub(super) fn split(at: DeviceOffset) -> (u64, DeviceOffset) {
     (at.0 >> DOMAIN_SHIFT, DeviceOffset(at.0 & ((1 << DOMAIN_SHIFT) - 1)))
 }
 
-/// Translates a launch for a domain's executor, with its parameters in `block`. `None` if it names
-/// memory of another domain.
+/// Translates a launch for the executor of a domain, with its parameters in `block`. `None` if it
+/// names memory of another domain, or outside the parts of this one. Without a domain, only
+/// constants are known.
 pub(super) fn translate(
     record: &LaunchRecord,
     params: &[u8],
-    number: u64,
+    domain: Option<&Domain>,
     constants: DeviceOffset,
     block: &mut Vec<u8>,
 ) -> Option<LaunchRecord> {
+    let number = domain.map_or(NUMBERS_MAX, Domain::number);
     let own = |at: DeviceOffset| match split(at) {
-        (found, within) if found == number || found == 0 && within >= constants => Some(within),
+        (found, within) if found == number => domain?.local(within),
+        (0, within) if within >= constants => Some(within),
         // Unused fields are 0.
         (0, DeviceOffset(0)) => Some(at),
         _ => None,

@@ -247,9 +247,9 @@ impl Launching for ExecutorPool {
 
     fn store_epoch(&self, word: DeviceOffset, epoch: Epoch) {
         let (number, within) = split(word);
-        if let Some(executor) = self.domains.iter().find(|domain| domain.number() == number).and_then(Domain::executor)
-        {
-            executor.store_epoch(within, epoch);
+        let Some(domain) = self.domains.iter().find(|domain| domain.number() == number) else { return };
+        if let (Some(executor), Some(local)) = (domain.executor(), domain.local(within)) {
+            executor.store_epoch(local, epoch);
         }
     }
 
@@ -262,8 +262,7 @@ impl Launching for ExecutorPool {
         }
         let constants = if self.is_remote() { DeviceOffset(0) } else { self.info.constants_base };
         let domain = index.map(|index| &mut self.domains[index]);
-        let number = domain.as_ref().map_or(NUMBERS_MAX, |domain| domain.number());
-        let Some(record_there) = translate(record, params, number, constants, &mut self.params) else {
+        let Some(record_there) = translate(record, params, domain.as_deref(), constants, &mut self.params) else {
             self.refuse_lost(index, record.launch, "the executor that had its memory is gone");
             return Ok(());
         };

@@ -4,6 +4,7 @@ use super::ExecutorPool;
 use super::addresses::DOMAIN_SHIFT;
 use super::lifecycle::is_kept;
 use crate::domain::{Domain, Module, State};
+use crate::parts::{FROM_START, Parts};
 use crate::sealed::SealedModule;
 use atoll_core::DeviceOffset;
 use atoll_device::{Device, DeviceError, DomainState, Domains, ExecutorStatistics, ModuleId, ModuleImage, Modules};
@@ -90,6 +91,44 @@ impl Domains for ExecutorPool {
         self.domains[index].allowed_bytes = bytes;
         if let Some(executor) = self.domains[index].executor() {
             executor.allow_memory(bytes);
+        }
+    }
+
+    fn bound_memory(&mut self, name: &str, bytes: u64) {
+        // A control group limits the process exactly. Code in the domain `local` is trusted.
+        if self.is_remote() || self.config.groups.is_some() || is_kept(name) {
+            return;
+        }
+        let (index, device_bytes) = (self.domain_index(name), self.info.memory_bytes);
+        let domain = &mut self.domains[index];
+        if domain.parts.is_none() && domain.memory.is_none() {
+            domain.parts = Parts::new(bytes, device_bytes);
+        }
+    }
+
+    fn memory_start(&mut self, name: &str) -> Result<DeviceOffset, DeviceError> {
+        let base = self.domain(name)?;
+        let has_parts = self.known(name).is_some_and(|domain| domain.parts.is_some());
+        Ok(if has_parts { DeviceOffset(base.0 | FROM_START) } else { base })
+    }
+
+    fn place_part(&mut self, name: &str, at: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
+        let index = self.domain_index(name);
+        let Some(parts) = &mut self.domains[index].parts else { return Ok(()) };
+        match parts.place(at.0, bytes) {
+            true => Ok(()),
+            false => Err(DeviceError::Unavailable(format!(
+                "the tenant's process has {} MiB of memory, and no free piece of it has the {bytes} bytes that the \
+                call needs",
+                parts.bytes() >> 20
+            ))),
+        }
+    }
+
+    fn remove_part(&mut self, name: &str, at: DeviceOffset) {
+        let index = self.domain_index(name);
+        if let Some(parts) = &mut self.domains[index].parts {
+            parts.remove(at.0);
         }
     }
 

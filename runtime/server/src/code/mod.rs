@@ -8,6 +8,7 @@
 //!
 //! Not here: the compiler, which the program supplies ([`crate::CompilerService`]).
 
+mod budget;
 mod signature;
 #[cfg(test)]
 mod tests;
@@ -18,8 +19,10 @@ use crate::compiler::{CompileFailure, CompileLimits, CompileProgress, CompilerSe
 use crate::limits::CODE_CACHE_BYTES_MAX;
 use atoll_engine::Tenant;
 use atoll_kgraph::{Bundle, BundleError, DiskCache, TargetContents, decode_code, digest_of, encode_code};
+use budget::{CompileBudget, Exhausted};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 
 /// Whether the code of a tenant is trusted, and the limits of a compilation for it.
@@ -28,6 +31,8 @@ pub(crate) struct CodeRights {
     /// Whether the code in the tenant's bundles runs as it was sent.
     pub(crate) trusted: bool,
     pub(crate) limits: CompileLimits,
+    /// Longest time that the compiler may work for the tenant in an hour; `None` for unlimited.
+    pub(crate) per_hour: Option<Duration>,
 }
 
 /// Why the code of a bundle does not run.
@@ -50,6 +55,12 @@ pub(crate) enum CodeError {
     Signature(#[from] BadSignature),
     #[error("the kernels of the bundle were not compiled: {0}")]
     Compile(CompileFailure),
+    #[error(
+        "tenant `{tenant}` has used {} s of compiler time, and may use {} s in an hour; deploy a bundle that was \
+        compiled before, {}or raise its quota `compile_seconds_per_hour`",
+        .exhausted.spent.as_secs(), .quota.as_secs(), .exhausted.wait()
+    )]
+    Budget { tenant: Tenant, quota: Duration, exhausted: Exhausted },
     #[error(transparent)]
     Bundle(#[from] BundleError),
 }
@@ -59,6 +70,7 @@ pub(crate) struct CodeGate {
     compiler: Option<Arc<dyn CompilerService>>,
     keys: TrustedKeys,
     cache: DiskCache,
+    budget: CompileBudget,
     /// One compilation at a time, since each uses all cores. Waiting compilations run in order of
     /// arrival. A tenant has at most one, since it deploys one function at a time.
     turn: Semaphore,
@@ -68,7 +80,7 @@ impl CodeGate {
     /// A gate whose cache is a folder in `cache`.
     pub(crate) fn new(compiler: Option<Arc<dyn CompilerService>>, keys: TrustedKeys, cache: &Path) -> CodeGate {
         let cache = DiskCache::new(cache.join("tenants"), "code", CODE_CACHE_BYTES_MAX);
-        CodeGate { compiler, keys, cache, turn: Semaphore::new(1) }
+        CodeGate { compiler, keys, cache, budget: CompileBudget::default(), turn: Semaphore::new(1) }
     }
 
     /// The bundle with the code that runs for a tenant. Blocks while the code is compiled; to be
@@ -93,6 +105,10 @@ impl CodeGate {
         if let Some(code) = self.cached(&digest) {
             return Ok(bundle.with_code(code)?);
         }
+        if let Some(quota) = rights.per_hour {
+            let refused = |exhausted| CodeError::Budget { tenant: tenant.clone(), quota, exhausted };
+            self.budget.check(tenant, quota, Instant::now()).map_err(refused)?;
+        }
         let waiting = CompileProgress { stage: "wait for the compiler".into(), done: 0, total: 1 };
         progress(waiting);
         // The semaphore is never closed.
@@ -102,9 +118,19 @@ impl CodeGate {
             return Ok(bundle.with_code(code)?);
         }
         tracing::info!(%tenant, bundle = bundle.digest(), "compiling the kernels of a bundle");
-        let code = compiler.recompile(&bundle, rights.limits, progress).map_err(CodeError::Compile)?;
+        let begun = Instant::now();
+        let code = compiler.recompile(&bundle, rights.limits, progress);
+        if let Some(quota) = rights.per_hour {
+            self.budget.add(tenant, quota, begun.elapsed(), Instant::now());
+        }
+        let code = code.map_err(CodeError::Compile)?;
         self.keep(&digest, &code);
         Ok(bundle.with_code(code)?)
+    }
+
+    /// Compiler time that counts for a tenant's quota of `per_hour` now.
+    pub(crate) fn spent(&self, tenant: &Tenant, per_hour: Duration) -> Duration {
+        self.budget.spent(tenant, per_hour, Instant::now())
     }
 
     /// Whether [`CodeGate::admit`] would compile the bundle if it came without a signature.

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 const LIMITS: CompileLimits = CompileLimits { time: Duration::from_secs(1), memory_bytes: 1 << 20 };
-const GUEST: CodeRights = CodeRights { trusted: false, limits: LIMITS };
-const FRIEND: CodeRights = CodeRights { trusted: true, limits: LIMITS };
+const GUEST: CodeRights = CodeRights { trusted: false, limits: LIMITS, per_hour: Some(Duration::from_secs(3600)) };
+const FRIEND: CodeRights = CodeRights { trusted: true, limits: LIMITS, per_hour: None };
 
 /// A bundle with the code `sent`, in a folder.
 fn bundle(folder: &Path, name: &str, source: Option<&str>) -> Arc<Bundle> {
@@ -115,6 +115,23 @@ fn refusals_say_what_to_do() {
     let text = refused(case.gate(true, &[]), &case.bundle("c.kg", Some("bad"))).to_string();
     assert!(text.contains("were not compiled: line 1"), "{text}");
     assert_eq!(case.admit(&case.gate(false, &[]), FRIEND, &without, None).unwrap(), "sent");
+}
+
+#[test]
+fn a_tenant_without_compiler_time_gets_what_was_compiled_before() {
+    let case = Case::new();
+    let (gate, tenant) = (case.gate(true, &[]), "guest".parse().unwrap());
+    let [first, second] = ["a.kg", "b.kg"].map(|name| case.bundle(name, Some("good")));
+    let poor = CodeRights { per_hour: Some(Duration::from_nanos(1)), ..GUEST };
+    assert_eq!(case.admit(&gate, poor, &first, None).unwrap(), "made");
+    assert!(gate.spent(&tenant, Duration::from_nanos(1)) > Duration::from_nanos(1));
+    let error = case.admit(&gate, poor, &second, None).unwrap_err();
+    assert!(matches!(error, CodeError::Budget { .. }), "{error}");
+    assert!(error.to_string().contains("tenant `guest` has used 0 s of compiler time"), "{error}");
+    assert_eq!(case.admit(&gate, poor, &first, None).unwrap(), "made");
+    // What is loaded again after a start is not limited.
+    assert_eq!(case.admit(&gate, CodeRights { per_hour: None, ..GUEST }, &second, None).unwrap(), "made");
+    assert_eq!(case.compiler.0.load(Ordering::Relaxed), 2);
 }
 
 #[test]

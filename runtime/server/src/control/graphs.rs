@@ -116,7 +116,7 @@ impl Control {
         };
         let model = self.graph(principal, &call.graph)?.callable(&*self.app).map_err(not_ready)?;
         let class = call.class.unwrap_or(model.class());
-        self.check_class(principal, class)?;
+        let permit = self.app.admit(principal, &model, class).or_refuse()?;
         if let Some(unknown) = call.inputs.keys().find(|name| !model.inputs.iter().any(|input| input.name == **name)) {
             let known: Vec<&str> = model.inputs.iter().map(|input| input.name.as_str()).collect();
             let message = format!("graph `{}` has no input `{unknown}`; it has {}", call.graph, known.join(", "));
@@ -144,7 +144,8 @@ impl Control {
             deadline,
         };
         let asked = Asked { price_max, id: call.id.as_deref().unwrap_or_default() };
-        let result = run_graph(&self.app.engine, &model, request, class, asked).await.or_refuse()?.or_refuse()?;
+        let result = run_graph(&self.app.engine, &permit, &model, request, class, asked).await;
+        let result = result.or_refuse()?.or_refuse()?;
         let mut attachments = Attachments::default();
         let last = model.graph.as_ref().map_or(0, |graph| graph.works.len().saturating_sub(1));
         let mut outputs = Vec::with_capacity(result.outputs.len());

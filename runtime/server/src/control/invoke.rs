@@ -96,7 +96,7 @@ impl Control {
         let instance = self.app.instance_of(&stages[0].model, named).map_err(bad_request)?;
         let class = plan.class.or(instance.as_ref().and_then(|instance| instance.class));
         let class = class.unwrap_or_else(|| stages[0].model.class());
-        self.check_class(principal, class)?;
+        let permit = self.app.admit(principal, &stages[0].model, class).or_refuse()?;
         self.app.check_slot(instance.as_deref(), class).map_err(bad_request)?;
         let (store, tenant) = (self.store.clone(), principal.tenant.clone());
         let app = self.app.clone();
@@ -131,7 +131,7 @@ impl Control {
             let again = route.keep(&request);
             let measured = request.instance.as_deref().filter(|_| stages.len() == 1);
             let routed = self.app.instances.begin(function, measured);
-            let result = invoke(&self.app.engine, request).await;
+            let result = invoke(&self.app.engine, &permit, request).await;
             routed.into_iter().for_each(|routed| routed.end(&result));
             match again {
                 Some(again) if route.is_refused(&result) => request = again,

@@ -59,6 +59,7 @@ impl HasRefusalKind for Denial {
     fn kind(&self) -> RefusalKind {
         match self {
             Denial::Model => RefusalKind::NotFound,
+            Denial::Invocations { .. } => RefusalKind::Quota,
             Denial::Class { .. }
             | Denial::ModelControl { .. }
             | Denial::SharedMemory { .. }
@@ -94,6 +95,7 @@ impl HasRefusalKind for DeployError {
             DeployError::TooMany { .. }
             | DeployError::NoRoom { .. }
             | DeployError::NoDescriptors { .. }
+            | DeployError::Code(CodeError::Budget { .. })
             | DeployError::Engine(EngineError::OverQuota { .. }) => RefusalKind::Quota,
             DeployError::Bundle(BundleError::Io { .. }) => RefusalKind::Daemon,
             DeployError::Bundle(_) => RefusalKind::BadRequest,

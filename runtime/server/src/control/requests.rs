@@ -5,8 +5,8 @@ use super::graphs::GraphCall;
 use super::refusal::{OrRefuse, bad_request, panicked};
 use super::session::{Interim, Session};
 use crate::compiler::CompileProgress;
-use crate::deployed::{DeployOptions, DeployedFunction};
-use crate::identity::{Principal, Reloaded};
+use crate::deployed::{DeployError, DeployOptions, DeployedFunction};
+use crate::identity::{Principal, Reason, Reloaded};
 use crate::inference::blocking;
 use crate::limits::CONTENT_BYTES_MAX;
 use crate::model::Model;
@@ -89,7 +89,7 @@ impl Control {
         self.check_class(principal, class)?;
         let content = taken(&mut attachments, bundle)?;
         let turn = self.deployed.turn(&principal.tenant).await;
-        let (deployed, principal) = (self.deployed.clone(), principal.clone());
+        let (deployed, principal, app) = (self.deployed.clone(), principal.clone(), self.app.clone());
         let work = move || {
             let content = content.into_sealed().or_refuse()?;
             let options = DeployOptions { name, class, private, device, signature };
@@ -98,7 +98,11 @@ impl Control {
                     interim.send(Answer::Compiling(CompileStage { stage, done, total }));
                 }
             };
-            deployed.deploy(&turn, &principal.limits, options, &content, &progress).or_refuse()
+            let result = deployed.deploy(&turn, &principal.limits, options, &content, &progress);
+            if result.as_ref().is_err_and(DeployError::is_over_quota) {
+                app.recorder.refusals.note(Reason::Deployment);
+            }
+            result.or_refuse()
         };
         let function = blocking(work).await.ok_or_else(panicked)??;
         plain(Answer::Deployed(self.summary(&function)))

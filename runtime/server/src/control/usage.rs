@@ -10,8 +10,8 @@ use crate::identity::Principal;
 use crate::inference::blocking;
 use crate::prices::Prices;
 use atoll_control::{
-    Answer, DeviceEntry, DeviceUsage, ExecutorEntry, ExecutorMemory, ExecutorUsage, MemoryEntry, ProcessEntry,
-    ProcessReport, QuotaEntry, Refusal, Residency, UsageEntry, UsageReport,
+    Answer, BilledBy, DeviceEntry, DeviceUsage, ExecutorEntry, ExecutorMemory, ExecutorUsage, MemoryEntry,
+    ProcessEntry, ProcessReport, QuotaEntry, Refusal, Residency, UsageEntry, UsageReport,
 };
 use atoll_engine::{
     ConstantState, DeviceStatistics, DomainUse, EngineStatistics, ExecutorProcess, FunctionStatistics, GroupUse,
@@ -33,6 +33,7 @@ impl Control {
         let mut tenants: BTreeSet<Tenant> = report.rows.iter().map(|row| row.tenant.clone()).collect();
         tenants.extend(self.deployed.all().into_iter().map(|function| function.key.tenant.clone()));
         tenants.extend(self.store.tenants());
+        tenants.extend(self.app.running.all().into_iter().map(|(tenant, _)| tenant));
         tenants.insert(principal.tenant.clone());
         tenants
             .into_iter()
@@ -48,6 +49,8 @@ impl Control {
         let descriptors = functions.iter().map(|function| function.constants).sum();
         let used = [
             ("functions", functions.len() as u64, limits.functions),
+            ("invocations", self.app.running.of(&tenant), limits.invocations),
+            ("compile_seconds_per_hour", self.deployed.compile_seconds(&tenant), limits.compile_seconds_per_hour),
             ("device_bytes", held_bytes(&tenant, report), limits.device.all),
             ("descriptors", descriptors, limits.descriptors),
             ("bundle_bytes", Deployed::bundle_bytes(&functions), limits.bundle_bytes),
@@ -146,7 +149,8 @@ fn device_s(device: &DeviceStatistics, compute_unit_ns: u128) -> f64 {
 }
 
 fn entry(device: &DeviceStatistics, row: UsageRow, price_per_s: Option<f64>) -> UsageEntry {
-    let UsageRow { tenant, function, class, usage } = row;
+    let billed_s = device_s(device, row.billed_ns());
+    let UsageRow { tenant, function, class, usage, is_billed_by_cpu } = row;
     let memory = |kind: MemoryKind| {
         let MemoryUse { bytes, byte_ns } = usage.memory[kind as usize];
         (kind.label().to_owned(), MemoryEntry { bytes, byte_s: byte_ns as f64 / 1e9 })
@@ -158,7 +162,9 @@ fn entry(device: &DeviceStatistics, row: UsageRow, price_per_s: Option<f64>) -> 
         function,
         class,
         device_s: device_s(device, usage.compute_unit_ns),
-        price: price_per_s.map(|price| price * device_s(device, usage.compute_unit_ns)),
+        billed_s,
+        billed_by: if is_billed_by_cpu { BilledBy::Kernel } else { BilledBy::Report },
+        price: price_per_s.map(|price| price * billed_s),
         launches: usage.launches,
         evicted_launches: usage.evicted_launches,
         aborted_launches: usage.aborted_launches,
@@ -264,7 +270,8 @@ mod tests {
             tenant: tenant.clone(),
             function: Some("f".into()),
             class: Class::RealTime,
-            usage: Usage { compute_unit_ns: 3_000_000_000, ..Usage::default() },
+            usage: Usage { compute_unit_ns: 3_000_000_000, cpu_ns: 5_000_000_000, ..Usage::default() },
+            is_billed_by_cpu: false,
         };
         let function = |tenant: &Tenant| FunctionStatistics {
             key: FunctionKey { tenant: tenant.clone(), name: "f".into() },
@@ -299,6 +306,18 @@ mod tests {
         let bills: Vec<_> = report.rows.iter().map(|row| (&*row.device, row.price)).collect();
         assert_eq!(bills, [("host:0", Some(0.0)), ("host:0", Some(0.0)), ("host:1", Some(3.0)), ("host:1", Some(3.0))]);
         assert!(usage(statistics(), &principal, &Prices::default()).rows.iter().all(|row| row.price.is_none()));
+    }
+
+    #[test]
+    fn cpu_time_is_billed_where_the_kernel_counts_it() {
+        let mut statistics = statistics();
+        statistics[1].usage.iter_mut().for_each(|row| row.is_billed_by_cpu = true);
+        let prices = Prices::of(&[("host:1".into(), 2_000_000)].into(), &["host:0".into(), "host:1".into()]).unwrap();
+        let report = usage(statistics, &Principal::of_test("b"), &prices);
+        let bills: Vec<_> =
+            report.rows.iter().map(|row| (row.device_s, row.billed_s, row.billed_by, row.price)).collect();
+        let expected = [(1.5, 1.5, BilledBy::Report, Some(0.0)), (1.5, 2.5, BilledBy::Kernel, Some(5.0))];
+        assert_eq!(bills, expected);
     }
 
     #[test]

@@ -15,13 +15,15 @@ mod desk;
 mod manifest;
 mod run;
 mod stage;
+pub(crate) mod work;
 
 pub(crate) use costs::{CostView, Rejected, rejection};
 pub(crate) use counts::Counts;
 pub(crate) use desk::{Desk, Limits};
 pub(crate) use manifest::ManifestError;
-pub(crate) use run::{Asked, GraphWork, run_graph};
+pub(crate) use run::{Asked, run_graph};
 pub(crate) use stage::{Callee, StageWork, Version};
+pub(crate) use work::GraphWork;
 
 use crate::bodies::Bodies;
 use crate::limits::GRAPHS_PER_TENANT_MAX;

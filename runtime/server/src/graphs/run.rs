@@ -1,15 +1,15 @@
 //! Runs a request through a graph. A stage starts as soon as its inputs exist; independent stages
 //! run at the same time. Intermediate tensors stay in the daemon.
 
-use super::costs::{Costs, Decision, Ran, Rejected};
-use super::counts::Counts;
+use super::costs::{Decision, Ran, Rejected};
 use super::desk::{Call, Limits, Ticket, Turn, next_call};
-use super::manifest::metadata;
-use super::stage::{Held, Shared, StageResult, StageWork, check_form, check_input, no_room, placed, run_builtin};
+use super::stage::{Held, StageResult, StageWork, check_form, check_input, no_room, placed, run_builtin};
+use super::work::GraphWork;
 use crate::bodies::BodyRoom;
-use crate::inference::{blocking, invoke, invoke_by};
+use crate::inference::{invoke, invoke_by};
 use crate::model::Model;
-use atoll_core::graphs::{Condition, Cost, Graph, GraphOutput, Next, Progress, Source};
+use crate::running::Permit;
+use atoll_core::graphs::{Condition, Cost, GraphOutput, Next, Progress, Source};
 use atoll_core::placement::Why;
 use atoll_engine::{
     ChainRequest, Class, DeviceId, InvocationRequest, InvocationResult, InvocationTiming, InvokeError, OutputTensor,
@@ -19,84 +19,9 @@ use atoll_fleet::Inference;
 use atoll_protocol::{DataType, TensorMetadata, to_f64};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
-
-/// How long a request waits for the plans of its graph. After that it runs without a plan.
-const PLAN_WAIT: Duration = Duration::from_secs(1);
-
-/// A checked graph, with the functions and built-ins that its stages run.
-pub(crate) struct GraphWork {
-    pub(crate) graph: Graph,
-    pub(crate) works: Vec<StageWork>,
-    /// For each stage the indices of the outputs that are used, ascending.
-    used: Vec<Vec<usize>>,
-    shared: Shared,
-    pub(crate) costs: Costs,
-    /// Counter from which requests without an id get one.
-    unnamed: AtomicU64,
-}
-
-impl GraphWork {
-    pub(super) fn new(graph: Graph, works: Vec<StageWork>, shared: Shared, costs: Costs) -> GraphWork {
-        let mut used = vec![Vec::new(); works.len()];
-        let within = graph.stages().iter().flat_map(|stage| {
-            let value = stage.when.iter().map(|condition| &condition.value);
-            stage.inputs.iter().chain(stage.otherwise.iter().flatten()).chain(value)
-        });
-        for source in within.chain(graph.outputs().iter().map(|output| &output.source)) {
-            if let Source::Output { stage, output } = *source {
-                used[stage].push(output);
-            }
-        }
-        for outputs in &mut used {
-            outputs.sort_unstable();
-            outputs.dedup();
-        }
-        GraphWork { graph, works, used, shared, costs, unnamed: AtomicU64::new(0) }
-    }
-
-    /// Makes the cost table if it is due. Waits until it is made, for at most [`PLAN_WAIT`] and not
-    /// beyond the deadline. Returns how long it waited.
-    pub(crate) async fn prepare(self: &Arc<GraphWork>, deadline: Option<Duration>) -> Duration {
-        if !self.costs.is_due(&self.works) {
-            return Duration::ZERO;
-        }
-        let (begun, work) = (Instant::now(), self.clone());
-        let made = blocking(move || work.costs.make_table(&work.graph, &work.works));
-        // After a timeout the table is still completed on its thread.
-        drop(tokio::time::timeout(deadline.unwrap_or(PLAN_WAIT).min(PLAN_WAIT), made).await);
-        begun.elapsed()
-    }
-
-    /// The functions that it calls.
-    pub(crate) fn models(&self) -> impl Iterator<Item = &Arc<Model>> {
-        let callees = self.works.iter().filter_map(|work| match work {
-            StageWork::Function(callee) => Some(callee),
-            StageWork::Builtin(_) => None,
-        });
-        callees.flat_map(|callee| callee.models())
-    }
-
-    /// The devices of its first function, or device 0. Its requests are counted for the first one.
-    pub(crate) fn devices(&self) -> Vec<DeviceId> {
-        self.models().next().map_or_else(|| vec![DeviceId(0)], |model| model.devices.clone())
-    }
-
-    /// Counts of its requests so far.
-    pub(crate) fn counts(&self) -> Counts {
-        self.shared.counts.get()
-    }
-
-    pub(crate) fn inputs(&self) -> Vec<TensorMetadata> {
-        self.graph.inputs().iter().map(metadata).collect()
-    }
-
-    pub(crate) fn outputs(&self) -> Vec<TensorMetadata> {
-        self.graph.outputs().iter().map(|output| metadata(&output.tensor)).collect()
-    }
-}
 
 /// The parameters of a request that matter only for graphs.
 #[derive(Clone, Copy, Debug, Default)]
@@ -112,12 +37,13 @@ pub(crate) struct Asked<'a> {
 /// [`Rejected`] if the request is not admitted. No stage has run then.
 pub(crate) async fn run_graph(
     engine: &Arc<dyn Inference>,
+    permit: &Permit,
     model: &Model,
     request: InvocationRequest,
     class: Class,
     asked: Asked<'_>,
 ) -> Result<Result<InvocationResult, InvokeError>, Rejected> {
-    let Some(work) = model.graph.clone() else { return Ok(invoke(engine, request.into()).await) };
+    let Some(work) = model.graph.clone() else { return Ok(invoke(engine, permit, request.into()).await) };
     for (metadata, input) in model.inputs.iter().zip(&request.inputs) {
         if let Err(error) = check_input(metadata, input) {
             let refused = Err(InvokeError::BadInput(error));
@@ -151,6 +77,7 @@ pub(crate) async fn run_graph(
     };
     let run = Run {
         engine,
+        permit,
         id,
         room: work.shared.bodies.room(),
         held_bytes: 0,
@@ -208,6 +135,7 @@ struct Place {
 
 struct Run<'a> {
     engine: &'a Arc<dyn Inference>,
+    permit: &'a Permit,
     id: String,
     /// Memory reserved for the tensors that the run has made: copies for stages and outputs.
     room: BodyRoom,
@@ -390,12 +318,14 @@ impl Run<'_> {
             deadline: remaining,
             times_launches: false,
         };
-        let engine = self.engine.clone();
+        let (engine, permit) = (self.engine.clone(), self.permit.clone());
         let why = if turn.is_some() { Why::Reserved } else { Why::Measured };
         self.tasks.spawn(async move {
             let answer = match device {
-                Some(device) => invoke_by(&engine, |reply| engine.submit_to(device, why, request, reply)).await,
-                None => invoke(&engine, request).await,
+                Some(device) => {
+                    invoke_by(&engine, &permit, |reply| engine.submit_to(device, why, request, reply)).await
+                }
+                None => invoke(&engine, &permit, request).await,
             };
             let result = answer.map(|result| {
                 let InvocationResult { outputs, timing, preemptions, cold_start, device, .. } = result;

@@ -47,8 +47,10 @@ use std::path::{Path, PathBuf};
 /// leases = true              # may hold leases of instances of its functions
 /// class = "best-effort"      # highest class of the tenant's work
 /// functions = 16
+/// invocations = 64           # queued or running at one time
 /// trusted_code = true        # runs native code of its bundles as it was sent
 /// compile_seconds = 60       # limits of one compilation of its bundles
+/// compile_seconds_per_hour = 600   # limit of all compilations in an hour
 /// compile_bytes = "1G"
 /// device_bytes = "2G"        # device memory at one time: constants and invocations
 /// best_effort_device_bytes = "1G"

@@ -115,12 +115,19 @@ pub(super) struct Section {
     pub(super) class: Option<Class>,
     /// Largest number of functions; 64 if nothing is set.
     pub(super) functions: Option<u64>,
+    /// Most invocations of the tenant, of its functions and of models of the repository, that are
+    /// queued or running at one time; 1,024 if nothing is set.
+    pub(super) invocations: Option<u64>,
     /// Whether native code in the tenant's bundles runs as it was sent, instead of being recompiled
     /// from PTX. True for `local`; if nothing is set, false for others.
     pub(super) trusted_code: Option<bool>,
     /// Longest time that compiling a bundle of the tenant may take, in seconds; 600 if nothing is
     /// set.
     pub(super) compile_seconds: Option<u64>,
+    /// Longest time that the compiler may work for the tenant in an hour, in seconds; 1,800 if
+    /// nothing is set. Used time is forgiven evenly over the hour. Bundles whose code is cached use
+    /// none.
+    pub(super) compile_seconds_per_hour: Option<u64>,
     /// Most memory that compiling a bundle of the tenant may take; 4 GiB if nothing is set.
     #[serde(default, deserialize_with = "size")]
     pub(super) compile_bytes: Option<u64>,
@@ -216,6 +223,7 @@ impl Section {
         TenantLimits {
             class: self.class.unwrap_or(base.class),
             functions: self.functions.unwrap_or(base.functions),
+            invocations: self.invocations.unwrap_or(base.invocations),
             device: TenantBytes {
                 all: self.device_bytes.unwrap_or(base.device.all),
                 best_effort: self.best_effort_device_bytes.unwrap_or(base.device.best_effort),
@@ -237,6 +245,7 @@ impl Section {
                 time: self.compile_seconds.map_or(base.compile.time, Duration::from_secs),
                 memory_bytes: self.compile_bytes.unwrap_or(base.compile.memory_bytes),
             },
+            compile_seconds_per_hour: self.compile_seconds_per_hour.unwrap_or(base.compile_seconds_per_hour),
         }
     }
 }

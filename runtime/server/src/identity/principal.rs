@@ -1,4 +1,5 @@
-//! A tenant with its rights, and all checks of rights.
+//! A tenant with its rights, and all checks of rights. Quotas are checked elsewhere, beside the
+//! resource that they limit.
 
 use super::patterns::Patterns;
 use super::reason::Reason;
@@ -8,6 +9,7 @@ use crate::limits::{COMPILE_BYTES_DEFAULT, COMPILE_TIME_DEFAULT};
 use atoll_engine::{Class, Tenant, TenantBytes};
 use atoll_store::{Limit, Quota};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The tenant that a request or a connection acts for, with its limits and rights.
 #[derive(Clone, Debug)]
@@ -32,6 +34,8 @@ pub struct TenantLimits {
     pub class: Class,
     /// Largest number of functions.
     pub functions: u64,
+    /// Most invocations that are queued or running at one time.
+    pub invocations: u64,
     /// Device memory at one time. The engine enforces it (`Access::memory_quotas`), so it applies
     /// to requests over all interfaces.
     pub device: TenantBytes,
@@ -50,6 +54,8 @@ pub struct TenantLimits {
     pub trusted_code: bool,
     /// Limits of compiling one of its bundles.
     pub compile: CompileLimits,
+    /// Seconds that the compiler may spend for it in an hour; unlimited if `u64::MAX`.
+    pub compile_seconds_per_hour: u64,
 }
 
 impl TenantLimits {
@@ -57,6 +63,7 @@ impl TenantLimits {
     pub(crate) const ALL: TenantLimits = TenantLimits {
         class: Class::RealTime,
         functions: 4096,
+        invocations: u64::MAX,
         device: TenantBytes::UNLIMITED,
         executor_bytes: None,
         cpus: None,
@@ -65,6 +72,7 @@ impl TenantLimits {
         objects: Quota::NONE,
         trusted_code: true,
         compile: CompileLimits { time: COMPILE_TIME_DEFAULT, memory_bytes: COMPILE_BYTES_DEFAULT },
+        compile_seconds_per_hour: u64::MAX,
     };
 
     /// Limits of tenants that the configuration does not mention: enough to work, too little to
@@ -72,6 +80,7 @@ impl TenantLimits {
     pub(super) const DEFAULT: TenantLimits = TenantLimits {
         class: Class::RealTime,
         functions: 64,
+        invocations: 1024,
         device: TenantBytes::UNLIMITED,
         executor_bytes: None,
         cpus: None,
@@ -80,11 +89,14 @@ impl TenantLimits {
         objects: Quota { all: Limit { bytes: 4 << 30, count: 10_000 }, best_effort: Limit::NONE },
         trusted_code: false,
         compile: CompileLimits { time: COMPILE_TIME_DEFAULT, memory_bytes: COMPILE_BYTES_DEFAULT },
+        compile_seconds_per_hour: 1800,
     };
 
     /// Its rights for code in bundles.
     pub(crate) fn code(&self) -> CodeRights {
-        CodeRights { trusted: self.trusted_code, limits: self.compile }
+        let seconds = self.compile_seconds_per_hour;
+        let per_hour = (seconds != u64::MAX).then(|| Duration::from_secs(seconds));
+        CodeRights { trusted: self.trusted_code, limits: self.compile, per_hour }
     }
 }
 
@@ -107,6 +119,11 @@ pub(crate) enum Denial {
     Operator,
     #[error("tenant `{tenant}` may hold no leases; its section of the configuration has no leases = true")]
     Lease { tenant: Tenant },
+    #[error(
+        "tenant `{tenant}` has {running} invocations waiting or running, and may have {limit} at one time; this call \
+        counts as {wanted}. Call again when some have ended, or raise its quota `invocations`"
+    )]
+    Invocations { tenant: Tenant, wanted: u64, running: u64, limit: u64 },
 }
 
 impl Denial {
@@ -118,6 +135,7 @@ impl Denial {
             Denial::SharedMemory { .. } => Reason::SharedMemory,
             Denial::Operator => Reason::Operator,
             Denial::Lease { .. } => Reason::Lease,
+            Denial::Invocations { .. } => Reason::Invocations,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Why requests are refused for lack of credentials or rights.
+//! Why requests are refused for lack of credentials, rights or quota.
 
 /// Why a request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,10 +28,15 @@ pub(crate) enum Reason {
     Operator,
     /// Leases of a tenant without `leases`.
     Lease,
+    /// More invocations at one time than the tenant's quota.
+    Invocations,
+    /// A deployment beyond a quota of the tenant: functions, descriptors, bundles on disk, device
+    /// memory, or time of the compiler.
+    Deployment,
 }
 
 impl Reason {
-    pub(crate) const ALL: [Reason; 12] = [
+    pub(crate) const ALL: [Reason; 14] = [
         Reason::NoCredentials,
         Reason::BadToken,
         Reason::UnknownCertificate,
@@ -44,6 +49,8 @@ impl Reason {
         Reason::SharedMemory,
         Reason::Operator,
         Reason::Lease,
+        Reason::Invocations,
+        Reason::Deployment,
     ];
 
     /// Its name in metrics and error answers.
@@ -61,6 +68,8 @@ impl Reason {
             Reason::SharedMemory => "shared_memory",
             Reason::Operator => "operator",
             Reason::Lease => "lease",
+            Reason::Invocations => "invocations",
+            Reason::Deployment => "deployment",
         }
     }
 }

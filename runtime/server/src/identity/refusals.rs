@@ -40,12 +40,14 @@ impl Refusals {
         let Some(first) = statistics.first_mut() else { return };
         for ((tenant, class), count) in &*self.tenants.lock().unwrap_or_else(PoisonError::into_inner) {
             let is_its = |row: &&mut UsageRow| row.tenant == *tenant && row.class == *class && row.function.is_none();
+            let is_billed_by_cpu = first.usage.iter().any(|row| row.tenant == *tenant && row.is_billed_by_cpu);
             match first.usage.iter_mut().find(is_its) {
                 Some(row) => row.usage.invocations[InvocationOutcome::Refused as usize] += count,
                 None => {
                     let mut usage = Usage::default();
                     usage.invocations[InvocationOutcome::Refused as usize] = *count;
-                    first.usage.push(UsageRow { tenant: tenant.clone(), function: None, class: *class, usage });
+                    let (tenant, class) = (tenant.clone(), *class);
+                    first.usage.push(UsageRow { tenant, function: None, class, usage, is_billed_by_cpu });
                 }
             }
         }
@@ -68,6 +70,7 @@ mod tests {
             function: None,
             class: Class::BestEffort,
             usage: Usage::default(),
+            is_billed_by_cpu: false,
         };
         let engine = || EngineStatistics { usage: vec![row.clone()], ..EngineStatistics::default() };
         for _ in 0..2 {
@@ -79,7 +82,7 @@ mod tests {
             assert_eq!(statistics.iter().map(refused).collect::<Vec<_>>(), [2, 0]);
             assert_eq!(statistics[0].usage.len(), 2);
         }
-        assert_eq!(Reason::ALL.map(|reason| refusals.of(reason)), [0, 1, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0]);
+        assert_eq!(Reason::ALL.map(|reason| refusals.of(reason)), [0, 1, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0]);
         assert!(Reason::ALL.iter().enumerate().all(|(at, reason)| *reason as usize == at));
     }
 }

@@ -29,6 +29,13 @@ pub(super) struct DeviceSnapshot<'a> {
     pub(super) price_per_s: Option<f64>,
 }
 
+impl DeviceSnapshot<'_> {
+    /// Converts compute-unit time to seconds of the whole device.
+    pub(super) fn seconds(&self, compute_unit_ns: u128) -> f64 {
+        compute_unit_ns as f64 / 1e9 / f64::from(self.engine.device.compute_units.max(1))
+    }
+}
+
 /// State of the daemon at one moment.
 pub(super) struct Snapshot<'a> {
     pub(super) devices: Vec<DeviceSnapshot<'a>>,

@@ -11,7 +11,7 @@ use super::executors;
 use super::metric::{DeviceSnapshot, Kind, Metric, counter, gauge, histogram, of_daemon};
 use super::recorder::{BUCKETS_NS, CLASSES, Outcome, class_label};
 use super::text::{Labels, Samples};
-use super::usage::{per_row, per_row_and};
+use super::usage::{billed_seconds, per_row, per_row_and, price_units};
 use crate::identity::Reason;
 use crate::places::Closed;
 use atoll_engine::{
@@ -307,25 +307,27 @@ pub(super) const METRICS: &[Metric] = &[
         "Time during which compute units ran blocks, as measured by the units, divided by their number",
         |s, out| {
             if let Some(busy_ns) = s.engine.device.busy_ns {
-                out.number(&[], device_seconds(s, busy_ns.into()));
+                out.number(&[], s.seconds(busy_ns.into()));
             }
         },
     ),
     counter(
         "atoll_usage_device_seconds_total",
-        "Time on the device, weighted by the share of its compute units",
+        "Time on the device, weighted by the share of its compute units, as it is reported",
         |s, out| {
-            per_row(s, out, |usage| device_seconds(s, usage.compute_unit_ns));
+            per_row(s, out, |usage| s.seconds(usage.compute_unit_ns));
         },
     ),
     counter(
+        "atoll_usage_billed_seconds_total",
+        "Billed time: CPU time as the kernel counts it for executors, divided by the number of compute units, or the \
+         time that is reported where the kernel counts none",
+        billed_seconds,
+    ),
+    counter(
         "atoll_usage_price_units_total",
-        "Price of the time on the device, in units of account; no samples if no device has a price",
-        |s, out| {
-            if let Some(price) = s.price_per_s {
-                per_row(s, out, |usage| price * device_seconds(s, usage.compute_unit_ns));
-            }
-        },
+        "Price of the billed time, in units of account; no samples if no device has a price",
+        price_units,
     ),
     counter("atoll_usage_memory_byte_seconds_total", "Device memory held, integrated over time, by kind", |s, out| {
         per_row_and(s, out, ("kind", MEMORY_KINDS), |usage, kind| usage.memory[kind as usize].byte_ns as f64 / 1e9);
@@ -403,7 +405,7 @@ pub(super) const METRICS: &[Metric] = &[
     of_daemon(
         Kind::Counter,
         "atoll_denied_requests_total",
-        "Requests and handshakes refused for lack of credentials or rights, by reason",
+        "Requests and handshakes refused for lack of credentials, rights or quota, by reason",
         |s, out| {
             for reason in Reason::ALL {
                 out.integer(&[("reason", reason.label())], s.recorder.refusals.of(reason));
@@ -430,11 +432,6 @@ const OUTCOMES: &[(InvocationOutcome, &str)] = &{
         (Refused, Refused.label()),
     ]
 };
-
-/// Converts compute-unit time to seconds of the whole device.
-fn device_seconds(snapshot: &DeviceSnapshot<'_>, compute_unit_ns: u128) -> f64 {
-    compute_unit_ns as f64 / 1e9 / f64::from(snapshot.engine.device.compute_units.max(1))
-}
 
 /// One sample for each loaded model; 0 until its first request.
 fn per_model(snapshot: &DeviceSnapshot<'_>, out: &mut Samples<'_>, value: impl Fn(&FunctionStatistics) -> u64) {

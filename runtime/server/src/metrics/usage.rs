@@ -22,20 +22,24 @@ pub(super) fn bounded(rows: Vec<UsageRow>) -> Vec<UsageRow> {
         rows.iter().filter_map(|row| Some((row.tenant.clone(), row.function.clone()?))).collect();
     let Some(first_without) = functions.into_iter().nth(USAGE_FUNCTIONS_MAX) else { return rows };
     let mut bounded = Vec::with_capacity(rows.len());
-    let mut others: BTreeMap<(Tenant, Class), Usage> = BTreeMap::new();
+    let mut others: BTreeMap<(Tenant, Class), (Usage, bool)> = BTreeMap::new();
     for row in rows {
         match &row.function {
             Some(function) if (&row.tenant, function) >= (&first_without.0, &first_without.1) => {
-                *others.entry((row.tenant, row.class)).or_default() += &row.usage;
+                let (usage, is_billed_by_cpu) = others.entry((row.tenant, row.class)).or_default();
+                *usage += &row.usage;
+                // The same for all rows of a tenant.
+                *is_billed_by_cpu = row.is_billed_by_cpu;
             }
             _ => bounded.push(row),
         }
     }
-    bounded.extend(others.into_iter().map(|((tenant, class), usage)| UsageRow {
+    bounded.extend(others.into_iter().map(|((tenant, class), (usage, is_billed_by_cpu))| UsageRow {
         tenant,
         function: Some(OTHERS.into()),
         class,
         usage,
+        is_billed_by_cpu,
     }));
     bounded
 }
@@ -63,6 +67,23 @@ pub(super) fn per_row_and<T: Copy>(
     }
 }
 
+/// Writes the billed time of each row, with a label for the count that is billed.
+pub(super) fn billed_seconds(snapshot: &DeviceSnapshot<'_>, out: &mut Samples<'_>) {
+    for row in &snapshot.usage {
+        let [tenant, function, class] = labels(row);
+        let by = if row.is_billed_by_cpu { "kernel" } else { "report" };
+        out.number(&[tenant, function, class, ("billed_by", by)], snapshot.seconds(row.billed_ns()));
+    }
+}
+
+/// Writes the price of each row's billed time. Nothing if no device has a price.
+pub(super) fn price_units(snapshot: &DeviceSnapshot<'_>, out: &mut Samples<'_>) {
+    let Some(price) = snapshot.price_per_s else { return };
+    for row in &snapshot.usage {
+        out.number(&labels(row), price * snapshot.seconds(row.billed_ns()));
+    }
+}
+
 /// Prometheus treats an empty label as missing.
 fn labels(row: &UsageRow) -> [(&'static str, &str); 3] {
     [
@@ -83,6 +104,7 @@ mod tests {
             function: (index > 1).then(|| format!("f{index:04}")),
             class,
             usage: Usage { launches: index as u64, ..Usage::default() },
+            is_billed_by_cpu: index.is_multiple_of(2),
         };
         let count = USAGE_FUNCTIONS_MAX + 7;
         let rows =
@@ -98,5 +120,6 @@ mod tests {
             "those of `b`, by class"
         );
         assert_eq!(bounded.iter().filter(|row| row.function.is_none()).count(), 4);
+        assert!(bounded.iter().all(|row| row.is_billed_by_cpu == (row.tenant.as_str() == "a")));
     }
 }

@@ -75,7 +75,7 @@ impl Kind {
 pub(crate) struct RequestError {
     pub(crate) kind: Kind,
     pub(crate) message: String,
-    /// The credential or right that is missing.
+    /// The credential, right or quota that is missing.
     pub(crate) reason: Option<Reason>,
 }
 
@@ -118,7 +118,11 @@ impl RequestError {
 
 impl From<Denial> for RequestError {
     fn from(denial: Denial) -> RequestError {
-        RequestError::denied(denial.reason(), denial.to_string())
+        let denied = RequestError::denied(denial.reason(), denial.to_string());
+        match denial {
+            Denial::Invocations { .. } => RequestError { kind: Kind::Exhausted, ..denied },
+            _ => denied,
+        }
     }
 }
 

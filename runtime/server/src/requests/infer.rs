@@ -13,6 +13,7 @@ use crate::limits::DECODE_INLINE_BYTES_MAX;
 use crate::metrics::Outcome;
 use crate::model::{Fitted, Model, Wanted, binary_by_default};
 use crate::otlp::{Arrival, Asked, Span};
+use crate::running::Permit;
 use crate::scaling::wait;
 use crate::sequences::Turn;
 use crate::shared_memory::Window;
@@ -102,7 +103,7 @@ async fn run_within(
     let mut invocation = InvocationRequest { function, inputs, class: asked, priority, instance, deadline };
     let mut record =
         Record { app: app.clone(), model, device: model.first_device(), class, arrived, outcome: Outcome::Refused };
-    caller.may_run(class).inspect_err(|denial| app.refuse(denial, caller, class))?;
+    let permit = app.admit(caller, model, class)?;
     record.outcome = Outcome::Cancelled;
     let mut _metered = None;
     if invocation.instance.is_none() {
@@ -115,7 +116,7 @@ async fn run_within(
     let result = match sequence.filter(|_| model.keeps_state()) {
         None if model.graph.is_some() => {
             let asked = graphs::Asked { price_max, id: &id };
-            let run = run_graph(&app.engine, model, invocation, class, asked).await;
+            let run = run_graph(&app.engine, &permit, model, invocation, class, asked).await;
             run.inspect_err(|_| record.outcome = Outcome::Refused)?
         }
         None => {
@@ -124,7 +125,7 @@ async fn run_within(
                 invocation.instance = route.next();
                 let (again, instance) = (route.keep(&invocation), invocation.instance.clone());
                 let routed = app.instances.begin(&model.key, instance.as_deref());
-                let result = app.responses.answer(&app.engine, &caller.tenant, model, invocation).await;
+                let result = app.responses.answer(&app.engine, &permit, &caller.tenant, model, invocation).await;
                 routed.into_iter().for_each(|routed| routed.end(&result));
                 match again {
                     Some(again) if route.is_refused(&result) => invocation = again,
@@ -135,7 +136,7 @@ async fn run_within(
         Some(place) => {
             let turn = app.sequences.turn(&app.engine, model, &caller.tenant, place).await;
             let turn = turn.inspect_err(|error| record.outcome = Outcome::of(&Err(error.clone())))?;
-            step(app, model, turn, invocation, choose).await
+            step(app, &permit, model, turn, invocation, choose).await
         }
     };
     record.outcome = Outcome::of(&result);
@@ -159,6 +160,7 @@ fn no_instance(name: Option<&str>, error: String) -> RequestError {
 /// with another one.
 async fn step(
     app: &App,
+    permit: &Permit,
     model: &Model,
     mut turn: Turn<'_>,
     mut invocation: InvocationRequest,
@@ -174,11 +176,11 @@ async fn step(
         invocation.instance = turn.instance(is_there, &choose);
         again = invocation.instance.is_some().then(|| invocation.clone());
     }
-    let result = step_once(app, model, &mut turn, invocation).await;
+    let result = step_once(app, permit, model, &mut turn, invocation).await;
     match (result, again) {
         (Err(InvokeError::UnknownInstance(_)), Some(mut again)) => {
             again.instance = turn.instance(is_there, choose);
-            step_once(app, model, &mut turn, again).await
+            step_once(app, permit, model, &mut turn, again).await
         }
         (result, _) => result,
     }
@@ -186,13 +188,14 @@ async fn step(
 
 async fn step_once(
     app: &App,
+    permit: &Permit,
     model: &Model,
     turn: &mut Turn<'_>,
     invocation: InvocationRequest,
 ) -> Result<InvocationResult, InvokeError> {
     model.check_current()?;
     let routed = app.instances.begin(&model.key, invocation.instance.as_deref());
-    let result = turn.step(invocation.into()).await;
+    let result = turn.step(permit, invocation.into()).await;
     routed.into_iter().for_each(|routed| routed.end(&result));
     result
 }

@@ -16,6 +16,7 @@ mod predict;
 mod repository;
 mod responses;
 mod routes;
+mod running;
 mod scaling;
 mod shared_memory;
 mod stop;

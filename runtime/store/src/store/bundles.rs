@@ -9,11 +9,11 @@ use atoll_sealed::{Digest, Sealed};
 use std::path::PathBuf;
 
 impl Store {
-    /// Writes the file of a bundle. The file stays while it is held, or while a function is
-    /// deployed from it.
-    pub fn write_bundle(&self, content: &Sealed) -> Result<HeldBundle<'_>, StoreError> {
-        let staged = self.bundles.stage(content)?;
-        let held = self.hold_bundle(staged.digest);
+    /// Writes the file of a bundle. `digest` must be the digest of `content`. The file stays while it
+    /// is held, or while a function is deployed from it.
+    pub fn write_bundle(&self, content: &Sealed, digest: Digest) -> Result<HeldBundle<'_>, StoreError> {
+        let staged = self.bundles.stage_as(content, digest)?;
+        let held = self.hold_bundle(digest);
         // The rename may replace the bundle of other functions by an equal one; existing mappings
         // stay valid.
         self.bundles.publish(staged)?;

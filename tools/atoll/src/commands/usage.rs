@@ -4,17 +4,19 @@ use super::functions::ls::class_name;
 use crate::control::{Classify, ControlArgs};
 use crate::output::{Align, Table, bytes, counted, print, print_json};
 use anyhow::Result;
-use atoll_client::{DeviceUsage, ExecutorMemory, ExecutorUsage, QuotaEntry, Tenant, UsageEntry, UsageReport};
+use atoll_client::{BilledBy, DeviceUsage, ExecutorMemory, ExecutorUsage, QuotaEntry, Tenant, UsageEntry, UsageReport};
 use std::collections::BTreeMap;
 
 const EXAMPLES: &str = "\
 Examples:
   atoll usage
   atoll usage --tenant team-a
-  atoll usage --json | jq '.rows[] | [.tenant, .function, .device_s]'
+  atoll usage --json | jq '.rows[] | [.tenant, .function, .billed_s, .billed_by]'
 
 `device s` is time on the device, weighted by the share of its compute units: a second on half of them counts half.
-Its price is that of [prices] in the daemon's configuration. `CPU s` and memory are as the system accounts for them.
+`billed s` is CPU time where the kernel counts it for the tenant's process, divided by the compute units, and `device s`
+elsewhere; `by` says which. Its price is that of [prices] in the daemon's configuration. `CPU s` and memory are as the
+system accounts for them.
 Root and the daemon's own user see all tenants, unless they choose one with --tenant.";
 
 /// Report the use of devices and device memory by tenant and function, since the daemon started
@@ -44,6 +46,8 @@ fn render(report: &UsageReport) -> String {
         ("function", Align::Left),
         ("class", Align::Left),
         ("device s", Align::Right),
+        ("billed s", Align::Right),
+        ("by", Align::Left),
         ("price", Align::Right),
         ("GiB s", Align::Right),
         ("held", Align::Right),
@@ -57,7 +61,7 @@ fn render(report: &UsageReport) -> String {
     report.rows.iter().filter(|row| was_used(row)).for_each(|row| table.row(cells(row)));
     // The column of prices is shown if there are any, and that of devices if there are several.
     if report.devices.iter().all(|device| device.price_per_s.is_none()) {
-        table.hide(5);
+        table.hide(7);
     }
     if report.devices.len() <= 1 {
         table.hide(0);
@@ -138,11 +142,12 @@ fn bills(report: &UsageReport) -> String {
 /// Rows of zeros are shown in JSON only.
 fn was_used(row: &UsageEntry) -> bool {
     row.launches > 0
+        || row.billed_s >= 0.001
         || row.memory.values().any(|memory| memory.byte_s > 0.0)
         || row.invocations.values().any(|count| *count > 0)
 }
 
-fn cells(row: &UsageEntry) -> [String; 14] {
+fn cells(row: &UsageEntry) -> [String; 16] {
     let held = row.memory.values().map(|memory| memory.bytes).sum();
     let gib_s = row.memory.values().map(|memory| memory.byte_s).sum::<f64>() / f64::from(1 << 30);
     let invocations: u64 = row.invocations.values().sum();
@@ -153,6 +158,11 @@ fn cells(row: &UsageEntry) -> [String; 14] {
         row.function.clone().unwrap_or_else(|| "(unloaded)".into()),
         class_name(row.class).into(),
         format!("{:.3}", row.device_s),
+        format!("{:.3}", row.billed_s),
+        match row.billed_by {
+            BilledBy::Report => "report".into(),
+            BilledBy::Kernel => "kernel".into(),
+        },
         row.price.map_or("-".into(), |price| format!("{price:.9}")),
         format!("{gib_s:.3}"),
         bytes(held),
@@ -186,6 +196,8 @@ mod tests {
             function: function.map(Into::into),
             class: Class::BestEffort,
             device_s,
+            billed_s: device_s,
+            billed_by: BilledBy::Report,
             price: None,
             launches,
             evicted_launches: 0,
@@ -209,7 +221,8 @@ mod tests {
     fn a_report_is_a_table_with_units() {
         let unused =
             UsageEntry { memory: BTreeMap::new(), invocations: BTreeMap::new(), ..row(Some("unused"), 0.0, 0) };
-        let rows = vec![row(Some("f"), 1.25, 7), unused, row(None, 0.5, 1)];
+        let gone = UsageEntry { billed_s: 0.75, billed_by: BilledBy::Kernel, ..row(None, 0.5, 1) };
+        let rows = vec![row(Some("f"), 1.25, 7), unused, gone];
         let mut report = UsageReport {
             started_at_s: 0,
             uptime_s: 7_500.0,
@@ -225,12 +238,12 @@ mod tests {
         assert_eq!(
             render(&report),
             "host:0, 4 compute units, up for 2 h 5 min, busy for 1.8 s\n  \
-             tenant  function    class        device s  GiB s     held  done  not done  preempted  cold  written     \
-             read\n  \
-             a       f           best-effort     1.250  3.000  2.0 KiB     5         2          1     1     10 B  1.0 \
-             MiB\n  \
-             a       (unloaded)  best-effort     0.500  3.000  2.0 KiB     5         2          1     1     10 B  1.0 \
-             MiB\n"
+             tenant  function    class        device s  billed s  by      GiB s     held  done  not done  \
+             preempted  cold  written     read\n  \
+             a       f           best-effort     1.250     1.250  report  3.000  2.0 KiB     5         \
+             2          1     1     10 B  1.0 MiB\n  \
+             a       (unloaded)  best-effort     0.500     0.750  kernel  3.000  2.0 KiB     5         \
+             2          1     1     10 B  1.0 MiB\n"
         );
         report.devices.push(DeviceUsage {
             device: "host:1".into(),
@@ -243,10 +256,10 @@ mod tests {
             render(&report),
             "host:0, 4 compute units, up for 2 h 5 min, busy for 1.8 s\n\
              host:1, 1 compute unit, up for 2 h 5 min\n  \
-             device  tenant  function  class        device s  GiB s     held  done  not done  preempted  cold  \
-             written     read\n  \
-             host:1  a       f         best-effort     1.250  3.000  2.0 KiB     5         2          1     1     10 \
-             B  1.0 MiB\n"
+             device  tenant  function  class        device s  billed s  by      GiB s     held  done  not done  \
+             preempted  cold  written     read\n  \
+             host:1  a       f         best-effort     1.250     1.250  report  3.000  2.0 KiB     5         \
+             2          1     1     10 B  1.0 MiB\n"
         );
         report.devices[1].price_per_s = Some(0.5);
         report.rows[0].price = Some(0.625);

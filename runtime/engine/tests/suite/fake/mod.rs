@@ -8,6 +8,7 @@
 pub(crate) mod fallible;
 mod kernels;
 mod mapped;
+mod parts;
 
 use atoll_core::rng::Rng;
 use atoll_core::{DeviceOffset, Epoch, LaunchId, PreemptLevel, QueueId};
@@ -15,7 +16,7 @@ use atoll_device::*;
 use kernels::u64_at;
 use mapped::MappedConstants;
 use rustix::event::{EventfdFlags, eventfd};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -98,11 +99,6 @@ impl Controls {
         self.0.loading_ns.store(delay.as_nanos() as u64, Ordering::SeqCst);
     }
 
-    /// Number of constants with memory, and of mappings of constants into tenants.
-    pub(crate) fn constants(&self) -> (usize, usize) {
-        self.0.state.lock().expect("no panic").mapped.counts()
-    }
-
     pub(crate) fn modules(&self) -> usize {
         self.0.state.lock().expect("no panic").modules.iter().flatten().count()
     }
@@ -130,6 +126,10 @@ pub(crate) enum Refusal {
     Place,
     /// Writing bytes of a constant.
     Write,
+    /// Giving a tenant a part of memory.
+    Part,
+    /// Filling memory.
+    Fill,
     /// Everything: the device is lost at the first byte of a constant.
     Device,
 }
@@ -162,6 +162,8 @@ struct State {
     /// otherwise 1 plus the index in `domains`.
     owners: Vec<u16>,
     domains: Vec<String>,
+    /// Bytes of the parts of memory that tenants have, by offset.
+    parts: BTreeMap<u64, u64>,
     modules: Vec<Option<Module>>,
     queues: Vec<VecDeque<Launch>>,
     /// Launches to abort.
@@ -211,6 +213,7 @@ impl FakeDevice {
             memory: vec![0xA5; MEMORY_BYTES as usize],
             owners: vec![0; MEMORY_BYTES as usize],
             domains: Vec::new(),
+            parts: BTreeMap::new(),
             modules: Vec::new(),
             queues: (0..QUEUES).map(|_| VecDeque::new()).collect(),
             aborted: Vec::new(),
@@ -402,6 +405,9 @@ impl Memory for FakeDevice {
 
     fn fill(&mut self, at: DeviceOffset, value: u8, bytes: u64) -> Result<(), DeviceError> {
         self.check()?;
+        if self.refuses(Refusal::Fill) {
+            return Err(DeviceError::Unavailable("memory cannot be filled".into()));
+        }
         let range = at.0 as usize..(at.0 + bytes) as usize;
         let mut state = self.shared.state.lock().expect("no panic");
         state.owners[range.clone()].fill(0);
@@ -480,8 +486,6 @@ impl Modules for FakeDevice {
         assert!(old.is_some(), "a module is unloaded twice");
     }
 }
-
-impl Domains for FakeDevice {}
 
 impl Lanes for FakeDevice {}
 

@@ -265,7 +265,8 @@ impl Inference for Double {
         };
         let row = |key: &FunctionKey| {
             let FunctionKey { tenant, name } = key.clone();
-            UsageRow { tenant, function: Some(name), class: Class::BestEffort, usage: Usage::default() }
+            let (function, usage) = (Some(name), Usage::default());
+            UsageRow { tenant, function, class: Class::BestEffort, usage, is_billed_by_cpu: false }
         };
         let loaded = self.functions.lock().unwrap();
         let engine = |(at, name): (usize, &String)| {

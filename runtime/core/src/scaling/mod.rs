@@ -7,6 +7,9 @@
 //! A function without a measured profile has the one that [`Profile::learned`] makes of the time of
 //! its requests.
 //!
+//! [`assign`] says which device of a fleet gets a new instance, and which instances move for it, and
+//! [`consolidate`] when a device can be freed.
+//!
 //! Differences from the paper: points that break the SLO are not used; a rest of zero adds no
 //! instance; an instance that is larger than the surplus is passed over (there the loop never ends);
 //! every function is looked at (there the loop returns after the first).
@@ -15,6 +18,9 @@ mod algorithm;
 mod autoscaler;
 mod config;
 mod estimate;
+mod fleet;
+mod host;
+mod placing;
 mod predictor;
 mod profile;
 
@@ -22,5 +28,7 @@ pub use algorithm::{Change, INSTANCES_MAX, Instance, ScaleError, scale};
 pub use autoscaler::{Autoscaler, Decision, Observed, Why};
 pub use config::{ConfigError, HEADROOM_PERCENT_MAX, ScalingConfig};
 pub use estimate::Estimate;
+pub use host::{Constants, Host, NS_PER_BYTE, Need, Nowhere, Placed, Relocation, Spot, Stay};
+pub use placing::{Assignment, assign, consolidate};
 pub use predictor::{LEVEL_PERCENT, Predictor, RATE_MAX, SEASON_PERCENT, SLOTS_MAX};
 pub use profile::{POINTS_MAX, Point, Profile, ProfileError};

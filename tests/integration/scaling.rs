@@ -108,7 +108,7 @@ fn instances_come_with_the_load_and_go_without_it_and_no_request_is_lost() -> Re
     check(&setup, 1)?;
     let first = made(&mut client)?;
     ensure!(first.len() == 1 && first[0].instance.as_deref() == Some("grind-auto-1"), "{first:?}");
-    ensure!(first[0].devices.len() == 2 && first[0].quota_request == 0.1, "on both devices: {first:?}");
+    ensure!(first[0].devices.len() == 1 && first[0].quota_request == 0.1, "on one device: {first:?}");
     let operators = InstanceSpec {
         name: "mine".into(),
         function: "grind".into(),
@@ -207,6 +207,48 @@ fn a_request_waits_for_room_until_its_deadline_and_instances_outlive_the_daemon(
     let (status, text) = load(&setup, "latency_ms = 500\nmin_instances = 3\nmax_instances = 2")?;
     ensure!(status == 400 && text.contains("at least 3 instances, and at most 2"), "{text}");
     Ok(())
+}
+
+/// The devices of the instances that the daemon made, in order.
+fn devices(client: &mut Client) -> Result<Vec<String>> {
+    let mut devices: Vec<String> = made(client)?.into_iter().filter_map(|report| report.device).collect();
+    devices.sort();
+    Ok(devices)
+}
+
+#[test]
+fn instances_fill_a_device_before_another_one_and_leave_one_that_is_drained_or_gone() -> Result<()> {
+    let settings = "latency_ms = 500\nquota_request = 0.5\nmin_instances = 3\nmax_instances = 3\ninterval_ms = 100\n\
+                    cool_down_ms = 500\nidle_ms = 60000";
+    let hosts = two_hosts()?;
+    let options: Vec<&str> = hosts.iter().map(String::as_str).collect();
+    let mut setup = start(&options, settings)?;
+    let mut client = setup.client()?;
+    wait_until("three instances", || Ok(devices(&mut client)?.len() == 3))?;
+    let places = devices(&mut client)?;
+    ensure!(places[0] != places[2], "a device has room for two halves: {places:?}");
+    let (full, other) = match places[1] == places[0] {
+        true => (places[0].clone(), places[2].clone()),
+        false => (places[2].clone(), places[0].clone()),
+    };
+    check(&setup, 1)?;
+    let map = setup.command(&["instance", "map"]).output()?;
+    let map = String::from_utf8_lossy(&map.stdout).into_owned();
+    ensure!(map.contains(&format!("{full}, ")) && map.contains(&format!("{other}, ")), "{map}");
+
+    let drain = setup.command(&["device", "drain", &other]).output()?;
+    ensure!(drain.status.success(), "{}", String::from_utf8_lossy(&drain.stderr));
+    wait_until("the instance of the drained device to go", || Ok(devices(&mut client)? == [&*full, &*full]))?;
+    check(&setup, 1)?;
+    let resume = setup.command(&["device", "resume", &other]).output()?;
+    ensure!(resume.status.success(), "{}", String::from_utf8_lossy(&resume.stderr));
+    wait_until("three instances again", || Ok(devices(&mut client)?.len() == 3))?;
+
+    // One of the devices is gone after a restart; the other one has room for two.
+    setup.kill_and_restart_with(&options[..2])?;
+    let mut client = setup.client()?;
+    wait_until("the instances of the device that is left", || Ok(devices(&mut client)? == ["host:0", "host:0"]))?;
+    check(&setup, 1)
 }
 
 /// Runs `atoll profile --grid` for `grind` with the cache of the daemon.

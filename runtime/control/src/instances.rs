@@ -76,6 +76,9 @@ pub struct InstanceReport {
     /// instance are refused until there is room.
     #[serde(default)]
     pub refused: Option<String>,
+    /// The device that it is bound to; `None` if it holds on each device of its function.
+    #[serde(default)]
+    pub device: Option<String>,
     /// Why the autoscaler made it or gave it its size; `None` if an operator did.
     #[serde(default)]
     pub autoscaled: Option<String>,

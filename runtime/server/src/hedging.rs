@@ -5,7 +5,7 @@
 use crate::inference::{Pending, invoke};
 use atoll_core::Nanos;
 use atoll_core::placement::{HedgeConfig, Hedges, Why};
-use atoll_engine::{ChainRequest, InvocationResult, InvokeError};
+use atoll_engine::{ChainRequest, InvocationResult, InvokeError, ShareClient};
 use atoll_fleet::{Inference, may_retry};
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,8 +42,9 @@ impl Hedging {
         request: ChainRequest,
     ) -> Result<InvocationResult, InvokeError> {
         let (begun, after) = (Instant::now(), self.lock().arrived());
-        // A second copy of large inputs would cost more than it brings.
-        let after = after.filter(|_| may_retry(&request));
+        // A second copy of large inputs would cost more than it brings, and an instance that is bound to
+        // a device has no share on another one.
+        let after = after.filter(|_| may_retry(&request) && !is_bound(engine, &request));
         let result = match after {
             Some(after) => self.hedged(engine, request, begun, Duration::from_nanos(after.0)).await,
             None => invoke(engine, request).await,
@@ -98,4 +99,11 @@ impl Hedging {
         counted.fetch_add(1, Ordering::Relaxed);
         answer
     }
+}
+
+/// Whether a request names an instance that is bound to one device.
+fn is_bound(engine: &Arc<dyn Inference>, request: &ChainRequest) -> bool {
+    let (Some(instance), Some(stage)) = (&request.instance, request.stages.first()) else { return false };
+    let client = ShareClient { tenant: stage.function.tenant.clone(), instance: Some(instance.clone()) };
+    engine.device_of_share(&client).is_some()
 }

@@ -11,7 +11,7 @@ use atoll_engine::{
     Class, EngineError, FunctionKey, InstanceMemory, InvocationResult, InvokeError, ShareClient, ShareError,
     ShareRequest, ShareSpec, Tenant,
 };
-use atoll_fleet::Inference;
+use atoll_fleet::{Inference, device_named};
 use atoll_store::{DeploymentKey, Store, StoreError};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,6 +39,10 @@ pub(crate) struct Instance {
     /// Why the autoscaler made it, or gave it its size; `None` if an operator did.
     #[serde(default)]
     pub(crate) autoscaled: Option<String>,
+    /// The device that it is on, by its name, because devices may have other numbers after a
+    /// restart; `None` if it is on all devices of its function.
+    #[serde(default)]
+    pub(crate) device: Option<String>,
 }
 
 /// What an instance has of its lease.
@@ -68,6 +72,8 @@ pub(crate) enum InstanceError {
     Unknown(String),
     #[error("{0}")]
     Share(ShareError),
+    #[error("there is no place for an instance of `{function}`: {reason}")]
+    NoPlace { function: FunctionKey, reason: String },
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
@@ -131,9 +137,19 @@ pub(crate) fn client(key: &FunctionKey) -> ShareClient {
     ShareClient { tenant: key.tenant.clone(), instance: Some(key.name.clone()) }
 }
 
+/// Sets the share of an instance where it is to hold.
+fn hold(engine: &dyn Inference, key: &FunctionKey, instance: &Instance, share: ShareSpec) -> Result<(), EngineError> {
+    let (client, function) = (client(key), function_of(key, instance));
+    let Some(name) = &instance.device else { return engine.set_share(&client, Some(&function), share) };
+    let unknown = || EngineError::UnknownDevice { name: name.clone(), known: engine.devices().join(", ") };
+    let device = device_named(engine.devices(), name).ok_or_else(unknown)?;
+    engine.set_share_on(&client, &function, share, device)
+}
+
 impl Instances {
     /// The instances of a store. Their shares hold once their functions are loaded. One that is
-    /// damaged or cannot hold any more is logged and left out.
+    /// damaged or cannot hold any more, for example because its device is not there any more, is
+    /// logged and left out; the autoscaler makes others where there is room.
     pub(crate) fn new(engine: Arc<dyn Inference>, store: Option<Arc<Store>>) -> Instances {
         let (mut all, routes) = (BTreeMap::new(), Arc::new(Routes::new()));
         for (DeploymentKey { tenant, name }, record) in store.iter().flat_map(|store| store.instances()) {
@@ -141,9 +157,8 @@ impl Instances {
             let read = serde_json::from_str::<Instance>(&record).map_err(|error| error.to_string());
             let placed = read.and_then(|instance| {
                 let share = instance.share(&key.tenant).map_err(|error| error.to_string())?;
-                let function = FunctionKey { tenant: key.tenant.clone(), name: instance.function.clone() };
-                engine.set_share(&client(&key), Some(&function), share).map_err(|error| error.to_string())?;
-                routes.set(&function, &key.name, share.limit());
+                hold(&*engine, &key, &instance, share).map_err(|error| error.to_string())?;
+                routes.set(&function_of(&key, &instance), &key.name, share.limit());
                 Ok(instance)
             });
             match placed {
@@ -317,15 +332,16 @@ impl Instances {
         };
         let undo = || before.map_or_else(|| self.engine.limit_memory(&client(&key), None), limit);
         limit(&instance);
-        self.engine.set_share(&client(&key), Some(&function), share).inspect_err(|_| undo())?;
+        hold(&*self.engine, &key, &instance, share).inspect_err(|_| undo())?;
         if let Some(store) = self.store.as_ref().filter(|_| instance.lease.is_none()) {
             let record = serde_json::to_string(&instance).expect("checked numbers and texts can be serialized");
             let stored =
                 store.put_instance(DeploymentKey { tenant: key.tenant.clone(), name: key.name.clone() }, record);
             if let Err(error) = stored {
-                let share_before = before.and_then(|before| before.share(&key.tenant).ok());
-                let holds_again = |share| self.engine.set_share(&client(&key), Some(&function), share).is_ok();
-                if !share_before.is_some_and(holds_again) {
+                let holds_again = |before: &Instance| {
+                    before.share(&key.tenant).is_ok_and(|share| hold(&*self.engine, &key, before, share).is_ok())
+                };
+                if !before.is_some_and(holds_again) {
                     self.engine.remove_share(&client(&key));
                 }
                 undo();
@@ -399,10 +415,23 @@ impl Route<'_> {
         self.last.is_some().then(|| request.clone())
     }
 
+    /// Whether the chosen instance is bound to a device that takes no requests any more.
+    fn has_lost_its_device(&self) -> bool {
+        let Some(name) = &self.last else { return false };
+        let client = client(&FunctionKey { tenant: self.function.tenant.clone(), name: name.clone() });
+        let engine = &self.instances.engine;
+        engine.device_of_share(&client).is_some() && !engine.holds_share(&client)
+    }
+
     /// Whether the chosen instance refused the request, so that another one has to serve it.
     pub(crate) fn is_refused(&mut self, result: &Result<InvocationResult, InvokeError>) -> bool {
-        use InvokeError::{InstanceRemoved, OverInstanceMemory, UnknownInstance};
-        let of_instance = matches!(result, Err(OverInstanceMemory { .. } | UnknownInstance(_) | InstanceRemoved(_)));
+        use InvokeError::{Device, InstanceRemoved, OverInstanceMemory, Unavailable, UnknownInstance};
+        let of_instance = match result {
+            Err(OverInstanceMemory { .. } | UnknownInstance(_) | InstanceRemoved(_)) => true,
+            // Its device was lost with the request, or drained just before it.
+            Err(Device(_) | Unavailable(_)) => self.has_lost_its_device(),
+            _ => false,
+        };
         if of_instance {
             self.refused.extend(self.last.take());
         }

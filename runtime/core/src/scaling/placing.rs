@@ -1,7 +1,8 @@
 //! Which device of a fleet gets a new instance, and which instances move for it.
 //!
-//! A device is a plan of time and compute units, divided by maximal rectangles ([`Layout`](crate::packing::Layout)), with
-//! memory that only adds up. [`assign`] places new instances largest first:
+//! A device is a plan of time and compute units, divided by maximal rectangles
+//! ([`crate::packing::Layout`]), with memory that only adds up. [`assign`] places new instances
+//! largest first:
 //!
 //! 1. on a device that has instances, into the smallest free rectangle that holds it; what is on
 //!    that device already is arranged anew if it has to be, which is free;
@@ -15,9 +16,9 @@
 //! An instance moves by a successor on the other device, which takes the new requests. Its old place
 //! is free once its own requests have ended, so both are promised for a while. The cost of a move is
 //! that while in device time, and the constants that are copied to a device that had none of the
-//! function ([`NS_PER_BYTE`](crate::scaling::NS_PER_BYTE)). Moves pay if their cost does not exceed what they bring until the
-//! next decision can take it back, for which `pay_ns` stands: the time of the device that stays
-//! free, or the time of the instance that would have no place.
+//! function ([`crate::scaling::NS_PER_BYTE`]). Moves pay if their cost does not exceed what they
+//! bring until the next decision can take it back, for which `pay_ns` stands: the time of the device
+//! that stays free, or the time of the instance that would have no place.
 
 use crate::packing::InstanceId;
 use crate::scaling::fleet::{Fleet, Repacked};

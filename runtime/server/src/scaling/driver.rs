@@ -2,7 +2,8 @@
 
 use super::basis::Basis;
 use super::instances::Group;
-use super::state::Scaled;
+use super::placing;
+use super::state::{Kind, Scaled};
 use crate::app::App;
 use crate::graphs::Functions;
 use crate::inference::blocking;
@@ -42,12 +43,21 @@ fn tick(app: &App) -> Duration {
             *scaled = begin(app, model, now);
         }
         next = next.min(turn(app, model, scaled, now));
+        scaled.status.decisions[Kind::Move as usize] = app.scaler.moves_of(&model.key);
         statuses.insert(model.key.clone(), scaled.status.clone());
     }
     app.scaler.publish(statuses);
     // After that, so that a client that was answered sees what was decided for it.
     app.scaler.wake_waiting(|function| is_over(app, function));
-    match remove(app) {
+    let removal = remove(app);
+    if removal.has_removed && !removal.are_left {
+        // Others may have room for the instances of a device now. They stay there for the shortest
+        // cool-down at least.
+        let cool_down_ms = |model: &Arc<Model>| model.scaled.as_ref().map(|meter| meter.settings.cool_down_ms);
+        let cool_down_ms = models.iter().filter_map(cool_down_ms).min().unwrap_or(0);
+        placing::free_a_device(app, cool_down_ms.saturating_mul(1_000_000));
+    }
+    match removal.are_left {
         true => next.min(SCALING_DRAIN_EVERY),
         false => next,
     }
@@ -75,7 +85,7 @@ fn begin(app: &App, model: &Model, now: Nanos) -> Scaled {
 fn turn(app: &App, model: &Model, scaled: &mut Scaled, now: Nanos) -> Duration {
     let group = Group::of(app, model);
     scaled.learn(group.service_ns(scaled.meter.settings.sm_partition));
-    let profile = scaled.points(group.devices);
+    let profile = scaled.points();
     let running = group.running(profile.as_ref());
     let waiting = app.scaler.waiting(&model.key);
     scaled.see_classes(now);
@@ -104,7 +114,7 @@ fn later(now: Nanos, by: Duration) -> Nanos {
 
 /// Starts the first instance for requests that wait for one.
 fn start(app: &App, model: &Model, scaled: &mut Scaled, group: &Group) {
-    let profile = scaled.points(group.devices);
+    let profile = scaled.points();
     let point = scaled.autoscaler.first(profile.as_ref(), scaled.unmeasured()).unwrap_or_else(|error| {
         scaled.note_problem(model, error.to_string());
         // The fastest one there is.
@@ -152,7 +162,7 @@ fn decide(app: &App, model: &Model, scaled: &mut Scaled, group: &Group, decided:
         }
     }
     let group = Group::of(app, model);
-    let profile = scaled.points(group.devices);
+    let profile = scaled.points();
     let running = group.running(profile.as_ref());
     let served: u64 = running.iter().map(|instance| instance.point.throughput).sum();
     let base = group.base(profile.as_ref(), scaled.only_class());
@@ -170,10 +180,18 @@ fn is_over(app: &App, function: &FunctionKey) -> bool {
     }
 }
 
+/// What became of instances that are to be removed.
+#[derive(Default)]
+struct Removal {
+    /// Some still have requests.
+    are_left: bool,
+    has_removed: bool,
+}
+
 /// Removes instances that have no requests any more, and begins to remove those whose function is
-/// gone or is not scaled any more. Says whether some are left.
-fn remove(app: &App) -> bool {
-    let mut are_left = false;
+/// gone or is not scaled any more.
+fn remove(app: &App) -> Removal {
+    let mut removal = Removal::default();
     for (key, instance) in app.instances.all() {
         if instance.autoscaled.is_none() {
             continue;
@@ -186,7 +204,7 @@ fn remove(app: &App) -> bool {
         app.instances.set_draining(&key, true);
         let is_busy = app.instances.standing(&key, &instance).is_some_and(|standing| standing.in_flight > 0);
         if is_busy {
-            are_left = true;
+            removal.are_left = true;
             continue;
         }
         let removed = app.instances.remove_drained(&key);
@@ -195,10 +213,12 @@ fn remove(app: &App) -> bool {
             if is_new {
                 tracing::error!(instance = %key, %error, "an instance cannot be removed; it is tried again");
             }
-            are_left = true;
+            removal.are_left = true;
+        } else {
+            removal.has_removed = true;
         }
     }
-    are_left
+    removal
 }
 
 impl Scaled {

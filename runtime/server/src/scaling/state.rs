@@ -26,6 +26,8 @@ pub(crate) struct Scaler {
     statuses: Mutex<BTreeMap<FunctionKey, ScalingStatus>>,
     /// The requests that wait for an instance; models for which none waits are left out.
     queues: Mutex<BTreeMap<FunctionKey, Arc<Queue>>>,
+    /// How often an instance of a function moved to another device.
+    moves: Mutex<BTreeMap<FunctionKey, u64>>,
     /// Instances whose removal failed, which was logged.
     failed: Mutex<BTreeSet<FunctionKey>>,
     /// Whether the names of `[scaling.NAME]` were looked for.
@@ -69,13 +71,13 @@ pub(crate) struct ScalingStatus {
     /// Requests that wait for an instance.
     pub(crate) waiting: u64,
     /// Decisions, by [`KINDS`].
-    pub(crate) decisions: [u64; 4],
+    pub(crate) decisions: [u64; KINDS.len()],
     /// Why the load is not covered, if it is not.
     pub(crate) problem: Option<String>,
 }
 
 /// Kinds of decisions.
-pub(crate) const KINDS: [&str; 4] = ["create", "resize", "remove", "refused"];
+pub(crate) const KINDS: [&str; 5] = ["create", "resize", "remove", "move", "refused"];
 
 /// An index of [`KINDS`].
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +85,7 @@ pub(super) enum Kind {
     Create,
     Resize,
     Remove,
+    Move,
     Refused,
 }
 
@@ -94,6 +97,7 @@ impl Scaler {
             functions: Mutex::default(),
             statuses: Mutex::default(),
             queues: Mutex::default(),
+            moves: Mutex::default(),
             failed: Mutex::default(),
             names_checked: Once::new(),
             began: Instant::now(),
@@ -148,6 +152,16 @@ impl Scaler {
         false
     }
 
+    /// An instance of a function moves to another device.
+    pub(super) fn note_move(&self, function: &FunctionKey) {
+        *self.moves.lock().unwrap_or_else(PoisonError::into_inner).entry(function.clone()).or_default() += 1;
+    }
+
+    /// How often an instance of a function moved since the daemon started.
+    pub(super) fn moves_of(&self, function: &FunctionKey) -> u64 {
+        self.moves.lock().unwrap_or_else(PoisonError::into_inner).get(function).copied().unwrap_or(0)
+    }
+
     /// The models that are scaled, and what their scaling does.
     pub(crate) fn statuses(&self) -> BTreeMap<FunctionKey, ScalingStatus> {
         self.all().clone()
@@ -179,9 +193,9 @@ impl Scaled {
         self.status.decisions[kind as usize] += 1;
     }
 
-    /// The points of an instance on so many devices; `None` if nothing was measured yet.
-    pub(super) fn points(&self, devices: u64) -> Option<Profile> {
-        self.basis.points(&self.meter.settings, devices)
+    /// The points of an instance; `None` if nothing was measured yet.
+    pub(super) fn points(&self) -> Option<Profile> {
+        self.basis.points(&self.meter.settings)
     }
 
     /// Takes the measured device time of a request, if the model has no profile.

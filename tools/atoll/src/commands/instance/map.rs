@@ -64,12 +64,18 @@ fn devices(instances: &[InstanceReport]) -> BTreeMap<String, Device> {
             let device = devices.entry(entry.device.clone()).or_default();
             device.units = entry.compute_units;
             match entry.area {
-                Some(area) => device.placed.push((super::name(report), area)),
-                None => device.others.push(super::name(report)),
+                Some(area) => device.placed.push((name(report), area)),
+                None => device.others.push(name(report)),
             }
         }
     }
     devices
+}
+
+/// The name of a client, and whether it leaves the device.
+fn name(report: &InstanceReport) -> String {
+    let leaves = if report.draining { " (leaves)" } else { "" };
+    super::name(report) + leaves
 }
 
 /// The letter of a client in the drawing.

@@ -8,7 +8,7 @@ use crate::names::{BadName, check_name};
 use crate::routes::{Routed, Routes};
 use atoll_core::routing::Standing;
 use atoll_engine::{
-    Class, EngineError, FunctionKey, InstanceMemory, InvocationResult, InvokeError, ShareClient, ShareError,
+    Class, DeviceId, EngineError, FunctionKey, InstanceMemory, InvocationResult, InvokeError, ShareClient, ShareError,
     ShareRequest, ShareSpec, Tenant,
 };
 use atoll_fleet::{Inference, device_named};
@@ -218,6 +218,18 @@ impl Instances {
         deadline: Option<Duration>,
         except: &[String],
     ) -> Option<String> {
+        self.choose_on(function, class, deadline, except, None)
+    }
+
+    /// As [`Instances::choose`], of those that hold on a device.
+    fn choose_on(
+        &self,
+        function: &FunctionKey,
+        class: Class,
+        deadline: Option<Duration>,
+        except: &[String],
+        device: Option<DeviceId>,
+    ) -> Option<String> {
         self.routes.choose(function, deadline, |name| {
             if except.iter().any(|other| other == name) {
                 return false;
@@ -227,7 +239,9 @@ impl Instances {
             let may_serve = |instance: Arc<Instance>| {
                 instance.class.is_none_or(|own| own == class) && instance.lease.is_none() && !self.is_draining(&key)
             };
-            self.find(&key).is_some_and(may_serve) && self.engine.holds_share(&client(&key))
+            let client = client(&key);
+            let is_there = |device| self.engine.device_of_share(&client).is_none_or(|bound| bound == device);
+            self.find(&key).is_some_and(may_serve) && self.engine.holds_share(&client) && device.is_none_or(is_there)
         })
     }
 
@@ -242,7 +256,8 @@ impl Instances {
         functions: usize,
     ) -> Route<'a> {
         let chooses = named.is_none() && functions == 1;
-        Route { instances: self, function, class, deadline, named, chooses, last: None, refused: Vec::new() }
+        let (last, refused) = (None, Vec::new());
+        Route { instances: self, function, class, deadline, device: None, named, chooses, last, refused }
     }
 
     /// Counts a request as one of an instance until it ends, if it is for one.
@@ -393,6 +408,8 @@ pub(crate) struct Route<'a> {
     function: &'a FunctionKey,
     class: Class,
     deadline: Option<Duration>,
+    /// The device that runs the request, if it is given.
+    device: Option<DeviceId>,
     named: Option<String>,
     chooses: bool,
     /// The instance that was chosen last.
@@ -401,12 +418,18 @@ pub(crate) struct Route<'a> {
 }
 
 impl Route<'_> {
+    /// The request runs on this device, under an instance that is there.
+    pub(crate) fn on(self, device: Option<DeviceId>) -> Self {
+        Route { device, ..self }
+    }
+
     /// The instance for the next attempt.
     pub(crate) fn next(&mut self) -> Option<String> {
         if !self.chooses {
             return self.named.clone();
         }
-        self.last = self.instances.choose(self.function, self.class, self.deadline, &self.refused);
+        let Route { function, class, deadline, device, .. } = *self;
+        self.last = self.instances.choose_on(function, class, deadline, &self.refused, device);
         self.last.clone()
     }
 

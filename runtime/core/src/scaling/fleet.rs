@@ -190,6 +190,10 @@ impl<'a> Fleet<'a> {
     /// The cheapest moves after which there is room for an instance, if they cost at most so much.
     /// They go to devices that have instances, or to any.
     pub(super) fn repack(&self, entry: &Entry, pay_ns: u64, to_any: bool) -> Option<Repacked<'a>> {
+        // There is no other device to move to.
+        if self.sites.iter().filter(|site| site.host.is_open).count() < 2 {
+            return None;
+        }
         let mut tries = 0;
         let mut best: Option<Repacked<'a>> = None;
         for device in self.open(&entry.need) {

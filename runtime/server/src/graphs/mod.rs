@@ -9,6 +9,7 @@
 //! Start reading in `run.rs`.
 
 mod builtin;
+mod calls;
 mod costs;
 mod counts;
 mod desk;
@@ -16,6 +17,7 @@ mod manifest;
 mod run;
 mod stage;
 
+pub(crate) use calls::{Answer, StageCall, Stages};
 pub(crate) use costs::{CostView, Rejected, rejection};
 pub(crate) use counts::Counts;
 pub(crate) use desk::{Desk, Limits};

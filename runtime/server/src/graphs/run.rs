@@ -1,13 +1,14 @@
 //! The run of a request through a graph. A stage starts as soon as its inputs are there, and stages
 //! that do not need each other run at the same time. Intermediate tensors stay in the daemon.
 
+use super::calls::{StageCall, Stages};
 use super::costs::{Costs, Decision, Ran, Rejected};
 use super::counts::Counts;
 use super::desk::{Call, Limits, Ticket, Turn, next_call};
 use super::manifest::metadata;
 use super::stage::{Held, Shared, StageResult, StageWork, check_form, check_input, no_room, placed, run_builtin};
 use crate::bodies::BodyRoom;
-use crate::inference::{blocking, invoke, invoke_by};
+use crate::inference::{blocking, invoke, passed};
 use crate::model::Model;
 use atoll_core::graphs::{Condition, Cost, Graph, GraphOutput, Next, Progress, Source};
 use atoll_core::placement::Why;
@@ -111,6 +112,7 @@ pub(crate) struct Asked<'a> {
 /// # Errors
 /// If the graph does not admit the request; nothing has run.
 pub(crate) async fn run_graph(
+    stages: Arc<dyn Stages>,
     engine: &Arc<dyn Inference>,
     model: &Model,
     request: InvocationRequest,
@@ -150,6 +152,7 @@ pub(crate) async fn run_graph(
         id => id.to_owned(),
     };
     let run = Run {
+        stages,
         engine,
         id,
         room: work.shared.bodies.room(),
@@ -207,6 +210,7 @@ struct Place {
 }
 
 struct Run<'a> {
+    stages: Arc<dyn Stages>,
     engine: &'a Arc<dyn Inference>,
     id: String,
     /// Room for the tensors that the run made so far: copies for stages, outputs of stages.
@@ -390,13 +394,12 @@ impl Run<'_> {
             deadline: remaining,
             times_launches: false,
         };
-        let engine = self.engine.clone();
         let why = if turn.is_some() { Why::Reserved } else { Why::Measured };
+        let device = device.map(|device| (device, why));
+        let call = StageCall { model: model.clone(), class: self.terms.class, request, device };
+        let stages = self.stages.clone();
         self.tasks.spawn(async move {
-            let answer = match device {
-                Some(device) => invoke_by(&engine, |reply| engine.submit_to(device, why, request, reply)).await,
-                None => invoke(&engine, request).await,
-            };
+            let answer = stages.call(call).await;
             let result = answer.map(|result| {
                 let InvocationResult { outputs, timing, preemptions, cold_start, device, .. } = result;
                 let outputs = placed(&model.outputs, &used, outputs);
@@ -487,13 +490,5 @@ impl Run<'_> {
             batch: 1,
             launches: Vec::new(),
         })
-    }
-}
-
-/// Waits until a time, or for ever.
-async fn passed(at: Option<Instant>) {
-    match at {
-        Some(at) => tokio::time::sleep_until(at.into()).await,
-        None => std::future::pending().await,
     }
 }

@@ -13,5 +13,6 @@ mod instances;
 pub(crate) mod meter;
 mod placing;
 mod queue;
+mod stages;
 pub(crate) mod state;
 pub(crate) mod wait;

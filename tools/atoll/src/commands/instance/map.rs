@@ -194,6 +194,40 @@ mod tests {
     }
 
     #[test]
+    fn an_instance_that_moves_is_on_both_devices_until_it_has_left() {
+        let entry = |device: &str| atoll_client::ShareEntry {
+            device: device.into(),
+            compute_units: 2,
+            area: Some(ShareArea { first_unit: 0, units: 2, time_from: 0.0, time: 0.5 }),
+            ..atoll_client::ShareEntry::default()
+        };
+        let report = |name: &str, device: &str, draining: bool| InstanceReport {
+            instance: Some(name.into()),
+            tenant: atoll_client::Tenant::default(),
+            function: Some("f".into()),
+            class: None,
+            sm_partition: 100.0,
+            quota_request: 0.5,
+            quota_limit: 0.5,
+            gpu_mem: None,
+            devices: vec![entry(device)],
+            requests: 0,
+            service_ms: None,
+            throughput: None,
+            refused: None,
+            device: Some(device.into()),
+            autoscaled: Some("it made room".into()),
+            draining,
+        };
+        let drawn = drawing(&devices(&[report("f-auto-1", "host:0", true), report("f-auto-2", "host:1", false)]));
+        assert!(drawn.contains("host:0, 2 compute units") && drawn.contains("host:1, 2 compute units"), "{drawn}");
+        assert!(
+            drawn.contains("A  f-auto-1 (leaves): units 0-1") && drawn.contains("A  f-auto-2: units 0-1"),
+            "{drawn}"
+        );
+    }
+
+    #[test]
     fn many_units_and_clients_fit_into_a_drawing() {
         let placed =
             (0..60).map(|at| (format!("i{at}"), ShareArea { first_unit: at, units: 1, time_from: 0.0, time: 1.0 }));

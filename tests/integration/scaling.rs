@@ -245,8 +245,8 @@ fn instances_fill_a_device_before_another_one_and_leave_one_that_is_drained_or_g
     ensure!(resume.status.success(), "{}", String::from_utf8_lossy(&resume.stderr));
     wait_until("three instances again", || Ok(devices(&mut client)?.len() == 3))?;
 
-    // One of the devices is gone after a restart; the other one has room for two. A function that names
-    // the device itself is not ready, and says why.
+    // One of the devices is gone after a restart; the other one has room for two. A function that
+    // names the device itself is not ready, and says why.
     let bound = Deploy { device: Some("host:1".into()), ..Deploy::default() };
     client.deploy(&setup.path("affine.kg"), &bound)?;
     setup.kill_and_restart_with(&options[..2])?;

@@ -107,8 +107,8 @@ impl Held {
 }
 
 impl Shares {
-    /// Sets a share on those of the devices of its function that are not lost, or on one of them. If
-    /// one of them refuses it, all are as before.
+    /// Sets a share on those of the devices of its function that are not lost, or on one of them.
+    /// If one of them refuses it, all are as before.
     pub(crate) fn set(
         &mut self,
         client: &ShareClient,
@@ -145,8 +145,8 @@ impl Shares {
     }
 
     /// Brings the shares of a function to the devices that it is about to be loaded onto. A share
-    /// that one of them refuses holds on none of them. The largest come first, so that what rounding
-    /// leaves no room for is small.
+    /// that one of them refuses holds on none of them. The largest come first, so that what
+    /// rounding leaves no room for is small.
     pub(crate) fn place(&mut self, function: &FunctionKey, devices: &[Device<'_>]) {
         let mut own: Vec<(u64, ShareClient)> =
             self.of(function).map(|(client, held)| (size_of(&held.share), client.clone())).collect();

@@ -42,8 +42,8 @@ impl Hedging {
         request: ChainRequest,
     ) -> Result<InvocationResult, InvokeError> {
         let (begun, after) = (Instant::now(), self.lock().arrived());
-        // A second copy of large inputs would cost more than it brings, and an instance that is bound to
-        // a device has no share on another one.
+        // A second copy of large inputs would cost more than it brings, and an instance that is
+        // bound to a device has no share on another one.
         let after = after.filter(|_| may_retry(&request) && !is_bound(engine, &request));
         let result = match after {
             Some(after) => self.hedged(engine, request, begun, Duration::from_nanos(after.0)).await,

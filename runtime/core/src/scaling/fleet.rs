@@ -169,8 +169,8 @@ impl<'a> Fleet<'a> {
         self.settle(device, entry)
     }
 
-    /// Where an instance that is planned for a device goes: there at once, if those that leave it do
-    /// not have to be gone first.
+    /// Where an instance that is planned for a device goes: there at once, if those that leave it
+    /// do not have to be gone first.
     pub(super) fn settle(&mut self, device: usize, entry: &Entry) -> Spot {
         if !self.fits_now(device, entry) {
             return Spot::Later { device };
@@ -242,8 +242,8 @@ impl<'a> Fleet<'a> {
         sets
     }
 
-    /// The plan in which instances of a device have moved away and another one is there, if there is
-    /// room for all of them.
+    /// The plan in which instances of a device have moved away and another one is there, if there
+    /// is room for all of them.
     fn moved(&self, device: usize, away: &[Entry], new: Option<&Entry>, to_any: bool) -> Option<Repacked<'a>> {
         let mut fleet = self.clone();
         away.iter().for_each(|entry| fleet.sites[device].remove(entry.client));

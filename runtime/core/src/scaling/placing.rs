@@ -13,12 +13,12 @@
 //!
 //! [`consolidate`] moves the instances of a device to others that have room, so that it is free.
 //!
-//! An instance moves by a successor on the other device, which takes the new requests. Its old place
-//! is free once its own requests have ended, so both are promised for a while. The cost of a move is
-//! that while in device time, and the constants that are copied to a device that had none of the
-//! function ([`crate::scaling::NS_PER_BYTE`]). Moves pay if their cost does not exceed what they
-//! bring until the next decision can take it back, for which `pay_ns` stands: the time of the device
-//! that stays free, or the time of the instance that would have no place.
+//! An instance moves by a successor on the other device, which takes the new requests. Its old
+//! place is free once its own requests have ended, so both are promised for a while. The cost of a
+//! move is that while in device time, and the constants that are copied to a device that had none
+//! of the function ([`crate::scaling::NS_PER_BYTE`]). Moves pay if their cost does not exceed what
+//! they bring until the next decision can take it back, for which `pay_ns` stands: the time of the
+//! device that stays free, or the time of the instance that would have no place.
 
 use crate::packing::InstanceId;
 use crate::scaling::fleet::{Fleet, Repacked};

@@ -1,5 +1,5 @@
-//! Placing of instances on a fleet: where they go, what moves for them and at which cost, and seeded
-//! fleets whose instances come, leave, and lose their devices.
+//! Placing of instances on a fleet: where they go, what moves for them and at which cost, and
+//! seeded fleets whose instances come, leave, and lose their devices.
 //!
 //! A failure prints its seed; `ATOLL_SEED=7` runs it alone.
 
@@ -190,7 +190,8 @@ struct Simulated {
 }
 
 impl Simulated {
-    /// All that is on a device at the moment has room there, constants included unless that was said.
+    /// All that is on a device at the moment has room there, constants included unless that was
+    /// said.
     fn check(&self, is_over: &BTreeSet<usize>) {
         for (at, host) in self.hosts.iter().enumerate() {
             let of_device: Vec<&Placed> = self.placed.iter().filter(|placed| placed.device == at).collect();

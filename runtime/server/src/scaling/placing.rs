@@ -1,5 +1,5 @@
-//! Where the instances of models go: the devices as [`atoll_core::scaling`] sees them, and the moves
-//! that it decides.
+//! Where the instances of models go: the devices as [`atoll_core::scaling`] sees them, and the
+//! moves that it decides.
 
 use crate::app::App;
 use crate::graphs::Functions;

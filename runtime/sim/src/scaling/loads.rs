@@ -47,9 +47,9 @@ impl Shape {
         if is_high { high } else { low }
     }
 
-    /// Arrivals of a Poisson process with this rate, in requests per second, until `end_ns`: an open
-    /// loop, since no request waits for the answer to another one. `part` shifts the shape by a part
-    /// of the run, so that several functions are not high at the same time.
+    /// Arrivals of a Poisson process with this rate, in requests per second, until `end_ns`: an
+    /// open loop, since no request waits for the answer to another one. `part` shifts the shape by
+    /// a part of the run, so that several functions are not high at the same time.
     pub fn arrivals(self, low: f64, high: f64, end_ns: u64, part: f64, seed: u64) -> Vec<u64> {
         let most = low.max(high);
         let mut times = Vec::new();

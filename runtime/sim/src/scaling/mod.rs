@@ -7,8 +7,8 @@
 //! - [`resnet_like`] is a profile in the shape of FaST-GShare's Fig. 8.
 //!
 //! An instance begins requests at intervals of at least what the throughput of its point says, and
-//! each takes the latency of the point from there. Devices do not slow each other down, and nothing is
-//! simulated inside of them: no kernels, tokens or preemption.
+//! each takes the latency of the point from there. Devices do not slow each other down, and nothing
+//! is simulated inside of them: no kernels, tokens or preemption.
 
 mod loads;
 mod report;
@@ -40,8 +40,8 @@ pub struct ScaledFunction {
 pub enum Controller {
     /// The daemon's autoscaler.
     Autoscaler,
-    /// One that knows every request beforehand. In each interval it has the instances that serve all
-    /// requests of the interval in time, and they start without delay.
+    /// One that knows every request beforehand. In each interval it has the instances that serve
+    /// all requests of the interval in time, and they start without delay.
     Oracle,
 }
 
@@ -60,9 +60,9 @@ pub struct Scaled {
     pub controller: Controller,
 }
 
-/// A function that saturates at a quarter of the compute units, like ResNet in FaST-GShare's Fig. 8:
-/// its throughput is linear in the quota, and with less of it, a request takes longer. `whole` is the
-/// throughput of a whole device, in thousandths of a request per second.
+/// A function that saturates at a quarter of the compute units, like ResNet in FaST-GShare's Fig.
+/// 8: its throughput is linear in the quota, and with less of it, a request takes longer. `whole`
+/// is the throughput of a whole device, in thousandths of a request per second.
 pub fn resnet_like(whole: u64) -> Profile {
     /// Partitions in percent, and what each serves, in thousandths of a whole device.
     const PARTITIONS: [(u32, u64); 5] = [(6, 260), (12, 490), (24, 940), (50, 970), (100, 1000)];

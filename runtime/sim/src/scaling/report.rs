@@ -13,8 +13,8 @@ pub struct FunctionScaling {
     pub unserved: u64,
     /// Latencies of the requests that were served, in nanoseconds, ascending.
     pub latencies_ns: Vec<u64>,
-    /// The longest latency of a request that found no instance, in nanoseconds; `None` if each found
-    /// one.
+    /// The longest latency of a request that found no instance, in nanoseconds; `None` if each
+    /// found one.
     pub from_zero_ns: Option<u64>,
     /// Instances that were created, without successors of instances that moved.
     pub created: u64,

@@ -287,7 +287,8 @@ impl<'a> World<'a> {
         self.servers.iter().map(placed).collect()
     }
 
-    /// Creates an instance where there is room; others may begin to move for it. Says whether it did.
+    /// Creates an instance where there is room; others may begin to move for it. Says whether it
+    /// did.
     fn create(&mut self, function: usize, point: Point, start_ns: u64) -> bool {
         let (need, pay_ns) = (self.need(function, &point), self.functions[function].setup.config.cool_down_ns);
         let found = assign(&self.setup.hosts, &self.placed(), &[(NEW, need)], pay_ns);
@@ -324,8 +325,8 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The oracle has the fewest instances of the most efficient point that serve all requests of the
-    /// next interval in time, and no others.
+    /// The oracle has the fewest instances of the most efficient point that serve all requests of
+    /// the next interval in time, and no others.
     fn foresee(&mut self, function: usize) {
         let of = &mut self.functions[function];
         let rest = &of.setup.arrivals[of.foreseen..];

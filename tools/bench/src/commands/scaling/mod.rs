@@ -47,9 +47,9 @@ const POINTS_MAX: usize = 400;
 /// oracle, and the time of a first request
 ///
 /// Requests arrive in an open loop, as a Poisson process of a changing rate. On the simulated
-/// cluster, functions are in the shape of ResNet in FaST-GShare's Fig. 8, and their loads are shifted
-/// against each other. On a daemon, which this command starts for each run, one model is loaded onto
-/// all devices.
+/// cluster, functions are in the shape of ResNet in FaST-GShare's Fig. 8, and their loads are
+/// shifted against each other. On a daemon, which this command starts for each run, one model is
+/// loaded onto all devices.
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {

@@ -157,7 +157,8 @@ fn measure(args: &Args, daemon: &Served, shape: Shape, seed: u64) -> Result<Meas
             loop {
                 let at = next.fetch_add(1, Ordering::Relaxed);
                 let Some(&arrival) = arrivals.get(at) else { return };
-                // The latency counts from when the request was due, so that delays here are included.
+                // The latency counts from when the request was due, so that delays here are
+                // included.
                 let due = begin + Duration::from_nanos(arrival);
                 std::thread::sleep(due.saturating_duration_since(Instant::now()));
                 let answer = invoker.invoke(&inputs, Terms::default());

@@ -112,8 +112,10 @@ impl<'a> World<'a> {
 
     /// Time passes.
     fn advance(&mut self, now: u64) {
-        let since = std::mem::replace(&mut self.now, now.max(self.now));
-        let (now, seconds) = (self.now, self.now.saturating_sub(since) as f64 / 1e9);
+        let since = self.now;
+        let now = now.max(since);
+        let seconds = (now - since) as f64 / 1e9;
+        self.now = now;
         let mut devices = BTreeSet::new();
         for server in &self.servers {
             // An instance that drains is there until its last request has ended.

@@ -398,7 +398,7 @@ mod tests {
     }
 
     fn parse(flags: &[&str]) -> Args {
-        Program::parse_from([&["bench"], flags].concat()).args
+        Program::parse_from([&["bench"][..], flags].concat()).args
     }
 
     #[test]

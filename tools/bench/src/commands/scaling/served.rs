@@ -152,22 +152,23 @@ fn measure(args: &Args, daemon: &Served, shape: Shape, seed: u64) -> Result<Meas
     let latencies: Mutex<Vec<(usize, Option<Duration>)>> = Mutex::new(Vec::with_capacity(arrivals.len()));
     let (next, over) = (AtomicUsize::new(0), AtomicBool::new(false));
     let begin = Instant::now();
+    let client = |invoker: &Invoker| {
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(&arrival) = arrivals.get(at) else { return };
+            // The latency counts from when the request was due, so that delays here are
+            // included.
+            let due = begin + Duration::from_nanos(arrival);
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            let answer = invoker.invoke(&inputs, Terms::default());
+            let took = answer.is_ok().then(|| due.elapsed());
+            latencies.lock().unwrap_or_else(PoisonError::into_inner).push((at, took));
+        }
+    };
+    let client = &client;
     let mut watched = std::thread::scope(|scope| {
-        let client = |invoker: &Invoker| {
-            loop {
-                let at = next.fetch_add(1, Ordering::Relaxed);
-                let Some(&arrival) = arrivals.get(at) else { return };
-                // The latency counts from when the request was due, so that delays here are
-                // included.
-                let due = begin + Duration::from_nanos(arrival);
-                std::thread::sleep(due.saturating_duration_since(Instant::now()));
-                let answer = invoker.invoke(&inputs, Terms::default());
-                let took = answer.is_ok().then(|| due.elapsed());
-                latencies.lock().unwrap_or_else(PoisonError::into_inner).push((at, took));
-            }
-        };
         let watch = scope.spawn(|| Watch::run(&daemon.fleet.handle(), &arrivals, begin, &over));
-        let asking: Vec<_> = clients.iter().map(|invoker| scope.spawn(|| client(invoker))).collect();
+        let asking: Vec<_> = clients.iter().map(|invoker| scope.spawn(move || client(invoker))).collect();
         let ended = asking.into_iter().map(|client| client.join()).collect::<Vec<_>>();
         let rest = (begin + Duration::from_secs(args.seconds)).saturating_duration_since(Instant::now());
         std::thread::sleep(rest);

@@ -141,17 +141,17 @@ impl<'a> Fleet<'a> {
     }
 
     /// The device with the smallest free rectangle for an instance, among those that have instances
-    /// or among those that have none; a device on which others have to be arranged anew comes after
-    /// all others.
+    /// or among those that have none. A device on which others have to be arranged anew comes after
+    /// those, and one that others have to leave first comes last.
     pub(super) fn best(&self, entry: &Entry, is_used: bool) -> Option<usize> {
         let candidates = self.open(&entry.need).filter(|at| self.sites[*at].entries.is_empty() != is_used);
         let rank = |at: usize| {
             let site = &self.sites[at];
             let fits = site.has_memory(&entry.need) && site.with(entry).is_some();
             let slack = site.layout.slack(&entry.need.share);
-            fits.then_some((slack.is_none(), slack, at))
+            fits.then(|| (self.waits(at, entry), slack.is_none(), slack, at))
         };
-        candidates.filter_map(rank).min().map(|(_, _, at)| at)
+        candidates.filter_map(rank).min().map(|(_, _, _, at)| at)
     }
 
     /// The device with the most memory left that has a rectangle for an instance.
@@ -178,6 +178,11 @@ impl<'a> Fleet<'a> {
         self.taken[device].push(*entry);
         let site = &self.sites[device];
         Spot::Now { device, is_over_memory: site.bytes_with(None) > site.host.bytes }
+    }
+
+    /// Whether an instance has to wait until others have left a device.
+    fn waits(&self, device: usize, entry: &Entry) -> bool {
+        self.taken[device].len() > self.sites[device].entries.len() && !self.fits_now(device, entry)
     }
 
     /// Whether there is a rectangle beside everything that takes room on a device now.

@@ -286,7 +286,9 @@ impl<'a> World<'a> {
             let need = self.need(server.function, &server.point);
             Placed { id: InstanceId(server.id), need, device: server.device, stay }
         };
-        self.servers.iter().map(placed).collect()
+        // The oracle does not wait until instances have left.
+        let counts = |server: &&Server| !server.is_draining || self.setup.controller == Controller::Autoscaler;
+        self.servers.iter().filter(counts).map(placed).collect()
     }
 
     /// Creates an instance where there is room; others may begin to move for it. Says whether it

@@ -26,6 +26,10 @@ fn config() -> ScalingConfig {
     }
 }
 
+fn is_full() -> bool {
+    std::env::var_os("ATOLL_TEST_FULL").is_some_and(|value| value == "1")
+}
+
 fn function(number: u64, shape: Shape, seed: u64) -> ScaledFunction {
     let part = number as f64 / 3.0;
     ScaledFunction {
@@ -51,7 +55,7 @@ fn run(devices: usize, shape: Shape, controller: Controller, seed: u64) -> Scali
 #[test]
 fn loads_that_change_are_followed_and_cost_more_than_an_oracle_pays() {
     for shape in SHAPES {
-        for seed in [1, 2] {
+        for seed in if is_full() { 1..6 } else { 1..2 } {
             let report = run(8, shape, Controller::Autoscaler, seed);
             let oracle = run(8, shape, Controller::Oracle, seed);
             let what = format!("{shape:?}, seed {seed}");
@@ -66,7 +70,6 @@ fn loads_that_change_are_followed_and_cost_more_than_an_oracle_pays() {
                 assert!(report.latencies_ns.is_sorted() && report.created >= report.removed, "{what}");
                 assert_eq!(report.latencies_ns.len() as u64, report.requests, "{what}");
             }
-            assert_eq!(run(8, shape, Controller::Autoscaler, seed), report, "{what}: not deterministic");
         }
     }
 }
@@ -89,6 +92,7 @@ fn instances_use_few_devices_and_those_without_room_are_counted() {
     assert!(report.samples.iter().all(|sample| sample.devices <= report.devices_max));
     let small = run(1, Shape::Step, Controller::Autoscaler, 4);
     assert!(small.refused > 0 && small.devices_max == 1);
+    assert_eq!(run(1, Shape::Step, Controller::Autoscaler, 4), small, "not deterministic");
 }
 
 #[test]

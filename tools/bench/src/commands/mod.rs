@@ -134,7 +134,7 @@ enum Bench {
     Preempt(preempt::Args),
     #[cfg(feature = "native")]
     Residency(residency::Args),
-    Scaling(scaling::Args),
+    Scaling(Box<scaling::Args>),
     #[cfg(feature = "compiler")]
     Shares(shares::Args),
     #[cfg(feature = "native")]

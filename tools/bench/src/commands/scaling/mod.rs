@@ -187,11 +187,12 @@ struct Row {
     /// How long devices had instances, in seconds.
     used_device_s: f64,
     devices_max: u64,
-    moves: u64,
+    /// Instances that moved; a daemon's log has them.
+    moves: Option<u64>,
     /// What moves cost, in seconds of a device.
     move_cost_device_s: Option<f64>,
-    /// How often no device had room.
-    refused: u64,
+    /// How often no device had room; a daemon's metrics have it.
+    refused: Option<u64>,
     #[serde(skip)]
     samples: Vec<Sample>,
 }
@@ -312,9 +313,9 @@ impl Row {
             device_s_over_oracle: if oracle > 0.0 { report.promised_device_s / oracle } else { 0.0 },
             used_device_s: report.used_device_s,
             devices_max: report.devices_max,
-            moves: report.moves,
+            moves: Some(report.moves),
             move_cost_device_s: Some(report.move_cost_device_s),
-            refused: report.refused,
+            refused: Some(report.refused),
             samples: report.samples.clone(),
         }
     }
@@ -337,6 +338,7 @@ fn table(rows: &[Row]) -> Table {
         ("moves", Align::Right),
         ("refused", Align::Right),
     ]);
+    let count = |count: Option<u64>| count.map_or_else(|| "-".into(), |count| count.to_string());
     for row in rows {
         table.row([
             row.load.into(),
@@ -351,8 +353,8 @@ fn table(rows: &[Row]) -> Table {
             format!("{:.2}", row.device_s_over_oracle),
             format!("{:.1}", row.used_device_s),
             row.devices_max.to_string(),
-            row.moves.to_string(),
-            row.refused.to_string(),
+            count(row.moves),
+            count(row.refused),
         ]);
     }
     table

@@ -118,8 +118,7 @@ pub(super) fn run(args: &Args, shape: Shape, seed: u64) -> Result<Row> {
     let Measured { report, service_ns, arrivals } = measured?;
     let oracle = oracle(args, devices, service_ns, arrivals);
     let row = Row::of("daemon", shape, seed, devices, &report, oracle);
-    // The daemon's log has them.
-    Ok(Row { move_cost_device_s: None, ..row })
+    Ok(Row { moves: None, move_cost_device_s: None, refused: None, ..row })
 }
 
 struct Measured {

@@ -285,8 +285,12 @@ fn served(args: &Args, shape: Shape, seed: u64) -> Result<Row> {
 }
 
 #[cfg(not(feature = "compiler"))]
-fn served(_: &Args, _: Shape, _: u64) -> Result<Row> {
-    Err(user_error("this program was built without the compiler, which --on daemon needs; use --on sim"))
+fn served(args: &Args, _: Shape, _: u64) -> Result<Row> {
+    let (model, devices) = (&args.model, args.fleet.device_names().len());
+    Err(user_error(format!(
+        "this program was built without the compiler, which --on daemon needs for {model} on {devices} devices; use \
+         --on sim"
+    )))
 }
 
 impl Row {

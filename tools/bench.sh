@@ -25,10 +25,10 @@ printf '\n## Kernels: atoll bench kernel\n\n'
 printf '\n## Cost of the preemption passes: atoll bench transform\n\n'
 "$atoll" bench transform "$@"
 
-printf '\n## What the engine adds to a kernel: atoll bench engine\n\n'
+printf '\n## Time that the engine adds to a kernel: atoll bench engine\n\n'
 "$atoll" bench engine "$@"
 
-printf '\n## What stays on the device: atoll bench residency\n\n'
+printf '\n## Residency of constants: atoll bench residency\n\n'
 "$atoll" bench residency "$@"
 
 printf '\n## Many functions on one device: atoll bench functions\n\n'

@@ -2,8 +2,8 @@
 """`make docs`: builds the pages of the repository as a book in target/book, with mdBook.
 
 The book has the pages of docs and those of the repository's root. They are copied with the folders
-that they have in the repository, so that links between them are right in the book as well. Fails if
-mdBook warns, or if a link of the book leads nowhere.
+that they have in the repository, so that links between them also work in the book. Fails if mdBook
+prints a warning, or if a link of the book is broken.
 """
 
 import html.parser
@@ -18,7 +18,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "target/book-source"
 BOOK = ROOT / "target/book"
 
-# Pages of mdBook's own: one has the chapters in a row, the others no content.
+# Pages that mdBook generates: one contains all chapters, the others have no content.
 GENERATED = {"print.html", "toc.html", "404.html"}
 
 # What mdBook calls the first page of a folder.

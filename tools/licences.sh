@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Licences and sources of all dependencies, by cargo-deny (`deny.toml`). `deny.checked` holds the digest of the versions
-# and rules that passed: while it is up to date nothing is run, and the tool is not built. `--write` checks and renews it.
+# and rules that passed. If it is up to date, cargo-deny is neither built nor run. `--write` runs the check and renews it.
 set -euo pipefail
 
 digest=$(cat Cargo.lock deny.toml | sha256sum | cut -d' ' -f1)
@@ -15,5 +15,6 @@ cargo deny --log-level error check bans licenses sources
 if [ "${1:-}" = --write ]; then
     echo "$digest" >deny.checked
 elif ! is_known; then
-    echo "dependencies or rules have changed since deny.checked was written: tools/licences.sh --write"
+    echo "deny.checked is out of date; the dependencies pass, so write it anew: tools/licences.sh --write" >&2
+    exit 1
 fi

@@ -1,4 +1,4 @@
-# Sourced by the Makefile: installs what is missing and sets the environment. Says what it does, does nothing the second time.
+# Sourced by the Makefile: installs missing packages and sets the environment. Prints each step; a second run does nothing.
 
 set -eu
 : "${ATOLL_CACHE:=$HOME/.cache/atoll}"
@@ -18,7 +18,7 @@ apt_install() {
         { tail -5 "$ATOLL_CACHE/apt.log" >&2; return 1; }
 }
 
-# LLVM 22 from Debian's security pocket; 19 where a system has no 22.
+# LLVM 22 from Debian's security updates, or 19 if the system has no 22.
 if [ -x /usr/lib/llvm-22/bin/llvm-config ]; then
     atoll_llvm=22
 elif [ -x /usr/lib/llvm-19/bin/llvm-config ]; then
@@ -26,7 +26,7 @@ elif [ -x /usr/lib/llvm-19/bin/llvm-config ]; then
 elif apt_install llvm-22-dev libzstd-dev zlib1g-dev libxml2-dev; then
     atoll_llvm=22
 else
-    say "LLVM 22 is not to be had here, taking 19"
+    say "LLVM 22 is not available, installing 19"
     apt_install llvm-19-dev libzstd-dev zlib1g-dev libxml2-dev
     atoll_llvm=19
 fi
@@ -54,10 +54,10 @@ fi
 "$ATOLL_VENV/bin/python" models/fetch.py "$ATOLL_MODELS_DIR"
 
 export PATH="$ATOLL_CACHE/tools/bin:$PATH"
-# The page of the guide on certificates makes some.
+# The guide's page about TLS makes certificates.
 if [ "${ATOLL_SETUP:-}" = test ] && ! command -v openssl >/dev/null; then apt_install openssl; fi
 
-# NVIDIA's compiler, for the full tests alone: 370 MB, which programs of their own are built with.
+# NVIDIA's compiler (370 MB), which builds test programs; only for the full tests.
 atoll_nvcc="$ATOLL_CACHE/nvcc"
 if [ "${ATOLL_SETUP:-}" = test ] && [ "${ATOLL_TEST_FULL:-0}" = 1 ] && [ "$(uname -m)" = x86_64 ] &&
     ! { [ -f "$atoll_nvcc/.requirements" ] && cmp -s tests/requirements-nvcc.txt "$atoll_nvcc/.requirements"; }; then
@@ -69,29 +69,38 @@ fi
 for atoll_file in "$atoll_nvcc"/lib/python3*/site-packages/nvidia/cu13/bin/nvcc; do
     if [ -x "$atoll_file" ]; then export ATOLL_NVCC="$atoll_file"; fi
 done
-# Virtual machines of `make test-full`, which run out of memory: QEMU, a kernel of Debian, and what makes their files.
+# For the tests of `make test-full` in virtual machines that run out of memory: QEMU, a Debian kernel, and tools for their files.
 if [ "${ATOLL_SETUP:-}" = test ] && [ "${ATOLL_TEST_FULL:-}" = 1 ] && [ "$(uname -m)" = x86_64 ] && [ ! -e "$ATOLL_CACHE/vm/vmlinuz" ]; then
     { command -v qemu-system-x86_64 && command -v busybox && command -v cpio; } >/dev/null ||
         apt_install qemu-system-x86 busybox-static cpio || say "no QEMU here; tests in virtual machines are skipped"
     (
         mkdir -p "$ATOLL_CACHE/vm" && cd "$ATOLL_CACHE/vm"
         say "downloading a kernel for virtual machines"
-        # The package names the current kernel, which has another name with each version.
+        # The metapackage depends on the current kernel, whose package name contains its version.
         package=$(apt-cache depends linux-image-cloud-amd64 2>/dev/null | sed -n 's/^ *Depends: \(linux-image-[^ ]*\)$/\1/p' | head -1)
         [ -n "$package" ] && apt-get download -q "$package" >"$ATOLL_CACHE/apt.log" 2>&1 &&
             dpkg-deb --fsys-tarfile "$package"_*.deb | tar -x --wildcards --strip-components=2 './boot/vmlinuz-*' &&
             mv vmlinuz-* vmlinuz
         rm -f linux-image-*.deb
         [ -e vmlinuz ]
-    ) || say "no kernel is to be had here; tests in virtual machines are skipped"
+    ) || say "no kernel is available; tests in virtual machines are skipped"
 fi
-# Ray, 200 MB, for its test in `make test-full` alone.
+# Ray (200 MB), only for its test in `make test-full`.
 ray_version=2.60.0
 if [ "${ATOLL_TEST_FULL:-}" = 1 ] && ! "$ATOLL_CACHE/ray/bin/python" -c "import ray; assert ray.__version__ == '$ray_version'" 2>/dev/null; then
     say "making the Python environment $ATOLL_CACHE/ray (Ray $ray_version)"
     { python3 -m venv "$ATOLL_CACHE/ray" &&
         "$ATOLL_CACHE/ray/bin/pip" install --quiet --disable-pip-version-check ray==$ray_version; } ||
         say "no Ray here; its test will be skipped"
+fi
+# Schemas of Kubernetes and Helm's library, 300 MB, for the test of the manifests in `make test-full` alone.
+kubernetes_schemas="kubernetes-validate==1.37.0 helm-python-sdk==0.2.2 cel-python==0.5.0 jsonschema==4.26.0 pyyaml==6.0.4"
+if [ "${ATOLL_TEST_FULL:-}" = 1 ] && [ "$(cat "$ATOLL_CACHE/kubernetes/.requirements" 2>/dev/null)" != "$kubernetes_schemas" ]; then
+    say "making the Python environment $ATOLL_CACHE/kubernetes (schemas of Kubernetes, Helm)"
+    { python3 -m venv "$ATOLL_CACHE/kubernetes" &&
+        "$ATOLL_CACHE/kubernetes/bin/pip" install --quiet --disable-pip-version-check $kubernetes_schemas &&
+        printf '%s\n' "$kubernetes_schemas" >"$ATOLL_CACHE/kubernetes/.requirements"; } ||
+        say "no schemas of Kubernetes and no Helm here; the test of its manifests goes without"
 fi
 
 mdbook_version=0.5.4
@@ -101,7 +110,7 @@ if [ "${ATOLL_SETUP:-}" = docs ] && [ "$(mdbook --version 2>/dev/null)" != "mdbo
         mdbook@$mdbook_version
 fi
 
-# Peers of the kernel benchmark, for `make bench` alone; without them its columns stay empty.
+# Peers of the kernel benchmark, only for `make bench`; without them its columns stay empty.
 if [ "${ATOLL_SETUP:-}" = bench ]; then
     [ -e /etc/OpenCL/vendors/pocl.icd ] || apt_install pocl-opencl-icd ocl-icd-libopencl1 || say "no pocl here; its column will be empty"
     "$ATOLL_VENV/bin/python" -c 'import pyopencl' 2>/dev/null ||

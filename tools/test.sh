@@ -18,8 +18,8 @@ step "tests"
 # Snapshots are compared, never written; each test names those that it reads.
 export INSTA_UPDATE=no INSTA_SNAPSHOT_REFERENCES_FILE="$ATOLL_CACHE/snapshots"
 rm -f "$INSTA_SNAPSHOT_REFERENCES_FILE"
-# The integration tests run the real programs, and what drives a GPU runs on the stand-in driver.
-# The whole workspace at once, because each choice of packages has its own features of shared libraries.
+# The integration tests run the real programs; tests of GPUs run on the stand-in driver.
+# The whole workspace in one call, because cargo unifies the features of shared crates for each set of packages.
 cargo build --quiet --workspace $ATOLL_FEATURES
 cargo test --workspace --no-fail-fast --quiet $ATOLL_FEATURES -- --nocapture --test-threads=2 2>&1 | tee "$ATOLL_CACHE/test.log"
 

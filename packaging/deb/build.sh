@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the Debian package of the program in a folder of build outputs (default: target/release), which is made by
-# `make deb`. Prints the package's path. Needs dpkg-deb; dpkg-shlibdeps names the libraries that the program needs.
+# Builds the Debian package from a folder of build outputs (default: target/release); `make deb` builds both. Prints the
+# package's path. Needs dpkg-deb and dpkg-shlibdeps, which finds the packages of the libraries that the program needs.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -14,8 +14,8 @@ install_as() { install -D -m "$1" "$2" "$root/$3"; }
 
 install_as 755 "$built/atoll" usr/bin/atoll
 strip --strip-debug "$root/usr/bin/atoll"
-# What `atoll run` lays in front of CUDA programs, and the driver that runs kernels on the CPU. The program looks
-# beside itself, which is where it really lies.
+# The libraries that `atoll run` gives to CUDA programs, and the driver that runs kernels on the CPU. The program looks
+# for them in its own folder after links are resolved, so it is moved there.
 mkdir -p "$root/usr/lib/atoll"
 mv "$root/usr/bin/atoll" "$root/usr/lib/atoll/atoll"
 ln -s ../lib/atoll/atoll "$root/usr/bin/atoll"
@@ -42,7 +42,7 @@ completions bash usr/share/bash-completion/completions/atoll
 completions zsh usr/share/zsh/vendor-completions/_atoll
 completions fish usr/share/fish/vendor_completions.d/atoll.fish
 
-# The libraries, with the packages that have them.
+# The packages of the libraries that the programs need.
 mkdir -p "$root/debian"
 printf 'Source: atoll\n\nPackage: atoll\nArchitecture: any\n' >"$root/debian/control"
 programs=("$root/usr/lib/atoll/atoll" $(find "$root/usr/lib/atoll" -name '*.so'))

@@ -26,7 +26,7 @@ root=$work/root
 mount -t proc proc "$root/proc"
 mount --bind /dev "$root/dev"
 cp /etc/resolv.conf "$root/etc/resolv.conf"
-# The same mirrors as here, with security updates, from which LLVM comes.
+# The same mirrors as this machine, with security updates, which have LLVM.
 rm -rf "$root/etc/apt/sources.list.d" && mkdir "$root/etc/apt/sources.list.d"
 cp -r /etc/apt/sources.list /etc/apt/sources.list.d /etc/apt/apt.conf.d "$root/etc/apt/" 2>/dev/null || true
 mkdir "$root/package" && cp "$package" "$root/package/atoll.deb" && cp "$model" "$root/package/model.onnx"

@@ -17,11 +17,11 @@ pub struct DeviceModel {
     pub compute_units: u32,
     /// Threads per warp or wave.
     pub warp_threads: u32,
-    /// Most threads of a block.
+    /// Maximum number of threads of a block.
     pub block_threads_max: u32,
-    /// Most warps on a compute unit.
+    /// Maximum number of warps on a compute unit.
     pub warps_max: u32,
-    /// Most blocks on a compute unit.
+    /// Maximum number of blocks on a compute unit.
     pub blocks_max: u32,
     /// Register allocation.
     pub registers: RegisterFile,
@@ -38,7 +38,7 @@ pub struct RegisterFile {
     pub per_part: u32,
     /// Allocation granularity of a warp, in registers per lane.
     pub granule: u32,
-    /// Most registers per thread.
+    /// Maximum number of registers per thread.
     pub per_thread_max: u32,
     /// Whether a block's number of warps is rounded up to a multiple of `parts`, because it takes
     /// room in all parts alike (NVIDIA).
@@ -50,7 +50,7 @@ pub struct RegisterFile {
 pub struct SharedMemory {
     /// Shared memory of all blocks on the unit.
     pub unit_bytes: u32,
-    /// Most shared memory of one block.
+    /// Maximum shared memory of one block.
     pub block_bytes_max: u32,
     /// Allocation granularity of a block.
     pub granule: u32,

@@ -73,7 +73,8 @@ impl DeviceModel {
         shared.unit_bytes.checked_div(taken).unwrap_or(u32::MAX)
     }
 
-    /// Most registers per thread with which `warps` warps fit a compute unit; 0 if they never fit.
+    /// Maximum number of registers per thread with which `warps` warps fit a compute unit; 0 if
+    /// they never fit.
     pub fn registers_for(&self, warps: u32) -> u32 {
         let file = &self.registers;
         let per_part = warps.div_ceil(file.parts).max(1);

@@ -13,9 +13,10 @@ const LADDER: [u32; 4] = [32, 64, 128, 255];
 /// A register class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RegisterClass {
-    /// Most registers of a thread.
+    /// Maximum number of registers of a thread.
     pub registers: u32,
-    /// Most threads per block: a larger block of this class does not fit a compute unit.
+    /// Maximum number of threads per block: a larger block of this class does not fit a compute
+    /// unit.
     pub threads_max: u32,
 }
 

@@ -1,7 +1,7 @@
 //! Generates the messages and services of the gRPC port from `proto/`, without a system `protoc`.
 //!
-//! `server/` in the output folder has the server's side, `client/` the client's, for the tests;
-//! `descriptors.bin` describes both for reflection.
+//! In the output folder, `server/` has the code of the server and `client/` that of clients, for
+//! tests. `descriptors.bin` describes the services for reflection.
 
 use protox::prost_reflect::prost::Message as _;
 use std::error::Error;

@@ -33,7 +33,7 @@ y = "second.y"
 most = "most.y"
 "#;
 
-/// A daemon with two host devices of one core each, with other prices.
+/// A daemon with two host devices of one core each, which have different prices.
 fn start() -> Result<Setup> {
     let allowed = cpus::allowed();
     let [first, second, ..] = allowed[..] else {
@@ -60,7 +60,7 @@ fn call(client: &mut Client, deadline: Option<Duration>, price_max: Option<f64>)
     }
 }
 
-/// Calls the graph until all its stages are measured on both devices.
+/// Calls the graph until all its stages have been measured on both devices.
 fn measure(client: &mut Client) -> Result<GraphReport> {
     for _ in 0..100 {
         call(client, None, None)??;
@@ -153,11 +153,11 @@ fn many_admitted_requests_at_once_all_end_and_leave_nothing_reserved() -> Result
         threads.into_iter().try_for_each(|thread| thread.join().expect("it does not panic"))
     })?;
     ensure!(metric(&setup.daemon, "atoll_graph_running")? == 0.0);
-    // A function is deployed once more.
+    // A function is deployed again.
     let how = Deploy { name: Some("line".into()), ..Deploy::default() };
     client.deploy(&setup.path("affine.kg"), &how)?;
     call(&mut client, None, None)??;
-    // A device that is lost or drained is no reason to fail.
+    // A lost or drained device does not make requests fail.
     client.drain("host:0", true)?;
     call(&mut client, None, None)??;
     let recorded = setup.json(&["trace", "record", "--past", "--seconds", "0", "-o", "placed.pftrace"])?;

@@ -74,6 +74,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "atoll-trace",
         ],
     ),
+    ("atoll-device-plugin", &["atoll-client"]),
     ("atoll-models", &["atoll-frontend"]),
     ("gpu-probe", &["atoll-cuda"]),
     ("atoll-amd-interp", &[]),

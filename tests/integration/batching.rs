@@ -28,7 +28,7 @@ fn rows_of_several_clients_share_runs_and_equal_the_rows_alone() -> Result<()> {
         "max_batch_size: 8 dynamic_batching { preferred_batch_size: [ 4, 8 ] max_queue_delay_microseconds: 2000 }";
     add(&repository, "mlp", &model, batching)?;
     add(&repository, "alone", &model, "")?;
-    // It has one row, always.
+    // It always has one row.
     add(&repository, "fixed", &build_onnx("null", &BuildOptions::default())?, "max_batch_size: 4")?;
     let daemon = Daemon::start_with(&repository, folder.path(), &[])?;
     let output = Command::new(python())

@@ -1,4 +1,4 @@
-//! The cluster simulation against an independent one, written with simpy.
+//! Compares the cluster simulation with an independent one, written with simpy.
 
 use anyhow::{Context, Result, ensure};
 use atoll_core::Nanos;
@@ -13,12 +13,12 @@ use std::process::Command;
 const CASES: u64 = 200;
 const POLICIES: [&str; 5] = ["round-robin", "balance", "srtf", "mlfqs", "exclusive"];
 
-/// A random case, as the simulation and as the oracle read it.
+/// A random case, in the form of the simulation and in that of the oracle.
 fn case(seed: u64) -> (Cluster, Value) {
     let mut rng = Rng::new(seed);
     let policy = POLICIES[(seed % POLICIES.len() as u64) as usize];
     let clients = 1 + rng.below(4) as usize;
-    // With fewer devices than groups, `exclusive` has rules that the thesis does not have.
+    // With fewer devices than groups, `exclusive` has rules that are not in the thesis.
     let least = if policy == "exclusive" { clients as u64 } else { 1 };
     let devices = (least + rng.below(5)) as usize;
     let no_costs = Costs { name: "random", resnet: (0, 1), bert: (0, 1) };

@@ -1,5 +1,5 @@
-//! Models whose branches and iterations are decided at run time: compiled, run on the host device
-//! with random evictions, and compared with ONNX Runtime.
+//! Models whose branches and iterations are decided at run time. They are compiled, run on the host
+//! device with random evictions, and compared with ONNX Runtime.
 
 use anyhow::{Context, Result, ensure};
 use atoll_engine::EngineConfig;
@@ -8,7 +8,7 @@ use atoll_tests::{Loaded, Model, compile, full, program, python, read_case, root
 use std::path::Path;
 use std::process::Command;
 
-/// Largest difference of an element, relative to the largest element of its output.
+/// Largest allowed difference of an element, relative to the largest element of its output.
 const TOLERANCE: f64 = 1e-4;
 
 /// The models that `tests/python/control_flow.py` writes, with the segments that each must have.

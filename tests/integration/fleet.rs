@@ -286,7 +286,7 @@ fn a_permanently_lost_gpu_does_not_affect_the_other() -> Result<()> {
     Ok(())
 }
 
-/// Calls a model from several threads until `harm` is done. Returns the number of calls; all have to
+/// Calls a model from several threads until `harm` returns. Returns the number of calls; all must
 /// succeed.
 fn call_during(daemon: &Daemon, model: &str, harm: impl FnOnce() -> Result<()>) -> Result<u32> {
     let over = AtomicBool::new(false);
@@ -350,7 +350,7 @@ fn device(setup: &Setup, arguments: &[&str]) -> Result<String> {
 
 #[test]
 fn a_function_without_a_device_is_on_all_and_a_drained_device_gets_nothing() -> Result<()> {
-    // Taking turns uses both, however quick the calls are.
+    // With `round-robin`, both devices are used even if calls are short.
     let options = two_hosts()?.into_iter().chain(["--placement".into(), "round-robin".into()]);
     let options: Vec<String> = options.collect();
     let setup = Setup::start(&options.iter().map(String::as_str).collect::<Vec<_>>(), "")?;

@@ -1,5 +1,5 @@
-//! Graphs of functions in a daemon: an ensemble and a cascade of real models against the same calls
-//! by a client, bad manifests, replaced functions, and restarts.
+//! Graphs of functions in a daemon: an ensemble and a cascade of real models, compared with the
+//! same calls by a client; invalid manifests, replaced functions, and restarts.
 
 use crate::functions::{manifest, packed};
 use crate::serve::{Daemon, atoll};
@@ -65,7 +65,7 @@ fn run(folder: &Path, arguments: &[&str]) -> Result<Output> {
     Ok(command?)
 }
 
-/// Runs a command that has to succeed, and returns its output.
+/// Runs a command that must succeed, and returns its output.
 fn succeed(folder: &Path, arguments: &[&str]) -> Result<String> {
     let output = run(folder, arguments)?;
     ensure!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -77,7 +77,7 @@ fn deploy(folder: &Path, text: &str) -> Result<Output> {
     run(folder, &["graph", "deploy", "graph.toml"])
 }
 
-/// Calls a model over HTTP as any client does; the answer by the names of its outputs.
+/// Calls a model over HTTP like any client. Returns the outputs by name.
 fn infer(daemon: &Daemon, model: &str, input: &str, shape: &[usize], data: &[f32]) -> Result<(u16, Value)> {
     let request = json!({ "inputs": [{ "name": input, "datatype": "FP32", "shape": shape, "data": data }] });
     let (status, body) = http::ask(&daemon.http, "POST", &format!("/v2/models/{model}/infer"), &request.to_string())?;
@@ -116,7 +116,8 @@ fn an_ensemble_with_a_cascade_gives_what_a_client_computes_from_its_models() -> 
     };
     let (a, b) = (alone("squeezenet")?, alone("mobilenet_v2")?);
     ensure!(a.len() == 1000 && a != b, "two models of 1,000 classes");
-    // Scores are below 2 and above -1, so the second model runs always or never.
+    // Scores are below 2 and above -1, so with these thresholds the second model always or never
+    // runs.
     for (threshold, second) in [("2.0", &b), ("-1.0", &a)] {
         let deployed = deploy(folder.path(), &GRAPH.replace("THRESHOLD", threshold))?;
         ensure!(deployed.status.success(), "{}", String::from_utf8_lossy(&deployed.stderr));
@@ -140,7 +141,7 @@ fn an_ensemble_with_a_cascade_gives_what_a_client_computes_from_its_models() -> 
     ensure!(explained["latency_ns"].as_u64().is_some_and(|ns| ns > 0), "both models were called: {explained}");
     let invoked = succeed(folder.path(), &["graph", "invoke", "vision", "--json"])?;
     ensure!(invoked.contains("scores"), "{invoked}");
-    // A deadline that has passed before the first stage is answered as one.
+    // A deadline that passes before the first stage is reported as a missed deadline.
     let late = run(folder.path(), &["graph", "invoke", "vision", "--deadline-us", "1"])?;
     ensure!(!late.status.success() && String::from_utf8_lossy(&late.stderr).contains("deadline"), "{late:?}");
 

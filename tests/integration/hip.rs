@@ -1,5 +1,5 @@
-//! AMD GPUs on the stand-in for the HIP runtime, which interprets code objects: the program compiles
-//! for them, runs on them, and says what is missing.
+//! AMD GPUs on the stand-in for the HIP runtime, which interprets code objects: the program
+//! compiles for them, runs on them, and reports missing parts.
 
 use super::serve::atoll;
 use anyhow::{Context, Result, ensure};
@@ -7,7 +7,7 @@ use atoll_tests::{root, stand_in};
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// What a program printed, on both channels.
+/// Standard output and standard error of a program.
 fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
@@ -53,7 +53,7 @@ fn code_for_another_architecture_is_refused_with_a_remedy() -> Result<()> {
     Ok(())
 }
 
-/// The line about the GPU.
+/// The line of `atoll doctor` about the GPU.
 fn doctor(mut command: Command) -> Result<String> {
     let output = command.args(["doctor", "--device", "hip:0"]).output()?;
     let text = said(&output);

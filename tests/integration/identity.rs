@@ -15,14 +15,14 @@ fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// Runs the command line, which has to succeed.
+/// Runs the command line, which must succeed.
 fn run(arguments: &[&str]) -> Result<String> {
     let output = Command::new(atoll()).args(arguments).env_remove("ATOLL_LOG").output()?;
     ensure!(output.status.success(), "{arguments:?}: {}", text(&output));
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
-/// Waits for something that a signal causes.
+/// Waits until a condition holds that a signal causes.
 fn eventually(what: impl Fn() -> Result<bool>) -> Result<()> {
     let start = Instant::now();
     while !what()? {
@@ -62,7 +62,7 @@ fn beyond_loopback_the_daemon_starts_only_if_it_is_said_who_may_use_it() -> Resu
     Ok(())
 }
 
-/// Whether the daemon takes a token.
+/// Whether the daemon accepts a token.
 fn takes(setup: &Setup, token: &str) -> Result<bool> {
     let output = setup.command(&["models", "--url", &setup.daemon.http]).env("ATOLL_TOKEN", token).output()?;
     match output.status.code() {
@@ -86,7 +86,7 @@ fn tokens_are_created_used_revoked_and_read_again() -> Result<()> {
     let output = setup.command(&["models", "--url", &setup.daemon.http]).env_remove("ATOLL_TOKEN").output()?;
     ensure!(output.status.code() == Some(2) && text(&output).contains("--token-file"), "{}", text(&output));
     ensure!(takes(&setup, &local)?);
-    // A new key, from a file, after a request over the control socket.
+    // A new key works after a reload over the control socket; its token comes from a file.
     let vision = create("vision")?;
     ensure!(!takes(&setup, &vision)?, "the file was not read again yet");
     let output = setup.command(&["auth", "reload"]).output()?;
@@ -95,7 +95,7 @@ fn tokens_are_created_used_revoked_and_read_again() -> Result<()> {
     let from_file = ["infer", "--url", &setup.daemon.http, "--token-file", "token", "--model", "affine"];
     let output = setup.command(&from_file).env("ATOLL_TOKEN", "wrong").output()?;
     ensure!(text(&output).contains("there is no model `affine`"), "{}", text(&output));
-    // The same function is there for `local`, and refusals are in the account of `vision`.
+    // `local` can call the same function, and refusals are in the account of `vision`.
     setup.client()?.deploy(&setup.path("affine.kg"), &Default::default())?;
     let invoke = ["infer", "--url", &setup.daemon.http, "--model", "affine", "--shape", "x=8", "--shape", "b=8"];
     let as_tenant = |token: &str| setup.command(&invoke).env("ATOLL_TOKEN", token).output();
@@ -105,18 +105,18 @@ fn tokens_are_created_used_revoked_and_read_again() -> Result<()> {
     let refused: u64 =
         usage["rows"].as_array().context("rows")?.iter().filter_map(|row| row["invocations"]["refused"].as_u64()).sum();
     ensure!(refused == 2, "{usage}");
-    // A broken file changes nothing, over both ways.
+    // An invalid file changes nothing, neither by the control socket nor by a signal.
     let good = std::fs::read(&path)?;
     std::fs::write(&path, "{}")?;
     let output = setup.command(&["auth", "reload"]).output()?;
-    ensure!(output.status.code() == Some(2) && text(&output).contains("in force stay"), "{}", text(&output));
+    ensure!(output.status.code() == Some(2) && text(&output).contains("stay in force"), "{}", text(&output));
     hang_up(&setup)?;
     eventually(|| {
         let log = std::fs::read_to_string(setup.path(crate::serve::LOG))?;
         Ok(log.matches("is not a valid keys file").count() >= 2)
     })?;
     ensure!(takes(&setup, &vision)?);
-    // Revocation, by signal.
+    // A revocation takes effect by a signal.
     std::fs::write(&path, good)?;
     let id = vision.split('_').nth(1).context("an id")?;
     run(&["auth", "revoke", "--auth-keys", &path, id])?;
@@ -133,7 +133,7 @@ fn hang_up(setup: &Setup) -> Result<()> {
     Ok(kill_process(Pid::from_child(setup.daemon.process()), Signal::HUP)?)
 }
 
-/// Only root and the daemon's own user may have the keys read again.
+/// Only root and the daemon's own user may reload the keys.
 fn tenants_do_not_operate(setup: &Setup) -> Result<()> {
     let output = setup.command(&["auth", "reload", "--tenant", "vision"]).output()?;
     ensure!(text(&output).contains("only root and the daemon's own user"), "{}", text(&output));
@@ -146,7 +146,7 @@ fn tenants_do_not_operate(setup: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// An authority with a folder of certificates.
+/// A certificate authority with a folder of certificates.
 struct Authority {
     folder: tempfile::TempDir,
     issuer: Issuer<'static, KeyPair>,

@@ -69,7 +69,8 @@ fn models_that_real_compilers_export_compute_what_onnx_runtime_does() -> Result<
         );
         return Ok(());
     };
-    // ResNet-50 by IREE is left out: IREE makes a kernel that is wrong (docs/guide/import.md).
+    // ResNet-50 by IREE is left out, because IREE compiles one of its kernels wrongly
+    // (docs/guide/import.md).
     for (name, exporter) in [("squeezenet", "from_tvm.py"), ("squeezenet", "from_iree.py"), ("resnet50", "from_tvm.py")]
     {
         let scratch = tempfile::tempdir()?;

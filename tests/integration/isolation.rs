@@ -115,7 +115,7 @@ fn beside(setup: &Setup, intruder: impl FnOnce(&AtomicU64) -> Result<()>) -> Res
 
 /// A victim with a secret, and an intruder with `reach`.
 fn setup() -> Result<(Setup, Client, Client)> {
-    // The jail must hold native code of any kind, so the intruder's is taken as it was sent.
+    // The jail must confine any native code, so the daemon runs the intruder's as it was sent.
     let setup = Setup::start(&["--time-limit", "1"], "[tenant.intruder]\ntrusted_code = true\n")?;
     let (mut victim, mut intruder) = (setup.client_of("victim")?, setup.client_of("intruder")?);
     victim.deploy(&pack(&setup, "vault", "vault", "secret.bin", &[SECRET; SECRET_WORDS])?, &named("vault"))?;
@@ -235,7 +235,7 @@ fn wild_stores_traps_and_endless_kernels_do_not_delay_others_for_long() -> Resul
     Ok(())
 }
 
-/// The jail bounds what an executor maps, but its device memory is one sparse range.
+/// The jail limits an executor's mappings, but its device memory is one sparse range.
 #[test]
 fn memory_that_was_not_granted_costs_the_executor_that_touches_it() -> Result<()> {
     let setup = Setup::start(&[], "")?;
@@ -245,7 +245,7 @@ fn memory_that_was_not_granted_costs_the_executor_that_touches_it() -> Result<()
     intruder.deploy(&setup.path("sprawl.kg"), &named("sprawl"))?;
     let before = executor(&mut victim)?;
     beside(&setup, |_| {
-        // It may end before the executor is checked.
+        // The request may end before the executor is checked.
         drop(intruder.invoke(Call::of("sprawl")));
         let violations = "atoll_executor_losses_total{cause=\"protocol_violation\",device=\"host:0\"}";
         wait_until("the executor is killed", || Ok(metric(&setup.daemon, violations)? >= 1.0))

@@ -1,4 +1,4 @@
-//! Leases through the daemon: granted once, renewed, fenced, ended, and kept over a restart.
+//! Leases of a daemon: granted once, renewed, fenced by epochs, ended, and kept over a restart.
 
 use crate::control::{Setup, refusal};
 use crate::executors::wait_until;
@@ -69,7 +69,7 @@ fn a_lease_is_granted_once_and_its_instance_lives_as_long_as_it() -> Result<()> 
     let (lease, epoch) = (granted["lease"].as_u64().context("a lease")?, granted["epoch"].clone());
     let instance = granted["instance"].as_str().context("an instance")?;
     ensure!(instance == format!("lease-{lease}") && granted["device"] == "host:0", "{granted}");
-    // The same id over HTTP, too, and with other figures it is refused.
+    // The same id is known over HTTP, too; with other values it is refused.
     let body = json!({ "request_id": "r1", "holder": "a", "function": "affine", "sm_partition": 50,
         "quota_request": 0.4, "quota_limit": 0.8, "gpu_mem": 1 << 20, "ttl_s": 600 });
     let (status, over_http) = post(&setup, "/v2/leases", &body)?;
@@ -89,7 +89,7 @@ fn a_lease_is_granted_once_and_its_instance_lives_as_long_as_it() -> Result<()> 
     let mut client = setup.client()?;
     client.invoke(call(instance))?;
     ensure!(refusal(client.invoke(call(instance).class(Class::RealTime)))?.1.contains("without a real-time slot"));
-    // Its instance is the lease's alone.
+    // Operators cannot change the lease's instance.
     ensure!(refusal(client.remove_instance(instance))?.1.contains("belongs to a lease"));
     let (status, renewed) =
         post(&setup, &format!("/v2/leases/{lease}/renew"), &json!({ "epoch": epoch, "holder": "a" }))?;
@@ -145,7 +145,8 @@ fn what_is_not_possible_is_refused_with_the_cause() -> Result<()> {
     ensure!(status == 404 && text.to_string().contains("there is no lease 1"), "{text}");
     ensure!(post(&setup, "/v2/leases/x/renew", &json!({ "epoch": 2, "holder": "a" }))?.0 == 400);
 
-    // Room: of the ledger, of the engine beside an instance that is no lease, and on a drained device.
+    // Refusals for lack of room: by the ledger, by the engine beside an operator's instance, and on
+    // a drained device.
     let mut client = setup.client()?;
     let full = |id: &str, quota_request| LeaseSpec { sm_partition: 100.0, quota_request, quota_limit: 1.0, ..spec(id) };
     let lease = client.grant_lease(full("r1", 0.6))?;
@@ -162,9 +163,9 @@ fn what_is_not_possible_is_refused_with_the_cause() -> Result<()> {
     };
     client.create_instance(instance.clone())?;
     let reserved = atoll_client::InstanceSpec { name: "lease-9".into(), ..instance };
-    ensure!(refusal(client.create_instance(reserved))?.1.contains("are those of leases"));
+    ensure!(refusal(client.create_instance(reserved))?.1.contains("are reserved for leases"));
     let (kind, message) = refusal(client.grant_lease(full("r2", 0.2)))?;
-    ensure!(kind == RefusalKind::Busy && message.contains("host:0 has no room for it now"), "{message}");
+    ensure!(kind == RefusalKind::Busy && message.contains("host:0 has no room for the lease now"), "{message}");
     client.remove_instance("other")?;
     let second = client.grant_lease(full("r2", 0.2))?;
     ensure!(second.lease > lease.lease, "the id was free, since its request was refused: {second:?}");
@@ -174,7 +175,7 @@ fn what_is_not_possible_is_refused_with_the_cause() -> Result<()> {
     client.drain("host:0", false)?;
     client.grant_lease(full("r3", 0.1))?;
 
-    // Rights: none, and only for what is one's own.
+    // Refusals for lack of rights: without the right, and for functions and leases of others.
     let mut vision = setup.client_of("vision")?;
     for result in [vision.grant_lease(spec("r4")), vision.renew_lease(hold(&lease))] {
         let (kind, message) = refusal(result)?;
@@ -217,7 +218,7 @@ fn leases_outlive_a_killed_daemon_and_old_holders_stay_fenced_off() -> Result<()
     stale(client.release_lease(hold(&kept)).map(|()| kept.clone()))?;
     let path = format!("/v2/leases/{}/renew", kept.lease);
     ensure!(post(&setup, &path, &json!({ "epoch": kept.epoch, "holder": kept.holder }))?.0 == 409);
-    // A guess of an epoch that was never given out, and of a holder.
+    // A guessed epoch that was never used, and a guessed holder.
     for forged in
         [LeaseHold { epoch: taken.epoch + 1, ..hold(&taken) }, LeaseHold { holder: "x".into(), ..hold(&taken) }]
     {
@@ -239,7 +240,7 @@ fn leases_outlive_a_killed_daemon_and_old_holders_stay_fenced_off() -> Result<()
     let new = client.grant_lease(LeaseSpec { sm_partition: 10.0, ..spec("new") })?;
     ensure!(new.lease > taken.epoch && new.epoch > taken.epoch, "{new:?}");
 
-    // The daemon has less to promise than before: the real-time lease cannot hold any more.
+    // The daemon restarts with fewer real-time slots, so the real-time lease is revoked.
     std::fs::write(setup.path("atoll.toml"), "real_time_slots = 0\n")?;
     setup.kill_and_restart()?;
     let mut client = setup.client()?;

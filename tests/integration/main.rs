@@ -36,6 +36,7 @@ mod identity;
 mod imports;
 mod interruptions;
 mod isolation;
+mod kubernetes;
 mod leases;
 mod models;
 mod onnx_nodes;

@@ -1,5 +1,5 @@
-//! Quotas of a tenant on disk and of descriptors: checked before anything is written, told with what
-//! is used, and reported by `atoll usage`.
+//! Quotas of a tenant on disk and of descriptors: checked before anything is written, named with
+//! their use in errors, and reported by `atoll usage`.
 
 use crate::control::{Setup, refusal};
 use crate::functions::{manifest, packed};
@@ -41,7 +41,7 @@ fn bundles_on_disk_are_limited_and_what_is_deployed_stays_when_the_limit_is_lowe
     let mut setup = Setup::start(&[], &config(limit))?;
     let mut client = setup.client_of("small")?;
     client.deploy(&bundle, &named("first"))?;
-    // Equal bundles of a tenant are one file.
+    // Equal bundles of a tenant are stored once.
     client.deploy(&bundle, &named("second"))?;
     ensure!(quota(&setup, "small", "bundle_bytes")? == (bytes, Some(limit)));
     ensure!(quota(&setup, "small", "functions")?.0 == 2);
@@ -51,7 +51,7 @@ fn bundles_on_disk_are_limited_and_what_is_deployed_stays_when_the_limit_is_lowe
     let told = format!("of the bundle bytes of tenant `small`, {bytes} of {limit} are used");
     ensure!(kind == RefusalKind::Quota && message.contains(&told), "{message}");
     ensure!(stored()? == before, "nothing was written");
-    // Another tenant's quota is its own.
+    // The quota of another tenant is separate.
     setup.client_of("other")?.deploy(&bundle, &named("first"))?;
 
     std::fs::write(setup.path("atoll.toml"), config(1))?;
@@ -63,7 +63,7 @@ fn bundles_on_disk_are_limited_and_what_is_deployed_stays_when_the_limit_is_lowe
     ensure!(quota(&setup, "small", "bundle_bytes")? == (bytes, Some(1)));
     let (kind, message) = refusal(client.deploy(&setup.path("faulty.kg"), &named("third")))?;
     ensure!(kind == RefusalKind::Quota && message.contains(&format!("{bytes} of 1 are used")), "{message}");
-    // Removing functions makes room again, to the new limit.
+    // Removing functions makes room again, up to the new limit.
     client.remove_function("first")?;
     client.remove_function("second")?;
     ensure!(quota(&setup, "small", "bundle_bytes")?.0 == 0);
@@ -92,7 +92,7 @@ fn constants_are_limited_since_each_takes_a_descriptor() -> Result<()> {
     let x = Tensor { datatype: DataType::Uint32, shape: vec![16384], bytes: vec![0; 65536] };
     let answer = client.invoke(Call::of("first").input("x", x))?;
     ensure!(answer.tensor("y")?.bytes == [7; 65536]);
-    // A function counts after a restart, too, even if it cannot be loaded again.
+    // A function also counts after a restart, even if it cannot be loaded.
     std::fs::write(setup.path("atoll.toml"), "[tenant.few]\ndescriptors = 1\n")?;
     setup.kill_and_restart()?;
     ensure!(quota(&setup, "few", "descriptors")? == (1, Some(1)));

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 #[test]
 fn replicas_on_a_ray_cluster_hold_leases_and_are_replaced() -> Result<()> {
-    // Beside the other environment.
+    // Ray's environment is beside the tests' environment.
     let ray = python().ancestors().nth(3).context("an environment has a folder")?.join("ray/bin/python");
     if !full() {
         skip("replicas on a Ray cluster: a minute, and Ray; `make test-full` runs it");

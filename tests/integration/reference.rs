@@ -200,7 +200,7 @@ fn json() -> Result<()> {
 #[test]
 fn every_page_is_in_the_table_of_contents() -> Result<()> {
     let contents = std::fs::read_to_string(root().join("docs/SUMMARY.md")).context("docs/SUMMARY.md")?;
-    // What `atoll bench --save` wrote; BENCHMARKS.md says where it lies.
+    // Pages that `atoll bench --save` wrote; BENCHMARKS.md describes them.
     let saved = Regex::new(r"^benchmarks/\d{4}-\d\d-\d\d(-[0-9a-f]+)?\.md$")?;
     for page in text_files(&[".md"])?.iter().filter_map(|file| file.path.strip_prefix("docs/")) {
         let is_listed = page == "SUMMARY.md" || contents.contains(&format!("({page})")) || saved.is_match(page);

@@ -12,16 +12,16 @@ use atoll_tests::http::ask;
 use std::process::Output;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// Clients that always have a request.
+/// Clients that always have a request in flight.
 const CLIENTS: usize = 8;
 
-/// Device time of a request, at least, so that a fraction of two devices is too little for all
+/// Least device time of a request: so long that one share of two devices is too little for all
 /// clients.
 const SERVICE_MS: f64 = 3.0;
 
 const SEED: u64 = 7;
 
-/// Puts `grind` into the repository of a daemon, with `[scaling]`.
+/// Writes `grind` with `[scaling]` into the repository of a daemon.
 fn load(setup: &Setup, settings: &str) -> Result<(u16, String)> {
     let repository = setup.path("repository");
     if !repository.join("grind.kg").exists() {
@@ -56,7 +56,7 @@ fn call(setup: &Setup, times: u32, parameters: &serde_json::Value) -> Result<(u1
     Ok(ask(&setup.daemon.http, "POST", "/v2/models/grind/infer", &body(times, parameters))?)
 }
 
-/// Asks `grind` and checks the answer.
+/// Calls `grind` and checks the answer.
 fn check(setup: &Setup, times: u32) -> Result<()> {
     let (status, text) = call(setup, times, &serde_json::json!({}))?;
     ensure!(status == 200, "{text}");
@@ -67,19 +67,19 @@ fn check(setup: &Setup, times: u32) -> Result<()> {
     Ok(())
 }
 
-/// The instances that the daemon made.
+/// The instances that the autoscaler created.
 fn made(client: &mut Client) -> Result<Vec<InstanceReport>> {
     let mut instances = client.instances()?;
     instances.retain(|report| report.autoscaled.is_some());
     Ok(instances)
 }
 
-/// A sample of the metrics; 0 if it is not there yet.
+/// The value of a metric; 0 if it does not exist yet.
 fn sample(setup: &Setup, name: &str) -> f64 {
     metric(&setup.daemon, name).unwrap_or(0.0)
 }
 
-/// How often `grind` has to go round for the device time of a request.
+/// The number of iterations of `grind` for the device time of a request.
 fn times(setup: &Setup, client: &mut Client) -> Result<u32> {
     let mut times = 1_000;
     loop {
@@ -136,7 +136,7 @@ fn instances_come_with_the_load_and_go_without_it_and_no_request_is_lost() -> Re
             most.fetch_max(instances, Relaxed);
             Ok(instances >= 2)
         });
-        // Some more requests while the number changes.
+        // A few requests are sent while the number of instances changes.
         let before = answered.load(Relaxed);
         let went_on = wait_until("requests beside the changes", || Ok(answered.load(Relaxed) >= before + 50));
         over.store(true, Relaxed);
@@ -169,7 +169,7 @@ fn a_request_waits_for_room_until_its_deadline_and_instances_outlive_the_daemon(
     let settings = "latency_ms = 500\nquota_request = 0.5\ninterval_ms = 100\nidle_ms = 60000\ncool_down_ms = 60000";
     let mut setup = start(&["--compute-units", "1"], settings)?;
     let mut client = setup.client()?;
-    // The whole device is promised to requests of the other class.
+    // An instance for the other class has the whole device.
     let all = InstanceSpec {
         name: "all".into(),
         function: "grind".into(),
@@ -199,7 +199,7 @@ fn a_request_waits_for_room_until_its_deadline_and_instances_outlive_the_daemon(
     let mut client = setup.client()?;
     ensure!(made(&mut client)?.len() == 1, "it is there again, and the autoscaler's");
     check(&setup, 1)?;
-    // Without the settings it goes.
+    // Without the settings, the instance is removed.
     std::fs::write(setup.path("repository/grind.toml"), "")?;
     let (status, text) = ask(&setup.daemon.http, "POST", "/v2/repository/models/grind/load", "{}")?;
     ensure!(status == 200, "{text}");

@@ -1,4 +1,4 @@
-//! Shares through the daemon: instances of functions, and tenants with quotas of time.
+//! Shares in a daemon: instances of functions, and tenants with quotas of time.
 
 use crate::control::{Setup, refusal};
 use anyhow::{Context, Result, ensure};
@@ -25,7 +25,7 @@ fn call(instance: &str) -> Call {
     Call::of("affine").instance(instance).input("x", vector.clone()).input("b", vector)
 }
 
-/// The instance or share of a tenant with a name, of a list.
+/// The instance or the tenant's share with a name, from a list.
 fn found<'a>(instances: &'a [InstanceReport], name: Option<&str>) -> Result<&'a InstanceReport> {
     instances.iter().find(|report| report.instance.as_deref() == name).context("it is not listed")
 }
@@ -145,7 +145,7 @@ fn instances_are_bound_to_compute_units_and_serve_requests_that_name_none() -> R
     let units = (unit_of(&instances, "left")?, unit_of(&instances, "right")?);
     ensure!(units.0 != units.1, "each has a unit of its own: {units:?}");
 
-    // Requests that name no instance are given to one, over both interfaces.
+    // Requests that name no instance are routed to one, over HTTP and over the control socket.
     for _ in 0..4 {
         let vector = Tensor::f32(&[4], &[1.0, 2.0, 3.0, 4.0]);
         client.invoke(Call::of("affine").input("x", vector.clone()).input("b", vector))?;
@@ -166,7 +166,7 @@ fn instances_are_bound_to_compute_units_and_serve_requests_that_name_none() -> R
     let charged = &all[0].devices[0];
     ensure!((charged.received_unit_s - charged.received_s).abs() < 1e-6, "one unit was granted: {charged:?}");
 
-    // The map, and a request that needs more memory than its instance may have.
+    // The map, and a request that exceeds the memory of its instance.
     let map = setup.command(&["instance", "map"]).output()?;
     let map = String::from_utf8_lossy(&map.stdout).into_owned();
     ensure!(map.contains("host:0, 2 compute units") && map.contains("left: units "), "{map}");

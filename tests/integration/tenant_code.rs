@@ -1,5 +1,5 @@
-//! Code of tenants in a real daemon: it is made there from PTX, unless the tenant or a signature is
-//! trusted. Native code and facts in other bundles have no effect.
+//! Code of tenants in a real daemon: the daemon compiles it from PTX, unless the tenant or a
+//! signature is trusted. Native code and facts in other bundles have no effect.
 
 use crate::cancel::TIMEOUT;
 use crate::control::{Setup, refusal};
@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-/// A tenant whose code is trusted; all others are not.
+/// The only tenant whose code is trusted.
 const FRIEND: &str = "[tenant.friend]\ntrusted_code = true\n";
 
-/// Writes a bundle with the sources of another, changed.
+/// Writes a copy of a bundle with changed sources.
 fn forge(from: &Path, to: &Path, change: impl Fn(&mut TargetContents)) -> Result<()> {
     let bundle = Bundle::open(from)?;
     let target = |name: &str| -> Result<TargetContents> {
@@ -96,7 +96,7 @@ fn code_is_compiled_once_also_for_other_tenants_and_after_a_restart() -> Result<
     ensure!(compilations(&setup)? == 1);
     setup.kill_and_restart()?;
     ensure!(affine_of(&mut setup.client_of("b")?, "f")? == 7.0 && compilations(&setup)? == 1);
-    // A lost or damaged cache costs time only.
+    // If the cache is lost or damaged, the code is compiled again.
     for file in std::fs::read_dir(setup.path("atoll/compiled/tenants"))? {
         std::fs::write(file?.path(), b"damaged")?;
     }
@@ -132,7 +132,7 @@ fn forged_facts_have_no_effect() -> Result<()> {
     let forged = setup.path("forged.kg");
     forge(&honest, &forged, |target| {
         for kernel in &mut target.image.kernels {
-            // Without preemption parameters, so that nothing could ever take the device from it.
+            // Without preemption parameters, so that it could not be evicted.
             kernel.preempt_offset = None;
             kernel.params_bytes = 36;
             kernel.rerun = Some(RerunFact::Always);
@@ -236,7 +236,7 @@ fn without_isolation_functions_of_tenants_need_trust() -> Result<()> {
     Ok(())
 }
 
-/// Makes a pair of keys, and returns the secret file and the public key.
+/// Makes a key pair. Returns the file of the secret key, and the public key.
 fn keys(folder: &Path, name: &str) -> Result<(PathBuf, String)> {
     let secret = folder.join(name);
     let output = Command::new(crate::serve::atoll()).args(["keys", "generate", "-o"]).arg(&secret).output()?;
@@ -245,7 +245,7 @@ fn keys(folder: &Path, name: &str) -> Result<(PathBuf, String)> {
     Ok((secret, text.lines().last().context("a key")?.to_owned()))
 }
 
-/// The signature of a bundle by a key, made by the command line.
+/// Signs a bundle with a key, by `atoll sign`.
 fn signature(setup: &Setup, bundle: &Path, key: &Path) -> Result<String> {
     let file = setup.path("signature");
     let output = setup.command(&["sign"]).arg(bundle).arg("--key").arg(key).arg("-o").arg(&file).output()?;

@@ -1,7 +1,8 @@
-//! A tenant overdraws memory in a virtual machine where the daemon has 1 GiB: the tenant loses its
-//! executor, and the daemon goes on answering others. The machine boots Debian's kernel under QEMU,
-//! with control groups as root, as a plain user who was given one, and without any. `tests/vm` has
-//! the files of the machine. Full runs only: a machine takes a minute or two without KVM.
+//! A tenant exceeds its memory in a virtual machine where the daemon has 1 GiB: the tenant loses
+//! its executor, and the daemon still answers other tenants. The machine boots Debian's kernel
+//! under QEMU. The daemon runs as root with control groups, as a plain user with a delegated group,
+//! and without groups. `tests/vm` has the files of the machine. Full runs only: a machine takes a
+//! minute or two without KVM.
 
 use crate::functions::manifest;
 use crate::serve::atoll;
@@ -18,7 +19,7 @@ const MEMORY_MIB: u32 = 1400;
 /// How long a machine may run.
 const TIMEOUT: Duration = Duration::from_secs(900);
 
-/// What the limit of the intruder is called: `tests/vm/atoll.toml`.
+/// The intruder's limit in messages; `tests/vm/atoll.toml` sets it.
 const LIMIT: &str = "was killed: memory limit 160 MiB (32 MiB of device memory, and 128 MiB for the process itself)";
 
 /// What a machine printed, by section.
@@ -28,13 +29,13 @@ impl Report {
     fn section(&self, name: &str) -> Result<&str> {
         let title = format!("== {name}\n");
         let at = self.0.find(&title).with_context(|| format!("no {name} in {}", self.0))?;
-        // The end of the title's line stays: a section may be empty.
+        // Keeps the end of the title's line, because a section may be empty.
         let after = &self.0[at + title.len() - 1..];
         Ok(after.split_once("\n== ").map_or(after, |(section, _)| section).trim())
     }
 }
 
-/// The kernel that `make test-full` downloads, if this is a full run and the machine can be started.
+/// The kernel that `make test-full` downloads, if this is a full run and the machine can start.
 fn kernel() -> Option<PathBuf> {
     if !full() {
         skip("virtual machines that run out of memory: make test-full");
@@ -56,7 +57,7 @@ fn kernel() -> Option<PathBuf> {
     Some(kernel)
 }
 
-/// Boots a machine and returns what it printed; `None` if there can be none here.
+/// Boots a machine and returns its output; `None` if this computer cannot run one.
 fn boot(mode: &str) -> Result<Option<Report>> {
     let Some(kernel) = kernel() else { return Ok(None) };
     let folder = tempfile::tempdir()?;
@@ -103,7 +104,7 @@ fn run(kernel: &Path, files: &Path, mode: &str, folder: &Path) -> Result<Report>
     Ok(Report(printed))
 }
 
-/// Every request of the victim was answered, during and after the attack, by one daemon.
+/// Checks that one daemon answered every request of the victim, during and after the attack.
 fn check_victim(report: &Report) -> Result<()> {
     ensure!(report.section("victim")?.contains("[4.0,7.0]"), "{}", report.0);
     let answers = report.section("answers")?;
@@ -116,11 +117,11 @@ fn check_victim(report: &Report) -> Result<()> {
     Ok(())
 }
 
-/// The intruder met its limit, and the kernel's counts are in the report of usage.
+/// Checks that the intruder met its limit, and that `atoll usage` has the kernel's counts.
 fn check_groups(report: &Report) -> Result<()> {
     let log = report.section("log")?;
     ensure!(log.contains("the kernel limits each executor's memory") && log.contains(LIMIT), "{}", report.0);
-    // The tenant itself is told, too.
+    // The tenant gets the reason, too.
     let told = report.section("deploy")?.contains(LIMIT) || report.section("intruder")?.contains(LIMIT);
     ensure!(told, "{}", report.0);
     let usage: serde_json::Value = serde_json::from_str(report.section("usage")?)?;
@@ -133,7 +134,7 @@ fn check_groups(report: &Report) -> Result<()> {
     ensure!(intruder["cpu_s"].as_f64().is_some_and(|seconds| seconds > 0.0), "{intruder}");
     // The machine as a whole was never short of memory.
     ensure!(!report.section("kernel")?.contains("constraint=CONSTRAINT_NONE"), "{}", report.0);
-    // Executors' groups are gone with them.
+    // The groups of executors are removed with them.
     let groups = report.section("groups")?;
     ensure!(!groups.contains("executor-"), "{groups}");
     check_victim(report)
@@ -144,7 +145,7 @@ fn a_daemon_that_is_root_limits_a_tenant_by_a_control_group() -> Result<()> {
     let Some(report) = boot("root")? else { return Ok(()) };
     check_groups(&report)?;
     ensure!(report.section("scores")?.contains("daemon -500"), "{}", report.0);
-    // A tenant for whom no group can be made is served, and the operator is told.
+    // A tenant without a group is still served, and the log names the failure.
     let refused = report.section("refused")?;
     ensure!(refused.contains("4.000000") && refused.contains("its jail lacks control group: "), "{}", report.0);
     ensure!(report.section("log")?.matches("an executor runs without a control group").count() == 1, "{}", report.0);

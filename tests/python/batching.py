@@ -55,7 +55,7 @@ def main():
     threads = [threading.Thread(target=worker, args=(address, session, i, failures)) for i in range(CLIENTS)]
     for thread in threads:
         thread.start()
-    # Bad requests beside the good ones fail alone.
+    # Invalid requests fail without affecting valid ones.
     for shape, says in [((9, WIDTH), "inference request batch-size must be <= 8"), ((1, WIDTH + 1), "input")]:
         try:
             ask(client, "mlp", np.zeros(shape, np.float32))

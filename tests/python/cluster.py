@@ -2,8 +2,8 @@
 
     cluster.py CASES.json
 
-prints the schedule of each case as JSON: a sorted list of [start, arrival, function, device], and the number of moves.
-It shares no code with the simulation: requests, devices and the dispatcher are processes, and the dispatcher acts in
+Prints the schedule of each case as JSON: a sorted list of [start, arrival, function, device], and the number of moves.
+Shares no code with the simulation: requests, devices and the dispatcher are simpy processes. The dispatcher acts in
 the middle of each step, after all arrivals and ends of that step.
 """
 
@@ -85,7 +85,7 @@ class Cluster:
         self.busy[device] = True
         self.cursor = device + 1
         self.schedule.append([step, arrival, function, device])
-        # The dispatcher is half a step late; the device is not.
+        # The dispatcher acts half a step later than the device.
         self.env.process(self.run_on(device, duration - 0.5))
 
     def free(self):

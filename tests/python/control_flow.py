@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Models with control flow, and what ONNX Runtime computes with them.
+"""Models with control flow, and ONNX Runtime's results for them.
 
     control_flow.py OUT
 
-writes OUT/MODEL.onnx and, for each run of a model, OUT/MODEL/RUN/case.json and the raw tensors it names.
+Writes OUT/MODEL.onnx and, for each run of a model, OUT/MODEL/RUN/case.json and the raw tensors that it names.
 """
 
 import json
@@ -40,7 +40,7 @@ def model(nodes, inputs, outputs, constants=()):
 
 
 def choice():
-    """An If on an input: a product in one branch, a convolution's worth of pointwise work in the other."""
+    """An If on an input: a product in one branch, and as much pointwise work as a convolution in the other."""
     then = body([make_node("MatMul", ["x", "W"], ["a"])], [], [("a", F, ["n", 8])])
     other = body([make_node("Softmax", ["x"], ["s"]), make_node("MatMul", ["s", "W"], ["t"]), make_node("Add", ["t", "x"], ["b"])], [], [("b", F, ["n", 8])])
     nodes = [make_node("If", ["c"], ["y"], then_branch=then, else_branch=other), make_node("Relu", ["y"], ["z"])]
@@ -49,7 +49,7 @@ def choice():
 
 
 def counted():
-    """A trip count that is an input."""
+    """A loop whose trip count is an input."""
     inner = body(
         [make_node("Identity", ["go"], ["next"]), make_node("MatMul", ["v", "W"], ["p"]), make_node("Add", ["p", "x"], ["u"])],
         [("i", I, []), ("go", B, []), ("v", F, ["n", 8])],
@@ -61,7 +61,7 @@ def counted():
 
 
 def stopped():
-    """Stacked results of a loop that its condition ends early, or its trip count, which is computed."""
+    """A loop that stacks results. Its condition ends it early, or its computed trip count does."""
     inner = body(
         [
             make_node("Add", ["v", "v"], ["u"]),
@@ -83,7 +83,7 @@ def stopped():
 
 
 def nested():
-    """A loop until a condition; in it a branch, and in one branch another loop."""
+    """A loop that ends by a condition. Its body has a branch, one side of which has another loop."""
     innermost = body(
         [make_node("Identity", ["on"], ["still"]), make_node("Add", ["s", "x"], ["t"])],
         [("j", I, []), ("on", B, []), ("s", F, [2, 8])],

@@ -1,4 +1,4 @@
-"""Looks at the dashboard in headless Chromium: python3 dashboard.py BROWSER PAGE [SCREENSHOT].
+"""Tests the dashboard in headless Chromium: python3 dashboard.py BROWSER PAGE [SCREENSHOT].
 
 Fails if the page reports an error, a table stays empty, the keyboard does not reach a control, or a
 control has no name. Talks to the browser over pipes, so nothing but the browser is needed.
@@ -24,7 +24,7 @@ class Browser:
         self.of, of_browser = os.pipe()
 
         def descriptors():
-            # Copies above the numbers that the browser expects, in case they overlap.
+            # Duplicates with higher numbers first, in case these overlap with 3 and 4, which the browser expects.
             read, write = os.dup2(to_browser, 30), os.dup2(of_browser, 31)
             os.dup2(read, 3)
             os.dup2(write, 4)
@@ -110,7 +110,7 @@ def check_tables(browser):
 
 
 def check_keyboard(browser):
-    """Tabs through the page: each control is focused once, in the order of the page."""
+    """Moves through the page with Tab: each control gets the focus once, in the order of the page."""
     wanted = browser.evaluate(
         """window.controls = [...document.querySelectorAll('a, button, select, input, [tabindex="0"]')]
             .filter((one) => one.checkVisibility()), controls.length"""
@@ -167,7 +167,7 @@ def check_contrast(browser):
 
 
 def check_calm(browser):
-    """With reduced motion nothing moves by itself."""
+    """With reduced motion, nothing on the page is animated."""
     browser.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-reduced-motion", "value": "reduce"}])
     moving = browser.evaluate(
         "[...document.querySelectorAll('*')].filter((one) => getComputedStyle(one).transitionDuration !== '0s').length"

@@ -2,7 +2,7 @@
 
     decoders.py FOLDER
 
-writes gpt2.onnx, llama.onnx and t5.onnx: the operators, names and axes of the exports of these models, some hundred KiB each.
+Writes gpt2.onnx, llama.onnx and t5.onnx, of some hundred KiB each, with the operators, names and axes of exported models.
 """
 
 import sys

@@ -3,8 +3,8 @@
 
 export_architectures.py FOLDER [NAME ...]      writes FOLDER/NAME.onnx and FOLDER/architectures.json
 
-Needs torch, torchvision, transformers, onnx and onnxscript; the tests need only what this wrote. Weights are random with a fixed seed and not trivial: no norm has mean 0, variance 1, scale 1
-or bias 0. Dynamic axes are what users of each exporter write: a batch, and a sequence or an image's height and width.
+Needs torch, torchvision, transformers, onnx and onnxscript; the tests need only its output. Weights are random with a fixed seed and not trivial: no norm has mean 0, variance 1, scale 1
+or bias 0. Dynamic axes are those that users of each exporter choose: a batch, and a sequence or an image's height and width.
 """
 
 import argparse

@@ -1,6 +1,6 @@
-"""What the functions in models/functions compute, in NumPy: functions.py NAME FOLDER SIZE
+"""The functions of models/functions in NumPy: functions.py NAME FOLDER SIZE
 
-Reads the function's constants from FOLDER, makes an input there (input.bin), and writes what must come out (output.bin).
+Reads the function's constants from FOLDER, writes a random input (input.bin) and the expected output (output.bin).
 """
 
 import pathlib

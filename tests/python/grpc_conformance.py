@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Unmodified gRPC clients against a running daemon that serves `magika` and `silero_vad`: tritonclient, with and without asyncio and streams, gRPC's clients of health and reflection, and what none of them sends.
+"""Unmodified gRPC clients against a running daemon that serves `magika` and `silero_vad`: tritonclient, with and without asyncio and streams, gRPC's clients for health and reflection, and requests that none of these send.
 
-grpc_conformance.py GRPC_ADDRESS MODELS_DIR          exits with 1 and says what differed
+grpc_conformance.py GRPC_ADDRESS MODELS_DIR          exits with 1 and prints the differences
 """
 
 import asyncio
@@ -51,7 +51,7 @@ def same(got, expected):
 
 
 def refused(code, words, call):
-    """The call fails with a code and a message that holds every word."""
+    """Expects that the call fails with the code and a message that contains every word."""
     try:
         call()
     except InferenceServerException as error:

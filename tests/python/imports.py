@@ -1,7 +1,7 @@
-"""What the folders in tests/imports compute: imports.py FOLDER OUT
+"""Expected outputs of the folders in tests/imports: imports.py FOLDER OUT
 
-Makes random inputs in OUT/inputs/NAME.npy and writes what must come out to OUT/expected/NAME.npy: what ONNX Runtime answers where the folder has the model
-that it was made of (model.onnx), and what NumPy computes elsewhere.
+Writes random inputs to OUT/inputs/NAME.npy and expected outputs to OUT/expected/NAME.npy. ONNX Runtime computes them if the folder has its original model
+(model.onnx), and NumPy otherwise.
 """
 
 import json

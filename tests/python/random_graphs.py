@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Random ONNX graphs, and what ONNX Runtime answers for them.
+"""Random ONNX graphs, and ONNX Runtime's results for them.
 
 random_graphs.py make OUT FIRST COUNT     writes OUT/<seed>/model.onnx and OUT/<seed>/<binding>/case.json, for seeds FIRST to FIRST+COUNT-1
 random_graphs.py cut FOLDER OUT           writes smaller variants of FOLDER/model.onnx in the same layout, each with the values that its inputs had in the whole: OUT/000, OUT/001, ...
 
-A seed makes the same graph everywhere. Half of the graphs have symbolic dimensions and run with two bindings. Inputs hold multiples of 1/8, so that sums and products are exact; operators that jump (comparisons,
+A seed makes the same graph on every machine. Half of the graphs have symbolic dimensions and run with two bindings. Inputs hold multiples of 1/8, so that sums and products are exact; operators that jump (comparisons,
 rounding, order) get only values that are exact. A quarter of the graphs have NaN and infinities among their inputs, a tenth have empty tensors. A graph that ONNX Runtime refuses is left out.
 """
 

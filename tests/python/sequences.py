@@ -1,8 +1,8 @@
-"""Sequences of requests by an unmodified tritonclient, against ONNX Runtime that is given its own states back.
+"""Compares sequences of requests by an unmodified tritonclient with ONNX Runtime, which gets its own states back.
 
     sequences.py ADDRESS FOLDER [SILERO.onnx]
 
-asks a daemon that serves the decoders of FOLDER, and silero_vad, with their states.
+Sends requests to a daemon that serves the decoders of FOLDER, and silero_vad, with state.
 """
 
 import sys

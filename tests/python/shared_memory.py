@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""System shared memory with an unmodified tritonclient, over HTTP and gRPC: the flow of Triton's examples simple_http_shm_client and simple_grpc_shm_client, strings in shared memory, and mistakes.
+"""System shared memory with an unmodified tritonclient, over HTTP and gRPC: the flow of Triton's examples simple_http_shm_client and simple_grpc_shm_client, strings in shared memory, and invalid requests.
 
 shared_memory.py model FILE                    writes the examples' model: sum and difference of two inputs
-shared_memory.py run HTTP_ADDRESS GRPC_ADDRESS exits with 1 and says what differed
+shared_memory.py run HTTP_ADDRESS GRPC_ADDRESS exits with 1 and prints the differences
 """
 
 import os
@@ -46,7 +46,7 @@ def refused(words, call):
 
 
 def example(triton, client):
-    """What the examples of Triton do, step by step."""
+    """The steps of Triton's examples."""
     client.unregister_system_shared_memory()
     client.unregister_cuda_shared_memory()
     input0 = np.arange(start=0, stop=16, dtype=np.int32)

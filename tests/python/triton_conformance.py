@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""An unmodified tritonclient against a running daemon that serves `magika`: every call a user of Triton makes first, and every mistake.
+"""An unmodified tritonclient against a running daemon that serves `magika`: the calls that users of Triton make first, and invalid requests.
 
-triton_conformance.py HTTP_ADDRESS MODELS_DIR          exits with 1 and says what differed
+triton_conformance.py HTTP_ADDRESS MODELS_DIR          exits with 1 and prints the differences
 """
 
 import json

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Compiles an ONNX model with IREE for NVIDIA GPUs and writes the folder that `atoll import` takes. Needs no GPU.
+"""Compiles an ONNX model with IREE for NVIDIA GPUs and writes a folder for `atoll import`. Needs no GPU.
 
     from_iree.py model.onnx -o FOLDER [--arch 80] [--name NAME]
 
-IREE (iree-base-compiler 3.13) writes PTX for all dispatches. The order of launches, their grids and what they are bound to is read from its HAL program by IREE's
-own parser; blocks and shared memory come from the exports of its executables.
+IREE (iree-base-compiler 3.13) writes PTX for all dispatches. The order of launches, their grids and their bindings come from its HAL program, read by IREE's
+parser; blocks and shared memory come from the exports of its executables.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from manifest import Manifest, raw
 
 ELEMENTS = {"f32": "f32", "f16": "f16", "bf16": "bf16", "f64": "f64", "i1": "bool", "i8": "i8", "i16": "i16", "i32": "i32", "i64": "i64"}
 PIECE = re.compile(r'dense(_resource)?<("[^"]*"|[^">]*)> : ((?:vector|tensor)<[^>]*>)')
-# Operations that only prepare something, so that nothing is lost where they are passed over.
+# Operations that only prepare others and can be skipped.
 HARMLESS = re.compile(
     r"arith\.constant|util\.(global\.load|return|null|align)|hal\.(device\.(allocator|queue\.(alloca|dealloca))|fence\.|allocator\.|buffer\.assert|buffer_view\.|"
     r"memory_type|buffer_usage|element_type|encoding_type|command_buffer\.(create|execution_barrier|finalize)|executable\.lookup)"
@@ -50,7 +50,7 @@ def compiled(model, arch, folder):
 
 
 def operations(operation):
-    """Every operation inside another, in order."""
+    """All operations inside an operation, in order."""
     for region in operation.regions:
         for block in region.blocks:
             for inner in block.operations:
@@ -107,14 +107,14 @@ def constant_bytes(text, resources):
         if resource:
             parts.append(resources[content.strip('"')])
         else:
-            # NumPy sees the elements of tensors alone.
+            # NumPy can read the elements of tensors only.
             dense = ir.DenseElementsAttr(ir.Attribute.parse(f"dense<{content}> : {ty.replace('vector', 'tensor')}"))
             parts.append(np.array(dense).tobytes())
     return b"".join(parts)
 
 
 def resources_of(text):
-    """Blobs behind the module: four bytes of alignment, then the elements."""
+    """The blobs after the module: four bytes of alignment, then the elements."""
     tail = text[text.index("{-#") :] if "{-#" in text else ""
     return {name: bytes.fromhex(digits)[4:] for name, digits in re.findall(r'^\s*([\w.$-]+): "0x([0-9A-Fa-f]+)"', tail, re.M)}
 
@@ -139,7 +139,7 @@ class Exporter:
             self.function(entry[0], inputs, outputs)
 
     def initializer(self, operation):
-        """Notes which global holds which constant, and which one a recorded command buffer."""
+        """Records which globals hold constants, and which one holds the command buffer."""
         content, inside = None, list(operations(operation))
         for op in inside:
             if op.name == "util.buffer.constant":
@@ -174,7 +174,7 @@ class Exporter:
                 self.input(op)
             elif op.name == "hal.device.queue.alloca":
                 name, size = f"transient_{len(names)}", number(op.operands[len(op.operands) - 1])
-                # IREE's memory is in whole lines, and patterns have up to four bytes.
+                # IREE rounds memory up to whole lines, and patterns have up to four bytes.
                 self.manifest.buffer(name, "temp", "i32", [-(-size // 4)])
                 names[op.results[0]], self.sizes[name] = name, size
             elif not HARMLESS.match(op.name):
@@ -249,7 +249,7 @@ class Exporter:
 
 
 def filling(pattern, offset, size):
-    """A fill with a pattern of one, two or four bytes, as one of four."""
+    """Repeats the pattern of a fill, of one or two bytes, to four bytes."""
     width = {"i8": 1, "i16": 2, "i32": 4}.get(str(pattern.type))
     if width is None or offset % 4 or size % 4:
         refuse(f"it fills {size} bytes from {offset} on with a pattern of type {pattern.type}")

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes the folder that `atoll import` takes from a model of REEF: its schedule, kernels and parameters. Needs no GPU.
+"""Writes a folder for `atoll import` from a model of REEF: its schedule, kernels and parameters. Needs no GPU.
 
     from_reef.py resnet18 -o FOLDER [--arch 80] [--random SEED]
 
-`resnet18` is a folder as REEF's repository has them, with resnet18.json, resnet18.cu or resnet18.ptx, and resnet18.param. REEF's kernels are HIP source that TVM
-wrote for AMD GPUs; it is CUDA C but for a few names, so NVRTC compiles it. Code objects for AMD GPUs (.co, .hsaco) cannot be taken. Its repository has parameters
-for few models; --random makes some up.
+`resnet18` is a folder of REEF's repository, with resnet18.json, resnet18.cu or resnet18.ptx, and resnet18.param. REEF's kernels are HIP source that TVM
+wrote for AMD GPUs; except for a few names it is CUDA C, so NVRTC compiles it. Code objects for AMD GPUs (.co, .hsaco) are not supported. The repository has
+parameters for few models; --random generates them.
 """
 
 import argparse
@@ -18,12 +18,12 @@ import numpy as np
 import nvrtc
 from manifest import Manifest, dtype_of
 
-# What REEF calls types of elements.
+# REEF's names of element types.
 TYPES = {"float32": np.float32, "int64": np.int64, "int32": np.int32, "byte": np.uint8, "uint1": np.bool_}
 INPUT, OUTPUT = re.compile(r"(data|input)\d*"), "output"
 MAGIC = b"TVM_MODEL_PARAMS\0"
 
-# What stands in HIP's header and its device library, in CUDA's words.
+# Functions of HIP's header and device library, by their CUDA equivalents.
 HIP = """
 #define __ocml_fma_f32(a, b, c) __fmaf_rn(a, b, c)
 #define __ocml_exp_f32(a) expf(a)
@@ -58,7 +58,7 @@ def parameters(path):
 
 
 def kernels(folder, name, arch):
-    """PTX of the kernels: what is there, or made of the source."""
+    """The PTX of the kernels: the file of the model, or compiled from its source."""
     ptx, source = folder / f"{name}.ptx", folder / f"{name}.cu"
     if ptx.exists():
         return ptx.read_text(), "PTX"
@@ -71,7 +71,7 @@ def kernels(folder, name, arch):
                 f"{source}: {len(waves)} kernels ({names}) exchange values between the 64 lanes of an AMD wave (__hip_ds_bpermute), which a warp of 32 lanes "
                 f"cannot; have TVM write the model for CUDA, and put its PTX here as {name}.ptx"
             )
-        # Some sources define a name themselves, and then mean their own.
+        # Some sources define a name themselves; their definition takes precedence.
         own = set(re.findall(r"^#define (\w+)", text, re.M))
         header = "\n".join(line for line in HIP.splitlines() if not (found := re.match(r"#define (\w+)", line)) or found[1] not in own)
         return nvrtc.ptx(text, arch, headers=[("hip/hip_runtime.h", header)]), nvrtc.version()
@@ -92,11 +92,11 @@ class Exporter:
             self.names[index] = self.storage(index)
         for kernel in self.schedule["kernels"]:
             launch, args = kernel["launch_params"], [self.names[index] for index in kernel["args"]]
-            # Bytes of shared memory are those that the source declares.
+            # The source declares the bytes of shared memory.
             self.manifest.launch(kernel["name"], launch[:3], launch[3:], args)
 
     def storage(self, index):
-        """A storage as a buffer: what the model is given, what it returns, its parameters, and what lies between."""
+        """A storage as a buffer: an input, an output, a parameter or a temporary."""
         storage = self.schedule["storage"][index]
         name, size, dtype = storage["name"], storage["size"], TYPES.get(storage["stype"])
         if dtype is None:

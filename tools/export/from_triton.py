@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Compiles kernels of Triton ahead of time and writes the folder that `atoll import` takes. Needs no GPU.
+"""Compiles kernels of Triton ahead of time and writes a folder for `atoll import`. Needs no GPU.
 
     from_triton.py add|softmax|matmul|mlp -o FOLDER [--arch 80] [--seed 7]
 
-Exports of your own: make a `Function`, compile kernels with `kernel`, launch them, write. `examples` below shows how.
+To export your own kernels, make a `Function`, compile kernels with `kernel`, launch them, and call `write`; see `examples` below.
 """
 
 import argparse
 import os
 
-# The compiler warns where it is not said; products may be fused with sums.
+# The compiler warns without this option. Products may be fused with sums.
 os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
 
 import numpy as np
@@ -42,27 +42,27 @@ class Function:
             file = f"kernels/{name}.ptx"
             self.manifest.ptx(file, without_debug_information(made.asm["ptx"]))
             self.manifest.kernel(name, file, made.metadata.name)
-            # Scratch in global memory, which the two hidden parameters point to, is for kernels with descriptors and for profiling.
+            # Kernels with descriptors, and profiling, use scratch in global memory, to which the two hidden parameters point.
             if getattr(made.metadata, "global_scratch_size", 0) or getattr(made.metadata, "profile_scratch_size", 0):
                 raise SystemExit(f"{name} needs scratch memory of its launcher, which is not exported")
             self.compiled[key] = (name, num_warps * 32, made.metadata.shared, hidden_parameters(made.asm["ptx"], types))
         return (*self.compiled[key], types)
 
     def launch(self, kernel, grid, args):
-        """Launches what `kernel` returned; a scalar gets the type of its parameter."""
+        """Launches a kernel that `kernel` returned; a scalar gets the type of its parameter."""
         name, threads, shared, hidden, types = kernel
         args = [argument if isinstance(argument, (str, dict)) else raw(SCALARS[ty], argument) for argument, ty in zip(args, types, strict=True)]
         self.manifest.launch(name, grid, [threads], args + [raw("Q", 0)] * hidden, shared)
 
 
 def hidden_parameters(ptx, types):
-    """How many parameters the compiler added behind the user's."""
+    """The number of parameters that the compiler appended to the user's."""
     signature = ptx[ptx.index(".entry") :]
     return signature[: signature.index(")")].count(".param") - len(types)
 
 
 def without_debug_information(ptx):
-    """The text without line numbers and DWARF sections, which name folders of this machine."""
+    """The PTX without line numbers and DWARF sections, which contain folders of this machine."""
     lines = [line for line in ptx.splitlines() if not line.lstrip().startswith((".loc", ".file"))]
     if any(line.lstrip().startswith(".section") for line in lines):
         lines = lines[: next(i for i, line in enumerate(lines) if line.lstrip().startswith(".section"))]

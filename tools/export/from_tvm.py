@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Compiles an ONNX model with TVM for NVIDIA GPUs and writes the folder that `atoll import` takes. Needs no GPU.
+"""Compiles an ONNX model with TVM for NVIDIA GPUs and writes a folder for `atoll import`. Needs no GPU.
 
     from_tvm.py squeezenet.onnx -o squeezenet [--arch 80] [--name NAME]
 
-TVM (apache-tvm 0.27) imports, fuses and schedules the model and writes CUDA C; NVRTC makes PTX of it. The order of launches is that of TVM's own calls,
-their grids and blocks are those that its host code passes. A module that is compiled up to `call_tir` in a program of your own is exported by `export`.
+TVM (apache-tvm 0.27) imports, fuses and schedules the model and writes CUDA C, which NVRTC compiles to PTX. The order of launches is that of TVM's calls;
+grids and blocks are those of its host code. To export a module that your own program compiled up to `call_tir`, call `export`.
 """
 
 import argparse
@@ -25,13 +25,13 @@ DYNAMIC_SHARED = "tirx.use_dyn_shared_memory"
 
 
 def target_of(arch):
-    """A GPU with the least that all of its generation have."""
+    """A GPU with the smallest limits of its generation."""
     device = {"kind": "cuda", "arch": f"sm_{arch}", "max_threads_per_block": 1024, "max_shared_memory_per_block": 49152, "thread_warp_size": 32}
     return Target(device, host={"kind": "c"})
 
 
 def with_zeros(model):
-    """The model with zeros that its writer left out, which TVM takes for attributes without a value."""
+    """The model with explicit zeros where its writer omitted them. TVM treats an omitted zero as an attribute without a value."""
     for node in model.graph.node:
         for attribute in node.attribute:
             if attribute.type == onnx.AttributeProto.INT:
@@ -54,7 +54,7 @@ def compiled(model, target):
 
 @tvm.instrument.pass_instrument
 class AfterSplit:
-    """Keeps the module as it is when kernels have become functions of their own and the host calls them."""
+    """Keeps a copy of the module at the point where kernels are separate functions that the host calls."""
 
     def __init__(self):
         self.module = None
@@ -69,12 +69,12 @@ class Exporter:
 
     def __init__(self, mod, target, manifest):
         self.mod, self.target, self.manifest = mod, target, manifest
-        # What a Relax variable holds: the name of a buffer, or a tuple of them.
+        # The value of a Relax variable: the name of a buffer, or a tuple of names.
         self.values = {}
         self.constants, self.lowered = {}, {}
 
     def export(self, name, inputs, outputs, arch):
-        """Writes the function `name`; `inputs` and `outputs` are names for what it takes and returns."""
+        """Writes the function `name`; `inputs` and `outputs` are the names of its inputs and outputs."""
         function = self.mod[name]
         if len(inputs) != len(function.params):
             raise SystemExit(f"{name} takes {len(function.params)} inputs, {len(inputs)} names are there")
@@ -92,8 +92,8 @@ class Exporter:
         self.manifest.buffer(name, kind, dtype_of(ty.dtype), shape_of(ty))
 
     def compile(self, bindings, arch):
-        """Kernels of all functions that are called. Those that have booleans are a file of their own, without vectors: TVM's CUDA C takes two bytes for
-        each element of a vector of booleans, and buffers have one."""
+        """The kernels of all called functions. Kernels with booleans are in a separate file, without vectors: TVM's CUDA C uses two bytes for
+        each element of a vector of booleans, but buffers have one."""
         names = [call.args[0].name_hint for call in map(lambda b: b.value, bindings) if is_call(call, "relax.call_tir")]
         names = list(dict.fromkeys(names))
         with_booleans = [name for name in names if '"bool"' in self.mod[name].script()]
@@ -115,7 +115,7 @@ class Exporter:
             self.manifest.ptx(f"kernels/{file}_{number}.ptx", nvrtc.ptx(source, arch))
 
     def value(self, var, expr):
-        """What an expression makes: launches, where it is a call."""
+        """The value of an expression. A call adds launches."""
         if is_call(expr, "relax.call_tir"):
             return self.call(var, expr)
         if isinstance(expr, relax.TupleGetItem):
@@ -198,7 +198,7 @@ class Exporter:
         raise SystemExit(f"a kernel is given {argument}, which is neither a buffer nor a number")
 
     def outputs(self, results, names):
-        """Makes results outputs of the function; what is an input, a constant or another output already is copied."""
+        """Makes results outputs of the function. A result that is already an input, a constant or another output is copied."""
         if len(results) != len(names):
             raise SystemExit(f"{len(results)} results, and {len(names)} names for them")
         renamed = {}
@@ -223,7 +223,7 @@ class Exporter:
 
 
 def visit_statements(name, statement, calls, declared):
-    """Notes the launches in a host function, and the buffers that it allocates for them or has other names for."""
+    """Records the launches in a host function, and the buffers that it allocates or renames for them."""
     if isinstance(statement, tirx.SeqStmt):
         for inner in statement.seq:
             visit_statements(name, inner, calls, declared)

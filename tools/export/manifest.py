@@ -1,4 +1,4 @@
-"""Writes the folder that `atoll import` takes: manifest.json, kernels in PTX, constants.safetensors. docs/guide/import.md describes it.
+"""Writes a folder for `atoll import`: manifest.json, kernels in PTX, constants.safetensors. docs/guide/import.md describes it.
 
 Needs nothing but Python and NumPy.
 """
@@ -11,7 +11,7 @@ import numpy as np
 
 FORMAT = 1
 
-# What the manifest calls a NumPy type, and what a safetensors file does.
+# The names of a NumPy type in the manifest and in safetensors files.
 TYPES = {
     "bool": ("bool", "BOOL"), "uint8": ("u8", "U8"), "int8": ("i8", "I8"), "uint16": ("u16", "U16"), "int16": ("i16", "I16"),
     "uint32": ("u32", "U32"), "int32": ("i32", "I32"), "uint64": ("u64", "U64"), "int64": ("i64", "I64"),
@@ -20,7 +20,7 @@ TYPES = {
 
 
 def dtype_of(name):
-    """The manifest's name of a type that NumPy calls `name`."""
+    """The manifest's name of the NumPy type `name`."""
     if str(name) not in TYPES:
         raise SystemExit(f"elements of type {name} have no equal in a kernel graph")
     return TYPES[str(name)][0]
@@ -32,7 +32,7 @@ def raw(format, *values):
 
 
 class Manifest:
-    """A function in the making: add what it has in any order, steps in the order they run, then `write`."""
+    """Builds a function: add its parts in any order, and steps in the order in which they run; then call `write`."""
 
     def __init__(self, name, producer):
         self.name, self.producer = name, producer
@@ -44,7 +44,7 @@ class Manifest:
             raise ValueError(f"{file} is written twice with different texts")
 
     def kernel(self, name, file, entry):
-        """Calls the kernel `entry` of a file `name`, where names of several files would clash."""
+        """Names the kernel `entry` of a file `name`, for several files with the same kernel name."""
         self.kernels[name] = {"ptx": file, "entry": entry}
 
     def buffer(self, name, kind, dtype, shape):
@@ -61,7 +61,7 @@ class Manifest:
         self.constants[name] = array
 
     def launch(self, kernel, grid, block, args, shared=0, reads=None, writes=None):
-        """Adds a launch. An argument is a buffer's name, {"buffer", "offset"}, a number, or what `raw` returns."""
+        """Adds a launch. An argument is a buffer's name, {"buffer", "offset"}, a number, or a result of `raw`."""
         step = {"kernel": kernel, "grid": list(grid), "block": list(block), "args": list(args)}
         if shared:
             step["shared"] = shared
@@ -75,7 +75,7 @@ class Manifest:
         self.steps.append({"copy": {"from": source, "to": destination}})
 
     def write(self, folder):
-        """Writes the folder; what is unused is left out."""
+        """Writes the folder without unused parts."""
         folder = pathlib.Path(folder)
         used = self._used()
         buffers = {name: buffer for name, buffer in self.buffers.items() if buffer["kind"] in ("input", "output") or name in used}

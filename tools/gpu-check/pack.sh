@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Packs what a machine with an NVIDIA GPU needs to be checked, and nothing of which it has to have but the driver:
+# Packs the checks for a machine with an NVIDIA GPU, which needs only the driver:
 #
 #   tools/gpu-check/pack.sh [FOLDER]     makes FOLDER (default target/gpu-check) and FOLDER.tar.gz
 #
@@ -14,7 +14,7 @@ target=${CARGO_TARGET_DIR:-target}
 built=$target/$([ "$profile" = dev ] && echo debug || echo "$profile")
 bytes_max=$((64 << 20))
 
-# The models of DISB's workloads, so small that all of them fit.
+# The models of DISB's workloads, small enough for all of them to fit into the archive.
 models="resnet152 densenet201 vgg19 inception_v3 distilbert"
 width=0.125
 image=64

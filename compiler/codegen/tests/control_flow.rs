@@ -1,4 +1,4 @@
-//! Kernels and segments of models with control flow, against the reference interpreter.
+//! Compares kernels and segments of models with control flow with the reference interpreter.
 
 mod common;
 #[path = "../../frontend/tests/suite/common/flows.rs"]

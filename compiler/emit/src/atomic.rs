@@ -29,7 +29,7 @@ pub enum AtomicOp {
 }
 
 impl AtomicOp {
-    /// The operation that a modifier names, if it names one.
+    /// The operation that a modifier names; `None` if it names none.
     pub fn of(word: &str) -> Option<AtomicOp> {
         Some(match word {
             "add" => AtomicOp::Add,
@@ -59,8 +59,9 @@ impl AtomicOp {
         }
     }
 
-    /// LLVM's `atomicrmw` operation. `None` for what has to be a loop: compare-and-swap itself,
-    /// halves, and sums of f32, whose treatment of subnormal numbers differs between processors.
+    /// LLVM's `atomicrmw` operation. `None` for operations that need a loop: compare-and-swap
+    /// itself, halves, and sums of f32, whose treatment of subnormal numbers differs between
+    /// processors.
     pub fn instruction(self, ty: ScalarType) -> Option<&'static str> {
         if is_half(ty) {
             return None;

@@ -1,15 +1,15 @@
-//! LLVM IR as text, and the arithmetic of PTX in it: what the targets that compile with LLVM share.
+//! LLVM IR as text, and the arithmetic of PTX in it, for all targets that compile with LLVM.
 //!
 //! [`writer::Writer`] writes one function. [`Arithmetic`] lowers the instructions that compute
 //! values from values (integers, floats, halves, conversions, comparisons, packed numbers) for any
-//! number of lanes. A target implements [`Emit`]: it reads operands, writes destinations, and does
+//! number of lanes. A target implements [`Emit`]: it reads operands, writes destinations, and emits
 //! the few operations for which each processor has its own instructions. [`math`] has the
-//! approximate functions, [`matrix`] the matrix products that there are, [`AtomicOp`] the atomic
-//! operations, and [`typed_literal`] writes initial values of variables.
+//! approximate functions, [`matrix`] the supported matrix products, [`AtomicOp`] the atomic
+//! operations. [`typed_literal`] writes initial values of variables.
 //!
 //! The host target computes up to 32 lanes at once, a GPU target one.
 //!
-//! This crate knows no accesses to memory, no control flow and no processor, and does not call LLVM.
+//! This crate has no memory accesses, no control flow and no processor, and does not call LLVM.
 
 mod arithmetic;
 mod atomic;
@@ -27,7 +27,7 @@ use atoll_lower::program::{Inst, Opnd, Program, Reg};
 use atoll_ptx::ScalarType;
 use writer::{Elem, Val, Writer};
 
-/// A target that emits one kernel.
+/// A target while it emits one kernel.
 pub trait Emit {
     /// The text of the function being written.
     fn writer(&mut self) -> &mut Writer;
@@ -38,13 +38,13 @@ pub trait Emit {
     /// The name of the target in errors.
     fn target(&self) -> &'static str;
 
-    /// The line of the current instruction.
+    /// The PTX line of the current instruction.
     fn line(&self) -> u32;
 
     /// Reads an operand as an element type.
     fn get(&mut self, operand: &Opnd, elem: Elem, lanes: u32) -> Val;
 
-    /// Writes the destination operand, which may be `_`; `signed` tells how a narrower value is
+    /// Writes the destination operand, which may be `_`. `signed` says how a narrower value is
     /// extended.
     fn set_operand(&mut self, operand: &Opnd, value: &Val, signed: bool);
 
@@ -54,7 +54,7 @@ pub trait Emit {
     /// The number of lanes of a value that differs between threads.
     fn all_lanes(&self) -> u32;
 
-    /// Whether one lane of an operand stands for all.
+    /// Whether all lanes of an operand have the same value, so that one lane suffices.
     fn is_uniform(&self, operand: &Opnd) -> bool;
 
     /// Whether a register never holds a subnormal f32.
@@ -69,11 +69,11 @@ pub trait Emit {
     /// Converts a float to f16 in a rounding mode other than to nearest.
     fn half_directed(&mut self, value: &Val, rounding: Rounding) -> Val;
 
-    /// Notes that the text calls a routine, which the target then adds to the module.
+    /// Records that the text calls a routine, which the target then adds to the module.
     fn use_routine(&mut self, routine: math::Routine);
 
-    /// An instruction of the processor for an approximate instruction of PTX on floats, if it is
-    /// faster than the general lowering and within the bounds of the ISA.
+    /// The processor's instruction for an approximate PTX instruction on floats, if it is faster
+    /// than the general lowering and within the ISA's limits.
     fn approximation(&mut self, inst: &Inst, arguments: &[Val]) -> Option<Val> {
         let _ = (inst, arguments);
         None

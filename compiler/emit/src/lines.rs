@@ -1,13 +1,13 @@
 //! Maps instructions to lines of PTX, as LLVM debug metadata with line tables only.
 //!
 //! A *location* is a line, and the distance to the line of the load that the instruction consumes
-//! (see `atoll_kgraph::host_abi`). The distance is stored in the column: x86 reads memory in the
+//! (see `atoll_kgraph::host_abi`). The distance is stored in the column. x86 reads memory in the
 //! operation that uses the value, and LLVM gives such an operation the line of the use.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-/// Number of the first location; the nodes before it are unit, file, subprogram and its type.
+/// The number of the first location. Lower numbers are unit, file, subprogram and its type.
 const FIRST_LOCATION: u32 = 105;
 
 /// The locations of one function, numbered in order of appearance.

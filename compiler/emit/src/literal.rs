@@ -3,8 +3,8 @@
 use atoll_lower::variables::Value;
 use std::fmt::Write as _;
 
-/// A value with its type. `pointer` is the type of addresses, and `symbol` gives the global symbol of
-/// a variable, quoted where LLVM asks for it.
+/// The type and the literal of a value. `pointer` is the type of addresses. `symbol` returns the
+/// global symbol of a variable, quoted if LLVM requires it.
 pub fn typed_literal(value: &Value, pointer: &str, symbol: impl Fn(&str) -> String) -> String {
     if value.addresses.is_empty() {
         let (ty, literal) = bytes(&value.bytes);

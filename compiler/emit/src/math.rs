@@ -1,6 +1,6 @@
 //! Approximate transcendental functions as inline IR: range reduction and a polynomial.
 //!
-//! The table on the crate's first page lists their errors.
+//! The table on the first page of the host target (`atoll_target_host`) lists their errors.
 
 use crate::writer::{Elem, Ty, Val, Writer, constant, float};
 

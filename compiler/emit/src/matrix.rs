@@ -1,8 +1,8 @@
-//! Matrix products of a warp: which there are, and how their numbers lie in registers.
+//! Matrix products of a warp: the supported ones, and the layout of their numbers in registers.
 //!
 //! *Layout.* A matrix is divided into tiles of 8 rows (for B: columns) and as many numbers along k
-//! as four registers hold; lane l holds the (l mod 4)-th register of row l div 4. A result has 8 ×
-//! 8 tiles, of which each lane holds two neighbouring numbers. Registers enumerate the tiles along
+//! as four registers hold. Lane l holds register l mod 4 of row l div 4. A result has tiles of 8 ×
+//! 8 numbers, of which each lane holds two neighbouring ones. Registers enumerate the tiles along
 //! the rows of A first, then along k. This is the ISA's layout of `mma`. The layout of `wmma`
 //! fragments is unspecified; they use the same one.
 
@@ -70,7 +70,7 @@ impl MatrixTypes {
     }
 }
 
-/// Numbers of a factor per register.
+/// Numbers of a factor in one register.
 pub fn per_register(ty: ScalarType) -> u32 {
     match ty {
         ScalarType::F16 | ScalarType::Bf16 => 2,
@@ -79,7 +79,7 @@ pub fn per_register(ty: ScalarType) -> u32 {
     }
 }
 
-/// Whether targets have a product of this shape and these types.
+/// Whether targets support a product of this shape and these types.
 pub fn is_known(inst: &Inst, shape: MatrixShape, types: MatrixTypes) -> bool {
     let is_wmma = inst.form.opcode == "wmma";
     let is_in_order = is_wmma || inst.has("row") && inst.has("col");

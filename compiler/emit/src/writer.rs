@@ -119,7 +119,7 @@ pub struct Check {
     pub mask: Option<Spelling>,
 }
 
-/// Facts that hold at a place in the text on all paths to it.
+/// Facts that hold on all paths to a place in the text.
 #[derive(Clone, Debug, Default)]
 pub struct Known {
     /// The values of [register](Writer::register) slots.
@@ -144,7 +144,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// A writer for a processor whose stack has an address space of its own.
+    /// A writer for a processor whose stack has its own address space.
     pub fn with_stack(space: u8) -> Writer {
         Writer { stack: Some(space), ..Writer::default() }
     }

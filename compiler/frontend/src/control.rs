@@ -1,15 +1,16 @@
-//! Control flow of the tensor graph: the graphs that an `If` or a `Loop` runs.
+//! Control flow of the tensor graph: the graphs that an `If` or a `Loop` node runs.
 //!
-//! A body is a graph of its own: it sees values of the graph around it only through its inputs. So
-//! passes work on a body as on a whole model, and treat the node around it like any other operator.
-//! A body shares the symbols of the graph around it, by index, and computes none itself.
+//! A body is a graph of its own. It has access to values of the graph around it only through its
+//! inputs. Passes therefore work on a body as on a whole model, and treat the node around it like
+//! any other operator. A body shares the symbols of the graph around it, by index, and computes
+//! none itself.
 
 use atoll_kgraph::Expr;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// A graph that a node runs. Two bodies are equal only if they are the same graph in memory.
+/// A graph that a node runs. Two bodies are equal only if they are the same object in memory.
 pub struct Body<G>(Arc<G>);
 
 impl<G> Body<G> {
@@ -39,34 +40,35 @@ impl<G> PartialEq for Body<G> {
     }
 }
 
-/// The address, which is all that equality looks at.
+/// Prints the address, by which bodies are compared.
 impl<G> fmt::Debug for Body<G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "body {:p}", Arc::as_ptr(&self.0))
     }
 }
 
-/// How often a loop runs, and what passes from one iteration to the next.
+/// How many iterations a loop has, and which values pass from one iteration to the next.
 ///
 /// Operands of the node: the number of iterations (an I64 scalar) if it has one, the condition (a
-/// Bool scalar) if it has one, the first values of the states, the operands of the body. Results:
-/// the number of iterations that ran (an I64 scalar), the last values of the states, and the *rows*:
-/// each is one result of the body for all iterations, stacked along a new first axis. That axis has
-/// room for the largest number of iterations; rows of iterations that did not run are not defined.
+/// Bool scalar) if it has one, the initial values of the states, the operands of the body. Results:
+/// the number of iterations that ran (an I64 scalar), the final values of the states, and the
+/// *rows*. A row result stacks one result of the body for all iterations along a new first axis.
+/// That axis has room for the largest number of iterations; rows of iterations that did not run are
+/// undefined.
 ///
-/// Inputs of the body: the number of the iteration, from 0 (an I64 scalar), the states, its
-/// operands. Outputs: the next condition if there is one, the next states, the rows.
+/// Inputs of the body: the iteration number, from 0 (an I64 scalar), the states, its operands.
+/// Outputs: the next condition if there is one, the next states, the rows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoopSpec {
     /// The number of iterations, if sizes determine it.
     pub trips: Option<Expr>,
     /// Whether the number of iterations is an operand.
     pub has_count: bool,
-    /// Whether a condition is read before each iteration; the loop ends if it is false.
+    /// Whether a condition is read before each iteration. The loop ends if it is false.
     pub has_condition: bool,
     /// Number of states.
     pub states: usize,
-    /// Iterations after which the invocation fails if the loop would go on.
+    /// Maximum number of iterations. The invocation fails if the loop would continue after them.
     pub trips_max: u64,
 }
 

@@ -27,8 +27,8 @@ const WARP_TURNS: u32 = 64;
 /// longest.
 const FAIR_PERIOD: u64 = 512;
 
-/// Most shared memory of a block in bytes, dynamic and static. It is far more than any device has;
-/// it bounds the cost of a mistyped size.
+/// Maximum shared memory of a block in bytes, dynamic and static. It is far more than any device
+/// has; it bounds the cost of a mistyped size.
 const SHARED_BYTES_MAX: u64 = 1 << 26;
 
 /// A function call that has not returned.

@@ -7,7 +7,7 @@ use crate::memory::{CODE_WINDOW, Memory, SHARED_WINDOW, window};
 use crate::op::{Addr, Callee, Formal, Op, Passed, Space};
 use crate::print;
 
-/// Most local memory of one thread in bytes, over all frames.
+/// Maximum local memory of one thread in bytes, over all frames.
 const LOCAL_BYTES_MAX: usize = 1 << 22;
 
 impl BlockRun<'_> {

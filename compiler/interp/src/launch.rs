@@ -3,7 +3,7 @@
 use crate::program::Program;
 use thiserror::Error;
 
-/// Most threads of a block, the limit of every device.
+/// Maximum number of threads of a block, the same on every device.
 const BLOCK_THREADS_MAX: u64 = 1024;
 
 /// Shape and parameters of a launch.
@@ -71,7 +71,7 @@ pub struct Options {
     /// Determines the order in which threads, warps and blocks run, and the content of
     /// uninitialized shared and local memory. 0 is the default order.
     pub seed: u64,
-    /// Most instructions, counted per thread.
+    /// Maximum number of instructions, counted per thread.
     pub steps: u64,
     /// Number of concurrent blocks. Blocks start in order, so a block may wait for earlier blocks;
     /// a cooperative launch needs all its blocks to be concurrent.

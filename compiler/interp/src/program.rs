@@ -10,11 +10,12 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use thiserror::Error;
 
-/// Most registers of one function. With this many, a thousand threads take half a gigabyte.
+/// Maximum number of registers of one function. With this many, a thousand threads take half a
+/// gigabyte.
 const REGISTERS_MAX: usize = 1 << 16;
 
-/// Most bytes of a frame's local memory, and of its parameters: the largest local memory per thread
-/// of any device.
+/// Maximum size in bytes of a frame's local memory, and of its parameters: the largest local memory
+/// per thread of any device.
 const FRAME_BYTES_MAX: u64 = atoll_ptx::limits::MAX_LOCAL_BYTES;
 
 /// Counts programs, so that a [`Memory`](crate::Memory) can tell which program owns its variables.

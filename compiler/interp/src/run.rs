@@ -7,8 +7,8 @@ use crate::memory::Memory;
 use crate::program::Program;
 use thiserror::Error;
 
-/// Most bytes of output that are kept (16 MiB). A kernel that prints in a loop would otherwise
-/// exhaust memory.
+/// Maximum size of the kept output in bytes (16 MiB). A kernel that prints in a loop would
+/// otherwise exhaust memory.
 const PRINTED_BYTES_MAX: usize = 16 << 20;
 
 /// Number of instructions that a resident block runs before the next block's turn.

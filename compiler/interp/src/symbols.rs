@@ -6,8 +6,8 @@ use atoll_ptx::{
 };
 use std::collections::HashMap;
 
-/// Most bytes of one variable, and of all variables together: 1 GiB, so that they fit into the
-/// memory of a laptop.
+/// Maximum size in bytes of one variable, and of all variables together: 1 GiB, so that they fit
+/// into the memory of a laptop.
 const VARIABLE_BYTES_MAX: u64 = 1 << 30;
 
 /// The layout of a program.

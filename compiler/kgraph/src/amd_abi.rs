@@ -1,32 +1,32 @@
-//! What a launch of AMD code must provide: the layout of the kernarg segment, and the record of a
-//! trap. `compiler/targets/amd` generates code for it, `runtime/devices/hip` launches it.
+//! The memory that a launch of AMD code must provide: the kernarg segment and the trap record.
+//! `compiler/targets/amd` generates code for this layout, and `runtime/devices/hip` launches it.
 //!
-//! The kernarg segment starts with PTX's parameter block, byte for byte: a parameter at offset n of
-//! PTX's layout is at offset n of the segment. Behind it, at the next multiple of 8, follow the
-//! *hidden arguments* at the offsets of this module. Code reads nothing from the dispatch packet
-//! and no implicit argument of the runtime: another kernel can therefore jump to a kernel after it
-//! has set up a kernarg segment.
+//! The kernarg segment begins with PTX's parameter block: a parameter at offset n in PTX is at
+//! offset n of the segment. The *hidden arguments* follow at the next multiple of 8, at the offsets
+//! of this module. Code reads neither the dispatch packet nor implicit arguments of the runtime. A
+//! kernel can therefore set up a kernarg segment and jump to another kernel.
 //!
-//! Registers at the entry of every kernel of one architecture are the same, whatever the kernel
-//! uses: user SGPRs as the kernel descriptor of gfx9 and later defines them (a private segment
-//! buffer and the initial flat scratch where the architecture has no architected scratch, and the
-//! kernarg segment pointer; no dispatch pointer, queue pointer or dispatch id), then the workgroup
-//! ids x, y and z, then the wave's scratch offset if the kernel needs scratch. gfx1201 has the
-//! workgroup ids in trap temporaries. VGPR 0 (to 2) hold the work-item ids x, y and z.
+//! The registers at the entry of a kernel depend only on the architecture, not on the kernel. First
+//! come the user SGPRs, as the kernel descriptor of gfx9 and later defines them: a private segment
+//! buffer and the initial flat scratch on architectures without architected scratch, and the
+//! kernarg segment pointer; no dispatch pointer, queue pointer or dispatch id. Then come the
+//! workgroup ids x, y and z, then the wave's scratch offset if the kernel needs scratch. gfx1201
+//! has the workgroup ids in trap temporaries. VGPR 0, or VGPRs 0 to 2, hold the work-item ids x, y
+//! and z.
 
-/// Number of blocks of the grid along x, y and z: three u32.
+/// Number of blocks of the grid in x, y and z: three u32.
 pub const GRID: u32 = 0;
-/// Threads of a block along x, y and z: three u32. Code is compiled for one block shape and does
-/// not read them; they are for code that jumps to kernels.
+/// Number of threads of a block in x, y and z: three u32. A kernel is compiled for one block shape
+/// and does not read them; code that jumps to kernels does.
 pub const BLOCK: u32 = 12;
-/// Bytes of dynamic shared memory: u32. A u32 that is 0 follows.
+/// Bytes of dynamic shared memory: a u32, followed by a u32 of 0.
 pub const DYNAMIC_SHARED: u32 = 24;
 /// Address of the [trap record](TRAP_STATE) of the launch, or 0: u64.
 pub const TRAP_RECORD: u32 = 32;
-/// Bytes of the hidden arguments.
+/// Size of the hidden arguments in bytes.
 pub const HIDDEN_BYTES: u32 = 40;
 
-/// Offset of the hidden arguments behind parameters of this size in bytes.
+/// Offset of the hidden arguments after `params_bytes` bytes of parameters.
 pub const fn hidden_offset(params_bytes: u32) -> u32 {
     params_bytes.next_multiple_of(8)
 }
@@ -36,8 +36,8 @@ pub const fn kernarg_bytes(params_bytes: u32) -> u32 {
     hidden_offset(params_bytes) + HIDDEN_BYTES
 }
 
-/// Dynamic shared memory starts at the next multiple of this many bytes behind the static part
-/// (`.group_segment_fixed_size` in the metadata of the code object).
+/// Dynamic shared memory starts after the static part (`.group_segment_fixed_size` in the metadata
+/// of the code object), at the next multiple of this many bytes.
 pub const DYNAMIC_SHARED_ALIGN: u32 = 16;
 
 /// Offset of the state of the trap record, a u32: 0 before a trap, [`TRAP_WRITING`] while the first
@@ -45,13 +45,13 @@ pub const DYNAMIC_SHARED_ALIGN: u32 = 16;
 pub const TRAP_STATE: u32 = 0;
 /// Offset of the code of the trap, a u32: one of [`TrapCode`].
 pub const TRAP_CODE: u32 = 4;
-/// Offset of the line of PTX, a u32; 0 for a statement that a pass has built.
+/// Offset of the line of PTX, a u32; 0 for a statement that a pass has added.
 pub const TRAP_LINE: u32 = 8;
 /// Offset of the linear index of the thread in its block, a u32.
 pub const TRAP_THREAD: u32 = 12;
-/// Offset of the block's index along x, y and z: three u32.
+/// Offset of the block's index in x, y and z: three u32.
 pub const TRAP_BLOCK: u32 = 16;
-/// Bytes of the trap record; it must be aligned to 4 bytes.
+/// Size of the trap record in bytes; its address must be a multiple of 4.
 pub const TRAP_BYTES: u32 = 32;
 
 /// See [`TRAP_STATE`].
@@ -67,6 +67,6 @@ pub enum TrapCode {
     Trap = 1,
     /// A failed assertion.
     Assert = 2,
-    /// An address outside the memory of the tenant, found by the check in front of an access.
+    /// An address outside the tenant's memory, found by the check before an access.
     OutOfBounds = 3,
 }

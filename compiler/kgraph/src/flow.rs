@@ -1,30 +1,29 @@
-//! The control flow of a graph as a list of items with jumps, and the decisions about what comes
-//! next.
+//! The control flow of a graph as a list of items with jumps, and the choice of the next item.
 //!
 //! A runtime executes the items in order. At a [`Border`] it reads the scalars that the border
-//! needs from the device, and asks which item comes next. All decisions are pure functions of the
-//! numbers that were read.
+//! needs from the device, and asks for the next item. The choice is a pure function of the values
+//! that were read.
 
 use crate::expr::{EvalError, Expr};
 use crate::graph::{KernelGraph, NodeId};
 use crate::segment::{Scalar, Segment};
 use std::ops::Range;
 
-/// The nodes and borders of a graph in the order in which they are laid out.
+/// The nodes and borders of a graph in layout order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
-    /// The items. In a graph without segments they are all nodes in order.
+    /// The items. For a graph without segments, all nodes in order.
     pub items: Vec<FlowItem>,
     /// The loops; [`Border::Enter`] and [`Border::Repeat`] refer to them by index.
     pub loops: Vec<FlowLoop>,
 }
 
-/// One item.
+/// An item of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlowItem {
     /// A node, by index.
     Node(u32),
-    /// A place at which the next item is chosen.
+    /// A border.
     Border(Border),
 }
 
@@ -39,9 +38,9 @@ pub enum Border {
         /// The first item of the other branch.
         otherwise: usize,
     },
-    /// The end of the first branch of an `if`: continues behind the other one.
+    /// The end of the first branch of an `if`: continues after the other branch.
     Leave {
-        /// The item behind the `if`.
+        /// The item after the `if`.
         to: usize,
     },
     /// The beginning of a loop.
@@ -63,20 +62,20 @@ pub struct FlowLoop {
     pub trips_max: u64,
     /// The nodes of its body.
     pub nodes: Range<u32>,
-    /// The items of its body, without its borders.
+    /// The items of its body, without the loop's borders.
     pub body: Range<usize>,
 }
 
-/// The progress of a loop that was entered.
+/// The progress of a loop that has been entered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoopProgress {
-    /// Iterations that have ended.
+    /// Number of completed iterations.
     done: u64,
-    /// Most iterations; `u64::MAX` if only the condition ends the loop.
+    /// Maximum number of iterations; `u64::MAX` if only the condition ends the loop.
     trips: u64,
 }
 
-/// A loop has run as many iterations as it may, and would go on.
+/// Error: a loop would exceed its maximum number of iterations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it has run {trips_max} iterations, which is its limit (trips_max), and would go on")]
 pub struct TooManyTrips {
@@ -95,7 +94,7 @@ impl Flow {
         flow
     }
 
-    /// Appends segments. `next` is the node after those of the segments so far.
+    /// Appends segments. `next` is the node after the segments so far.
     fn list(&mut self, segments: &[Segment], next: &mut u32) {
         for segment in segments {
             match segment {
@@ -134,7 +133,7 @@ impl Flow {
         }
     }
 
-    /// Appends an item that is set later; returns its index.
+    /// Appends an item that is filled in later. Returns its index.
     fn hole(&mut self) -> usize {
         self.items.push(FlowItem::Border(Border::Leave { to: 0 }));
         self.items.len() - 1
@@ -142,8 +141,8 @@ impl Flow {
 }
 
 impl FlowLoop {
-    /// Begins the loop: the most iterations that it may have. `count` is the value of
-    /// [`FlowLoop::count`].
+    /// Begins the loop. Returns its progress with the maximum number of iterations. `count` is the
+    /// value of [`FlowLoop::count`].
     ///
     /// # Errors
     /// The number of iterations cannot be computed from the symbols.
@@ -153,8 +152,8 @@ impl FlowLoop {
         Ok(LoopProgress { done: 0, trips: least.map_or(u64::MAX, |trips| u64::try_from(trips).unwrap_or(0)) })
     }
 
-    /// Whether another iteration begins. `condition` is the value of [`FlowLoop::condition`]; it is
-    /// not used if [`LoopProgress::is_over`].
+    /// Whether another iteration begins. `condition` is the value of [`FlowLoop::condition`], which
+    /// is not used if [`LoopProgress::is_over`].
     ///
     /// # Errors
     /// The loop would exceed its limit.
@@ -168,19 +167,19 @@ impl FlowLoop {
         Ok(true)
     }
 
-    /// The item that comes next, behind [`Border::Enter`] or [`Border::Repeat`].
+    /// The item after [`Border::Enter`] or [`Border::Repeat`].
     pub fn next(&self, goes_on: bool) -> usize {
         if goes_on { self.body.start } else { self.body.end + 1 }
     }
 }
 
 impl LoopProgress {
-    /// Whether the number of iterations is reached, whatever the condition is.
+    /// Whether the number of iterations is reached; the condition does not matter then.
     pub fn is_over(&self) -> bool {
         self.done >= self.trips
     }
 
-    /// An iteration has ended.
+    /// Records that an iteration has ended.
     pub fn repeat(&mut self) {
         self.done += 1;
     }
@@ -199,7 +198,7 @@ mod tests {
         Scalar { buffer: BufferId(buffer), offset: 0, dtype: DType::Bool }
     }
 
-    /// The nodes that run, in order; `read` gives the value of a scalar.
+    /// Returns the nodes that run, in order. `read` returns the value of a scalar.
     fn run(segments: Vec<Segment>, mut read: impl FnMut(Scalar) -> i64) -> Result<Vec<u32>, TooManyTrips> {
         let flow = Flow::of(&KernelGraph { segments, ..KernelGraph::default() });
         let mut progress = vec![LoopProgress::default(); flow.loops.len()];
@@ -291,7 +290,7 @@ mod tests {
         };
         assert_eq!(run(of(None, Some(scalar(2))), falls), Ok(vec![0, 0, 0, 1]));
         assert_eq!(run(of(None, Some(scalar(2))), |_| 1), Err(TooManyTrips { trips_max: 4 }));
-        // The count ends the loop before its condition is read again.
+        // The count ends the loop, so the condition is not read again.
         let both = |scalar: Scalar| if scalar.buffer.0 == 1 { 2 } else { 1 };
         assert_eq!(run(of(Some(scalar(1)), Some(scalar(2))), both), Ok(vec![0, 0, 1]));
     }

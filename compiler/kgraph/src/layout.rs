@@ -218,10 +218,10 @@ impl InvocationLayout {
         self.checks.offset + CHECK_WORD_BYTES * u64::from(check)
     }
 
-    /// The smallest range that contains the progress maps of these nodes, and no other node's; `None`
-    /// if they have none.
+    /// The smallest range that contains the progress maps of these nodes and of no other node.
+    /// `None` if these nodes have none.
     pub fn progress_of(&self, nodes: std::ops::Range<u32>) -> Option<Place> {
-        // Maps are placed in the order of nodes.
+        // Maps are laid out in the order of nodes.
         let maps = self.launches.get(nodes.start as usize..nodes.end as usize)?.iter().flatten();
         let mut maps = maps.map(|launch| launch.progress).filter(|map| map.bytes > 0);
         let first = maps.next()?;

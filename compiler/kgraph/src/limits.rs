@@ -1,28 +1,29 @@
 //! All limits of the format. Data beyond a limit is rejected when a bundle or profile is read, and
 //! when a bundle is written.
 
-/// Most nodes of a graph: thirty times the largest known (swin, 6,600 nodes).
+/// Maximum number of nodes of a graph: thirty times the largest known (swin, 6,600 nodes).
 pub const NODES_MAX: usize = 200_000;
-/// Most buffers of a graph.
+/// Maximum number of buffers of a graph.
 pub const BUFFERS_MAX: usize = 1_000_000;
-/// Most symbols: models name a handful.
+/// Maximum number of symbols: models name a handful.
 pub const SYMBOLS_MAX: usize = 256;
-/// Most conditions on sizes: each node may have a few.
+/// Maximum number of conditions on sizes: each node may have a few.
 pub const CONDITIONS_MAX: usize = 1_000_000;
-/// Most dimensions of a tensor.
+/// Maximum number of dimensions of a tensor.
 pub const RANK_MAX: usize = 16;
 /// Largest block of any device.
 pub const BLOCK_THREADS_MAX: u64 = 1024;
 /// Largest parameter block of a kernel in bytes, including everything that passes append: the limit
 /// of a launch, and allowed in every PTX version.
 pub const PARAMS_BYTES_MAX: u32 = 4096;
-/// Most variants of one launch: a few ranges for each of a few symbols.
+/// Maximum number of variants of one launch: a few ranges for each of a few symbols.
 pub const VARIANTS_MAX: usize = 64;
 /// Deepest nesting of `if` and `loop` segments: exported models nest two or three.
 pub const SEGMENT_DEPTH_MAX: usize = 16;
-/// Most iterations of a loop segment.
+/// Maximum number of iterations of a loop segment.
 pub const TRIPS_MAX: u64 = 1 << 32;
-/// Most checks of a graph: each has a word that is zeroed before an invocation and read after it.
+/// Maximum number of checks of a graph. Each has a word that is zeroed before an invocation and
+/// read after it.
 pub const CHECKS_MAX: usize = 65_536;
 /// Longest text of a check, in bytes.
 pub const CHECK_TEXT_BYTES_MAX: usize = 1024;
@@ -38,22 +39,24 @@ pub const JSON_BYTES_MAX: usize = 64 << 20;
 /// Deepest nesting of arrays and objects in JSON members: a size expression takes two levels per
 /// operation, and has a few dozen operations.
 pub const JSON_DEPTH_MAX: usize = 512;
-/// Most members of a bundle: three of its own and four per target, for about a hundred targets.
+/// Maximum number of members of a bundle: three for the graph and four per target, for about a
+/// hundred targets.
 pub const MEMBERS_MAX: usize = 512;
 /// Largest PTX text before the passes, uncompressed. The largest seen (DenseNet-201 for NVIDIA) is
 /// 30 MiB.
 pub const SOURCE_BYTES_MAX: u64 = 256 << 20;
-/// Most bytes of code and facts of all targets that are compiled anew for a bundle. Native code of
-/// the largest model seen (DenseNet-201) is below 16 MiB.
+/// Maximum size in bytes of code and facts of all targets that are recompiled for a bundle. Native
+/// code of the largest model seen (DenseNet-201) is below 16 MiB.
 pub const CODE_BYTES_MAX: u64 = 256 << 20;
 
 /// Largest profile in bytes: a model of ten thousand launches takes a few MiB.
 pub const PROFILE_BYTES_MAX: u64 = 64 << 20;
-/// Most sets of shapes of a profile.
+/// Maximum number of sets of shapes of a profile.
 pub const PROFILE_SHAPES_MAX: usize = 64;
-/// Most load points of a profile: a few shapes, each with several lane sizes and quotas.
+/// Maximum number of load points of a profile: a few shapes, each with several lane sizes and
+/// quotas.
 pub const PROFILE_POINTS_MAX: usize = 4096;
-/// Most blocks of a launch on one compute unit at a time.
+/// Maximum number of blocks of a launch on one compute unit at a time.
 pub const WAVES_MAX: usize = 64;
 /// Times from one hour on are rejected as measuring errors.
 pub const NS_MAX: u64 = 3_600_000_000_000;

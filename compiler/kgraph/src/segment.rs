@@ -32,12 +32,12 @@ pub enum Segment {
     /// Segments that run repeatedly. Values pass from one iteration to the next in buffers that the
     /// body reads before it writes them.
     Loop {
-        /// Most iterations. If neither this nor `count` is given, only the condition ends the
-        /// loop.
+        /// Maximum number of iterations. If neither this nor `count` is given, only the condition
+        /// ends the loop.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         trips: Option<Expr>,
-        /// Most iterations, as a number on the device; read once, when the loop is reached. A
-        /// negative number counts as 0.
+        /// Maximum number of iterations, as an integer on the device. It is read once, when the
+        /// loop is reached. A negative number counts as 0.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         count: Option<Scalar>,
         /// Read before every iteration; the loop ends if it is zero.

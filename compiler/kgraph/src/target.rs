@@ -117,8 +117,8 @@ pub fn nvidia_targets(capability: u32) -> Vec<String> {
     NVIDIA_TARGETS.iter().rev().filter(|(of, _)| *of <= capability).map(|(_, name)| (*name).to_owned()).collect()
 }
 
-/// Architectures of AMD GPUs with the names of their target images. Code runs on its architecture
-/// only.
+/// Architectures of AMD GPUs with the names of their target images. Code for an architecture runs
+/// only on that architecture.
 pub const AMD_TARGETS: [(&str, &str); 7] = [
     ("gfx906", "amd-gfx906"),
     ("gfx908", "amd-gfx908"),
@@ -129,7 +129,7 @@ pub const AMD_TARGETS: [(&str, &str); 7] = [
     ("gfx1201", "amd-gfx1201"),
 ];
 
-/// The target image for a GPU of an architecture; `None` if Atoll makes no code for it.
+/// The target image for a GPU of this architecture. `None` if Atoll does not compile for it.
 pub fn amd_target(architecture: &str) -> Option<&'static str> {
     AMD_TARGETS.iter().find(|(name, _)| *name == architecture).map(|(_, target)| *target)
 }
@@ -152,7 +152,7 @@ pub struct KernelFacts {
     /// Byte offset of the appended [`preempt_params`] in the parameter block; `None` for a kernel
     /// that is not preemptible.
     pub preempt_offset: Option<u32>,
-    /// The fence of the kernel; `None` if its accesses are not bounded.
+    /// Facts about the fence of the kernel. `None` if its accesses are not bounded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fence: Option<FenceFacts>,
     /// True if blocks that exit early do not set the evicted word and finished blocks do not set
@@ -191,7 +191,7 @@ pub struct KernelFacts {
     pub amd: Option<AmdFacts>,
 }
 
-/// A kernel whose accesses are bounded to the memory of its tenant.
+/// Facts about the fence of a kernel, which bounds its accesses to the memory of its tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FenceFacts {

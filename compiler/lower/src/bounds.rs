@@ -1,7 +1,7 @@
 //! Recognises the checks that trap on an address out of bounds, and turns each into one
 //! instruction.
 //!
-//! The pass `fence_memory` puts in front of an access through `a`
+//! The pass `fence_memory` puts before an access through `a`
 //!
 //! ```text
 //! sub.s64 t, a, start;    setp.gt.u64 p, t, limit;     // or setp.gt.and.u64 p, t, limit, guard;
@@ -60,7 +60,7 @@ fn join_in(block: &mut Block, uses: &[u32]) {
     });
 }
 
-/// The comparisons in front of a trap, if all compare one address and have no other use.
+/// The comparisons before a trap, if all compare one address and have no other use.
 fn chain(insts: &[Inst], trap: usize, uses: &[u32]) -> Option<Chain> {
     let (mut wanted, negated) = insts[trap].guard.filter(|_| insts[trap].form.opcode == "trap")?;
     if negated || uses[wanted] != 1 {

@@ -71,7 +71,7 @@ struct Reader<'m> {
     current: BlockId,
     /// Whether the current block still lacks a terminator.
     open: bool,
-    /// Target of `ret`: the exit, or the code behind the inlined call.
+    /// Target of `ret`: the exit, or the code after the inlined call.
     returns_to: BlockId,
     /// The functions being inlined; the kernel comes first.
     calls: Vec<Name>,

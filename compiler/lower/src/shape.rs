@@ -257,7 +257,7 @@ impl Operands<'_> {
                 arg(0)?
             }
             "cvta" => self.cvta(inst, arg(0)?),
-            // The carry of a progression is no progression: lanes overflow individually.
+            // The carries of a progression form no progression: lanes overflow individually.
             "add" | "sub" | "mad" if inst.has("cc") => self.all(sources)?,
             "add" if is_int => arg(0)?.plus(arg(1)?).wrapped(bits),
             "sub" if is_int => arg(0)?.plus(arg(1)?.times_number(-1)).wrapped(bits),

@@ -58,7 +58,7 @@ pub(crate) fn isolate_convergent(program: &mut Program) {
     }
 }
 
-/// In front of the first convergent instruction, or behind the first release.
+/// The position before the first convergent instruction, or after the first release.
 fn split_point(block: &Block) -> Option<usize> {
     let count = block.insts.len();
     let inside = block.insts.iter().enumerate().find_map(|(i, inst)| match inst {
@@ -240,7 +240,7 @@ pub(crate) fn extend(program: &Program, inside: &Loop<'_>) -> Option<Extension> 
     for block in (0..joins.len()).filter(|&b| joins[b]) {
         for &next in graph.succs[block].iter().filter(|&&n| !is_inside(n)) {
             edges.push((block, head));
-            // Lanes that still spin reconverge with those that have released only behind the
+            // Lanes that still spin reconverge with lanes that have released only after the
             // release.
             edges.push((head, next));
         }

@@ -64,7 +64,7 @@ pub fn is_opaque(module: &Module, name: &str) -> bool {
     })
 }
 
-/// Limit on the size of one variable; larger data belongs in a buffer of the kernel graph.
+/// Maximum size of one variable in bytes. Larger data belongs in a buffer of the kernel graph.
 const BYTES_MAX: u64 = 64 << 20;
 
 /// The initial value of a variable.
@@ -77,12 +77,13 @@ pub struct Value {
 }
 
 impl Value {
-    /// The value that a target puts into its object: as many bytes as the variable has. An array
+    /// The value that a target writes into its object, with the size of the variable. An array
     /// without a size has the size of its initialiser.
     ///
     /// # Errors
-    /// A variable of another module or above 64 MiB, an initialiser that is larger than its
-    /// variable, and those of [`Value::of`]; with the target's name and the line.
+    /// The variable is defined in another module or is larger than 64 MiB, its initialiser is
+    /// larger than the variable, or [`Value::of`] fails. The error has the target's name and the
+    /// line.
     pub fn whole(module: &Module, variable: &Variable, target: &'static str, line: u32) -> Result<Value, LowerError> {
         let unsupported = |what| LowerError::Unsupported { target, kernel: variable.name.clone(), line, what };
         if variable.linkage == Linkage::Extern {
@@ -104,8 +105,8 @@ impl Value {
     /// The initial value of a variable, with the addresses of functions filled in.
     ///
     /// # Errors
-    /// A text that names an address of a symbol that is no variable or function of the module, or
-    /// an initialiser that is not supported.
+    /// The text names the address of a symbol that is neither a variable nor a function of the
+    /// module, or the initialiser is not supported.
     pub fn of(module: &Module, variable: &Variable) -> Result<Value, String> {
         let InitialValue { mut bytes, mut addresses } = variable.initial_value()?;
         addresses.retain(|(at, name, offset)| {

@@ -60,9 +60,9 @@ const INNER_ROUNDS: u64 = 16;
 const LONG_ROUND: u64 = 96;
 /// Limit on the iterations between two checks.
 const EVERY_MAX: u32 = 1024;
-/// Least iterations of a strip: an assembler unrolls by four or eight.
+/// Smallest number of iterations of a strip: an assembler unrolls by four or eight.
 const STRIP_MIN: u32 = 16;
-/// Iterations that assemblers unroll at least.
+/// Smallest number of iterations by which assemblers unroll.
 const UNROLLED: u32 = 4;
 
 /// Inserts checks. Returns the outcome for each kernel's loops, kernels in order.
@@ -113,7 +113,7 @@ struct Check {
 
 #[derive(Debug)]
 enum Form {
-    /// Counts iterations behind the label and directives at the start of the header, in front of
+    /// Counts iterations after the label and directives at the start of the header, before
     /// this statement.
     Count { first: StatementId },
     /// Strip mining.
@@ -320,7 +320,7 @@ fn rounds_between(round: u64) -> u32 {
     u32::try_from(rounds).unwrap_or(EVERY_MAX).clamp(1, EVERY_MAX)
 }
 
-/// The longest strip of at least half of `every` iterations that divides a loop of `rounds`
+/// The longest strip of `every.div_ceil(2)` to `every` iterations that divides a loop of `rounds`
 /// iterations evenly. The assembler then knows the length of every strip, as it knew that of the
 /// loop, and unrolls as far.
 fn even_strip(rounds: u64, every: u32) -> Option<u32> {

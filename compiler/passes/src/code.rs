@@ -83,7 +83,7 @@ fn rebuild_from(body: &mut Body, next: &mut usize, replace: &mut dyn FnMut(State
     body.statements = code.statements;
 }
 
-/// Inserts code before the first executable statement of a body, behind its leading declarations.
+/// Inserts code before the first executable statement of a body, after its leading declarations.
 pub(crate) fn prepend(body: &mut Body, code: Code) {
     let first = body.statements.iter().position(is_executable).unwrap_or(body.statements.len());
     body.statements.splice(first..first, code.statements);

@@ -1,4 +1,4 @@
-//! Errors of the pass pipeline, and who can fix them.
+//! Errors of the pass pipeline.
 
 use crate::shared_error::SharedError;
 use atoll_ptx::Faults;

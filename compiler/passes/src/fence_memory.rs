@@ -12,7 +12,7 @@
 //!   address outside the region becomes an address inside.
 //! - Load: the address stays if `(address & ~mask) == base` holds for the constants; otherwise it
 //!   is bounded like that of a store. This takes one comparison and one selection more.
-//! - Store or load in the form [`FenceForm::Trap`]: the address stays. A check in front of the
+//! - Store or load in the form [`FenceForm::Trap`]: the address stays. A check before the
 //!   access traps if the address lies neither in the region nor, for a load, in the constants; the
 //!   host target lowers the comparisons as one instruction.
 //! - Shared, local and constant memory: the address becomes

@@ -19,7 +19,7 @@
 //! not by their location in the code. How the pass finds the last thread therefore depends on the
 //! body:
 //! - [`Completion::Barrier`], if all threads execute every waiting operation equally often. All
-//!   exits branch to one epilogue with a barrier, behind which thread 0 sets the byte.
+//!   exits branch to one epilogue with a barrier, after which thread 0 sets the byte.
 //! - [`Completion::Count`] otherwise. Threads exit where they did before. The threads of a warp
 //!   that exit together elect one that subtracts their number from a counter in shared memory; the
 //!   thread that brings it to zero sets the byte. This sequence is predicated and replaces every
@@ -250,7 +250,7 @@ impl Injection {
     fn join_exits(&self, body: &mut Body) {
         let mut epilogue = Code::default();
         match body.statements.pop() {
-            // The last `ret` is replaced by the label; comments in front of it stay.
+            // The last `ret` is replaced by the label; comments before it stay.
             Some(mut last) if last.instruction().is_some_and(|i| is_exit(i) && i.guard.is_none()) => {
                 *last.edit() = StatementKind::Label(Name::new(END_LABEL));
                 let indented = last.origin.leading.trim_end_matches([' ', '\t']).len();
@@ -271,7 +271,7 @@ impl Injection {
         body.statements.extend(epilogue.statements);
     }
 
-    /// [`Completion::Count`]: inserts the count in front of every exit. Control cannot run off the
+    /// [`Completion::Count`]: inserts the count before every exit. Control cannot run off the
     /// end of a kernel; the verifier checks that.
     fn count_exits(&self, body: &mut Body) {
         let ways_out = bare_exit_labels(body);
@@ -392,7 +392,7 @@ impl Injection {
     }
 }
 
-/// Removes from a body the code behind the label for blocks that stopped midway.
+/// Removes from a body the code after the label for blocks that stopped midway.
 fn take_stopped_code(body: &mut Body) -> Vec<Statement> {
     let is_stopped =
         |statement: &Statement| matches!(&statement.kind, StatementKind::Label(name) if name == STOPPED_LABEL);
@@ -427,7 +427,7 @@ fn redirect_exits(body: &mut Body) {
     }
 }
 
-/// Labels directly in front of an exit, whose names are unique in the function.
+/// Labels directly before an exit, whose names are unique in the function.
 fn bare_exit_labels(body: &Body) -> Vec<Name> {
     let mut declared: HashMap<&Name, u32> = HashMap::new();
     visit_statements(body, &mut |statement| {

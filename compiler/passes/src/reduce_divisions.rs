@@ -216,7 +216,7 @@ impl Division {
             }
         };
         *statement.edit() = StatementKind::Instruction(last);
-        // A comment in front of the division stays in front.
+        // A comment before the division stays before the code that replaces it.
         if let Some(first) = steps.statements.first_mut() {
             std::mem::swap(&mut first.origin.leading, &mut statement.origin.leading);
         }

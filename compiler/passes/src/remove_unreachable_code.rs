@@ -1,4 +1,4 @@
-//! Removes unreachable code: code behind an unconditional branch or a `trap`, and loops without an
+//! Removes unreachable code: code after an unconditional branch or a `trap`, and loops without an
 //! entry.
 //!
 //! Declarations stay, and so do labels and tables that are still referenced.
@@ -45,7 +45,7 @@ fn unreachable_statements(function: &Function) -> Result<BTreeSet<StatementId>, 
     Ok(found)
 }
 
-/// Labels that remaining branches and all tables reference. A table may stand behind the code that
+/// Labels that remaining branches and all tables reference. A table may stand after the code that
 /// uses it, so tables are kept whole.
 fn still_named(code: &Code<'_>, removed: &BTreeSet<StatementId>) -> BTreeSet<Name> {
     let mut named = BTreeSet::new();

@@ -29,7 +29,7 @@ pub enum SharedError {
     /// the variable.
     #[error("the shared variable `{0}` is named by a directive of the module")]
     Section(Name),
-    /// A dynamic array cannot be moved, so nothing can be placed in front of it.
+    /// A dynamic array cannot be moved, so nothing can be placed before it.
     #[error("the shared variable `{variable}` stays, because the dynamic array `{array}` cannot start behind it")]
     InFrontOf {
         /// The variable.

@@ -2,21 +2,21 @@
 //!
 //! If kernels are combined into one launch, the sizes of their static shared arrays add up. Dynamic
 //! shared memory needs only the largest size. The pass therefore turns every static array of the
-//! module into an offset into [`DYNAMIC_SHARED`]. Arrays that were dynamic before start behind the
+//! module into an offset into [`DYNAMIC_SHARED`]. Arrays that were already dynamic start after the
 //! static ones.
 //!
 //! # Layout
 //! A variable is *private* to a kernel if only that kernel can reach it and no device function uses
 //! it; otherwise it is *common*. Common variables have one offset for the whole module, from 0 up.
-//! A kernel's private variables start behind the last common one it can reach, and dynamic arrays
-//! behind those. Dynamic arrays used by device functions must start at the same offset in every
+//! A kernel's private variables start after the last common one it can reach, and dynamic arrays
+//! after those. Dynamic arrays used by device functions must start at the same offset in every
 //! kernel that can reach such a function.
 //!
 //! # Variables that stay
 //! A variable stays static if its address occurs where an offset is not possible: in a vector, in
 //! the arguments of a call, or in the initial value of a table. A variable that another module
 //! defines also stays. If a dynamic array has such an address, it must keep its start, so no
-//! variable is moved in front of it.
+//! variable is moved before it.
 
 use crate::module_facts::align_up;
 use crate::preemptible::reachable_functions;
@@ -31,7 +31,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The one dynamic shared array of a transformed module.
 pub const DYNAMIC_SHARED: &str = "atoll_dynamic_shared";
 
-/// Least alignment of [`DYNAMIC_SHARED`]: the alignment of dynamic shared memory on every device.
+/// Smallest alignment of [`DYNAMIC_SHARED`]: the alignment of dynamic shared memory on every
+/// device.
 const ALIGNMENT_MIN: u64 = 16;
 
 /// Shared memory of one kernel after the pass.
@@ -84,7 +85,7 @@ fn is_kernel(item: &Item) -> bool {
 }
 
 /// Keeps the static variables of kernels that use a dynamic array which cannot be moved: the array
-/// would have to start behind them. Other dynamic arrays share its memory, and stay too.
+/// would have to start after them. Other dynamic arrays share its memory, and stay too.
 fn keep_in_front_of_kept(survey: &mut Survey, reach: &BTreeMap<usize, BTreeSet<usize>>) {
     loop {
         let mut kept: Vec<(Key, SharedError)> = Vec::new();
@@ -165,7 +166,7 @@ fn place_common<'s>(survey: &'s Survey, kernels: &[usize], layout: &mut Layout) 
         .collect()
 }
 
-/// Places the dynamic arrays behind the static ones, and computes the needs of each kernel.
+/// Places the dynamic arrays after the static ones, and computes the needs of each kernel.
 fn place_dynamic(
     survey: &Survey,
     reach: &BTreeMap<usize, BTreeSet<usize>>,
@@ -202,7 +203,7 @@ fn place_dynamic(
 }
 
 impl Layout {
-    /// Places a variable at or behind `from` for all its users, and returns its end.
+    /// Places a variable at or after `from` for all its users, and returns its end.
     fn place(&mut self, key: &Key, size: Size, from: u64, users: impl IntoIterator<Item = usize>) -> u64 {
         let offset = align_up(from, size.alignment);
         for user in users {

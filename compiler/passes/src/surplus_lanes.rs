@@ -69,7 +69,7 @@ enum Action {
 #[derive(Debug, Default)]
 pub(crate) struct SurplusLanes {
     actions: BTreeMap<StatementId, Action>,
-    /// New labels in front of statements.
+    /// New labels before statements.
     labels: BTreeMap<StatementId, Name>,
 }
 

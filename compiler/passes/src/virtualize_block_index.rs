@@ -297,7 +297,7 @@ fn barriers(
     Ok((all, counted))
 }
 
-/// The position of a barrier's thread count among its operands: behind the barrier's number.
+/// The position of a barrier's thread count among its operands: after the barrier's number.
 fn count_position(barrier: &Instruction) -> usize {
     if barrier.has("red") { 2 } else { 1 }
 }

@@ -8,7 +8,7 @@ use atoll_passes::{Rerun, analyze_idempotence};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-/// Least number of labelled kernels.
+/// Smallest number of labelled kernels.
 const KERNELS_MIN: usize = 80;
 /// Limit on the rejected kernels that may run again, in percent of all kernels that may.
 const NEEDLESS_PERCENT_MAX: usize = 10;

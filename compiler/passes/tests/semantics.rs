@@ -72,7 +72,7 @@ struct Transformed<'c> {
     real_grid: [u32; 3],
 }
 
-/// Number of real blocks in front of the virtual ones, and behind them.
+/// Number of real blocks before the virtual ones, and after them.
 const BLOCKS_AROUND: u32 = 2;
 
 /// The memory of an invocation.

@@ -53,7 +53,7 @@ pub(crate) fn compile_target(
     Ok((TargetContents { image, code, ptx, source: Some(source) }, report.kernels))
 }
 
-/// Runs the passes, and the fence in front of them if it is wanted.
+/// Runs the passes, and before them the fence if it is requested.
 fn transform(
     module: &mut Module,
     passes: TransformOptions,

@@ -32,11 +32,11 @@ pub enum CompileError {
     #[cfg(feature = "host")]
     #[error(transparent)]
     Host(#[from] atoll_target_host::HostError),
-    /// Code for an AMD GPU could not be made.
+    /// Code for an AMD GPU could not be compiled.
     #[cfg(feature = "host")]
     #[error(transparent)]
     Amd(#[from] atoll_target_amd::AmdError),
-    /// A host target, but this program was built without LLVM.
+    /// The target needs LLVM, and this program was built without it.
     #[error(
         "code for {0} needs LLVM, and this program was built without it; choose an NVIDIA target, such as nvidia:sm_75"
     )]
@@ -49,7 +49,7 @@ pub enum CompileError {
         /// The reason.
         reason: atoll_passes::NotFenced,
     },
-    /// The bundle cannot be compiled anew.
+    /// The bundle cannot be recompiled.
     #[error(transparent)]
     Recompile(#[from] crate::RecompileError),
     /// The bundle could not be written.

@@ -22,8 +22,8 @@ pub(crate) struct Native {
 #[cfg(feature = "host")]
 pub(crate) use with::{compile, compile_amd};
 
-/// Code for an AMD GPU; completes the facts of the kernels. Also returns the LLVM IR of each kernel
-/// as generated, if requested.
+/// Compiles code for an AMD GPU and completes the facts of the kernels. Also returns the LLVM IR of
+/// each kernel before optimisation, if requested.
 #[cfg(not(feature = "host"))]
 pub(crate) fn compile_amd(
     _: &Module,
@@ -75,10 +75,10 @@ mod with {
         Ok(Native { elf: object.elf, scratch_bytes, ir })
     }
 
-    /// Bytes of a register.
+    /// Size of a register in bytes.
     const REGISTER_BYTES: u32 = 4;
 
-    /// See the function of this name without LLVM.
+    /// Like the function of this name without LLVM, which returns an error.
     pub(crate) fn compile_amd(
         module: &Module,
         facts: &mut [KernelFacts],
@@ -86,7 +86,7 @@ mod with {
         keep_ir: bool,
     ) -> Result<(Vec<u8>, String), CompileError> {
         use atoll_target_amd::{Architecture, KernelShape, Options};
-        // The names of the bundle format are names of the target.
+        // An architecture has the same name in a bundle and in the target.
         let target = Target::Amd(architecture);
         let architecture: Architecture = architecture.name().parse().map_err(|_| CompileError::NoNativeCode(target))?;
         let shapes: Vec<KernelShape> =

@@ -22,9 +22,9 @@ pub struct CompileOptions {
     pub common_symbols: SizeRanges,
     /// The inputs and outputs of the model that form states.
     pub states: States,
-    /// Bound every access of a kernel to the memory of its tenant, and refuse kernels for which that
-    /// is not possible. For host targets only: the memory of a GPU is one range for all tenants, and
-    /// is not aligned to its size, as the fence requires.
+    /// Bound every access of a kernel to the memory of its tenant, and refuse kernels for which
+    /// that is impossible. For host targets only: the fence requires that the memory of a tenant is
+    /// aligned to its size. The memory of a GPU is one range for all tenants.
     pub fence: bool,
     /// The cache for native code of kernels.
     pub kernel_cache: Option<Arc<DiskCache>>,

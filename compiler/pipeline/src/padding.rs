@@ -30,7 +30,7 @@ const PARAMS_BYTES: u32 = 512;
 /// Registers of a kernel on targets that do not limit them.
 const REGISTERS: u32 = 32;
 
-/// Most registers per thread of any NVIDIA GPU; larger estimates are clamped.
+/// Maximum number of registers per thread of any NVIDIA GPU. Larger estimates are clamped.
 const REGISTERS_MAX: u32 = 255;
 
 /// The device model that is used for every GPU: all supported architectures have register files of
@@ -80,7 +80,8 @@ pub fn pad_bundles(
     cache: Option<Arc<DiskCache>>,
 ) -> Result<Vec<PaddedKernels>, CompileError> {
     if matches!(target, Target::Amd(_)) {
-        // AMD GPUs have proxies instead of modules of all candidates.
+        // Padding on AMD GPUs needs proxy kernels that jump to candidates; they are not
+        // implemented.
         return Ok(Vec::new());
     }
     let prepared = bundles.iter().map(|bundle| prepare(bundle, target)).collect::<Result<Vec<Prepared>, _>>()?;

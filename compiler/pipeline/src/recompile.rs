@@ -1,8 +1,9 @@
-//! Compiles the kernels of a bundle anew, for daemons that do not trust its author.
+//! Recompiles the kernels of a bundle, for daemons that do not trust its author.
 //!
-//! Taken from the bundle are the PTX before the passes, and what the graph's nodes launch: kernels,
-//! block shapes, dynamic shared memory, grids and arguments. Everything else about the kernels comes
-//! from this compilation: code, parameter layout, what may run again, registers, effects.
+//! Two things come from the bundle: the PTX before the passes, and the launches of the graph's
+//! nodes (kernels, block shapes, dynamic shared memory, grids and arguments). Everything else about
+//! the kernels comes from this compilation: code, parameter layout, rerun facts, registers,
+//! effects.
 
 use crate::code::compile_target;
 use crate::error::CompileError;
@@ -15,10 +16,10 @@ use atoll_kgraph::{Bundle, KernelFacts, TargetContents, TargetImage};
 use atoll_passes::{KernelReport, TransformOptions};
 use atoll_ptx::Module;
 
-/// Why the kernels of a bundle cannot be compiled anew. Its author has to act.
+/// Why the kernels of a bundle cannot be recompiled. Only the author of the bundle can correct it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecompileError {
-    /// The bundle has code for a target, and not the PTX that the code was made from.
+    /// The bundle has code for a target without the PTX that the code was compiled from.
     #[error("the bundle has no PTX from before the passes for {target}")]
     NoSource {
         /// The target.
@@ -27,17 +28,17 @@ pub enum RecompileError {
     /// The bundle has no code for any of the targets.
     #[error("the bundle has no code for {wanted}; it has code for {has}")]
     NoTarget {
-        /// The targets that are wanted.
+        /// The requested targets.
         wanted: String,
         /// The targets of the bundle.
         has: String,
     },
-    /// The PTX of a target is not PTX.
+    /// The PTX of a target cannot be parsed.
     #[error("the PTX for {target} cannot be read: {reason}")]
     Syntax {
         /// The target.
         target: String,
-        /// The mistakes.
+        /// The syntax errors.
         reason: String,
     },
     /// The kernels that a target lists are not those of its PTX.
@@ -50,8 +51,8 @@ pub enum RecompileError {
     },
 }
 
-/// Compiles the kernels of a bundle anew for the targets in `options`. A host target is compiled
-/// from the PTX for it, or else for another CPU level; NVIDIA targets are those of the bundle.
+/// Recompiles the kernels of a bundle for the targets in `options`. A host target is compiled from
+/// its own PTX, or from that of another CPU level. NVIDIA targets are those of the bundle.
 ///
 /// # Errors
 /// [`RecompileError`], an error in the PTX, or a kernel that cannot be fenced although
@@ -72,7 +73,7 @@ pub fn recompile(
     Ok(targets)
 }
 
-/// Each target to compile for, with the target of the bundle that has its launches.
+/// Pairs each target to compile for with the target of the bundle that has its launches.
 fn pairs<'b>(bundle: &'b Bundle, wanted: &[Target]) -> Result<Vec<(Target, &'b TargetImage)>, RecompileError> {
     let image = |name: &str| bundle.target(name);
     let mut pairs = Vec::new();
@@ -117,14 +118,15 @@ fn kernels(bundle: &Bundle, image: &TargetImage) -> Result<Kernels, CompileError
     Ok(Kernels { module, kernels, launches: image.launches.clone() })
 }
 
-/// What the kernels need without the passes that add something of their own.
+/// The resources that the kernels need without the passes that add parameters or checks.
 fn plain_reports(module: &Module) -> Result<Vec<KernelReport>, CompileError> {
     let passes = TransformOptions { shared_to_dynamic: true, ..TransformOptions::NONE };
     Ok(atoll_passes::transform(&mut module.clone(), &passes, &mut |_, _| {})?.kernels)
 }
 
-/// The dynamic shared memory of a launch. The bundle has the sum with the static memory and with
-/// what its passes added; the latter is a few bytes, which the kernel may have in addition.
+/// The dynamic shared memory of a launch in bytes. The bundle has the sum of it, the static memory
+/// and the bytes that its passes added. Those are a few bytes, which the kernel may get in
+/// addition.
 fn dynamic_shared_bytes(facts: &KernelFacts, report: &KernelReport) -> u32 {
     if report.has_dynamic_shared { facts.shared_bytes.saturating_sub(report.shared_bytes) } else { 0 }
 }

@@ -20,7 +20,7 @@ pub enum Target {
     Amd(AmdArchitecture),
 }
 
-/// An architecture of AMD's: an index of `AMD_TARGETS`.
+/// An AMD architecture: an index into `AMD_TARGETS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AmdArchitecture(usize);
 

@@ -8,31 +8,32 @@ pub const MAX_SOURCE_BYTES: usize = 64 << 20;
 /// few stack frames; compilers nest three or four levels.
 pub const MAX_NESTING: u32 = 64;
 
-/// Most syntax errors reported for one text: a binary file mistaken for PTX would give millions.
+/// Maximum number of syntax errors reported for one text: a binary file mistaken for PTX would give
+/// millions.
 pub const MAX_SYNTAX_ERRORS: usize = 50;
 
-/// Most faults that the verifier reports for one module.
+/// Maximum number of faults that the verifier reports for one module.
 pub const MAX_FAULTS: usize = 200;
 
 /// Largest product of basic blocks and registers live across them, 2³⁰ bits. Four such sets take
 /// half a gigabyte; the largest kernels in practice need a few million bits.
 pub const MAX_LIVENESS_BITS: usize = 1 << 30;
 
-/// Most shared memory of a function, 227 KiB: the maximum per block on sm_90 and sm_100.
+/// Maximum shared memory of a function, 227 KiB: the maximum per block on sm_90 and sm_100.
 pub const MAX_SHARED_BYTES: u64 = 227 << 10;
 
-/// Most local memory of a thread, 512 KiB: the limit of every compute capability.
+/// Maximum local memory of a thread, 512 KiB: the limit of every compute capability.
 pub const MAX_LOCAL_BYTES: u64 = 512 << 10;
 
-/// Most parameter bytes, 32,764: the limit since PTX 8.1 (4,352 before).
+/// Maximum size of parameters in bytes: 32,764, the limit since PTX 8.1 (4,352 before).
 pub const MAX_PARAMETER_BYTES: u64 = 32_764;
 
-/// Most constant memory, ten banks of 64 KiB.
+/// Maximum constant memory, ten banks of 64 KiB.
 pub const MAX_CONST_BYTES: u64 = 640 << 10;
 
 /// Largest global variable, 1 TiB: more than the memory of any device.
 pub const MAX_GLOBAL_BYTES: u64 = 1 << 40;
 
-/// Most digits of a register number in a range such as `%r<100>`: a count has 32 bits. Without this
-/// limit, a name of a million digits would be split in a million places.
+/// Maximum number of digits of a register number in a range such as `%r<100>`: a count has 32 bits.
+/// Without this limit, a name of a million digits would be split in a million places.
 pub const MAX_NUMBER_DIGITS: usize = 10;

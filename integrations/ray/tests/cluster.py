@@ -2,8 +2,8 @@
 
     cluster.py ATOLL BUNDLE FOLDER
 
-ATOLL is the program, BUNDLE that of `tests/functions/affine.toml`, and FOLDER an empty folder. Prints what it checks,
-and ends with 0 if all of it holds. Ends every process that it started, by its number.
+ATOLL is the program, BUNDLE the packed `tests/functions/affine.toml`, and FOLDER an empty folder. Prints each check,
+and exits with 0 if all succeed. Ends every process that it started, by its id.
 """
 
 from __future__ import annotations
@@ -196,13 +196,13 @@ def test_holder(machine: Machine, function: str) -> None:
     check(machine.daemon.grant(request, holder._request_id, "alone") == first, "a repetition gets the same lease")
     holder.step()
     check(holder.current() == first, "renewed")
-    # The daemon dies and comes back: the lease is there.
+    # The daemon is killed and restarted, and restores the lease.
     machine.kill()
     check(holder.step() > 0 and "cannot be reached" in str(holder._problem), holder._problem)
     machine.start(machine.port)
     holder.step()
     check(holder.current() == first, (holder.current(), first))
-    # It ends: a new one has a higher epoch.
+    # The lease ends; the next one has a higher epoch.
     machine.daemon.release(first)
     check(holder.step() == 0 and holder.current() is None, holder.problem)
     holder.step()
@@ -211,7 +211,7 @@ def test_holder(machine: Machine, function: str) -> None:
     refused(lambda: machine.daemon.renew(first), 404, "there is no lease")
     holder.stop()
     check(machine.daemon.leases() == [], machine.daemon.leases())
-    # By this machine's clock a lease is valid for its time to live from its request on, whatever the time of day.
+    # By the monotonic clock, a lease is valid for its time to live from when it was requested.
     now = [1000.0]
     holder = Holder(machine.daemon, request, "clock", clock=lambda: now[0])
     holder.step()
@@ -269,7 +269,7 @@ def test_deployment(machines: list[Machine], bundle: Path) -> None:
     check(len(live(machines)) == 4 and all(lease["class"] == "real-time" for lease in live(machines)), live(machines))
     for _ in range(20):
         serve(handle)
-    # Ray has nothing to do with a request: its handle is found again, and its actors are not asked.
+    # Ray is not on the path of a request: the handle is looked up again, and no actor is called.
     check(atoll_ray.get(handle.name).endpoints() == handle.endpoints(), "another client finds the same")
     try:
         atoll_ray.deploy(bundle, mem="2M")

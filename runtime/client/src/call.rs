@@ -101,7 +101,7 @@ impl Call {
         Call { stages, instance: None, class: None, deadline: None, remember: false }
     }
 
-    /// Uses the share of an instance of the first function.
+    /// Runs the call under the share of an instance of the first function.
     #[must_use]
     pub fn instance(mut self, instance: impl Into<String>) -> Call {
         self.instance = Some(instance.into());

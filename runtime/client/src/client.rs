@@ -30,7 +30,7 @@ pub struct Client {
 pub struct Deploy {
     /// Name of the function; `None` for the name of its graph.
     pub name: Option<String>,
-    /// The class of calls that name none.
+    /// The class of calls that state no class.
     pub class: Option<Class>,
     /// Whether only its tenant may call it.
     pub private: bool,
@@ -41,7 +41,7 @@ pub struct Deploy {
     pub signature: Option<String>,
 }
 
-/// What a daemon has after its keys and certificates were read again.
+/// The keys and certificates of a daemon after a reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reloaded {
     /// Number of keys that can be used; `None` without a keys file.
@@ -78,7 +78,8 @@ impl Client {
         Client::connect_as(socket, None)
     }
 
-    /// Connects as a given tenant, which only root and the daemon's own user may do.
+    /// Connects as a given tenant. Only root and the daemon's own user may act for a tenant other
+    /// than their own.
     pub fn connect_as(socket: &Path, tenant: Option<Tenant>) -> Result<Client, ClientError> {
         let stream =
             UnixStream::connect(socket).map_err(|source| ClientError::Unreachable { socket: socket.into(), source })?;
@@ -136,8 +137,8 @@ impl Client {
         expect!(self.ask(&Request::Status)?.0, wire::Answer::Status(report) => report.complete())
     }
 
-    /// Has the daemon read its keys and certificates again. For root and the daemon's own user, if
-    /// they chose no tenant.
+    /// Makes the daemon read its keys and certificates again. Only for root and the daemon's own
+    /// user, if they chose no tenant.
     pub fn reload(&mut self) -> Result<Reloaded, ClientError> {
         expect!(self.ask(&Request::Reload)?.0, wire::Answer::Reloaded { keys, tls } => Reloaded { keys, tls })
     }
@@ -147,8 +148,8 @@ impl Client {
         expect!(self.ask(&Request::Devices)?.0, wire::Answer::Devices(report) => report)
     }
 
-    /// Drains a device: it gets no new requests, and requests that it has finish there. Or, with
-    /// `drained` false, resumes it. For root and the daemon's own user, if they chose no tenant.
+    /// Drains a device, or resumes it if `drained` is false. A drained device finishes its requests
+    /// and gets no new ones. Only for root and the daemon's own user, if they chose no tenant.
     pub fn drain(&mut self, device: &str, drained: bool) -> Result<(), ClientError> {
         let request = Request::Drain { device: device.into(), drained };
         expect!(self.ask(&request)?.0, wire::Answer::Done => ())
@@ -205,7 +206,7 @@ impl Client {
     }
 
     /// Deploys a graph of functions, or replaces the one of the same name. The manifest is TOML or
-    /// JSON; `name` takes the place of the name in it.
+    /// JSON; `name` replaces the name in it.
     pub fn deploy_graph(&mut self, manifest: &str, name: Option<&str>) -> Result<GraphReport, ClientError> {
         let request = Request::DeployGraph { name: name.map(str::to_owned), manifest: manifest.into() };
         expect!(self.ask(&request)?.0, wire::Answer::Graph(graph) => graph)
@@ -221,8 +222,8 @@ impl Client {
         self.explain_graph(graph, None, None)
     }
 
-    /// Describes a graph, and the decision about a request that would arrive now. Without a
-    /// deadline or a price limit, in units of account, the graph's own hold.
+    /// Describes a graph, with the decision that a request with these limits would get now.
+    /// `price_max` is in units of account. A limit that is `None` is that of the graph.
     pub fn explain_graph(
         &mut self,
         graph: &str,
@@ -239,8 +240,8 @@ impl Client {
         expect!(self.ask(&Request::RemoveGraph { graph: graph.into() })?.0, wire::Answer::Done => ())
     }
 
-    /// Calls a graph and waits for its outputs. `price_max` is the most that it may cost, in units
-    /// of account; calls with the same `id` get the same versions of functions.
+    /// Calls a graph and waits for its outputs. `price_max` is its price limit in units of account.
+    /// Calls with the same `id` get the same versions of functions.
     pub fn invoke_graph(
         &mut self,
         graph: &str,
@@ -265,18 +266,20 @@ impl Client {
         self.invoked(&request, attachments)
     }
 
-    /// Creates an instance of a function: a share under which its requests run. For root and the
-    /// daemon's own user, if they chose no tenant.
+    /// Creates an instance of a function: a share under which its requests run. Only for root and
+    /// the daemon's own user, if they chose no tenant.
     pub fn create_instance(&mut self, spec: InstanceSpec) -> Result<InstanceReport, ClientError> {
         expect!(self.ask(&Request::CreateInstance(spec))?.0, wire::Answer::Instance(instance) => instance)
     }
 
-    /// Changes an instance, with the same right. Its requests go on.
+    /// Changes an instance; its requests continue. Only for root and the daemon's own user, if they
+    /// chose no tenant.
     pub fn resize_instance(&mut self, resize: InstanceResize) -> Result<InstanceReport, ClientError> {
         expect!(self.ask(&Request::ResizeInstance(resize))?.0, wire::Answer::Instance(instance) => instance)
     }
 
-    /// Removes an instance, with the same right. Requests that name it end.
+    /// Removes an instance; its requests end. Only for root and the daemon's own user, if they
+    /// chose no tenant.
     pub fn remove_instance(&mut self, instance: &str) -> Result<(), ClientError> {
         expect!(self.ask(&Request::RemoveInstance { instance: instance.into() })?.0, wire::Answer::Done => ())
     }
@@ -286,8 +289,8 @@ impl Client {
         expect!(self.ask(&Request::Instances)?.0, wire::Answer::Instances { instances } => instances)
     }
 
-    /// What each device can hold, and what is promised to leases. For tenants with the right to
-    /// lease, as are all requests about leases but [`Client::leases`].
+    /// The capacity of each device, and the part that leases have. Only for tenants with the right
+    /// to hold leases, like all requests about leases except [`Client::leases`].
     pub fn capacity(&mut self) -> Result<CapacityReport, ClientError> {
         expect!(self.ask(&Request::Capacity)?.0, wire::Answer::Capacity(report) => report)
     }
@@ -303,12 +306,12 @@ impl Client {
         expect!(self.ask(&Request::RenewLease(hold))?.0, wire::Answer::Lease(lease) => lease)
     }
 
-    /// Makes the holder that is named the one of a lease, with a higher epoch.
+    /// Gives a lease to the holder in `hold`, with a higher epoch.
     pub fn take_over_lease(&mut self, hold: LeaseHold) -> Result<LeaseReport, ClientError> {
         expect!(self.ask(&Request::TakeOverLease(hold))?.0, wire::Answer::Lease(lease) => lease)
     }
 
-    /// Ends a lease, and with it its instance. Succeeds also if it has ended before.
+    /// Ends a lease and removes its instance. Also succeeds if the lease has already ended.
     pub fn release_lease(&mut self, hold: LeaseHold) -> Result<(), ClientError> {
         expect!(self.ask(&Request::ReleaseLease(hold))?.0, wire::Answer::Done => ())
     }
@@ -352,7 +355,7 @@ impl Client {
         expect!(self.ask(&Request::Objects)?.0, wire::Answer::Objects { objects } => objects)
     }
 
-    /// What the tenant stores, and counters of its functions.
+    /// Usage of the tenant's store, and counters of its functions.
     pub fn statistics(&mut self) -> Result<Statistics, ClientError> {
         expect!(self.ask(&Request::Statistics)?.0, wire::Answer::Statistics(statistics) => statistics)
     }
@@ -396,7 +399,8 @@ impl Client {
                 Err(error) => break Err(error),
             }
         };
-        // A daemon that closed the connection may have sent the reason before.
+        // If sending failed because the daemon closed the connection, it may have sent the reason
+        // before.
         self.receive().map_err(|error| match sent {
             Err(broken) if !matches!(error, ClientError::Refused(_)) => broken.into(),
             _ => error,

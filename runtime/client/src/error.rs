@@ -4,7 +4,7 @@ use atoll_control::{Refusal, WireError};
 use std::io;
 use std::path::PathBuf;
 
-/// Why a request has no usable answer.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// No daemon listens on the socket, or the system denies access.

@@ -3,7 +3,7 @@
 //! Calls block. Each [`Client`] has one connection, so a program with several threads opens one
 //! client per thread. If a client disconnects, the daemon cancels its running call.
 //!
-//! Not here: inference over HTTP, which any KServe client does, and the messages on the wire
+//! Not here: inference over HTTP, for which any KServe client works, and the messages on the wire
 //! (`atoll_control`).
 //!
 //! Start reading at [`Client`], then [`Call`].

@@ -14,7 +14,7 @@ pub struct Trace {
     pub more: bool,
     /// Records (of all tenants) that were overwritten before they were read.
     pub lost: u64,
-    /// Blocks (of all tenants) that compute units ran and did not record, in chunks, since the
+    /// Chunks of blocks (of all tenants) that compute units ran without recording them, since the
     /// daemon started.
     pub chunks_lost: u64,
     /// Functions that the records refer to, except those of earlier batches.
@@ -46,7 +46,7 @@ impl Trace {
             devices,
             records: _,
         } = piece;
-        // Daemons that predate the list of devices leave it empty.
+        // Older daemons do not send the list of devices.
         let devices = if devices.is_empty() { vec![device.clone()] } else { devices };
         let named = |TraceFunction { number, tenant, name, class, nodes }| {
             (number, FunctionName { tenant: tenant.to_string(), name, class, nodes })

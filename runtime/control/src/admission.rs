@@ -3,29 +3,31 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What is known about the costs of a graph, and what is decided with it.
+/// The measured costs of a graph, and the decisions about its requests.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AdmissionReport {
-    /// The kinds of devices that stages can run on: devices of one kind and one price.
+    /// The kinds of devices on which stages can run. Devices of one kind have the same price.
     pub kinds: Vec<KindEntry>,
     /// Measured costs, by stage and kind.
     pub costs: Vec<CostEntry>,
-    /// Stages that are still to be measured, each with the kind that is next. Until there are none,
-    /// requests run without reservations.
+    /// Stages that are still to be measured, each with the next kind. Requests run without
+    /// reservations until all stages are measured.
     pub missing: Vec<MissingEntry>,
-    /// Number of all assignments of stages to kinds.
+    /// Number of possible assignments of stages to kinds.
     pub assignments: u64,
-    /// Those that no other one beats in both time and price: the Pareto set, the fastest first.
+    /// The assignments that no other one beats in both time and price: the Pareto set, the fastest
+    /// first.
     pub optimal: Vec<AssignmentEntry>,
-    /// The price limit of requests that state none.
+    /// The price limit of requests that state no price limit.
     pub price_max: Option<f64>,
-    /// Which of several plans is taken: `cost` or `speed`.
+    /// Which plan is chosen if several meet the limits: `cost` for the cheapest, `speed` for the
+    /// fastest, `random` for any.
     pub prefer: String,
-    /// The decision about a request that would arrive now; `None` while the graph is measured.
+    /// The decision that a request would get now; `None` until the graph is measured.
     pub now: Option<DecisionEntry>,
     /// The last decision about a request.
     pub last: Option<DecisionEntry>,
-    /// Why there are no costs although all stages are measured.
+    /// Why the graph cannot be planned although all stages are measured.
     pub failure: Option<String>,
 }
 
@@ -34,22 +36,22 @@ pub struct AdmissionReport {
 pub struct KindEntry {
     /// Its devices; `daemon` for the daemon itself, which runs built-in stages.
     pub kind: String,
-    /// The price of a second.
+    /// Its price per second.
     pub price_per_s: f64,
 }
 
-/// What a stage costs on a kind of device.
+/// The cost of a stage on a kind of device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CostEntry {
     /// The stage.
     pub stage: String,
     /// The kind.
     pub kind: String,
-    /// Time of a run, near the longest of the latest ones.
+    /// Time of a run: the longest of the latest runs, except for one outlier in twenty.
     pub exec_ns: u64,
     /// Time to load its constants; `None` if they never had to be loaded.
     pub load_ns: Option<u64>,
-    /// Number of runs that this is from.
+    /// Number of runs that were measured.
     pub samples: u64,
     /// Price of a run.
     pub price: f64,
@@ -69,7 +71,7 @@ pub struct MissingEntry {
 pub struct AssignmentEntry {
     /// The kind of each stage.
     pub kinds: Vec<String>,
-    /// Time of a request that waits for nothing.
+    /// Time of a request without waiting.
     pub latency_ns: u64,
     /// Price if no stage is skipped.
     pub price: f64,
@@ -78,22 +80,23 @@ pub struct AssignmentEntry {
 /// A decision about a request. Times are since its arrival.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DecisionEntry {
-    /// The deadline that was kept to.
+    /// The deadline of the request.
     pub deadline_ns: Option<u64>,
-    /// The price limit that was kept to.
+    /// The price limit of the request.
     pub price_max: Option<f64>,
-    /// How many optimal assignments are fast and cheap enough; 0 if an earlier placement was used
-    /// again, before they were counted.
+    /// Number of optimal assignments that meet the limits; 0 if an earlier placement was reused,
+    /// since they are not counted then.
     pub qualifying: u64,
     /// The placements that were tried, in order.
     pub tried: Vec<TriedEntry>,
     /// Whether the request is admitted.
     pub admitted: bool,
-    /// Why it is rejected, for programs: a label of the metric `atoll_graph_rejections_total`.
+    /// The reason of a rejection for programs: a label of the metric
+    /// `atoll_graph_rejections_total`.
     pub reason: Option<String>,
-    /// The decision, for people.
+    /// The decision as a text.
     pub text: String,
-    /// When it ends at the latest, if runs take no longer than measured.
+    /// When it ends at the latest if runs take no longer than measured.
     pub end_ns: Option<u64>,
     /// Its price if no stage is skipped.
     pub price: Option<f64>,
@@ -106,9 +109,9 @@ pub struct DecisionEntry {
 pub struct TriedEntry {
     /// The device of each stage; empty if there was no room. `daemon` for the daemon itself.
     pub devices: Vec<String>,
-    /// Whether earlier requests ran on it.
+    /// Whether it is the placement of an earlier request.
     pub reused: bool,
-    /// Its end and price, or what is against it.
+    /// Its end and price, or why it is not possible.
     pub outcome: String,
 }
 

@@ -18,7 +18,7 @@ pub struct DevicesReport {
 pub struct DeviceReport {
     /// For example `host:0`.
     pub device: String,
-    /// Whether it takes requests.
+    /// Whether it accepts requests.
     pub state: DeviceCondition,
     /// The reason, if the device is lost.
     pub lost: Option<String>,
@@ -28,24 +28,24 @@ pub struct DeviceReport {
     pub work: Option<DeviceWork>,
 }
 
-/// Whether a device takes requests.
+/// Whether a device accepts requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DeviceCondition {
-    /// It takes requests.
+    /// It accepts requests.
     Ready,
     /// Its process is being replaced.
     Unready,
     /// It gets no new requests until it is resumed.
     Drained,
-    /// It failed for good.
+    /// It failed permanently.
     Lost,
 }
 
-/// What a device does, over all tenants.
+/// The work of a device, over all tenants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceWork {
-    /// Its memory.
+    /// Its memory in bytes.
     pub memory_bytes: u64,
     /// Used bytes of its memory.
     pub memory_used_bytes: u64,
@@ -55,6 +55,6 @@ pub struct DeviceWork {
     pub invocations: u64,
     /// Requests that the placement policy has given it so far.
     pub placed: u64,
-    /// Requests that went to another device because this one was lost.
+    /// Requests that moved to another device because this one was lost or refused them.
     pub moved: u64,
 }

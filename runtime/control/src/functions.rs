@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct FunctionSummary {
     /// Its name within the tenant.
     pub name: String,
-    /// Its model name over HTTP; `None` if it is private.
+    /// Its model name over HTTP and gRPC; `None` if it is private.
     pub model: Option<String>,
     /// SHA-256 of its bundle.
     pub bundle: Digest,
@@ -17,7 +17,7 @@ pub struct FunctionSummary {
     pub bundle_bytes: u64,
     /// Size of its constants.
     pub weights_bytes: u64,
-    /// The class of invocations that name none.
+    /// The class of invocations that state no class.
     pub class: Class,
     /// Time of deployment, in seconds since 1970.
     pub deployed_s: u64,
@@ -31,7 +31,7 @@ pub struct FunctionSummary {
     pub failure: Option<String>,
 }
 
-/// What a tenant stores, and counters of its functions.
+/// Usage of the tenant's store, and counters of its functions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Statistics {
     /// The tenant.

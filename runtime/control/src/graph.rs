@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 pub struct GraphReport {
     /// Its name within the tenant.
     pub name: String,
-    /// Its model name over HTTP.
+    /// Its model name over HTTP and gRPC.
     pub model: String,
-    /// Why it cannot be called, for example because a function was removed. Then there are no
-    /// inputs, outputs and stages.
+    /// Why it cannot be called, for example because a function was removed. Inputs, outputs and
+    /// stages are then empty.
     pub failure: Option<String>,
-    /// The deadline of requests that state none, in microseconds.
+    /// The deadline of requests that state no deadline, in microseconds.
     pub deadline_us: Option<u64>,
     /// Its inputs.
     pub inputs: Vec<TensorMetadata>,
@@ -22,8 +22,8 @@ pub struct GraphReport {
     pub outputs: Vec<TensorMetadata>,
     /// Its stages in order.
     pub stages: Vec<GraphStage>,
-    /// Time of a request that waits for nothing and skips no stage, in nanoseconds, by the measured
-    /// times of its functions; `None` until all of them have been called.
+    /// Time of a request that neither waits nor skips a stage, in nanoseconds, by the measured
+    /// times of its functions; `None` until each of them has been called.
     pub latency_ns: Option<u64>,
     /// The admission of its requests; `None` in lists, and for a daemon without admission.
     #[serde(default)]
@@ -45,7 +45,7 @@ pub struct GraphStage {
     pub after: Vec<String>,
     /// When it runs; always if `None`.
     pub when: Option<String>,
-    /// Mean time of its function from request to reply, in nanoseconds, over all its calls.
+    /// Mean time of a call of its function, without its time in queues, in nanoseconds.
     pub mean_ns: Option<u64>,
     /// The versions of its function, if it has several.
     #[serde(default)]
@@ -57,12 +57,12 @@ pub struct GraphStage {
 pub struct VersionEntry {
     /// The function.
     pub function: String,
-    /// Its weight, relative to the sum of all.
+    /// Its weight, relative to the sum of all weights.
     pub weight: u32,
     /// Requests of the graph that it served.
     pub success: u64,
     /// Requests of the graph that failed on it.
     pub failure: u64,
-    /// Mean time of those that it served, in nanoseconds.
+    /// Mean time of the requests that it served, in nanoseconds.
     pub mean_ns: Option<u64>,
 }

@@ -1,4 +1,5 @@
-//! Instances of functions, and what clients with shares received. The names are those of FaSTPod.
+//! Instances of functions, and the device time that clients with shares received. The names are
+//! those of FaSTPod.
 
 use atoll_core::{Class, Tenant};
 use serde::{Deserialize, Serialize};
@@ -10,22 +11,22 @@ pub struct InstanceSpec {
     pub name: String,
     /// The function, as in `resnet50` or `TENANT:NAME`. Its tenant owns the instance.
     pub function: String,
-    /// The class of requests that name none; `None` for that of the function.
+    /// The class of requests that state no class; `None` for that of the function.
     pub class: Option<Class>,
-    /// Compute units of the device, in percent: above 0, at most 100. The instance is bound to that
-    /// many units, rounded up to what the device assigns, if there are any for its part of the
-    /// time.
+    /// Compute units of the device, in percent: above 0, at most 100. The instance is bound to this
+    /// many units, rounded up to the granularity of the device, if the device has room for them at
+    /// its part of the time.
     pub sm_partition: f64,
-    /// The fraction of time that it gets whenever it has work: above 0, at most 1.
+    /// The fraction of the device's time that it gets whenever it has work: above 0, at most 1.
     pub quota_request: f64,
-    /// The fraction of time that it gets at most: from `quota_request` to 1.
+    /// Upper limit of its fraction of the device's time: from `quota_request` to 1.
     pub quota_limit: f64,
     /// Device memory for its requests and its part of the function's constants, in bytes; no limit
     /// if `None`.
     pub gpu_mem: Option<u64>,
 }
 
-/// A change of an instance. What is `None` stays.
+/// A change of an instance. Fields that are `None` stay as they are.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct InstanceResize {
     /// Its name, as in [`InstanceReport::instance`].
@@ -50,7 +51,7 @@ pub struct InstanceReport {
     pub tenant: Tenant,
     /// The function, in the same notation; `None` for the share of a tenant.
     pub function: Option<String>,
-    /// The class of requests that name none; `None` for that of the function.
+    /// The class of requests that state no class; `None` for that of the function.
     pub class: Option<Class>,
     /// As [`InstanceSpec::sm_partition`].
     pub sm_partition: f64,
@@ -60,7 +61,8 @@ pub struct InstanceReport {
     pub quota_limit: f64,
     /// As [`InstanceSpec::gpu_mem`].
     pub gpu_mem: Option<u64>,
-    /// What it received, on each device that has its function; empty while none has it.
+    /// The time that it received on each device that has its function; empty while no device has
+    /// it.
     pub devices: Vec<ShareEntry>,
     /// Requests that were given to it and have not ended.
     #[serde(default)]
@@ -69,25 +71,26 @@ pub struct InstanceReport {
     /// first one has ended.
     #[serde(default)]
     pub service_ms: Option<f64>,
-    /// Requests that it can serve in a second within its limit, by that mean.
+    /// Requests per second that it can serve within its limit, by that mean.
     #[serde(default)]
     pub throughput: Option<f64>,
-    /// Why the share does not hold, although its function is on a device: requests that name the
-    /// instance are refused until there is room.
+    /// Why the share is not in force although its function is on a device. Requests that name the
+    /// instance are refused until the device has room.
     #[serde(default)]
     pub refused: Option<String>,
-    /// The device that it is bound to; `None` if it holds on each device of its function.
+    /// The device that it is bound to; `None` if it is on each device of its function.
     #[serde(default)]
     pub device: Option<String>,
-    /// Why the autoscaler made it or gave it its size; `None` if an operator did.
+    /// Why the autoscaler created it or changed its size; `None` if an operator created or last
+    /// changed it.
     #[serde(default)]
     pub autoscaled: Option<String>,
-    /// Whether the autoscaler removes it as soon as its requests have ended.
+    /// Whether it is draining: the autoscaler removes it as soon as its requests have ended.
     #[serde(default)]
     pub draining: bool,
 }
 
-/// What a client with a share received on a device.
+/// The share of a client on a device, and the time that it received there.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ShareEntry {
     /// The device.
@@ -99,14 +102,15 @@ pub struct ShareEntry {
     /// Compute units of the device.
     #[serde(default)]
     pub compute_units: u32,
-    /// The fraction of them that the client has while its work runs. A device assigns whole units
-    /// or groups of them, so it may be more than the partition that was asked for.
+    /// The fraction of these compute units that the client has while its work runs. A device
+    /// assigns whole units or groups of units, so it may be more than the requested partition.
     #[serde(default)]
     pub granted: f64,
-    /// Its place in the plan of the device; `None` if there is no room for it in one.
+    /// Its area in the plan of the device; `None` if the plan has no room for it.
     #[serde(default)]
     pub area: Option<ShareArea>,
-    /// Why it is not bound to the compute units of its place, although it asked for less than all.
+    /// Why it is not bound to the compute units of its area although its partition is less than 100
+    /// %.
     #[serde(default)]
     pub unbound: Option<String>,
     /// The promised fraction of the time: the quota request.
@@ -114,25 +118,25 @@ pub struct ShareEntry {
     /// The fraction of the time that its launches kept the device busy, over the last second in
     /// which it was measured.
     pub received: f64,
-    /// The largest distance from the promise over any second in which it had work throughout, as a
+    /// The largest difference from the promise over any second in which it always had work, as a
     /// fraction of the time.
     pub error_max: f64,
     /// Device time beyond the limit of a window: the 99th percentile over the windows in which it
     /// used the device, in microseconds.
     pub p99_overshoot_us: f64,
-    /// Device time charged to it since the share was set, in seconds.
+    /// Device time that was charged to the client since the share was set, in seconds.
     pub received_s: f64,
-    /// The same times the compute units that it had, in seconds of one unit.
+    /// The same time multiplied by the compute units that it had, in seconds of one unit.
     #[serde(default)]
     pub received_unit_s: f64,
-    /// Tokens that it was given.
+    /// Tokens that the client was given.
     pub tokens: u64,
-    /// Tokens that ended while launches of it were on the device.
+    /// Tokens that expired while its launches were on the device.
     pub recalls: u64,
 }
 
-/// A rectangle of compute units and time, in the plan of a device. Rectangles do not overlap. Where
-/// in time one lies is for the plan only.
+/// A rectangle of compute units and time in the plan of a device. Rectangles do not overlap. Their
+/// position in time exists only in the plan: it does not determine when work runs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ShareArea {
     /// The first compute unit.

@@ -1,23 +1,22 @@
-//! Leases: instances that a placement engine holds for a limited time, and what devices can hold.
-//! The inference port has the same forms, as JSON.
+//! Leases: instances that a placement engine holds for a limited time. Also the capacity of
+//! devices. The inference port uses the same forms, as JSON.
 
 use crate::devices::DeviceCondition;
 use atoll_core::{Class, Tenant};
 use serde::{Deserialize, Serialize};
 
-/// A lease to grant. What is not possible is refused with the field's name and value.
+/// A lease to grant. A refusal names the field with its value.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LeaseSpec {
-    /// Chosen by the client at random, 1 to 128 bytes. Repetitions of a request have the same, so
-    /// that a request whose answer was lost is granted once.
+    /// The id of the request: 1 to 128 bytes that the client chooses at random. A repetition of the
+    /// request has the same id, so that a request whose answer was lost is granted once.
     pub request_id: String,
     /// The client's name for the replica that holds the lease: 1 to 128 bytes.
     pub holder: String,
-    /// The function, as in `resnet50`. It belongs to the tenant, or, for operators, is
-    /// `TENANT:NAME`.
+    /// The function: `NAME` of the tenant, as in `resnet50`, or for operators `TENANT:NAME`.
     pub function: String,
-    /// The class of requests that name none; `None` for that of the function.
+    /// The class of requests that state no class; `None` for that of the function.
     #[serde(default)]
     pub class: Option<Class>,
     /// As [`InstanceSpec::sm_partition`](crate::InstanceSpec::sm_partition); 100 if absent.
@@ -31,8 +30,8 @@ pub struct LeaseSpec {
     /// Device memory for its requests and its part of the function's constants, in bytes: at least
     /// 1.
     pub gpu_mem: i64,
-    /// Real-time slots; if absent, 1 for the real-time class and 0 otherwise. Instances without a
-    /// slot take no real-time requests.
+    /// Real-time slots; if absent, 1 for the real-time class and 0 otherwise. An instance without a
+    /// slot accepts no real-time requests.
     #[serde(default)]
     pub real_time_slots: Option<i64>,
     /// Time to live in seconds, from 5 to 600; 15 if absent. The lease ends this long after it was
@@ -53,28 +52,28 @@ fn ttl() -> i64 {
     LEASE_TTL_S
 }
 
-/// Time to live of a lease that names none, in seconds: three renewals, each of which may be late by
-/// five seconds.
+/// Default time to live of a lease in seconds. A holder that renews every five seconds can miss two
+/// renewals.
 pub const LEASE_TTL_S: i64 = 15;
 
-/// A lease as its holder names it.
+/// A lease, its epoch and its holder, as the caller names them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseHold {
     /// Its number.
     pub lease: u64,
     /// Its epoch as the holder knows it: [`LeaseReport::epoch`] of the last answer.
     pub epoch: u64,
-    /// The holder; to take a lease over, the new one.
+    /// The holder; for a takeover the new holder.
     pub holder: String,
 }
 
 /// A lease.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LeaseReport {
-    /// Its number. Numbers are not used again.
+    /// Its number. A number is never used again.
     pub lease: u64,
-    /// The number of its grant, or of the last takeover. Higher than all before, also after a
-    /// restart of the daemon.
+    /// The number of its grant or of its last takeover. Each is higher than all before, also after
+    /// a restart of the daemon.
     pub epoch: u64,
     /// Its tenant.
     pub tenant: Tenant,
@@ -100,12 +99,12 @@ pub struct LeaseReport {
     pub real_time_slots: u32,
     /// As [`LeaseSpec::ttl_s`].
     pub ttl_s: u64,
-    /// When it ends unless it is renewed, in milliseconds from the answer on. No clock but the
-    /// daemon's decides that.
+    /// Time from the answer until it expires unless it is renewed, in milliseconds. Only the
+    /// daemon's clock decides when it expires.
     pub expires_in_ms: u64,
 }
 
-/// What the devices of a daemon can hold, and what is promised.
+/// The capacity of the devices of a daemon, and the parts that leases have.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CapacityReport {
     /// Number of leases, of all tenants.
@@ -114,28 +113,28 @@ pub struct CapacityReport {
     pub devices: Vec<DeviceCapacity>,
 }
 
-/// What a device can hold, and what is promised of it.
+/// The capacity of a device, and the part of it that leases have.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeviceCapacity {
     /// For example `host:0`.
     pub device: String,
-    /// Whether it takes leases: only if it is ready or unready.
+    /// Its state. It accepts leases if it is ready or unready.
     pub state: DeviceCondition,
     /// Number of its compute units.
     pub compute_units: u32,
     /// The promised part of compute units and time, in percent: the sum of partition × quota over
     /// its leases.
     pub promised_sm_pct: f64,
-    /// The largest partitions and quotas that a lease can still have. They overlap: a lease may take
-    /// part of several.
+    /// The largest free combinations of partition and quota. They overlap, so a new lease may
+    /// reduce several of them.
     pub free: Vec<FreeShare>,
     /// Its memory in bytes.
     pub memory_bytes: u64,
-    /// The promised part of it.
+    /// The memory that leases have, in bytes.
     pub promised_memory_bytes: u64,
-    /// Real-time slots.
+    /// Its real-time slots.
     pub real_time_slots: u32,
-    /// The promised ones.
+    /// The real-time slots that leases have.
     pub promised_real_time_slots: u32,
 }
 
@@ -144,6 +143,6 @@ pub struct DeviceCapacity {
 pub struct FreeShare {
     /// Compute units, in percent.
     pub sm_partition: f64,
-    /// The fraction of the time.
+    /// The fraction of the device's time.
     pub quota: f64,
 }

@@ -15,8 +15,8 @@
 //! | 4 | size of the message |
 //! | 4 | size of the body |
 //!
-//! Not here: access control (`atoll_server`), and waiting for sockets. Client and daemon wait in
-//! their own ways.
+//! Not here: access control (`atoll_server`), and waiting for sockets, which client and daemon do
+//! in different ways.
 //!
 //! Start reading in `message.rs` (requests and answers), then `frame.rs`.
 //!

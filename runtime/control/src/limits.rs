@@ -10,11 +10,11 @@ pub const BODY_BYTES_MAX: usize = 4 << 20;
 /// is cheaper than copying through the socket.
 pub const INLINE_BYTES_MAX: usize = 64 << 10;
 
-/// Files per frame. The kernel passes at most 253.
+/// Most files of a frame. The kernel passes at most 253.
 pub const FILES_MAX: usize = 128;
 
-/// Functions in one call; the engine's limit.
+/// Most functions of a call: the engine's limit.
 pub const STAGES_MAX: usize = 64;
 
-/// Calls that a connection can remember; each costs at most one message of memory.
+/// Most calls that a connection can remember. Each takes at most the memory of one message.
 pub const PLANS_MAX: usize = 64;

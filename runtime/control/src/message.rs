@@ -16,7 +16,8 @@ use atoll_sealed::Digest;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A request. Legal at any time, in any order; applies to the tenant of the connection.
+/// A request. Requests are allowed at any time and in any order. They apply to the tenant of the
+/// connection.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case")]
 pub enum Request {
@@ -53,7 +54,7 @@ pub enum Request {
     },
     /// Lists the tenant's graphs. Answered with [`Answer::Graphs`].
     Graphs,
-    /// Describes one graph, and the decision about a request that would arrive now. Answered with
+    /// Describes one graph, with the decision that a request would get now. Answered with
     /// [`Answer::Graph`].
     ExplainGraph {
         /// Its name.
@@ -80,19 +81,22 @@ pub enum Request {
         class: Option<Class>,
         /// Cancels the call after this time, in microseconds.
         deadline_us: Option<u64>,
-        /// The most that the call may cost, in units of account; `None` for the graph's own limit.
+        /// Price limit of the call, in units of account; `None` for the graph's own limit.
         #[serde(default)]
         price_max: Option<f64>,
-        /// Decides between versions of functions: calls with the same id get the same version.
+        /// An id by which a version of each function is chosen: calls with the same id get the same
+        /// version.
         #[serde(default)]
         id: Option<String>,
     },
-    /// Creates an instance of a function. For root and the daemon's own user, unless they chose a
-    /// tenant; so are the next two. Answered with [`Answer::Instance`].
+    /// Creates an instance of a function. Only for root and the daemon's own user, unless they
+    /// chose a tenant. Answered with [`Answer::Instance`].
     CreateInstance(InstanceSpec),
-    /// Changes an instance; its requests go on. Answered with [`Answer::Instance`].
+    /// Changes an instance; its requests continue. Only for root and the daemon's own user, unless
+    /// they chose a tenant. Answered with [`Answer::Instance`].
     ResizeInstance(InstanceResize),
-    /// Removes an instance; requests that name it end. Answered with [`Answer::Done`].
+    /// Removes an instance; its requests end. Only for root and the daemon's own user, unless they
+    /// chose a tenant. Answered with [`Answer::Done`].
     RemoveInstance {
         /// Its name, as in [`InstanceReport::instance`].
         instance: String,
@@ -100,19 +104,19 @@ pub enum Request {
     /// Lists instances, and shares of tenants: of all tenants for root and the daemon's own user,
     /// unless they chose a tenant. Answered with [`Answer::Instances`].
     Instances,
-    /// Reports what each device can hold and what is promised. For tenants with the right to lease,
-    /// as are the next four. Answered with [`Answer::Capacity`].
+    /// Reports the capacity of each device and the part that leases have. Only for tenants with the
+    /// right to hold leases, like the other requests about leases except [`Request::Leases`].
+    /// Answered with [`Answer::Capacity`].
     Capacity,
     /// Grants an instance of a function as a lease, which ends unless it is renewed. A request with
     /// the same id and contents gets the same lease. Answered with [`Answer::Lease`].
     GrantLease(LeaseSpec),
     /// Extends a lease by its time to live, from now. Answered with [`Answer::Lease`].
     RenewLease(LeaseHold),
-    /// Makes another holder the holder of a lease, with a higher epoch. Answered with
-    /// [`Answer::Lease`].
+    /// Gives a lease to another holder, with a higher epoch. Answered with [`Answer::Lease`].
     TakeOverLease(LeaseHold),
-    /// Ends a lease, and with it its instance; succeeds also if the lease has ended before. Answered
-    /// with [`Answer::Done`].
+    /// Ends a lease and removes its instance. Also succeeds if the lease has already ended.
+    /// Answered with [`Answer::Done`].
     ReleaseLease(LeaseHold),
     /// Lists leases: of all tenants for root and the daemon's own user, unless they chose a tenant.
     /// Answered with [`Answer::Leases`].
@@ -131,7 +135,7 @@ pub enum Request {
     },
     /// Lists the tenant's objects. Answered with [`Answer::Objects`].
     Objects,
-    /// Reports what the tenant stores, and counters of its functions. Answered with
+    /// Reports the usage of the tenant's store, and counters of its functions. Answered with
     /// [`Answer::Statistics`].
     Statistics,
     /// Reports usage: of all tenants for root and the daemon's own user, unless they chose a
@@ -152,13 +156,13 @@ pub enum Request {
         /// record, `None` for records from now on.
         from: Option<u64>,
     },
-    /// Has the daemon read its keys and certificates again. For root and the daemon's own user,
-    /// unless they chose a tenant. Answered with [`Answer::Reloaded`].
+    /// Makes the daemon read its keys and certificates again. Only for root and the daemon's own
+    /// user, unless they chose a tenant. Answered with [`Answer::Reloaded`].
     Reload,
     /// Lists the devices. Answered with [`Answer::Devices`].
     Devices,
-    /// Drains a device, that is, gives it no new requests, or resumes it. For root and the daemon's
-    /// own user, unless they chose a tenant. Answered with [`Answer::Done`].
+    /// Drains a device, so that it gets no new requests, or resumes it. Only for root and the
+    /// daemon's own user, unless they chose a tenant. Answered with [`Answer::Done`].
     Drain {
         /// The device.
         device: String,
@@ -172,15 +176,15 @@ pub enum Request {
 pub struct Deploy {
     /// Its name; `None` for the name of its graph.
     pub name: Option<String>,
-    /// The class of invocations that name none.
+    /// The class of invocations that state no class.
     pub class: Option<Class>,
-    /// Whether only its tenant may call it; other functions can also be called over HTTP.
+    /// Whether only its tenant may call it; other functions can also be called over HTTP and gRPC.
     pub private: bool,
     /// The device to load it on; `None` for the placement policy's choice.
     #[serde(default)]
     pub device: Option<String>,
-    /// A signature of the bundle in the format of minisign (`atoll sign`). If it is of a key that
-    /// the daemon trusts, native code is taken as it was sent.
+    /// A signature of the bundle in the format of minisign (`atoll sign`). If the daemon trusts its
+    /// key, native code of the bundle runs as it was sent.
     #[serde(default)]
     pub signature: Option<String>,
     /// Whether the daemon sends an [`Answer::Compiling`] at the beginning of each stage of a
@@ -196,7 +200,8 @@ pub struct Deploy {
 pub struct Invoke {
     /// The functions and their inputs.
     pub call: Call,
-    /// The instance of the first function whose share the call uses; `None` for the share of the
+    /// The instance of the first function whose share the call uses. `None` lets the daemon choose
+    /// an instance for a call of one function. Without an instance, the call uses the share of the
     /// tenant, if it has one.
     #[serde(default)]
     pub instance: Option<String>,
@@ -266,7 +271,8 @@ pub enum Input {
     Object {
         /// Its digest.
         digest: Digest,
-        /// Its type and shape, if the object has none or other ones are wanted.
+        /// Its datatype and shape. Needed if the object has none; otherwise replaces those of the
+        /// object.
         form: Option<Form>,
     },
     /// An output of an earlier function of the call.
@@ -346,10 +352,10 @@ pub enum Answer {
     Instance(InstanceReport),
     /// Instances, and tenants with shares.
     Instances {
-        /// By tenant and name.
+        /// Instances by tenant and name, then tenants with shares.
         instances: Vec<InstanceReport>,
     },
-    /// What each device can hold, and what is promised.
+    /// The capacity of each device, and the part that leases have.
     Capacity(CapacityReport),
     /// A lease.
     Lease(LeaseReport),
@@ -374,10 +380,10 @@ pub enum Answer {
     },
     /// The tenant's objects.
     Objects {
-        /// By name.
+        /// By digest.
         objects: Vec<ObjectSummary>,
     },
-    /// What the tenant stores, and counters of its functions.
+    /// Usage of the tenant's store, and counters of its functions.
     Statistics(Statistics),
     /// Usage by device, tenant, function and class.
     Usage(UsageReport),
@@ -418,9 +424,9 @@ pub struct CompileStage {
 pub struct Invoked {
     /// The requested outputs.
     pub outputs: Vec<Output>,
-    /// Where the time went, in nanoseconds.
+    /// Time of each phase, in nanoseconds.
     pub timing: Timing,
-    /// How often it was preempted.
+    /// Number of preemptions.
     pub preemptions: u32,
     /// Number of the remembered call, for [`Call::Again`].
     pub plan: Option<u32>,

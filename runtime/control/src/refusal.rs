@@ -1,4 +1,4 @@
-//! Refusals: why the daemon does not do what a request asks.
+//! Refusals: errors that the daemon returns for a request.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub struct Refusal {
     /// Who has to act.
     pub kind: RefusalKind,
-    /// A message for people.
+    /// The message for the user.
     pub message: String,
 }
 
@@ -18,8 +18,8 @@ pub struct Refusal {
 pub enum RefusalKind {
     /// The request is wrong; retrying does not help.
     BadRequest,
-    /// There is no such function or object, or it belongs to another tenant. The answer does not
-    /// reveal which.
+    /// There is no such function, graph, instance, lease or object, or it belongs to another
+    /// tenant. The answer does not reveal which.
     NotFound,
     /// The peer may not do this.
     Denied,

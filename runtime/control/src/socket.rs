@@ -10,8 +10,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
-/// Where a daemon listens unless told otherwise: `$XDG_RUNTIME_DIR/atoll.sock`, or
-/// `/run/atoll.sock` where the variable is not set, as for a service of the system.
+/// The default path of the control socket: `$XDG_RUNTIME_DIR/atoll.sock`, or `/run/atoll.sock` if
+/// the variable is not set, as for a system service.
 pub fn default_socket() -> PathBuf {
     let folder = std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty());
     PathBuf::from(folder.unwrap_or_else(|| "/run".into())).join("atoll.sock")

@@ -28,7 +28,7 @@ pub struct StatusReport {
 }
 
 impl StatusReport {
-    /// Fills in the list of devices for daemons that predate it.
+    /// Fills in the list of devices, which older daemons do not send.
     #[must_use]
     pub fn complete(mut self) -> StatusReport {
         if self.devices.is_empty() {
@@ -119,7 +119,7 @@ pub struct FunctionStatus {
     pub tenant: Tenant,
     /// Its name.
     pub function: String,
-    /// The class of invocations that name none.
+    /// The class of invocations that state no class.
     pub class: Class,
     /// Running invocations.
     pub running: u64,

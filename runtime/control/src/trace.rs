@@ -16,7 +16,7 @@ pub struct TracePiece {
     pub more: bool,
     /// Records (of all tenants) that were overwritten before they were read.
     pub lost: u64,
-    /// Blocks (of all tenants) that compute units ran and did not record, in chunks, since the
+    /// Chunks of blocks (of all tenants) that compute units ran without recording them, since the
     /// daemon started.
     pub chunks_lost: u64,
     /// Functions that the records refer to, except those already sent on this connection.
@@ -27,8 +27,8 @@ pub struct TracePiece {
     pub device: String,
     /// Number of its compute units.
     pub compute_units: u32,
-    /// Names of all devices of the daemon, indexed by device number; behind them `pool`, whose
-    /// records are those of placements, if the daemon has one queue for several devices.
+    /// Names of all devices of the daemon, indexed by device number. If the daemon has one queue
+    /// for several devices, the last name is `pool`, with the records of placements.
     #[serde(default)]
     pub devices: Vec<String>,
 }
@@ -42,7 +42,7 @@ pub struct TraceFunction {
     pub tenant: Tenant,
     /// Its name.
     pub name: String,
-    /// The class of invocations that name none.
+    /// The class of invocations that state no class.
     pub class: Class,
     /// Names of the nodes of its graph; empty if they did not fit.
     pub nodes: Vec<String>,

@@ -16,15 +16,16 @@ pub struct UsageReport {
     pub device: String,
     /// Number of its compute units.
     pub compute_units: u32,
-    /// Time during which they ran blocks, as measured by the units, divided by their number. This
-    /// is the total of all rows. Only for peers that see all tenants.
+    /// Time during which they ran blocks, as measured by the units, divided by their number. It is
+    /// the total of all rows of this device. Only for peers that see all tenants.
     pub device_s: Option<f64>,
     /// Usage by device, tenant, function and class.
     pub rows: Vec<UsageEntry>,
     /// All devices. The fields above describe the first one.
     #[serde(default)]
     pub devices: Vec<DeviceUsage>,
-    /// What the executors of tenants used, as the system accounts for it, by device and tenant.
+    /// Resources that the executors of tenants used, as the operating system accounts for them, by
+    /// device and tenant.
     #[serde(default)]
     pub executors: Vec<ExecutorUsage>,
     /// Quotas of tenants, and how much of them is used.
@@ -32,8 +33,8 @@ pub struct UsageReport {
     pub quotas: Vec<QuotaEntry>,
 }
 
-/// What the executors of a tenant used on a device since the daemon started, as the system accounts
-/// for it. Device time is what executors report.
+/// Resources that the executors of a tenant used on a device since the daemon started, as the
+/// operating system accounts for them. Device time, in contrast, is measured by the executors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ExecutorUsage {
     /// The device.
@@ -42,18 +43,19 @@ pub struct ExecutorUsage {
     pub tenant: Tenant,
     /// CPU time in seconds.
     pub cpu_s: f64,
-    /// Memory of its control groups; `None` if the daemon could make none.
+    /// Memory of its control groups; `None` if the daemon could not create control groups.
     pub memory: Option<ExecutorMemory>,
 }
 
-/// Memory and waiting of executors in control groups.
+/// Memory and throttling of executors in control groups.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ExecutorMemory {
-    /// The limit in bytes: device memory, and memory of the process; `None` if there is none.
+    /// The limit in bytes, of device memory and memory of the process together; `None` if there is
+    /// no limit.
     pub limit_bytes: Option<u64>,
     /// Bytes in use.
     pub bytes: u64,
-    /// The most bytes that were in use.
+    /// Peak of the bytes in use.
     pub peak_bytes: u64,
     /// Executors that were killed at the limit.
     pub kills: u64,
@@ -68,14 +70,14 @@ pub struct QuotaEntry {
     pub tenant: Tenant,
     /// The key in the daemon's configuration, as in `object_bytes`.
     pub quota: String,
-    /// How much is used. May be more than the limit if the limit was lowered.
+    /// The used amount. It may exceed the limit if the limit was lowered.
     pub used: u64,
-    /// The limit; `None` if there is none.
+    /// The limit; `None` if there is no limit.
     pub limit: Option<u64>,
 }
 
 impl UsageReport {
-    /// Fills in the list of devices for daemons that predate it.
+    /// Fills in the list of devices, which older daemons do not send.
     #[must_use]
     pub fn complete(mut self) -> UsageReport {
         if self.devices.is_empty() {
@@ -99,7 +101,7 @@ pub struct DeviceUsage {
     pub compute_units: u32,
     /// As [`UsageReport::device_s`].
     pub device_s: Option<f64>,
-    /// The price of a second on it, in units of account; `None` if no device has a price.
+    /// Its price in units of account per second; `None` if no device has a price.
     #[serde(default)]
     pub price_per_s: Option<f64>,
 }
@@ -170,7 +172,7 @@ pub struct ProcessReport {
     pub memory_used_bytes: u64,
     /// The reason, if the device is lost.
     pub lost: Option<String>,
-    /// The functions, by tenant and name.
+    /// The functions, by device, tenant and name.
     pub functions: Vec<ProcessEntry>,
     /// Executor processes, ordered by the arrival of their tenants; empty if the device runs inside
     /// the daemon.
@@ -184,7 +186,7 @@ pub struct ProcessReport {
 }
 
 impl ProcessReport {
-    /// Fills in the list of devices for daemons that predate it.
+    /// Fills in the list of devices, which older daemons do not send.
     #[must_use]
     pub fn complete(mut self) -> ProcessReport {
         if self.devices.is_empty() {
@@ -231,7 +233,8 @@ pub struct ExecutorEntry {
     /// How often it was restarted after a loss.
     pub restarts: u64,
     /// CPU time that the tenant's executors used on this device since the daemon started, in
-    /// seconds, as the system accounts for it. Unlike device time, it is not what executors report.
+    /// seconds. The operating system accounts for it, while device time is measured by the
+    /// executors.
     #[serde(default)]
     pub cpu_s: f64,
     /// The limit of its memory by a control group, in bytes; `None` if it has none.
@@ -253,7 +256,7 @@ pub struct ProcessEntry {
     pub tenant: Tenant,
     /// Its name.
     pub function: String,
-    /// The class of invocations that name none.
+    /// The class of invocations that state no class.
     pub class: Class,
     /// Location of its constants.
     pub residency: Residency,
@@ -261,8 +264,8 @@ pub struct ProcessEntry {
     pub constant_bytes: u64,
     /// Size of its constants that are on the device.
     pub constant_device_bytes: u64,
-    /// Size of its constants that are in host memory, on the device as well or not; the others are
-    /// on disk only.
+    /// Size of its constants that are in host memory, whether they are also on the device or not.
+    /// The others are on disk only.
     #[serde(default)]
     pub constant_host_bytes: u64,
     /// Memory of its invocations, including memory kept for the next one.

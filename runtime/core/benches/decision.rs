@@ -179,7 +179,7 @@ fn pad(criterion: &mut Criterion) {
 
 const CLIENTS: u32 = 64;
 
-/// Rounds of tokens while all clients want one: the last token is over, the next one is given.
+/// Rounds of tokens while all clients want one: a token ends, and the next one is given.
 fn give_tokens(criterion: &mut Criterion) {
     for (name, partition) in [("one at a time", 100.0), ("four at a time", 25.0)] {
         let mut ledger = TokenLedger::new(TokenConfig::for_device(4_000));

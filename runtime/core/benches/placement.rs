@@ -13,7 +13,7 @@ use std::hint::black_box;
 const FUNCTIONS: u32 = 200;
 const SERVICE_NS: u64 = 1_000_000;
 
-/// A pool whose devices are all busy, with as many requests waiting.
+/// A pool whose devices are all busy, with one waiting request per device.
 struct Driver {
     pool: Pool,
     actions: Vec<PoolAction>,

@@ -99,7 +99,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Nodes that take as long as planned.
+/// Nodes whose loads and runs take exactly as long as planned.
 struct World {
     admission: Admission,
     /// Times at which loads and runs end.

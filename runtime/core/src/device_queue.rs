@@ -14,15 +14,16 @@ pub(crate) struct InFlight {
     pub(crate) abort: Abort,
 }
 
-/// Blocks of a task in a launch of another task.
+/// Blocks of a task that are co-scheduled in a launch of another task.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CoScheduled {
-    /// The launch.
+    /// The launch of the other task.
     pub(crate) beside: LaunchId,
-    /// The task of the blocks.
+    /// The task whose blocks these are.
     pub(crate) task: TaskId,
     pub(crate) blocks: u32,
-    /// Device time that is charged to the client of the blocks; 0 if no client has a share.
+    /// Device time in nanoseconds that is charged to the client of the blocks; 0 if no client has a
+    /// share.
     pub(crate) charge_ns: u64,
 }
 
@@ -106,7 +107,7 @@ impl DeviceQueue {
         if is_oldest { self.in_flight.remove(at) } else { None }
     }
 
-    /// The tasks of its launches, one entry for each launch.
+    /// The task of each launch in the queue.
     pub(crate) fn tasks(&self) -> impl Iterator<Item = TaskId> {
         self.in_flight.iter().map(|launch| launch.task)
     }

@@ -8,7 +8,7 @@
 //! A closing lane binds no tasks and issues no launches. Its launches on the device exit by their
 //! epoch, or run to their end if they cannot be preempted. Each of its tasks moves to the default
 //! lane once none of its launches is on the device, and continues there with all its progress. If
-//! its client has its share in another lane of the same ledger, it moves to that one.
+//! the task's client has its share in another lane of the same ledger, the task moves to that lane.
 
 use crate::counters::Counters;
 use crate::event::{Action, Event, TaskSpec};
@@ -105,7 +105,7 @@ pub(crate) struct DeviceWide {
     launches: u64,
     /// Launches in flight in lanes other than the default lane.
     lanes: HashMap<LaunchId, LaneId, FixedState>,
-    /// The launch that ends next, and when it kept the device busy, if that was measured.
+    /// The measured busy time of the launch whose end is reported next, if it was measured.
     pub(crate) measured: Option<(LaunchId, BusyTime)>,
 }
 
@@ -284,7 +284,7 @@ impl DeviceScheduler {
         closing.begin_closing(actions);
         self.hand_shares_over(now, at);
         self.tell(at, now, Event::Tick, actions);
-        // Its clients gave compute units back.
+        // The clients of the lane have returned compute units.
         self.settle(now, actions);
         self.move_tasks(now, actions);
         self.close_emptied(now, actions);

@@ -26,7 +26,7 @@ impl Scheduler {
         self.evict(&view, actions);
         self.bind(&view, actions);
         self.issue(&view, device, actions);
-        // A task that runs a host step gives its token back.
+        // A client whose tasks only run host steps returns its token.
         if self.tokens.is_some() && self.grant_tokens(actions) {
             self.issue(&self.view(), device, actions);
         }
@@ -66,7 +66,7 @@ impl Scheduler {
         let is_due = starvation.is_due(starves, now);
         let has_begun = starvation.running().is_some();
         let mut holder = starvation.holder();
-        // A promised slice may wait for a token; another task may get one first.
+        // The task with a promised slice may wait for a token while another task gets one.
         let may_change = self.tokens.is_some() && !has_begun && holder.is_some_and(|id| self.tasks.contains_key(&id));
         if is_due || may_change {
             holder = self.oldest_best_effort();
@@ -83,15 +83,15 @@ impl Scheduler {
             (Some(_), _) => starvation.end(now),
             // All remaining best-effort tasks are ending.
             (None, _) if is_due => starvation.note_progress(now),
-            // Clients of all remaining best-effort tasks used up their limits.
+            // The clients of all remaining best-effort tasks have used up their limits.
             (None, _) if may_change => starvation.end(now),
             (None, _) => {}
         }
     }
 
-    /// The best-effort task that started first, or else the next one to start. Of clients with
-    /// shares, tasks that have a token come first, and those of clients that used up their limit do
-    /// not count: they could not issue.
+    /// The best-effort task that started first, or else the next one to start. Tasks that have a
+    /// token come first. Tasks whose client has used up its limit do not count, since they could
+    /// not issue.
     fn oldest_best_effort(&self) -> Option<TaskId> {
         let bound = self.device_queues.iter().flat_map(|queue| &queue.bound).copied();
         let can_go_on = |id: &TaskId| {
@@ -268,7 +268,7 @@ impl Scheduler {
                 continue;
             }
             self.issue_task(id, QueueId(queue), view, device, actions);
-            // Clients with shares do not wait for one another in a queue.
+            // A task of a client with a share does not block those behind it in the queue.
             let task = &self.tasks[&id];
             if !task.has_issued_all() && !self.has_share(task) {
                 break;

@@ -45,9 +45,9 @@ pub struct TaskSpec {
     pub steps: Arc<[Step]>,
     /// When it is cancelled if it has not finished.
     pub deadline: Option<Nanos>,
-    /// When it should have finished, for policies that order tasks by deadline: the earliest
-    /// deadline of a batch of requests, which is not cancelled with the first of them. `deadline`
-    /// if `None`.
+    /// When it should finish, for policies that order tasks by deadline; `None` for the value of
+    /// `deadline`. A batch has the earliest deadline of its requests here: it orders the task, but
+    /// the batch is not cancelled when it passes.
     pub due: Option<Nanos>,
     /// A profile for each step, for policies that pad; `None` for steps that can neither be padded
     /// nor pad others.
@@ -105,9 +105,9 @@ pub enum Event {
         /// depend on computed values: until the next steps are known, a host step is the task's
         /// last step. New steps are in none of [`TaskSpec::forks`].
         steps: Option<Arc<[Step]>>,
-        /// Index of the step that follows, if it is not the next one: an earlier step, from which
-        /// the task runs again (a loop), a later step (steps that are not needed), or the number
-        /// of steps, which completes the task. No fork lies between the two.
+        /// Index of the step at which the task continues; `None` for the next one. An earlier step
+        /// repeats steps (a loop), a later one skips steps, and the number of steps completes the
+        /// task. There must be no fork between the host step and this step.
         next: Option<u32>,
     },
     /// Cancels a task. Ignored if the task has already finished: the completion may race with the

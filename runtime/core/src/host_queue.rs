@@ -66,7 +66,7 @@ impl HostQueue {
         self.unready += 1;
     }
 
-    /// Releases the place of an unready task for good.
+    /// Releases the place of an unready task, which does not get it back.
     pub(crate) fn cancel_reservation(&mut self) {
         self.unready -= 1;
     }

@@ -9,8 +9,8 @@ pub const HOST_QUEUE_TASKS_MAX: usize = 1024;
 /// queue is emptied quickly and keeping it filled costs less than 0.3 %.
 pub const DEVICE_QUEUE_CAPACITY_DEFAULT: u32 = 4;
 
-/// What a launch costs unless the caller says more, in nanoseconds: 2 to 4 µs on NVIDIA devices. The
-/// shortest token follows from it ([`crate::tokens`]).
+/// Cost of a launch in nanoseconds, unless the caller states another: it is 2 to 4 µs on NVIDIA
+/// devices. The shortest token is derived from it ([`crate::tokens`]).
 pub const LAUNCH_NS_DEFAULT: u64 = 4_000;
 
 /// Device queues of one device, across all lanes. A decision of a lane scans its queues, so their

@@ -1,5 +1,5 @@
-//! Moves tasks to other lanes: from a closing lane to the default lane, and with their client, whose
-//! share moved to other compute units.
+//! Moves tasks to other lanes: from a closing lane to the default lane, and to the lane to which
+//! their client's share moved.
 
 use crate::device_scheduler::DeviceScheduler;
 use crate::event::{Action, Event};
@@ -8,8 +8,8 @@ use crate::scheduler::Scheduler;
 use crate::task::{Phase, Task};
 
 impl DeviceScheduler {
-    /// The share of a client came to the lane at `home`: its launches in other lanes of the ledger
-    /// are evicted, and its tasks there issue nothing.
+    /// Handles the move of a client's share to the lane at index `home`. In the other lanes of the
+    /// ledger, the client's launches are evicted, and its tasks issue no more.
     pub(crate) fn send_away(&mut self, home: usize, client: ClientId, actions: &mut Vec<Action>) {
         self.lanes[home].away.retain(|other| *other != client);
         for at in 0..self.lanes.len() {
@@ -33,7 +33,7 @@ impl DeviceScheduler {
         }
         let mut moved = Vec::new();
         for at in 0..self.lanes.len() {
-            // A client that lost its share, or came back, goes on here.
+            // The tasks of a client that lost its share, or moved back, continue here.
             let away = std::mem::take(&mut self.lanes[at].away);
             let is_away = |client: &ClientId| self.home_of(*client).is_some_and(|home| home != at);
             let (away, here): (Vec<ClientId>, Vec<ClientId>) = away.into_iter().partition(is_away);
@@ -49,7 +49,7 @@ impl DeviceScheduler {
         self.adopt_all(now, moved, actions);
     }
 
-    /// Gives tasks that were released to the lanes at these indices.
+    /// Adds released tasks to lanes, given by index.
     pub(crate) fn adopt_all(&mut self, now: Nanos, tasks: Vec<(Task, usize)>, actions: &mut Vec<Action>) {
         let mut lanes: Vec<usize> = Vec::new();
         for (task, at) in tasks {
@@ -91,8 +91,8 @@ impl Scheduler {
         self.evict_all(actions);
     }
 
-    /// Removes those of these tasks without launches on the device from the lane. Tasks that are
-    /// ending stay and finish in this lane.
+    /// Removes from the lane the tasks for which `which` is true and that have no launches on the
+    /// device. Tasks that are ending stay and finish in this lane.
     pub(crate) fn release_idle(&mut self, which: impl Fn(&Task) -> bool) -> Vec<Task> {
         let is_idle = |task: &Task| !task.is_busy() && !matches!(task.phase, Phase::Ending(_)) && which(task);
         let idle: Vec<TaskId> = self.tasks.iter().filter(|(_, task)| is_idle(task)).map(|(id, _)| *id).collect();

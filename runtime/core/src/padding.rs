@@ -72,7 +72,7 @@ pub struct PadShape {
 }
 
 impl PadShape {
-    /// How long the blocks take, in rounds one after the other, in nanoseconds.
+    /// Time in nanoseconds that the blocks take, in consecutive rounds.
     pub fn ns(&self, profile: &LaunchProfile) -> u64 {
         let rounds = self.blocks.div_ceil((self.compute_units * self.at_once).max(1));
         let wave = profile.wave_ns.get(self.at_once.max(1) as usize - 1);

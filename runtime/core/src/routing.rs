@@ -1,12 +1,12 @@
-//! Which instance of a function serves a request that names none: the one that is expected to
+//! Routes a request that names no instance of its function to the instance that is expected to
 //! finish it first.
 //!
-//! The expectation is made of what was measured: how long the device works on a request of the
-//! instance, how many requests it has, and what its limit leaves of the current window. Work beyond
-//! that continues in the windows that follow, each of which has the limit again.
+//! The expected finish depends on the measured device time of a request of the instance, on the
+//! number of its requests in flight, and on the part of its limit that is left in the current
+//! window. Work beyond that continues in the following windows, up to the limit in each.
 //!
-//! An instance that has served no request yet is expected to be as fast as the fastest one that
-//! has: it gets work, and is measured.
+//! An instance that has served no request yet is expected to be as fast as the fastest measured
+//! one, so that it gets work and is measured.
 
 use crate::ids::{DeviceId, Nanos};
 use crate::tokens::Ppm;
@@ -15,14 +15,14 @@ use std::collections::BTreeMap;
 /// Weight of a new measurement in the mean, in percent.
 pub const WEIGHT_PERCENT: u64 = 20;
 
-/// The instances of a function, as the router sees them. `K` names an instance. Deterministic.
+/// The instances of a function and their load. `K` identifies an instance. Deterministic.
 #[derive(Clone, Debug)]
 pub struct Router<K> {
     window_ns: u64,
     instances: BTreeMap<K, Load>,
 }
 
-/// What an instance has to do.
+/// The load of an instance.
 #[derive(Clone, Debug)]
 struct Load {
     limit: Ppm,
@@ -30,21 +30,22 @@ struct Load {
     in_flight: u32,
     /// Device time of a request, as a mean; `None` before the first one has ended.
     service_ns: Option<u64>,
-    /// The number of the window of `used_ns`, and the device time that was used in it.
+    /// The number of the window to which `used_ns` belongs.
     window: u64,
+    /// Device time used in that window, including debt.
     used_ns: u64,
-    /// The last batch of each device that worked for it.
+    /// The last batch on each device that served it.
     last: BTreeMap<DeviceId, Batch>,
 }
 
-/// What a request took that was computed.
+/// The measured computation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Computed {
     /// The device.
     pub device: DeviceId,
-    /// From its first to its last block, in nanoseconds.
+    /// Time from its first to its last block, in nanoseconds.
     pub compute_ns: u64,
-    /// Requests that were computed together with it, itself included.
+    /// Number of requests that were computed together, including this one.
     pub batch: u32,
 }
 
@@ -52,47 +53,47 @@ pub struct Computed {
 #[derive(Clone, Copy, Debug, Default)]
 struct Batch {
     compute_ns: u64,
-    /// The part of the device time that counts as that of one request.
+    /// The device time of the batch divided by its requests.
     own_ns: u64,
-    /// Requests of it.
+    /// Number of requests in the batch.
     requests: u32,
-    /// Requests of it that have not ended.
+    /// Number of its requests whose end has not been reported.
     left: u32,
     /// When it ended.
     ended: Nanos,
 }
 
-/// A choice of the router.
+/// The instance that the router chose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice<K> {
     /// The instance.
     pub instance: K,
     /// When it is expected to finish the request.
     pub finish: Nanos,
-    /// Whether that is after the request's deadline.
+    /// Whether `finish` is after the request's deadline.
     pub is_late: bool,
 }
 
-/// Where an instance stands.
+/// The load and measured speed of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
     /// Requests that were given to it and have not ended.
     pub in_flight: u32,
     /// Device time of a request, in nanoseconds; `None` before the first one has ended.
     pub service_ns: Option<u64>,
-    /// Requests that it can serve in a second within its limit on one device, in thousandths;
-    /// `None` before the first one has ended.
+    /// Requests per second that it can serve within its limit on one device, in thousandths;
+    /// `None` before the first request has ended.
     pub throughput: Option<u64>,
-    /// Requests that a device computes together for it: the most of the last batches of all
-    /// devices, at least 1.
+    /// Largest number of requests in the last batch of each device, at least 1.
     pub batch: u32,
 }
 
 impl Load {
-    /// The device time of a batch that ends now and took so long from its first to its last block.
+    /// The device time of a batch that ends now and took `compute_ns` from its first to its last
+    /// block.
     fn own_ns(&self, now: Nanos, window_ns: u64, compute_ns: u64, last_end: Nanos) -> u64 {
         let spanned = compute_ns.min(now.0.saturating_sub(last_end.0)).max(1);
-        // At the end of each window it paused for what its limit does not allow.
+        // In each window it paused once its limit was used up, until the window ended.
         let ends = now.0 / window_ns - now.0.saturating_sub(spanned) / window_ns;
         let pauses = ends.saturating_mul(window_ns - self.limit.of(window_ns).min(window_ns));
         spanned.saturating_sub(pauses).max(self.limit.of(spanned))
@@ -100,13 +101,12 @@ impl Load {
 }
 
 impl<K: Ord + Clone> Router<K> {
-    /// A function without instances, on devices whose shares hold in windows of so many
-    /// nanoseconds.
+    /// A router without instances. `window_ns` is the window of the devices' shares.
     pub fn new(window_ns: u64) -> Router<K> {
         Router { window_ns: window_ns.max(1), instances: BTreeMap::new() }
     }
 
-    /// Adds an instance, or changes its limit. What was measured of it stays.
+    /// Adds an instance, or changes its limit and keeps its measurements.
     pub fn set(&mut self, instance: K, limit: Ppm) {
         let new = Load { limit, in_flight: 0, service_ns: None, window: 0, used_ns: 0, last: BTreeMap::new() };
         self.instances.entry(instance).or_insert(new).limit = limit;
@@ -117,9 +117,9 @@ impl<K: Ord + Clone> Router<K> {
         self.instances.remove(instance);
     }
 
-    /// The instance that is expected to finish a request first, of those that `may` serve it. Ties
-    /// go to the one with fewer requests, then to one that was not measured, then to the first.
-    /// `None` if there is none.
+    /// The instance that is expected to finish a request first, among those for which `may` is
+    /// true. Ties go to the instance with fewer requests in flight, then to one without
+    /// measurements, then to the smallest `K`. `None` if there is no such instance.
     pub fn choose(&self, now: Nanos, deadline: Option<Nanos>, may: impl Fn(&K) -> bool) -> Option<Choice<K>> {
         let fastest = self.instances.values().filter_map(|load| load.service_ns).min().unwrap_or(1);
         let candidates = self.instances.iter().filter(|(instance, _)| may(instance));
@@ -131,12 +131,12 @@ impl<K: Ord + Clone> Router<K> {
         Some(Choice { instance: instance.clone(), finish, is_late })
     }
 
-    /// When a new request of an instance would end.
+    /// The expected end of a new request of an instance.
     fn finish(&self, load: &Load, now: Nanos, fastest_ns: u64) -> Nanos {
         let work = u64::from(load.in_flight).saturating_add(1).saturating_mul(load.service_ns.unwrap_or(fastest_ns));
         let window = now.0 / self.window_ns;
         let allowance = load.limit.of(self.window_ns).max(1);
-        // Debt is paid by the windows after it.
+        // Later windows pay debt.
         let used = match window.saturating_sub(load.window) {
             0 => load.used_ns,
             later => load.used_ns.saturating_sub(allowance.saturating_mul(later)),
@@ -146,7 +146,8 @@ impl<K: Ord + Clone> Router<K> {
         if work <= left {
             return Nanos(now.0.saturating_add(work));
         }
-        // Whole windows, each with its allowance, then the rest at the start of the last one.
+        // The work fills whole windows, each up to its allowance; the rest runs at the start of the
+        // last one.
         let behind = (work - left).saturating_add(used.saturating_sub(allowance));
         let (windows, rest) = ((behind - 1) / allowance, (behind - 1) % allowance + 1);
         Nanos(ends.saturating_add(windows.saturating_mul(self.window_ns)).saturating_add(rest))
@@ -159,9 +160,9 @@ impl<K: Ord + Clone> Router<K> {
         }
     }
 
-    /// A request of an instance ended; `None` if nothing was computed. Requests that were computed
-    /// together have a part of the time each. Batches of an instance follow one another on a device,
-    /// so of that time only what lies after the end of the one before it is its own.
+    /// A request of an instance ended; `computed` is `None` if nothing was computed. The requests
+    /// of a batch share its device time equally. Batches of an instance run one after the other on
+    /// a device, so the time of a batch counts only from the end of the previous one.
     pub fn end(&mut self, now: Nanos, instance: &K, computed: Option<Computed>) {
         let window_ns = self.window_ns;
         let Some(load) = self.instances.get_mut(instance) else { return };
@@ -189,7 +190,7 @@ impl<K: Ord + Clone> Router<K> {
         load.used_ns = load.used_ns.saturating_add(own);
     }
 
-    /// Where an instance stands.
+    /// The load and measured speed of an instance; `None` if it is unknown.
     pub fn standing(&self, instance: &K) -> Option<Standing> {
         let load = self.instances.get(instance)?;
         let per_second = |service: u64| {

@@ -77,13 +77,13 @@ pub(crate) struct Scheduler {
     pub(crate) aborts: BTreeSet<(Nanos, TaskId)>,
     pub(crate) starvation: Option<Starvation>,
     pub(crate) perturbation: Option<Perturbation>,
-    /// The compute units of a lane that joined the ledger of the default lane. It has no ledger of
-    /// its own.
+    /// The compute units of the lane if it joined the ledger of the default lane. Such a lane has
+    /// no ledger of its own.
     pub(crate) span: Option<Span>,
-    /// Clients that moved to another lane of the ledger: their tasks here follow once idle.
+    /// Clients whose share moved to another lane of the ledger. Their tasks follow once idle.
     pub(crate) away: Vec<ClientId>,
-    /// The shares of clients; `None` as long as no client has one. That of the default lane is lent
-    /// to lanes that joined it while they handle an event.
+    /// The shares of clients; `None` while no client has one. The ledger of the default lane is
+    /// lent to a lane that joined it while that lane handles an event.
     pub(crate) tokens: Option<Box<TokenLedger>>,
     pub(crate) counters: Counters,
     pub(crate) now: Nanos,

@@ -1,5 +1,5 @@
-//! Shares of clients in the scheduler: which tasks have tokens, and what happens when a token is
-//! over. [`crate::tokens`] decides who gets one.
+//! Shares of clients in the scheduler: which tasks have tokens, and what happens when a token ends.
+//! [`crate::tokens`] decides which client gets a token.
 
 use crate::device_scheduler::DeviceScheduler;
 use crate::dispatch::preempt;
@@ -12,23 +12,23 @@ use crate::task::{Phase, Task};
 use crate::tokens::{BusyTime, Ppm, ShareError, ShareSpec, ShareState, Span, TokenConfig, TokenLedger};
 use std::ops::Range;
 
-/// How often lanes with one ledger act on each other's tokens for one event. If that is not enough,
-/// they go on with a tick that is due at once.
+/// How often, for one event, the lanes of a ledger react to each other's tokens. If changes are
+/// left after that, they continue with a tick that is due at once.
 const SETTLE_ROUNDS_MAX: usize = 4;
 
 impl DeviceScheduler {
-    /// Sets the rule, window and shortest token for lanes whose clients have no shares yet.
+    /// Sets the rule, window and shortest token. Lanes that have shares already keep theirs.
     pub fn configure_tokens(&mut self, config: TokenConfig) {
         self.token_config = config;
     }
 
-    /// Makes a lane join the ledger of the default lane: its clients are bound to these compute
+    /// Makes a lane join the ledger of the default lane. Its clients are bound to these compute
     /// units, and their partitions are parts of the device. Clients whose compute units overlap
-    /// never have tokens at the same time. The lane must have no shares yet; whether all shares can
-    /// be kept together is up to the caller ([`crate::packing::Layout`]).
+    /// never have tokens at the same time. The lane must have no shares yet. The caller ensures
+    /// that all shares can be kept together ([`crate::packing::Layout`]).
     ///
     /// # Errors
-    /// If the lane is unknown or closing, or is the default lane.
+    /// [`ShareError::Lane`] if the lane is unknown or closing, or is the default lane.
     pub fn join_lane(&mut self, lane: LaneId, span: Span) -> Result<(), ShareError> {
         let at = self.place_of(lane).filter(|&at| at > 0 && !self.lanes[at].is_closing);
         self.lanes[at.ok_or(ShareError::Lane(lane))?].span = Some(span);
@@ -36,10 +36,11 @@ impl DeviceScheduler {
     }
 
     /// Sets or changes the share of a client in a lane. From now on its tasks in this lane issue
-    /// launches only while the client has a token. A new partition holds from its next token on.
-    /// Among lanes that joined the ledger of the default lane, and the default lane, a client has
-    /// one share: it moves to this lane with what it used. Its launches in the others are evicted,
-    /// and its tasks follow once they have none on the device.
+    /// launches only while the client has a token. A new partition takes effect with its next
+    /// token. A client has at most one share among the default lane and the lanes that joined its
+    /// ledger: if it has one in another of these lanes, the share and its account move here. The
+    /// client's launches in the other lanes are evicted, and its tasks follow once none of their
+    /// launches is on the device.
     ///
     /// # Errors
     /// If the lane is unknown or closing, cannot honour its shares together, or has too many of
@@ -71,8 +72,8 @@ impl DeviceScheduler {
     }
 
     /// Removes the share of a client in a lane; `false` if it has none. Its launches on the device
-    /// are evicted. Once they have ended, its tasks issue at any time: the caller cancels tasks
-    /// that are not to go on.
+    /// are evicted. Once they have ended, its tasks may issue at any time: the caller cancels tasks
+    /// that must not continue.
     pub fn remove_share(&mut self, now: Nanos, lane: LaneId, client: ClientId, actions: &mut Vec<Action>) -> bool {
         let Some(at) = self.place_of(lane) else { return false };
         self.lend_ledger(at);
@@ -92,7 +93,7 @@ impl DeviceScheduler {
         tokens.share_of(client).filter(|_| tokens.lane_of(client) == Some(lane))
     }
 
-    /// Whether the token of a task's client is over and launches of the client have not ended.
+    /// Whether the token of a task's client has ended and launches of the client have not.
     pub fn is_recalled(&self, task: TaskId) -> bool {
         let at = self.lane_of(task).and_then(|lane| self.place_of(lane));
         at.is_some_and(|at| {
@@ -103,13 +104,13 @@ impl DeviceScheduler {
 
     // The ledger that lanes have in common.
 
-    /// The ledger of the lane at an index: its own, or that of the default lane, which it joined.
+    /// The ledger of the lane at an index: its own, or that of the default lane if it joined it.
     pub(crate) fn ledger_of(&self, at: usize) -> Option<&TokenLedger> {
         let at = if self.lanes[at].span.is_some() { 0 } else { at };
         self.lanes[at].tokens.as_deref()
     }
 
-    /// Whether two lanes have one ledger.
+    /// Whether two lanes use the same ledger.
     pub(crate) fn has_ledger_of(&self, at: usize, other: usize) -> bool {
         let has_first = |at: usize| at == 0 || self.lanes[at].span.is_some();
         at == other || (has_first(at) && has_first(other))
@@ -128,8 +129,8 @@ impl DeviceScheduler {
         }
     }
 
-    /// Lets the other lanes of the ledger act on tokens that were given or ended while one of them
-    /// handled an event.
+    /// Lets the lanes of the shared ledger react to tokens that were given or ended while one of
+    /// them handled an event.
     pub(crate) fn settle(&mut self, now: Nanos, actions: &mut Vec<Action>) {
         if self.lanes.len() == 1 || self.lanes.iter().all(|lane| lane.span.is_none()) {
             return;
@@ -146,7 +147,7 @@ impl DeviceScheduler {
         }
     }
 
-    /// Whether [`DeviceScheduler::settle`] left something to do.
+    /// Whether changes are left after [`DeviceScheduler::settle`].
     pub(crate) fn is_unsettled(&self) -> bool {
         let tokens = self.lanes[0].tokens.as_ref();
         tokens.is_some_and(|tokens| tokens.is_changed()) && self.lanes.iter().any(|lane| lane.span.is_some())
@@ -157,22 +158,22 @@ impl DeviceScheduler {
         self.token_config
     }
 
-    /// The shares in a lane and what their clients received.
+    /// The shares in a lane and the state of their clients.
     pub fn shares(&self, now: Nanos, lane: LaneId) -> Vec<ShareState> {
         let tokens = self.place_of(lane).and_then(|at| self.ledger_of(at));
         tokens.map_or_else(Vec::new, |tokens| tokens.shares_in(now, lane).collect())
     }
 
-    /// Notes when a launch kept the device busy. Called directly before its
-    /// [`Event::LaunchEnded`]. Without it, clients with shares are charged the time since their
-    /// launch before it.
+    /// Notes when a launch kept the device busy. Must be called directly before the launch's
+    /// [`Event::LaunchEnded`]. Without it, a client with a share is charged the time since its
+    /// previous launch ended.
     pub fn note_busy(&mut self, launch: LaunchId, busy: BusyTime) {
         self.device.measured = Some((launch, busy));
     }
 
-    /// Hands the shares of a closing lane over to the default lane, in which its tasks continue.
-    /// Clients that have a share there keep that one. The default lane may then have promised more
-    /// than it has; no client gets more than its limit.
+    /// Moves the shares of a closing lane to the default lane, where its tasks continue. Clients
+    /// that have a share in the default lane keep that one. The default lane may then be
+    /// overcommitted; still no client gets more than its limit.
     pub(crate) fn hand_shares_over(&mut self, now: Nanos, at: usize) {
         let [default, others @ ..] = &mut self.lanes[..] else { return };
         let closing = &others[at - 1];
@@ -211,7 +212,7 @@ impl Scheduler {
         set
     }
 
-    /// Launches of a client on the device.
+    /// Number of launches of a client on the device.
     fn launches_of(&self, client: ClientId) -> u32 {
         let of_client = |task: &TaskId| self.tasks[task].spec.client == client;
         self.device_queues.iter().flat_map(|queue| queue.tasks()).filter(of_client).count() as u32
@@ -230,7 +231,7 @@ impl Scheduler {
     }
 
     /// Gives tokens to clients whose tasks could issue, and evicts the launches of clients whose
-    /// tokens are over. Returns whether a token was given.
+    /// tokens have ended. Returns whether a token was given.
     pub(crate) fn grant_tokens(&mut self, actions: &mut Vec<Action>) -> bool {
         let Some(tokens) = &mut self.tokens else { return false };
         tokens.begin_wants_in(self.lane);
@@ -264,8 +265,8 @@ impl Scheduler {
         }
     }
 
-    /// Whether the tokens allow a task to issue: those of a client that moved to another lane hold
-    /// for other compute units.
+    /// Whether tokens allow a task to issue. The token of a client that moved to another lane does
+    /// not count here, since it is for other compute units.
     pub(crate) fn has_token(&self, task: &Task) -> bool {
         let Some(tokens) = self.tokens.as_ref() else { return true };
         tokens.may_issue(self.now, task.spec.client, task.class()) && !self.away.contains(&task.spec.client)
@@ -285,8 +286,8 @@ impl Scheduler {
         queue.waiting().find(|&(_, client)| self.may_get_token(client, class)).map(|(id, _)| id)
     }
 
-    /// Whether the host queue has room for a task. A client with a share may fill its part of the
-    /// queue only, so that it does not keep others out. Tasks that are not ready hold places, too.
+    /// Whether the host queue has room for a task. A client with a share may fill an equal part of
+    /// the queue, so that it does not keep others out. Tasks that are not ready count, too.
     pub(crate) fn has_host_room(&self, spec: &TaskSpec) -> bool {
         let Some(tokens) = self.tokens.as_ref().filter(|tokens| tokens.has(spec.client)) else { return true };
         let part = HOST_QUEUE_TASKS_MAX / tokens.len().max(1);
@@ -297,8 +298,8 @@ impl Scheduler {
         self.waiting(spec.class) < part || self.tasks.values().filter(holds_place).count() < part
     }
 
-    /// The rank of the most urgent real-time task that is ready. A task whose client used up its
-    /// limit does not count: it could not run if others made way.
+    /// The rank of the most urgent real-time task that is ready. A task whose client has used up
+    /// its limit does not count: evicting other tasks would not let it run.
     pub(crate) fn rt_first(&self) -> Option<u64> {
         if self.tokens.is_none() {
             return self.rt_tasks.first().map(|&(rank, _)| rank);
@@ -307,9 +308,9 @@ impl Scheduler {
         self.rt_tasks.iter().find(|(_, id)| may_run(id)).map(|&(rank, _)| rank)
     }
 
-    /// The waiting task of a class that starts next. Of a client with a share one task at a time has
-    /// steps to issue, whether the client has a token or not: the ledger knows of work that has
-    /// started only.
+    /// The waiting task of a class that starts next. A client with a share has one started task
+    /// with steps to issue at a time, with or without a token: the ledger only knows of the work of
+    /// started tasks.
     pub(crate) fn first_waiting(&self, class: Class) -> Option<TaskId> {
         let Some(tokens) = &self.tokens else { return self.host_queues[class as usize].first() };
         let mut last = None;
@@ -334,8 +335,8 @@ impl Scheduler {
         bound.filter(move |(_, task)| task.spec.client == client && task.class() == class)
     }
 
-    /// The queue for a best-effort task of a client with a share: the one that it uses already, so
-    /// that its launches follow one another, or else that with the fewest clients.
+    /// The queue for a best-effort task of a client with a share: the queue that the client uses
+    /// already, so that its launches run in order, or else the queue with the fewest tasks.
     pub(crate) fn queue_of_share(&self, task: &Task, queues: Range<u32>) -> Option<u32> {
         let mut own = self.bound_of(task.spec.client, Class::BestEffort).map(|(queue, _)| queue);
         own.find(|queue| queues.contains(queue)).or_else(|| {
@@ -355,11 +356,11 @@ impl Scheduler {
         self.may_get_token(client, Class::BestEffort) && !self.away.contains(&client)
     }
 
-    /// What co-scheduled blocks cost their client: their time, as if they had run on the client's
-    /// whole partition.
+    /// The time in nanoseconds that co-scheduled blocks are charged to their client: the time that
+    /// they would have taken on the client's whole partition.
     pub(crate) fn padding_charge(&self, id: TaskId, shape: PadShape, ns: u64) -> u64 {
         let Some(tokens) = &self.tokens else { return 0 };
-        // The units of a lane that joined a ledger are all its clients'.
+        // A client of a lane that joined a ledger has all compute units of the lane.
         let is_bound = self.span.is_some();
         let partition = if is_bound { Ppm::WHOLE } else { tokens.partition_of(self.tasks[&id].spec.client) };
         let own = u64::from(self.compute_units) * u64::from(partition.millionths());

@@ -1,8 +1,9 @@
 //! One task between its arrival and its end.
 //!
 //! A task runs its steps in order. Steps before `completed` are complete, `next` is the next step
-//! to issue, and the launches between the two are in flight. After a host step it may continue at
-//! another step: steps that are skipped count as complete, steps that run again as not yet run.
+//! to issue, and the launches between the two are in flight. After a host step the task may
+//! continue at another step: skipped steps count as complete, and steps that run again as not yet
+//! run.
 //!
 //! Invariants, asserted here:
 //! - All launches of a task that are in flight carry one epoch. After the epoch is raised nothing
@@ -184,7 +185,7 @@ impl Task {
         }
     }
 
-    /// Whether it issues launches, or waits to, rather than for the host.
+    /// Whether it issues launches or waits to issue them, and does not wait for a host step.
     pub(crate) fn wants_device(&self) -> bool {
         self.phase == Phase::Running && !self.host_step_running
     }
@@ -401,8 +402,8 @@ impl Task {
         }
     }
 
-    /// Continues at another step. Nothing is in flight, so steps before `to` count as complete, and
-    /// the others as not yet run.
+    /// Continues at another step. Steps before `to` count as complete and the others as not yet
+    /// run, which is right because no launch is in flight.
     fn jump(&mut self, to: u32) {
         let (low, high) = (to.min(self.completed), to.max(self.completed));
         let forks = self.spec.forks.iter().flat_map(|forks| forks.iter());

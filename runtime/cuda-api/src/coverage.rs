@@ -1,14 +1,14 @@
-//! The check, at compile time, that a library has every entry point of the table or says which it
-//! has not.
+//! A compile-time check that a library implements each entry point of the table or lists it as
+//! missing.
 
 use crate::ENTRY_POINTS;
 
 /// Fails unless each row of the table is in exactly one of the two: the families of entry points
-/// that a library implements, and the list of those that it does not. Called in a constant, it
-/// fails the build.
+/// that a library implements, or the list of entry points that are missing. Called in a constant,
+/// it fails the build.
 ///
 /// # Panics
-/// With the symbol that is in both or in none.
+/// If a symbol is in both or in neither; the message is the symbol.
 pub const fn assert_complete(implemented: &[&[&str]], missing: &[&str]) {
     let mut row = 0;
     while row < ENTRY_POINTS.len() {

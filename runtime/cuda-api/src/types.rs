@@ -188,9 +188,9 @@ structs! {
     }
     /// A copy of rows.
     CUDA_MEMCPY2D_v2: 128 {
-        /// Bytes in front of each row of the source.
+        /// Bytes before each row of the source.
         src_x_in_bytes("srcXInBytes" @ 0): usize,
-        /// Rows in front of the source.
+        /// Rows before the source.
         src_y("srcY" @ 8): usize,
         /// Kind of memory of the source.
         src_memory_type("srcMemoryType" @ 16): c_uint,
@@ -202,9 +202,9 @@ structs! {
         src_array("srcArray" @ 40): *mut c_void,
         /// Bytes from one row of the source to the next.
         src_pitch("srcPitch" @ 48): usize,
-        /// Bytes in front of each row of the destination.
+        /// Bytes before each row of the destination.
         dst_x_in_bytes("dstXInBytes" @ 56): usize,
-        /// Rows in front of the destination.
+        /// Rows before the destination.
         dst_y("dstY" @ 64): usize,
         /// Kind of memory of the destination.
         dst_memory_type("dstMemoryType" @ 72): c_uint,

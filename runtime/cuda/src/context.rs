@@ -13,8 +13,8 @@ thread_local! {
     static CURRENT: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A device's primary context, retained while this lives; or a context of its own, which is
-/// destroyed with it.
+/// A device's primary context, which this retains; or a context of its own, which is destroyed when
+/// this is dropped.
 #[derive(Debug)]
 pub struct Context {
     gpu: Gpu,
@@ -33,13 +33,13 @@ impl Context {
         Ok(Arc::new(Context { gpu, handle, is_primary: true, number: next_number() }))
     }
 
-    /// A context beside the primary one: a fault in one of them leaves the other alone.
+    /// A context in addition to the primary one. A fault in one of them does not affect the other.
     pub(crate) fn create(gpu: Gpu) -> Result<Arc<Context>, CudaError> {
         let (mut handle, mut current) = (CUcontext::NULL, CUcontext::NULL);
         let functions = &gpu.driver.functions;
         // SAFETY: writes one handle to the given address.
         gpu.driver.check("cuCtxCreate", unsafe { (functions.context_create)(&mut handle, 0, gpu.ordinal) })?;
-        // The new context was made current above the one of before.
+        // The call made the new context current; this makes the previous one current again.
         // SAFETY: writes one handle to the given address.
         gpu.driver.check("cuCtxPopCurrent", unsafe { (functions.context_pop)(&mut current) })?;
         Ok(Arc::new(Context { gpu, handle, is_primary: false, number: next_number() }))

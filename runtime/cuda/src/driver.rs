@@ -58,7 +58,7 @@ pub enum OpenError {
         /// The device's ordinal.
         index: u32,
     },
-    /// Other processes hold the device's memory.
+    /// Other processes use all of the device's memory.
     #[error(
         "device {index} has no memory left for another process; `nvidia-smi` shows who holds it, and an Atoll that \
          runs there leaves some with `--memory-limit`"
@@ -288,7 +288,7 @@ impl Gpu {
         })
     }
 
-    /// Creates a context of its own, beside the primary one.
+    /// Creates a context of its own, in addition to the primary one.
     pub fn create_context(&self) -> Result<Arc<Context>, CudaError> {
         Context::create(self.clone())
     }

@@ -2,11 +2,11 @@
 //!
 //! - [`Driver`]: the loaded library. [`functions`](self) lists the entry points in use; their types
 //!   come from the table of `runtime/cuda-api`.
-//! - [`Gpu`]: a device by its ordinal, before anything is done with it. [`Context`]: its primary
-//!   context, retained, or a context of its own.
+//! - [`Gpu`]: a device by its ordinal, not yet in use. [`Context`]: its primary context, retained,
+//!   or a context of its own.
 //! - [`Partition`]: some of its compute units. [`Module`], [`Kernel`], [`Stream`], [`Event`],
-//!   [`Graph`], [`DeviceMemory`], [`Variable`], [`HostWords`], [`HostMemory`], [`BarWords`]: owning handles, each
-//!   of which keeps alive what it depends on.
+//!   [`Graph`], [`DeviceMemory`], [`Variable`], [`HostWords`], [`HostMemory`], [`BarWords`]: owning
+//!   handles. Each keeps alive the objects that it depends on.
 //!
 //! What it is not: it has no scheduling, no policy and no retries. Every call returns the driver's
 //! error, by number and name.

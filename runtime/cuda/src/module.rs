@@ -58,7 +58,7 @@ impl Module {
         Ok(Module(Arc::new(Loaded { context: context.clone(), handle })))
     }
 
-    /// A variable by its name.
+    /// The variable with this name.
     pub fn variable(&self, name: &str) -> Result<Variable, CudaError> {
         let text = CString::new(name).map_err(|_| not_found("cuModuleGetGlobal"))?;
         let (mut address, mut bytes) = (0, 0);
@@ -117,7 +117,7 @@ impl Variable {
         self.bytes
     }
 
-    /// Whether it belongs to a module.
+    /// Whether this is a variable of the module.
     pub fn is_of(&self, module: &Module) -> bool {
         Arc::ptr_eq(&self.module, &module.0)
     }
@@ -177,8 +177,8 @@ impl Kernel {
         self.module.context.call("cuFuncSetAttribute", |f| unsafe { (f.function_set)(self.handle, number, value) })
     }
 
-    /// Offset and size of a parameter in the parameter block; `None` behind the last one. Needs the
-    /// driver of CUDA 12.4.
+    /// Offset and size in bytes of a parameter in the parameter block; `None` after the last one.
+    /// Needs the driver of CUDA 12.4.
     pub fn param(&self, index: usize) -> Result<Option<(u64, u64)>, CudaError> {
         let (mut offset, mut bytes) = (0, 0);
         let get = |f: &Functions| {
@@ -211,7 +211,7 @@ impl Kernel {
         self.launch_with(stream, shape, &packed(args))
     }
 
-    /// Like [`Kernel::launch_with`]; all blocks run at once.
+    /// Like [`Kernel::launch_with`], but all blocks run at once.
     pub fn launch_cooperative(&self, stream: &Stream, shape: LaunchShape, params: &[u8]) -> Result<(), CudaError> {
         let LaunchShape { grid: [x, y, z], block: [width, height, depth], shared_bytes } = shape;
         let mut addresses = Vec::new();

@@ -138,7 +138,7 @@ impl Partition {
         }
     }
 
-    /// A partition of the compute units of some resources, which one split returned.
+    /// A partition of the compute units of `parts`, which one split returned.
     fn of(context: &Arc<Context>, parts: &mut [CUdevResource]) -> Result<Arc<Partition>, PartitionError> {
         let compute_units = parts.iter().map(|part| part.sm_count).sum();
         let (mut description, mut handle) = (CUdevResourceDesc::NULL, CUgreenCtx::NULL);
@@ -178,12 +178,13 @@ fn split(context: &Context, compute_units: u32) -> Result<(Resource, Resource), 
     Ok((part, rest))
 }
 
-/// Splits the device's compute units into groups of `step`, as many as there are, always the same
-/// ones. The driver does not split again what a split returned, so a range is some of these groups.
+/// Splits the device's compute units into as many groups of `step` as possible, always the same
+/// ones. The driver does not split the result of a split again, so a range is a part of these
+/// groups.
 fn groups(context: &Context, step: u32) -> Result<Vec<CUdevResource>, PartitionError> {
     let (mut all, mut rest) = (all_units(context)?, Resource::EMPTY);
     let mut count = all.compute_units() / step.max(1);
-    // With space for the larger resources of other versions of the driver.
+    // There is extra space for the larger resources of other driver versions.
     let mut groups = vec![Resource::EMPTY.resource; 2 * count as usize + 1];
     let split = |f: &Functions| {
         // SAFETY: reads a resource that the driver wrote; writes at most `count` groups, their
@@ -192,7 +193,8 @@ fn groups(context: &Context, step: u32) -> Result<Vec<CUdevResource>, PartitionE
     };
     call(context, "cuDevSmResourceSplitByCount", split)?;
     groups.truncate(count as usize);
-    // Resources of another size lie elsewhere: none of them is read then.
+    // If the driver's resources have another size, they lie at other offsets. None of them is used
+    // then.
     let is_group = |group: &CUdevResource| group.kind == CU_DEV_RESOURCE_TYPE_SM && group.sm_count == step;
     match groups.iter().all(is_group) {
         true => Ok(groups),

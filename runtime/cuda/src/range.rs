@@ -1,4 +1,4 @@
-//! Ranges of device memory, and transfers that do not wait.
+//! Ranges of device memory, and transfers that do not wait for completion.
 
 use crate::error::CudaError;
 use crate::memory::{DeviceMemory, DevicePtr, OutOfBounds};
@@ -6,7 +6,7 @@ use crate::module::Variable;
 use crate::stream::Stream;
 use std::marker::PhantomData;
 
-/// A range inside device memory that lives as long as the range.
+/// A range of device memory, which stays allocated while the range exists.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceRange<'a> {
     address: DevicePtr,
@@ -15,12 +15,12 @@ pub struct DeviceRange<'a> {
 }
 
 impl<'a> DeviceRange<'a> {
-    /// A range inside memory, by its offset.
+    /// A range of `bytes` bytes inside memory, at an offset in bytes.
     pub fn of_memory(memory: &'a DeviceMemory, at: u64, bytes: u64) -> Result<DeviceRange<'a>, OutOfBounds> {
         Ok(DeviceRange { address: memory.range(at, bytes)?, bytes, memory: PhantomData })
     }
 
-    /// A range inside a variable, by its offset.
+    /// A range of `bytes` bytes inside a variable, at an offset in bytes.
     pub fn of_variable(variable: &'a Variable, at: u64, bytes: u64) -> Result<DeviceRange<'a>, OutOfBounds> {
         match at.checked_add(bytes) {
             Some(end) if end <= variable.bytes() => {
@@ -43,27 +43,27 @@ pub enum Element {
 }
 
 impl Stream {
-    /// Copies as many bytes as fit into a range. Returns as soon as the bytes were read.
+    /// Copies to a range, up to the smaller size. Returns once the bytes have been read.
     pub fn put(&self, to: DeviceRange<'_>, bytes: &[u8]) -> Result<(), CudaError> {
         let count = bytes.len().min(to.bytes as usize);
         if count == 0 {
             return Ok(());
         }
-        // SAFETY: the range is inside device memory that lives; the bytes are ordinary memory, which
-        // the driver has read when the call returns, as its reference says of pageable memory.
+        // SAFETY: the range is inside live device memory. The bytes are pageable memory, which the
+        // driver has read when the call returns, as its reference says.
         self.context().call("cuMemcpyHtoDAsync", |f| unsafe {
             (f.copy_to_device)(to.address, bytes.as_ptr().cast(), count, self.handle)
         })
     }
 
-    /// Copies as many bytes of a range as fit, and waits for the copy.
+    /// Copies from a range, up to the smaller size, and waits for the copy.
     pub fn get(&self, from: DeviceRange<'_>, bytes: &mut [u8]) -> Result<(), CudaError> {
         let count = bytes.len().min(from.bytes as usize);
         if count == 0 {
             return Ok(());
         }
-        // SAFETY: the range is inside device memory that lives; the bytes are borrowed until the
-        // stream has been waited for.
+        // SAFETY: the range is inside live device memory; the bytes are borrowed until the stream
+        // has been waited for.
         let begun = self.context().call("cuMemcpyDtoHAsync", |f| unsafe {
             (f.copy_to_host)(bytes.as_mut_ptr().cast(), from.address, count, self.handle)
         });
@@ -71,14 +71,14 @@ impl Stream {
         begun.and(ended)
     }
 
-    /// Copies between ranges, up to the smaller size. Does not wait: freeing device memory waits
-    /// for work that uses it.
+    /// Copies between ranges, up to the smaller size. Does not wait: freeing the memory later waits
+    /// for the copy.
     pub fn move_range(&self, to: DeviceRange<'_>, from: DeviceRange<'_>) -> Result<(), CudaError> {
         let count = to.bytes.min(from.bytes) as usize;
         if count == 0 {
             return Ok(());
         }
-        // SAFETY: both ranges are inside device memory that lives.
+        // SAFETY: both ranges are inside live device memory.
         self.context()
             .call("cuMemcpyDtoDAsync", |f| unsafe { (f.copy_on_device)(to.address, from.address, count, self.handle) })
     }
@@ -89,7 +89,7 @@ impl Stream {
         if bytes == 0 {
             return Ok(());
         }
-        // SAFETY: as many elements as are inside the range, which is inside device memory that lives.
+        // SAFETY: this many elements fit into the range, which is inside live device memory.
         self.context().call("cuMemset", |f| unsafe {
             match element {
                 Element::Byte(value) => (f.fill_bytes)(address, value, bytes, self.handle),

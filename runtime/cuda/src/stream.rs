@@ -244,7 +244,7 @@ impl Event {
         Event::with_flags(context, 0)
     }
 
-    /// The same, with the driver's flags.
+    /// Creates an event with the driver's flags.
     pub fn with_flags(context: &Arc<Context>, flags: u32) -> Result<Event, CudaError> {
         let mut handle = CUevent::NULL;
         // SAFETY: writes one handle to the given address; the driver refuses unknown flags.

@@ -1,8 +1,8 @@
 //! Pointer arguments. Only the program creates values of these types, and it guarantees what the
-//! runtime's reference requires of them. They have the layout of a pointer, so they stand in the
-//! signatures of entry points.
+//! runtime's reference requires of them. Each type has the layout of a pointer and can stand in the
+//! signature of an entry point.
 //!
-//! An argument that is an address for the driver, or of which only the value counts, is a `u64`.
+//! An argument that is a device address, or that is used only as a number, is a `u64`.
 
 use crate::error::Code;
 use std::ffi::{CStr, c_char, c_void};
@@ -21,7 +21,7 @@ impl<T> Clone for Out<T> {
 impl<T> Copy for Out<T> {}
 
 impl<T> Out<T> {
-    /// An error if the pointer is null; to be called before any effect.
+    /// Returns an error if the pointer is null. Called before the entry point has any effect.
     pub(crate) fn is_wanted(self) -> Result<(), Code> {
         if self.0.is_null() { Err(Code::INVALID_VALUE) } else { Ok(()) }
     }

@@ -1,7 +1,7 @@
-//! Code that the program has registered. `nvcc` puts calls into the program that register each fat
-//! binary with its kernels and variables when the program starts; a kernel or variable is named by
-//! the address of something of the same name in the program. A fat binary is loaded into a context
-//! when something of it is first used there.
+//! The code that the program has registered. `nvcc` adds calls to a program that register each fat
+//! binary with its kernels and variables at start. The program names a kernel or variable by the
+//! address of the host symbol of the same name. A fat binary is loaded into a context when the
+//! program first uses one of its kernels or variables there.
 
 use crate::arguments::In;
 use crate::device::{Current, current};
@@ -15,7 +15,7 @@ use std::ffi::CStr;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
-/// The struct with which `nvcc` registers a fat binary.
+/// The struct by which `nvcc` registers a fat binary.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Wrapper {
@@ -31,21 +31,21 @@ pub(crate) struct Wrapper {
 struct Binary {
     /// Its address.
     image: u64,
-    /// Whether it needs something that is missing, so that it cannot be loaded.
+    /// Whether it needs a feature that is missing, so that it must not be loaded.
     is_refused: bool,
 }
 
 /// A kernel or a variable.
 #[derive(Clone, Debug)]
 struct Symbol {
-    /// The fat binary that it is in.
+    /// The number of its fat binary.
     binary: u64,
-    /// Its name there.
+    /// Its name in the fat binary.
     name: Arc<CStr>,
 }
 
-/// Symbols by the address in the program. Two libraries may register the same address, if the
-/// linker makes one function or variable of theirs; the last one counts.
+/// Symbols by their address in the program. Two libraries may register the same address if the
+/// linker merges their functions or variables. The last registration counts.
 type Symbols = HashMap<u64, Vec<Symbol>>;
 
 /// A variable in device memory.
@@ -57,7 +57,7 @@ pub(crate) struct Variable {
 
 #[derive(Debug, Default)]
 struct Registered {
-    /// By the number that the program gets.
+    /// By the number that `__cudaRegisterFatBinary` returns.
     binaries: BTreeMap<u64, Binary>,
     last: u64,
     kernels: Symbols,
@@ -66,20 +66,20 @@ struct Registered {
 
 static REGISTERED: LazyLock<Mutex<Registered>> = LazyLock::new(Mutex::default);
 
-/// The process that registered the first fat binary; 0 is none.
+/// The process that registered the first fat binary; 0 if none has.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
-/// What is registered. The lock is never held during a call to the driver.
+/// The registrations. The lock is never held during a call to the driver.
 fn registered() -> MutexGuard<'static, Registered> {
     REGISTERED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Registers a fat binary; returns its number, or 0 if it is not one.
+/// Registers a fat binary. Returns its number, or 0 if the wrapper is invalid.
 pub(crate) fn add_binary(wrapper: In<Wrapper>) -> u64 {
     let image = match wrapper.get() {
         Ok(wrapper) if wrapper.magic == WRAPPER && wrapper.image != 0 => wrapper.image,
         _ => {
-            log(&"__cudaRegisterFatBinary: the argument is no fat binary of nvcc; its kernels cannot be used");
+            log(&"__cudaRegisterFatBinary: the argument is not a fat binary of nvcc; its kernels cannot be used");
             return 0;
         }
     };
@@ -91,16 +91,16 @@ pub(crate) fn add_binary(wrapper: In<Wrapper>) -> u64 {
     number
 }
 
-/// Makes the use of a fat binary an error: it needs something that is missing.
+/// Marks a fat binary that needs a missing feature: its use returns an error.
 pub(crate) fn refuse_binary(number: u64) {
     if let Some(binary) = registered().binaries.get_mut(&number) {
         binary.is_refused = true;
     }
 }
 
-/// Forgets a fat binary and what is in it, when the program or a library of it ends. In a child
-/// that was forked from the process with the registrations nothing happens: it has no driver to
-/// unload from, and a lock may be that of a thread that it does not have.
+/// Removes a fat binary and its symbols when the program or one of its libraries ends. Does nothing
+/// in a forked child of the process that registered it: the child has no driver, and a thread of
+/// the parent may have held a lock at the fork.
 pub(crate) fn remove_binary(number: u64) {
     if PROCESS.load(Relaxed) != std::process::id() {
         return;
@@ -130,12 +130,12 @@ pub(crate) fn add_variable(binary: u64, at: u64, name: Box<CStr>) {
     registered().variables.entry(at).or_default().push(Symbol { binary, name: name.into() });
 }
 
-/// Whether there is a kernel at an address.
+/// Whether a kernel is registered at an address.
 pub(crate) fn is_kernel(at: u64) -> bool {
     registered().kernels.contains_key(&at)
 }
 
-/// A kernel in the current context, loaded if it is not.
+/// The kernel at an address, loaded into the current context if it is not yet.
 pub(crate) fn kernel(at: u64) -> Result<(Current, CUfunction), Code> {
     let current = current()?;
     let (symbol, binary) = registered().find(|registered| &registered.kernels, at, Code::INVALID_DEVICE_FUNCTION)?;
@@ -152,7 +152,7 @@ pub(crate) fn kernel(at: u64) -> Result<(Current, CUfunction), Code> {
     Ok((current, function))
 }
 
-/// A variable in the current context, loaded if it is not.
+/// The variable at an address, loaded into the current context if it is not yet.
 pub(crate) fn variable(at: u64) -> Result<(Current, Variable), Code> {
     let current = current()?;
     let (symbol, binary) = registered().find(|registered| &registered.variables, at, Code::INVALID_SYMBOL)?;
@@ -168,7 +168,8 @@ pub(crate) fn variable(at: u64) -> Result<(Current, Variable), Code> {
 }
 
 impl Registered {
-    /// The symbol at an address, and its fat binary; `missing` if there is none.
+    /// The last symbol registered at an address, and its fat binary. The error is `missing` if
+    /// there is none.
     fn find(&self, of: fn(&Registered) -> &Symbols, at: u64, missing: Code) -> Result<(Symbol, Binary), Code> {
         let symbol = of(self).get(&at).and_then(|symbols| symbols.last()).ok_or(missing)?;
         let binary = self.binaries.get(&symbol.binary).ok_or(missing)?;
@@ -177,7 +178,7 @@ impl Registered {
 }
 
 impl Binary {
-    /// The fat binary in the current context, loaded if it is not.
+    /// The module of the fat binary in the current context, loaded if it is not yet.
     fn module(self, current: Current, number: u64) -> Result<CUmodule, Code> {
         if self.is_refused {
             return Err(Code::NOT_SUPPORTED);

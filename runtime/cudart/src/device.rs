@@ -1,4 +1,4 @@
-//! Devices: a primary context for each, and the current device of each thread.
+//! Devices: the primary context of each, and the current device of each thread.
 
 use crate::driver::{Driver, driver};
 use crate::error::Code;
@@ -27,9 +27,9 @@ pub(crate) struct Current {
     pub(crate) context: CUcontext,
 }
 
-/// The current context: the program's own, or the primary one of the thread's device, which is made
-/// current. It is made current too in place of a context that has ended: another thread may have
-/// reset the device.
+/// The current context: the one that the program has set, or the primary context of the thread's
+/// device, which becomes current. The primary context also replaces a context that no longer
+/// exists, since another thread may have reset the device.
 pub(crate) fn current() -> Result<Current, Code> {
     let driver = driver()?;
     let mut context = CUcontext::NULL;
@@ -47,13 +47,13 @@ fn has_ended(driver: &Driver) -> bool {
     matches!(flags, Err(Code::CONTEXT_IS_DESTROYED | Code::INVALID_CONTEXT))
 }
 
-/// The device of the calls of this thread.
+/// The device that this thread's calls use.
 pub(crate) fn chosen() -> CUdevice {
-    // While a thread ends it is the first one.
+    // The thread-local value is gone while the thread ends; device 0 then.
     CHOSEN.try_with(Cell::get).unwrap_or(0)
 }
 
-/// Chooses the device of the calls of this thread.
+/// Sets the device that this thread's calls use.
 pub(crate) fn choose(ordinal: CUdevice) -> Result<(), Code> {
     let driver = driver()?;
     check(driver, ordinal)?;
@@ -62,7 +62,7 @@ pub(crate) fn choose(ordinal: CUdevice) -> Result<(), Code> {
     CHOSEN.try_with(|chosen| chosen.set(ordinal)).map_err(|_| Code::UNKNOWN)
 }
 
-/// Makes the primary context of a device, and does not choose the device.
+/// Retains the primary context of a device. The thread's device does not change.
 pub(crate) fn initialize(ordinal: CUdevice, device_flags: Option<c_uint>) -> Result<(), Code> {
     let driver = driver()?;
     check(driver, ordinal)?;
@@ -72,15 +72,15 @@ pub(crate) fn initialize(ordinal: CUdevice, device_flags: Option<c_uint>) -> Res
     primary(driver, ordinal).map(drop)
 }
 
-/// An error if there is no such device.
+/// Returns an error if there is no such device.
 pub(crate) fn check(driver: &Driver, ordinal: CUdevice) -> Result<(), Code> {
     let mut count = 0;
     driver.cuDeviceGetCount(&mut count)?;
     if (0..count).contains(&ordinal) { Ok(()) } else { Err(Code::INVALID_DEVICE) }
 }
 
-/// Ends the primary context of the thread's device, whether this library or the program retained
-/// it. What was loaded into it is forgotten even if the driver returns an error.
+/// Resets the primary context of the thread's device, whether this library or the program retained
+/// it. Modules that were loaded into it are dropped here even if the driver returns an error.
 pub(crate) fn reset() -> Result<(), Code> {
     let driver = driver()?;
     let device = chosen();
@@ -94,8 +94,8 @@ pub(crate) fn reset() -> Result<(), Code> {
     reset.and(unset)
 }
 
-/// The primary context of a device. It is retained again after it was reset, also by calls of the
-/// program to the driver.
+/// The primary context of a device. It is retained again if the device was reset, which the program
+/// can also do by a call to the driver.
 fn primary(driver: &Driver, device: CUdevice) -> Result<CUcontext, Code> {
     let mut primaries = primaries();
     if let Some(context) = primaries.get(&device) {
@@ -110,7 +110,7 @@ fn primary(driver: &Driver, device: CUdevice) -> Result<CUcontext, Code> {
     Ok(context)
 }
 
-/// Whether the primary context of a device exists; yes if the driver cannot say.
+/// Whether the primary context of a device exists; true if the driver cannot say.
 fn is_active(driver: &Driver, device: CUdevice) -> bool {
     let (mut flags, mut is_active) = (0, 1);
     driver.cuDevicePrimaryCtxGetState(device, &mut flags, &mut is_active).is_err() || is_active != 0

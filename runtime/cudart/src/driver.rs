@@ -1,4 +1,4 @@
-//! The driver below: its library, loaded at the first call that needs it.
+//! The driver's library, loaded at the first call that needs it.
 
 use crate::error::Code;
 use crate::log::log_once;
@@ -10,8 +10,8 @@ use std::sync::OnceLock;
 /// File names of the driver.
 const LIBRARY_NAMES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
 
-/// Declares the driver's functions from the table, and a method for each. What the program passes
-/// goes to the driver as it is.
+/// Declares the driver's functions from the table, and a method for each. Arguments of the program
+/// are passed on unchanged.
 macro_rules! functions {
     ($($since:literal fn $symbol:ident($($parameter:ident: $type:ty),*);)+) => {
         /// The driver's functions; `None` if it does not have one.
@@ -57,7 +57,8 @@ fn lacks(symbol: &'static str) -> Code {
     Code::CALL_REQUIRES_NEWER_DRIVER
 }
 
-/// The driver, initialized. It is never unloaded: functions that run at exit may still call it.
+/// The driver, initialized. It is never unloaded, since functions that run at exit may still call
+/// it.
 pub(crate) fn driver() -> Result<&'static Driver, Code> {
     static INITIALIZED: OnceLock<Result<(), Code>> = OnceLock::new();
     let driver = installed()?;
@@ -70,9 +71,9 @@ pub(crate) fn driver() -> Result<&'static Driver, Code> {
 
 /// The driver, perhaps not initialized; an error if there is none.
 ///
-/// Two threads may both load it, and one result is kept. No thread waits for another one here: a
-/// library whose constructor calls the runtime has the dynamic linker's lock, for which a thread
-/// that loads the driver waits.
+/// Two threads may both load it; one result is kept. No lock is held while the driver is loaded. A
+/// library whose constructor calls the runtime holds the dynamic linker's lock, and a thread that
+/// loads the driver waits for that lock.
 pub(crate) fn installed() -> Result<&'static Driver, Code> {
     static DRIVER: OnceLock<Result<Driver, Code>> = OnceLock::new();
     let found = match DRIVER.get() {

@@ -1,4 +1,4 @@
-//! Error numbers of the runtime. Where the driver has the same error it has the same number.
+//! The runtime's error numbers. An error that the driver has too has the driver's number.
 
 use atoll_cuda_api::types::CUresult;
 use std::ffi::CStr;
@@ -25,13 +25,13 @@ impl Code {
     pub(crate) const NOT_SUPPORTED: Code = Code(801);
     pub(crate) const UNKNOWN: Code = Code(999);
 
-    /// Whether every later call fails too: a kernel faulted, or the device is lost.
+    /// Whether every later call fails with this error too: a kernel faulted, or the device is lost.
     pub(crate) fn is_sticky(self) -> bool {
         matches!(self.0, 700 | 702 | 709 | 710 | 714..=719)
     }
 
-    /// Whether a fat binary is the reason why it cannot be loaded, so that the next attempt would
-    /// fail too: it is invalid, has nothing for the device, or has PTX that is invalid or too new.
+    /// Whether loading failed because of the fat binary itself, so that the next attempt would fail
+    /// too: it is invalid, has no code for the device, or has PTX that is invalid or too new.
     pub(crate) fn is_of_code(self) -> bool {
         matches!(self.0, 200 | 209 | 218 | 222)
     }
@@ -39,7 +39,7 @@ impl Code {
 
 macro_rules! names {
     ($($number:literal $name:ident $($text:literal)?;)+) => {
-        /// Names of errors, and the texts of those that the driver does not have.
+        /// Names of errors, and the texts of errors that the driver does not have.
         const NAMES: &[(CUresult, &str, Option<&str>)] =
             &[$(($number, concat!(stringify!($name), "\0"), names!(text $($text)?))),+];
     };
@@ -116,7 +116,7 @@ macro_rules! driver_texts {
 }
 atoll_cuda_api::for_each_error!(driver_texts);
 
-// Every error that the driver may return has a name here, and every name a text here or there.
+// Every error that the driver may return has a name here; every name has a text here or there.
 const _: () = {
     let mut index = 0;
     while index < DRIVER_TEXTS.len() {
@@ -131,7 +131,7 @@ const _: () = {
     }
 };
 
-/// Name, and the text if the driver has none.
+/// The name of an error, and its text if the driver has none.
 const fn name_of(code: CUresult) -> Option<(&'static str, Option<&'static str>)> {
     let mut index = 0;
     while index < NAMES.len() {
@@ -154,7 +154,7 @@ const fn driver_text(code: CUresult) -> Option<&'static str> {
     None
 }
 
-/// Name and text of an error.
+/// The name and text of an error.
 pub(crate) fn texts(code: CUresult) -> Option<(&'static CStr, &'static CStr)> {
     let (name, text) = name_of(code)?;
     let text = driver_text(code).or(text)?;

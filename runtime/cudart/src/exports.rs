@@ -18,17 +18,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 thread_local! {
-    /// The error that `cudaGetLastError` returns, 0 if there is none, and the value of [`RESETS`]
-    /// when it occurred.
+    /// The error that `cudaGetLastError` returns, or 0; and the value of [`RESETS`] when it
+    /// occurred.
     static LAST: Cell<(c_int, u64)> = const { Cell::new((0, 0)) };
 }
 
-/// How often a device was reset.
+/// How many times a device was reset.
 static RESETS: AtomicU64 = AtomicU64::new(0);
 
 /// Declares the entry points of a family. A body returns `Result<(), Code>`. The name after `also`
-/// is that for programs with a default stream for each thread; here that stream is the one of the
-/// process, which waits for more.
+/// is the one that programs with per-thread default streams call. Here that stream is the process's
+/// default stream, which synchronizes with more streams than CUDA requires.
 macro_rules! entry_points {
     ($($(#[$doc:meta])* fn $name:ident $arguments:tt $(also $per_thread:ident)? $body:block)+) => {
         $(
@@ -68,12 +68,12 @@ fn enter(body: impl FnOnce() -> Result<(), Code>) -> c_int {
 }
 
 fn last() -> c_int {
-    // While a thread ends there is none.
+    // The thread-local value is gone while the thread ends.
     LAST.try_with(Cell::get).map_or(0, |(code, _)| code)
 }
 
-/// Whether the last error of this thread stays: it is one that every later call returns, and no
-/// thread has reset the device since.
+/// Whether the last error of this thread is sticky: every later call returns it, and no thread has
+/// reset a device since it occurred.
 fn does_last_stay() -> bool {
     LAST.try_with(Cell::get).is_ok_and(|(code, resets)| Code(code).is_sticky() && resets == RESETS.load(Relaxed))
 }
@@ -82,8 +82,8 @@ fn set_last(code: c_int) {
     let _ = LAST.try_with(|last| last.set((code, RESETS.load(Relaxed))));
 }
 
-/// Forgets an error that would have stayed, after a device was reset. The other threads return
-/// theirs once more.
+/// Clears a sticky error of this thread after a device was reset. Other threads return theirs once
+/// more.
 fn clear_last() {
     RESETS.fetch_add(1, Relaxed);
     if Code(last()).is_sticky() {

@@ -1,8 +1,8 @@
-//! The CUDA runtime over any CUDA driver: `libcudart.so` for programs that `nvcc` built.
+//! The CUDA runtime API on top of any CUDA driver: `libcudart.so` for programs that `nvcc` built.
 //!
 //! A program that `nvcc -cudart shared` built calls the runtime API and registers its code when it
-//! starts. This library carries the calls out with the driver that it finds as `libcuda.so.1`: that
-//! of sessions (`runtime/interpose`), the tests' stand-in, or NVIDIA's.
+//! starts. This library implements the API with the driver that it finds as `libcuda.so.1`: the
+//! driver of sessions (`runtime/interpose`), the stand-in of the tests, or NVIDIA's.
 //!
 //! | file | contents |
 //! |---|---|
@@ -10,7 +10,7 @@
 //! | `arguments` | pointer arguments of the program |
 //! | `code` | code, kernels and variables that the program has registered |
 //! | `loaded` | the modules of registered code in each context |
-//! | `device` | the devices' contexts, and the current one of each thread |
+//! | `device` | the devices' primary contexts, and the current device of each thread |
 //! | `driver` | the driver's library, generated from the table of `runtime/cuda-api` |
 //! | `error` | error numbers and their texts |
 //! | `properties` | the struct of a device's properties in each version |
@@ -18,16 +18,17 @@
 //! | `log` | lines on standard error |
 //!
 //! Known differences from NVIDIA's runtime:
-//! - what the driver below lacks is missing here too: with sessions no graphs, no captures, no
-//!   managed memory, no pools;
-//! - no arrays, textures and surfaces, and no interfaces to other libraries;
-//! - the default stream of a thread is that of the process;
-//! - code that `nvcc -rdc=true` compiled has no PTX after it was linked, and is not linked here.
+//! - What the driver lacks is missing here too: in sessions graphs, captures, managed memory and
+//!   pools.
+//! - Arrays, textures, surfaces and interoperation with other libraries are missing.
+//! - The default stream of a thread is the default stream of the process.
+//! - Code that `nvcc -rdc=true` compiled has no PTX once it is linked, and this library does not
+//!   link.
 //!
-//! Invariants: an entry point that is missing says its name once and returns
-//! `cudaErrorNotSupported`; a panic becomes `cudaErrorUnknown` and does not unwind into the
-//! program; nothing here ends the program. The library loads no code before a kernel or variable is
-//! used.
+//! Invariants: an entry point that is missing prints its name once and returns
+//! `cudaErrorNotSupported`. A panic becomes `cudaErrorUnknown` and does not unwind into the
+//! program. No error here ends the program. No code is loaded before the program uses a kernel or
+//! variable.
 //!
 //! Start reading at `exports`, then `code`.
 

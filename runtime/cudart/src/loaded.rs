@@ -1,5 +1,5 @@
-//! Code that has been loaded: the module of each fat binary in each context. Two threads that need
-//! the same one load it once; nothing else waits while the driver compiles it.
+//! Loaded code: the module of each fat binary in each context. Threads that need the same module
+//! wait until one of them has loaded it; other threads do not wait while the driver compiles.
 
 use crate::arguments::pointer;
 use crate::driver::{Driver, driver};
@@ -16,7 +16,7 @@ const LOG_BYTES: usize = 8 << 10;
 /// A fat binary in a context: the bits of the context's handle, and the binary's number.
 type Place = (u64, u64);
 
-/// What loading gave; `None` before it, and after an error that may pass.
+/// The result of loading. `None` before loading, and after an error that may be temporary.
 type Slot = Arc<Mutex<Option<Result<CUmodule, Code>>>>;
 
 struct Loaded {
@@ -31,7 +31,8 @@ fn loaded() -> MutexGuard<'static, Loaded> {
     LOADED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A fat binary in the current context, loaded if it is not. `image` is its address.
+/// The module of a fat binary in the current context, loaded if it is not yet. `image` is the
+/// address of the fat binary.
 pub(crate) fn module(driver: &Driver, context: CUcontext, binary: u64, image: u64) -> Result<CUmodule, Code> {
     let slot = loaded().modules.entry((context.bits(), binary)).or_default().clone();
     let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
@@ -55,7 +56,7 @@ pub(crate) fn keep_function(context: CUcontext, binary: u64, at: u64, function: 
     loaded().functions.insert(((context.bits(), binary), at), function);
 }
 
-/// Forgets what was loaded into a context that has ended.
+/// Drops the modules and kernels of a context that no longer exists.
 pub(crate) fn forget(context: CUcontext) {
     let mut loaded = loaded();
     loaded.modules.retain(|(of, _), _| *of != context.bits());
@@ -71,14 +72,14 @@ pub(crate) fn unload(binary: u64) {
         places.into_iter().filter_map(|place| loaded.modules.remove_entry(&place)).collect();
     drop(loaded);
     for ((context, _), slot) in slots {
-        // Another thread may be loading it while the program ends; then it stays.
+        // Another thread may be loading the module while the program ends. It then stays loaded.
         let module = match slot.try_lock() {
             Ok(slot) => *slot,
             Err(TryLockError::Poisoned(slot)) => *slot.into_inner(),
             Err(TryLockError::WouldBlock) => None,
         };
         if let Some(Ok(module)) = module {
-            // The driver or the context may have ended before.
+            // The driver or the context may no longer exist.
             let _ = driver().and_then(|driver| unload_from(driver, CUcontext::from_bits(context), module));
         }
     }
@@ -93,8 +94,8 @@ fn unload_from(driver: &Driver, context: CUcontext, module: CUmodule) -> Result<
     unloaded
 }
 
-/// Loads a fat binary. What the driver's compiler says about an error is printed, since the runtime
-/// API has no place for it.
+/// Loads a fat binary. The log of the driver's compiler goes to standard error, since the runtime
+/// API has no argument for it.
 fn load(driver: &Driver, image: u64) -> Result<CUmodule, Code> {
     let mut text = vec![0u8; LOG_BYTES];
     let mut names = [CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];

@@ -1,5 +1,5 @@
-//! The struct of a device's properties, `cudaDeviceProp`. CUDA 12 appended fields to that of CUDA
-//! 11; CUDA 13 removed some, so the others have moved.
+//! The struct of a device's properties, `cudaDeviceProp`. CUDA 12 appended fields to the struct of
+//! CUDA 11. CUDA 13 removed fields, which moved the others.
 
 use crate::driver::Driver;
 use crate::error::Code;
@@ -27,7 +27,8 @@ impl Layout {
     }
 }
 
-/// Where all layouts have the name, the UUID and the size of the device's memory.
+/// Offsets in bytes of the name, the UUID and the size of the device's memory, the same in all
+/// layouts.
 const NAME_BYTES: usize = 256;
 const UUID: usize = 256;
 const MEMORY: usize = 288;
@@ -82,7 +83,7 @@ const _: () = {
     }
 };
 
-/// The struct of a device. An attribute that the driver does not know is 0.
+/// The bytes of the struct for a device. An attribute that the driver does not know is 0.
 pub(crate) fn properties(driver: &Driver, device: CUdevice, layout: Layout) -> Result<Vec<u8>, Code> {
     let mut bytes = vec![0; layout.bytes()];
     driver.cuDeviceGetName(bytes.as_mut_ptr().cast::<c_char>(), NAME_BYTES as c_int, device)?;
@@ -96,7 +97,7 @@ pub(crate) fn properties(driver: &Driver, device: CUdevice, layout: Layout) -> R
     for (attribute, old, new, size) in FIELDS {
         let at = if layout == Layout::Thirteen { *new } else { *old };
         let mut value = 0;
-        // CUDA 11 has only the first of the fields.
+        // The struct of CUDA 11 ends before the fields that CUDA 12 added.
         if at != NONE && at + size <= bytes.len() && driver.cuDeviceGetAttribute(&mut value, *attribute, device).is_ok()
         {
             bytes[at..][..*size].copy_from_slice(&i64::from(value).to_le_bytes()[..*size]);

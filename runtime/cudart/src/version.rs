@@ -1,6 +1,6 @@
-//! Which versions of the runtime the program was built for: the names under which it and its
-//! libraries loaded this one. Some structs and arguments differ between versions, and a call does
-//! not say which one its caller was built for.
+//! The versions of the runtime that the program and its libraries were built for, by the names
+//! under which they loaded this library. Some structs and arguments differ between versions, and a
+//! call does not say which version its caller was built for.
 
 use libloading::os::unix::Library;
 use std::ffi::c_void;
@@ -11,9 +11,9 @@ const NO_LOAD: i32 = libc::RTLD_NOLOAD | libc::RTLD_LAZY;
 /// The names under which programs look for the runtime, and the version of each: 12090 is 12.9.
 const NAMES: [(&str, i32); 3] = [("libcudart.so.13", 13000), ("libcudart.so.12", 12090), ("libcudart.so.11.0", 11080)];
 
-/// The versions that are loaded, from the newest on; the newest that there is if the program loaded
-/// the runtime under another name. Names that are links to one file count as the newest of them. A
-/// library that is loaded later may add a version, so nothing is kept.
+/// The versions that are loaded, newest first. If the program loaded the runtime under another
+/// name, the newest known version. Names that link to one file count as the newest of them. The
+/// result is not cached, since the program may load a further version later.
 fn versions() -> impl Iterator<Item = i32> {
     let mut known = Vec::new();
     let mut loaded = NAMES.into_iter().filter_map(move |(name, version)| {
@@ -25,7 +25,7 @@ fn versions() -> impl Iterator<Item = i32> {
     std::iter::once(first).chain(loaded)
 }
 
-/// The dynamic linker's handle of a library, if it is loaded: the same for each name of a file.
+/// The dynamic linker's handle of a library that is loaded. It is the same for all names of a file.
 fn handle(name: &str) -> Option<*mut c_void> {
     // SAFETY: nothing is loaded, so no code of a library runs.
     let handle = unsafe { Library::open(Some(name), NO_LOAD) }.ok()?.into_raw();
@@ -39,7 +39,7 @@ pub(crate) fn newest() -> i32 {
     versions().next().unwrap_or(NAMES[0].1)
 }
 
-/// The oldest version that is loaded: no caller has less room than one of it.
+/// The oldest version that is loaded. Its structs are the smallest that any caller can have.
 pub(crate) fn oldest() -> i32 {
     versions().last().unwrap_or(NAMES[0].1)
 }

@@ -1,4 +1,4 @@
-//! Compares the library's exports with those of NVIDIA's runtime, if it is installed: `ATOLL_VENV`
+//! Compares the library's exports with those of NVIDIA's runtime if it is installed. `ATOLL_VENV`
 //! names a Python environment with the package `nvidia-cuda-runtime-cu12`
 //! (`tests/requirements.txt`).
 

@@ -1,6 +1,6 @@
-//! Programs of the shapes of Rodinia's, built by NVIDIA's compiler and run unmodified through a
-//! session. Each compares its results with those of the CPU. `ATOLL_NVCC` names the compiler
-//! (`tools/setup.sh` installs it for `make test-full`), or it is on the path.
+//! Programs modelled on Rodinia's, built by NVIDIA's compiler and run unmodified in a session. Each
+//! compares its results with those of the CPU. `ATOLL_NVCC` names the compiler (`tools/setup.sh`
+//! installs it for `make test-full`); otherwise it must be on the path.
 
 #![cfg(target_arch = "x86_64")]
 
@@ -12,7 +12,7 @@ use std::process::Command;
 use support::{Sessions, skip};
 use tempfile::TempDir;
 
-/// The programs; what they print and how many launches and waits they need.
+/// The programs: name, output, and number of launches.
 const PROGRAMS: [(&str, &str, u64); 5] = [
     ("bfs", "bfs: 4096 nodes, 3828 reached, 16 levels\n", 32),
     ("hotspot", "hotspot: 80 by 80, 25 steps\n", 25),
@@ -46,7 +46,7 @@ impl Compiler {
         };
         let folder = tempfile::tempdir().expect("a folder");
         let home = nvcc.canonicalize().expect("it is there").ancestors().nth(2).expect("bin/nvcc").to_owned();
-        // NVIDIA's packages for Python have the library under its versioned name alone.
+        // NVIDIA's Python packages have the library under its versioned name only.
         let library = home.join("lib/libcudart.so.13");
         if library.is_file() {
             std::os::unix::fs::symlink(library, folder.path().join("libcudart.so")).expect("a link");

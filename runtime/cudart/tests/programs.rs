@@ -1,5 +1,5 @@
-//! A program in C that registers its code as nvcc's programs do, with each version of the runtime,
-//! through a session and a server on the stand-in driver.
+//! Runs a C program that registers its code as programs of nvcc do. It is built for each version of
+//! the runtime and runs in a session, with a server on the stand-in driver.
 
 #![cfg(target_arch = "x86_64")]
 
@@ -13,11 +13,11 @@ use std::sync::OnceLock;
 use support::{Sessions, library};
 use tempfile::TempDir;
 
-/// The names of the runtime's versions, and what they answer.
+/// The library names of the runtime's versions, and the version number that each reports.
 const VERSIONS: [(&str, i32); 3] =
     [("libcudart.so.11.0", 11080), ("libcudart.so.12", 12090), ("libcudart.so.13", 13000)];
 
-/// Multiplies and adds in place, and adds up the numbers.
+/// A kernel that multiplies and adds in place, and one that sums up the numbers.
 const PTX: &str = "\
 .version 7.0
 .target sm_80
@@ -84,7 +84,7 @@ fn built() -> &'static TempDir {
         let path = |name: &str| folder.path().join(name);
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/registered.c");
         for (name, _) in VERSIONS {
-            // The name by which the program is linked is the one by which it loads the library.
+            // The program loads the library by the name by which it was linked.
             std::os::unix::fs::symlink(library(RUNTIME), path(name)).expect("a link");
             let mut command = Command::new("cc");
             command.args(["-O1", "-Wall", "-Werror", "-Wno-unused-result", "-o"]).arg(path(&format!("for-{name}")));
@@ -142,12 +142,12 @@ fn errors_are_those_of_the_runtime() {
     let sessions = Sessions::start();
     let (text, said) = sessions.output(&program("libcudart.so.12"), &["errors", &file("plain")]);
     assert_eq!(text, "errors\n");
-    let missing: Vec<&str> = said.lines().filter(|line| line.contains("missing")).collect();
+    let missing: Vec<&str> = said.lines().filter(|line| line.contains("cudaErrorNotSupported")).collect();
     assert_eq!(
         missing,
         [
-            "atoll: cudaGraphCreate is missing; it returns cudaErrorNotSupported",
-            "atoll: cudaBindTexture is missing; it returns cudaErrorNotSupported"
+            "atoll: cudaGraphCreate is not supported; it returns cudaErrorNotSupported",
+            "atoll: cudaBindTexture is not supported; it returns cudaErrorNotSupported"
         ]
     );
 }
@@ -180,7 +180,7 @@ fn a_device_that_was_reset_is_used_again_by_every_thread() {
     let program = program("libcudart.so.12");
     assert_eq!(sessions.output(&program, &["threads", &file("plain")]), ("threads\n".into(), String::new()));
     assert_eq!(sessions.output(&program, &["contexts", &file("plain")]).0, "contexts\n");
-    // The same on the driver itself, where a fault ends with a reset.
+    // The same without a session, on the stand-in driver, where a reset clears the fault.
     let direct = Sessions::with_driver(STAND_IN);
     assert_eq!(direct.output(&program, &["threads", &file("plain")]), ("threads\n".into(), String::new()));
     assert_eq!(direct.output(&program, &["contexts", &file("plain")]).0, "contexts\n");
@@ -197,7 +197,7 @@ fn registrations_are_kept_apart() {
     for (what, name) in [("managed", "__managed__ variables"), ("texture", "references to textures")] {
         let (text, said) = sessions.output(&program, &[what, &file("plain")]);
         assert_eq!(text, "refused\n", "{said}");
-        assert!(said.starts_with(&format!("atoll: the program has {name}, which are missing")), "{said}");
+        assert!(said.starts_with(&format!("atoll: the program has {name}, which are not supported")), "{said}");
     }
 }
 
@@ -220,7 +220,7 @@ fn without_a_server_every_call_is_an_error() {
     };
     let (text, said) = run(true);
     assert_eq!(text, "100 cudaErrorNoDevice\n", "{said}");
-    // A machine with a driver has another one to load.
+    // Skipped on a machine with a driver: the runtime would load that one.
     if !std::path::Path::new("/proc/driver/nvidia").exists() {
         let (text, said) = run(false);
         assert_eq!(text, "35 cudaErrorInsufficientDriver\n");

@@ -1,10 +1,11 @@
-//! CPU time of a process, as the system accounts for it: what a process used, whatever it claims.
+//! CPU time of a process as the operating system accounts for it, independent of the process's own
+//! reports.
 
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
 /// CPU time (user and system) of all threads that a process ever had. `None` if there is no such
-/// process; a process that ended counts until its parent has waited for it.
+/// process. A process that ended still exists until its parent has waited for it.
 pub fn process_cpu_time(pid: u32) -> Option<Duration> {
     let mut clock = 0;
     let mut time = MaybeUninit::<libc::timespec>::uninit();

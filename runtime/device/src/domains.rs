@@ -5,8 +5,8 @@ use crate::error::DeviceError;
 use crate::telemetry::ExecutorStatistics;
 use atoll_core::DeviceOffset;
 
-/// The largest page that the system may use for device memory, in bytes: touching one byte may take
-/// as much.
+/// The largest page that the operating system may use for device memory, in bytes. Touching one
+/// byte may take this much memory.
 pub const PAGE_BYTES_MAX: u64 = 2 << 20;
 
 /// The state of a domain's process.
@@ -30,9 +30,9 @@ pub trait Domains {
         Ok(DeviceOffset(0))
     }
 
-    /// Tells how many bytes of its memory a domain may touch: what its invocations and sessions
-    /// hold, rounded up to [`PAGE_BYTES_MAX`] at both ends of each part. A process that touches
-    /// more is killed. Called before memory is handed out, and after it was given back.
+    /// Sets how many bytes of its memory a domain may touch: the memory of its invocations and
+    /// sessions, with [`PAGE_BYTES_MAX`] added at both ends of each part. A process that touches
+    /// more is killed. Called before memory is used, and after it was given back.
     fn allow_memory(&mut self, _name: &str, _bytes: u64) {}
 
     /// The state of a domain. The completion descriptor becomes readable when it changes.

@@ -1,4 +1,4 @@
-//! Doorbells of a ring: they wake the other side, so that it looks at the ring. Compute units sleep
+//! Doorbells of a ring: they wake the other side, so that it reads the ring. Compute units sleep
 //! on a futex word; the engine polls an eventfd.
 //!
 //! Neither bell needs a system call while the other side is awake.
@@ -52,7 +52,7 @@ impl SleepBell<'_> {
 
     fn sleep_at_most(&self, ticket: u32, time: Option<&futex::Timespec>) {
         self.sleepers.fetch_add(1, SeqCst);
-        // The caller looks again whatever the reason for waking. Only a thread that was woken by
+        // The caller checks again, for whatever reason it woke. Only a thread that was woken by
         // `ring` has been subtracted from the count.
         if futex::wait(self.ticket, futex::Flags::empty(), ticket, time).is_err() {
             self.sleepers.fetch_sub(1, SeqCst);

@@ -5,7 +5,7 @@ use atoll_core::{DeviceOffset, PreemptLevel};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// What a device is and what it can do.
+/// The properties and capabilities of a device.
 #[derive(Clone, Debug)]
 pub struct DeviceInfo {
     /// For example `host:0`.

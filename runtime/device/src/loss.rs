@@ -19,7 +19,7 @@ pub enum LossCause {
     BrokenRings,
     /// Its code made a system call that the jail forbids, and the kernel killed it.
     ForbiddenCall,
-    /// It reached the memory limit of its control group, and the kernel or the daemon killed it.
+    /// The kernel or the daemon killed it at the memory limit of its control group.
     OutOfMemory(GroupLimit),
     /// The daemon ended it; the text is the reason.
     Ended(String),

@@ -74,7 +74,7 @@ pub struct Completion {
     /// When its last block ended, in monotonic nanoseconds.
     pub ended_ns: u64,
     /// Time that compute units ran its blocks, summed over compute units, in nanoseconds: the cost
-    /// to the device, whatever the outcome.
+    /// to the device, for any outcome.
     pub busy_ns: u64,
     /// How often a block was stopped midway for more urgent work and had to run again.
     pub reexecuted_blocks: u64,
@@ -155,7 +155,7 @@ pub struct ComputeUnitUse {
 }
 
 impl ComputeUnitUse {
-    /// The sum of two.
+    /// The sum of both.
     #[must_use]
     pub fn plus(self, other: ComputeUnitUse) -> ComputeUnitUse {
         ComputeUnitUse {

@@ -167,8 +167,8 @@ impl Region {
         self.mapping.bytes()
     }
 
-    /// Bytes of memory that the system has assigned to the region: pages that any process touched
-    /// and that were not given back since.
+    /// Bytes of memory that the operating system has assigned to the region: pages that a process
+    /// has touched and that have not been given back since.
     pub fn resident_bytes(&self) -> std::io::Result<u64> {
         Ok(u64::try_from(rustix::fs::fstat(&self.fd)?.st_blocks).unwrap_or_default() * STAT_BLOCK_BYTES)
     }

@@ -48,24 +48,26 @@ pub struct ExecutorStatistics {
     pub domains: Vec<DomainUse>,
 }
 
-/// What the processes of a domain used since the device was opened, as the system accounts for it.
+/// The use of resources by the processes of a domain since the device was opened, as the operating
+/// system accounts for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DomainUse {
     /// The domain.
     pub domain: String,
-    /// CPU time in nanoseconds, counted with and without control groups.
+    /// CPU time in nanoseconds. Counted even without control groups.
     pub cpu_ns: u64,
-    /// The counts of its control groups: the limit of the current one, the highest peak, and sums of
-    /// the others. `None` if no process of the domain had a group.
+    /// The counts of its control groups: limit and current use of the latest group, the highest
+    /// peak, and the sums of kills and throttled time. `None` if no process of the domain had a
+    /// group.
     pub group: Option<GroupUse>,
 }
 
 /// The memory limit of a control group, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupLimit {
-    /// For device memory.
+    /// The part for device memory.
     pub device_bytes: u64,
-    /// For everything else that the process has.
+    /// The part for all other memory of the process.
     pub overhead_bytes: u64,
 }
 
@@ -84,23 +86,23 @@ impl fmt::Display for GroupLimit {
     }
 }
 
-/// What the kernel counted for a control group.
+/// The counts of the kernel for a control group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupUse {
-    /// The limit of memory.
+    /// The memory limit, if there is one.
     pub limit: Option<GroupLimit>,
-    /// Memory in use in bytes.
+    /// Memory in use, in bytes.
     pub current_bytes: u64,
-    /// The most memory that was in use, in bytes.
+    /// Peak of the memory in use, in bytes.
     pub peak_bytes: u64,
-    /// Processes that the kernel or the daemon killed at the limit.
+    /// Number of processes that the kernel or the daemon killed at the memory limit.
     pub kills: u64,
-    /// Time in which the group had to wait because of its limit of CPU time, in nanoseconds.
+    /// Time that the group was throttled by its limit of CPU time, in nanoseconds.
     pub throttled_ns: u64,
 }
 
 impl GroupUse {
-    /// The use of this group and of a later one of the same domain.
+    /// The counts of this group and a later one of the same domain together.
     #[must_use]
     pub fn plus(&self, later: &GroupUse) -> GroupUse {
         GroupUse {
@@ -122,14 +124,14 @@ pub struct ExecutorProcess {
     pub pid: Option<u32>,
     /// How many processes the domain has lost.
     pub losses: u64,
-    /// CPU time that the processes of the domain used since the device was opened, as the system
+    /// CPU time of the domain's processes since the device was opened, as the operating system
     /// accounts for it, in nanoseconds.
     pub cpu_ns: u64,
     /// Why there is no process now.
     pub cause: Option<String>,
     /// Parts of the jail that this machine does not support; known once the process runs.
     pub jail_lacks: Vec<String>,
-    /// What the kernel counts for its control group; `None` if it has none.
+    /// The kernel's counts for its control group; `None` if it has none.
     pub group: Option<GroupUse>,
 }
 

@@ -1,11 +1,11 @@
-//! How much device memory each tenant may touch: what its invocations and sessions hold.
+//! How much device memory each tenant may touch: the memory of its invocations and sessions.
 
 use atoll_core::Tenant;
 use atoll_core::memory::{SessionId, SlotId};
 use atoll_device::PAGE_BYTES_MAX;
 use std::collections::BTreeMap;
 
-/// A part of device memory that is handed out.
+/// A part of device memory that belongs to a tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Part {
     /// Memory of an invocation, in use or kept.
@@ -14,21 +14,22 @@ pub(crate) enum Part {
     Session(SessionId),
 }
 
-/// The memory that was handed out to tenants, in bytes that they may touch.
+/// The bytes that each tenant may touch, and their parts.
 #[derive(Debug, Default)]
 pub(crate) struct Allowance {
     parts: BTreeMap<Part, (Tenant, u64)>,
     tenants: BTreeMap<Tenant, u64>,
 }
 
-/// Bytes that the system may assign to a part of memory of this size, whose ends may lie anywhere in
-/// large pages.
+/// Bytes that the operating system may assign to a part of this size. Its ends may lie anywhere in
+/// large pages, which are assigned as a whole.
 fn touchable(bytes: u64) -> u64 {
     bytes.saturating_add(2 * PAGE_BYTES_MAX)
 }
 
 impl Allowance {
-    /// Adds a part. Returns the bytes that its tenant may touch now; `None` if it was added before.
+    /// Adds a part of `bytes` bytes. Returns the bytes that its tenant may touch now; `None` if the
+    /// part was added before.
     pub(crate) fn add(&mut self, part: Part, tenant: &Tenant, bytes: u64) -> Option<u64> {
         let bytes = touchable(bytes);
         if self.parts.contains_key(&part) {
@@ -40,8 +41,8 @@ impl Allowance {
         Some(*held)
     }
 
-    /// Removes a part. Returns its tenant, and the bytes that it may touch now; `None` if there is
-    /// no such part.
+    /// Removes a part. Returns its tenant and the bytes that the tenant may touch now; `None` if
+    /// there is no such part.
     pub(crate) fn remove(&mut self, part: Part) -> Option<(Tenant, u64)> {
         let (tenant, bytes) = self.parts.remove(&part)?;
         let held = self.tenants.get_mut(&tenant)?;

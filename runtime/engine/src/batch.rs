@@ -1,7 +1,8 @@
-//! Requests that run as one invocation: their rows are concatenated in its inputs and outputs.
+//! Batches: several requests that run as one invocation. Their rows are concatenated in its inputs
+//! and outputs.
 //!
-//! A batch keeps its requests as they were submitted, so that each can still run alone, and so that
-//! their inputs are copied only once, into device memory.
+//! A batch keeps its requests as they were submitted. So each can still run alone, and their inputs
+//! are copied only once, into device memory.
 
 use crate::batching::{Batching, Rows, extract, interleave};
 use crate::binding::{Binding, Output};
@@ -28,7 +29,7 @@ pub(crate) struct Batch {
 pub(crate) struct Member {
     pub(crate) submission: Submission,
     pub(crate) reply: PendingReply,
-    /// Whether it was answered before the batch ended. Its rows are computed nevertheless.
+    /// Whether it was answered before the batch ended. Its rows are still computed.
     pub(crate) has_left: bool,
 }
 
@@ -37,11 +38,11 @@ impl Member {
         &self.submission.chain.stages[0]
     }
 
-    /// Its bytes of an input.
+    /// The bytes that it sends for an input.
     fn input(&self, input: usize) -> &[u8] {
         match &self.stage().inputs[input] {
             Source::Bytes(bytes) => bytes,
-            // A call that gathers is single, so no stage is before it.
+            // Only single calls are batched, so no earlier stage supplies an input.
             Source::Output { .. } | Source::Rows => &[],
         }
     }
@@ -52,8 +53,8 @@ impl Member {
 }
 
 impl Batch {
-    /// The batch of these requests, and the submission that runs it with the id of `batch`. On an
-    /// error the requests are returned.
+    /// Merges requests into a batch of `rows` rows. Returns the batch and the submission that runs
+    /// it, with the id `batch`. An error returns the requests.
     #[expect(clippy::type_complexity, reason = "requests and their replies")]
     pub(crate) fn merge(
         batch: TaskId,
@@ -74,7 +75,7 @@ impl Batch {
             class: first.class,
             priority: first.priority,
             submitted: submissions().map(|submission| submission.submitted).min().unwrap_or_default(),
-            // Requests whose deadlines pass leave it one by one.
+            // A request whose deadline passes leaves the batch, which continues.
             deadline: None,
             due: submissions().filter_map(|submission| submission.deadline).min(),
             times_launches: false,
@@ -86,7 +87,7 @@ impl Batch {
         Ok((submission, Batch { members: requests.into_iter().map(member).collect(), rows }))
     }
 
-    /// The members that are not answered yet.
+    /// The members that have not been answered.
     pub(crate) fn present(&self) -> impl Iterator<Item = &Member> {
         self.members.iter().filter(|member| !member.has_left)
     }
@@ -101,8 +102,8 @@ impl Batch {
         self.members.iter_mut().for_each(|member| member.submission.chain.release_slots());
     }
 
-    /// Writes the inputs of all members, also of those that have left, so that no row has undefined
-    /// contents. Returns the number of bytes.
+    /// Writes the inputs of all members, including those that have left, so that no row has
+    /// undefined contents. Returns the number of bytes written.
     pub(crate) fn write_inputs(&self, instance: &Instance, device: &mut dyn Device) -> Result<u64, DeviceError> {
         let mut written = 0;
         for (input, rows) in axes(&self.members[0].stage().function, |batching| &batching.inputs) {
@@ -125,8 +126,8 @@ impl Batch {
         Ok(written)
     }
 
-    /// Reads the outputs that the present members asked for, member by member, and the number of
-    /// bytes read.
+    /// Reads the outputs that the present members requested. Returns them by member, and the number
+    /// of bytes read.
     pub(crate) fn read_outputs(
         &self,
         instance: &Instance,
@@ -134,9 +135,9 @@ impl Batch {
     ) -> Result<(Vec<Vec<OutputTensor>>, u64), DeviceError> {
         let axes: Vec<Rows> =
             axes(&self.members[0].stage().function, |batching| &batching.outputs).map(|(_, rows)| rows).collect();
-        // Whole outputs, for those in which the rows of a member are not contiguous.
+        // Outputs in which the rows of a member are not contiguous are read as a whole, once.
         let mut whole: BTreeMap<usize, Vec<u8>> = BTreeMap::new();
-        // Where the rows of the next member begin in each piece of each output.
+        // By output: the offset of the next member's rows in each piece.
         let mut at = vec![0; axes.len()];
         let (mut all, mut read) = (Vec::with_capacity(self.members.len()), 0);
         for member in &self.members {
@@ -175,18 +176,17 @@ impl Batch {
     }
 }
 
-/// The rows of each input or output of a function.
+/// The position of the rows in each input or output of a function, with its index.
 fn axes(function: &Function, of: impl Fn(&Batching) -> &Vec<Rows>) -> impl Iterator<Item = (usize, Rows)> {
     let batching = function.batching.as_ref().expect("only functions with a batch axis are batched");
     of(batching).clone().into_iter().enumerate()
 }
 
-/// The shape of an input of the batch, as far as its rows: sizes in front of the rows are the same
-/// in all members.
+/// The shape of an input of the batch.
 fn input_shape(member: &Member, input: usize, binding: &Binding) -> Vec<i64> {
     let graph = member.stage().function.graph();
     let buffer = graph.buffers_of(atoll_kgraph::BufferKind::Input).nth(input);
     let shape = buffer.map_or(&[][..], |(_, buffer)| &buffer.shape);
-    // The binding has evaluated them before.
+    // The binding has evaluated these sizes before, so there is no error here.
     shape.iter().map(|size| size.eval(&binding.symbols).unwrap_or(0)).collect()
 }

@@ -1,5 +1,5 @@
-//! How a function gathers requests into batches: its options, checked against the batch axis of its
-//! bundle.
+//! The batching options of a function, checked against the batch axis of its bundle, and the layout
+//! of rows in tensors.
 
 use crate::binding::Binding;
 use crate::config::BatchingOptions;
@@ -8,38 +8,39 @@ use atoll_core::Class;
 use atoll_core::batching::{BatchSpec, PREFERRED_MAX, ROWS_MAX};
 use atoll_kgraph::{BufferKind, KernelGraph, SymbolId};
 
-/// Where the rows of a tensor lie in its bytes.
+/// The position of the rows in a tensor.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rows {
-    /// The dimension that counts them.
+    /// Index of the dimension that counts rows.
     axis: usize,
 }
 
-/// The options of a function that has a batch axis.
+/// The batching options of a function that has a batch axis.
 #[derive(Debug)]
 pub(crate) struct Batching {
     options: BatchingOptions,
+    /// The symbol that is the number of rows.
     symbol: SymbolId,
-    /// Of each input.
+    /// The rows of each input.
     pub(crate) inputs: Vec<Rows>,
-    /// Of each output.
+    /// The rows of each output.
     pub(crate) outputs: Vec<Rows>,
 }
 
 impl Batching {
-    /// Checks the options against a graph. The error is the reason why they cannot be honoured.
+    /// Checks the options against a graph. The error text says why they cannot be honoured.
     pub(crate) fn new(graph: &KernelGraph, options: BatchingOptions) -> Result<Batching, String> {
         let rows = options.max_batch_size.get();
         let Some(batch) = &graph.batch else {
             return Err(format!(
                 "max_batch_size is {rows}, but its rows are not proven independent; remove max_batch_size, or compile \
-                 a model of which one size counts independent rows"
+                 a model with a size that counts independent rows"
             ));
         };
         let own = [
             (!graph.session.is_empty(), "it keeps state between invocations"),
             (!graph.read_backs.is_empty(), "it computes sizes at run time"),
-            (!graph.elements.is_empty(), "sizes of it are elements of an input"),
+            (!graph.elements.is_empty(), "some of its sizes are elements of an input"),
         ];
         if let Some((_, why)) = own.iter().find(|(applies, _)| *applies) {
             return Err(format!("max_batch_size is {rows}, but requests cannot be gathered: {why}"));
@@ -85,7 +86,7 @@ impl Batching {
         u64::try_from(symbols[self.symbol.0 as usize]).unwrap_or(0)
     }
 
-    /// Refuses a request that has more rows than a batch may have, in the words of Triton.
+    /// Rejects a request that has more rows than a batch may have, with Triton's message.
     pub(crate) fn check(&self, symbols: &[i64]) -> Result<(), InvokeError> {
         let (rows, most) = (self.rows_in(symbols), self.options.max_batch_size);
         if rows <= u64::from(most.get()) {
@@ -94,29 +95,29 @@ impl Batching {
         Err(InvokeError::BadInput(format!("inference request batch-size must be <= {most}, but it is {rows}")))
     }
 
-    /// Most rows of a batch.
+    /// Largest number of rows of a batch.
     pub(crate) fn max_rows(&self) -> usize {
         self.options.max_batch_size.get() as usize
     }
 
-    /// Whether requests of a class are gathered.
+    /// Whether requests of a class are batched.
     pub(crate) fn gathers(&self, class: Class) -> bool {
         self.options.gathers && (class == Class::BestEffort || self.options.real_time)
     }
 
-    /// All sizes but the number of rows.
+    /// All sizes, with the number of rows set to 0: requests with the same shape may share a batch.
     pub(crate) fn shape(&self, binding: &Binding) -> Box<[i64]> {
         self.with_rows(binding, 0).into()
     }
 
-    /// The sizes of an invocation with another number of rows.
+    /// The sizes of an invocation, with the number of rows set to `rows`.
     pub(crate) fn with_rows(&self, binding: &Binding, rows: u64) -> Vec<i64> {
         let mut symbols = binding.symbols.clone();
         symbols[self.symbol.0 as usize] = rows as i64;
         symbols
     }
 
-    /// The options in the form of the decisions.
+    /// The options in the form that [`atoll_core::batching`] uses.
     pub(crate) fn spec(&self, max_bytes: u64) -> BatchSpec {
         let BatchingOptions { max_batch_size, preferred, max_queue_delay, .. } = &self.options;
         BatchSpec {
@@ -129,14 +130,15 @@ impl Batching {
 }
 
 impl Rows {
-    /// The number of pieces in which the rows of one request lie in a batch's tensor of this shape:
-    /// 1 if they are contiguous.
+    /// The number of contiguous pieces that the rows of one request have in a batch's tensor of
+    /// this shape.
     pub(crate) fn pieces(self, shape: &[i64]) -> usize {
         shape[..self.axis].iter().map(|&size| usize::try_from(size).unwrap_or(0)).product()
     }
 }
 
-/// Concatenates tensors along the dimension of the rows. Each consists of so many pieces.
+/// Concatenates tensors along the dimension of the rows. Each tensor consists of `pieces` pieces of
+/// equal size.
 pub(crate) fn interleave(tensors: &[&[u8]], pieces: usize) -> Vec<u8> {
     let mut whole = Vec::with_capacity(tensors.iter().map(|tensor| tensor.len()).sum());
     for piece in 0..pieces {
@@ -148,7 +150,8 @@ pub(crate) fn interleave(tensors: &[&[u8]], pieces: usize) -> Vec<u8> {
     whole
 }
 
-/// The rows of one request out of a batch's tensor: of each piece, `bytes` bytes from `first` on.
+/// Extracts the rows of one request from a batch's tensor: `bytes` bytes at offset `first` of each
+/// piece.
 pub(crate) fn extract(whole: &[u8], pieces: usize, first: usize, bytes: usize) -> Vec<u8> {
     let stride = whole.len() / pieces.max(1);
     (0..pieces).flat_map(|piece| &whole[piece * stride + first..][..bytes]).copied().collect()

@@ -8,7 +8,7 @@
 //! first of them. Once that size is known, another binding has the later steps as well
 //! ([`Binding::with_size`]).
 //!
-//! The nodes of `if` and `loop` segments have one step each, however often they run. A host step at
+//! Each node of an `if` or `loop` segment has one step, no matter how often it runs. A host step at
 //! each border of a segment chooses the step that follows.
 
 mod steps;
@@ -40,7 +40,7 @@ pub(crate) struct Binding {
     pub(crate) largest: Arc<[i64]>,
     /// How many sizes were read back.
     pub(crate) sizes_known: usize,
-    /// What fenced kernels may access.
+    /// The address ranges that fenced kernels may access.
     ranges: FenceRanges,
     pub(crate) layout: InvocationLayout,
     pub(crate) inputs: Vec<Place>,
@@ -55,7 +55,8 @@ pub(crate) struct Binding {
     pub(crate) relocations: Vec<Relocation>,
     pub(crate) branches: Branches,
     pub(crate) flow: Flow,
-    /// Per item of the flow, the number of steps before it; and the number of all steps.
+    /// Per item of the flow, the number of steps before it. The last entry is the number of all
+    /// steps.
     pub(crate) item_steps: Vec<u32>,
     /// The name of the first node of each loop, for messages.
     loop_names: Vec<String>,
@@ -164,7 +165,7 @@ impl Binding {
         })
     }
 
-    /// The name of a loop of the flow: that of its first node.
+    /// The name of a loop of the flow: the name of its first node.
     pub(crate) fn name_of(&self, own: &FlowLoop) -> &str {
         let index = self.flow.loops.iter().position(|other| other == own);
         index.map_or("", |index| &self.loop_names[index])

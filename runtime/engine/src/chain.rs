@@ -39,7 +39,7 @@ pub(crate) enum Source {
     Bytes(Vec<u8>),
     /// An earlier stage, by index, and the index of its output.
     Output { stage: usize, output: usize },
-    /// The requests of the batch that this is: each has a part of it.
+    /// The requests of a batch: each supplies its rows.
     Rows,
 }
 
@@ -138,7 +138,7 @@ impl Chain {
         Ok(Chain::flatten(stages))
     }
 
-    /// A single call for a batch of requests of a function; they have the inputs.
+    /// A single call for a batch of requests of a function. The requests supply the inputs.
     pub(crate) fn of_batch(function: &Arc<Function>, binding: Arc<Binding>) -> Chain {
         let inputs = binding.inputs.iter().map(|_| Source::Rows).collect();
         let outputs = (0..binding.outputs.len()).collect();

@@ -111,7 +111,7 @@ pub struct FunctionOptions {
     /// The lane of its invocations and of the chains that begin with it. If the lane is closed,
     /// they run in the default lane.
     pub lane: LaneId,
-    /// How its requests are gathered into batches; `None` if each runs alone.
+    /// How its requests are batched; `None` if each runs alone.
     pub batching: Option<BatchingOptions>,
 }
 
@@ -137,27 +137,27 @@ pub struct FunctionInfo {
     pub occupancy: Vec<Option<u32>>,
 }
 
-/// How requests of a function are gathered into batches.
+/// How the requests of a function are batched.
 ///
-/// The rows of the function have to be proven independent ([`atoll_kgraph::BatchAxis`]).
+/// The rows of the function must be proven independent ([`atoll_kgraph::BatchAxis`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BatchingOptions {
-    /// Most rows of a batch, and of a single request.
+    /// Largest number of rows of a batch, and of a single request.
     pub max_batch_size: NonZeroU32,
-    /// Whether requests are gathered. If not, `max_batch_size` only limits requests.
+    /// Whether requests are batched. If not, `max_batch_size` only limits requests.
     pub gathers: bool,
-    /// Sizes of batches to prefer, in rows.
+    /// Preferred sizes of batches, in rows.
     pub preferred: Vec<u32>,
-    /// How long a request waits for others although the function is free. `None` chooses the delay
+    /// How long a request waits for others while the function is idle. `None` derives the delay
     /// from measurements; see [`atoll_core::batching`].
     pub max_queue_delay: Option<Duration>,
-    /// Whether real-time requests are gathered as well.
+    /// Whether real-time requests are batched as well.
     pub real_time: bool,
 }
 
 impl BatchingOptions {
-    /// Gathers best-effort requests into batches of up to `max_batch_size` rows, with a delay that
-    /// is chosen from measurements.
+    /// Batches of best-effort requests with up to `max_batch_size` rows and a delay that is derived
+    /// from measurements.
     pub fn up_to(max_batch_size: NonZeroU32) -> BatchingOptions {
         BatchingOptions {
             max_batch_size,

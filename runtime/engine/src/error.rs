@@ -29,7 +29,7 @@ pub enum EngineError {
     /// A lane cannot be opened or closed.
     #[error("{0}")]
     Lane(LaneError),
-    /// The share of a client is refused.
+    /// The share of a client is rejected.
     #[error("{0}")]
     Share(ShareError),
     /// A function of this name is loaded, or being loaded.
@@ -170,10 +170,11 @@ pub enum InvokeError {
     /// No function of this name is loaded.
     #[error("no function of this name is loaded")]
     UnknownFunction,
-    /// The request names an instance that does not exist. It was not begun.
+    /// The request names an instance that does not exist. The request did not run.
     #[error("there is no instance `{0}`; `atoll instance ls` lists the instances")]
     UnknownInstance(String),
-    /// The instance of the request was removed while the request waited or ran. Part of it may have run.
+    /// The instance of the request was removed while the request waited or ran. Part of it may have
+    /// run.
     #[error("instance `{0}` was removed while the request waited or ran; part of it may have run")]
     InstanceRemoved(String),
     /// The queue of the class is full.
@@ -228,8 +229,7 @@ pub enum InvokeError {
         /// The tenant's quota for the class of the invocation, in bytes.
         quota: u64,
     },
-    /// The invocation would exceed the memory limit of its instance even if the instance had no
-    /// other.
+    /// The invocation alone would exceed the memory limit of its instance.
     #[error(
         "the invocation needs {wanted} bytes on the device, {constants} of them for its instance's part of the \
          constants; instance `{instance}` has a gpu_mem of {limit} bytes; send smaller inputs or raise it with `atoll \

@@ -59,7 +59,7 @@ pub(crate) enum Command {
 pub(crate) struct Submission {
     pub(crate) id: InvocationId,
     pub(crate) chain: Chain,
-    /// The instance whose share it uses; that of its tenant if `None`.
+    /// The instance whose share it uses; `None` for the share of its tenant.
     pub(crate) instance: Option<String>,
     pub(crate) class: Class,
     pub(crate) priority: u32,
@@ -73,8 +73,8 @@ pub(crate) struct Submission {
     pub(crate) retries: u32,
     /// Whether it may run in a batch with others.
     pub(crate) gathers: bool,
-    /// When it should be finished, for policies that order by deadlines: for a batch the earliest
-    /// deadline of its requests. `deadline` if `None`.
+    /// When it should finish, for policies that order by deadlines; `None` for the value of
+    /// `deadline`. For a batch, the earliest deadline of its requests.
     pub(crate) due: Option<Nanos>,
 }
 
@@ -84,7 +84,7 @@ impl Submission {
         TaskId(self.id.0)
     }
 
-    /// Whose share it uses.
+    /// The client whose share it uses.
     pub(crate) fn client(&self) -> ShareClient {
         ShareClient { tenant: self.chain.tenant().clone(), instance: self.instance.clone() }
     }

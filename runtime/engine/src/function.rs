@@ -23,9 +23,9 @@ pub(crate) struct Function {
     pub(crate) class: Class,
     pub(crate) lane: LaneId,
     pub(crate) queue_capacity: usize,
-    /// How its requests are gathered, if its rows are.
+    /// How its requests are batched; `None` if each runs alone.
     pub(crate) batching: Option<Batching>,
-    /// What its kernels may access if they are fenced.
+    /// The address ranges that its fenced kernels may access.
     ranges: FenceRanges,
     /// The device's capacity for it; set once it is loaded.
     capacity: OnceLock<Capacity>,
@@ -73,7 +73,8 @@ impl Function {
         }
         let batching = options.batching.map(|options| Batching::new(bundle.graph(), options));
         let batching = batching.transpose().map_err(unservable)?;
-        // A batch that runs and the next one are both waiting for a moment.
+        // Two full batches can hold queue slots at the same time: one that is about to run, and
+        // the next one.
         let least = batching.as_ref().map_or(1, |batching| 2 * batching.max_rows());
         Ok(Function {
             id,
@@ -119,7 +120,8 @@ impl Function {
         self.bind_to(symbols)
     }
 
-    /// The binding for a batch of requests like this one that have `rows` rows together.
+    /// The binding for a batch of `rows` rows whose requests have the same other sizes as
+    /// `binding`.
     pub(crate) fn with_rows(&self, binding: &Arc<Binding>, rows: u64) -> Result<Arc<Binding>, InvokeError> {
         match &self.batching {
             Some(batching) => self.bind_to(batching.with_rows(binding, rows)),

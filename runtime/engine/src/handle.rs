@@ -134,7 +134,7 @@ impl EngineHandle {
         &self.shared.device
     }
 
-    /// Whether the device failed for good.
+    /// Whether the device is lost. A lost device stays lost.
     pub fn is_lost(&self) -> bool {
         self.shared.lost.load(Ordering::Relaxed)
     }
@@ -174,8 +174,9 @@ impl EngineHandle {
         self.ask(|answer| Command::CloseLane { lane, answer }).unwrap_or(Err(EngineError::ShuttingDown))
     }
 
-    /// Sets or changes the share of a client in a lane, the one of its functions. From now on its
-    /// invocations there issue launches only while it has a token ([`atoll_core::tokens`]).
+    /// Sets or changes the share of a client in a lane, which must be the lane of its functions.
+    /// From now on its invocations in this lane issue launches only while it has a token
+    /// ([`atoll_core::tokens`]).
     ///
     /// # Errors
     /// If the lane cannot honour its shares together, does not exist, or the device is lost.
@@ -184,11 +185,10 @@ impl EngineHandle {
         self.ask(|answer| Command::SetShare { client, lane, share, answer }).unwrap_or(Err(EngineError::ShuttingDown))
     }
 
-    /// Sets or changes the share of a client on compute units of its own, as far as the device has
-    /// them: a client whose partition is less than the device is bound to a lane of that many
-    /// units, which it may share with clients of the same units. Other clients may move for it. A
-    /// client that cannot be bound has its share in the default lane
-    /// ([`crate::ShareStatistics::unbound`]).
+    /// Sets or changes the share of a client, and binds the client to compute units if possible. A
+    /// client whose partition is less than the device gets a lane with that many units, which it
+    /// may share with other clients. Other clients may move to other units. A client that cannot be
+    /// bound has its share in the default lane ([`crate::ShareStatistics::unbound`]).
     ///
     /// # Errors
     /// If the device cannot honour its shares together, or is lost. On error nothing has changed.
@@ -197,14 +197,14 @@ impl EngineHandle {
         self.ask(|answer| Command::SetShare { client, lane, share, answer }).unwrap_or(Err(EngineError::ShuttingDown))
     }
 
-    /// Sets the memory limit of an instance, or removes it. Does not wait: it holds for the
-    /// requests that are submitted after it.
+    /// Sets the memory limit of an instance, or removes it. Does not wait: the limit applies to
+    /// requests that are submitted afterwards.
     pub fn limit_memory(&self, client: ShareClient, limit: Option<InstanceMemory>) {
         self.send(Command::LimitMemory { client, limit });
     }
 
-    /// Removes the shares of a client; `false` if it has none. Invocations of an instance end with
-    /// [`InvokeError::InstanceRemoved`]; those of a tenant go on.
+    /// Removes the shares of a client; `false` if it has none. Running invocations of an instance
+    /// end with [`InvokeError::InstanceRemoved`]; those of a tenant continue.
     pub fn remove_share(&self, client: ShareClient) -> bool {
         self.ask(|answer| Command::RemoveShare { client, answer }).unwrap_or(false)
     }

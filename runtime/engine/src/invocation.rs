@@ -19,7 +19,7 @@ use std::sync::Arc;
 pub(crate) struct Invocation {
     pub(crate) submission: Submission,
     pub(crate) reply: PendingReply,
-    /// The requests whose rows it computes, if it is a batch; they have their own replies.
+    /// If it is a batch, the requests whose rows it computes, each with its own reply.
     pub(crate) batch: Option<Batch>,
     /// Its inputs are in place: it keeps its memory until it ends.
     pub(crate) prepared: bool,
@@ -33,7 +33,7 @@ pub(crate) struct Invocation {
     pub(crate) epoch: Epoch,
     /// It may have been running on the executor that was lost, so it may have caused the loss.
     pub(crate) may_have_run: bool,
-    /// The step of which a block was stopped when its token was over last.
+    /// The step whose blocks were interrupted when a token of its client last ended.
     pub(crate) recalled: Option<u32>,
     /// Why it fails; set as soon as the reason is known.
     pub(crate) failure: Option<InvokeError>,
@@ -41,7 +41,7 @@ pub(crate) struct Invocation {
     pub(crate) ready_as: Option<ClientId>,
     /// Whether it waited for constants to be loaded.
     pub(crate) cold_start: bool,
-    /// Whether its arrival evicted launches of others.
+    /// Whether its arrival evicted launches of other invocations.
     pub(crate) preempted_others: bool,
     /// The epoch raised when another invocation's arrival last evicted it, and when.
     pub(crate) evicted_for_others: Option<(Epoch, Nanos)>,
@@ -120,7 +120,7 @@ impl Invocation {
         self.submission.class == Class::RealTime
     }
 
-    /// Whether it, or its requests, still have queue slots.
+    /// Whether it, or a request of its batch, still has queue slots.
     pub(crate) fn is_waiting(&self) -> bool {
         self.submission.chain.is_waiting() || self.batch.as_ref().is_some_and(Batch::is_waiting)
     }

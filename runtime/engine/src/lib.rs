@@ -20,8 +20,8 @@
 //! - Outputs of an invocation are read, and its memory is given to other invocations, only when
 //!   none of its launches is on the device.
 //! - A function that failed to load, or was unloaded, holds no resources.
-//! - A batch holds requests of one function, class, priority and shape. Its failure is no answer to
-//!   a request: each then runs alone.
+//! - A batch holds requests of one function, class, priority and shape. If a batch fails, each of
+//!   its requests runs again alone.
 
 mod accounts;
 mod allowance;

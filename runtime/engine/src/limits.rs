@@ -11,12 +11,12 @@ pub const FUNCTION_QUEUE_CAPACITY_DEFAULT: usize = 64;
 /// least recently used one is dropped.
 pub const BINDINGS_PER_FUNCTION_MAX: usize = 32;
 
-/// Shape combinations that a function that gathers batches keeps bound at most: one for each number
-/// of rows besides [`BINDINGS_PER_FUNCTION_MAX`].
+/// Largest number of shape combinations that a batching function keeps bound: one for each number
+/// of rows, in addition to [`BINDINGS_PER_FUNCTION_MAX`].
 pub const BINDINGS_OF_BATCHES_MAX: usize = 256;
 
-/// The part of the device's memory that a batch may take: one batch runs and one is prepared, and
-/// other functions need memory as well. A single request may take more.
+/// A batch may take this part of the device's memory: one divided by this. One batch runs while
+/// another is prepared, and other functions need memory as well. A single request may take more.
 pub const BATCH_MEMORY_DIVISOR: u64 = 8;
 
 /// Sessions that one tenant may have open on a device. This limits the table; their bytes are
@@ -30,13 +30,13 @@ pub const SESSION_IDLE_DEFAULT: Duration = Duration::from_secs(60);
 /// Functions that one chain may call. Each has its own memory for as long as the chain runs.
 pub const CHAIN_STAGES_MAX: usize = 64;
 
-/// Launches of one invocation whose times are kept for a client that asks for them, 3 MiB; a model
-/// with a loop may have more.
+/// Launches of one invocation whose times are kept for a client that requests them: 3 MiB. A model
+/// with a loop may have more launches.
 pub const LAUNCH_TIMES_MAX: usize = 1 << 16;
 
-/// Iterations that all loops of one function may run together in one invocation; each stage of a
-/// chain has its own count. At ten microseconds each this is ten seconds; a loop that runs longer
-/// does not end by itself. `trips_max` of each loop in a bundle may be smaller.
+/// Iterations that all loops of one function together may run in one invocation; each stage of a
+/// chain has its own count. At ten microseconds each this is ten seconds. A loop that runs longer
+/// is taken for endless. `trips_max` of a loop in a bundle may be smaller.
 pub const LOOP_ITERATIONS_MAX: u64 = 1 << 20;
 
 /// Default overcommit ratio: total constant bytes of all functions, as a multiple of device memory.

@@ -1,27 +1,29 @@
-//! Measures what a client with a share received, window by window. Pure: times are passed in.
+//! Measures the device time that a client with a share received in each window. Without I/O: times
+//! are passed in.
 
 use crate::histogram::Histogram;
 use std::collections::VecDeque;
 
-/// Windows of a period: a second, at 40 ms.
+/// Windows of a period: a second, with windows of 40 ms.
 pub(crate) const PERIOD_WINDOWS: usize = 25;
 
-/// Windows that stay open behind the oldest one. A client that reports nothing for longer begins
+/// Largest number of open windows. If a client reports nothing for longer, its measurement begins
 /// anew.
 const OPEN_WINDOWS_MAX: u64 = 4096;
 
-/// What a client is promised of a window.
+/// The device time that a client is promised in a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Promise {
     pub(crate) request_ns: u64,
     pub(crate) limit_ns: u64,
 }
 
-/// The device time that a client received. A window is closed once all of its launches have ended.
+/// The device time that a client received. A window is closed once all launches that began in it
+/// have ended.
 #[derive(Clone, Debug)]
 pub(crate) struct Meter {
     window_ns: u64,
-    /// Number of the oldest open window, counted from time 0.
+    /// Number of the oldest open window; the window at time 0 has number 0.
     first: u64,
     open: VecDeque<Window>,
     /// The last closed windows, the oldest first.
@@ -36,12 +38,12 @@ pub(crate) struct Meter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Window {
     received_ns: u64,
-    /// Whether the client had work throughout.
+    /// Whether the client had work during the whole window.
     is_busy: bool,
 }
 
 impl Meter {
-    /// Begins to measure a client with so many ready invocations.
+    /// Begins to measure a client that has `ready` ready invocations.
     pub(crate) fn new(now_ns: u64, window_ns: u64, ready: u32) -> Meter {
         let first = now_ns / window_ns;
         Meter {
@@ -56,7 +58,7 @@ impl Meter {
         }
     }
 
-    /// The share changes: what is measured begins anew.
+    /// The share changed: the measurement begins anew.
     pub(crate) fn change_share(&mut self, now_ns: u64) {
         self.open_until(now_ns);
         self.recent.clear();
@@ -70,7 +72,7 @@ impl Meter {
         self.ready += 1;
     }
 
-    /// A ready invocation ended, or is not ready any more.
+    /// A ready invocation ended, or is no longer ready.
     pub(crate) fn end(&mut self, now_ns: u64) {
         self.open_until(now_ns);
         self.ready = self.ready.saturating_sub(1);
@@ -81,7 +83,8 @@ impl Meter {
         }
     }
 
-    /// A launch kept the device busy. Time in closed windows counts in the oldest open one.
+    /// A launch kept the device busy during this time. Time in closed windows counts in the oldest
+    /// open one.
     pub(crate) fn received(&mut self, from_ns: u64, to_ns: u64) {
         self.open_until(to_ns);
         let mut from = from_ns;
@@ -96,7 +99,8 @@ impl Meter {
         }
     }
 
-    /// Closes the windows that ended before a time: launches that end later began after it.
+    /// Closes the windows that ended by `to_ns`. All launches that are still in flight must have
+    /// begun after it.
     pub(crate) fn close_until(&mut self, to_ns: u64, promise: Promise) {
         self.open_until(to_ns);
         while self.open.len() > 1 && (self.first + 1).saturating_mul(self.window_ns) <= to_ns {
@@ -124,7 +128,8 @@ impl Meter {
         self.error_max = self.error_max.max(short.max(over) as f64 / (windows * self.window_ns) as f64);
     }
 
-    /// The received fraction of the last period; of the time since the beginning, if that is less.
+    /// The fraction of the last period that the client received; of the time since the measurement
+    /// began, if that is shorter.
     pub(crate) fn received_ratio(&self) -> f64 {
         self.recent_ns() as f64 / (self.recent.len().max(1) as u64 * self.window_ns) as f64
     }
@@ -133,7 +138,7 @@ impl Meter {
         self.recent.iter().map(|window| window.received_ns).sum()
     }
 
-    /// Opens the windows up to the one of a time.
+    /// Opens the windows up to the one that contains `to_ns`.
     fn open_until(&mut self, to_ns: u64) {
         let number = to_ns / self.window_ns;
         let is_busy = self.ready > 0;

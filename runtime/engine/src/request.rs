@@ -23,8 +23,8 @@ pub struct InvocationRequest {
     /// Priority within the class: a lower number is more urgent. Ignored by policies that order by
     /// deadline.
     pub priority: u32,
-    /// The instance of the function whose share the request uses; the share of the tenant, if it has
-    /// one, if `None`.
+    /// The instance of the function whose share the request uses. `None` for the share of the
+    /// tenant, if it has one.
     pub instance: Option<String>,
     /// The deadline, relative to the submission. Once it has passed, the invocation is evicted from
     /// the device and answered with [`InvokeError::DeadlineExceeded`].
@@ -116,23 +116,22 @@ pub struct InvocationResult {
     /// The outputs, in the order of the graph's output buffers; for a chain the requested ones,
     /// call by call.
     pub outputs: Vec<OutputTensor>,
-    /// Where the time went.
+    /// How its time was spent.
     pub timing: InvocationTiming,
-    /// When it reached the engine's thread, and thereby the scheduler. Same clock as
-    /// [`LaunchTime`].
+    /// When it reached the engine's thread, in nanoseconds of the clock of [`LaunchTime`].
     pub entered_ns: u64,
     /// How often its launches were evicted in favour of others.
     pub preemptions: u32,
     /// The device that ran it.
     pub device: DeviceId,
-    /// Its task in the trace of the device; that of its batch if it was part of one. `None` if no
-    /// device ran it as one task.
+    /// Its task in the trace of the device, or the task of its batch. `None` if no device ran it as
+    /// one task.
     pub task: Option<TaskId>,
-    /// Its request in the trace of the pool in front of the devices, if that placed it.
+    /// Its request in the trace of the pool, if the pool chose its device.
     pub placed: Option<TaskId>,
     /// Whether it waited for constants of a function to be loaded.
     pub cold_start: bool,
-    /// Requests that were computed together with it, itself included.
+    /// Number of requests that were computed together, including this one.
     pub batch: u32,
     /// The time of each launch, evicted ones included, in the order in which launches ended, up to
     /// [`LAUNCH_TIMES_MAX`](crate::limits::LAUNCH_TIMES_MAX). Empty unless

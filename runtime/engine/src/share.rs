@@ -1,4 +1,4 @@
-//! Clients with shares, and what they received.
+//! Clients with shares, and statistics of the device time that they received.
 
 use crate::histogram::Histogram;
 use atoll_core::limits::DEFAULT_LANE_QUEUES;
@@ -26,17 +26,17 @@ pub fn divisible(device: &DeviceInfo) -> Divisible {
 pub struct ShareClient {
     /// The tenant.
     pub tenant: Tenant,
-    /// The name of the instance, unique per tenant; `None` for the requests of the tenant that name
-    /// none.
+    /// The name of the instance, unique per tenant; `None` for the tenant's requests that name no
+    /// instance.
     pub instance: Option<String>,
 }
 
 /// The memory limit of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InstanceMemory {
-    /// Bytes of device memory for its invocations and its part of the constants of its function.
+    /// Bytes of device memory for its invocations and its part of the function's constants.
     pub bytes: u64,
-    /// Instances of the function, at least one: the constants are divided among them.
+    /// Number of instances among which the function's constants are divided, at least one.
     pub sharers: u32,
 }
 
@@ -50,45 +50,45 @@ impl fmt::Display for ShareClient {
     }
 }
 
-/// A share, and what its client received.
+/// A share and the device time that its client received.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ShareStatistics {
     /// The client.
     pub client: ShareClient,
-    /// The lane that it has the share of.
+    /// The lane in which it has the share.
     pub lane: LaneId,
-    /// The share, as it was set.
+    /// The share as it was set.
     pub share: ShareSpec,
     /// The part of the device's compute units that the client has while it has a token. A device
     /// assigns whole units or groups of them, so it may be more than the share's partition.
     pub granted: Ppm,
-    /// The compute units, if the client is bound to certain ones.
+    /// The compute units to which the client is bound, if any.
     pub bound: Option<Span>,
-    /// The rectangle of the client in the plan of the device: thousandths of the time, and compute
-    /// units. `None` if there is no room for it.
+    /// The rectangle of the client in the device's layout: thousandths of the time, and compute
+    /// units. `None` if the layout has no room for it.
     pub area: Option<Rect>,
-    /// Why it is not bound, although its partition is less than the device.
+    /// Why the client is not bound, if its partition is less than the device.
     pub unbound: Option<String>,
-    /// The window in which the share holds, in nanoseconds.
+    /// The window to which the quotas apply, in nanoseconds.
     pub window_ns: u64,
     /// Device time charged to the client since the share was set, in nanoseconds.
     pub received_ns: u64,
-    /// The same times the compute units that were granted, in nanoseconds of one unit.
+    /// Charged device time multiplied by the granted compute units, in nanoseconds of one unit.
     pub received_unit_ns: u128,
     /// The fraction of the time that its launches kept the device busy, over the last
-    /// [`SHARE_PERIOD_WINDOWS`] windows that were measured.
+    /// [`SHARE_PERIOD_WINDOWS`] measured windows.
     pub received_ratio: f64,
-    /// The largest distance from the promise over that many windows in a row in which the client
-    /// had work throughout: what it lacked of its request, or had beyond its limit, as a fraction of
-    /// the time.
+    /// The largest error over [`SHARE_PERIOD_WINDOWS`] consecutive windows in which the client
+    /// always had work: the time by which it fell short of its request or exceeded its limit, as a
+    /// fraction of these windows.
     pub error_max: f64,
     /// Windows measured since the share was set.
     pub windows: u64,
     /// Device time beyond the limit, for each window in which the client used the device.
     pub overshoot: Histogram,
-    /// Tokens that the client was given.
+    /// Number of tokens that the client was given.
     pub tokens: u64,
-    /// Tokens that ended while launches of the client were on the device.
+    /// Number of tokens that ended while launches of the client were on the device.
     pub recalls: u64,
     /// Whether the client has a token.
     pub has_token: bool,

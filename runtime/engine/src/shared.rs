@@ -21,7 +21,7 @@ pub(crate) struct Shared {
     pub(crate) functions: RwLock<HashMap<FunctionKey, Arc<Function>>>,
     pub(crate) queue_capacity: usize,
     pub(crate) closed: AtomicBool,
-    /// Set by the engine's thread, once and for good.
+    /// Set by the engine's thread, and never cleared.
     pub(crate) lost: AtomicBool,
     pub(crate) ids: AtomicU64,
     pub(crate) sessions: Sessions,
@@ -49,7 +49,7 @@ impl Shared {
         self.functions.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
     }
 
-    /// Marks the device as lost for good.
+    /// Marks the device as lost, permanently.
     pub(crate) fn note_lost(&self) {
         self.lost.store(true, Ordering::Relaxed);
     }

@@ -67,9 +67,10 @@ pub struct EngineStatistics {
     pub padding_pending: bool,
     /// From the submission of a real-time invocation to the start of its first block.
     pub rt_start_latency: Histogram,
-    /// The same, only for invocations that evicted best-effort launches from the device.
+    /// Like `rt_start_latency`, only for invocations that evicted best-effort launches.
     pub preemption_latency: Histogram,
-    /// From the submission of such an invocation until all evicted launches were off the device.
+    /// From the submission of an invocation that evicted best-effort launches until all of these
+    /// were off the device.
     pub drain_latency: Histogram,
     /// From raising the epoch until an evicted launch was off the device, for launches without
     /// started blocks.
@@ -110,8 +111,8 @@ pub struct FunctionStatistics {
     /// Finished runs by their number of rows, in ascending order. Empty for a function without
     /// [`crate::BatchingOptions`].
     pub batches: Vec<BatchStatistics>,
-    /// Sum of the time that its requests waited for others before their batch was closed. It is
-    /// part of `queue_ns`.
+    /// Sum of the time that its requests waited for others before their batch was closed. Included
+    /// in `queue_ns`.
     pub gather_ns: u64,
     /// Its memory.
     pub memory: FunctionMemory,
@@ -124,13 +125,13 @@ pub struct FunctionStatistics {
 pub struct BatchStatistics {
     /// Rows of a run.
     pub rows: u64,
-    /// The runs.
+    /// Number of runs.
     pub count: u64,
-    /// Time writing inputs, in nanoseconds.
+    /// Total time of writing inputs, in nanoseconds.
     pub input_ns: u64,
-    /// Time computing.
+    /// Total time of computing, in nanoseconds.
     pub compute_ns: u64,
-    /// Time reading outputs.
+    /// Total time of reading outputs, in nanoseconds.
     pub output_ns: u64,
 }
 
@@ -151,13 +152,13 @@ impl FunctionStatistics {
         batch.output_ns += timing.output_ns;
     }
 
-    /// Successful runs: fewer than requests if they were gathered into batches.
+    /// Number of successful runs. Less than the number of requests if requests were batched.
     pub fn executions(&self) -> u64 {
         if self.batches.is_empty() { self.success } else { self.batches.iter().map(|batch| batch.count).sum() }
     }
 
-    /// Rows of all successful requests. As many as requests for a function without
-    /// [`crate::BatchingOptions`].
+    /// Number of rows of all successful requests. For a function without [`crate::BatchingOptions`]
+    /// each request counts as one row.
     pub fn rows(&self) -> u64 {
         let rows = |batch: &BatchStatistics| batch.rows * batch.count;
         if self.batches.is_empty() { self.success } else { self.batches.iter().map(rows).sum() }

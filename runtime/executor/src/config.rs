@@ -33,8 +33,9 @@ pub struct ExecutorConfig {
     pub nice: i32,
     /// The domain whose launches it runs; empty for a device without domains.
     pub domain: String,
-    /// Where its control group is made; none is made if absent, or if the device's memory belongs to
-    /// the executor: drivers of GPUs need memory that is not known before.
+    /// The control groups among which its group is created. No group is created if this is `None`,
+    /// or if the device's memory belongs to the executor, because the memory that GPU drivers need
+    /// is not known in advance.
     pub groups: Option<Arc<ControlGroups>>,
 }
 

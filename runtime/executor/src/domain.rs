@@ -29,7 +29,7 @@ pub(super) struct Domain {
     pub(super) losses_ever: u64,
     /// CPU time of executors that are gone, in nanoseconds.
     pub(super) cpu_before_ns: u64,
-    /// What the kernel counted for the control groups of executors that are gone.
+    /// The kernel's counts for the control groups of executors that are gone.
     pub(super) group_before: Option<GroupUse>,
     /// Bytes of its memory that its executor may touch.
     pub(super) allowed_bytes: u64,
@@ -98,7 +98,7 @@ impl Domain {
             losses_ever: 0,
             cpu_before_ns: 0,
             group_before: None,
-            // Unlimited until the engine says what the domain holds: before that, nothing of it runs.
+            // Unlimited until the engine sets it. Before that, the domain runs nothing.
             allowed_bytes: u64::MAX,
         }
     }
@@ -144,12 +144,13 @@ impl Domain {
         }
     }
 
-    /// CPU time that its executors used, in nanoseconds, as the system accounts for it.
+    /// CPU time of its executors in nanoseconds, as the operating system accounts for it.
     fn cpu_ns(&self) -> u64 {
         self.cpu_before_ns.saturating_add(self.executor().map_or(0, ExecutorDevice::cpu_ns))
     }
 
-    /// What the kernel counted for the control groups of earlier executors and of this one.
+    /// The kernel's counts for the control groups of earlier executors and the current one
+    /// together.
     pub(super) fn group_use_with(&self, current: Option<GroupUse>) -> Option<GroupUse> {
         match (&self.group_before, &current) {
             (Some(before), Some(current)) => Some(before.plus(current)),
@@ -157,10 +158,10 @@ impl Domain {
         }
     }
 
-    /// What its executors used, as the system accounts for it.
+    /// The use of resources by its executors, as the operating system accounts for it.
     pub(super) fn usage(&self) -> DomainUse {
         let current = self.executor().and_then(ExecutorDevice::group_use);
-        // Nothing of a group that is gone is in use now.
+        // A group that is gone uses no memory now.
         let group = self
             .group_use_with(current)
             .map(|group| GroupUse { current_bytes: current.map_or(0, |current| current.current_bytes), ..group });

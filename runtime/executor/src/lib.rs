@@ -24,12 +24,12 @@
 //! side that breaks the protocol is treated as lost. One thread of the daemon (`supervisor`) kills
 //! and reaps executors that die, hang or break the protocol. All launches of a lost executor
 //! complete as failed, with the cause in their reports. Memory and constants belong to the daemon
-//! and remain. An executor can map the constants of its tenant only, one by one.
+//! and remain. An executor can map only the constants of its tenant, one by one.
 //!
-//! Time limits: the death of an executor is detected at once. One that shows no sign of life while
-//! it has work is killed after [`ExecutorConfig::hang_after`]. One that does not answer a message
-//! is killed after [`ExecutorConfig::answer_within`], or [`ExecutorConfig::load_within`] if it
-//! loads code.
+//! Time limits: the death of an executor is detected at once. An executor that shows no sign of
+//! life while it has work is killed after [`ExecutorConfig::hang_after`]. An executor that does not
+//! answer a message is killed after [`ExecutorConfig::answer_within`], or after
+//! [`ExecutorConfig::load_within`] if it loads code.
 //!
 //! Not here: the devices themselves (`atoll-device-host`, `atoll-device-cuda`), and scheduling,
 //! which is the engine's.

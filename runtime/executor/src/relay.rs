@@ -36,12 +36,12 @@ const BEAT_EVERY: Duration = Duration::from_millis(200);
 /// How long to wait for the completions of launches after the context was lost.
 const DRAIN_TIME_MAX: Duration = Duration::from_millis(200);
 
-/// How long the thread spins behind the last launch that began or ended: a few short kernels. Waking
-/// up costs several times as much as one of them takes.
+/// How long the thread spins after the last start or end of a launch: the time of a few short
+/// kernels. Waking up takes several times as long as a short kernel.
 const SPIN_TIME: Duration = Duration::from_micros(50);
 
-/// Cores of a machine on which it spins. The daemon's thread and the one that waits for the GPU spin
-/// as well, and clients need one.
+/// The thread spins only on machines with at least this many cores. The daemon's thread and the
+/// completion thread spin as well, and clients need a core.
 const SPIN_CORES_MIN: usize = 4;
 
 /// An id that no module has.
@@ -83,11 +83,11 @@ struct Relay {
     /// Whether a thread detaches this process from its service once the daemon is gone, and then
     /// ends the process.
     detaches: bool,
-    /// Whether a launch began or ended since it was last asked for.
+    /// Whether a launch began or ended since the last call of [`Relay::spins`].
     has_moved: bool,
-    /// When that was last so.
+    /// When [`Relay::spins`] last found that a launch began or ended.
     idle_since: Instant,
-    /// Whether the machine has a core to spin on.
+    /// Whether the machine has enough cores to spin.
     has_cores: bool,
 }
 
@@ -227,8 +227,8 @@ impl Relay {
         }
     }
 
-    /// Whether to look again instead of sleeping: launches are in flight, one began or ended just
-    /// now, and there are cores for that.
+    /// Whether to spin instead of sleeping: launches are in flight, one began or ended within
+    /// [`SPIN_TIME`], and the machine has enough cores.
     fn spins(&mut self) -> bool {
         if std::mem::take(&mut self.has_moved) {
             self.idle_since = Instant::now();

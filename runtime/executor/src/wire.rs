@@ -30,7 +30,7 @@ pub(crate) const FACTS_BYTES_MAX: u64 = 64 << 20;
 /// Bytes of printed text in one message; as JSON it may be six times as long.
 const TEXT_BYTES_MAX: usize = 16 << 10;
 
-/// Most messages of one report: 1 MiB of printed text, split between characters.
+/// Largest number of messages of one report: 1 MiB of printed text, split at character boundaries.
 pub(crate) const REPORT_MESSAGES_MAX: u64 = (1 << 20) / (TEXT_BYTES_MAX as u64 - 3) + 1;
 
 /// Longest name and description of a place in a report, in bytes.

@@ -354,7 +354,7 @@ fn a_domain_without_modules_has_no_process() {
     two.pool.unload_module(two.modules[0]);
     assert!(matches!(two.pool.write(old, &[1]), Err(DeviceError::DomainLost(_))), "its memory went with it");
     assert_eq!((two.pid(0), two.pool.executors().alive), (None, 1));
-    // It is reaped on another thread.
+    // Another thread reaps the process.
     let process = format!("/proc/{}", pid.as_raw_nonzero());
     two.wait_until(|_| (!std::path::Path::new(&process).exists()).then_some(()));
     two.runs(1);

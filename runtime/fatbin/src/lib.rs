@@ -1,17 +1,17 @@
 //! Fat binaries: the containers in which `nvcc` packs PTX and machine code for several devices.
 //!
-//! A fat binary is a header and entries. An entry has a header with its kind, the compute
-//! capability it is for and its sizes, and contents that may be compressed by LZ4 or Zstandard.
-//! [`entries`] checks all sizes once; [`Entry::contents`] decompresses; [`ptx`] chooses the PTX
+//! A fat binary is a header and entries. An entry has a header with its kind, its compute
+//! capability and its sizes, followed by contents that may be compressed by LZ4 or Zstandard.
+//! [`entries`] checks all sizes once, [`Entry::contents`] decompresses, and [`ptx`] chooses the PTX
 //! that a driver would compile for a device.
 //!
-//! What it is not: it neither runs nor changes code, and it does not look into machine code.
+//! What it is not: it does not run or change code, and does not parse machine code.
 //!
-//! Invariants: nothing is read outside the bytes it is given, whatever the headers say; a
+//! Invariants: no byte outside the given slice is read, whatever the headers declare. A
 //! decompressed entry has exactly the size that its header declares, which is at most
 //! [`CONTENTS_BYTES_MAX`].
 //!
-//! The layout is that of files written by `nvcc` 11 to 13; NVIDIA documents only its existence.
+//! The layout is that of files that `nvcc` 11 to 13 write; NVIDIA does not document it.
 
 #![forbid(unsafe_code)]
 
@@ -21,34 +21,34 @@ use std::io::Read;
 /// The first word of a fat binary.
 pub const MAGIC: u32 = 0xba55_ed50;
 
-/// The first word of the struct with which `nvcc` hands a fat binary to the runtime; the fat
-/// binary's address is at byte 8.
+/// The first word of the struct by which `nvcc` passes a fat binary to the runtime. The address of
+/// the fat binary is at byte 8.
 pub const WRAPPER: u32 = 0x4662_43b1;
 
-/// Most bytes of an entry after decompression, and of the window that a frame of Zstandard asks its
-/// reader to keep beside them.
+/// Maximum size of a decompressed entry in bytes. Also the maximum window size of a Zstandard
+/// frame.
 pub const CONTENTS_BYTES_MAX: u64 = 64 << 20;
 
-/// Most entries of a fat binary.
+/// Maximum number of entries of a fat binary.
 pub const ENTRIES_MAX: usize = 4096;
 
-/// Bytes of the header, and of an entry's header without which nothing is known about the entry.
+/// Size in bytes of the header, and minimum size of an entry's header.
 const HEAD_BYTES: usize = 16;
 const ENTRY_HEAD_BYTES: usize = 16;
 
 /// Flags of an entry: how its contents are compressed.
 const LZ4: u64 = 0x2000;
 const ZSTANDARD: u64 = 0x8000;
-/// Compressed in a way that only compilers before CUDA 11 used.
+/// A compression that only compilers before CUDA 11 used.
 const OLD_COMPRESSION: u64 = 0x1000;
 
 /// Why a fat binary cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FatbinError {
-    /// The first word is another one.
+    /// The first word is not [`MAGIC`].
     #[error("it is not a fat binary: it does not begin with {MAGIC:#010x}")]
     NotAFatBinary,
-    /// A header speaks of bytes that are not there, or its parts do not fit each other.
+    /// A header refers to bytes outside the fat binary, or sizes contradict each other.
     #[error("the fat binary is damaged: {what} at byte {at} does not fit its {bytes} bytes")]
     Size {
         /// The part whose size is wrong.
@@ -58,10 +58,10 @@ pub enum FatbinError {
         /// The size of the fat binary.
         bytes: usize,
     },
-    /// More than [`ENTRIES_MAX`].
+    /// There are more than [`ENTRIES_MAX`] entries.
     #[error("the fat binary has more than {ENTRIES_MAX} entries")]
     Entries,
-    /// More than [`CONTENTS_BYTES_MAX`].
+    /// An entry declares more than [`CONTENTS_BYTES_MAX`] bytes.
     #[error("an entry of the fat binary declares {bytes} bytes; at most {CONTENTS_BYTES_MAX} are read")]
     TooLarge {
         /// The declared size.
@@ -72,7 +72,7 @@ pub enum FatbinError {
     Compression {
         /// The method that its flags name.
         method: &'static str,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
     /// No entry is for the device.
@@ -80,7 +80,7 @@ pub enum FatbinError {
     NoPtx {
         /// The device's compute capability: 90 is 9.0.
         capability: u32,
-        /// What it has.
+        /// Descriptions of its entries.
         found: Vec<String>,
     },
 }
@@ -103,7 +103,7 @@ pub struct Entry<'a> {
     pub kind: Kind,
     /// The compute capability that it is for: 90 is 9.0.
     pub capability: u32,
-    /// Its bytes as they are in the file, perhaps compressed and padded.
+    /// The bytes of the contents as stored: they may be compressed or padded.
     pub payload: &'a [u8],
     flags: u64,
     compressed_bytes: u32,
@@ -113,7 +113,7 @@ pub struct Entry<'a> {
 /// The entries of a fat binary.
 ///
 /// # Errors
-/// If a header speaks of bytes that are not there, or there are too many entries.
+/// If a header refers to bytes outside `image`, or there are too many entries.
 pub fn entries(image: &[u8]) -> Result<Vec<Entry<'_>>, FatbinError> {
     let wrong = |what, at| FatbinError::Size { what, at, bytes: image.len() };
     if image.get(..4) != Some(&MAGIC.to_le_bytes()) {
@@ -135,7 +135,7 @@ pub fn entries(image: &[u8]) -> Result<Vec<Entry<'_>>, FatbinError> {
     Ok(found)
 }
 
-/// The entry at an offset, and its end.
+/// The entry at an offset, and the offset of its end.
 fn entry(image: &[u8], at: usize) -> Option<(Entry<'_>, usize)> {
     let rest = &image[at..];
     let head_bytes = word(rest, 4)? as usize;
@@ -148,7 +148,7 @@ fn entry(image: &[u8], at: usize) -> Option<(Entry<'_>, usize)> {
         2 => Kind::MachineCode,
         other => Kind::Other(other),
     };
-    // A shorter header has no such fields.
+    // A shorter header lacks the fields read below.
     let compressed_bytes = word(head, 16).unwrap_or(0);
     if compressed_bytes as usize > payload.len() {
         return None;
@@ -177,10 +177,11 @@ fn long(bytes: &[u8], at: usize) -> Option<u64> {
 }
 
 impl<'a> Entry<'a> {
-    /// The contents, decompressed. Contents that were not compressed may have padding at their end.
+    /// The decompressed contents. Contents that are stored uncompressed may have padding at their
+    /// end.
     ///
     /// # Errors
-    /// If they are damaged, too large, or compressed in an unknown way.
+    /// If the contents are damaged or too large, or the compression is unknown.
     pub fn contents(&self) -> Result<Cow<'a, [u8]>, FatbinError> {
         let compressed = &self.payload[..self.compressed_bytes as usize];
         if self.flags & (LZ4 | ZSTANDARD | OLD_COMPRESSION) == 0 {
@@ -203,7 +204,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// Decompresses at most one byte more than declared, so that a wrong size is found.
+/// Decompresses at most one byte more than declared, so that a size that is too small is detected.
 fn zstandard(compressed: &[u8], bytes: usize) -> Result<Vec<u8>, String> {
     let decoder = ruzstd::decoding::StreamingDecoder::new_with_max_window_size(compressed, CONTENTS_BYTES_MAX);
     let decoder = decoder.map_err(|error| error.to_string())?;
@@ -212,11 +213,11 @@ fn zstandard(compressed: &[u8], bytes: usize) -> Result<Vec<u8>, String> {
     Ok(contents)
 }
 
-/// The PTX that a driver compiles for a device: that for the highest compute capability which the
-/// device has.
+/// The PTX that a driver would compile for a device: the one with the highest compute capability
+/// that the device supports. `capability` is that of the device: 90 is 9.0.
 ///
 /// # Errors
-/// If the fat binary or the PTX is damaged, or there is none for the device.
+/// If the fat binary or the PTX is damaged, or no PTX is for the device.
 pub fn ptx(image: &[u8], capability: u32) -> Result<Cow<'_, [u8]>, FatbinError> {
     let entries = entries(image)?;
     let fitting = entries.iter().filter(|entry| entry.kind == Kind::Ptx && entry.capability <= capability);

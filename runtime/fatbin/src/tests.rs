@@ -2,7 +2,7 @@ use crate::*;
 
 const TEXT: &[u8] = b".version 7.0\n.target sm_80\n// the same line\n// the same line\n// the same line\n";
 
-/// A frame of Zstandard with `TEXT` in a block that is not compressed.
+/// A Zstandard frame with `TEXT` in an uncompressed block.
 fn zstandard_frame() -> Vec<u8> {
     let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0x20, TEXT.len() as u8];
     frame.extend_from_slice(&((TEXT.len() as u32) << 3 | 1).to_le_bytes()[..3]);
@@ -10,14 +10,14 @@ fn zstandard_frame() -> Vec<u8> {
     frame
 }
 
-/// A window of 128 KiB, 64 MiB and 128 MiB, as a frame of Zstandard declares it.
+/// Window descriptors of a Zstandard frame for 128 KiB, 64 MiB and 128 MiB.
 const SMALL_WINDOW: u8 = 0x38;
 const LARGEST_WINDOW: u8 = 0x80;
 const TOO_LARGE_WINDOW: u8 = 0x88;
 
-/// A frame of Zstandard with zeros, in blocks of one byte that is repeated 131,072 times.
+/// A Zstandard frame with zeros, in blocks that repeat one byte 131,072 times.
 fn zstandard_zeros(window: u8, blocks: usize) -> Vec<u8> {
-    // No content size.
+    // The frame declares no content size.
     let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0x00, window];
     for block in 0..blocks {
         let head = (128u32 << 10) << 3 | 1 << 1 | u32::from(block + 1 == blocks);
@@ -109,7 +109,7 @@ fn sizes_that_lie_are_refused() {
     }
     let huge = ptx(&fat(&[Made::compressed(0x8011, &zstandard, u64::MAX)]), 90).map(drop);
     assert_eq!(huge, Err(FatbinError::TooLarge { bytes: u64::MAX }));
-    // 128 MiB in 4 KiB: not more is decompressed than shows that the size is wrong.
+    // 128 MiB of zeros in 4 KiB: decompression stops one byte after the declared size.
     let file = fat(&[Made::compressed(0x8011, &zstandard_zeros(SMALL_WINDOW, 1024), 1 << 20)]);
     let bomb = ptx(&file, 90).unwrap_err().to_string();
     assert!(bomb.ends_with("its header declares 1048576 bytes, and it has 1048577"), "{bomb}");
@@ -134,7 +134,8 @@ fn headers_that_lie_are_refused() {
     for count in 0..whole.len() {
         assert!(entries(&whole[..count]).is_err(), "{count} of {} bytes", whole.len());
     }
-    // Every byte of the headers, changed in several ways: an error or an answer, never a panic.
+    // Changes each byte of the headers in several ways: the result is an error or entries, never a
+    // panic.
     for at in (0..80).chain(16 + 64 + TEXT.len().next_multiple_of(8)..whole.len() - TEXT.len()) {
         for value in [0, 1, 0x7f, 0x80, 0xff] {
             let mut wrong = whole.clone();

@@ -25,8 +25,7 @@ impl Fleet {
     /// # Errors
     ///
     /// If there are no devices, too many, or two with the same name, or if an engine or a thread
-    /// cannot start.
-    /// In the last case, the engines that have already started are shut down.
+    /// cannot start. In the last case, the engines that have already started are shut down.
     pub fn start(devices: Vec<Box<dyn Device>>, config: &EngineConfig, placing: Placing) -> Result<Fleet, FleetError> {
         check(&devices.iter().map(|device| device.info()).collect::<Vec<_>>())?;
         let uses: Vec<CoreUse> = devices.iter().map(|device| device.info().into()).collect();

@@ -37,9 +37,10 @@ struct Shared {
     names: Vec<String>,
     /// No other lock is taken while it is held.
     placements: RwLock<Placements>,
-    /// Taken before the lock of the placements, never while that is held.
+    /// Locked before `placements`, never while that is locked.
     shares: Mutex<Shares>,
-    /// What requests need of the shares, whose lock is held while engines answer.
+    /// The clients whose shares are not set, and those that are bound to a device. A copy that
+    /// requests can read without waiting for `shares`, which is locked while engines answer.
     standings: RwLock<shares::Standings>,
     /// The pool and its policy, if it chooses the device of each request.
     pool: Option<(&'static str, Dispatcher)>,
@@ -47,13 +48,13 @@ struct Shared {
     drained: AtomicU64,
 }
 
-/// The devices that were chosen for a function.
+/// The devices chosen for a function.
 struct Chosen {
     id: FunctionId,
     devices: Vec<DeviceId>,
 }
 
-/// Where a request goes.
+/// The destination of a request.
 #[derive(Debug)]
 enum Route {
     Device(DeviceId),
@@ -113,7 +114,7 @@ impl FleetHandle {
         self.0.placements.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where a request goes: to the pool, or to a device that has all its functions.
+    /// The destination of a request: the pool, or a device that has all its functions.
     fn route(&self, request: &ChainRequest) -> Result<Route, InvokeError> {
         // A single engine checks the functions itself.
         if self.0.members.len() == 1 {
@@ -151,7 +152,7 @@ impl FleetHandle {
             let names = devices.iter().filter_map(|device| self.0.names.get(usize::from(device.0)));
             let names = names.map(String::as_str).collect::<Vec<_>>().join(", ");
             InvokeError::Unavailable(format!(
-                "it is on no device but {names}, which is drained; `atoll device resume` ends that"
+                "it is only on {names}, which is drained; run `atoll device resume` to use it again"
             ))
         })
     }
@@ -165,7 +166,7 @@ impl FleetHandle {
         self.0.members.len() == 1 || request.stages.iter().all(has)
     }
 
-    /// Records where a request goes past the pool.
+    /// Records the device of a request that bypasses the pool.
     fn note_given(&self, device: DeviceId, why: Why, request: &ChainRequest) {
         let Some((_, pool)) = &self.0.pool else { return };
         let first = request.stages.first();
@@ -211,7 +212,7 @@ impl Inference for FleetHandle {
         bundle.constants();
         let function = options.key.clone();
         let Chosen { id, devices: chosen } = self.place(&bundle, &function, device)?;
-        // Before the function takes requests.
+        // Shares are set before the function accepts requests.
         let mut shares = self.shares();
         shares.place(&function, &self.with_members(&chosen));
         self.note_shares(&shares);
@@ -236,7 +237,8 @@ impl Inference for FleetHandle {
                 },
             );
         }
-        // Before others get the room: its own shares are set where it is loaded.
+        // Before room is given to others, so that the function's own shares are set where it is
+        // loaded.
         self.placements_mut().loaded(&function, &devices, self.0.pool.is_some());
         self.displace_shares(&function, &failed, false);
         let info = loaded.into_iter().next().map(|(_, info)| info).ok_or(EngineError::ShuttingDown)?;
@@ -252,16 +254,16 @@ impl Inference for FleetHandle {
         let unload = |device: &DeviceId| {
             let Some(member) = self.member(*device) else { return Ok(()) };
             match member.unload(function) {
-                // A device that is lost or stopped has no functions left, and one that has unloaded it
-                // already is done; only the placement must be removed.
+                // A device that is lost or stopped has no functions left, and one that has unloaded
+                // it already is done; only the placement must be removed.
                 Err(EngineError::ShuttingDown | EngineError::NotLoaded(_)) => Ok(()),
                 other => other,
             }
         };
-        // All of them, also if one fails.
+        // Unloads from all devices, even if one fails.
         let outcomes: Vec<_> = placement.devices.iter().map(unload).collect();
         outcomes.into_iter().collect::<Result<(), EngineError>>()?;
-        // In this order: once it is removed it may be loaded again, and have its shares there.
+        // In this order: after its removal the function may be loaded again and set its shares.
         self.displace_shares(function, &placement.devices, true);
         self.placements_mut().remove(function);
         Ok(())

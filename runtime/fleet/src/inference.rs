@@ -33,12 +33,12 @@ pub struct FleetStatus {
     pub devices: Vec<DeviceState>,
 }
 
-/// What a device is, as far as costs depend on it.
+/// The properties of a device on which costs depend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceTraits {
-    /// Devices of the same kind run a function in the same time.
+    /// Its kind. Devices of the same kind run a function in the same time.
     pub kind: String,
-    /// Whether it is made of CPU cores.
+    /// Whether its compute units are CPU cores.
     pub is_cpu: bool,
     /// Device memory in bytes.
     pub memory_bytes: u64,
@@ -49,8 +49,8 @@ pub trait Inference: Send + Sync + 'static {
     /// The names of the devices, indexed by [`DeviceId`].
     fn devices(&self) -> &[String];
 
-    /// What the devices are, in the same order. A test double's are all different, and have memory
-    /// without limit.
+    /// The properties of the devices, in the same order. The devices of a test double all differ in
+    /// kind and have unlimited memory.
     fn traits(&self) -> Vec<DeviceTraits> {
         let of = |name: &String| DeviceTraits { kind: name.clone(), is_cpu: true, memory_bytes: u64::MAX };
         self.devices().iter().map(of).collect()
@@ -71,9 +71,8 @@ pub trait Inference: Send + Sync + 'static {
     /// [`EngineError::NotLoaded`] if no device has it.
     fn unload(&self, function: &FunctionKey) -> Result<(), EngineError>;
 
-    /// Sets or changes the share of a client: on the devices of a function, or, without one, on all
-    /// devices. A function that is loaded later brings the shares of its clients to its devices.
-    /// Blocks.
+    /// Sets or changes the share of a client: on the devices of a function, or on all devices if no
+    /// function is given. If a function is loaded later, its shares are set on its devices. Blocks.
     ///
     /// # Errors
     ///
@@ -89,8 +88,9 @@ pub trait Inference: Send + Sync + 'static {
     }
 
     /// As [`Inference::set_share`], on one of the devices of the function only. Requests of the
-    /// instance run there; if the device is lost, drained, or without the function, the share does
-    /// not hold ([`Inference::holds_share`]). Blocks. A test double has the share everywhere.
+    /// instance run there. If the device is lost, drained, or without the function, the share is
+    /// not in force ([`Inference::holds_share`]). Blocks. A test double sets the share on all
+    /// devices.
     ///
     /// # Errors
     ///
@@ -106,19 +106,19 @@ pub trait Inference: Send + Sync + 'static {
         self.set_share(client, Some(function), share)
     }
 
-    /// The device to which [`Inference::set_share_on`] bound a client, if it did.
+    /// The device to which [`Inference::set_share_on`] bound a client; `None` if it is not bound.
     fn device_of_share(&self, _client: &ShareClient) -> Option<DeviceId> {
         None
     }
 
-    /// The room for shares of each device, in the order of [`Inference::devices`]. Blocks. A test
-    /// double says nothing of them.
+    /// The room for shares of each device, in the order of [`Inference::devices`]. Blocks. Empty
+    /// for a test double.
     fn share_rooms(&self) -> Vec<ShareRoom> {
         Vec::new()
     }
 
-    /// Removes the shares of a client; `false` if it has none. Invocations of an instance end.
-    /// Blocks.
+    /// Removes the shares of a client; `false` if it has none. Cancels the invocations of an
+    /// instance. Blocks.
     fn remove_share(&self, _client: &ShareClient) -> bool {
         false
     }
@@ -126,12 +126,13 @@ pub trait Inference: Send + Sync + 'static {
     /// Sets the memory limit of an instance on all devices, or removes it.
     fn limit_memory(&self, _client: &ShareClient, _limit: Option<InstanceMemory>) {}
 
-    /// The shares that do not hold, because a device refused them when their function was loaded.
+    /// The shares that are not in effect, because a device refused them when their function was
+    /// loaded.
     fn share_refusals(&self) -> Vec<ShareRefusal> {
         Vec::new()
     }
 
-    /// Whether the share of a client holds where its function is. Does not block.
+    /// Whether the share of a client is in effect on the devices of its function. Does not block.
     fn holds_share(&self, _client: &ShareClient) -> bool {
         true
     }
@@ -140,26 +141,27 @@ pub trait Inference: Send + Sync + 'static {
     /// them. The reply is called exactly once.
     fn submit(&self, request: ChainRequest, reply: Reply) -> InvocationId;
 
-    /// Invokes a chain of functions on this device, past the placement policy; `why` is for traces.
-    /// If the device is drained, lost, or lacks a function, the answer is
-    /// [`InvokeError::Unavailable`]: no other device runs it. A test double ignores the device.
+    /// Invokes a chain of functions on this device, without the placement policy; `why` is for
+    /// traces. If the device is drained, lost, or lacks a function, the answer is
+    /// [`InvokeError::Unavailable`]; the request is not sent to another device. A test double
+    /// ignores the device.
     fn submit_to(&self, _device: DeviceId, _why: Why, request: ChainRequest, reply: Reply) -> InvocationId {
         self.submit(request, reply)
     }
 
-    /// The device that an invocation is on; `None` if it waits for one or has ended.
+    /// The device of an invocation; `None` if the invocation waits for a device or has ended.
     fn place_of(&self, id: InvocationId) -> Option<DeviceId> {
         Some(DeviceId::of_id(id.0))
     }
 
-    /// The device with the fewest requests that could run a function beside this one; `None` if
+    /// The device with the fewest requests, other than `beside`, that can run a function; `None` if
     /// there is none.
     fn other_device(&self, _function: &FunctionKey, _beside: DeviceId) -> Option<DeviceId> {
         None
     }
 
-    /// Stops giving requests to a device, or starts again. Requests that it has finish there;
-    /// functions that are on no other device cannot be called meanwhile.
+    /// Stops or resumes sending requests to a device. Requests on the device finish there.
+    /// Functions that are on no other device cannot be called while it is drained.
     ///
     /// # Errors
     /// [`EngineError::UnknownDevice`] if there is no such device. A test double without devices
@@ -203,15 +205,15 @@ pub trait Inference: Send + Sync + 'static {
     /// instances of a function.
     fn note_scaled(&self, _function: &FunctionKey, _decision: &Decision) {}
 
-    /// What has a trace: the devices in their order, and behind them the pool in front of them, if
+    /// The names of all traces: those of the devices in order, followed by that of the pool, if
     /// there is one.
     fn traced(&self) -> Vec<String> {
         self.devices().to_vec()
     }
 
-    /// The trace records of a device, or of what else [`Inference::traced`] lists by this number,
-    /// starting at record `from`, or with the next one. `None` if recording has stopped. Blocks
-    /// until the engine's thread has answered.
+    /// The trace records of the entry of [`Inference::traced`] with this index, which is a device
+    /// or the pool. Starts at record `from`, or with the next record if `None`. Returns `None` if
+    /// recording has stopped. Blocks until the engine's thread has answered.
     fn trace(&self, _device: DeviceId, _from: Option<u64>) -> Option<TraceBatch> {
         None
     }

@@ -3,9 +3,9 @@
 //! [`Fleet::start`] starts an engine for each device and divides the CPUs among their threads. A
 //! [`FleetHandle`] implements [`Inference`]: it loads functions onto devices, sends each request to
 //! a device that has its function, and reports the statistics of all devices. With several devices,
-//! requests go through one queue for all of them, and a pure policy ([`atoll_core::placement`])
-//! chooses the device when it is free. Invocation ids carry the device in their upper bits, so
-//! cancelling needs no map.
+//! requests go through one queue for all of them, and a policy without I/O
+//! ([`atoll_core::placement`]) chooses a device when one is free. Invocation ids carry the device
+//! in their upper bits, so cancelling needs no map.
 //!
 //! Not here: scheduling and memory management, which each engine does for its own device, and
 //! parsing of the command line.
@@ -14,8 +14,8 @@
 //!
 //! - The name of a function is unique in the fleet.
 //! - The devices share nothing: a lost or slow device does not affect functions on other
-//!   devices. Requests that a lost device had go to another one, unless their function is on no
-//!   other.
+//!   devices. Requests on a lost device move to another device that has their function, if there
+//!   is one.
 //! - With one device the fleet takes no lock for a request.
 //!
 //! Start with `handle.rs`.

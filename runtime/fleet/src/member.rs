@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// A device with its engine, or a test double. The methods are those of [`EngineHandle`].
-#[expect(missing_docs, reason = "they are documented there")]
+#[expect(missing_docs, reason = "documented at `EngineHandle`")]
 pub trait Member: Send + Sync + 'static {
     /// The device's name, as in `host:0`.
     fn name(&self) -> &str;
@@ -18,7 +18,7 @@ pub trait Member: Send + Sync + 'static {
     /// Bundle targets that the device runs, best first.
     fn targets(&self) -> &[String];
 
-    /// Devices of the same kind run a function in the same time.
+    /// The kind of the device. Devices of the same kind run a function in the same time.
     fn kind(&self) -> String {
         String::new()
     }
@@ -52,7 +52,7 @@ pub trait Member: Send + Sync + 'static {
 
     fn trace(&self, from: Option<u64>) -> Option<TraceBatch>;
 
-    /// Sets the share of a client, on compute units of its own if the device has them.
+    /// Sets the share of a client, and binds it to compute units if the device has room.
     fn set_share(&self, _client: &ShareClient, _share: ShareSpec) -> Result<(), EngineError> {
         Ok(())
     }

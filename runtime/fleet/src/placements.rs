@@ -1,4 +1,4 @@
-//! Which function is on which devices, and how many bytes each device holds.
+//! The devices of each function, and the bytes that each device holds.
 
 use atoll_core::DeviceId;
 use atoll_core::placement::FunctionId;

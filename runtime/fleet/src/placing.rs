@@ -1,12 +1,13 @@
-//! Where the functions of a fleet run.
+//! The devices of functions that are loaded without a device.
 
 use atoll_core::placement::PoolConfig;
 
-/// Where functions run that name no device.
+/// The devices of functions that are loaded without a device.
 #[derive(Clone, Copy, Debug)]
 pub enum Placing {
-    /// Each function on the device that is emptiest when it is loaded.
+    /// Each function runs on the device that is emptiest when it is loaded.
     Home,
-    /// Each function on all devices that can run it; a pool chooses the device of each request.
+    /// Each function runs on all devices that can run it; a pool chooses the device of each
+    /// request.
     Pool(PoolConfig),
 }

@@ -1,4 +1,4 @@
-//! Shares of clients: on which devices they hold.
+//! Shares of clients: the devices on which they are set.
 
 use crate::member::Member;
 use atoll_core::DeviceId;
@@ -7,8 +7,8 @@ use atoll_engine::{EngineError, FunctionKey, ShareClient, ShareSpec};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// A share that does not hold, because a device of its function refused it. Requests that name its
-/// instance are refused on all devices of the function until there is room.
+/// A share that is not in effect, because a device of its function refused it. Requests that name
+/// its instance are rejected on all devices of the function until the device has room.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShareRefusal {
     /// The client.
@@ -19,7 +19,7 @@ pub struct ShareRefusal {
     pub reason: String,
 }
 
-/// A device, as far as it has room for shares.
+/// The room that a device has for shares.
 #[derive(Clone, Debug)]
 pub struct ShareRoom {
     /// How its compute units can be divided.
@@ -28,21 +28,22 @@ pub struct ShareRoom {
     pub memory_bytes: u64,
     /// Whether it takes requests: it is neither lost nor drained.
     pub is_open: bool,
-    /// The shares that hold on it, by client.
+    /// The shares that are set on it, by client.
     pub held: Vec<(ShareClient, ShareSpec)>,
 }
 
-/// All shares, also those of functions that are on no device.
+/// All shares, including those of functions that are on no device.
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
     held: BTreeMap<ShareClient, Held>,
-    /// Shares of `held` that a device refused when their function was loaded: the device, and why.
+    /// Shares of `held` that a device refused when their function was loaded: the device's name and
+    /// its reason.
     refused: BTreeMap<ShareClient, (String, String)>,
 }
 
 #[derive(Clone, Debug)]
 struct Held {
-    /// Its devices are those of the share; all devices if `None`.
+    /// The function whose devices have the share; `None` for all devices.
     function: Option<FunctionKey>,
     /// The only one of them that has the share, if it is bound to one.
     device: Option<DeviceId>,
@@ -52,8 +53,8 @@ struct Held {
 /// A device of a function.
 type Device<'a> = (DeviceId, &'a dyn Member);
 
-/// Sets a share on devices that are not lost. If one of them refuses it, what held before holds
-/// again on all; the error names the device.
+/// Sets a share on those devices that are not lost. If one of them refuses it, the share `before`
+/// is restored on all of them, and the error has the name of the device.
 fn set_on_all(
     client: &ShareClient,
     before: Option<ShareSpec>,
@@ -108,7 +109,7 @@ impl Held {
 
 impl Shares {
     /// Sets a share on those of the devices of its function that are not lost, or on one of them.
-    /// If one of them refuses it, all are as before.
+    /// If one of them refuses it, nothing changes.
     pub(crate) fn set(
         &mut self,
         client: &ShareClient,
@@ -144,9 +145,9 @@ impl Shares {
         was_there
     }
 
-    /// Brings the shares of a function to the devices that it is about to be loaded onto. A share
-    /// that one of them refuses holds on none of them. The largest come first, so that what
-    /// rounding leaves no room for is small.
+    /// Sets the shares of a function on the devices onto which it is about to be loaded. A share
+    /// that one of them refuses is set on none of them. The largest shares come first, so that a
+    /// share for which rounding leaves no room is a small one.
     pub(crate) fn place(&mut self, function: &FunctionKey, devices: &[Device<'_>]) {
         let mut own: Vec<(u64, ShareClient)> =
             self.of(function).map(|(client, held)| (size_of(&held.share), client.clone())).collect();
@@ -166,7 +167,7 @@ impl Shares {
         }
     }
 
-    /// Tries again to set the shares that were refused: others were removed or made smaller.
+    /// Tries again to set refused shares, after others were removed or made smaller.
     pub(crate) fn retry<'a>(&mut self, devices_of: impl Fn(&FunctionKey) -> Vec<Device<'a>>) {
         let refused: Vec<ShareClient> = self.refused.keys().cloned().collect();
         for client in refused {
@@ -176,8 +177,8 @@ impl Shares {
         }
     }
 
-    /// Removes the shares of a function from devices that it left; they hold again where it is
-    /// loaded next.
+    /// Removes the shares of a function from devices that no longer have it. They are set again on
+    /// the devices onto which it is loaded next.
     pub(crate) fn displace(&mut self, function: &FunctionKey, devices: &[Device<'_>]) {
         let mut lost = Vec::new();
         for (client, held) in self.of(function) {
@@ -194,13 +195,13 @@ impl Shares {
         }
     }
 
-    /// Forgets refusals of the shares of a function that is on no device any more.
+    /// Forgets refusals of the shares of a function that is no longer on any device.
     pub(crate) fn forget_refusals(&mut self, function: &FunctionKey) {
         let Shares { held, refused } = self;
         refused.retain(|client, _| held.get(client).is_none_or(|held| held.function.as_ref() != Some(function)));
     }
 
-    /// The shares that do not hold.
+    /// The shares that are refused.
     pub(crate) fn refusals(&self) -> Vec<ShareRefusal> {
         let refused = self.refused.iter();
         refused
@@ -233,7 +234,7 @@ impl Shares {
     }
 }
 
-/// Time times compute units, by which shares are sorted.
+/// The size of a share, by which shares are sorted: request times partition.
 fn size_of(share: &ShareSpec) -> u64 {
     u64::from(share.request().millionths()) * u64::from(share.partition().millionths())
 }

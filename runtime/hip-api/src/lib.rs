@@ -11,11 +11,11 @@
 //! types in [`signature`], the loader (`runtime/hip`) and the exports of the stand-in library
 //! (`tests/stand-in-hip`) are all generated from it. A new entry point is one row.
 //!
-//! *Versions.* ROCm 5, 6 and 7 export the same entry points with one exception in use: ROCm 6 gave
-//! `hipDeviceProp_t` another layout, and the entry point that fills it another symbol,
-//! `hipGetDevicePropertiesR0600`. The old symbol keeps the old layout,
-//! [`types::hipDeviceProp_tR0000`]. Symbols carry no version in their names otherwise. Error numbers
-//! and attribute numbers are the same in all three.
+//! *Versions.* ROCm 5, 6 and 7 export the same entry points, with one exception among those in use.
+//! ROCm 6 changed the layout of `hipDeviceProp_t`, and gave the entry point that fills it the new
+//! symbol `hipGetDevicePropertiesR0600`. The old symbol keeps the old layout,
+//! [`types::hipDeviceProp_tR0000`]. Other symbols have no version in their names. Error numbers and
+//! attribute numbers are the same in all three.
 //!
 //! What it is not: it loads and calls nothing, so it has no `unsafe` code.
 //!

@@ -86,8 +86,8 @@ macro_rules! for_each_entry_point {
             402 fn hipEventElapsedTime(milliseconds: *mut f32, start: hipEvent_t, stop: hipEvent_t);
 
             // Extensions of REEF's runtime. `hipResetWavefronts` kills all running waves of this
-            // process: memory, streams and modules stay, the kernels that ran end without a part of
-            // their blocks. The others bound and clear the launches that wait in a stream.
+            // process. Memory, streams and modules stay; the kernels that ran end with some of
+            // their blocks missing. The others limit and clear the launches that wait in a stream.
             0 fn hipResetWavefronts();
             0 fn hipStreamCreateWithWindowSize(stream: *mut hipStream_t, window: c_uint);
             0 fn hipStreamClearQueue(dropped: *mut u64, stream: hipStream_t, frees_later: bool);

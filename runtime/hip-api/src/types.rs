@@ -77,7 +77,7 @@ pub struct Layout {
 }
 
 /// Declares structs: each with its size, and its fields with their names in the header and their
-/// offsets. Fields that nothing here uses are joined.
+/// offsets. Fields that are not used here are joined into one.
 macro_rules! structs {
     ($(
         $(#[$doc:meta])*
@@ -118,7 +118,8 @@ structs! {
         /// Private to the library.
         reserved("reserved" @ 0): [u8; 64],
     }
-    /// The properties of a device, as ROCm 5 lays them out, and later releases by the old symbol.
+    /// The properties of a device in the layout of ROCm 5, which later releases use for the old
+    /// symbol.
     hipDeviceProp_tR0000: 792 {
         /// Name of the device, NUL-terminated.
         name("name" @ 0): [u8; 256],
@@ -131,7 +132,7 @@ structs! {
         /// Not in use here.
         rest("integrated" @ 652): [u8; 140],
     }
-    /// The same, as ROCm 6 and later lay them out.
+    /// The properties of a device in the layout of ROCm 6 and later.
     hipDeviceProp_tR0600: 1472 {
         /// Name of the device, NUL-terminated.
         name("name" @ 0): [u8; 256],

@@ -1,6 +1,6 @@
 //! Compares the table with AMD's header, if it is installed (`libamdhip64-dev`, or a ROCm folder).
-//! `ATOLL_HIP_INCLUDE` names a folder that holds `hip/hip_runtime_api.h`. Each release that is
-//! compared checks the layouts that it has.
+//! `ATOLL_HIP_INCLUDE` names a folder that holds `hip/hip_runtime_api.h`. Each release checks the
+//! layouts that it has.
 
 use atoll_hip_api::constants::CONSTANTS;
 use atoll_hip_api::error::ERRORS;
@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The structs that have the release's `hipDeviceProp_t` under another name here.
+/// Names of the structs here that a release declares as `hipDeviceProp_t`.
 const OLD_PROPERTIES: &str = "hipDeviceProp_tR0000";
 const NEW_PROPERTIES: &str = "hipDeviceProp_tR0600";
 
@@ -47,7 +47,7 @@ fn prototypes(header: &str) -> BTreeMap<&str, &str> {
         let (_, [name, parameters]) = found.extract();
         (name, parameters)
     });
-    // A later declaration of the same name is an overload of C++.
+    // A later declaration of the same name is a C++ overload.
     found.fold(BTreeMap::new(), |mut all, (name, parameters)| {
         all.entry(name).or_insert(parameters);
         all
@@ -86,8 +86,8 @@ fn rust_types(parameters: &str) -> Vec<String> {
     parameters.split(',').filter(|one| !["", "void"].contains(&one.trim())).map(rust_type).collect()
 }
 
-/// Whether two notations are one type of the ABI: device addresses and the layouts of properties
-/// have names of their own in the table.
+/// Whether two notations are the same type in the ABI. The table has its own names for device
+/// addresses and for the layouts of properties.
 fn are_same(ours: &str, theirs: &str) -> bool {
     let plain = |of: &str| {
         of.replace("* ", "*").replace(OLD_PROPERTIES, "hipDeviceProp_t").replace(NEW_PROPERTIES, "hipDeviceProp_t")
@@ -96,7 +96,7 @@ fn are_same(ours: &str, theirs: &str) -> bool {
     ours == theirs || ours.replace("hipDeviceptr_t", "*mut c_void") == theirs.replace("hipDeviceptr_t", "*mut c_void")
 }
 
-/// How a row differs from the header; `None` for what this release does not declare.
+/// How a row differs from the header; `None` if they agree or this release does not declare it.
 fn objection(entry: &EntryPoint, prototypes: &BTreeMap<&str, &str>) -> Option<String> {
     let parameters = prototypes.get(entry.symbol)?;
     let ours: Vec<&str> = entry.parameters.iter().map(|(_, of)| *of).collect();
@@ -142,7 +142,7 @@ fn assertions(header: &str) -> String {
     for (layout, name) in layouts(header) {
         assert(format!("sizeof({name}) == {}", layout.bytes), layout.name);
         for (field, offset) in layout.fields {
-            // Names of fields that are no longer there were given to a range of them.
+            // Fields of the old header that were joined keep the name of the first one.
             assert(format!("offsetof({name}, {field}) == {offset}"), &format!("{}.{field}", layout.name));
         }
     }

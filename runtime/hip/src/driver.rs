@@ -9,8 +9,8 @@ use std::ffi::{CStr, c_int};
 use std::path::Path;
 use std::sync::Arc;
 
-/// File names of the installed library: ROCm 7, 6 and 5, the name for development, and the folder
-/// that AMD's packages install to, which is not always on the loader's path.
+/// File names of the installed library: ROCm 7, 6 and 5, the development name, and the folder of
+/// AMD's packages, which is not always on the loader's path.
 const LIBRARY_NAMES: [&str; 5] =
     ["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so", "/opt/rocm/lib/libamdhip64.so"];
 
@@ -25,7 +25,7 @@ pub enum OpenError {
         /// The loader's message.
         why: String,
     },
-    /// The library is too old, or another one.
+    /// The library is too old, or not a HIP runtime.
     #[error("the HIP runtime lacks `{0}`; ROCm 5.0 or later is needed")]
     NoSymbol(&'static str),
     /// The library finds no device.
@@ -77,7 +77,7 @@ impl Driver {
         // SAFETY: initializes the library; takes no pointers.
         let initialised = driver.check("hipInit", unsafe { (driver.functions.init)(0) });
         initialised.map_err(|error| match error.code {
-            // ROCm 5.2 answers the second one on a machine without a device.
+            // ROCm 5.2 returns the second error on a machine without a device.
             status::NO_DEVICE | status::INVALID_DEVICE => OpenError::NoDevice(error),
             _ => OpenError::Refused(error),
         })?;
@@ -125,8 +125,8 @@ impl Driver {
         Err(HipError { call, code, name: self.error_name(code) })
     }
 
-    /// The name of an error. The library answers `hipErrorUnknown` for numbers that it does not
-    /// know, which is the name of another one.
+    /// The name of an error. For a number that it does not know, the library returns
+    /// `hipErrorUnknown`, which is the name of another error.
     fn error_name(&self, code: c_int) -> String {
         if let Some(name) = status::name(code) {
             return name.to_owned();

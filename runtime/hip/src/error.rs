@@ -8,8 +8,7 @@ pub struct HipError {
     pub call: &'static str,
     /// The library's error number.
     pub code: i32,
-    /// The name of the error; `unknown error` for a number that neither the table nor the library
-    /// knows.
+    /// The name of the error; `unknown error` if neither the table nor the library has this number.
     pub name: String,
 }
 
@@ -17,13 +16,13 @@ pub struct HipError {
 pub use atoll_hip_api::error as status;
 
 impl HipError {
-    /// An error of the table, for a call that was not made.
+    /// An error of the table for a call that this crate did not make.
     pub(crate) fn of(call: &'static str, code: i32) -> HipError {
         HipError { call, code, name: status::name(code).unwrap_or("unknown error").to_owned() }
     }
 
-    /// Whether the device is lost for this process: a kernel faulted. All later calls fail, and
-    /// only a new process can use the device. Many releases of ROCm end the process instead.
+    /// Whether the device is lost for this process, since a kernel faulted: all later calls fail,
+    /// and only a new process can use the device. Many releases of ROCm end the process instead.
     pub fn is_device_lost(&self) -> bool {
         matches!(
             self.code,

@@ -7,8 +7,8 @@ use libloading::Library;
 
 pub(crate) use atoll_hip_api::types::hipError_t as Status;
 
-/// Declares the functions: a field, and its symbol in the table. Functions of the second list are
-/// missing in some libraries.
+/// Declares the functions: a field, and its symbol in the table. Some libraries lack the functions
+/// of the second list.
 macro_rules! functions {
     (
         required { $($field:ident: $symbol:ident;)+ }
@@ -92,8 +92,8 @@ functions! {
     }
     optional {
         device_uuid: hipDeviceGetUuid;
-        // The layout of the struct that these fill depends on the symbol: ROCm 6 and later have
-        // both, ROCm 5 has the second only.
+        // The layout of the struct that they fill depends on the symbol. ROCm 6 and later have
+        // both, ROCm 5 only the second.
         properties: hipGetDevicePropertiesR0600;
         properties_old: hipGetDeviceProperties;
         masked_stream: hipExtStreamCreateWithCUMask;

@@ -1,4 +1,4 @@
-//! A device before it is used.
+//! A device before the process uses it.
 
 use crate::context::Context;
 use crate::driver::Driver;
@@ -44,7 +44,7 @@ impl Gpu {
         self.text("hipDeviceGetName", |to, room| unsafe { get(to, room, self.ordinal()) })
     }
 
-    /// Its place on the bus: `0000:01:00.0`.
+    /// Its PCI bus id, such as `0000:01:00.0`.
     pub fn pci_bus_id(&self) -> Result<String, HipError> {
         let get = self.driver.functions.device_bus;
         // SAFETY: writes at most as many bytes as the buffer has.
@@ -94,7 +94,7 @@ impl Gpu {
         self.attribute(WARP_SIZE)
     }
 
-    /// Most LDS of a block in bytes.
+    /// Maximum LDS of a block in bytes.
     pub fn lds_bytes(&self) -> Result<u32, HipError> {
         self.attribute(MAX_SHARED_MEMORY_PER_BLOCK)
     }
@@ -104,7 +104,7 @@ impl Gpu {
         self.attribute(CLOCK_RATE)
     }
 
-    /// Makes it usable by this process.
+    /// Starts to use the device in this process.
     pub fn enter(&self) -> Result<Arc<Context>, HipError> {
         Context::new(self.clone())
     }

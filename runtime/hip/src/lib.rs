@@ -2,11 +2,11 @@
 //!
 //! - [`Driver`]: the loaded library, of ROCm 5, 6 or 7. [`functions`](self) lists the entry points
 //!   in use; their types come from the table of `runtime/hip-api`.
-//! - [`Gpu`]: a device by its ordinal, before anything is done with it. [`Context`]: the device in
-//!   use by this process.
+//! - [`Gpu`]: a device by its ordinal, not yet in use. [`Context`]: a device in use by this
+//!   process.
 //! - [`Module`], [`Kernel`], [`Stream`], [`UnitMask`], [`Event`], [`DeviceMemory`],
-//!   [`SharedMemory`], [`HostWords`], [`HostMemory`]: owning handles, each of which keeps alive
-//!   what it depends on.
+//!   [`SharedMemory`], [`HostWords`], [`HostMemory`]: owning handles. Each keeps alive the objects
+//!   that it depends on.
 //!
 //! What it is not: it has no scheduling, no policy and no retries. Every call returns the library's
 //! error, by number and name.

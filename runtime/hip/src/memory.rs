@@ -14,8 +14,8 @@ use std::sync::atomic::AtomicU32;
 /// The library's type of an address in device memory.
 pub use atoll_hip_api::types::hipDeviceptr_t as DevicePtr;
 
-/// Host memory that running kernels and the host see each other's stores in. Without the last flag,
-/// kernels may keep it in caches until they end.
+/// Host memory in which running kernels and the host see each other's stores. Without the last
+/// flag, kernels may keep it in caches until they end.
 const WORDS_FLAGS: u32 = HOST_MALLOC_PORTABLE | HOST_MALLOC_MAPPED | HOST_MALLOC_COHERENT;
 
 /// The address of a range of memory with `of` bytes; an empty range may begin at the end.
@@ -74,7 +74,7 @@ impl Drop for DeviceMemory {
     }
 }
 
-/// Names device memory for other processes.
+/// A handle by which another process opens device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryHandle {
     /// Private to the library; any bytes may be sent.
@@ -175,8 +175,8 @@ impl Drop for HostWords {
     }
 }
 
-/// Existing memory of this process that is registered with the device: for transfers, and for words
-/// that kernels read.
+/// Memory of this process that is registered with the device: for transfers, and for words that
+/// kernels read.
 #[derive(Debug)]
 pub struct HostMemory {
     context: Arc<Context>,

@@ -24,8 +24,8 @@ impl Module {
     /// Loads a code object: an ELF file for one architecture.
     pub fn load(context: &Arc<Context>, code: &[u8]) -> Result<Module, HipError> {
         let mut handle = hipModule_t::NULL;
-        // The library finds out the size from the ELF header: a file that is cut off would be read
-        // beyond its end.
+        // The library computes the size from the ELF header, and would read beyond the end of a
+        // truncated file.
         let image = padded(code).ok_or_else(|| HipError::of("hipModuleLoadData", status::INVALID_IMAGE))?;
         // SAFETY: the image is as long as its header says, and only read during the call; writes
         // one handle to the given address.
@@ -57,7 +57,7 @@ impl Module {
     }
 }
 
-/// The code, if the table of sections, with which an ELF file ends, lies inside; else `None`.
+/// Returns the code if its section table, with which an ELF file ends, lies inside; else `None`.
 fn padded(code: &[u8]) -> Option<&[u8]> {
     let number = |at: usize, bytes: usize| -> Option<u64> {
         let field = code.get(at..at + bytes)?;
@@ -105,7 +105,8 @@ impl Kernel {
         Ok(value)
     }
 
-    /// Blocks with this many threads and this much dynamic LDS that fit on a compute unit at once.
+    /// The number of blocks with this many threads and bytes of dynamic LDS that fit on a compute
+    /// unit at once.
     pub fn occupancy(&self, threads: u32, shared_bytes: u32) -> Result<u32, HipError> {
         let threads = c_int::try_from(threads).unwrap_or(c_int::MAX);
         let mut blocks: c_int = 0;
@@ -120,8 +121,8 @@ impl Kernel {
     ///
     /// # Safety
     /// The segment has at least the size that the metadata of the code object declares for the
-    /// kernel (`.kernarg_segment_size`): the library reads as many bytes, whatever length it is
-    /// given.
+    /// kernel (`.kernarg_segment_size`). The library reads that many bytes, whatever length it
+    /// gets.
     pub unsafe fn launch_with(&self, stream: &Stream, shape: LaunchShape, kernarg: &[u8]) -> Result<(), HipError> {
         let LaunchShape { grid: [x, y, z], block: [width, height, depth], shared_bytes } = shape;
         let mut bytes = kernarg.len();

@@ -17,7 +17,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// A non-blocking stream; a lower number is a higher priority.
+    /// Creates a non-blocking stream. A lower number is a higher priority.
     pub fn new(context: &Arc<Context>, priority: i32) -> Result<Stream, HipError> {
         let mut handle = hipStream_t::NULL;
         let create = |f: &Functions| {
@@ -28,8 +28,8 @@ impl Stream {
         Ok(Stream { context: context.clone(), handle })
     }
 
-    /// A stream whose blocks run on some compute units only. It has the usual priority: the library
-    /// has no call for both.
+    /// Creates a stream whose blocks run only on some compute units. It has the default priority,
+    /// since the library has no call that sets both.
     pub fn on_units(context: &Arc<Context>, mask: &UnitMask) -> Result<Stream, HipError> {
         let mut handle = hipStream_t::NULL;
         let create = |f: &Functions| match f.masked_stream {
@@ -245,8 +245,8 @@ impl Event {
         done(self.context.call("hipEventQuery", |f| unsafe { (f.event_query)(self.handle) }))
     }
 
-    /// Nanoseconds from an earlier event to this one; 0 if the order is reversed. Both must have
-    /// passed.
+    /// Nanoseconds from an earlier event to this one; 0 if the order is reversed. Both must be
+    /// complete.
     pub fn nanos_since(&self, earlier: &Event) -> Result<u64, HipError> {
         let mut milliseconds = 0.0_f32;
         // SAFETY: writes one float to the given address; both events are alive.

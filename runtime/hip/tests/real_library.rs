@@ -1,5 +1,6 @@
-//! The installed HIP runtime, without a GPU: what it exports and what it answers.
-//! `ATOLL_HIP_LIBRARY` names a library; else the installed one is used (Debian: `apt-get install libamdhip64-5`).
+//! Checks the installed HIP runtime without a GPU: its exports and its errors.
+//! `ATOLL_HIP_LIBRARY` names a library. Without it, the installed one is used (Debian: `apt-get
+//! install libamdhip64-5`).
 
 use atoll_hip::{Driver, OpenError, status};
 use atoll_hip_api::ENTRY_POINTS;

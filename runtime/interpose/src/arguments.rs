@@ -1,6 +1,6 @@
 //! Pointer arguments. Only the program creates values of these types, and it guarantees what the
-//! driver's reference requires of them. [`Argument`] says which types an implementation may use for
-//! a parameter type of the table.
+//! driver's reference requires of them. [`Argument`] lists the types that an implementation may use
+//! for a parameter type of the table.
 
 use atoll_session::{Code, HostCopy};
 use std::ffi::{CStr, c_char, c_void};
@@ -55,7 +55,7 @@ impl<T> Out<T> {
         Out(std::ptr::with_exposed_provenance_mut(address as usize))
     }
 
-    /// An error if the pointer is null; to be called before any effect.
+    /// Returns an error if the pointer is null. Called before the entry point has any effect.
     pub(crate) fn is_wanted(self) -> Result<(), Code> {
         if self.0.is_null() { Err(Code::INVALID_VALUE) } else { Ok(()) }
     }
@@ -77,7 +77,7 @@ impl<T> Out<T> {
 }
 
 impl Out<c_char> {
-    /// Writes as much of a text as fits, and a NUL. Returns the bytes written.
+    /// Writes as much of a text as fits, and a NUL. Returns the number of bytes written.
     pub(crate) fn set_text(self, text: &str, room: usize) -> usize {
         if self.0.is_null() || room == 0 {
             return 0;
@@ -118,7 +118,7 @@ impl<T> In<T> {
 }
 
 impl<T: Copy> In<T> {
-    /// One of several values; the program says their number, or the function knows it.
+    /// The value at an index. The program passes the number of values, or the function defines it.
     pub(crate) fn get(self, index: usize) -> Result<T, Code> {
         if self.0.is_null() {
             return Err(Code::INVALID_VALUE);
@@ -140,7 +140,7 @@ impl In<c_char> {
     }
 }
 
-/// A value whose meaning depends on other arguments: a number, or an address of the program.
+/// A value whose meaning depends on other arguments: a number, or an address in the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct Place(u64);
@@ -156,29 +156,29 @@ impl Place {
         self.0
     }
 
-    /// The place this many bytes behind.
+    /// The place `bytes` bytes further.
     pub(crate) fn behind(self, bytes: u64) -> Result<Place, Code> {
         self.0.checked_add(bytes).map(Place).ok_or(Code::INVALID_VALUE)
     }
 
-    /// An error for null.
+    /// Returns an error for null.
     pub(crate) fn is_wanted(self) -> Result<(), Code> {
         if self.0 == 0 { Err(Code::INVALID_VALUE) } else { Ok(()) }
     }
 
-    /// Bytes of the program, which it does not change during the call.
+    /// Bytes in the program's memory, which the program does not change during the call.
     pub(crate) fn bytes<'a>(self, count: u64) -> Result<&'a [u8], Code> {
         let count = usize::try_from(count).map_err(|_| Code::INVALID_VALUE)?;
         if count == 0 {
             return Ok(&[]);
         }
         self.is_wanted()?;
-        // SAFETY: the caller passes the address of as many bytes as it says, and leaves them alone
-        // during the call, in which the result is used.
+        // SAFETY: the caller passes the address of at least `count` bytes and does not change them
+        // during the call, after which the result is not used.
         Ok(unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(self.0 as usize), count) })
     }
 
-    /// The destination of a copy.
+    /// The place as the destination of a copy to the host.
     pub(crate) fn copy(self, bytes: u64) -> Result<HostCopy, Code> {
         if bytes > 0 {
             self.is_wanted()?;
@@ -186,7 +186,7 @@ impl Place {
         Ok(HostCopy { to: self.0, bytes })
     }
 
-    /// Copies bytes of the program to another place of it.
+    /// Copies bytes from this place in the program's memory to another.
     pub(crate) fn move_to(self, to: Place, bytes: u64) -> Result<(), Code> {
         if bytes == 0 {
             return Ok(());
@@ -194,7 +194,8 @@ impl Place {
         self.is_wanted()?;
         to.is_wanted()?;
         let (from, to) = (self.0 as usize, to.0 as usize);
-        // SAFETY: the caller passes the addresses of as many bytes as it says; they may overlap.
+        // SAFETY: the caller passes the addresses of at least `bytes` bytes; the ranges may
+        // overlap.
         unsafe {
             std::ptr::copy::<u8>(
                 std::ptr::with_exposed_provenance(from),
@@ -205,12 +206,12 @@ impl Place {
         Ok(())
     }
 
-    /// The place as the address of results.
+    /// The place as a pointer to results.
     pub(crate) fn out<T>(self) -> Out<T> {
         Out::at(self.0)
     }
 
-    /// The place as the address of values.
+    /// The place as a pointer to values.
     pub(crate) fn values<T>(self) -> In<T> {
         In::at(self.0)
     }

@@ -1,4 +1,4 @@
-//! Contexts. Only this side knows them: a session has one context on the server.
+//! Contexts. They exist only in this library: a session has one context on the server.
 
 use atoll_session::Code;
 use std::cell::RefCell;
@@ -15,10 +15,11 @@ thread_local! {
 /// The contexts of the process.
 #[derive(Debug)]
 pub(crate) struct Contexts {
-    /// How often the primary context is retained; it exists while this is not 0.
+    /// Number of times that the primary context is retained. The context exists while this is not
+    /// 0.
     retained: u64,
     primary_flags: u32,
-    /// Flags of the others, by number.
+    /// Flags of the other contexts, by number.
     others: BTreeMap<u32, u32>,
     last: u32,
 }
@@ -34,13 +35,13 @@ impl Contexts {
         self.retained += 1;
     }
 
-    /// Releases the primary context once; true if that was the last time.
+    /// Releases the primary context once. Returns true if it no longer exists.
     pub(crate) fn release(&mut self) -> Result<bool, Code> {
         self.retained = self.retained.checked_sub(1).ok_or(Code::INVALID_CONTEXT)?;
         Ok(self.retained == 0)
     }
 
-    /// Ends the primary context; true if it existed.
+    /// Destroys the primary context. Returns true if it existed.
     pub(crate) fn reset(&mut self) -> bool {
         std::mem::take(&mut self.retained) > 0
     }
@@ -64,7 +65,7 @@ impl Contexts {
         self.others.remove(&context).map(drop).ok_or(Code::INVALID_CONTEXT)
     }
 
-    /// Flags of a context; an error if it does not exist.
+    /// Flags of a context. An error if it does not exist.
     pub(crate) fn flags(&self, context: u32) -> Result<u32, Code> {
         let primary = (context == PRIMARY && self.retained > 0).then_some(self.primary_flags);
         primary.or_else(|| self.others.get(&context).copied()).ok_or(Code::INVALID_CONTEXT)

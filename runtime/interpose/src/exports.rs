@@ -1,10 +1,10 @@
 //! The entry points.
 //!
-//! The table of `runtime/cuda-api` defines them and their parameters; the exports and the results
+//! The table of `runtime/cuda-api` defines them and their parameters. The exports and the results
 //! of `cuGetProcAddress` are generated from it. Each family has a file with implementations:
 //! associated functions of [`Session`] named like the symbols, in safe code over the types of
-//! `arguments`. A row without an implementation is listed in [`MISSING`]; it says so and returns
-//! `CUDA_ERROR_NOT_SUPPORTED`.
+//! `arguments`. An entry point without an implementation is listed in [`MISSING`]. It prints its
+//! name once and returns `CUDA_ERROR_NOT_SUPPORTED`.
 
 mod context;
 mod copy;
@@ -28,7 +28,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// The address of an entry point.
 pub(crate) type Address = *const ();
 
-/// The implementations of entry points are its associated functions.
+/// Its associated functions are the implementations of entry points.
 struct Session;
 
 /// Declares the implementations of a family's entry points, and a list of their names. A body
@@ -61,7 +61,7 @@ const IMPLEMENTED: [&[&str]; 10] = [
     stream::STREAM,
 ];
 
-/// Entry points that sessions do not have.
+/// Entry points that sessions do not support.
 const MISSING: &[&str] = &[
     "cuCtxEnablePeerAccess",
     "cuCtxDisablePeerAccess",
@@ -103,8 +103,8 @@ const MISSING: &[&str] = &[
 /// Generates the exports, and defaults that return an error.
 macro_rules! exports {
     ($($since:literal fn $name:ident($($argument:ident: $type:ty),*);)+) => {
-        /// The default for entry points without an associated function of [`Session`]: an
-        /// associated function takes precedence over a trait's.
+        /// The default implementations, for entry points without an associated function of
+        /// [`Session`]. An associated function takes precedence over a trait's.
         #[allow(dead_code, non_snake_case, reason = "it has all entry points, under the driver's names")]
         #[allow(clippy::too_many_arguments, reason = "as many as the driver's functions have")]
         trait Missing {
@@ -137,11 +137,11 @@ fn exported() -> impl Iterator<Item = (&'static EntryPoint, Address)> {
     ENTRY_POINTS.iter().zip(ADDRESSES.iter().copied())
 }
 
-// Each row of the table is in exactly one of the two.
+// Each row of the table is in exactly one of the two lists.
 const _: () = atoll_cuda_api::coverage::assert_complete(&IMPLEMENTED, MISSING);
 
-/// Runs an entry point. A panic becomes an error code. What a recorded call did wrong is said when
-/// its error is returned.
+/// Runs an entry point. A panic becomes an error code. If the result is the error of a recorded
+/// call, that call is printed.
 fn enter(name: &'static str, body: impl FnOnce() -> Result<(), Code>) -> CUresult {
     let run = || {
         let result = body();

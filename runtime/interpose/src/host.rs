@@ -1,5 +1,5 @@
-//! Memory of the program that it allocated as pinned, or registered. The device never sees it;
-//! copies into it may be left until the program waits.
+//! Pinned and registered memory of the program. The device does not access it. Copies into it may
+//! stay recorded until the program waits.
 
 use atoll_cuda_api::constants::{CU_MEMHOSTALLOC_DEVICEMAP, CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTALLOC_WRITECOMBINED};
 use atoll_session::Code;
@@ -7,11 +7,11 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::BTreeMap;
 use std::ffi::c_uint;
 
-/// Alignment of pinned memory, that of a page.
+/// Alignment of pinned memory in bytes: the page size.
 const PAGE_BYTES: usize = 4096;
 
-/// Flags of pinned memory that are accepted. Mapping is accepted, since programs set it unasked;
-/// asking for the device's address fails.
+/// Accepted flags of pinned memory. Mapping is accepted, since programs set it without using it; a
+/// call for the device address fails.
 const FLAGS: c_uint = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
 
 /// A range of the program's memory.
@@ -19,7 +19,7 @@ const FLAGS: c_uint = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_
 struct Block {
     bytes: u64,
     flags: c_uint,
-    /// Set if it was allocated here.
+    /// Set if this library allocated it.
     layout: Option<Layout>,
 }
 
@@ -28,7 +28,7 @@ struct Block {
 pub(crate) struct HostMemory(BTreeMap<u64, Block>);
 
 impl HostMemory {
-    /// Allocates zeroed memory.
+    /// Allocates zeroed pinned memory.
     pub(crate) fn allocate(&mut self, bytes: usize, flags: c_uint) -> Result<u64, Code> {
         if bytes == 0 || flags & !FLAGS != 0 {
             return Err(Code::INVALID_VALUE);
@@ -44,7 +44,7 @@ impl HostMemory {
         Ok(at)
     }
 
-    /// Frees memory that was allocated here.
+    /// Frees memory from [`HostMemory::allocate`].
     pub(crate) fn free(&mut self, at: u64) -> Result<(), Code> {
         let layout = self.0.get(&at).and_then(|block| block.layout).ok_or(Code::INVALID_VALUE)?;
         self.0.remove(&at);
@@ -63,20 +63,20 @@ impl HostMemory {
         Ok(())
     }
 
-    /// Forgets registered memory.
+    /// Removes registered memory from the table.
     pub(crate) fn unregister(&mut self, at: u64) -> Result<(), Code> {
         self.0.get(&at).filter(|block| block.layout.is_none()).ok_or(Code::HOST_MEMORY_NOT_REGISTERED)?;
         self.0.remove(&at);
         Ok(())
     }
 
-    /// Flags of the memory around an address.
+    /// Flags of the memory that contains an address.
     pub(crate) fn flags(&self, at: u64) -> Option<c_uint> {
         let (start, block) = self.0.range(..=at).next_back()?;
         (at - start < block.bytes).then_some(block.flags)
     }
 
-    /// Whether a whole range is pinned or registered.
+    /// Whether the whole range is pinned or registered.
     pub(crate) fn holds(&self, at: u64, bytes: u64) -> bool {
         self.0
             .range(..=at)

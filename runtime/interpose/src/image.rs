@@ -1,4 +1,4 @@
-//! How long an image of a module is: programs pass only its address.
+//! The size of a module's image. Programs pass only its address.
 
 use crate::arguments::Place;
 use atoll_fatbin::{MAGIC, WRAPPER};
@@ -22,7 +22,7 @@ pub(crate) fn image<'a>(at: Place) -> Result<&'a [u8], Code> {
             at.behind(8)?.values::<u64>().get(0)?.checked_add(head.into()).ok_or(Code::INVALID_IMAGE)?
         }
         ELF => elf_bytes(at)?,
-        // PTX is a text: the program terminates it.
+        // PTX is a text with a NUL at its end.
         _ => at.values().text().map_err(|_| Code::INVALID_IMAGE)?.len() as u64,
     };
     if bytes > IMAGE_BYTES_MAX {
@@ -31,7 +31,7 @@ pub(crate) fn image<'a>(at: Place) -> Result<&'a [u8], Code> {
     at.bytes(bytes)
 }
 
-/// The end of the last part of a 64-bit ELF file.
+/// The size of a 64-bit ELF file in bytes: the end of its last part.
 fn elf_bytes(at: Place) -> Result<u64, Code> {
     let long = |at: Place| at.values::<u64>().get(0);
     let short = |offset: u64| at.behind(offset)?.values::<u16>().get(0).map(u64::from);
@@ -49,7 +49,7 @@ fn elf_bytes(at: Place) -> Result<u64, Code> {
         let section = at.behind(sections + index * section_bytes)?;
         let kind = section.behind(4)?.values::<u32>().get(0)?;
         let (offset, bytes) = (long(section.behind(24)?)?, long(section.behind(32)?)?);
-        // A section without contents in the file.
+        // Section type 8 has no contents in the file.
         if kind != 8 {
             end = end.max(table(offset, bytes, 1)?);
         }

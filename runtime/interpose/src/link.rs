@@ -31,7 +31,8 @@ impl Link {
 impl Transport for Link {
     fn send(&mut self, mut bytes: &[u8]) -> Result<(), Lost> {
         while !bytes.is_empty() {
-            // Without the flag a server that is gone would end the program by a signal.
+            // Without the flag, a server that has closed the connection would end the program by
+            // SIGPIPE.
             match rustix::net::send(&self.0, bytes, SendFlags::NOSIGNAL) {
                 Ok(sent) => bytes = &bytes[sent..],
                 Err(Errno::INTR) => {}
@@ -58,8 +59,8 @@ impl Transport for Link {
         let mut read = 0;
         while read < bytes {
             let at = std::ptr::with_exposed_provenance_mut((address + read) as usize);
-            // SAFETY: the program passed the address of as many bytes as the destination of a copy,
-            // and leaves them alone until it has waited for the copy.
+            // SAFETY: the program passed the address of at least this many bytes as the destination
+            // of a copy, and does not use them until it has waited for the copy.
             let count = unsafe { libc::recv(self.raw(), at, (bytes - read) as usize, 0) };
             match u64::try_from(count) {
                 Ok(0) => return Err(Lost("the server has closed it".to_owned())),

@@ -19,10 +19,10 @@ static SHIM: OnceLock<Result<Mutex<Shim>, Code>> = OnceLock::new();
 /// Whether this process is a child of the one that began the session.
 static IS_CHILD: AtomicBool = AtomicBool::new(false);
 
-/// The socket, for the child of a fork to close.
+/// The socket, which the child of a fork closes.
 static SOCKET: AtomicI32 = AtomicI32::new(-1);
 
-/// The session and what this side knows of it.
+/// The session, and the state that exists only in this library.
 #[derive(Debug)]
 pub(crate) struct Shim {
     pub(crate) client: Client<Link>,
@@ -37,14 +37,14 @@ impl Shim {
         SHIM.get_or_init(Shim::start).as_ref().map(drop).map_err(|code| *code)
     }
 
-    /// The session; an error before `cuInit`.
+    /// The session. An error before `cuInit`.
     pub(crate) fn get() -> Result<MutexGuard<'static, Shim>, Code> {
         refuse_in_child()?;
         let shim = SHIM.get().ok_or(Code::NOT_INITIALIZED)?.as_ref().map_err(|code| *code)?;
         Ok(shim.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The session with the current context of this thread.
+    /// The session, and the current context of this thread.
     pub(crate) fn current() -> Result<(MutexGuard<'static, Shim>, u32), Code> {
         let shim = Shim::get()?;
         let context = shim.contexts.current()?;
@@ -52,12 +52,12 @@ impl Shim {
         Ok((shim, context))
     }
 
-    /// An error before `cuInit`.
+    /// Returns an error before `cuInit`.
     pub(crate) fn check() -> Result<(), Code> {
         Shim::get().map(drop)
     }
 
-    /// An error before `cuInit`, without a current context, and after a fault.
+    /// Returns an error before `cuInit`, without a current context, and after a fault.
     pub(crate) fn check_current() -> Result<(), Code> {
         Shim::current().map(drop)
     }
@@ -79,13 +79,13 @@ impl Shim {
         let client = Client::open(link, 0).map_err(|(code, why)| refuse(code, &why))?;
         if let Err(error) = reserve(client.memory()) {
             log(&format_args!(
-                "addresses of the session's device memory are taken in this process ({error}): calls that tell by a \
-                 pointer where it points to may take memory of the program for the device's"
+                "the program already uses addresses of the session's device memory ({error}): calls that find the \
+                 kind of memory by its address, such as cuMemcpy, may take the program's memory for the device's"
             ));
         }
         SOCKET.store(raw, Ordering::SeqCst);
-        // SAFETY: the handler only stores to statics and closes a descriptor, as a child of a fork
-        // may.
+        // SAFETY: the handler only stores to statics and closes a descriptor, which is allowed in
+        // the child of a fork.
         if unsafe { libc::pthread_atfork(None, None, Some(leave_in_child)) } != 0 {
             return Err(Code::OUT_OF_MEMORY);
         }
@@ -97,8 +97,8 @@ fn refuse_in_child() -> Result<(), Code> {
     if IS_CHILD.load(Ordering::SeqCst) { Err(Code::NOT_INITIALIZED) } else { Ok(()) }
 }
 
-/// Runs in the child of a fork. The session stays the parent's: with the child's copy of the socket
-/// open it would outlive the parent.
+/// Runs in the child of a fork. The session belongs to the parent. It would outlive the parent if
+/// the child kept its copy of the socket open.
 extern "C" fn leave_in_child() {
     IS_CHILD.store(true, Ordering::SeqCst);
     let socket = SOCKET.swap(-1, Ordering::SeqCst);

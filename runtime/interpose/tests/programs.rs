@@ -1,5 +1,5 @@
-//! Unmodified programs in C: directly on the stand-in driver, and through this library, a socket
-//! and a server on the stand-in driver. Their outputs must be equal.
+//! Unmodified C programs. Each runs directly on the stand-in driver, and through this library and a
+//! server on the stand-in driver. The outputs must be equal.
 
 #![cfg(target_arch = "x86_64")]
 
@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// Ends a test that waits for something that does not come.
+/// Time limit of a test that waits.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Device memory of a session in these tests.
@@ -41,12 +41,12 @@ impl Built {
         self.folder.path().join("linked")
     }
 
-    /// The program that looks its calls up.
+    /// The program that finds its calls by `cuGetProcAddress`.
     fn looking(&self) -> PathBuf {
         self.folder.path().join("looking")
     }
 
-    /// A program with a driver from one of the folders.
+    /// The command of a program that finds its driver in one of the folders.
     fn command(&self, program: &Path, driver: &str) -> Command {
         let mut command = Command::new(program);
         command.env("LD_LIBRARY_PATH", self.folder.path().join(driver)).env_remove("ATOLL_SESSION");
@@ -106,7 +106,7 @@ fn serve(address: &Address) -> Server {
     Server::start(options, address).expect("a server")
 }
 
-/// Output and errors of a program that succeeds.
+/// The output and errors of a program that succeeds.
 fn output(command: &mut Command) -> (String, String) {
     let output = command.output().expect("the program");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -115,8 +115,8 @@ fn output(command: &mut Command) -> (String, String) {
     (out, errors)
 }
 
-/// Runs a program directly and through a session; returns its output, what the session did, and
-/// what the library said.
+/// Runs a program directly and in a session. Returns its output, the session's report, and the
+/// lines that the library printed.
 fn both(program: &Path, arguments: &[&str]) -> (String, Report, String) {
     let (direct, _) = output(built().command(program, "direct").args(arguments));
     let sessions = Sessions::start();
@@ -125,7 +125,7 @@ fn both(program: &Path, arguments: &[&str]) -> (String, Report, String) {
     assert_eq!(shim, direct, "{said}");
     let report = sessions.report();
     print(arguments, &report);
-    // Beside copies back only facts and waiting are answered.
+    // Besides copies to the host, only facts and waits get answers.
     assert!(report.answers <= report.messages);
     (direct, report, said)
 }
@@ -146,7 +146,7 @@ fn vectors_are_added() {
     assert!(text.contains("1 device, Atoll stand-in 0 (host CPU, no GPU)"), "{text}");
     assert_eq!(said, "");
     assert_eq!((report.launches, report.copies_out, report.images, report.failures), (2, 2, 1, 0));
-    // The image and the kernel are asked for once; both copies back are answered.
+    // One answer each for the image, the kernel, and two copies to the host.
     assert_eq!((report.answers, report.messages), (4, 4));
 }
 
@@ -160,7 +160,7 @@ fn a_program_that_looks_its_calls_up_does_the_same() {
 fn each_copy_back_is_one_message() {
     let (_, report, _) = both(&built().linked(), &["loop", "500"]);
     assert_eq!((report.launches, report.copies_in, report.copies_out), (500, 500, 500));
-    // One more for the image, and one for the kernel.
+    // One answer for the image and one for the kernel; the rest are copies to the host.
     assert_eq!((report.answers, report.messages), (502, 502));
 }
 
@@ -193,9 +193,9 @@ fn rows_and_libraries_work() {
     let mut command = built().command(&built().linked(), "shim");
     let (text, said) = output(command.env("ATOLL_SESSION", sessions.address.to_string()).arg("rows"));
     assert_eq!(text, "rows and libraries\n");
-    // Said once, although it is called twice.
+    // Printed once, although the program calls it twice.
     let (missing, table) = said.split_once('\n').expect("two lines");
-    assert_eq!(missing, "atoll: cuMemAllocManaged is not part of sessions; it returns CUDA_ERROR_NOT_SUPPORTED");
+    assert_eq!(missing, "atoll: cuMemAllocManaged is not supported in sessions; it returns CUDA_ERROR_NOT_SUPPORTED");
     assert!(table.contains("(6bd5fb6c-5bf4-e74a-8987-d93912fd9df9); link the program with nvcc"), "{table}");
     let is_absent = !library(RUNTIME).is_file();
     assert_eq!(table.contains("the library path has no libatoll_cudart.so"), is_absent, "{table}");
@@ -236,7 +236,7 @@ fn a_session_over_tcp_does_the_same() {
 fn without_a_server_there_is_no_device() {
     for (address, expected) in [
         (None, "ATOLL_SESSION is not set"),
-        (Some("nonsense"), "\"nonsense\" is no address"),
+        (Some("nonsense"), "\"nonsense\" is not the address"),
         (Some("unix:/nowhere/sessions.sock"), "no server of sessions answers at unix:/nowhere/sessions.sock"),
     ] {
         let mut command = built().command(&built().linked(), "shim");
@@ -255,7 +255,7 @@ fn without_a_server_there_is_no_device() {
 #[test]
 fn killed_clients_leave_nothing() {
     let sessions = Sessions::start();
-    // More clients one after the other than fit beside each other.
+    // More clients in sequence than may be connected at once.
     for round in 1..=12u64 {
         let mut command = built().command(&built().linked(), "shim");
         let mut client = command
@@ -293,7 +293,7 @@ fn a_server_that_is_gone_is_an_error_and_not_the_end_of_the_program() {
     out.read_to_string(&mut text).expect("a text");
     let mut said = String::new();
     client.stderr.take().expect("its errors").read_to_string(&mut said).expect("a text");
-    // The program says that a call failed and ends by itself.
+    // The program reports the failed call and ends by itself.
     assert_eq!(client.wait().expect("it ends").code(), Some(1));
     assert!(text.contains("CUDA_ERROR_DEVICE_UNAVAILABLE"), "{text}");
     assert!(said.contains("every call fails from now on"), "{said}");

@@ -1,4 +1,4 @@
-//! What follows from an event.
+//! Actions that the caller of a [`Ledger`](crate::Ledger) carries out after an event.
 
 use crate::ids::{Epoch, Holder, LeaseId, RequestKey};
 use crate::ledger::Kept;
@@ -6,36 +6,37 @@ use crate::refusal::Refusal;
 use atoll_core::packing::Rect;
 use atoll_core::{DeviceId, Nanos};
 
-/// What the caller does, in order. A `Keep` or `End` is durable before what follows is done.
+/// An action. The caller carries actions out in order, and makes a `Keep` or `End` durable before
+/// it goes on to the next action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Write down a lease, in place of what was written for it before, and with it the highest number
-    /// so far, which outlives the lease.
+    /// Write the record of a lease, in place of its earlier record, and the highest number that was
+    /// used so far. The number stays on disk when the lease ends.
     Keep {
         /// The lease.
         kept: Box<Kept>,
-        /// The highest number that was used.
+        /// The highest number of leases and epochs that was used.
         last: u64,
     },
-    /// Write down the key of an ended lease in place of the lease.
+    /// Replace the record of a lease that ended by its key.
     End {
         /// The lease.
         lease: LeaseId,
         /// Its key.
         key: RequestKey,
     },
-    /// Remove the key of an ended lease.
+    /// Remove the key of an ended lease from disk.
     Forget(RequestKey),
-    /// Create or change the instance of a lease: it gets these compute units of this device.
+    /// Create or change the instance of a lease, with this area of this device.
     Place {
         /// The lease.
         lease: LeaseId,
         /// Its device.
         device: DeviceId,
-        /// Its part of time and compute units, in hundredths.
+        /// Its area: width is time, height is compute units, both in percent of the device.
         rect: Rect,
     },
-    /// Remove the instance of a lease. Whether its requests in flight finish is up to the caller.
+    /// Remove the instance of a lease. The caller decides whether its requests in flight finish.
     Remove {
         /// The lease.
         lease: LeaseId,
@@ -51,9 +52,9 @@ pub enum Action {
 pub enum Answer {
     /// The lease is granted, renewed or taken over.
     Granted(Grant),
-    /// It is done.
+    /// The release is done.
     Done,
-    /// It is refused.
+    /// The event is refused.
     Refused(Refusal),
 }
 
@@ -62,13 +63,14 @@ pub enum Answer {
 pub struct Grant {
     /// The lease.
     pub lease: LeaseId,
-    /// Its epoch. Instances and requests name it, so that an old holder is told apart.
+    /// Its epoch. The holder sends it with each request about the lease, so that a replaced holder
+    /// is refused.
     pub epoch: Epoch,
     /// Its holder.
     pub holder: Holder,
     /// Its device.
     pub device: DeviceId,
-    /// When it ends if it is not renewed, by the daemon's clock.
+    /// The time at which it ends unless it is renewed, by the daemon's clock.
     pub expires: Nanos,
 }
 
@@ -79,8 +81,8 @@ pub enum Ending {
     Released,
     /// It was not renewed in time.
     Expired,
-    /// Its device is gone or has become smaller, and no other has room; or the daemon cannot keep its
-    /// promise for another reason.
+    /// Its device was lost or has less capacity, and no other device has room; or
+    /// [`Event::Revoke`](crate::Event::Revoke) was sent.
     Revoked,
     /// Its instance could not be created.
     Unplaced,

@@ -1,24 +1,25 @@
-//! What a lease is asked for, checked.
+//! The request for a lease, checked.
 
 use crate::ids::{Holder, RequestKey};
 use crate::limits::{SLOTS_MAX, TTL_MAX, TTL_MIN};
 use atoll_core::packing::{Demand, PackError};
 use atoll_core::{DeviceId, Nanos};
 
-/// The resources of a lease, as they are asked for.
+/// The resources that a request for a lease asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Want {
     /// The device; `None` for any.
     pub device: Option<DeviceId>,
-    /// Part of the device's compute units, in percent.
+    /// Part of the device's compute units, in percent: 1 to 100.
     pub partition: u32,
-    /// Part of the time that is promised, in percent.
+    /// Part of the device's time that is guaranteed, in percent: 1 to 100.
     pub quota: u32,
-    /// Most time that it may get, in percent: at least `quota`.
+    /// Upper limit of the device's time, in percent: `quota` to 100.
     pub quota_limit: u32,
     /// Memory in bytes.
     pub memory_bytes: u64,
-    /// Real-time slots: requests that may run as real-time ones at once.
+    /// Real-time slots of the device that the lease takes. A device has a number of them, which
+    /// bounds its real-time leases; they do not limit the requests of a lease.
     pub real_time_slots: u32,
     /// Time to live without renewal.
     pub ttl: Nanos,
@@ -33,14 +34,14 @@ pub struct Ask {
     pub(crate) demand: Demand,
 }
 
-/// Why a request is not valid; the client's mistake.
+/// Why a request is not valid. The client is at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadAsk {
     /// A percentage is out of range.
     #[error("{0}")]
     Demand(PackError),
     /// The limit of the quota is below the quota, or above 100 %.
-    #[error("a quota limit of {limit} % for a quota of {quota} %; it has to be from the quota to 100")]
+    #[error("the quota limit is {limit} %; from the quota, {quota} %, to 100 % is possible")]
     QuotaLimit {
         /// The quota.
         quota: u32,
@@ -51,7 +52,7 @@ pub enum BadAsk {
     #[error("{0} real-time slots; at most {SLOTS_MAX} are possible")]
     Slots(u32),
     /// The time to live is out of range.
-    #[error("a time to live of {} ns; {} to {} are possible", .0.0, TTL_MIN.0, TTL_MAX.0)]
+    #[error("a time to live of {} ns; {} to {} ns are possible", .0.0, TTL_MIN.0, TTL_MAX.0)]
     Ttl(Nanos),
 }
 
@@ -84,7 +85,7 @@ impl Ask {
         &self.holder
     }
 
-    /// What is asked for.
+    /// The resources that it asks for.
     pub fn want(&self) -> &Want {
         &self.want
     }

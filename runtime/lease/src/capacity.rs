@@ -1,10 +1,10 @@
-//! What a device can hold, and what it holds.
+//! The capacity of a device, and the part of it that leases have.
 
 use crate::ask::{Ask, Want};
 use crate::ids::LeaseId;
 use atoll_core::packing::{InstanceId, Move, PackError, Packer, Rect};
 
-/// What of a device may be promised.
+/// The resources of a device that leases may get, besides its time and compute units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
     /// Memory in bytes.
@@ -13,10 +13,11 @@ pub struct Capacity {
     pub real_time_slots: u32,
 }
 
-/// What of a device is not promised.
+/// The resources of a device that no lease has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Free {
-    /// The largest free rectangles of quota and partition, in hundredths; they may overlap.
+    /// The largest free rectangles of quota (width) and partition (height), in percent; they may
+    /// overlap.
     pub rects: Vec<Rect>,
     /// Memory in bytes.
     pub memory_bytes: u64,
@@ -24,7 +25,7 @@ pub struct Free {
     pub real_time_slots: u32,
 }
 
-/// A device with its promises.
+/// A device, and the resources that its leases have.
 #[derive(Clone, Debug)]
 pub(crate) struct Device {
     pub(crate) capacity: Capacity,
@@ -40,13 +41,13 @@ impl Device {
         Device { capacity, is_drained: false, packer, bytes: 0, slots: 0 }
     }
 
-    /// Whether it could hold this without other leases.
+    /// Whether the device has room for the request if it has no other leases.
     pub(crate) fn could_hold(&self, ask: &Ask) -> bool {
         Device::new(self.capacity).place(LeaseId(0), ask).is_some()
     }
 
-    /// Places a lease. Returns the leases that got other compute units for it; `None` if it does not
-    /// fit.
+    /// Places a lease. Returns the other leases that moved to another area to make room; `None` if
+    /// the lease does not fit.
     pub(crate) fn place(&mut self, id: LeaseId, ask: &Ask) -> Option<Vec<LeaseId>> {
         if ask.want.real_time_slots > self.capacity.real_time_slots - self.slots {
             return None;
@@ -67,7 +68,7 @@ impl Device {
         Some(moved)
     }
 
-    /// Gives back what a lease has.
+    /// Frees the resources of a lease.
     pub(crate) fn remove(&mut self, id: LeaseId, want: &Want) {
         if self.packer.remove(InstanceId(id.0)) {
             self.bytes -= want.memory_bytes;
@@ -75,7 +76,8 @@ impl Device {
         }
     }
 
-    /// The part of quota and compute units that is promised, in hundredths of hundredths.
+    /// The sum of quota × partition over all leases, in percent × percent: 10,000 is the whole
+    /// device.
     pub(crate) fn used_area(&self) -> u64 {
         self.packer.instances().map(|(_, _, rect, _)| u64::from(rect.w) * u64::from(rect.h)).sum()
     }

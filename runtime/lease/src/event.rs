@@ -1,4 +1,4 @@
-//! What happens to a ledger.
+//! Events that a ledger handles.
 
 use crate::ask::Ask;
 use crate::capacity::Capacity;
@@ -19,18 +19,19 @@ pub enum Event {
         /// The caller.
         holder: Holder,
     },
-    /// Another holder takes a lease over, for example a replica that was started anew: the lease gets
-    /// a new epoch. Whether the caller may do that, the server has checked. Answered by `Granted`.
+    /// Another holder takes a lease over, for example a replica that was restarted. The lease gets
+    /// a new epoch. The server has checked that the caller may do it. Answered by `Granted`.
     TakeOver {
         /// The lease.
         lease: LeaseId,
-        /// Its epoch as the caller knows it, so that of two that take over one wins.
+        /// Its epoch as the caller knows it. If two callers take over with the same epoch, the
+        /// first one succeeds.
         epoch: Epoch,
         /// The new holder.
         holder: Holder,
     },
-    /// The holder needs its lease no more. Answered by [`Answer::Done`](crate::Answer::Done), also
-    /// if it has ended before.
+    /// The holder releases its lease. Answered by [`Answer::Done`](crate::Answer::Done), also if
+    /// the lease has already ended.
     Release {
         /// The lease.
         lease: LeaseId,
@@ -39,46 +40,46 @@ pub enum Event {
         /// The caller.
         holder: Holder,
     },
-    /// The instance of a lease that was just granted cannot be created, or the lease not be written
-    /// down. The lease ends and its key is free again, because its holder was told of no grant.
+    /// The instance of a new lease cannot be created, or its record cannot be written. The lease
+    /// ends, and its key can be used again, because the holder has received no grant.
     Unplaced {
         /// The lease.
         lease: LeaseId,
     },
-    /// The daemon cannot keep its promise any more: the lease ends, and its key is remembered.
+    /// The daemon can no longer provide the resources of the lease. The lease ends, and its key is
+    /// remembered.
     Revoke {
         /// The lease.
         lease: LeaseId,
     },
-    /// A takeover could not be written down. The lease has the epoch and the holder again that it had
-    /// before, since the new holder was told nothing.
+    /// The record of a takeover could not be written. The lease gets its earlier epoch and holder
+    /// back. The new holder has received no answer.
     NotTaken {
         /// The lease.
         lease: LeaseId,
         /// Its epoch before the takeover.
         epoch: Epoch,
-        /// Its holder before.
+        /// Its holder before the takeover.
         holder: Holder,
     },
-    /// A device is there, or has another capacity than before. Leases that do not fit any more go to
-    /// other devices, the oldest first, unless they were asked for on this one; those that fit
-    /// nowhere are revoked.
+    /// A device is new, or its capacity changed. Leases that no longer fit move to other devices,
+    /// the oldest first, unless the request named this device. A lease that cannot move is revoked.
     Device {
         /// The device.
         device: DeviceId,
-        /// What it can hold.
+        /// Its new capacity.
         capacity: Capacity,
     },
-    /// A device is gone. Its leases go to other devices, or are revoked.
+    /// A device was lost. Its leases move to other devices, or are revoked.
     Lost {
         /// The device.
         device: DeviceId,
     },
-    /// A device gets no new leases, or gets them again. Those that it has stay.
+    /// A device stops or resumes to get new leases. Its present leases stay.
     Drained {
         /// The device.
         device: DeviceId,
-        /// Whether it gets none.
+        /// True if it gets no new leases.
         is_drained: bool,
     },
     /// Time has passed; see [`Ledger::wakeup`](crate::Ledger::wakeup).

@@ -4,19 +4,20 @@ use crate::limits::HOLDER_BYTES_MAX;
 use std::fmt;
 use std::sync::Arc;
 
-/// A lease. Numbers are not used again.
+/// The number of a lease. A number is never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId(pub u64);
 
-/// The number of a grant or takeover; later ones are higher.
+/// The number of a grant or takeover; each is higher than all before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);
 
-/// Chosen by the client, at random, and the same in all repetitions of a request.
+/// Identifies a request for a lease. The client chooses it at random and sends the same key when it
+/// repeats the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestKey(pub [u8; 16]);
 
-/// Who holds a lease, as the daemon has authenticated it: the tenant, and its name for the replica.
+/// The holder of a lease: the authenticated tenant, and the tenant's name for the replica.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Holder(Arc<str>);
 

@@ -10,16 +10,17 @@ use crate::refusal::Refusal;
 use atoll_core::{DeviceId, Nanos};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// A lease as it is written down. Its end is not: after a restart it has its time to live anew.
+/// The record of a lease on disk. It has no expiry time: a restart gives the lease its full time to
+/// live.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
     /// The lease.
     pub lease: LeaseId,
     /// Its epoch.
     pub epoch: Epoch,
-    /// The request, with the holder of now.
+    /// The request, with the present holder.
     pub ask: Ask,
-    /// The holder that asked.
+    /// The holder that sent the request.
     pub asked_by: Holder,
     /// Its device.
     pub device: DeviceId,
@@ -41,25 +42,25 @@ impl Lease {
 pub struct Ledger {
     devices: BTreeMap<DeviceId, Device>,
     leases: BTreeMap<LeaseId, Lease>,
-    /// By the time they end.
+    /// Leases, sorted by the time at which they expire.
     ends: BTreeSet<(Nanos, LeaseId)>,
     keys: BTreeMap<RequestKey, LeaseId>,
     /// Keys of leases that have ended, oldest first, with the time at which they are forgotten.
     ended: VecDeque<(Nanos, RequestKey)>,
     ended_keys: BTreeSet<RequestKey>,
-    /// The highest number that was used, of leases and epochs together.
+    /// The highest number that was used. Leases and epochs share one sequence.
     last: u64,
     now: Nanos,
-    /// When the first renewal that waits arrived.
+    /// Arrival of the earliest renewal that waits to be handled.
     awaited: Option<Nanos>,
 }
 
 impl Ledger {
-    /// A ledger with what was written down before a restart, on the devices that are there now. Each
-    /// lease has its time to live from `now` on. The actions place the leases again, the oldest
-    /// first; leases of devices that are gone are moved or revoked. Keys of ended leases are remembered
-    /// anew. `last` is that of
-    /// the last [`Action::Keep`].
+    /// Restores a ledger after a restart from its records (`kept`) and the keys of ended leases
+    /// (`ended`), on the present devices. Each lease expires its full time to live after `now`. The
+    /// actions place the leases again, the oldest first; a lease whose device is gone is moved or
+    /// revoked. Keys of ended leases are remembered for [`KEY_MEMORY`] from `now`. `last` is that
+    /// of the last [`Action::Keep`].
     pub fn restore(
         now: Nanos,
         last: u64,
@@ -83,8 +84,8 @@ impl Ledger {
         ledger
     }
 
-    /// Takes an event in and appends all actions that follow. A time before the last one counts as
-    /// the last one.
+    /// Handles an event and appends the resulting actions. A `now` before that of an earlier event
+    /// counts as the latest one.
     pub fn handle(&mut self, now: Nanos, event: Event, actions: &mut Vec<Action>) {
         self.advance(now, actions);
         let answer = match event {
@@ -108,14 +109,16 @@ impl Ledger {
         actions.push(Action::Answer(answer.unwrap_or_else(Answer::Refused)));
     }
 
-    /// From the next event on: when the first renewal arrived that the caller has not handed over
-    /// yet. Leases that ran until then do not end before it was, so that a renewal counts from its
-    /// arrival, however long it waits.
+    /// Sets the arrival time of the earliest renewal that the caller has not passed to
+    /// [`Ledger::handle`] yet; `None` if there is none. From the next event on, only leases that
+    /// expired by then end, so that a renewal that arrived in time is accepted however long it
+    /// waits.
     pub fn wait_for(&mut self, arrived: Option<Nanos>) {
         self.awaited = arrived;
     }
 
-    /// The next time at which [`Event::Tick`] has to be sent if no other event comes before.
+    /// The time at which the caller has to send [`Event::Tick`], unless it sends another event
+    /// earlier.
     pub fn wakeup(&self) -> Option<Nanos> {
         self.ends.first().map(|first| first.0)
     }
@@ -125,7 +128,7 @@ impl Ledger {
         self.leases.values().map(|lease| (lease.grant(), lease.want()))
     }
 
-    /// What each device has not promised, and whether it is drained.
+    /// The free resources of each device, and whether it is drained.
     pub fn free(&self) -> impl Iterator<Item = (DeviceId, Free, bool)> {
         self.devices.iter().map(|(id, device)| (*id, device.free(), device.is_drained))
     }
@@ -156,7 +159,7 @@ impl Ledger {
         if let Some(lease) = self.keys.get(&ask.key) {
             let lease = &self.leases[lease];
             return match lease.kept.asked_by == ask.holder && lease.kept.ask.want == ask.want {
-                // The epoch of the new holder is none of the old one's business.
+                // The answer would tell the old holder the epoch of the new one.
                 true if lease.kept.ask.holder != ask.holder => Err(Refusal::Ended),
                 true => Ok(Answer::Granted(lease.grant())),
                 false => Err(Refusal::KeyUsed),
@@ -167,7 +170,7 @@ impl Ledger {
         }
         let lease = LeaseId(self.last + 1);
         let (device, moved) = self.find_room(lease, &ask)?;
-        // The number of the lease.
+        // Uses the number of the lease.
         self.next();
         let epoch = Epoch(self.next());
         let kept = Kept { lease, epoch, asked_by: ask.holder.clone(), device, ask };
@@ -179,7 +182,8 @@ impl Ledger {
         Ok(Answer::Granted(self.leases[&lease].grant()))
     }
 
-    /// The device that holds it with the least left over; leases there that move for it.
+    /// Places the lease on the fullest device that has room. Returns that device, and the leases
+    /// there that moved for it.
     fn find_room(&mut self, lease: LeaseId, ask: &Ask) -> Result<(DeviceId, Vec<LeaseId>), Refusal> {
         let wanted = ask.want.device;
         if let Some(device) = wanted {
@@ -217,13 +221,13 @@ impl Ledger {
         self.ends.insert((state.expires, lease));
     }
 
-    /// Whether a lease has this epoch and, if it is given, this holder.
+    /// Checks that a lease has this epoch and, if it is given, this holder.
     fn check(&self, lease: LeaseId, epoch: Epoch, holder: Option<&Holder>) -> Result<(), Refusal> {
         let state = self.leases.get(&lease).ok_or(Refusal::NoLease(lease))?;
         match epoch.cmp(&state.kept.epoch) {
             std::cmp::Ordering::Less => Err(Refusal::Stale { lease, given: epoch }),
             std::cmp::Ordering::Equal if holder.is_none_or(|holder| *holder == state.kept.ask.holder) => Ok(()),
-            // An epoch that was never given out is a guess.
+            // A newer epoch than the lease's was never given out: the caller guesses.
             _ => Err(Refusal::NoLease(lease)),
         }
     }
@@ -260,7 +264,7 @@ impl Ledger {
     ) -> Result<Answer, Refusal> {
         match self.check(lease, epoch, Some(holder)) {
             Ok(()) => self.end(lease, Ending::Released, actions),
-            // Released or expired before: a repetition.
+            // The lease has already ended: the release is repeated or late.
             Err(Refusal::NoLease(_)) if !self.leases.contains_key(&lease) && lease.0 <= self.last => {}
             Err(refusal) => return Err(refusal),
         }
@@ -294,7 +298,7 @@ impl Ledger {
         actions.extend([Action::Remove { lease, ending }, Action::End { lease, key: kept.ask.key }]);
     }
 
-    /// Remembers the key of an ended lease for a while.
+    /// Remembers the key of an ended lease for [`KEY_MEMORY`].
     fn remember(&mut self, key: RequestKey) {
         if self.ended_keys.insert(key) {
             self.ended.push_back((Nanos(self.now.0.saturating_add(KEY_MEMORY.0)), key));
@@ -313,7 +317,8 @@ impl Ledger {
         self.place_again(leases, actions);
     }
 
-    /// Places leases that are on no device, the oldest first: where they were, or elsewhere.
+    /// Places leases that have no area now, the oldest first: on their device if they fit,
+    /// otherwise on another one.
     fn place_again(&mut self, leases: Vec<LeaseId>, actions: &mut Vec<Action>) {
         let mut changed = BTreeSet::new();
         let mut unplaced = Vec::new();

@@ -1,26 +1,26 @@
-//! Leases: what a daemon has promised of its devices to engines on other machines.
+//! Leases: parts of a daemon's devices, promised to holders on other machines.
 //!
-//! A placement engine (Ray, Kubernetes) decides where an instance should be. The daemon alone
-//! grants it: a lease promises a part of a device's compute units, a quota of its time, memory and
-//! real-time slots, for a limited time. Its holder renews it. A lease whose holder is
-//! gone ends by itself.
+//! A placement engine (Ray, Kubernetes) decides where an instance should be, and the daemon decides
+//! whether to grant it. A lease promises a part of a device's compute units, a quota of its time,
+//! memory and real-time slots, for a limited time. Its holder renews it. A lease whose holder is
+//! gone expires.
 //!
-//! The [`Ledger`] is pure, like the scheduler: events and the time go in, actions come out. The
-//! caller makes changes durable, creates and removes the instances, and sends the answers.
+//! The [`Ledger`] is pure, like the scheduler: it gets events with their times and returns actions.
+//! The caller makes changes durable, creates and removes the instances, and sends the answers.
 //!
-//! What it is not: it opens no socket, writes no file and knows no engine. Which machine an instance
-//! goes to is not its business.
+//! Not here: sockets, files, engines, and the choice of the machine for an instance.
 //!
 //! # Invariants
 //!
 //! - The promises of a device never exceed its capacity: partitions × quotas fit as rectangles
-//!   ([`atoll_core::packing`]), memory and real-time slots add up.
-//! - A request that is sent twice is granted once. Its second answer is the first one.
-//! - Every grant and every takeover has a higher [`Epoch`] than all before, also after a restart. A
-//!   holder with an old epoch can neither renew nor release.
-//! - What is granted is durable before it is answered: [`Action::Keep`] comes before the answer.
-//! - A lease that is not renewed ends within its time to live; after a restart of the daemon, within
-//!   its time to live from the restart. Times are the daemon's own. No other clock is believed.
+//!   ([`atoll_core::packing`]), and the sums of memory and real-time slots are within its own.
+//! - A request that is sent twice is granted once. The second answer names the same lease and
+//!   epoch.
+//! - Every grant and every takeover has a higher [`Epoch`] than all earlier ones, also after a
+//!   restart. A holder with an old epoch can neither renew nor release.
+//! - A grant is durable before it is answered: [`Action::Keep`] comes before the answer.
+//! - A lease that is not renewed ends within its time to live; after a restart of the daemon,
+//!   within its time to live from the restart. All times are of the daemon's clock.
 //!
 //! Start reading at [`Event`] and [`Action`], then [`Ledger`].
 

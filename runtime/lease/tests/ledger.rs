@@ -1,4 +1,4 @@
-//! What a ledger answers, case by case.
+//! Answers of a ledger, case by case.
 
 use atoll_core::{DeviceId, Nanos};
 use atoll_lease::limits::{KEY_MEMORY, TTL_MAX, TTL_MIN};
@@ -19,7 +19,7 @@ fn ask(key: u8, name: &str, want: Want) -> Ask {
     Ask::new(RequestKey([key; 16]), holder(name), want).unwrap()
 }
 
-/// A daemon's side: keeps what it is told to keep, in order.
+/// Stands in for the daemon: carries out actions in order and keeps the records in memory.
 #[derive(Default)]
 struct Daemon {
     ledger: Ledger,
@@ -161,10 +161,12 @@ fn a_holder_that_was_replaced_can_do_nothing() {
     assert_eq!(daemon.renew(&old), Err(stale));
     let release = Event::Release { lease: old.lease, epoch: old.epoch, holder: holder("a") };
     assert_eq!(daemon.send(release), Some(Answer::Refused(stale)));
-    // Of two that take over, one wins; and the first request says nothing of the new epoch.
+    // Only one of two takeovers succeeds, and a repetition of the first request does not reveal the
+    // new epoch.
     assert_eq!(granted(daemon.send(take_over(old.epoch, "a3"))), Err(stale));
     assert_eq!(daemon.grant(ask(1, "a", want(50, 100))), Err(Refusal::Ended));
-    // Forged ones: the epoch of a later grant, another's name, a lease that never was.
+    // Forged requests: an epoch that was never given out, another holder's name, a lease that never
+    // existed.
     for (lease, epoch, name) in [
         (old.lease, Epoch(new.epoch.0 + 1), "a2"),
         (old.lease, new.epoch, "a"),
@@ -199,7 +201,7 @@ fn epochs_grow_across_restarts_even_if_nothing_is_left() {
 #[test]
 fn promises_fit_time_units_memory_and_slots() {
     let mut daemon = Daemon::with(1, 100);
-    // Their areas would fit; two of them never do.
+    // The sum of the areas fits, but two such rectangles overlap in any position.
     assert!(daemon.grant(ask(1, "a", want(60, 80))).is_ok());
     assert_eq!(daemon.grant(ask(2, "a", want(60, 80))), Err(Refusal::NoRoom));
     assert!(daemon.grant(ask(3, "a", want(40, 100))).is_ok());
@@ -236,7 +238,7 @@ fn leases_of_a_device_that_goes_or_shrinks_move_the_oldest_first() {
     let places: Vec<Option<u16>> = grants.iter().map(|grant| device_of(&daemon, grant.lease)).collect();
     assert_eq!(places, [None, None, Some(1)], "the other one is full");
     assert!(daemon.renew(&grants[2]).is_ok());
-    // A device that does not come back after a restart.
+    // The daemon restarts without any device.
     daemon.restart(&[]);
     assert_eq!(daemon.ledger.leases().count(), 0);
     assert!(daemon.kept.is_empty());
@@ -310,7 +312,7 @@ fn a_renewal_counts_from_its_arrival_however_long_it_waits() {
     daemon.ledger.wait_for(None);
     assert_eq!(daemon.send(Event::Tick), None);
     assert_eq!(daemon.endings(), [(gone.lease.0, Ending::Expired)]);
-    // One that arrives at the end or later comes too late.
+    // A renewal that arrives at the expiry time or later is refused.
     daemon.ledger.wait_for(Some(Nanos(2 * TTL.0 + 2)));
     daemon.now = Nanos(2 * TTL.0 + 3);
     assert_eq!(daemon.renew(&slow), Err(Refusal::NoLease(slow.lease)));

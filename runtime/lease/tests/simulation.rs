@@ -1,5 +1,5 @@
-//! Seeded runs of a ledger whose daemon crashes at any point, with holders that die, are replaced,
-//! and repeat lost requests, on devices that come, shrink and go.
+//! Seeded runs of a ledger. The daemon crashes at any point; holders die, are replaced, and repeat
+//! lost requests; devices are added, shrink and are lost.
 //!
 //! A failing seed is printed; `ATOLL_SEED=N cargo test -p atoll-lease` replays it.
 
@@ -15,7 +15,7 @@ const STEPS: u64 = 400;
 const DEVICES: u64 = 3;
 const SECOND: u64 = 1_000_000_000;
 
-/// A client and what it knows.
+/// A client, with the last grant that it received.
 struct Client {
     ask: Ask,
     grant: Option<Grant>,
@@ -27,16 +27,16 @@ struct Run {
     now: u64,
     ledger: Ledger,
     capacities: BTreeMap<DeviceId, Capacity>,
-    /// What is on disk.
+    /// The records on disk.
     kept: BTreeMap<LeaseId, Kept>,
     ended: BTreeSet<RequestKey>,
     last: u64,
     /// The instances of the daemon.
     placed: BTreeMap<LeaseId, (DeviceId, Rect)>,
     clients: Vec<Client>,
-    /// The leases that each key ever got.
+    /// All leases that each key has ever got.
     of_key: BTreeMap<RequestKey, BTreeSet<LeaseId>>,
-    /// The epochs that each lease had, and the highest of all.
+    /// The present epoch of each lease.
     epochs: BTreeMap<LeaseId, Epoch>,
     highest: Epoch,
     /// When each lease was last granted, renewed or restored.
@@ -62,7 +62,7 @@ impl Run {
         }
     }
 
-    /// Sends an event. The daemon may crash in the middle of what follows, and the answer be lost.
+    /// Sends an event. The daemon may crash between two actions, and the answer may be lost.
     fn send(&mut self, event: Event) -> Option<Answer> {
         let is_grant = matches!(event, Event::Grant(_));
         let mut actions = Vec::new();
@@ -83,8 +83,7 @@ impl Run {
         answer.filter(|_| !self.rng.one_in(10))
     }
 
-    /// A device refuses the instance of a new lease: the daemon takes the lease back and grants
-    /// nothing.
+    /// A device refuses the instance of a new lease: the daemon ends the lease and sends no grant.
     fn refuse_instance(&mut self, actions: Vec<Action>) -> Option<Answer> {
         let new = actions.iter().find_map(|action| match action {
             Action::Keep { kept, .. } => Some((kept.lease, key_of(kept))),
@@ -101,7 +100,7 @@ impl Run {
         self.ledger.handle(Nanos(self.now), Event::Unplaced { lease }, &mut actions);
         actions.into_iter().for_each(|action| assert_eq!(self.carry_out(action), None));
         assert!(!self.kept.contains_key(&lease) && !self.ended.contains(&key));
-        // Its client was told of no grant, so a repetition of its request may get another lease.
+        // The client has received no grant, so a repetition of its request may get another lease.
         self.of_key.remove(&key);
         None
     }
@@ -136,7 +135,7 @@ impl Run {
         None
     }
 
-    /// The daemon starts again with what is on disk. Its instances are gone.
+    /// The daemon starts again with the records on disk. Its instances are gone.
     fn restart(&mut self) {
         self.placed.clear();
         let (devices, kept, ended) = (self.capacities.clone(), self.kept.clone().into_values(), self.ended.clone());
@@ -166,7 +165,7 @@ impl Run {
         self.clients.push(Client { ask, grant: None, is_alive: true });
     }
 
-    /// A client asks for its lease, or renews it, or releases it.
+    /// A client asks for its lease, or renews it, releases it, or takes it over under another name.
     fn client(&mut self) {
         let at = self.rng.below(self.clients.len() as u64) as usize;
         let Client { ask, grant, is_alive } = &self.clients[at];
@@ -282,7 +281,7 @@ fn nothing_is_promised_twice_whatever_crashes() {
         let failed = std::panic::catch_unwind(|| {
             let mut run = Run::new(seed);
             (0..STEPS).for_each(|_| run.step());
-            // Without renewals everything ends.
+            // Without renewals all leases end.
             run.now += 100 * SECOND;
             while run.ledger.wakeup().is_some_and(|at| at.0 <= run.now) {
                 run.send(Event::Tick);

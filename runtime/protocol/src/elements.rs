@@ -210,12 +210,12 @@ impl Serialize for JsonElements<'_> {
     }
 }
 
-/// Splits bytes into numbers of one size, little-endian; ignores an incomplete last one.
+/// Splits bytes into numbers of `BYTES` bytes. Ignores an incomplete last one.
 fn numbers<const BYTES: usize>(bytes: &[u8]) -> impl Iterator<Item = [u8; BYTES]> {
     bytes.as_chunks().0.iter().copied()
 }
 
-/// Elements as numbers, for display. Integers above 2^53 are rounded; strings yield nothing.
+/// Elements as numbers, for display. Integers above 2^53 are rounded. Empty for strings.
 pub fn to_f64(datatype: DataType, bytes: &[u8]) -> Vec<f64> {
     macro_rules! collect {
         ($type:ty) => {

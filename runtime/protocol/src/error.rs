@@ -1,4 +1,4 @@
-//! Errors in bytes from the wire; always the sender's mistake.
+//! Errors of bytes from the wire. The sender is always at fault.
 
 use serde::{Deserialize, Serialize};
 
@@ -64,7 +64,7 @@ impl ProtocolError {
 pub struct ErrorBody {
     /// The error message.
     pub error: String,
-    /// For requests that were refused for lack of credentials or rights: which is missing.
+    /// The missing credential or right, if the request was refused for that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }

@@ -2,9 +2,9 @@
 //! clients use: binary tensors, classification, shared memory, model repository, statistics,
 //! logging and trace settings; and of KServe v1 (`predict.rs`, `predictions.rs`).
 //!
-//! This crate is pure: it converts bytes to values and back. It has no sockets, no HTTP types and no
-//! shared memory, and it does not know models: `atoll_server` checks whether a tensor matches a
-//! model, and reads what is in shared memory.
+//! This crate is pure: it converts bytes to values and back. It has no sockets, no HTTP types, no
+//! shared memory and no models: `atoll_server` checks whether a tensor matches a model, and reads
+//! inputs from shared memory.
 //!
 //! Start reading in `infer/request.rs`.
 //!
@@ -14,8 +14,8 @@
 //!   bytes matches shape and type.
 //! - Decoding arbitrary bytes returns a value or a [`ProtocolError`], in time and memory linear in
 //!   the number of bytes.
-//! - The decoders read what [`InferRequest::encode`] and [`InferResponse::encode`] write without
-//!   change, except that JSON has no NaN and no infinity, and that an answer has no elements of
+//! - Decoding the result of [`InferRequest::encode`] or [`InferResponse::encode`] gives the same
+//!   value, with two exceptions: JSON has no NaN and no infinity, and an answer has no elements of
 //!   outputs in shared memory.
 
 mod classify;
@@ -54,5 +54,5 @@ pub use tensor::Tensor;
 /// Name of the header with the length of the JSON part of a body; the rest are binary tensors.
 pub const JSON_LENGTH_HEADER: &str = "inference-header-content-length";
 
-/// The version of every model without versions of its own.
+/// The version of models that have no version numbers.
 pub const MODEL_VERSION: &str = "1";

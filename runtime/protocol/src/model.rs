@@ -75,10 +75,10 @@ pub struct ModelConfig {
     pub name: String,
     /// The runtime that executes it.
     pub platform: String,
-    /// The same, under the name that newer clients read.
+    /// The name of the server's backend, `atoll`. Newer clients read it instead of `platform`.
     pub backend: String,
-    /// Most rows of a batch; the tensors' dimensions here are then without the batch dimension. 0
-    /// for a model without batching: its dimensions are complete.
+    /// Most rows of a batch. If it is not 0, the dimensions of tensors here are without the batch
+    /// dimension. 0 for a model without batching, whose dimensions are complete.
     pub max_batch_size: u32,
     /// How requests are gathered into batches; `None` if each runs alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -97,8 +97,8 @@ pub struct ModelConfig {
 pub struct DynamicBatching {
     /// Sizes of batches to prefer.
     pub preferred_batch_size: Vec<u32>,
-    /// How long a request waits for others although the model is free; 0 if the delay is chosen
-    /// from measurements.
+    /// How long a request waits for others although the model is idle; 0 if the daemon chooses the
+    /// delay from measurements.
     pub max_queue_delay_microseconds: u64,
 }
 
@@ -195,9 +195,10 @@ pub struct InferenceStatistics {
     pub compute_infer: DurationStatistics,
     /// Time reading outputs.
     pub compute_output: DurationStatistics,
-    /// Requests that were answered from the response cache, from their arrival there to the answer.
+    /// Requests that were answered from the response cache, from their arrival at the cache to the
+    /// answer.
     pub cache_hit: DurationStatistics,
-    /// Requests that were not found in the response cache: the time of looking and of keeping.
+    /// Requests that were not found in the response cache: the time of lookup and insertion.
     pub cache_miss: DurationStatistics,
 }
 

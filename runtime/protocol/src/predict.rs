@@ -1,9 +1,8 @@
-//! The first version of KServe's protocol, which is also that of TensorFlow Serving:
-//! `POST /v1/models/NAME:predict`.
+//! KServe v1, which is also the protocol of TensorFlow Serving: `POST /v1/models/NAME:predict`.
 //!
 //! A request has rows (`instances`, answered by `predictions`) or columns (`inputs`, answered by
-//! `outputs`). Types are not part of it: they are those of the model, and shapes follow from the
-//! nesting of arrays.
+//! `outputs`). A request has no datatypes and no shapes: datatypes are those of the model, and
+//! shapes follow from the nesting of arrays.
 
 use crate::elements::decode;
 use crate::error::ProtocolError;
@@ -21,13 +20,13 @@ use std::fmt;
 /// How a request arranges its values, and the answer to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PredictForm {
-    /// A list of rows, each with all inputs: `instances`. The number is that of the rows.
+    /// `instances`: a list of this many rows, each with all inputs.
     Rows(usize),
-    /// Whole inputs: `inputs`.
+    /// `inputs`: each input as a whole.
     Columns,
 }
 
-/// A request, as one of the second version.
+/// A request of KServe v1, converted to one of v2.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PredictRequest {
     /// The form of the request and of its answer.
@@ -50,8 +49,9 @@ impl PredictRequest {
     /// Decodes a body for a model with these inputs.
     ///
     /// # Errors
-    /// The body is not valid JSON, has neither or both of `instances` and `inputs`, names an input
-    /// twice or one that the model does not have, or has arrays whose elements differ in shape.
+    /// If the body is not valid JSON, has both or neither of `instances` and `inputs`, names an
+    /// input twice, names an input that the model does not have, or has arrays whose elements
+    /// differ in shape.
     pub fn decode(body: &[u8], inputs: &[TensorMetadata]) -> Result<PredictRequest, ProtocolError> {
         let Body { instances, inputs: columns, parameters } =
             serde_json::from_slice(body).map_err(|error| ProtocolError::Json(error.to_string()))?;
@@ -80,7 +80,7 @@ fn of_rows(rows: &RawValue, inputs: &[TensorMetadata]) -> Result<(PredictForm, V
         let (count, tensors) = NamedRows::read(rows, inputs)?;
         return Ok((PredictForm::Rows(count), tensors));
     }
-    // Rows without names are the tensor itself, with a dimension for them.
+    // Rows without names are the only input itself; its first dimension counts the rows.
     let tensor = tensor(only(inputs)?, rows)?;
     let count = tensor.shape.first().map_or(0, |count| *count as usize);
     Ok((PredictForm::Rows(count), vec![tensor]))
@@ -100,7 +100,8 @@ fn tensor(input: &TensorMetadata, value: &RawValue) -> Result<Tensor, ProtocolEr
     Tensor::new(input.name.clone(), input.datatype, shape, bytes)
 }
 
-/// The values of an object by name: at most [`TENSORS_MAX`], and none twice.
+/// The values of an object by name: at most [`TENSORS_MAX`]. A name that is given twice is an
+/// error.
 struct Fields<'a>(BTreeMap<String, &'a RawValue>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
@@ -133,8 +134,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
     }
 }
 
-/// Rows that name their inputs. Each is decoded as it is read, so that of a long list of short rows
-/// only the elements are kept.
+/// Rows that name their inputs. Each row is decoded while it is read, so that memory holds only the
+/// elements of a long list of short rows.
 struct NamedRows<'i> {
     inputs: &'i [TensorMetadata],
     count: usize,
@@ -147,7 +148,7 @@ struct NamedRows<'i> {
 struct Column<'i> {
     input: &'i TensorMetadata,
     rows: usize,
-    /// Of each row.
+    /// The shape of each row.
     shape: Vec<i64>,
     bytes: Vec<u8>,
 }
@@ -211,7 +212,7 @@ impl<'de> Visitor<'de> for &mut NamedRows<'_> {
     }
 }
 
-/// The input of a request that names none.
+/// The input of a request without names. An error unless the model has exactly one input.
 fn only(inputs: &[TensorMetadata]) -> Result<&TensorMetadata, ProtocolError> {
     match inputs {
         [input] => Ok(input),

@@ -1,4 +1,4 @@
-//! The answers of the first version of KServe's protocol, in the form of their requests.
+//! Answers of KServe v1, in the form of their requests.
 
 use crate::elements::JsonElements;
 use crate::error::ProtocolError;
@@ -19,14 +19,15 @@ enum Answer<'a> {
 /// Encodes the answer to a request of this form, as JSON.
 ///
 /// # Errors
-/// The request has rows, and an output does not have one for each of them; or an output is text.
+/// If the request has rows and an output does not have one row for each of them, or if an output
+/// consists of strings.
 pub fn encode_predictions(form: PredictForm, answer: &InferResponse) -> Result<Vec<u8>, ProtocolError> {
     let tensors: Vec<&Tensor> = answer.outputs.iter().map(|output| &output.tensor).collect();
     for tensor in &tensors {
         if tensor.datatype.element_bytes().is_none() {
             return Err(ProtocolError::tensor(
                 &tensor.name,
-                "is text, which this version of the protocol does not send",
+                "has strings, which this version of the protocol does not send",
             ));
         }
         if let PredictForm::Rows(rows) = form
@@ -113,7 +114,7 @@ impl Serialize for Nested<'_> {
         let elements = JsonElements { datatype: self.tensor.datatype, bytes: self.bytes };
         match self.shape {
             [] => {
-                // A list of one element, without its brackets.
+                // A scalar: encodes a list of one element and removes the brackets.
                 let list = serde_json::to_string(&elements).map_err(S::Error::custom)?;
                 let element = list.trim_matches(['[', ']']).to_owned();
                 RawValue::from_string(element).map_err(S::Error::custom)?.serialize(serializer)

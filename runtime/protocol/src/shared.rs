@@ -1,5 +1,5 @@
-//! The extension for shared memory: tensors whose elements lie in a region that client and server
-//! both have. A region is named by the client when it registers it.
+//! The extension for shared memory: tensors whose elements are in a memory region that client and
+//! server share. The client names a region when it registers it.
 
 use crate::datatype::DataType;
 use crate::error::ProtocolError;
@@ -16,14 +16,14 @@ const BYTE_SIZE: &str = "shared_memory_byte_size";
 pub struct SharedRange {
     /// The name of the region.
     pub region: String,
-    /// Where the bytes begin, counted from the beginning of the region.
+    /// Offset of the first byte from the beginning of the region, in bytes.
     pub offset: u64,
-    /// Their number.
+    /// Number of bytes.
     pub byte_size: u64,
 }
 
-/// A tensor whose elements are in shared memory. Nothing of it is checked yet: [`Self::check`]
-/// checks it before its bytes are there, and [`Self::tensor`] together with them.
+/// A tensor whose elements are in shared memory. It is unchecked: [`Self::check`] checks it before
+/// its bytes are read, and [`Self::tensor`] together with them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedTensor {
     /// Its name in the model.
@@ -40,7 +40,7 @@ impl SharedRange {
     /// Reads the parameters of the tensor `name`. `None` if it is not in shared memory.
     ///
     /// # Errors
-    /// If the parameters are of other types, or a region has no size.
+    /// If a parameter has the wrong type, or only one of region and size is given.
     pub fn of(name: &str, parameters: &Parameters) -> Result<Option<SharedRange>, ProtocolError> {
         let (offset, byte_size) = (parameters.unsigned(OFFSET)?, parameters.unsigned(BYTE_SIZE)?);
         match (parameters.text(REGION)?, byte_size) {
@@ -67,15 +67,16 @@ impl SharedRange {
 }
 
 impl SharedTensor {
-    /// Checks that the range has the size that shape and type need. Strings may have any size.
+    /// Checks that the range has the size that shape and datatype require. Strings may have any
+    /// size.
     ///
     /// # Errors
-    /// If it does not.
+    /// If the size is different.
     pub fn check(&self) -> Result<(), ProtocolError> {
         check_size(&self.name, self.datatype, &self.shape, self.range.byte_size).map(drop)
     }
 
-    /// The tensor with its bytes, checked as one that came in the request.
+    /// The tensor with its bytes, checked like one that was sent in the request.
     ///
     /// # Errors
     /// If the bytes do not match shape and type.
@@ -90,7 +91,7 @@ pub struct RegisterRequest {
     /// The name of the memory object, as given to `shm_open`.
     #[serde(default)]
     pub key: String,
-    /// Where the region begins in the memory object.
+    /// Offset of the region in the memory object, in bytes.
     #[serde(default)]
     pub offset: u64,
     /// Its size in bytes.
@@ -105,7 +106,7 @@ pub struct RegionStatus {
     pub name: String,
     /// The name of the memory object.
     pub key: String,
-    /// Where the region begins in the memory object.
+    /// Offset of the region in the memory object, in bytes.
     pub offset: u64,
     /// Its size in bytes.
     pub byte_size: u64,

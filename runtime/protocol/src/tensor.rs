@@ -72,8 +72,8 @@ pub(crate) fn check_bytes(name: &str, datatype: DataType, shape: &[i64], bytes: 
     if datatype.element_bytes().is_none() { check_strings(name, count, bytes) } else { Ok(()) }
 }
 
-/// Checks that elements of this shape have so many bytes, unless they are strings. Returns their
-/// number.
+/// Checks that elements of this shape have this many bytes, unless they are strings. Returns the
+/// number of elements.
 pub(crate) fn check_size(name: &str, datatype: DataType, shape: &[i64], bytes: u64) -> Result<usize, ProtocolError> {
     let count = element_count(name, shape)?;
     let Some(size) = datatype.element_bytes() else { return Ok(count) };

@@ -3,7 +3,8 @@
 use atoll_protocol::*;
 use proptest::prelude::*;
 
-/// What tritonclient sends for one INT32 input, binary, with a priority and one requested output.
+/// The JSON that tritonclient sends for one binary INT32 input with a priority and one requested
+/// output.
 const BINARY: &str = concat!(
     r#"{"id":"r1","parameters":{"priority":1,"timeout":5000},"#,
     r#""inputs":[{"name":"bytes","shape":[1,2],"datatype":"INT32","#,

@@ -1,8 +1,8 @@
-//! The access log: a line for each request of the HTTP and gRPC ports, off by default.
+//! The access log: one line for each request on the HTTP and gRPC ports. Off by default.
 //!
-//! A request gathers what is known of it in an [`Entry`] of its task, which handlers fill without
-//! passing it on. A thread of its own writes the lines. If it falls behind, lines are dropped and
-//! counted, and requests do not wait.
+//! Each request has an [`Entry`] in its task's local storage, which handlers fill in. A separate
+//! thread writes the lines. If the thread falls behind, lines are dropped and counted; requests
+//! never wait for it.
 
 use crate::limits::{ACCESS_LOG_LINES_MAX, ACCESS_LOG_STOP_MAX};
 use crate::otlp::Context;
@@ -23,13 +23,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, chan
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Longest text of a client in a line, in characters.
+/// Longest text from a client in a line, in characters.
 const TEXT_MAX: usize = 256;
 
-/// Bytes of lines that are written at once.
+/// Lines are written when they reach this many bytes in total, or when no line waits.
 const WRITE_BYTES: usize = 64 << 10;
 
-/// Where the access log goes.
+/// The target and the format of the access log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessLogConfig {
     /// The file, to which lines are appended; `None` for standard output.
@@ -48,7 +48,7 @@ pub enum AccessLogFormat {
     Text,
 }
 
-/// What a line says.
+/// The fields of a line.
 #[derive(Debug, Default, Serialize)]
 struct Line {
     /// Seconds since 1970.
@@ -63,7 +63,7 @@ struct Line {
     tenant: Option<String>,
     model: Option<String>,
     class: Option<Class>,
-    /// As the headers say.
+    /// The value of the header `Content-Length`.
     request_bytes: Option<u64>,
     response_bytes: Option<u64>,
     /// The HTTP status, or the number of the gRPC code; `None` if the client did not wait for it.
@@ -72,7 +72,7 @@ struct Line {
     ms: f64,
 }
 
-/// What handlers find out about a request.
+/// The facts about a request that its handlers note.
 #[derive(Default)]
 struct Entry(Mutex<Known>);
 
@@ -111,7 +111,7 @@ pub(crate) fn note_sender(tenant: &Tenant) {
     let _ = ENTRY.try_with(|entry| entry.note(|known| known.tenant = Some(tenant.to_string())));
 }
 
-/// Notes what the request of this task runs.
+/// Notes the model, class and id of the request of this task.
 pub(crate) fn note_inference(model: &str, class: Class, id: &str) {
     let note = |known: &mut Known| {
         (known.model, known.class) = (Some(cut(model)), Some(class));
@@ -126,23 +126,23 @@ fn cut(text: &str) -> String {
     text.chars().take(TEXT_MAX).collect()
 }
 
-/// The access log of a daemon. Dropping it writes what is left, unless the target takes it too
-/// slowly: standard output may be a pipe that is not read.
+/// The access log of a daemon. Dropping it writes the remaining lines, for at most `patience`:
+/// standard output may be a pipe that is not read.
 pub(crate) struct AccessLog {
     format: AccessLogFormat,
     /// `None` only while it is being dropped.
     lines: Option<SyncSender<String>>,
-    /// Disconnected when the thread has written everything.
+    /// Disconnects when the thread has written all lines.
     written: Mutex<Receiver<()>>,
-    /// How long dropping waits for that.
+    /// How long `drop` waits for the thread.
     patience: Duration,
-    /// Whether the file is to be opened again before the next line.
+    /// Whether the writer opens the file again before the next line.
     reopens: Arc<AtomicBool>,
     dropped: Arc<AtomicU64>,
 }
 
 impl AccessLog {
-    /// Opens the log, and counts lines that are dropped.
+    /// Opens the log. Adds the number of dropped lines to `dropped`.
     pub(crate) fn open(config: &AccessLogConfig, dropped: Arc<AtomicU64>) -> io::Result<AccessLog> {
         AccessLog::to(open(config)?, config, dropped, ACCESS_LOG_STOP_MAX)
     }
@@ -173,7 +173,8 @@ impl AccessLog {
         Ok(AccessLog { format, lines: Some(lines), written: Mutex::new(written), patience, reopens, dropped })
     }
 
-    /// Opens the file again before the next line, since another program may have renamed it.
+    /// Makes the writer open the file again before the next line, since another program may have
+    /// renamed it.
     pub(crate) fn reopen(&self) {
         self.reopens.store(true, Ordering::Relaxed);
     }
@@ -206,7 +207,7 @@ impl Drop for AccessLog {
         self.lines = None;
         let written = self.written.get_mut().unwrap_or_else(PoisonError::into_inner);
         if written.recv_timeout(self.patience) == Err(RecvTimeoutError::Timeout) {
-            tracing::warn!("the access log does not take its last lines; they are lost");
+            tracing::warn!("the last lines of the access log could not be written in time and are lost");
         }
     }
 }
@@ -233,7 +234,7 @@ impl Drop for Pending<'_> {
     }
 }
 
-/// What the head of a request says.
+/// A line with the fields that the head of a request has.
 fn line(protocol: &'static str, request: &Request) -> Line {
     let text = |headers: &HeaderMap, name: &str| headers.get(name).and_then(|value| Some(cut(value.to_str().ok()?)));
     let length = text(request.headers(), header::CONTENT_LENGTH.as_str());
@@ -249,7 +250,8 @@ fn line(protocol: &'static str, request: &Request) -> Line {
     }
 }
 
-/// The HTTP status, or for gRPC the number of its code, which is 0 while an answer has begun well.
+/// The HTTP status, or for gRPC the number of its code. A gRPC answer whose headers have no code
+/// counts as 0: its code comes in the trailers.
 fn status(response: &Response) -> u16 {
     let headers = response.headers();
     let is_grpc =
@@ -261,7 +263,7 @@ fn status(response: &Response) -> u16 {
     }
 }
 
-/// A line as text. Texts of clients are quoted, so that a line stays one.
+/// A line as text. Texts from clients are quoted and escaped, so that they cannot break the line.
 fn text(line: &Line) -> String {
     let mut text = format!("{:.3} {} {} {:?}", line.at_s, line.protocol, line.method, line.path);
     let texts = [("tenant", &line.tenant), ("model", &line.model), ("id", &line.id), ("trace_id", &line.trace_id)];
@@ -296,13 +298,13 @@ fn open(config: &AccessLogConfig) -> io::Result<Box<dyn Write + Send>> {
     })
 }
 
-/// What the thread of the log has.
+/// The state of the writer thread.
 struct Writer {
     target: Box<dyn Write + Send>,
     config: AccessLogConfig,
     reopens: Arc<AtomicBool>,
     dropped: Arc<AtomicU64>,
-    /// Whole lines that are to be written.
+    /// Complete lines that are not written yet.
     text: String,
     /// Their number.
     lines: u64,
@@ -311,7 +313,7 @@ struct Writer {
 }
 
 impl Writer {
-    /// Writes lines until the log is dropped. Whenever no line waits, all are in the file.
+    /// Writes lines until the log is dropped. Flushes whenever no line waits.
     fn write(mut self, lines: &Receiver<String>) {
         loop {
             let next = match lines.try_recv() {
@@ -334,8 +336,8 @@ impl Writer {
         }
     }
 
-    /// Writes the lines at once, so that those of several processes do not mix. Lines that cannot be
-    /// written are counted as dropped.
+    /// Writes all lines with one call, so that lines of several processes do not mix. Lines that
+    /// cannot be written are counted as dropped.
     fn flush(&mut self) {
         if self.lines == 0 {
             return;

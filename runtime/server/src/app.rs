@@ -72,7 +72,7 @@ impl App {
     /// The state at the start.
     ///
     /// # Errors
-    /// If the configuration has a price of a device that there is not.
+    /// If the configuration has a price for a device that does not exist.
     pub(crate) fn new(
         config: &ServerConfig,
         engine: Arc<dyn Inference>,
@@ -113,8 +113,8 @@ impl App {
     }
 
     /// The model that serves requests of `principal` to `name`: a model of the repository, or else
-    /// a public deployed function. The answer for a model that it may not call is the one for a
-    /// model that does not exist.
+    /// a public deployed function or graph. For a model that the principal may not call, the error
+    /// is the same as for a model that does not exist.
     pub(crate) fn find(
         &self,
         principal: &Principal,
@@ -127,7 +127,7 @@ impl App {
         };
         principal.may_call_name(name).map_err(unknown)?;
         let model = self.find_any(name, version)?;
-        // A model of the repository may have a name like that of a tenant's function.
+        // The model found may belong to another tenant than the name suggests.
         principal.may_call(model.key.tenant.as_str(), &model.name).map_err(unknown)?;
         Ok(model)
     }
@@ -176,7 +176,7 @@ impl App {
         model.map_err(|reason| FindError::NotReady { name: name.into(), reason })
     }
 
-    /// Loads the models that the mode of model control wants at start.
+    /// Loads the models that the model control mode loads at start.
     pub(crate) async fn load_at_start(&self) {
         match &self.model_control {
             ModelControl::Explicit { load: Some(names) } => self.repository.load_named(names).await,
@@ -185,12 +185,12 @@ impl App {
         }
     }
 
-    /// Follows changes of the repository, if the mode of model control says so.
+    /// Polls the repository for changes if the model control mode is `Poll`; otherwise returns.
     pub(crate) async fn follow_repository(&self) {
         let ModelControl::Poll { every } = self.model_control else { return };
         let mut ticks = tokio::time::interval(every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // The first tick is at once, and the folder was read at start.
+        // The first tick completes immediately, and the folder was already read at start.
         ticks.tick().await;
         loop {
             ticks.tick().await;
@@ -220,13 +220,13 @@ impl App {
         match &reloaded {
             Ok(Reloaded { keys, tls }) => tracing::info!(keys, tls, "keys and certificates were read again"),
             Err(error) => {
-                tracing::error!(error, "the keys and certificates in force stay, since the new ones are broken")
+                tracing::error!(error, "cannot reload keys and certificates; the old ones stay in force")
             }
         }
         reloaded
     }
 
-    /// The state of all engines, with refused requests in the accounts of their tenants. Blocks.
+    /// The statistics of all engines, with refused requests charged to their tenants. Blocks.
     pub(crate) fn statistics(&self) -> Vec<EngineStatistics> {
         let mut statistics = self.engine.statistics();
         self.recorder.refusals.bill(&mut statistics);
@@ -240,15 +240,14 @@ impl App {
         self.repository.ready().into_iter().chain(functions).collect()
     }
 
-    /// All models and functions whose instances follow the load, those that only their tenant may
-    /// call included.
+    /// All models and functions whose instances are autoscaled, including private functions.
     pub(crate) fn scaled_models(&self) -> Vec<Arc<Model>> {
         let deployed = self.deployed.iter().flat_map(|deployed| deployed.all());
         let functions = deployed.filter_map(|function| function.model.clone().ok());
         self.repository.ready().into_iter().chain(functions).filter(|model| model.scaled.is_some()).collect()
     }
 
-    /// Names of the configuration's `[scaling.NAME]` of which there is no deployed function.
+    /// Names of the configuration's `[scaling.NAME]` sections without a deployed function.
     pub(crate) fn unknown_scaled(&self) -> Vec<String> {
         let Some(deployed) = &self.deployed else { return Vec::new() };
         let known: Vec<String> = deployed.all().iter().map(|function| function.key.to_string()).collect();
@@ -258,12 +257,13 @@ impl App {
     /// All models and graphs that a principal may use.
     pub(crate) fn models_of(&self, principal: &Principal) -> Vec<Arc<Model>> {
         let mut models = self.models();
-        models.extend(self.graphs.iter().flat_map(|graphs| graphs.all_public(self)));
+        let graphs = self.graphs.iter().flat_map(|graphs| graphs.all_public(self));
+        models.extend(graphs.filter_map(|(_, model)| model.ok()));
         models.retain(|model| principal.may_call(model.key.tenant.as_str(), &model.name).is_ok());
         models
     }
 
-    /// The models of the repository and the public functions that a principal may use, ready or
+    /// The models of the repository, public functions and graphs that a principal may use, ready or
     /// not, sorted by name.
     pub(crate) fn index(&self, principal: &Principal) -> io::Result<Vec<IndexEntry>> {
         let local = Tenant::default();
@@ -271,7 +271,7 @@ impl App {
         entries.retain(|entry| principal.may_call(local.as_str(), &entry.name).is_ok());
         let functions = self.deployed.iter().flat_map(|deployed| deployed.all_public());
         let functions = functions.map(|function| (function.key.clone(), function.model.clone()));
-        let graphs = self.graphs.iter().flat_map(|graphs| graphs.all(self));
+        let graphs = self.graphs.iter().flat_map(|graphs| graphs.all_public(self));
         for (key, model) in functions.chain(graphs) {
             let name = key.to_string();
             if principal.may_call(key.tenant.as_str(), &name).is_err() {
@@ -289,9 +289,9 @@ impl App {
         Ok(entries)
     }
 
-    /// Whether the server accepts requests: every model of the repository is loaded (or has failed,
-    /// if readiness is not strict), and no shutdown was requested. Ignores models that failed and
-    /// were unloaded since, and deployed functions.
+    /// Whether the server is ready: every model of the repository is loaded (or has failed, if
+    /// readiness is not strict), and no shutdown was requested. Ignores deployed functions, and
+    /// models that failed and were unloaded since.
     pub(crate) fn is_ready(&self) -> bool {
         let loaded = self.loaded.load(Ordering::Relaxed) && !self.draining.load(Ordering::Relaxed);
         loaded && !(self.strict_readiness && self.repository.has_failed())

@@ -1,9 +1,9 @@
-//! Counts of the response cache, by model.
+//! Counters of the response cache for one model.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Requests of a model that looked into the cache, and what that took.
+/// Cache lookups of a model's requests, and their times.
 #[derive(Debug, Default)]
 pub(crate) struct CacheCounts {
     hits: AtomicU64,
@@ -16,7 +16,8 @@ pub(crate) struct CacheCounts {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Looked {
     pub(crate) count: u64,
-    /// For hits the whole time; for misses that of looking and keeping.
+    /// Total time in ns. For hits: from the start of the request to its answer. For misses: lookup
+    /// and insertion only.
     pub(crate) ns: u64,
 }
 

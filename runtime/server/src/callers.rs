@@ -6,9 +6,9 @@
 //! has the page's domain). Other programs send no `Origin`, and call the daemon by its address or
 //! by a name that its operator has allowed.
 //!
-//! Neither does a browser that loads a snapshot of the dashboard for a page as if it were an image
-//! or a script, which makes the daemon collect it. For these paths the header `Sec-Fetch-Site`
-//! counts, too.
+//! A browser also sends no `Origin` if a page loads a snapshot of the dashboard as an image or a
+//! script. Each such request would make the daemon collect a snapshot. The paths of the dashboard's
+//! data are therefore checked by the header `Sec-Fetch-Site`, too.
 
 use crate::requests::error::{Kind, RequestError};
 use axum::extract::Request;
@@ -16,7 +16,7 @@ use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Uri, Version, header};
 use std::net::IpAddr;
 
-/// Paths that no page of another site may load in any way.
+/// Paths that pages of other sites may not load, not even as an image or a script.
 const GUARDED: [&str; 2] = ["/ui/snapshot", "/ui/events"];
 
 /// The allowed hosts and origins.
@@ -38,7 +38,7 @@ impl Callers {
 
     /// Refuses a request that the rules do not allow.
     pub(crate) fn check(&self, request: &Request) -> Result<(), RequestError> {
-        // HTTP/2 has the host in the pseudo-header `:authority`.
+        // HTTP/2 sends the host in the pseudo-header `:authority`.
         let uri = (request.version() == Version::HTTP_2).then(|| request.uri());
         let is_guarded = GUARDED.contains(&request.uri().path());
         self.allowed(request.headers(), uri, is_guarded).map_err(|message| RequestError::new(Kind::Denied, message))
@@ -57,7 +57,7 @@ impl Callers {
         ))
     }
 
-    /// The host that the client called, if it says so.
+    /// Checks the host that the client called. `None` if the request names no host.
     fn check_host(&self, headers: &HeaderMap, called: Option<&Authority>) -> Result<Option<Authority>, String> {
         let value = match (called, headers.get(header::HOST)) {
             (Some(authority), _) => authority.as_str().as_bytes(),
@@ -77,7 +77,7 @@ impl Callers {
     }
 }
 
-/// Refuses what a browser loads for a page of another site without saying which.
+/// Refuses a request without `Origin` for a guarded path if a page of another site makes it.
 fn check_site(headers: &HeaderMap, is_guarded: bool) -> Result<(), String> {
     let site = headers.get("sec-fetch-site").map(|site| site.as_bytes());
     if is_guarded && matches!(site, Some(b"cross-site" | b"same-site")) {

@@ -22,16 +22,17 @@ pub trait CompilerService: Send + Sync + 'static {
         progress: &dyn Fn(CompileProgress),
     ) -> Result<(), CompileFailure>;
 
-    /// Why the rows of a model are not independent of each other, with the tensor or node at which the
-    /// proof fails; `None` if they are, or if it is unknown. Blocks.
+    /// Why requests of a model cannot be batched: the tensor or node at which the proof fails that
+    /// its rows are independent. `None` if the rows are independent, or if the compiler does not
+    /// know. Blocks.
     fn why_not_batched(&self, _source: &Path, _options: &ModelOptions) -> Option<String> {
         None
     }
 
-    /// Compiles the kernels of a bundle anew, for an author who is not trusted: from their PTX
-    /// before the passes ([`Bundle::source`]), with every access bounded to the tenant's memory on
-    /// devices that isolate it. A kernel for which that is impossible is an error. Blocks, for at
-    /// most the time of `limits`; calls `progress` at the beginning of each stage.
+    /// Recompiles the kernels of an untrusted bundle from the PTX that they had before the passes
+    /// ([`Bundle::source`]). On devices that isolate tenants, bounds every access to the tenant's
+    /// memory; a kernel whose accesses cannot be bounded is an error. Blocks for at most
+    /// `limits.time`; calls `progress` at the beginning of each stage.
     fn recompile(
         &self,
         bundle: &Bundle,
@@ -40,12 +41,12 @@ pub trait CompilerService: Send + Sync + 'static {
     ) -> Result<Vec<TargetContents>, CompileFailure>;
 }
 
-/// What one compilation for a tenant may take.
+/// Limits of one compilation for a tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompileLimits {
-    /// Time from its start.
+    /// Longest time from its start.
     pub time: Duration,
-    /// Private memory in bytes.
+    /// Most private memory, in bytes.
     pub memory_bytes: u64,
 }
 

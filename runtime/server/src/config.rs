@@ -12,7 +12,8 @@ use std::time::Duration;
 /// Who loads and unloads the models of the repository, as Triton's `--model-control-mode`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ModelControl {
-    /// Models are loaded at start, and later by requests of clients that may.
+    /// Models are loaded at start, and loaded or unloaded by requests of clients that have the
+    /// right.
     Explicit {
         /// The models to load at start; `None` for all.
         load: Option<Vec<String>>,
@@ -48,13 +49,13 @@ pub struct ServerConfig {
     pub model_control: ModelControl,
     /// Folder for compiled models.
     pub cache: PathBuf,
-    /// Folder with the profiles of `atoll profile --grid`, by which models are scaled; `None` for
-    /// none.
+    /// Folder with the profiles of `atoll profile --grid` that the autoscaler uses; `None` for no
+    /// profiles.
     pub profiles: Option<PathBuf>,
     /// Largest body of a request in bytes.
     pub body_bytes_max: usize,
-    /// Limit of the bytes of kept responses, of models whose settings have `response_cache`; 0 keeps
-    /// none.
+    /// Size of the response cache in bytes. It keeps responses of models whose settings have
+    /// `response_cache`. 0 turns it off.
     pub response_cache_bytes: u64,
     /// Limits on the number of connections per port and on their idle time.
     pub connections: ConnectionLimits,
@@ -70,7 +71,7 @@ pub struct ServerConfig {
     pub exit_on_error: bool,
     /// How long running requests may continue after the server was asked to stop.
     pub drain: Duration,
-    /// Where traces of requests are sent; `None` for nowhere.
+    /// The collector that receives traces of requests; `None` for no traces.
     pub otlp: Option<OtlpConfig>,
     /// The control socket; `None` for no control socket.
     pub control: Option<ControlConfig>,

@@ -26,8 +26,8 @@ pub(crate) struct DeployedFunction {
     pub(crate) key: FunctionKey,
     pub(crate) deployment: Deployment,
     pub(crate) weights_bytes: u64,
-    /// Number of its constants, each of which takes a descriptor of the daemon; also while it is not
-    /// loaded, so that its tenant cannot use its descriptors meanwhile.
+    /// Number of its constants. Each takes a file descriptor of the daemon. The descriptors count
+    /// against the tenant's limit even while the function is not loaded.
     pub(crate) constants: u64,
     /// The loaded model, or the reason why it cannot be called (for example a damaged file, or no
     /// room on the device).
@@ -39,7 +39,7 @@ pub(crate) struct DeployOptions {
     pub(crate) name: Option<String>,
     pub(crate) class: Class,
     pub(crate) private: bool,
-    /// The device to load it on; `None` for the device that holds the fewest bytes of functions.
+    /// The device to load it on; `None` if the daemon chooses.
     pub(crate) device: Option<String>,
     /// The signature of the bundle.
     pub(crate) signature: Option<String>,
@@ -146,8 +146,9 @@ impl Deployed {
         self.turns.take(tenant).await
     }
 
-    /// Loads the functions of the store onto their devices: first those that are ready, then those
-    /// whose code has to be compiled. A function that cannot be loaded is listed with the reason.
+    /// Loads the functions of the store onto their devices: first those that need no compilation,
+    /// then those whose code has to be compiled. A function that cannot be loaded stays listed with
+    /// the reason.
     pub(crate) async fn restore(self: &Arc<Self>) {
         let mut postponed = Vec::new();
         for (key, deployment) in self.store.deployments() {
@@ -166,7 +167,7 @@ impl Deployed {
     async fn restore_one(self: &Arc<Self>, DeploymentKey { tenant, name }: DeploymentKey, deployment: Deployment) {
         let turn = self.turn(&tenant).await;
         let (this, key) = (self.clone(), FunctionKey { tenant, name });
-        // Ignores a panic here: the panic hook has reported it.
+        // Ignores a panic: the panic hook has reported it.
         let _ = blocking(move || this.restore_now(&turn, &key, deployment)).await;
     }
 
@@ -213,7 +214,7 @@ impl Deployed {
         self.functions.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// Names of functions, deployed or not, that the configuration has `[scaling.NAME]` for.
+    /// Names of functions, deployed or not, with a section `[scaling.NAME]` in the configuration.
     pub(crate) fn scaled_names(&self) -> impl Iterator<Item = &String> {
         self.access.scaled_names()
     }
@@ -226,7 +227,7 @@ impl Deployed {
 
     /// Deploys a bundle under a name, replacing the tenant's function of that name. On an error the
     /// old function stays deployed; if it was already unloaded, it is loaded again. Blocks, also
-    /// while the code of an untrusted bundle is compiled, of which `progress` hears.
+    /// while the code of an untrusted bundle is compiled; calls `progress` at each stage of that.
     pub(crate) fn deploy(
         &self,
         turn: &Turn,
@@ -327,9 +328,9 @@ impl Deployed {
         Ok(())
     }
 
-    /// Whether the bundle fits the tenant's quota, before it is written. Equal bundles of a tenant
-    /// are stored once and count once; that of a replaced function does not count if the name is
-    /// known.
+    /// Checks the tenant's quota before the bundle is written. Equal bundles of a tenant are stored
+    /// once and count once. The bundle of the function that is replaced does not count if the name
+    /// is already known.
     fn check_room(
         &self,
         tenant: &Tenant,
@@ -354,7 +355,7 @@ impl Deployed {
         Ok(())
     }
 
-    /// Bytes of the bundles of functions on disk.
+    /// Bytes of the functions' bundles on disk. A bundle that several functions share counts once.
     pub(crate) fn bundle_bytes(functions: &[Arc<DeployedFunction>]) -> u64 {
         bundles(functions.iter()).into_values().fold(0, u64::saturating_add)
     }
@@ -371,7 +372,7 @@ impl Deployed {
         may && bundle().is_some_and(|bundle| self.gate.would_compile(rights, &bundle))
     }
 
-    /// The bundle with the code that runs for its tenant, or why it does not run.
+    /// The bundle with the code that runs for its tenant.
     fn admit(
         &self,
         key: &FunctionKey,
@@ -461,7 +462,7 @@ fn constants(bundle: &Bundle) -> u64 {
     bundle.graph().buffers.iter().filter(|buffer| buffer.kind == BufferKind::Const).count() as u64
 }
 
-/// The bundles of functions, and their sizes.
+/// The distinct bundles of functions, with their sizes in bytes.
 fn bundles<'a>(functions: impl Iterator<Item = &'a Arc<DeployedFunction>>) -> BTreeMap<Digest, u64> {
     functions.map(|function| (function.deployment.bundle, function.deployment.bundle_bytes)).collect()
 }

@@ -1,6 +1,6 @@
-//! Hedged requests: one that takes longer than most is sent to a second device, the first answer
-//! wins, and the other one is cancelled. When and how often is decided in
-//! [`atoll_core::placement`].
+//! Hedged requests. A request that takes longer than most is also sent to a second device; the
+//! first answer is used, and the other request is cancelled. [`atoll_core::placement`] decides when
+//! and how often.
 
 use crate::inference::{Pending, invoke};
 use atoll_core::Nanos;
@@ -12,12 +12,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The hedging of a model.
+/// State and counts of the hedging of a model.
 pub(crate) struct Hedging {
     hedges: Mutex<Hedges>,
-    /// Requests that were sent twice and answered by the first device first.
+    /// Requests that were sent twice and whose first device answered first.
     lost: AtomicU64,
-    /// Requests that were answered by the second device first.
+    /// Requests that were sent twice and whose second device answered first.
     won: AtomicU64,
 }
 
@@ -26,7 +26,8 @@ impl Hedging {
         Hedging { hedges: Mutex::new(Hedges::new(config)), lost: AtomicU64::new(0), won: AtomicU64::new(0) }
     }
 
-    /// Requests that were sent twice, by what came of it.
+    /// Counts of requests that were sent twice: `won` if the second device answered first, else
+    /// `lost`.
     pub(crate) fn counts(&self) -> [(&'static str, u64); 2] {
         [("won", self.won.load(Ordering::Relaxed)), ("lost", self.lost.load(Ordering::Relaxed))]
     }
@@ -42,8 +43,8 @@ impl Hedging {
         request: ChainRequest,
     ) -> Result<InvocationResult, InvokeError> {
         let (begun, after) = (Instant::now(), self.lock().arrived());
-        // A second copy of large inputs would cost more than it brings, and an instance that is
-        // bound to a device has no share on another one.
+        // Requests with large inputs are not hedged: their copy would cost more than a hedge gains.
+        // Those of an instance that is bound to a device are not, since it has no share elsewhere.
         let after = after.filter(|_| may_retry(&request) && !is_bound(engine, &request));
         let result = match after {
             Some(after) => self.hedged(engine, request, begun, Duration::from_nanos(after.0)).await,
@@ -75,7 +76,7 @@ impl Hedging {
             let device = engine.place_of(id?)?;
             engine.other_device(function.as_ref()?, device)
         };
-        // A request that waits for any device would wait twice: it is not hedged.
+        // A request that still waits for a device is not hedged: it would only wait twice.
         let Some(device) = place().filter(|_| self.lock().take()) else { return first.await };
         let deadline = again.deadline.map(|deadline| deadline.saturating_sub(begun.elapsed()));
         let again = ChainRequest { deadline, ..again };
@@ -86,7 +87,7 @@ impl Hedging {
             answer = &mut first => (answer, false),
             answer = &mut second => (answer, true),
         };
-        // An error wins only if the other device has one, too.
+        // An error is returned only if both devices fail.
         let (answer, is_second) = match (answer, is_second) {
             (Err(_), true) => (first.await, false),
             (Err(error), false) => match second.await {

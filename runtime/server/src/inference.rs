@@ -12,7 +12,7 @@ pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send 
     tokio::task::spawn_blocking(work).await.ok()
 }
 
-/// Waits until a time, or for ever.
+/// Waits until a time; forever for `None`.
 pub(crate) async fn passed(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at.into()).await,
@@ -39,7 +39,7 @@ pub(crate) async fn invoke_by(
     Pending::submit(engine, submit).answer().await
 }
 
-/// An invocation that is submitted. It is cancelled if it is dropped without an answer.
+/// A submitted invocation. Dropping it before the answer arrives cancels the invocation.
 pub(crate) struct Pending<'a> {
     engine: &'a Arc<dyn Inference>,
     id: Option<InvocationId>,
@@ -51,7 +51,7 @@ impl<'a> Pending<'a> {
     pub(crate) fn submit(engine: &'a Arc<dyn Inference>, submit: impl FnOnce(Reply) -> InvocationId) -> Pending<'a> {
         let (answer, answered) = oneshot::channel();
         let reply = Box::new(move |result| {
-            // Fails only if the receiver was dropped, and then the invocation is cancelled.
+            // Sending fails only if the receiver was dropped, which cancels the invocation.
             let _ = answer.send(result);
         });
         Pending { engine, id: Some(submit(reply)), answered }

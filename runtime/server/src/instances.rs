@@ -1,8 +1,8 @@
 //! Instances of functions: named shares under which requests run.
 //!
 //! An instance belongs to a function and its tenant. All instances of a function use the same
-//! constants. Instances are kept in the store, so that they are there again after a restart; on
-//! which devices their shares hold is up to the fleet.
+//! constants. Instances are kept in the store and restored after a restart. The fleet decides on
+//! which devices their shares apply.
 
 use crate::names::{BadName, check_name};
 use crate::routes::{Routed, Routes};
@@ -23,20 +23,22 @@ use std::time::Duration;
 pub(crate) struct Instance {
     /// The name of its function, which belongs to the same tenant.
     pub(crate) function: String,
-    /// The class of requests that name none; `None` for that of the function.
+    /// The class of requests that state no class; `None` for that of the function.
     pub(crate) class: Option<Class>,
     /// Compute units of the device, in percent.
     pub(crate) sm_partition: f64,
-    /// The fraction of time that it gets whenever it has work, and at most.
+    /// The fraction of the device's time that it gets whenever it has work, and the upper limit of
+    /// that fraction.
     pub(crate) quota_request: f64,
     pub(crate) quota_limit: f64,
     /// Device memory for its requests and its part of the function's constants, in bytes.
     pub(crate) gpu_mem: Option<u64>,
-    /// What its lease says; `None` for one that an operator created. The records of leases are the
-    /// ledger's, so instances of leases are not kept in the store.
+    /// The lease that it belongs to; `None` for one that an operator or the autoscaler created. The
+    /// record of the lease contains the instance, so the store does not keep it as an instance.
     #[serde(skip)]
     pub(crate) lease: Option<Leased>,
-    /// Why the autoscaler made it, or gave it its size; `None` if an operator did.
+    /// Why the autoscaler created it or changed its size; `None` if an operator created or last
+    /// changed it.
     #[serde(default)]
     pub(crate) autoscaled: Option<String>,
     /// The device that it is on, by its name, because devices may have other numbers after a
@@ -45,14 +47,14 @@ pub(crate) struct Instance {
     pub(crate) device: Option<String>,
 }
 
-/// What an instance has of its lease.
+/// The properties of a lease that its instance needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Leased {
-    /// Real-time slots. Without any it takes no real-time requests.
+    /// Real-time slots. With 0 it takes no real-time requests.
     pub(crate) real_time_slots: u32,
 }
 
-/// How the names of instances of leases begin, and of no others.
+/// The prefix of the names of instances of leases. Other instances must not have it.
 pub(crate) const LEASE_PREFIX: &str = "lease-";
 
 /// Why an instance is refused.
@@ -62,9 +64,9 @@ pub(crate) enum InstanceError {
     Name(#[from] BadName),
     #[error("there is an instance `{0}` already; change it with `atoll instance resize`, or choose another name")]
     Exists(String),
-    #[error("instance `{0}` belongs to a lease; `atoll lease release` ends it, and a new lease has other figures")]
+    #[error("instance `{0}` belongs to a lease; `atoll lease release` ends it, and a new lease may have other values")]
     Leased(String),
-    #[error("`{0}`: names that begin with {LEASE_PREFIX} are those of leases; choose another name")]
+    #[error("`{0}`: names that begin with {LEASE_PREFIX} are reserved for leases; choose another name")]
     Reserved(String),
     #[error("there is no function `{0}`; `atoll fn ls` and `atoll ps` list the functions")]
     NoFunction(FunctionKey),
@@ -94,34 +96,37 @@ pub(crate) struct Instances {
     store: Option<Arc<Store>>,
     engine: Arc<dyn Inference>,
     all: RwLock<BTreeMap<FunctionKey, Arc<Instance>>>,
-    /// What requests that name no instance are routed by.
+    /// Load and speed of instances, by which requests that name no instance are routed.
     routes: Arc<Routes>,
     /// Instances that will be removed when their requests have ended. They get no new requests.
     draining: RwLock<BTreeSet<FunctionKey>>,
-    /// Held while an instance changes: it blocks, and reading must not wait for it.
+    /// Held while an instance changes. The change may block, and readers of `all` must not wait for
+    /// it.
     change: Mutex<()>,
 }
 
 impl Instance {
-    /// Checks its share.
+    /// Its share, checked.
     pub(crate) fn share(&self, tenant: &Tenant) -> Result<ShareSpec, ShareError> {
         share(tenant, self.sm_partition, self.quota_request, self.quota_limit)
     }
 
-    /// Whether it serves requests of this class: real-time ones need a slot, if it is of a lease.
+    /// Whether it serves requests of this class. The instance of a lease serves real-time requests
+    /// only if the lease has a slot.
     pub(crate) fn serves(&self, class: Class) -> bool {
         class == Class::BestEffort || self.lease.is_none_or(|lease| lease.real_time_slots > 0)
     }
 }
 
-/// A checked share. Time that a client does not request is lent within its tenant first.
+/// A checked share. Time that a client does not use is lent to other clients of its tenant first.
 pub(crate) fn share(
     tenant: &Tenant,
     sm_partition: f64,
     quota_request: f64,
     quota_limit: f64,
 ) -> Result<ShareSpec, ShareError> {
-    // FNV-1a; two tenants with one number lend to each other first, which does no harm.
+    // FNV-1a. If the hashes of two tenants collide, they lend to each other first, which is
+    // harmless.
     let group =
         tenant.as_str().bytes().fold(0x811C_9DC5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     ShareSpec::new(&ShareRequest { sm_partition, quota_request, quota_limit, group })
@@ -132,7 +137,7 @@ fn function_of(key: &FunctionKey, instance: &Instance) -> FunctionKey {
     FunctionKey { tenant: key.tenant.clone(), name: instance.function.clone() }
 }
 
-/// The client of an instance.
+/// The client of the engine that stands for an instance.
 pub(crate) fn client(key: &FunctionKey) -> ShareClient {
     ShareClient { tenant: key.tenant.clone(), instance: Some(key.name.clone()) }
 }
@@ -147,9 +152,9 @@ fn hold(engine: &dyn Inference, key: &FunctionKey, instance: &Instance, share: S
 }
 
 impl Instances {
-    /// The instances of a store. Their shares hold once their functions are loaded. One that is
-    /// damaged or cannot hold any more, for example because its device is not there any more, is
-    /// logged and left out; the autoscaler makes others where there is room.
+    /// Restores the instances of a store. Their shares apply once their functions are loaded. An
+    /// instance whose record is damaged or whose share is not possible any more, for example because
+    /// its device is gone, is logged and left out; the autoscaler creates others if there is room.
     pub(crate) fn new(engine: Arc<dyn Inference>, store: Option<Arc<Store>>) -> Instances {
         let (mut all, routes) = (BTreeMap::new(), Arc::new(Routes::new()));
         for (DeploymentKey { tenant, name }, record) in store.iter().flat_map(|store| store.instances()) {
@@ -189,7 +194,7 @@ impl Instances {
         }
     }
 
-    /// The instance of a name.
+    /// The instance with this name.
     pub(crate) fn find(&self, key: &FunctionKey) -> Option<Arc<Instance>> {
         self.all.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
     }
@@ -200,7 +205,7 @@ impl Instances {
         all.iter().map(|(key, instance)| (key.clone(), instance.clone())).collect()
     }
 
-    /// The names of a function's instances, for messages.
+    /// The names of a function's instances.
     pub(crate) fn names_of(&self, function: &FunctionKey) -> Vec<String> {
         let is_its = |(key, instance): &(FunctionKey, Arc<Instance>)| {
             key.tenant == function.tenant && instance.function == function.name
@@ -208,9 +213,10 @@ impl Instances {
         self.all().into_iter().filter(is_its).map(|(key, _)| key.name).collect()
     }
 
-    /// The instance for a request of a function that names none: the one that is expected to finish
-    /// it first, of those with the class of the request or with none, except for some. `None` if
-    /// there is none.
+    /// Chooses an instance for a request that names none: the one that is expected to finish it
+    /// first, among those that have the class of the request or no class of their own. Skips those
+    /// in `except`, instances of leases, draining instances, and those whose share a device
+    /// refused. `None` if there is no such instance.
     pub(crate) fn choose(
         &self,
         function: &FunctionKey,
@@ -235,7 +241,7 @@ impl Instances {
                 return false;
             }
             let key = FunctionKey { tenant: function.tenant.clone(), name: name.into() };
-            // The instance of a lease serves those who name it.
+            // The instance of a lease serves only requests that name it.
             let may_serve = |instance: Arc<Instance>| {
                 instance.class.is_none_or(|own| own == class) && instance.lease.is_none() && !self.is_draining(&key)
             };
@@ -245,8 +251,9 @@ impl Instances {
         })
     }
 
-    /// Decides which instance serves a request, which may name one. A request of several functions
-    /// runs under the one that it names, or under the share of the tenant.
+    /// The route of a request to an instance. A request that names an instance runs under that one.
+    /// Another request of a single function runs under an instance that the daemon chooses, and a
+    /// chain of functions under the share of its tenant.
     pub(crate) fn route<'a>(
         &'a self,
         function: &'a FunctionKey,
@@ -260,24 +267,25 @@ impl Instances {
         Route { instances: self, function, class, deadline, device: None, named, chooses, last, refused }
     }
 
-    /// Counts a request as one of an instance until it ends, if it is for one.
+    /// Counts a request as running under an instance until it ends. `None` without an instance.
     pub(crate) fn begin(&self, function: &FunctionKey, instance: Option<&str>) -> Option<Routed> {
         instance.map(|name| self.routes.begin(function, name))
     }
 
-    /// Where an instance stands among those of its function.
+    /// The load and speed of an instance; `None` if the routes do not contain it.
     pub(crate) fn standing(&self, key: &FunctionKey, instance: &Instance) -> Option<Standing> {
         let function = function_of(key, instance);
         self.routes.standing(&function, &key.name)
     }
 
-    /// Whether an instance will be removed when its requests have ended.
+    /// Whether an instance is draining: it gets no new requests, and is removed when its own have
+    /// ended.
     pub(crate) fn is_draining(&self, key: &FunctionKey) -> bool {
         self.draining.read().unwrap_or_else(PoisonError::into_inner).contains(key)
     }
 
-    /// Starts or stops draining an instance of the autoscaler. `false` if there is no such
-    /// instance.
+    /// Starts or stops draining an instance of the autoscaler. Returns false if the instance does
+    /// not exist or is not the autoscaler's.
     pub(crate) fn set_draining(&self, key: &FunctionKey, is_draining: bool) -> bool {
         let mut draining = self.draining.write().unwrap_or_else(PoisonError::into_inner);
         if self.find(key).is_none_or(|instance| instance.autoscaled.is_none()) {
@@ -291,7 +299,7 @@ impl Instances {
         true
     }
 
-    /// Removes an instance that is draining. One that an operator has changed meanwhile stays. Blocks.
+    /// Removes an instance if it is still draining and still the autoscaler's. Blocks.
     pub(crate) fn remove_drained(&self, key: &FunctionKey) -> Result<(), InstanceError> {
         let _change = self.change.lock().unwrap_or_else(PoisonError::into_inner);
         match self.find(key) {
@@ -330,7 +338,7 @@ impl Instances {
         self.put(key.clone(), instance, share, Some(&before))
     }
 
-    /// Sets the share and records the instance; if that fails, the share is as before.
+    /// Sets the share and stores the instance. On an error, restores the earlier share.
     fn put(
         &self,
         key: FunctionKey,
@@ -339,7 +347,8 @@ impl Instances {
         before: Option<&Instance>,
     ) -> Result<(), InstanceError> {
         let function = function_of(&key, &instance);
-        // Before requests can run under it. Of a new instance it says how many share the constants.
+        // The memory limit is set before requests can run under the instance. The number of sharers
+        // includes a new instance.
         let others = self.names_of(&function).iter().filter(|name| **name != key.name).count() as u32;
         let limit = |instance: &Instance| {
             let limit = instance.gpu_mem.map(|bytes| InstanceMemory { bytes, sharers: others + 1 });
@@ -370,7 +379,7 @@ impl Instances {
         Ok(())
     }
 
-    /// Removes an instance that an operator created; its requests end. Blocks.
+    /// Removes an instance; its requests end. An error for the instance of a lease. Blocks.
     pub(crate) fn remove(&self, key: &FunctionKey) -> Result<(), InstanceError> {
         match self.find(key) {
             Some(instance) if instance.lease.is_some() => Err(InstanceError::Leased(key.to_string())),
@@ -378,7 +387,7 @@ impl Instances {
         }
     }
 
-    /// Removes an instance, also that of a lease. Blocks.
+    /// Removes an instance; also one of a lease. Blocks.
     pub(crate) fn remove_any(&self, key: &FunctionKey) -> Result<(), InstanceError> {
         let _change = self.change.lock().unwrap_or_else(PoisonError::into_inner);
         let instance = self.find(key).ok_or_else(|| InstanceError::Unknown(key.to_string()))?;
@@ -401,8 +410,9 @@ impl Instances {
     }
 }
 
-/// Which instance serves a request. One that was chosen for the request and refuses it does not win
-/// it again: the request goes to another one, or at last runs under the share of its tenant.
+/// The instances that a request tries in turn. An instance that the daemon chose and that refuses
+/// the request is not chosen again. If all refuse it, the request runs under the share of its
+/// tenant.
 pub(crate) struct Route<'a> {
     instances: &'a Instances,
     function: &'a FunctionKey,
@@ -433,7 +443,7 @@ impl Route<'_> {
         self.last.clone()
     }
 
-    /// The request, to be kept for another attempt if this one may need it.
+    /// A copy of the request for another attempt; `None` if there will be no other attempt.
     pub(crate) fn keep<R: Clone>(&self, request: &R) -> Option<R> {
         self.last.is_some().then(|| request.clone())
     }
@@ -446,7 +456,7 @@ impl Route<'_> {
         engine.device_of_share(&client).is_some() && !engine.holds_share(&client)
     }
 
-    /// Whether the chosen instance refused the request, so that another one has to serve it.
+    /// Whether the chosen instance refused the request, so that another one has to be tried.
     pub(crate) fn is_refused(&mut self, result: &Result<InvocationResult, InvokeError>) -> bool {
         use InvokeError::{Device, InstanceRemoved, OverInstanceMemory, Unavailable, UnknownInstance};
         let of_instance = match result {

@@ -1,22 +1,23 @@
-//! Distributions of request times by class, which threads update without locks.
+//! Distributions of request latencies by class. Threads update them without locks.
 
 use atoll_engine::Class;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Binary logarithm of the first bound in nanoseconds: 16 µs, less than any request over a socket.
+/// Binary logarithm of the first bound in nanoseconds: 16 µs, less than any request over a socket
+/// takes.
 const FIRST_BITS: u32 = 14;
 
 /// Powers of two from the first bound to the last one, 69 s.
 const OCTAVES: u32 = 22;
 
-/// Buckets per power of two: a bucket is at most a quarter of its values wide.
+/// Buckets per power of two. The width of a bucket is at most a quarter of its lower bound.
 const PARTS: u32 = 4;
 
 /// Number of bounds.
 pub(crate) const BOUNDS: usize = (OCTAVES * PARTS) as usize + 1;
 
-/// The upper bound of a bucket in nanoseconds. Bucket [`BOUNDS`] has none.
+/// The upper bound of a bucket in nanoseconds. The last bucket, [`BOUNDS`], has no bound.
 pub(crate) fn bound_ns(bucket: usize) -> u64 {
     let (octave, part) = (bucket as u32 / PARTS, bucket as u64 % u64::from(PARTS));
     let first = 1 << (FIRST_BITS + octave);
@@ -28,14 +29,14 @@ fn bucket(ns: u64) -> usize {
     if ns <= 1 << FIRST_BITS {
         return 0;
     }
-    // A bound belongs to the bucket that it ends.
+    // A bound is the last value of its bucket.
     let below = ns - 1;
     let octave = below.ilog2() - FIRST_BITS;
     let part = (below >> (octave + FIRST_BITS - PARTS.ilog2())) as u32 % PARTS;
     ((octave * PARTS + part + 1) as usize).min(BOUNDS)
 }
 
-/// Times of the successful requests of a model since it was loaded.
+/// Latencies of the successful requests of a model since it was loaded.
 #[derive(Default)]
 pub(crate) struct Latencies([Counts; 2]);
 

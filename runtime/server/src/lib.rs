@@ -1,28 +1,29 @@
 //! The daemon: KServe v2 over HTTP and gRPC, a model repository, a control socket, and metrics.
 //!
-//! A request acts for a tenant, which follows from a token, a client certificate or the peer's user
-//! (`identity/`). The server decodes requests with [`atoll_protocol`], checks them against the
-//! model, hands them to the engine, and encodes the results. Models come from a folder. An ONNX
-//! file is compiled when it is first loaded, by the [`CompilerService`] that the program supplies,
-//! and the result is kept in a cache.
+//! A request acts for a tenant, which a token, a client certificate or the peer's user id
+//! determines (`identity/`). The server decodes requests with [`atoll_protocol`], checks them
+//! against the model, passes them to the engine, and encodes the results. Models come from a
+//! folder. An ONNX file is compiled when it is first loaded, by the [`CompilerService`] that the
+//! program supplies; the result is kept in a cache.
 //!
-//! Not here: scheduling, devices, compilers, and the command line. The server knows devices only as
-//! [`atoll_fleet::Inference`], so tests run without any.
+//! Not here: scheduling, devices, compilers, and the command line. The server accesses devices only
+//! through [`atoll_fleet::Inference`], so tests run without devices.
 //!
-//! Start reading in `server.rs` (startup and shutdown), then `requests/infer.rs` (the path of a
-//! request), which `http/infer.rs` and `grpc/service.rs` call.
+//! Start reading in `server.rs` (startup and shutdown), then in `requests/infer.rs` (the path of a
+//! request). `http/infer.rs` and `grpc/infer.rs` call the latter.
 //!
 //! # Invariants
 //!
 //! - A response is one write, on a connection with `TCP_NODELAY`.
-//! - Every request over HTTP gets a JSON answer (metrics are text). The status tells whether the
-//!   client or the server caused an error. Over gRPC the code does. Bodies, connections and bytes in
-//!   flight are bounded by [`limits`].
+//! - The routes of the protocol answer errors as JSON. The HTTP status or the gRPC code tells
+//!   whether the client or the server caused an error. Bodies, connections and bytes in flight are
+//!   bounded by [`limits`].
 //! - An invocation is cancelled if its client disconnects.
-//! - Apart from the store of the control socket, the daemon keeps only the cache of compiled models
-//!   on disk. Its files appear complete or not at all. Copies of served bundles have no names and
-//!   vanish with the process, so a killed daemon leaves nothing to clean up.
-//! - What is served does not change if its file changes.
+//! - Apart from the store of the control socket and the access log, the daemon keeps only caches of
+//!   compiled models and code on disk. Their files appear complete or not at all. Copies of served
+//!   bundles have no names and vanish with the process, so a killed daemon leaves nothing to clean
+//!   up.
+//! - A served model does not change if its file changes.
 //! - Shared memory of clients is copied, never mapped.
 
 mod access_log;

@@ -23,8 +23,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
-/// Pause after `accept` failed, usually for lack of file descriptors. Retrying at once would only
-/// burn CPU time.
+/// Pause after `accept` failed, usually for lack of file descriptors. An immediate retry would only
+/// use CPU time.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Interval of the check for idle connections.
@@ -33,14 +33,14 @@ const REAP_INTERVAL: Duration = Duration::from_millis(500);
 /// How long a connection that was asked to close may stay open without a request.
 const CLOSE_GRACE: Duration = Duration::from_secs(1);
 
-/// Interval of pings on an HTTP/2 connection, so that one whose client vanished does not stay open
-/// for its running requests.
+/// Interval of pings on an HTTP/2 connection. They detect a client that vanished while its requests
+/// run.
 const PING_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How long a client may take to answer a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A port and what is served on it.
+/// A port, and the service on it.
 pub(crate) struct Port {
     pub(crate) listener: TcpListener,
     pub(crate) wire: Wire,
@@ -64,8 +64,8 @@ pub(crate) async fn serve(port: Port, mut stop: watch::Receiver<bool>, drain: Du
     let mut number = 0;
     loop {
         let next = async {
-            // Accept before taking a place: other connections have to make room only if a client
-            // really waits.
+            // Accepts before it takes a place, so that other connections are closed for room only
+            // if a client really waits.
             if waiting.is_none() {
                 waiting = Some(listener.accept().await?.0);
             }
@@ -111,7 +111,7 @@ pub(crate) async fn serve(port: Port, mut stop: watch::Receiver<bool>, drain: Du
     }
 }
 
-/// What all connections of a port share.
+/// State that all connections of a port share.
 #[derive(Clone)]
 struct Service {
     wire: Wire,
@@ -187,8 +187,8 @@ async fn connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     }
 }
 
-/// Drives a connection until it ends, or is asked to and its requests are answered. `finish` asks
-/// it.
+/// Drives a connection until it ends. If the server stops or the connection has to close, calls
+/// `finish`, which lets running requests end and then closes the connection.
 async fn until_end<C: Future<Output = hyper::Result<()>>>(
     mut served: Pin<&mut C>,
     finish: fn(Pin<&mut C>),
@@ -214,7 +214,8 @@ async fn until_end<C: Future<Output = hyper::Result<()>>>(
     }
 }
 
-/// The body of an answer. The request counts as finished once this has been written.
+/// The body of an answer. The request counts as finished when the body is dropped, after it was
+/// written.
 struct GuardedBody {
     body: Body,
     _guard: RequestGuard,
@@ -245,7 +246,7 @@ pub(crate) async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-/// Counts the live instances of itself.
+/// Counts the values of this type that exist.
 struct Counted(Arc<AtomicUsize>);
 
 impl Counted {

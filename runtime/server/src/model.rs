@@ -40,26 +40,26 @@ pub(crate) struct Model {
     pub(crate) graph: Option<Arc<GraphWork>>,
     pub(crate) inputs: Vec<TensorMetadata>,
     pub(crate) outputs: Vec<TensorMetadata>,
-    /// Whether the rows of a batch are the first dimension of every input and output, where clients
-    /// of Triton expect them.
+    /// Whether the rows of a batch are the first dimension of every input and output, as clients of
+    /// Triton expect.
     rows_first: bool,
     /// Inputs and outputs that are state buffers of a session.
     states: Vec<ConfigState>,
-    /// Names of classes, by output; none for outputs without.
+    /// Names of classes by output; an empty list for outputs without labels.
     labels: Vec<Vec<String>>,
     /// Time of the last request, in milliseconds since 1970.
     last_inference_ms: AtomicU64,
-    /// How its slow requests are sent to a second device, if they are.
+    /// Hedging of its requests; `None` if they are never sent to a second device.
     pub(crate) hedging: Option<Hedging>,
-    /// Its requests, if its instances follow the load.
+    /// Meters its requests for the autoscaler; `None` if it is not autoscaled.
     pub(crate) scaled: Option<Arc<Meter>>,
-    /// Its requests that looked into the response cache.
+    /// Counts of its lookups in the response cache.
     pub(crate) cache_counts: CacheCounts,
-    /// Times of its successful requests.
+    /// Latencies of its successful requests.
     pub(crate) latencies: Latencies,
 }
 
-/// A request whose tensor names match the model. The engine checks types and shapes.
+/// A request whose tensor names match the model. The engine checks datatypes and shapes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Fitted {
     /// In the order of the model's inputs.
@@ -77,7 +77,7 @@ pub(crate) struct Wanted {
     pub(crate) classes: Option<usize>,
 }
 
-/// Why a request does not match the model; the client's mistake.
+/// Why a request does not match the model. The client is at fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FitError {
     #[error("model `{model}` has no {what} `{name}`; it has {known}")]
@@ -99,7 +99,7 @@ impl Model {
         devices: Vec<DeviceId>,
     ) -> Model {
         let graph = bundle.graph();
-        // The state of a session is on one device.
+        // A model with state is not hedged, since the state of a session is on one device.
         let keeps_state = graph.buffers_of(BufferKind::State).next().is_some();
         Model {
             hedging: settings.hedging().filter(|_| !keeps_state).map(Hedging::new),
@@ -130,7 +130,7 @@ impl Model {
         self
     }
 
-    /// Whether these are the names of its classes.
+    /// Whether its names of classes are equal to these.
     pub(crate) fn has_labels(&self, labels: &BTreeMap<String, Vec<String>>) -> bool {
         let of = |output: &TensorMetadata| labels.get(&output.name).map_or(&[][..], Vec::as_slice);
         self.outputs.iter().enumerate().all(|(at, output)| self.labels_of(at) == of(output))
@@ -146,12 +146,12 @@ impl Model {
         self.devices.first().copied().unwrap_or_default()
     }
 
-    /// The statistics of a model's devices among those of all devices.
+    /// The elements of `all`, which has one for each device, that belong to this model's devices.
     pub(crate) fn on_its_devices<'s, T>(&self, all: &'s [T]) -> impl Iterator<Item = &'s T> {
         self.devices.iter().filter_map(|device| all.get(usize::from(device.0)))
     }
 
-    /// A graph of functions, which is called like a model.
+    /// A model that stands for a graph of functions.
     pub(crate) fn of_graph(key: FunctionKey, graph: GraphWork) -> Model {
         Model {
             name: key.to_string(),
@@ -179,7 +179,7 @@ impl Model {
         if self.graph.is_some() { GRAPH_PLATFORM.into() } else { PLATFORM.into() }
     }
 
-    /// The class of requests that name none.
+    /// The class of requests that state no class.
     pub(crate) fn class(&self) -> Class {
         self.settings.class
     }
@@ -224,7 +224,8 @@ impl Model {
         }
     }
 
-    /// Triton's `max_batch_size`: 0 if shapes in the configuration include the rows.
+    /// Triton's `max_batch_size`; 0 if the model has none or its rows are not the first dimension.
+    /// Shapes in the configuration then include the rows.
     fn max_batch_size(&self) -> u32 {
         let rows = self.settings.max_batch_size.filter(|_| self.rows_first);
         rows.map_or(0, std::num::NonZeroU32::get)
@@ -249,7 +250,8 @@ impl Model {
         config
     }
 
-    /// Whether its responses are kept: its settings say so, and it has no state.
+    /// Whether the response cache keeps its responses: its settings enable it, it has no state, and
+    /// it is not a graph.
     pub(crate) fn keeps_responses(&self) -> bool {
         self.settings.response_cache && !self.keeps_state() && self.graph.is_none()
     }
@@ -269,8 +271,8 @@ impl Model {
         self.settings.session_idle_ms.map_or(SESSION_IDLE_DEFAULT, |ms| Duration::from_millis(ms.get()))
     }
 
-    /// Puts the tensors of a request into the order of the model. `binary` is the format of outputs
-    /// that do not choose one.
+    /// Sorts the tensors of a request in the order of the model's inputs. `binary` applies to
+    /// outputs that choose no format.
     pub(crate) fn fit(
         &self,
         tensors: Vec<Tensor>,
@@ -295,7 +297,7 @@ impl Model {
         Ok(Fitted { inputs: inputs.into_iter().flatten().collect(), outputs: self.wanted(outputs, binary)? })
     }
 
-    /// Checks name, type and shape of an input whose bytes are not there yet.
+    /// Checks the name, datatype and shape of an input before its bytes are read.
     pub(crate) fn fit_shape(&self, name: &str, datatype: DataType, shape: &[i64]) -> Result<(), FitError> {
         let known = &self.inputs[self.position(&self.inputs, "input", name)?];
         let is_size = |(known, given): (&i64, &i64)| *known < 0 || known == given;
@@ -350,7 +352,7 @@ pub fn tensor_metadata(graph: &KernelGraph, kind: BufferKind) -> Vec<TensorMetad
     graph.buffers_of(kind).map(|(_, buffer)| metadata(buffer)).collect()
 }
 
-/// Whether rows are counted by the first dimension of every input and output.
+/// Whether the rows of a batch are the first dimension of every input and output.
 fn rows_first(graph: &KernelGraph) -> bool {
     let Some(batch) = &graph.batch else { return false };
     let mut tensors = graph.buffers_of(BufferKind::Input).chain(graph.buffers_of(BufferKind::Output));
@@ -418,7 +420,7 @@ pub fn dtype_of(datatype: DataType) -> Option<DType> {
     })
 }
 
-/// `bytes: INT32[-1, 2048], mask: BOOL[]`
+/// Describes tensors for messages, as in `bytes: INT32[-1, 2048], mask: BOOL[]`.
 fn describe(tensors: &[TensorMetadata]) -> String {
     let one = |tensor: &TensorMetadata| {
         let shape: Vec<String> = tensor.shape.iter().map(i64::to_string).collect();

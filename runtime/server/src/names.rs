@@ -3,7 +3,8 @@
 use crate::limits::FUNCTION_NAME_BYTES_MAX;
 use atoll_core::is_plain_name;
 
-/// A name that no function or graph may have. The text has at most as many characters as a name.
+/// A name that is not valid for a function, graph or instance. The text is cut to the length of a
+/// valid name.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is not a valid function name; use up to {FUNCTION_NAME_BYTES_MAX} letters, digits, `-`, `_` and `.`, \

@@ -1,11 +1,12 @@
-//! The connections of one port: their limit, their activity, and which one is closed to make room.
+//! The connections of one port: their number, their activity, and the choice of one that is closed
+//! to make room.
 //!
 //! An idle connection costs a file descriptor and a place that another client may need. A
 //! connection that sends the head of a request slowly is closed after
 //! [`ConnectionLimits::head_timeout`], an idle one after [`ConnectionLimits::idle_timeout`]. If all
 //! places are taken, the connection that has been idle longest is closed for a new one. A
-//! connection with a running request is never closed for another one, but one whose client reads
-//! nothing for [`ConnectionLimits::write_pause`] ends with its requests.
+//! connection with a running request is never closed for another one. If its client reads nothing
+//! for [`ConnectionLimits::write_pause`], the connection is closed and its requests are cancelled.
 
 use crate::limits;
 use crate::tls::Wire;
@@ -30,14 +31,14 @@ pub struct ConnectionLimits {
     /// Open connections at one time. If all places are taken, the connection that has been idle
     /// longest is closed for a new one.
     pub most: usize,
-    /// How long the head of a request may take, from its first byte, and a TLS handshake, from the
-    /// acceptance of the connection.
+    /// Longest time in which the head of a request arrives, from its first byte; also the longest
+    /// TLS handshake, from the acceptance of the connection.
     pub head_timeout: Duration,
     /// How long a connection without traffic, in HTTP/2 without requests, stays open.
     pub idle_timeout: Duration,
     /// Longest pause between two parts of a request body.
     pub body_pause: Duration,
-    /// How long a client may read nothing of what waits to be sent to it.
+    /// How long a client may read nothing while bytes wait to be sent to it.
     pub write_pause: Duration,
 }
 
@@ -176,7 +177,8 @@ impl Place {
     }
 
     /// In HTTP/1 the first bytes after an answer begin the head of the next request. In HTTP/2 they
-    /// may be anything, such as a ping, and a head fits a few frames: only requests count.
+    /// may be something else, such as a ping, and a head takes only a few frames; so there a
+    /// connection counts as busy only when a request begins.
     fn note_read(&self, wire: Wire) {
         if wire == Wire::Http1 && self.activity() == Activity::Idle {
             self.touch();
@@ -265,7 +267,7 @@ impl Places {
                     self.make_room(&taken);
                 }
             }
-            // A connection that becomes idle sends no notification, hence the timeout.
+            // The timeout is needed because a connection that becomes idle notifies nothing.
             let _ = tokio::time::timeout(Duration::from_millis(100), freed).await;
         }
     }
@@ -308,7 +310,7 @@ pub(crate) struct Watched<S> {
     wire: Wire,
     write_pause: Duration,
     counts: Arc<ClosedCounts>,
-    /// Runs while bytes wait for the client.
+    /// The timer of `write_pause`. It runs while bytes wait for the client.
     waits: Option<Pin<Box<Sleep>>>,
 }
 
@@ -323,7 +325,7 @@ impl<S> Watched<S> {
         Watched { stream, place, wire, write_pause, counts, waits: None }
     }
 
-    /// What comes of an attempt to write: an error if all attempts for `write_pause` had to wait.
+    /// The result of an attempt to write. An error if nothing could be written for `write_pause`.
     fn written<T>(&mut self, context: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if polled.is_ready() {
             self.waits = None;
@@ -365,7 +367,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Without TLS a flush does nothing, and does not mean that the client has read.
+        // A successful flush does not stop the timer: without TLS a flush does nothing, so it does
+        // not show that the client reads.
         match Pin::new(&mut self.stream).poll_flush(context) {
             Poll::Ready(flushed) => Poll::Ready(flushed),
             Poll::Pending => self.written(context, Poll::Pending),

@@ -1,4 +1,4 @@
-//! Prices of devices: what a second on each of them costs.
+//! Prices of devices per second.
 
 use crate::limits::PRICE_PER_SECOND_MAX;
 use atoll_core::graphs::Cost;
@@ -6,18 +6,18 @@ use atoll_engine::DeviceId;
 use atoll_fleet::device_named;
 use std::collections::BTreeMap;
 
-/// Millionths of a unit of account in a unit.
+/// Millionths in a unit of account.
 const MILLIONTHS: f64 = 1e6;
 
-/// The price of a second on each device, in millionths of the unit of account. Which unit that is,
-/// the operator decides.
+/// The price of each device, in millionths of the unit of account per second. The operator chooses
+/// the unit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Prices {
-    /// By device; 0 where none is set.
+    /// Indexed by device; 0 for a device without a price.
     per_s: Vec<u64>,
 }
 
-/// A price per second in units of account, as millionths.
+/// Converts a price per second from units of account to millionths.
 pub(crate) fn millionths(units: f64) -> Result<u64, String> {
     if !units.is_finite() || !(0.0..=PRICE_PER_SECOND_MAX).contains(&units) {
         return Err(format!("{units} is not a price per second from 0 to {PRICE_PER_SECOND_MAX} units"));
@@ -28,9 +28,9 @@ pub(crate) fn millionths(units: f64) -> Result<u64, String> {
     }
 }
 
-/// A price in units of account as the core counts it; `None` if it is not a number from 0 on.
+/// Converts a price from units of account to a [`Cost`]; `None` if it is negative or not finite.
 pub(crate) fn price(units: f64) -> Option<Cost> {
-    // Saturates at what no request costs.
+    // The conversion saturates at a cost that no request reaches.
     (units.is_finite() && units >= 0.0).then_some(Cost((units * 1e15) as u64))
 }
 
@@ -38,12 +38,12 @@ impl Prices {
     /// The prices of these devices. A name without a number, such as `host`, means `host:0`.
     ///
     /// # Errors
-    /// If a name is that of no device, or two are of one device.
+    /// If a name is not that of a device, or two names are of the same device.
     pub(crate) fn of(named: &BTreeMap<String, u64>, devices: &[String]) -> Result<Prices, String> {
         let mut per_s = vec![None; devices.len()];
         for (name, price) in named {
             let Some(device) = device_named(devices, name) else {
-                return Err(format!("{name} is no device of this daemon, which has {}", devices.join(", ")));
+                return Err(format!("{name} is not a device of this daemon, which has {}", devices.join(", ")));
             };
             let at = usize::from(device.0);
             if per_s[at].replace(*price).is_some() {
@@ -53,12 +53,12 @@ impl Prices {
         Ok(Prices { per_s: per_s.into_iter().map(Option::unwrap_or_default).collect() })
     }
 
-    /// The price of a second on a device, in millionths of the unit of account.
+    /// The price of a device, in millionths of the unit of account per second; 0 if it has none.
     pub(crate) fn get(&self, device: DeviceId) -> u64 {
         self.per_s.get(usize::from(device.0)).copied().unwrap_or(0)
     }
 
-    /// The price of a second on the device at this index, in units of account; `None` if no device
+    /// The price of the device at this index, in units of account per second; `None` if no device
     /// has a price.
     pub(crate) fn units(&self, at: usize) -> Option<f64> {
         let has_any = self.per_s.iter().any(|price| *price > 0);
@@ -79,7 +79,7 @@ mod tests {
             assert_eq!([0, 1].map(|at| prices.units(at)), expected, "{name}");
         }
         let unknown = Prices::of(&named("cuda:1"), &devices).unwrap_err();
-        assert_eq!(unknown, "cuda:1 is no device of this daemon, which has host:0, cuda:0");
+        assert_eq!(unknown, "cuda:1 is not a device of this daemon, which has host:0, cuda:0");
         let twice = BTreeMap::from([("host".to_owned(), 1), ("host:0".to_owned(), 2)]);
         let refused = Prices::of(&twice, &devices).unwrap_err();
         assert_eq!(refused, "host:0 has two prices, one of them as host:0; state one");

@@ -1,12 +1,13 @@
-//! Responses of models that are the same whenever their inputs are: kept, and sent again.
+//! Keeps responses of models that always give the same outputs for the same inputs, and sends them
+//! again.
 //!
-//! A model takes part if its settings say `response_cache = true`. A response is found by a SHA-256
-//! of the tenant that asks, the model with its bundle, and the inputs with their types and shapes.
-//! The tenant is part of it, because otherwise one tenant could learn from the time of an answer
-//! what another one has asked.
+//! It is used for models with `response_cache = true` in their settings. The key of a response is a
+//! SHA-256 of the tenant that asks, the model with its bundle, and the inputs with their datatypes
+//! and shapes. The tenant is part of the key because otherwise a tenant could learn from the time
+//! of an answer what another tenant has asked.
 //!
-//! Sequences and graphs are not kept: a sequence has state, and the stages of a graph are
-//! functions of their own.
+//! Responses of sequences and graphs are not kept, since a sequence has state, and a graph calls
+//! other functions.
 
 use crate::inference::{blocking, invoke};
 use crate::limits::DECODE_INLINE_BYTES_MAX;
@@ -20,15 +21,15 @@ use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The SHA-256 of a question.
+/// The key of a response.
 type Key = [u8; 32];
 
-/// What an entry costs besides its tensors.
+/// Bytes of an entry besides its tensors.
 const ENTRY_BYTES: u64 = 256;
-/// A guess of the bytes of an entry, for the size of the index.
+/// Estimated bytes of an entry, from which the size of the index is computed.
 const TYPICAL_BYTES: u64 = 16 << 10;
 
-/// All kept responses, with a limit on their bytes. The least useful are dropped first.
+/// The response cache. Its bytes are limited; the least useful responses are evicted first.
 pub(crate) struct ResponseCache {
     entries: Cache<Key, Arc<Vec<OutputTensor>>, Bytes>,
     bytes_max: u64,
@@ -62,7 +63,7 @@ impl ResponseCache {
         self.bytes_max
     }
 
-    /// Answers a request of a tenant: with the kept response, or by running it.
+    /// Answers a request of a tenant from the cache, or by running it.
     pub(crate) async fn answer(
         &self,
         engine: &Arc<dyn Inference>,
@@ -103,7 +104,7 @@ async fn run(
     }
 }
 
-/// A kept response as a result.
+/// The result for a response from the cache.
 fn kept(model: &Model, outputs: &[OutputTensor]) -> InvocationResult {
     InvocationResult {
         outputs: outputs.to_vec(),
@@ -119,7 +120,8 @@ fn kept(model: &Model, outputs: &[OutputTensor]) -> InvocationResult {
     }
 }
 
-/// The key of a request, which is given back. Large inputs are read on a blocking thread.
+/// Computes the key of a request, and returns the request with it. Large inputs are hashed on a
+/// blocking thread.
 async fn key_of(tenant: &Tenant, model: &Model, request: InvocationRequest) -> (Key, InvocationRequest) {
     let bytes: usize = request.inputs.iter().map(|input| input.bytes.len()).sum();
     let state = begin(tenant, &model.key, model.digest());
@@ -130,7 +132,7 @@ async fn key_of(tenant: &Tenant, model: &Model, request: InvocationRequest) -> (
     let read = request.clone();
     let key = blocking(move || finish(state, &read.inputs)).await;
     let request = Arc::unwrap_or_clone(request);
-    // The panic hook has reported a panic. A key that no other request has finds nothing.
+    // The panic hook has reported a panic. The key is then a random one, which finds nothing.
     (key.unwrap_or_else(|| Sha256::digest(format!("{:?}", Instant::now())).into()), request)
 }
 
@@ -143,10 +145,11 @@ fn begin(tenant: &Tenant, function: &FunctionKey, digest: &str) -> Sha256 {
     state
 }
 
-/// Each part has its length in front, so that different inputs differ in what is hashed.
+/// Adds the inputs. Each part is preceded by its length, so that different inputs give different
+/// bytes to hash.
 fn finish(mut state: Sha256, inputs: &[InputTensor]) -> Key {
     for InputTensor { dtype, shape, bytes } in inputs {
-        // Strings have no type of the engine's.
+        // The engine has no datatype for strings.
         let dtype = dtype.map_or("strings".to_owned(), |dtype| dtype.to_string());
         state.update((dtype.len() as u64).to_le_bytes());
         state.update(&dtype);

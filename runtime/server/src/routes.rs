@@ -1,5 +1,5 @@
-//! Requests that name no instance, for functions that have instances: each is given to the instance
-//! that is expected to finish it first ([`atoll_core::routing`]). What is measured is kept here.
+//! Routes requests that name no instance: each goes to the instance of its function that is
+//! expected to finish it first ([`atoll_core::routing`]). Keeps the measurements for that.
 
 use atoll_core::Nanos;
 use atoll_core::routing::{Computed, Router, Standing};
@@ -17,7 +17,7 @@ pub(crate) struct Routes {
     began: Instant,
 }
 
-/// A request that was given to an instance. It counts as the instance's until it ends or is
+/// A request that runs under an instance. It counts as the instance's load until it ends or is
 /// dropped.
 #[derive(Debug)]
 pub(crate) struct Routed {
@@ -58,8 +58,8 @@ impl Routes {
         }
     }
 
-    /// The instance that is expected to finish a request of a function first, of those that `may`
-    /// serve it.
+    /// The instance that is expected to finish a request of a function first, among those for which
+    /// `may` returns true.
     pub(crate) fn choose(
         &self,
         function: &FunctionKey,
@@ -74,7 +74,8 @@ impl Routes {
         Some(choice.instance)
     }
 
-    /// Counts a request as given to an instance, whether it named it or not.
+    /// Counts a request as running under an instance, whether it named the instance or was routed
+    /// to it.
     pub(crate) fn begin(self: &Arc<Routes>, function: &FunctionKey, instance: &str) -> Routed {
         if let Some(router) = self.functions().get_mut(function) {
             router.begin(&instance.to_owned());
@@ -82,21 +83,21 @@ impl Routes {
         Routed { routes: self.clone(), function: function.clone(), instance: instance.into(), has_ended: false }
     }
 
-    /// Where an instance stands.
+    /// The load and speed of an instance.
     pub(crate) fn standing(&self, function: &FunctionKey, instance: &str) -> Option<Standing> {
         self.functions().get(function)?.standing(&instance.to_owned())
     }
 }
 
 impl Routed {
-    /// The request ended.
+    /// Notes the end of the request and its device time.
     pub(crate) fn end(mut self, result: &Result<InvocationResult, InvokeError>) {
         let computed = result.as_ref().ok().map(|result| Computed {
             device: result.device,
             compute_ns: result.timing.compute_ns,
             batch: result.batch,
         });
-        // A kept response took no time on the device.
+        // A response from the cache took no device time and is not measured.
         self.note(computed.filter(|computed| computed.compute_ns > 0));
     }
 

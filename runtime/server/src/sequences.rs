@@ -37,7 +37,7 @@ pub(crate) struct Place {
 
 impl Place {
     /// Reads the request's parameters. `None` if there is no `sequence_id`, or if it is 0 or empty,
-    /// which clients send for "none".
+    /// which clients send for requests without a sequence.
     pub(crate) fn of(parameters: &Parameters) -> Result<Option<Place>, ProtocolError> {
         let (starts, ends) = (parameters.boolean("sequence_start")?, parameters.boolean("sequence_end")?);
         let refused = |reason: String| ProtocolError::Parameter { name: "sequence_id".into(), reason };
@@ -54,7 +54,7 @@ impl Place {
 }
 
 impl Place {
-    /// Whether the request begins its sequence.
+    /// Whether the request starts its sequence.
     pub(crate) fn starts(&self) -> bool {
         self.starts
     }
@@ -69,24 +69,24 @@ impl std::fmt::Display for Id {
     }
 }
 
-/// The caller, the function, and the caller's name for the sequence: tenants that choose the same
-/// id have different sequences.
+/// The tenant of the caller, the function, and the sequence id. Equal ids of different tenants are
+/// different sequences.
 type Key = (Tenant, FunctionKey, Id);
 
 /// The open sequences.
 #[derive(Default)]
 pub(crate) struct Sequences(Mutex<HashMap<Key, Sequence>>);
 
-/// From this many sequences on, entries whose sessions have expired are removed.
+/// If there are at least this many sequences, entries whose sessions have expired are removed.
 const FORGET_FROM: usize = 1024;
 
 #[derive(Clone)]
 struct Sequence {
     session: SessionId,
-    /// Time of the last request, and how long its session is kept without one.
+    /// Time of the last request, and how long the idle session is kept.
     used: Instant,
     idle: Duration,
-    /// The instance that serves it, unless its requests name one.
+    /// The instance under which it runs, unless its requests name one.
     instance: Option<String>,
     /// Held by the running request of the sequence; waiting requests get it in order of arrival.
     turn: Arc<tokio::sync::Mutex<()>>,
@@ -166,16 +166,16 @@ pub(crate) struct Turn<'e> {
     engine: &'e Arc<dyn Inference>,
     key: Key,
     session: SessionId,
-    /// Whether the sequence ends with this turn: the request ends it, or its first request has not
-    /// succeeded yet.
+    /// Whether the sequence is removed after this turn: the request ends it, its first request has
+    /// not succeeded yet, or its session does not exist any more.
     ends: bool,
     place_ends: bool,
     _turn: OwnedMutexGuard<()>,
 }
 
 impl Turn<'_> {
-    /// The instance that serves the sequence: the one that served it before, as long as it is
-    /// there, or else one that `choose` finds.
+    /// The instance under which the sequence runs: its last one if `is_there` returns true for it,
+    /// otherwise the one that `choose` returns.
     pub(crate) fn instance(
         &self,
         is_there: impl Fn(&str) -> bool,

@@ -103,7 +103,7 @@ pub enum ServeError {
     /// The thread that sends traces cannot be started.
     #[error("cannot start the thread that sends traces to the collector: {0}")]
     Tracer(io::Error),
-    /// A device cannot honour the shares of the tenants in the configuration together.
+    /// A device does not have room for the shares of all tenants in the configuration.
     #[error("[tenant.{tenant}] of the configuration: {source}")]
     Share {
         /// The tenant whose share does not fit.
@@ -141,12 +141,12 @@ pub struct Server {
     config: ServerConfig,
 }
 
-/// Has a running server read its keys and certificates again.
+/// Reloads the keys and certificates of a running server.
 #[derive(Clone)]
 pub struct Reloader(Arc<Gate>);
 
 impl Reloader {
-    /// Reads the files. What cannot be read stays as it was. Blocks.
+    /// Reads the files again. If a file cannot be read, its old content stays in force. Blocks.
     pub fn reload(&self) -> Result<(), GateError> {
         self.0.reload().map(drop)
     }
@@ -210,7 +210,7 @@ impl Server {
         self.metrics.local_addr()
     }
 
-    /// Reads keys and certificates again, at any time.
+    /// A handle that reloads keys and certificates at any time.
     pub fn reloader(&self) -> Reloader {
         Reloader(self.app.gate.clone())
     }
@@ -331,8 +331,8 @@ fn set_tenant_shares(engine: &dyn Inference, access: &Access) -> Result<(), Serv
     Ok(())
 }
 
-/// Reads keys and certificates again whenever SIGHUP arrives. Without any, SIGHUP ends the process
-/// as usual.
+/// Reloads keys and certificates and reopens the access log on SIGHUP. If the daemon has none of
+/// these, SIGHUP ends the process as usual.
 async fn reload_on_hangup(app: Arc<App>, mut stop: watch::Receiver<bool>) {
     if !app.gate.can_reload() && app.access_log.is_none() {
         return;

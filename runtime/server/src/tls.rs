@@ -1,4 +1,4 @@
-//! TLS of the ports: certificates from PEM files, read again on demand.
+//! TLS of the ports, with certificates from PEM files that can be reloaded.
 
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
@@ -23,7 +23,7 @@ pub(crate) enum Wire {
 }
 
 impl Wire {
-    /// The protocol that clients may ask for (ALPN).
+    /// The protocol name for ALPN.
     fn alpn(self) -> &'static [u8] {
         match self {
             Wire::Http1 => b"http/1.1",
@@ -39,13 +39,13 @@ pub struct TlsFiles {
     pub certificate: PathBuf,
     /// Its private key.
     pub key: PathBuf,
-    /// Authorities of client certificates; `None` to ask for none.
+    /// Authorities of client certificates; `None` to request no client certificates.
     pub client_ca: Option<PathBuf>,
-    /// Whether the metrics port has TLS, too.
+    /// Whether the metrics port uses TLS, too.
     pub metrics: bool,
 }
 
-/// The certificates cannot be used.
+/// Why certificates cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {reason}")]
 pub struct TlsError {
@@ -68,20 +68,20 @@ impl Tls {
         Ok(Tls { files, needs_certificate, configs })
     }
 
-    /// Reads the files again; on an error the old certificates stay. Connections that are open keep
-    /// theirs.
+    /// Reads the files again. On an error, the old certificates stay in force. Open connections
+    /// keep their certificates.
     pub(crate) fn reload(&self) -> Result<(), TlsError> {
         let configs = configs(&self.files, self.needs_certificate)?;
         *self.configs.write().unwrap_or_else(PoisonError::into_inner) = configs;
         Ok(())
     }
 
-    /// Whether the metrics port has TLS, too.
+    /// Whether the metrics port uses TLS, too.
     pub(crate) fn covers_metrics(&self) -> bool {
         self.files.metrics
     }
 
-    /// Takes the server's side of handshakes, with the current certificates.
+    /// The acceptor of TLS handshakes with the current certificates.
     pub(crate) fn acceptor(&self, wire: Wire) -> TlsAcceptor {
         let [http1, http2] = &*self.configs.read().unwrap_or_else(PoisonError::into_inner);
         match wire {

@@ -1,4 +1,4 @@
-//! A session on the CUDA driver.
+//! The backend of a session on the CUDA driver.
 
 use atoll_cuda::{
     Context, CudaError, DeviceMemory, DeviceRange, Driver, Element, Event, Gpu, Kernel, LaunchShape, Module, OpenError,
@@ -8,19 +8,20 @@ use atoll_session::{Backend, Code, DeviceFacts, KernelFacts, Launch, LoadFailure
 use std::path::Path;
 use std::sync::Arc;
 
-/// A session's memory is a multiple of this many bytes: the driver's page of device memory.
+/// The size of a session's memory is a multiple of this: the driver's page size of device memory,
+/// in bytes.
 const MEMORY_STEP: u64 = 2 << 20;
 
-/// A device of the installed driver, or of the driver in a file.
+/// Opens a device of the installed driver, or of the driver in a file.
 pub fn open(driver: Option<&Path>, ordinal: u32) -> Result<Gpu, OpenError> {
     let driver = driver.map_or_else(Driver::load, Driver::load_from)?;
     driver.gpu(ordinal)
 }
 
-/// A context of its own on a device, with the session's memory in it.
+/// A context for one session on a device, and the session's memory.
 #[derive(Debug)]
 pub struct CudaBackend {
-    /// Variables of modules that the session asked for.
+    /// Variables of modules that the session has looked up.
     variables: Vec<Variable>,
     default: Stream,
     memory: DeviceMemory,
@@ -28,8 +29,8 @@ pub struct CudaBackend {
 }
 
 impl CudaBackend {
-    /// Creates the context, and memory of the wanted size; without one, half of what is free. The
-    /// memory is zeroed, so that it shows nothing of earlier sessions.
+    /// Creates the context, and memory of the wanted size in bytes, or half of the free memory
+    /// without one. The memory is zeroed, so that it does not reveal data of earlier sessions.
     pub fn new(gpu: &Gpu, memory_bytes: Option<u64>) -> Result<CudaBackend, CudaError> {
         let context = gpu.create_context()?;
         let (free, _) = context.memory_bytes()?;
@@ -47,7 +48,7 @@ impl CudaBackend {
         Span { at: self.memory.address(), bytes: self.memory.bytes() }
     }
 
-    /// Facts about the device.
+    /// Queries the facts about the device.
     pub fn facts(&self) -> Result<DeviceFacts, CudaError> {
         let gpu = self.context.gpu();
         Ok(DeviceFacts {

@@ -6,7 +6,7 @@ use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// Answers up to this size are sent at once.
+/// Capacity of the buffer of answers in bytes.
 const BUFFER_BYTES: usize = 64 << 10;
 
 /// A connected socket.
@@ -24,9 +24,9 @@ impl Connection {
         })
     }
 
-    /// Ends the connection for both sides.
+    /// Closes the connection in both directions.
     pub(crate) fn shutdown(&self) {
-        // It may be over already.
+        // The client may have closed it already.
         let _ = match self {
             Connection::Unix(stream) => stream.shutdown(Shutdown::Both),
             Connection::Tcp(stream) => stream.shutdown(Shutdown::Both),
@@ -63,7 +63,7 @@ impl Write for Connection {
     }
 }
 
-/// Answers on their way to a client.
+/// The buffer of answers to a client.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     connection: Connection,
@@ -75,7 +75,7 @@ impl Outgoing {
         Outgoing { connection, buffer: Vec::new() }
     }
 
-    /// Sends what is in the buffer.
+    /// Sends the contents of the buffer.
     pub(crate) fn flush(&mut self) -> Result<(), Lost> {
         let sent = self.connection.write_all(&self.buffer);
         self.buffer.clear();

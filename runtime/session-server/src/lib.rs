@@ -1,20 +1,20 @@
-//! The server of sessions: sockets, a thread for each session, and the backend on a CUDA driver.
+//! The server of sessions: sockets, one thread for each session, and the backend on a CUDA driver.
 //!
 //! | file | contents |
 //! |---|---|
 //! | `backend` | [`CudaBackend`]: a session on `runtime/cuda` |
 //! | `connection` | a connected socket, and the buffer of answers |
-//! | `program` | [`environment`]: in which a program finds the library and its server |
+//! | `program` | [`environment`]: the variables by which a program finds library and server |
 //! | `server` | [`Server`]: listeners, sessions and their ends |
-//! | `stub` | the names of the runtime's versions |
+//! | `stub` | libraries with the names of the runtime's versions |
 //!
-//! What it is not: it decides nothing about records, which `runtime/session` checks, and schedules
-//! nothing: the driver shares the device between sessions.
+//! What it is not: it does not check records, which `runtime/session` does, and it does not
+//! schedule: the driver shares the device between sessions.
 //!
-//! Invariants: each session has a context of its own, so a fault ends one session. All that a
-//! session has on the device is released when its connection ends. A Unix socket takes only clients
-//! of the server's own user; TCP is bound to loopback addresses only, since it is neither encrypted
-//! nor authenticated.
+//! Invariants: each session has its own context, so a fault ends only one session. All that a
+//! session has on the device is released when its connection ends. A Unix socket accepts only
+//! clients of the server's user and root. TCP is bound to loopback addresses only, since it is
+//! neither encrypted nor authenticated.
 //!
 //! Start reading at [`Server`].
 

@@ -1,4 +1,4 @@
-//! Programs whose driver is the library of sessions.
+//! The environment of a program whose driver is the library of sessions.
 
 use crate::stub::stub;
 use atoll_session::Address;
@@ -19,15 +19,15 @@ pub const RUNTIME: &str = "libatoll_cudart.so";
 const NAMES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
 const RUNTIME_NAMES: [&str; 3] = ["libcudart.so.11.0", "libcudart.so.12", "libcudart.so.13"];
 
-/// A file beside this program, if it is there.
+/// A file in the folder of this program, if it exists.
 pub fn beside(name: &str) -> Option<PathBuf> {
     let program = std::env::current_exe().ok()?;
     program.parent().map(|folder| folder.join(name)).filter(|file| file.is_file())
 }
 
-/// Links the library into a folder under the driver's names, and the runtime that lies beside it
-/// under the runtime's. Returns the variables with which a program finds them, before any that are
-/// installed, and its server.
+/// Links the library into `folder` under the driver's names. If the runtime lies beside the
+/// library, links it under the runtime's names too. Returns the environment variables by which a
+/// program finds them, before any installed ones, and the server.
 pub fn environment(folder: &Path, library: &Path, address: &Address) -> io::Result<[(&'static str, OsString); 2]> {
     let library = library.canonicalize()?;
     for name in NAMES {

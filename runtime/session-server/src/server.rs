@@ -17,13 +17,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// A client has to greet within this time.
+/// Time in which a client must send its greeting.
 const HELLO_TIME: Duration = Duration::from_secs(10);
 
-/// Ends of sessions that are kept.
+/// Number of ended sessions whose reports are kept.
 const ENDED_MAX: usize = 1024;
 
-/// A buffer of records above this size is not kept for the next message.
+/// A buffer of records above this size is freed after its message.
 const BODY_BYTES_KEPT: usize = 8 << 20;
 
 /// How a server is set up.
@@ -31,13 +31,13 @@ const BODY_BYTES_KEPT: usize = 8 << 20;
 pub struct Options {
     /// The device of all sessions.
     pub gpu: Gpu,
-    /// Device memory of a session in bytes; half of what is free if not set.
+    /// Device memory of a session in bytes. Half of the free memory if not set.
     pub session_bytes: Option<u64>,
-    /// Most sessions at once.
+    /// Maximum number of sessions at once.
     pub sessions_max: usize,
 }
 
-/// Why a server does not start.
+/// Why a server cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// Sessions over TCP are not encrypted.
@@ -61,11 +61,11 @@ pub enum StartError {
 pub struct Ended {
     /// What it did.
     pub report: Report,
-    /// Why it ended, if the client did not just leave.
+    /// Why it ended; `None` if the client closed the connection.
     pub why: Option<String>,
 }
 
-/// A running server; it stops when it is dropped.
+/// A running server. It stops when it is dropped.
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
@@ -92,7 +92,7 @@ struct State {
 }
 
 impl Server {
-    /// Listens on an address. A Unix socket that another server left is replaced.
+    /// Listens on an address. Replaces a Unix socket that a stopped server has left.
     pub fn start(options: Options, address: &Address) -> Result<Server, StartError> {
         let shared = Arc::new(Shared { options, state: Mutex::default(), changed: Condvar::new() });
         let failed = |error: io::Error| StartError::Listen { address: address.clone(), error };
@@ -124,7 +124,8 @@ impl Server {
         Ok(server)
     }
 
-    /// The TCP address that it listens on: with the port that the system chose, if it was 0.
+    /// The TCP address that the server listens on. It has the port that the system chose if the
+    /// given port was 0.
     pub fn tcp_address(&self) -> Option<SocketAddr> {
         self.tcp
     }
@@ -139,14 +140,15 @@ impl Server {
         self.shared.lock().ended_count
     }
 
-    /// Waits until this many sessions have ended, or for the time. Returns the ends that are kept.
+    /// Waits until this many sessions have ended, or until the time has passed. Returns the ended
+    /// sessions that are kept.
     pub fn wait_ended(&self, count: u64, time: Duration) -> Vec<Ended> {
         let state = self.shared.lock();
         let waited = self.shared.changed.wait_timeout_while(state, time, |state| state.ended_count < count);
         waited.unwrap_or_else(PoisonError::into_inner).0.ended.iter().cloned().collect()
     }
 
-    /// Takes connections until the listener is shut down.
+    /// Starts the thread that accepts connections until the listener is shut down.
     fn accept(&mut self, accept: impl Fn() -> io::Result<Connection> + Send + 'static) -> io::Result<()> {
         let shared = self.shared.clone();
         let run = move || {
@@ -154,7 +156,8 @@ impl Server {
                 match accept() {
                     Ok(connection) => shared.begin(connection),
                     Err(_) if shared.lock().is_stopping => return,
-                    // The client left, or there are too many open files: others may come.
+                    // The client is gone, or too many files are open. Later connections may
+                    // succeed.
                     Err(_) => std::thread::sleep(Duration::from_millis(10)),
                 }
                 if shared.lock().is_stopping {
@@ -182,7 +185,7 @@ impl Drop for Server {
             let _ = rustix::net::shutdown(listener, rustix::net::Shutdown::Both);
         }
         for thread in threads {
-            // A thread that panicked has said so.
+            // A thread that panicked has printed its message.
             let _ = thread.join();
         }
         if let Some(path) = &self.socket {
@@ -213,18 +216,19 @@ impl Shared {
         let run = move || shared.serve(number, connection, is_full);
         let thread = std::thread::Builder::new().name("session".to_owned()).spawn(run);
         if let Ok(thread) = thread {
-            // The thread ends its entry under the lock that is held here.
+            // The session's thread needs the lock held here to remove this entry, so the entry
+            // exists by then.
             state.open.insert(number, (kept, Some(thread)));
         }
     }
 
     fn serve(&self, number: u64, connection: Connection, is_full: bool) {
         let session = || serve(connection, &self.options, is_full);
-        // A panic ends this session, not the server.
+        // A panic ends this session only.
         let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(session));
         let ended = ended.unwrap_or_else(|_| Ended {
             report: Report::default(),
-            why: Some("a mistake of the server: the thread of the session panicked".to_owned()),
+            why: Some("the session's thread panicked: a bug of the server".to_owned()),
         });
         let mut state = self.lock();
         state.open.remove(&number);
@@ -238,7 +242,7 @@ impl Shared {
     }
 }
 
-/// A Unix socket in place of one at which no server answers any more.
+/// Binds a Unix socket. Replaces a socket file at which no server answers.
 fn bind(path: &Path) -> io::Result<UnixListener> {
     match UnixListener::bind(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
@@ -246,7 +250,7 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
             if !answer.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
                 return Err(error);
             }
-            // A plain file gives the same errors, and is not ours to remove.
+            // A plain file gives the same errors, and must not be removed.
             if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
                 return Err(error);
             }
@@ -257,14 +261,14 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
     }
 }
 
-/// Whether the client of a Unix socket is the server's user, or root.
+/// Whether the client of a Unix socket is the server's user or root.
 fn is_own_user(connection: &Connection) -> bool {
     let Connection::Unix(stream) = connection else { return true };
     rustix::net::sockopt::socket_peercred(stream)
         .is_ok_and(|peer| peer.uid == rustix::process::geteuid() || peer.uid.is_root())
 }
 
-/// Serves a session from the greeting to its end.
+/// Serves a session from its greeting to its end.
 fn serve(mut connection: Connection, options: &Options, is_full: bool) -> Ended {
     let ended = |why: String| Ended { report: Report::default(), why: Some(why) };
     let replayer = match greet(&mut connection, options, is_full) {
@@ -278,7 +282,7 @@ fn serve(mut connection: Connection, options: &Options, is_full: bool) -> Ended 
     };
     connection.shutdown();
     let report = replayer.report();
-    // Everything on the device is released before the session counts as ended.
+    // Releases all that the session has on the device before the session counts as ended.
     drop(replayer);
     Ended { report, why }
 }
@@ -290,7 +294,7 @@ fn greet(connection: &mut Connection, options: &Options, is_full: bool) -> Resul
     let mut bytes = [0; HELLO_BYTES];
     connection.read_exact(&mut bytes).map_err(text)?;
     connection.set_read_timeout(None).map_err(text)?;
-    let hello = Hello::read(&bytes).map_err(|error| format!("the client is none of sessions: {error}"))?;
+    let hello = Hello::read(&bytes).map_err(|error| format!("not a session client: {error}"))?;
     let mut outgoing = Outgoing::new(connection.try_clone().map_err(text)?);
     match admit(hello, options, is_full) {
         Ok((backend, facts)) => {
@@ -299,7 +303,8 @@ fn greet(connection: &mut Connection, options: &Options, is_full: bool) -> Resul
             Ok(Replayer::new(backend, memory))
         }
         Err((code, why)) => {
-            // The client may be gone; the reason is the same.
+            // The client may have closed the connection; the reason of the refusal is returned in
+            // any case.
             let _ = welcome(&mut outgoing, Some(code), (0, 0), why.as_bytes());
             Err(why)
         }
@@ -308,7 +313,7 @@ fn greet(connection: &mut Connection, options: &Options, is_full: bool) -> Resul
 
 fn admit(hello: Hello, options: &Options, is_full: bool) -> Result<(CudaBackend, Vec<u8>), (Code, String)> {
     if hello.version != limits::VERSION {
-        let text = format!("it speaks version {}, the server {}", hello.version, limits::VERSION);
+        let text = format!("the client speaks version {}, the server {}", hello.version, limits::VERSION);
         return Err((Code::SYSTEM_DRIVER_MISMATCH, text));
     }
     if is_full {
@@ -339,7 +344,8 @@ fn welcome(
     outgoing.flush()
 }
 
-/// Carries out messages until the client leaves, which is no error between two messages.
+/// Carries out messages until the client closes the connection. Between two messages that is no
+/// error.
 fn run(
     connection: &mut Connection,
     outgoing: &mut Outgoing,
@@ -351,10 +357,10 @@ fn run(
         if !read_head(connection, &mut head)? {
             return Ok(());
         }
-        let frame = Frame::read(&head).map_err(|error| format!("the client sent no message: {error}"))?;
+        let frame = Frame::read(&head).map_err(|error| format!("the client sent an invalid message: {error}"))?;
         body.clear();
         body.shrink_to(BODY_BYTES_KEPT);
-        // The buffer grows with the bytes that come, not with the size that is announced.
+        // The buffer grows with the bytes that arrive, not with the announced size.
         let read = connection.take(frame.bytes).read_to_end(&mut body).map_err(|error| error.to_string())?;
         if (read as u64) < frame.bytes {
             return Err(format!("the client left after {read} of {} bytes of a message", frame.bytes));
@@ -364,7 +370,7 @@ fn run(
     }
 }
 
-/// Reads the head of a message; false if the client left before it.
+/// Reads the head of a message. Returns false if the client closed the connection before it.
 fn read_head(connection: &mut Connection, head: &mut [u8; FRAME_BYTES]) -> Result<bool, String> {
     let mut read = 0;
     while read < head.len() {

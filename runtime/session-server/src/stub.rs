@@ -1,29 +1,31 @@
-//! Libraries that only name another one. A program is linked with symbols of a version, such as
-//! `cudaMalloc@libcudart.so.13`, and the dynamic linker warns unless the library that it loads
-//! under the name of the version defines that version. One library cannot be three, so each name is
-//! a small library that defines the version and needs the real one, in which the symbols are found.
+//! Shared libraries that only refer to another one. A program is linked with versioned symbols such
+//! as `cudaMalloc@libcudart.so.13`. The dynamic linker warns unless the library that it loads under
+//! that name defines the version. One library cannot define three versions of each symbol, so each
+//! name is a small library that defines the version and depends on the real one, in which the
+//! symbols are found.
 
-/// Bytes of the file's parts: header, program header, symbol, version definition with its name,
-/// entry of the dynamic section.
+/// Sizes in bytes of the file's parts: header, program header, symbol, version definition with its
+/// name, entry of the dynamic section.
 const HEADER: usize = 64;
 const SEGMENT: usize = 56;
 const SYMBOL: usize = 24;
 const VERSION: usize = 28;
 const DYNAMIC: usize = 16;
 
-/// Alignment of the loaded segment: the largest page of a system.
+/// Alignment of the loaded segment in bytes: the largest page size of supported systems.
 const PAGE: u64 = 64 << 10;
 
-/// The machine of this program, as ELF numbers it.
+/// The architecture of this program, as ELF numbers it.
 const MACHINE: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
 
-/// A shared library for Linux with a name, which is also its only version, that needs another one.
+/// The bytes of a shared library for Linux. `name` is its name and its only version; it depends on
+/// `needs`.
 pub(crate) fn stub(name: &str, needs: &str) -> Vec<u8> {
     let mut strings = vec![0];
     let name_at = text(&mut strings, name);
     let needs_at = text(&mut strings, needs);
-    // Loaded at the offsets of the file: segments, an empty symbol, its hash table, its version,
-    // the versions, the dynamic section, and the texts.
+    // All parts are loaded at their offsets in the file: program headers, an empty symbol, the hash
+    // table, the symbol's version, the version definitions, the dynamic section, and the strings.
     let symbols_at = HEADER + 3 * SEGMENT;
     let hash_at = symbols_at + SYMBOL;
     let symbol_versions_at = hash_at + 16;
@@ -46,10 +48,11 @@ pub(crate) fn stub(name: &str, needs: &str) -> Vec<u8> {
     let bytes = (dynamic_at + dynamic.len() * DYNAMIC + strings.len()) as u64;
 
     let mut file = header();
-    // The whole file, readable and writable: the dynamic linker writes to the dynamic section.
+    // Loads the whole file, readable and writable: the dynamic linker writes to the dynamic
+    // section.
     segment(&mut file, (1, 6), (0, bytes), PAGE);
     segment(&mut file, (2, 6), (dynamic_at as u64, dynamic_bytes), 8);
-    // Without this one the stack of the program would become executable.
+    // Without this segment the stack of the program would become executable.
     segment(&mut file, (0x6474_e551, 6), (0, 0), 16);
     file.extend([0; SYMBOL]);
     [1u32, 1, 0, 0].iter().for_each(|word| file.extend(word.to_le_bytes()));
@@ -64,7 +67,7 @@ pub(crate) fn stub(name: &str, needs: &str) -> Vec<u8> {
     file
 }
 
-/// Adds a text to the table of texts; returns where it begins.
+/// Adds a text to the string table. Returns its offset.
 fn text(strings: &mut Vec<u8>, text: &str) -> u64 {
     let at = strings.len() as u64;
     strings.extend(text.bytes().chain([0]));
@@ -83,20 +86,20 @@ fn header() -> Vec<u8> {
     file
 }
 
-/// A program header: kind and flags, place and size.
+/// A program header: type and flags, offset and size.
 fn segment(file: &mut Vec<u8>, (kind, flags): (u32, u32), (at, bytes): (u64, u64), align: u64) {
     file.extend(kind.to_le_bytes());
     file.extend(flags.to_le_bytes());
     [at, at, at, bytes, bytes, align].iter().for_each(|word| file.extend(word.to_le_bytes()));
 }
 
-/// A version: flags and number, name, and bytes to the next one.
+/// A version definition: flags and index, name, and bytes to the next definition.
 fn version(file: &mut Vec<u8>, (flags, number): (u16, u16), (name, name_at): (&str, u64), next: u32) {
     [1, flags, number, 1].iter().for_each(|half| file.extend(half.to_le_bytes()));
     [hash(name), 20, next, name_at as u32, 0].iter().for_each(|word| file.extend(word.to_le_bytes()));
 }
 
-/// The hash of a name, as ELF defines it.
+/// The hash of a name, by the ELF specification.
 fn hash(name: &str) -> u32 {
     name.bytes().fold(0u32, |hash, byte| {
         let hash = (hash << 4).wrapping_add(byte.into());
@@ -111,7 +114,7 @@ mod tests {
 
     #[test]
     fn the_hash_is_that_of_the_dynamic_linker() {
-        // As `readelf -V` shows for libraries of the system.
+        // Values from `readelf -V` of system libraries.
         assert_eq!(hash("GLIBC_2.2.5"), 0x0969_1a75);
         assert_eq!(hash("GLIBC_2.17"), 0x0696_9197);
     }

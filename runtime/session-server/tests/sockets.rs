@@ -1,4 +1,4 @@
-//! Clients of every kind on a real socket, with the stand-in driver behind it.
+//! Clients, valid and broken ones, on a real socket of a server on the stand-in driver.
 
 #![cfg(target_arch = "x86_64")]
 
@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// Ends a test that waits for something that does not come.
+/// Time limit of a test that waits.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const SESSION_BYTES: u64 = 16 << 20;
@@ -47,7 +47,7 @@ impl Sessions {
         stream
     }
 
-    /// A connection after the greeting.
+    /// A connection that has exchanged greetings.
     fn greeted(&self) -> UnixStream {
         let mut stream = self.connect();
         stream.write_all(&Hello { version: limits::VERSION, memory_bytes: 0 }.write()).expect("sent");
@@ -59,7 +59,7 @@ impl Sessions {
         stream
     }
 
-    /// Why the sessions ended, in the order of their ends.
+    /// Why the sessions ended, in the order in which they ended.
     fn ends(&self, count: u64) -> Vec<Option<String>> {
         let ended = self.server.wait_ended(count, PATIENCE);
         assert_eq!(ended.len() as u64, count);
@@ -67,7 +67,7 @@ impl Sessions {
     }
 }
 
-/// A client's side of a socket, whose program's memory is a buffer.
+/// The client's side of a socket. The program's memory is a buffer.
 #[derive(Debug)]
 struct Socket(UnixStream, Vec<u8>);
 
@@ -101,7 +101,7 @@ fn bytes_that_are_no_session_end_it() {
     let sessions = Sessions::start(8);
     let mut count = 0;
     let mut end = |mut stream: UnixStream, bytes: &[u8], expected: &str| {
-        // The server may have closed the connection before it has read all.
+        // The server may have closed the connection before it has read all bytes.
         let _ = stream.write_all(bytes);
         let _ = stream.shutdown(Shutdown::Write);
         count += 1;
@@ -111,14 +111,14 @@ fn bytes_that_are_no_session_end_it() {
     let frame = |sequence, bytes| Frame { kind: Kind::Call, sequence, bytes }.write();
     end(sessions.connect(), b"", "no greeting came");
     end(sessions.connect(), b"ATOLLSES", "no greeting came");
-    end(sessions.connect(), &[0xff; 4096], "the client is none of sessions");
-    end(sessions.connect(), b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", "the client is none of sessions");
-    end(sessions.connect(), &Hello { version: 99, memory_bytes: 0 }.write(), "it speaks version 99, the server 1");
+    end(sessions.connect(), &[0xff; 4096], "not a session client");
+    end(sessions.connect(), b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", "not a session client");
+    end(sessions.connect(), &Hello { version: 99, memory_bytes: 0 }.write(), "client speaks version 99, the server 1");
     end(sessions.greeted(), &frame(0, 0)[..FRAME_BYTES - 1], "the client left after 15 bytes");
     end(sessions.greeted(), &frame(0, u64::MAX), "the size of a message is 18446744073709551615");
     end(sessions.greeted(), &frame(0, limits::MESSAGE_BYTES_MAX), "the client left after 0 of 134217728 bytes");
-    end(sessions.greeted(), &frame(7, 0), "the client sent message 7 where 0 follows");
-    end(sessions.greeted(), &[frame(0, 8).as_slice(), &[0xff; 8]].concat(), "the client sent no records");
+    end(sessions.greeted(), &frame(7, 0), "the client sent message 7 instead of 0");
+    end(sessions.greeted(), &[frame(0, 8).as_slice(), &[0xff; 8]].concat(), "the client sent invalid records");
     end(sessions.greeted(), &[0xee; 64], "the kind of a message");
     work(&sessions);
     assert_eq!(sessions.ends(count + 1).last(), Some(&None), "others are not disturbed");
@@ -132,7 +132,8 @@ fn a_client_that_does_not_read_is_left() {
     Record::Synchronize {}.write(&mut records);
     let message = |sequence| Frame { kind: Kind::Call, sequence, bytes: records.len() as u64 }.write();
     stream.set_nonblocking(true).expect("a socket");
-    // Until the server waits for this client, or has answered everything into the socket's buffer.
+    // Sends until the server waits for this client, or has written all its answers into the
+    // socket's buffer.
     let send = |stream: &mut UnixStream, sequence| stream.write_all(&[message(sequence).as_slice(), &records].concat());
     let _sent = (0..100_000).take_while(|sequence| send(&mut stream, *sequence).is_ok()).count();
     work(&sessions);

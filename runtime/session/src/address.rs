@@ -1,4 +1,4 @@
-//! Addresses of servers, as texts.
+//! Addresses of servers and their text form.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -13,9 +13,9 @@ pub enum Address {
     Tcp(String),
 }
 
-/// A text that is no address.
+/// Error: a text is not the address of a server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no address of a session's server: write unix:PATH or HOST:PORT")]
+#[error("{0:?} is not the address of a session server: write unix:PATH or HOST:PORT")]
 pub struct AddressError(String);
 
 impl FromStr for Address {

@@ -12,12 +12,12 @@ pub(crate) struct Arena {
     free_bytes: u64,
     /// Sizes of free parts by address.
     free: BTreeMap<u64, u64>,
-    /// The same by size.
+    /// The same parts, ordered by size.
     by_size: BTreeSet<(u64, u64)>,
 }
 
 impl Arena {
-    /// An allocator of a range; its ends are rounded to the alignment.
+    /// An allocator for the range. Its ends are rounded inwards to the alignment.
     pub(crate) fn new(span: Span) -> Arena {
         let start = span.at.checked_next_multiple_of(ALIGN_BYTES);
         let end = span.end().map(|end| end / ALIGN_BYTES * ALIGN_BYTES);
@@ -29,12 +29,13 @@ impl Arena {
         arena
     }
 
-    /// Free and total bytes.
+    /// Returns the free and the total bytes.
     pub(crate) fn free_and_total(&self) -> (u64, u64) {
         (self.free_bytes, self.bytes)
     }
 
-    /// An aligned part of at least this size, from the smallest free part that is large enough.
+    /// Takes an aligned part of at least this size from the smallest free part that is large
+    /// enough.
     pub(crate) fn take(&mut self, bytes: u64) -> Result<u64, Code> {
         let bytes = bytes.checked_next_multiple_of(ALIGN_BYTES).ok_or(Code::OUT_OF_MEMORY)?;
         let &(size, at) = self.by_size.range((bytes, 0)..).next().ok_or(Code::OUT_OF_MEMORY)?;
@@ -45,7 +46,7 @@ impl Arena {
         Ok(at)
     }
 
-    /// Gives a part back that was taken with this size.
+    /// Returns a part that was taken with this size.
     pub(crate) fn give_back(&mut self, span: Span) {
         let (mut at, mut bytes) = (span.at, span.bytes.next_multiple_of(ALIGN_BYTES));
         if let Some(after) = self.free.get(&(at + bytes)).copied() {

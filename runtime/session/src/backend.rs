@@ -4,7 +4,7 @@ use crate::code::Code;
 use crate::facts::KernelFacts;
 use crate::ranges::Span;
 
-/// A launch, checked.
+/// A launch whose arguments have been checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Launch<'a> {
     /// Blocks.
@@ -22,14 +22,14 @@ pub struct Launch<'a> {
 /// Why a module was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadFailure {
-    /// The error.
+    /// The driver's error.
     pub code: Code,
     /// The compiler's log.
     pub log: String,
 }
 
-/// What a session runs on. `None` as a stream is the default stream. Addresses that it is given lie
-/// in memory that exists in the session; an object is destroyed when it is dropped.
+/// The device on which a session runs. A stream of `None` is the default stream. Addresses passed
+/// to it lie in memory that exists in the session. An object is destroyed when it is dropped.
 pub trait Backend {
     /// A stream.
     type Stream;
@@ -49,19 +49,20 @@ pub trait Backend {
     /// Loads PTX or machine code.
     fn load(&mut self, image: &[u8]) -> Result<Self::Module, LoadFailure>;
 
-    /// Forgets the variables of a module, which is dropped afterwards.
+    /// Removes the variables of a module from the memory that exists. The caller then drops the
+    /// module.
     fn unload(&mut self, module: &Self::Module);
 
-    /// A kernel and its facts.
+    /// Returns a kernel and its facts.
     fn kernel(&mut self, module: &Self::Module, name: &str) -> Result<(Self::Kernel, KernelFacts), Code>;
 
-    /// A variable of a module.
+    /// Returns the address and size of a module's variable.
     fn variable(&mut self, module: &Self::Module, name: &str) -> Result<Span, Code>;
 
     /// Sets an attribute of a kernel.
     fn set_attribute(&mut self, kernel: &Self::Kernel, attribute: i32, value: i32) -> Result<(), Code>;
 
-    /// Copies to the device. The bytes are read before it returns.
+    /// Copies to the device. The bytes are read before the call returns.
     fn copy_in(&mut self, stream: Option<&Self::Stream>, to: u64, bytes: &[u8]) -> Result<(), Code>;
 
     /// Copies from the device, and waits for the copy.
@@ -82,7 +83,7 @@ pub trait Backend {
     /// Makes a stream wait for an event.
     fn wait(&mut self, stream: Option<&Self::Stream>, event: &Self::Event) -> Result<(), Code>;
 
-    /// Waits for all work.
+    /// Waits for all work of the session.
     fn synchronize(&mut self) -> Result<(), Code>;
 
     /// Waits for a stream.
@@ -91,10 +92,10 @@ pub trait Backend {
     /// Waits for an event.
     fn synchronize_event(&mut self, event: &Self::Event) -> Result<(), Code>;
 
-    /// [`Code::NOT_READY`] if a stream has work left.
+    /// Returns [`Code::NOT_READY`] if the stream has work left.
     fn query_stream(&mut self, stream: Option<&Self::Stream>) -> Result<(), Code>;
 
-    /// [`Code::NOT_READY`] if an event has not passed.
+    /// Returns [`Code::NOT_READY`] if the event is not complete.
     fn query_event(&mut self, event: &Self::Event) -> Result<(), Code>;
 
     /// Milliseconds between two events.

@@ -1,4 +1,5 @@
-//! The client's side: what a program's calls mean, and when the server has to be asked.
+//! The client's side: carries out the calls of a program, and decides which have to wait for the
+//! server.
 
 mod memory;
 mod module;
@@ -19,10 +20,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 pub use memory::{HostCopy, MemoryKind};
 pub use module::LoadError;
 
-/// A recorded call that failed, for the program's log.
+/// A recorded call that failed; for the log in the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cause {
-    /// The entry point.
+    /// The entry point of the driver.
     pub call: &'static str,
     /// The number of the recorded call in the session, from 0.
     pub number: u64,
@@ -30,16 +31,16 @@ pub struct Cause {
     pub code: Code,
 }
 
-/// What a stream was given last.
+/// The last work that a stream got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Busy {
     Work,
-    /// A copy back: once it is complete, so is all that was in front of it.
+    /// A copy to the host. Once it is complete, so is all work that the stream got earlier.
     CopyBack,
 }
 
-/// A session, as the program's side sees it. Contexts are numbers of the caller: all of them share
-/// the session's context on the server.
+/// The program's side of a session. Contexts are numbers of the caller; they all share the
+/// session's one context on the server.
 #[derive(Debug)]
 pub struct Client<T> {
     transport: T,
@@ -48,32 +49,32 @@ pub struct Client<T> {
     recorder: Recorder,
     arena: Arena,
     ranges: Ranges<memory::Owner>,
-    /// Copies back in the buffer, in the order of their records.
+    /// Copies to the host whose records are in the buffer, in the order of the records.
     copies: Vec<HostCopy>,
     copies_bytes: u64,
     streams: BTreeMap<u32, stream::Stream>,
     events: BTreeMap<u32, stream::Event>,
     modules: BTreeMap<u32, module::Module>,
     kernels: BTreeMap<u32, module::Kernel>,
-    /// What the server said about kernels, by image and name.
+    /// The server's answers about kernels, by image and name.
     known_kernels: HashMap<([u8; 32], String), module::KnownKernel>,
-    /// Images that the server has, and accepted.
+    /// Images that the server has accepted and keeps.
     images: HashSet<[u8; 32]>,
-    /// The last number that was given to an object.
+    /// The last number that an object got.
     last_number: u32,
-    /// Streams with work that was not waited for.
+    /// Streams with work that the client has not waited for.
     busy: BTreeMap<u32, Busy>,
-    /// The error that every call returns.
+    /// An error of the session as a whole: every call returns it.
     broken: Option<Code>,
     cause: Option<Cause>,
     lost: Option<Lost>,
 }
 
 impl<T: Transport> Client<T> {
-    /// Begins a session. The error has a text for the program's log.
+    /// Begins a session. The error has a text for the log in the program.
     pub fn open(mut transport: T, memory_bytes: u64) -> Result<Client<T>, (Code, String)> {
         let lost = |lost: Lost| (Code::DEVICE_UNAVAILABLE, lost.to_string());
-        let wire = |error: WireError| (Code::DEVICE_UNAVAILABLE, format!("the server is none for sessions: {error}"));
+        let wire = |error: WireError| (Code::DEVICE_UNAVAILABLE, format!("not a session server: {error}"));
         transport.send(&Hello { version: VERSION, memory_bytes }.write()).map_err(lost)?;
         let mut bytes = [0; WELCOME_BYTES];
         transport.receive(&mut bytes).map_err(lost)?;
@@ -81,7 +82,7 @@ impl<T: Transport> Client<T> {
         let mut facts = vec![0; welcome.facts_bytes as usize];
         transport.receive(&mut facts).map_err(lost)?;
         if welcome.version != VERSION {
-            let text = format!("the server speaks version {} of sessions, this side {VERSION}", welcome.version);
+            let text = format!("the server speaks version {} of the session protocol, not {VERSION}", welcome.version);
             return Err((Code::SYSTEM_DRIVER_MISMATCH, text));
         }
         if let Some(code) = welcome.refusal {
@@ -122,17 +123,17 @@ impl<T: Transport> Client<T> {
         &self.facts
     }
 
-    /// The recorded call whose error the last call returned; for the log.
+    /// Takes the recorded call that caused the error of the last call; for the log.
     pub fn take_cause(&mut self) -> Option<Cause> {
         self.cause.take()
     }
 
-    /// Why the connection is over, once; for the log.
+    /// Takes the reason why the connection ended; for the log.
     pub fn take_lost(&mut self) -> Option<Lost> {
         self.lost.take()
     }
 
-    /// The error that every call returns, if there is one.
+    /// Returns the error that every call returns, if the session is broken.
     pub fn check(&self) -> Result<(), Code> {
         self.broken.map_or(Ok(()), Err)
     }
@@ -148,8 +149,8 @@ impl<T: Transport> Client<T> {
         Ok(())
     }
 
-    /// Ends everything that belongs to a context, after its work: the program may free the memory
-    /// that copies back write into.
+    /// Destroys everything that belongs to a context once its work is done. It waits because the
+    /// program may free memory that copies to the host still write into.
     pub fn destroy_context(&mut self, context: u32) -> Result<(), Code> {
         let worked = self.synchronize();
         let kernels = self.modules.iter().filter(|(_, module)| module.context == context);
@@ -185,7 +186,7 @@ impl<T: Transport> Client<T> {
             self.busy.insert(stream, Busy::Work);
         }
         if self.recorder.is_full() && !self.copies.is_empty() {
-            // With copies back in it the message needs an answer.
+            // The server must answer a message that has copies to the host.
             self.complete_copies()?;
         } else if self.recorder.is_full() {
             let sent = self.transport.send(self.recorder.message(Kind::Post));
@@ -200,7 +201,7 @@ impl<T: Transport> Client<T> {
         self.ask_with_log(record).map_err(|(code, _)| code)
     }
 
-    /// Like `ask`; the error has what the server says about it.
+    /// Like `ask`; the error comes with the server's log.
     fn ask_with_log(&mut self, record: &Record<'_>) -> Result<Vec<u8>, (Code, Vec<u8>)> {
         self.check().map_err(|code| (code, Vec::new()))?;
         self.recorder.push(record);
@@ -218,7 +219,7 @@ impl<T: Transport> Client<T> {
         match (self.broken.or(first), answer.earlier) {
             (None, _) => Ok(bytes),
             (Some(code), None) => Err((code, bytes)),
-            // The log, if any, is not about this error.
+            // The log belongs to this message's last call, whose error is not the one returned.
             (Some(code), Some(_)) => Err((code, Vec::new())),
         }
     }
@@ -243,7 +244,7 @@ impl<T: Transport> Client<T> {
         self.transport.receive(&mut bytes)?;
         let answer = Answer::read(&bytes).map_err(|error| Lost(error.to_string()))?;
         if answer.sequence != sequence {
-            return Err(Lost(format!("the server answers message {} after {sequence}", answer.sequence)));
+            return Err(Lost(format!("the server answers message {} instead of {sequence}", answer.sequence)));
         }
         let mut bytes = vec![0; answer.bytes as usize];
         self.transport.receive(&mut bytes)?;

@@ -1,4 +1,4 @@
-//! Errors of the driver by number.
+//! The driver's error numbers.
 
 use atoll_cuda_api::error::{self, ERRORS};
 use atoll_cuda_api::types::CUresult;
@@ -26,12 +26,13 @@ impl Code {
         LAUNCH_FAILED, UNKNOWN
     }
 
-    /// Its name in the header.
+    /// The name of the error in the driver's header.
     pub fn name(self) -> &'static str {
         ERRORS.iter().find(|(_, number)| *number == self.0).map_or("an unknown CUDA error", |(name, _)| name)
     }
 
-    /// Whether every later call in the context fails too: a kernel faulted, or the device is lost.
+    /// Whether every later call in the context fails with this error too: a kernel faulted, or the
+    /// device is lost.
     pub fn is_sticky(self) -> bool {
         matches!(self.0, 700 | 702 | 709 | 710 | 714..=719 | error::MPS_RPC_FAILURE | error::MPS_CLIENT_TERMINATED)
     }

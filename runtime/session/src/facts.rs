@@ -1,4 +1,4 @@
-//! Facts that a client learns once.
+//! Facts about a device or kernel, which the server sends once.
 
 use crate::field::{Field, Reader, WireError};
 use crate::limits::{FACTS_BYTES_MAX, PARAMS_BYTES_MAX, PARAMS_MAX};
@@ -13,29 +13,29 @@ pub struct DeviceFacts {
     pub name: String,
     /// Its UUID.
     pub uuid: [u8; 16],
-    /// Its place on the bus, as the driver writes it.
+    /// Its PCI bus id, in the driver's form.
     pub pci_bus_id: String,
     /// The driver's version: 12040 is 12.4.
     pub driver: u32,
-    /// The highest stream priority, a negative number.
+    /// The highest stream priority: the lowest number, which is negative.
     pub priority: i32,
     /// Its attributes, by number: the first is attribute 1. `None` if the driver does not know one.
     pub attributes: Vec<Option<i32>>,
 }
 
 impl DeviceFacts {
-    /// Numbers of the attributes that facts have.
+    /// The numbers of the attributes in [`DeviceFacts::attributes`].
     pub fn attribute_numbers() -> impl Iterator<Item = i32> {
         1..=ATTRIBUTES as i32
     }
 
-    /// An attribute of the device.
+    /// The value of an attribute; `None` if the driver does not know it.
     pub fn attribute(&self, number: i32) -> Option<i32> {
         let index = usize::try_from(number).ok()?.checked_sub(1)?;
         self.attributes.get(index).copied().flatten()
     }
 
-    /// The bytes.
+    /// Encodes the facts.
     pub fn write(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.name.as_str().write(&mut bytes);
@@ -51,7 +51,7 @@ impl DeviceFacts {
         bytes
     }
 
-    /// Reads them.
+    /// Decodes the facts.
     pub fn read(bytes: &[u8]) -> Result<DeviceFacts, WireError> {
         if bytes.len() > FACTS_BYTES_MAX as usize {
             return Err(WireError::Value { what: "the size of facts", value: bytes.len() as u64 });
@@ -83,12 +83,12 @@ pub struct KernelFacts {
 }
 
 impl KernelFacts {
-    /// Size of the parameter block.
+    /// Size of the parameter block in bytes.
     pub fn params_bytes(&self) -> usize {
         self.params.iter().map(|(at, bytes)| *at as usize + *bytes as usize).max().unwrap_or(0)
     }
 
-    /// The bytes.
+    /// Encodes the facts.
     pub fn write(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.attributes.iter().for_each(|value| value.write(&mut bytes));
@@ -100,7 +100,7 @@ impl KernelFacts {
         bytes
     }
 
-    /// Reads them.
+    /// Decodes the facts.
     pub fn read(bytes: &[u8]) -> Result<KernelFacts, WireError> {
         let mut reader = Reader::new(bytes);
         let mut facts = KernelFacts::default();

@@ -1,6 +1,6 @@
-//! Fields of the wire: little-endian numbers, and bytes with their length in front.
+//! Encoding of fields: little-endian numbers, and byte strings with their length in front.
 
-/// Bytes that are no message.
+/// Bytes that are not a valid message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// The bytes end inside a field.
@@ -11,11 +11,11 @@ pub enum WireError {
         /// Bytes that are left.
         left: usize,
     },
-    /// No record has this number.
-    #[error("{0} is no record")]
+    /// The number of a record is unknown.
+    #[error("the record number {0} is unknown")]
     UnknownRecord(u16),
     /// A record is longer than its fields.
-    #[error("a record of kind {record} has {left} bytes behind its fields")]
+    #[error("a record of kind {record} has {left} bytes after its fields")]
     Rest {
         /// The record's number.
         record: u16,
@@ -44,7 +44,7 @@ impl<'a> Reader<'a> {
         Reader(bytes)
     }
 
-    /// The next bytes.
+    /// Takes the next bytes.
     pub(crate) fn take(&mut self, count: u64) -> Result<&'a [u8], WireError> {
         let short = WireError::Short { wanted: count, left: self.0.len() };
         let count = usize::try_from(count).map_err(|_| short.clone())?;
@@ -53,7 +53,7 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    /// The next field.
+    /// Decodes the next field.
     pub(crate) fn get<F: Field<'a>>(&mut self) -> Result<F, WireError> {
         F::read(self)
     }

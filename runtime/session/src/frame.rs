@@ -1,35 +1,35 @@
-//! Frames: the greeting of both sides, the head of a message, and the end of an answer. Each has a
-//! fixed size.
+//! Frames: the greetings of client and server, the head of a message, and the end of an answer.
+//! Each has a fixed size.
 
 use crate::code::Code;
 use crate::field::{Field, Reader, WireError};
 use crate::limits::{ANSWER_BYTES_MAX, FACTS_BYTES_MAX, MESSAGE_BYTES_MAX};
 
-/// First bytes of both sides.
+/// First bytes of both greetings.
 const MAGIC: [u8; 8] = *b"ATOLLSES";
-/// First bytes of an answer's end.
+/// First bytes of the end of an answer.
 const ANSWER_MAGIC: u32 = u32::from_le_bytes(*b"ANSR");
 
-/// Size of [`Hello`].
+/// Size of [`Hello`] in bytes.
 pub const HELLO_BYTES: usize = 24;
-/// Size of [`Welcome`] without the facts that follow.
+/// Size of [`Welcome`] in bytes, without the facts that follow.
 pub const WELCOME_BYTES: usize = 40;
-/// Size of [`Frame`].
+/// Size of [`Frame`] in bytes.
 pub const FRAME_BYTES: usize = 16;
-/// Size of [`Answer`] without what follows.
+/// Size of [`Answer`] in bytes, without the bytes that follow.
 pub const ANSWER_BYTES: usize = 36;
 
-/// What a client says first.
+/// The client's greeting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// The version of the client's protocol.
     pub version: u32,
-    /// Device memory that it wants in bytes; 0 leaves it to the server.
+    /// The device memory that the client asks for, in bytes; 0 if the server chooses.
     pub memory_bytes: u64,
 }
 
 impl Hello {
-    /// The bytes.
+    /// Encodes the greeting.
     pub fn write(&self) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
         self.version.write(&mut bytes);
@@ -38,7 +38,7 @@ impl Hello {
         bytes
     }
 
-    /// Reads it.
+    /// Decodes a greeting.
     pub fn read(bytes: &[u8; HELLO_BYTES]) -> Result<Hello, WireError> {
         let mut reader = Reader::new(bytes);
         check_magic(reader.get()?)?;
@@ -48,23 +48,23 @@ impl Hello {
     }
 }
 
-/// What a server answers.
+/// The server's greeting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Welcome {
     /// The version of the server's protocol.
     pub version: u32,
-    /// Why there is no session.
+    /// The error with which the server refuses the session.
     pub refusal: Option<Code>,
-    /// The session's memory: its first address.
+    /// The first address of the session's memory.
     pub memory_at: u64,
-    /// Its size.
+    /// The size of the session's memory in bytes.
     pub memory_bytes: u64,
-    /// Bytes of facts about the device that follow, or of a text that says why there is no session.
+    /// Bytes that follow: facts about the device, or the reason of a refusal as text.
     pub facts_bytes: u32,
 }
 
 impl Welcome {
-    /// The bytes.
+    /// Encodes the greeting.
     pub fn write(&self) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
         self.version.write(&mut bytes);
@@ -76,7 +76,7 @@ impl Welcome {
         bytes
     }
 
-    /// Reads it.
+    /// Decodes a greeting.
     pub fn read(bytes: &[u8; WELCOME_BYTES]) -> Result<Welcome, WireError> {
         let mut reader = Reader::new(bytes);
         check_magic(reader.get()?)?;
@@ -88,28 +88,28 @@ impl Welcome {
     }
 }
 
-/// What a message wants.
+/// Whether the server answers a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Nothing: more follows.
+    /// No answer; more messages follow.
     Post,
-    /// An answer.
+    /// The client waits for an answer.
     Call,
 }
 
-/// The head of a message from a client; its records follow.
+/// The head of a message from a client. The records follow it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// What it wants.
+    /// Whether the server answers it.
     pub kind: Kind,
     /// Its number in the session, from 0.
     pub sequence: u32,
-    /// Bytes of records.
+    /// Size of the records in bytes.
     pub bytes: u64,
 }
 
 impl Frame {
-    /// The bytes.
+    /// Encodes the head.
     pub fn write(&self) -> [u8; FRAME_BYTES] {
         let mut bytes = [0; FRAME_BYTES];
         bytes[..4].copy_from_slice(&(self.kind as u32).to_le_bytes());
@@ -118,7 +118,7 @@ impl Frame {
         bytes
     }
 
-    /// Reads it.
+    /// Decodes a head.
     pub fn read(bytes: &[u8; FRAME_BYTES]) -> Result<Frame, WireError> {
         let mut reader = Reader::new(bytes);
         let kind = match reader.get::<u32>()? {
@@ -134,26 +134,26 @@ impl Frame {
     }
 }
 
-/// The end of an answer; what the last question asked for follows. In front of it are the copies
-/// back, each with its size as 8 bytes: the size asked for, or 0 if the copy failed.
+/// The end of an answer. The result of the last record follows it. Copies to the host precede it,
+/// each with its size as 8 bytes: the size that was asked for, or 0 if the copy failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The number of the message that it answers.
     pub sequence: u32,
     /// The first error of a recorded call since the last answer.
     pub earlier: Option<Code>,
-    /// The number of that call's record kind.
+    /// The record number of that call.
     pub earlier_record: u16,
     /// That call's number in the session, from 0.
     pub earlier_call: u64,
-    /// The error of the last question.
+    /// The error of the last record.
     pub error: Option<Code>,
-    /// Bytes that follow.
+    /// Size in bytes of the result that follows.
     pub bytes: u32,
 }
 
 impl Answer {
-    /// The bytes.
+    /// Encodes the end of an answer.
     pub fn write(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(ANSWER_BYTES);
         ANSWER_MAGIC.write(&mut bytes);
@@ -167,7 +167,7 @@ impl Answer {
         bytes
     }
 
-    /// Reads it.
+    /// Decodes the end of an answer.
     pub fn read(bytes: &[u8; ANSWER_BYTES]) -> Result<Answer, WireError> {
         let mut reader = Reader::new(bytes);
         let magic = reader.get::<u32>()?;

@@ -1,4 +1,4 @@
-//! Images of modules: a driver is given only an address, and believes the sizes in the headers.
+//! Checks images of modules. The driver gets only an address and trusts the sizes in the headers.
 
 use crate::code::Code;
 use object::Endianness;
@@ -8,8 +8,8 @@ use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 /// First words of a fat binary.
 const FAT_BINARY: [u8; 4] = atoll_fatbin::MAGIC.to_le_bytes();
 
-/// An error unless all that the headers of machine code or a fat binary speak of lies inside the
-/// image. Everything else is a text, which the driver reads up to its end.
+/// Returns an error if a header of machine code or of a fat binary refers to bytes outside the
+/// image. Any other image is a text, which the driver reads up to its end.
 pub(crate) fn check(image: &[u8]) -> Result<(), Code> {
     let is_whole = if image.starts_with(&FAT_BINARY) {
         fat_binary(image).is_some()
@@ -21,7 +21,7 @@ pub(crate) fn check(image: &[u8]) -> Result<(), Code> {
     if is_whole { Ok(()) } else { Err(Code::INVALID_IMAGE) }
 }
 
-/// Machine code: its tables, and the contents of all sections and segments.
+/// Machine code: checks its tables and the contents of all sections and segments.
 fn elf(image: &[u8]) -> Option<()> {
     let header = FileHeader64::<Endianness>::parse(image).ok()?;
     let endian = header.endian().ok()?;
@@ -34,8 +34,8 @@ fn elf(image: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// A fat binary: its entries fill it, and machine code in them is whole. What is compressed is the
-/// driver's to check.
+/// A fat binary: checks that its entries fill it and that machine code in them is complete. The
+/// driver checks compressed contents itself.
 fn fat_binary(image: &[u8]) -> Option<()> {
     for entry in atoll_fatbin::entries(image).ok()? {
         if entry.payload.starts_with(&object::elf::ELFMAG) {
@@ -49,7 +49,7 @@ fn fat_binary(image: &[u8]) -> Option<()> {
 mod tests {
     use super::*;
 
-    /// A 64-bit ELF file with one section of as many bytes as named.
+    /// A 64-bit ELF file with one section, whose header declares this many bytes.
     fn machine_code(section_bytes: u64) -> Vec<u8> {
         let mut file = vec![0; 64 + 64 + 8];
         file[..6].copy_from_slice(b"\x7fELF\x02\x01");
@@ -66,7 +66,7 @@ mod tests {
         file
     }
 
-    /// A fat binary with one entry of as many bytes as named.
+    /// A fat binary with one entry, whose header declares this many bytes.
     fn fat(payload: &[u8], bytes: u64) -> Vec<u8> {
         let mut file = FAT_BINARY.to_vec();
         file.extend([1, 0, 16, 0]);

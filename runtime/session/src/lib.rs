@@ -1,37 +1,38 @@
-//! Sessions: the calls of a CUDA program, recorded where it runs and replayed where a device is.
+//! Sessions: the calls of a CUDA program, recorded where the program runs and replayed where the
+//! device is.
 //!
-//! A program calls the driver API. Calls that return nothing (launches, copies to the device,
-//! fills, events) are appended to a buffer; calls whose result the client knows itself (allocations,
-//! handles, facts about the device) are answered at once. Only where data comes back is the buffer
-//! sent and an answer awaited.
+//! A program calls the driver API. Calls that return no result (launches, copies to the device,
+//! fills, events) are appended to a buffer. Calls whose result the client knows (allocations,
+//! handles, facts about the device) return at once. The client sends the buffer and waits for an
+//! answer only when a call needs data from the server.
 //!
 //! | file | contents |
 //! |---|---|
 //! | [`limits`] | every limit of the protocol |
 //! | `address` | [`Address`]: where a server listens and a client connects |
 //! | `code` | [`Code`]: an error of the driver by its number |
-//! | `field`, `record`, `frame` | the wire: fields, [`Record`]s, frames around them |
+//! | `field`, `record`, `frame` | the encoding: fields, [`Record`]s, frames around them |
 //! | `facts` | [`DeviceFacts`] and [`KernelFacts`], which the client learns once |
 //! | `arena`, `ranges` | the client's allocator, and the memory that exists |
 //! | `recorder` | [`Recorder`]: the buffer of a client; [`Wait`]: the calls that send it |
 //! | `client` | [`Client`]: addresses, handles, and the calls of a program |
 //! | `transport` | [`Transport`]: how a client sends and receives |
 //! | `backend` | [`Backend`]: the device of a session |
-//! | `replay` | [`Replayer`]: checks a batch and carries it out |
-//! | `occupancy` | occupancy from facts |
+//! | `replay` | [`Replayer`]: checks a message and carries it out |
+//! | `occupancy` | occupancy of a kernel, computed from facts |
 //!
 //! What it is not: it opens no socket, starts no thread and calls no driver. `runtime/interpose`
-//! has the entry points and the client's socket, `runtime/session-server` the server's sockets and
-//! the backend on a CUDA driver.
+//! has the entry points and the client's socket. `runtime/session-server` has the server's sockets
+//! and the backend on a CUDA driver.
 //!
 //! Invariants:
 //! - An address that a client returns is the address on the device: the session's memory is one
-//!   range, reserved by the server when the session begins and divided by the client.
-//! - Handles are numbers that the client gives out, and are never reused within a session.
-//! - The server believes nothing: a record that names freed memory, an unknown handle or a module
-//!   that was never sent is a CUDA error; bytes that are no record end the session.
-//! - An error of a recorded call is reported by the next call that waits, with the call that caused
-//!   it. An error that breaks the device's context is returned by every later call.
+//!   range, which the server reserves when the session begins and the client divides.
+//! - Handles are numbers that the client assigns. They are never reused within a session.
+//! - The server trusts nothing: a record that names freed memory, an unknown handle or a module
+//!   that was never sent is a CUDA error. Bytes that are not a record end the session.
+//! - An error of a recorded call is returned by the next call that waits, together with the call
+//!   that caused it. An error that breaks the device's context is returned by every later call.
 //!
 //! Start reading at [`Record`], then [`Client`] and [`Replayer`].
 

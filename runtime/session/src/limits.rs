@@ -3,56 +3,58 @@
 /// The version of the protocol; client and server must have the same.
 pub const VERSION: u32 = 1;
 
-/// Most bytes of the records of one message.
+/// Maximum size of the records of one message in bytes.
 pub const MESSAGE_BYTES_MAX: u64 = 128 << 20;
 
-/// Most bytes of one module's image.
+/// Maximum size of one module's image in bytes.
 pub const IMAGE_BYTES_MAX: u64 = 64 << 20;
 
-/// Most bytes of images that a session keeps on the server.
+/// Maximum size in bytes of the images that a session keeps on the server.
 pub const IMAGES_BYTES_MAX: u64 = 512 << 20;
 
-/// From this size on a client sends its buffer without waiting for an answer.
+/// Buffer size in bytes from which a client sends without waiting for an answer.
 pub const BUFFER_BYTES: usize = 4 << 20;
 
-/// Most bytes of one copy to the device in one record; longer copies are several records.
+/// Maximum size of the copy to the device in one record, in bytes. A longer copy is several
+/// records.
 pub const COPY_BYTES_MAX: usize = 4 << 20;
 
-/// Bytes that the server copies back from the device at once.
+/// Size in bytes of the parts in which the server copies from the device.
 pub const OUTPUT_BYTES: usize = 1 << 20;
 
-/// Most bytes of the answer beside copies back: facts about a kernel, or a compiler's log.
+/// Maximum size in bytes of an answer without copies to the host: facts about a kernel, or a
+/// compiler's log.
 pub const ANSWER_BYTES_MAX: u32 = 64 << 10;
 
-/// Most bytes of facts about a device.
+/// Maximum size of the facts about a device in bytes.
 pub const FACTS_BYTES_MAX: u32 = 16 << 10;
 
-/// Most bytes of a name of a kernel or variable.
+/// Maximum size of the name of a kernel or variable in bytes.
 pub const NAME_BYTES_MAX: usize = 16 << 10;
 
-/// Most bytes of a kernel's parameters: the driver's own limit.
+/// Maximum size of a kernel's parameters in bytes: the driver's own limit.
 pub const PARAMS_BYTES_MAX: usize = 32_764;
 
-/// Most parameters of a kernel.
+/// Maximum number of parameters of a kernel.
 pub const PARAMS_MAX: usize = 4096;
 
-/// Most streams of a session.
+/// Maximum number of streams of a session.
 pub const STREAMS_MAX: usize = 256;
 
-/// Most events of a session.
+/// Maximum number of events of a session.
 pub const EVENTS_MAX: usize = 1 << 16;
 
-/// Most modules of a session.
+/// Maximum number of modules of a session.
 pub const MODULES_MAX: usize = 4096;
 
-/// Most kernels of a session.
+/// Maximum number of kernels of a session.
 pub const KERNELS_MAX: usize = 1 << 16;
 
-/// Most allocations and variables of a session.
+/// Maximum number of allocations and variables of a session.
 pub const ALLOCATIONS_MAX: usize = 1 << 22;
 
-/// Alignment of allocations in bytes, as the driver's.
+/// Alignment of allocations in bytes, the same as the driver's.
 pub const ALIGN_BYTES: u64 = 512;
 
-/// Most rows of a fill whose rows are apart.
+/// Maximum number of rows of a fill with a pitch.
 pub const ROWS_MAX: u64 = 1 << 20;

@@ -1,15 +1,15 @@
-//! Occupancy from facts, by the rules of NVIDIA's occupancy calculator for compute capability 5 and
-//! later. A limit that the device does not tell is no limit.
+//! Occupancy, computed from facts by the rules of NVIDIA's occupancy calculator for compute
+//! capability 5 and later. A limit that the device does not report does not apply.
 
 use crate::facts::{DeviceFacts, KernelFacts};
 
 /// Threads of a warp.
 const WARP: u64 = 32;
-/// Registers are given to warps in units of this many.
+/// Registers are allocated to a warp in units of this many.
 const REGISTER_UNIT: u64 = 256;
-/// Warps that have registers are counted in multiples of this.
+/// The number of warps that the registers suffice for is rounded down to a multiple of this.
 const WARP_UNIT: u64 = 4;
-/// Shared memory is given to blocks in units of this many bytes.
+/// Shared memory is allocated to a block in units of this many bytes.
 const SHARED_UNIT: u64 = 128;
 
 /// Numbers of device attributes in the header.
@@ -25,7 +25,7 @@ mod attribute {
     pub(super) const SHARED_RESERVED: i32 = 111;
 }
 
-/// Blocks of a kernel that fit on a compute unit at once.
+/// The number of a kernel's blocks that fit on a compute unit at once.
 pub fn active_blocks(device: &DeviceFacts, kernel: &KernelFacts, threads: u64, dynamic_shared: u64) -> u64 {
     let of = |number, unlimited| limit(device, number).unwrap_or(unlimited);
     let [threads_max, static_shared, _, _, registers, ..] = kernel.attributes.map(|value| value.max(0) as u64);
@@ -52,9 +52,9 @@ pub fn active_blocks(device: &DeviceFacts, kernel: &KernelFacts, threads: u64, d
     by_threads.min(by_shared).min(by_registers).min(of(attribute::BLOCKS_PER_UNIT, 32))
 }
 
-/// The number of threads of a block with which most threads are resident, and the number of blocks
-/// that fill the device. `dynamic_shared` is the dynamic shared memory of a block by its threads;
-/// `most` limits the threads, 0 does not.
+/// Returns the number of blocks that fill the device, and the number of threads of a block with
+/// which most threads are resident. `dynamic_shared` returns the dynamic shared memory of a block
+/// in bytes for its number of threads. `most` limits the threads of a block; 0 is no limit.
 pub fn best_block(
     device: &DeviceFacts,
     kernel: &KernelFacts,
@@ -74,13 +74,14 @@ pub fn best_block(
         if blocks * threads > resident {
             (best, grid, resident) = (threads, blocks * units, blocks * threads);
         }
-        // Whole warps below the first, which may be part of one.
+        // Continues with whole warps; the first size may end in a partial warp.
         threads = (threads - 1) / WARP * WARP;
     }
     (grid, best)
 }
 
-/// Dynamic shared memory that a block may have so that this many blocks fit on a compute unit.
+/// The dynamic shared memory in bytes that a block may have if this many blocks shall fit on a
+/// compute unit.
 pub fn available_shared(device: &DeviceFacts, kernel: &KernelFacts, blocks: u64) -> u64 {
     let unit = limit(device, attribute::SHARED_PER_UNIT).unwrap_or(0) / blocks.max(1) / SHARED_UNIT * SHARED_UNIT;
     let taken = kernel.attributes[1].max(0) as u64 + limit(device, attribute::SHARED_RESERVED).unwrap_or(0);
@@ -96,7 +97,7 @@ fn limit(device: &DeviceFacts, number: i32) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// An A100, by its data sheet.
+    /// An A100 by its data sheet.
     fn a100() -> DeviceFacts {
         let mut attributes = vec![None; 150];
         let values =

@@ -13,12 +13,12 @@ pub struct Span {
 }
 
 impl Span {
-    /// The first address behind it; `None` beyond the address space.
+    /// The first address after the range; `None` if it is beyond the address space.
     pub fn end(self) -> Option<u64> {
         self.at.checked_add(self.bytes)
     }
 
-    /// Whether a range is inside.
+    /// Whether `inner` lies inside this range.
     pub fn contains(self, inner: Span) -> bool {
         inner.at >= self.at && inner.end().zip(self.end()).is_some_and(|(inner, outer)| inner <= outer)
     }
@@ -39,7 +39,7 @@ impl<T> Ranges<T> {
         self.0.len()
     }
 
-    /// Adds a range; an error if it is empty, wraps or overlaps another.
+    /// Adds a range. An error if it is empty, wraps around or overlaps another.
     pub(crate) fn insert(&mut self, span: Span, value: T) -> Result<(), Code> {
         let end = span.end().filter(|_| span.bytes > 0).ok_or(Code::INVALID_VALUE)?;
         let before = self.0.range(..end).next_back();
@@ -50,18 +50,19 @@ impl<T> Ranges<T> {
         Ok(())
     }
 
-    /// Removes the range that begins at an address.
+    /// Removes the range that begins at this address.
     pub(crate) fn remove(&mut self, at: u64) -> Option<(Span, T)> {
         self.0.remove(&at).map(|(bytes, value)| (Span { at, bytes }, value))
     }
 
-    /// The range around an address.
+    /// The range that contains an address, and its value.
     pub(crate) fn find(&self, at: u64) -> Option<(Span, &T)> {
         let (&start, (bytes, value)) = self.0.range(..=at).next_back()?;
         (at - start < *bytes).then_some((Span { at: start, bytes: *bytes }, value))
     }
 
-    /// An error unless a range is inside one that exists. An empty range is inside anything.
+    /// Returns an error unless the range lies inside one that exists. An empty range is always
+    /// accepted.
     pub(crate) fn check(&self, span: Span) -> Result<(), Code> {
         if span.bytes == 0 || self.find(span.at).is_some_and(|(outer, _)| outer.contains(span)) {
             Ok(())
@@ -70,7 +71,7 @@ impl<T> Ranges<T> {
         }
     }
 
-    /// First addresses of the ranges whose value satisfies a predicate.
+    /// First addresses of the ranges whose values satisfy a predicate.
     pub(crate) fn starts(&self, is_meant: impl Fn(&T) -> bool) -> Vec<u64> {
         self.0.iter().filter(|(_, (_, value))| is_meant(value)).map(|(at, _)| *at).collect()
     }

@@ -1,13 +1,13 @@
-//! Records: the calls of a program as they are sent.
+//! Records: the calls of a program in the form in which they are sent.
 //!
-//! A record is its number (2 bytes), two zero bytes, its whole size (4 bytes), and its fields one
-//! after the other. The table below declares records, and from it follow the type, the writer and
-//! the reader. A new record is one row.
+//! A record is its number (2 bytes), two zero bytes, its whole size (4 bytes), and its fields in
+//! order. The table below declares all records; the type, the encoder and the decoder are generated
+//! from it. A new record is one row.
 
 use crate::field::{Field, Reader, WireError};
 use crate::recorder::Wait;
 
-/// Size of number and size in front of the fields.
+/// Size in bytes of a record's number and size, which precede the fields.
 const HEAD_BYTES: u32 = 8;
 
 macro_rules! table {
@@ -15,22 +15,22 @@ macro_rules! table {
         $(#[$doc:meta])*
         $number:literal $name:ident $call:literal { $($(#[$field_doc:meta])* $field:ident: $type:ty,)* }
     )+) => {
-        /// A recorded call. Streams, events, modules and kernels are numbers of the client; stream 0
-        /// is the default stream.
+        /// A recorded call. Streams, events, modules and kernels are numbers that the client
+        /// assigned. Stream 0 is the default stream.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Record<'a> {
             $($(#[$doc])* $name { $($(#[$field_doc])* $field: $type,)* },)+
         }
 
         impl<'a> Record<'a> {
-            /// Its number in a message.
+            /// The record's number in the encoding.
             pub fn number(&self) -> u16 {
                 match self {
                     $(Record::$name { .. } => $number,)+
                 }
             }
 
-            /// The entry point that makes records with this number.
+            /// The name of the entry point that makes records with this number.
             pub fn call_of(number: u16) -> &'static str {
                 match number {
                     $($number => $call,)+
@@ -55,14 +55,14 @@ macro_rules! table {
 }
 
 table! {
-    /// Memory of the session is in use from now on.
+    /// An allocation.
     1 Allocate "cuMemAlloc" {
         /// Its address.
         at: u64,
         /// Its size.
         bytes: u64,
     }
-    /// Memory is free once all earlier work is done.
+    /// An allocation is freed once all earlier work is done.
     2 Free "cuMemFree" {
         /// The address of an allocation.
         at: u64,
@@ -96,7 +96,7 @@ table! {
         /// Number of bytes.
         bytes: u64,
     }
-    /// Rows of equal elements.
+    /// A fill of rows with one element.
     6 Fill "cuMemset" {
         /// The stream.
         stream: u32,
@@ -139,7 +139,7 @@ table! {
         /// Its priority.
         priority: i32,
     }
-    /// The end of a stream.
+    /// Destroys a stream.
     9 DestroyStream "cuStreamDestroy" {
         /// The stream.
         stream: u32,
@@ -151,40 +151,40 @@ table! {
         /// The driver's flags.
         flags: u32,
     }
-    /// The end of an event.
+    /// Destroys an event.
     11 DestroyEvent "cuEventDestroy" {
         /// The event.
         event: u32,
     }
-    /// An event marks a point in a stream.
+    /// Records an event in a stream.
     12 RecordEvent "cuEventRecord" {
         /// The event.
         event: u32,
         /// The stream.
         stream: u32,
     }
-    /// A stream waits for an event.
+    /// Makes a stream wait for an event.
     13 WaitEvent "cuStreamWaitEvent" {
         /// The stream.
         stream: u32,
         /// The event.
         event: u32,
     }
-    /// A module. The answer has the compiler's log if it is refused.
+    /// Loads a module. If it is refused, the answer has the compiler's log.
     14 LoadModule "cuModuleLoadData" {
         /// Its number.
         module: u32,
         /// SHA-256 of the image.
         digest: [u8; 32],
-        /// PTX or machine code; empty if the session has sent it before.
+        /// PTX, a fat binary or machine code; empty if the session has sent it before.
         image: &'a [u8],
     }
-    /// The end of a module and its kernels.
+    /// Unloads a module and its kernels.
     15 UnloadModule "cuModuleUnload" {
         /// The module.
         module: u32,
     }
-    /// A kernel of a module. The answer has its facts.
+    /// Looks up a kernel of a module. The answer has its facts.
     16 GetKernel "cuModuleGetFunction" {
         /// Its number.
         kernel: u32,
@@ -193,14 +193,14 @@ table! {
         /// Its name.
         name: &'a str,
     }
-    /// A variable of a module. The answer has its address and size.
+    /// Looks up a variable of a module. The answer has its address and size.
     17 GetVariable "cuModuleGetGlobal" {
         /// The module.
         module: u32,
         /// Its name.
         name: &'a str,
     }
-    /// An attribute of a kernel is set.
+    /// Sets an attribute of a kernel.
     18 SetAttribute "cuFuncSetAttribute" {
         /// The kernel.
         kernel: u32,
@@ -221,17 +221,17 @@ table! {
         /// The event.
         event: u32,
     }
-    /// Whether a stream is idle.
+    /// Asks whether a stream is idle.
     22 QueryStream "cuStreamQuery" {
         /// The stream.
         stream: u32,
     }
-    /// Whether an event has passed.
+    /// Asks whether an event is complete.
     23 QueryEvent "cuEventQuery" {
         /// The event.
         event: u32,
     }
-    /// The time between two events. The answer has it as an IEEE number of milliseconds.
+    /// Asks for the time between two events. The answer has it as a 32-bit float, in milliseconds.
     24 Elapsed "cuEventElapsedTime" {
         /// The first event.
         start: u32,
@@ -241,7 +241,7 @@ table! {
 }
 
 impl<'a> Record<'a> {
-    /// Why the client has to wait for an answer, if it has to.
+    /// Why the client waits for an answer to this record; `None` if it does not.
     pub fn wait(&self) -> Option<Wait> {
         Some(match self {
             Record::CopyOut { .. } => Wait::CopyBack,
@@ -258,7 +258,7 @@ impl<'a> Record<'a> {
         })
     }
 
-    /// The stream that it gives work to.
+    /// The stream that this record gives work to.
     pub fn stream(&self) -> Option<u32> {
         match *self {
             Record::CopyIn { stream, .. }
@@ -272,14 +272,14 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Appends the record.
+    /// Encodes the record at the end of `to`.
     pub fn write(&self, to: &mut Vec<u8>) {
         let start = to.len();
         self.number().write(to);
         0u16.write(to);
         0u32.write(to);
         self.write_fields(to);
-        // Records are built by the client, which splits copies and limits images long before this.
+        // The client builds records, and keeps copies and images far below this limit.
         let bytes = u32::try_from(to.len() - start).expect("a record is smaller than a message");
         to[start + 4..start + 8].copy_from_slice(&bytes.to_le_bytes());
     }
@@ -302,7 +302,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// The records of a message. Ends after the first error.
+/// Decodes the records of a message. The iterator ends after the first error.
 pub fn records(bytes: &[u8]) -> impl Iterator<Item = Result<Record<'_>, WireError>> {
     let mut reader = Reader::new(bytes);
     let mut is_over = false;

@@ -1,19 +1,19 @@
-//! The buffer of a client.
+//! The client's buffer of recorded calls.
 
 use crate::frame::{FRAME_BYTES, Frame, Kind};
 use crate::limits::BUFFER_BYTES;
 use crate::record::Record;
 
-/// Why a client waits: the ten kinds of calls that return what only the server knows.
+/// Why a client waits: the ten kinds of calls whose result only the server knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Wait {
-    /// Data comes back.
+    /// A copy to the host.
     CopyBack,
-    /// For all work.
+    /// All work of the context.
     Context,
-    /// For a stream.
+    /// The work of a stream.
     Stream,
-    /// For an event.
+    /// An event.
     Event,
     /// Whether a stream is idle.
     StreamQuery,
@@ -21,18 +21,18 @@ pub enum Wait {
     EventQuery,
     /// The time between events.
     ElapsedTime,
-    /// Whether a module is valid; once for each image.
+    /// Whether a module is valid; asked once for each image.
     Module,
-    /// Facts about a kernel; once for each kernel of an image.
+    /// Facts about a kernel; asked once for each kernel of an image.
     Kernel,
-    /// The address of a variable; once for each module.
+    /// The address of a variable; asked once for each variable of a module.
     Variable,
 }
 
-/// Calls that were recorded and not sent.
+/// The recorded calls that have not been sent.
 #[derive(Clone, Debug)]
 pub struct Recorder {
-    /// Space for the frame, and the records.
+    /// Space for the frame, then the records.
     bytes: Vec<u8>,
     sequence: u32,
 }
@@ -54,22 +54,22 @@ impl Recorder {
         self.bytes.len() == FRAME_BYTES
     }
 
-    /// Whether the buffer is large enough to be sent although nothing waits.
+    /// Whether the buffer is sent now although no call waits.
     pub fn is_full(&self) -> bool {
         self.bytes.len() >= BUFFER_BYTES
     }
 
-    /// The message with all records. [`Recorder::sent`] begins the next one.
+    /// The message with all records. [`Recorder::sent`] begins the next message.
     pub fn message(&mut self, kind: Kind) -> &[u8] {
         let bytes = (self.bytes.len() - FRAME_BYTES) as u64;
         self.bytes[..FRAME_BYTES].copy_from_slice(&Frame { kind, sequence: self.sequence, bytes }.write());
         &self.bytes
     }
 
-    /// Begins the next message. Returns the number of the message that was sent.
+    /// Begins the next message. Returns the sequence number of the message that was sent.
     pub fn sent(&mut self) -> u32 {
         self.bytes.truncate(FRAME_BYTES);
-        // A large buffer is not kept for small messages.
+        // Frees a large buffer, which most messages do not need.
         self.bytes.shrink_to(2 * BUFFER_BYTES);
         let sequence = self.sequence;
         self.sequence = self.sequence.wrapping_add(1);

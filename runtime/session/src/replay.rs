@@ -1,4 +1,4 @@
-//! The server's side: checks records against the state of their session, and carries them out.
+//! The server's side: checks records against the state of their session and carries them out.
 
 use crate::backend::{Backend, Launch, LoadFailure};
 use crate::code::Code;
@@ -18,35 +18,35 @@ use sha2::{Digest, Sha256};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// Where answers go.
+/// The destination of answers.
 pub trait Output {
-    /// Sends bytes, now or with the next ones.
+    /// Sends bytes at once, or together with later ones.
     fn write(&mut self, bytes: &[u8]) -> Result<(), Lost>;
 }
 
-/// Why a session ends.
+/// Why the server ends a session.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// Bytes that are no record.
-    #[error("the client sent no records: {0}")]
+    /// Bytes that are not valid records.
+    #[error("the client sent invalid records: {0}")]
     Wire(#[from] WireError),
     /// A message was lost or sent twice.
-    #[error("the client sent message {found} where {expected} follows")]
+    #[error("the client sent message {found} instead of {expected}")]
     Sequence {
         /// The next number.
         expected: u32,
         /// The number that came.
         found: u32,
     },
-    /// A copy back in a message that has no answer.
-    #[error("the client wants data back in a message without an answer")]
+    /// A copy to the host in a message that gets no answer.
+    #[error("the client asked for a copy to the host in a message without an answer")]
     CopyWithoutAnswer,
-    /// The client is gone.
+    /// The client has closed the connection.
     #[error(transparent)]
     Lost(#[from] Lost),
 }
 
-/// Whose a range of memory is.
+/// The owner of a range of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
     Allocation,
@@ -69,23 +69,23 @@ struct Earlier {
     call: u64,
 }
 
-/// A session.
+/// The state of a session.
 #[derive(Debug)]
 pub struct Replayer<B: Backend> {
     kernels: HashMap<u32, Kernel<B::Kernel>>,
     modules: HashMap<u32, B::Module>,
     events: HashMap<u32, B::Event>,
     streams: HashMap<u32, B::Stream>,
-    /// Those that do not wait for the default stream.
+    /// Non-blocking streams, which do not wait for the default stream.
     unordered: HashSet<u32>,
     backend: B,
     memory: Span,
     ranges: Ranges<Owner>,
     images: HashMap<[u8; 32], Arc<[u8]>>,
     images_bytes: u64,
-    /// Memory was freed since all work was last waited for: work may still use it.
+    /// Whether memory was freed since the session last waited for all work: work may still use it.
     has_freed: bool,
-    /// A copy to the device in the default stream may not be complete.
+    /// Whether a copy to the device in the default stream may be incomplete.
     has_copied_in: bool,
     earlier: Option<Earlier>,
     sequence: u32,
@@ -114,13 +114,14 @@ impl<B: Backend> Replayer<B> {
         }
     }
 
-    /// What the session did so far.
+    /// What the session has done so far.
     pub fn report(&self) -> Report {
         self.report
     }
 
     /// Carries out a message, and answers it if the client waits. The answer has the result of the
-    /// last record; the first error of the others is reported with it, or with the next answer.
+    /// last record. The first error of the other records is in this answer, or in the next one if
+    /// this message gets none.
     pub fn run(&mut self, frame: Frame, body: &[u8], output: &mut dyn Output) -> Result<(), Refused> {
         if frame.sequence != self.sequence {
             return Err(Refused::Sequence { expected: self.sequence, found: frame.sequence });
@@ -154,9 +155,10 @@ impl<B: Backend> Replayer<B> {
         if frame.kind == Kind::Call { self.answer(frame.sequence, last, output) } else { Ok(()) }
     }
 
-    /// A program's synchronous copy to the device has ended when the call returns, so work that it
-    /// gives to any stream afterwards sees it. Here the copy is a step of the default stream, for
-    /// which streams that do not wait for that one have to be held up.
+    /// Orders work of a non-blocking stream after copies to the device. To the program, a
+    /// synchronous copy is complete when the call returns, so work that it gives to any stream
+    /// afterwards sees the data. Here the copy is recorded in the default stream, for which a
+    /// non-blocking stream does not wait.
     fn order_behind_copies(&mut self, stream: Option<u32>) -> Result<(), Code> {
         if self.has_copied_in && stream.is_some_and(|stream| self.unordered.contains(&stream)) {
             self.has_copied_in = false;
@@ -216,13 +218,13 @@ impl<B: Backend> Replayer<B> {
                 let (start, end) = (event_of(&self.events, start)?, event_of(&self.events, end)?);
                 Ok(self.backend.elapsed(start, end)?.to_le_bytes().to_vec())
             }
-            // The caller answers it, since it has an output.
+            // The caller handles copies to the host, since it has the output.
             Record::CopyOut { .. } => Err(Code::UNKNOWN.into()),
             other => done(self.order(other)),
         }
     }
 
-    /// Streams and events, and waiting for them.
+    /// Carries out records of streams, events and waits.
     fn order(&mut self, record: Record<'_>) -> Result<(), Code> {
         let backend = &mut self.backend;
         match record {
@@ -234,7 +236,7 @@ impl<B: Backend> Replayer<B> {
                 }
             }
             Record::DestroyStream { stream } => {
-                // Work in it goes on; the driver destroys it afterwards.
+                // The driver finishes the stream's work before it destroys the stream.
                 self.streams.remove(&stream).ok_or(Code::INVALID_HANDLE)?;
                 self.unordered.remove(&stream);
             }
@@ -263,7 +265,7 @@ impl<B: Backend> Replayer<B> {
         Ok(())
     }
 
-    /// Waits for all work.
+    /// Waits for all work of the session.
     fn settle(&mut self) -> Result<(), Code> {
         self.backend.synchronize()?;
         (self.has_freed, self.has_copied_in) = (false, false);
@@ -279,8 +281,8 @@ impl<B: Backend> Replayer<B> {
         }
         self.ranges.insert(span, Owner::Allocation)?;
         self.report.allocations += 1;
-        // The memory may be some that was freed while work used it. `cuMemFree` waits for that work;
-        // here the wait is left until the memory may be used again.
+        // The memory may have been freed while work still used it. `cuMemFree` waits for that work;
+        // here the wait is deferred until memory is allocated again.
         if self.has_freed { self.settle() } else { Ok(()) }
     }
 
@@ -304,8 +306,8 @@ impl<B: Backend> Replayer<B> {
         if bytes.is_empty() { Ok(()) } else { self.backend.copy_in(stream, to, bytes) }
     }
 
-    /// Sends the size of a copy back and its contents, or 0 if it fails at the beginning. If a part
-    /// of it fails, the rest is zeros.
+    /// Sends the size of a copy to the host and its contents. The size is 0 if the copy fails at
+    /// the beginning. If a later part fails, the rest is zeros.
     fn copy_out(&mut self, stream: u32, span: Span, output: &mut dyn Output) -> Result<Result<(), Failed>, Refused> {
         let streams = &self.streams;
         let stream = match self.ranges.check(span).and_then(|()| stream_of(streams, stream)) {
@@ -392,7 +394,7 @@ impl<B: Backend> Replayer<B> {
         Ok(Vec::new())
     }
 
-    /// Keeps an image for later modules of the session.
+    /// Keeps an image for modules that the session loads later.
     fn keep(&mut self, digest: [u8; 32], image: &[u8]) -> Result<Arc<[u8]>, Code> {
         let bytes = image.len() as u64;
         if bytes > IMAGE_BYTES_MAX || <[u8; 32]>::from(Sha256::digest(image)) != digest {
@@ -445,7 +447,7 @@ impl<B: Backend> Replayer<B> {
     }
 }
 
-/// Why a record failed, with a log.
+/// The error of a record, and a log.
 struct Failed(Code, String);
 
 impl From<Code> for Failed {
@@ -454,7 +456,7 @@ impl From<Code> for Failed {
     }
 }
 
-/// A stream by its number; `None` is the default stream.
+/// The stream with this number; `None` is the default stream.
 fn stream_of<S>(streams: &HashMap<u32, S>, stream: u32) -> Result<Option<&S>, Code> {
     if stream == 0 { Ok(None) } else { streams.get(&stream).map(Some).ok_or(Code::INVALID_HANDLE) }
 }
@@ -463,7 +465,7 @@ fn event_of<E>(events: &HashMap<u32, E>, event: u32) -> Result<&E, Code> {
     events.get(&event).ok_or(Code::INVALID_HANDLE)
 }
 
-/// An error if a number is taken or there are too many objects of its kind. 0 is no number.
+/// Returns an error if the number is taken or 0, or if there are too many objects of this kind.
 fn admit<T>(objects: &HashMap<u32, T>, number: u32, most: usize) -> Result<(), Code> {
     if number == 0 || objects.contains_key(&number) {
         return Err(Code::INVALID_HANDLE);

@@ -1,13 +1,13 @@
-//! Counts of a session.
+//! The counts of a session.
 
-/// What a session did.
+/// What a session has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Recorded calls.
     pub calls: u64,
     /// Messages from the client.
     pub messages: u64,
-    /// Messages for which it waited.
+    /// Messages that the server answered.
     pub answers: u64,
     /// Kernel launches.
     pub launches: u64,
@@ -15,13 +15,13 @@ pub struct Report {
     pub allocations: u64,
     /// Copies to the device.
     pub copies_in: u64,
-    /// Their bytes.
+    /// Bytes copied to the device.
     pub bytes_in: u64,
     /// Copies from the device.
     pub copies_out: u64,
-    /// Their bytes.
+    /// Bytes copied from the device.
     pub bytes_out: u64,
-    /// Images of modules that were sent.
+    /// Module images that were sent.
     pub images: u64,
     /// Calls that failed.
     pub failures: u64,

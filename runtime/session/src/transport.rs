@@ -1,6 +1,6 @@
-//! How a client sends and receives.
+//! The connection of a client.
 
-/// The connection is over.
+/// Error: the connection has ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the connection to the session's server is over: {0}")]
 pub struct Lost(pub String);
@@ -10,9 +10,10 @@ pub trait Transport {
     /// Sends all bytes.
     fn send(&mut self, bytes: &[u8]) -> Result<(), Lost>;
 
-    /// Fills the buffer.
+    /// Receives until the buffer is full.
     fn receive(&mut self, bytes: &mut [u8]) -> Result<(), Lost>;
 
-    /// Receives bytes into the program's memory: the destination of a copy from the device.
+    /// Receives bytes into the program's memory, which is the destination of a copy from the
+    /// device.
     fn receive_to(&mut self, address: u64, bytes: u64) -> Result<(), Lost>;
 }

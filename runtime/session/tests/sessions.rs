@@ -1,4 +1,4 @@
-//! Clients and replayers against each other, without a socket: the device is memory of the test.
+//! Clients and replayers connected without a socket. The device is memory of the test.
 
 mod device;
 
@@ -74,7 +74,7 @@ fn several_copies_back_come_with_one_answer() {
     client.synchronize().expect("no error");
     assert_eq!(Wire::host(0, 32), [[1, 9, 9, 4, 1, 2, 3, 4]; 4].concat());
     assert_eq!(Wire::report().answers, 3);
-    // Nothing happened since: nothing to ask for.
+    // The session is idle, so no call is sent.
     client.synchronize().expect("no error");
     client.synchronize_stream(0).expect("no error");
     assert_eq!(Wire::report().answers, 3);
@@ -102,7 +102,7 @@ fn an_image_is_sent_once_and_a_kernel_is_asked_for_once() {
 fn an_error_of_a_recorded_call_comes_with_the_next_answer() {
     let (mut client, kernel) = prepared();
     let at = client.allocate(1, 16).expect("room");
-    // The device refuses this number of blocks, which the client does not know.
+    // The device refuses this number of blocks; the client does not know that.
     client.launch(0, kernel, [[999, 1, 1], [1; 3]], (0, false), &params(at, 1)).expect("recorded");
     client.launch(0, kernel, [[1; 3]; 2], (0, false), &params(at, 1)).expect("recorded");
     assert_eq!(client.synchronize(), Err(Code::LAUNCH_OUT_OF_RESOURCES));
@@ -160,7 +160,7 @@ fn what_a_context_has_ends_with_it() {
     assert_eq!(Wire::report().failures, 0);
 }
 
-/// Bytes of answers.
+/// The bytes of answers.
 #[derive(Default)]
 struct Answers(Vec<u8>);
 
@@ -171,7 +171,7 @@ impl Output for Answers {
     }
 }
 
-/// The error with which a server answers a record, after others that are right.
+/// The error with which a server answers a record that follows valid ones.
 fn error_of(record: Record<'_>) -> Option<Code> {
     let mut replayer = Replayer::new(device::Device::default(), device::memory());
     let digest = device::digest(b"image");

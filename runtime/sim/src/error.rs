@@ -44,10 +44,10 @@ pub enum SimError {
     /// The device cannot be divided into these lanes.
     #[error("the lanes: {0}")]
     Lane(LaneError),
-    /// A share is for a client that is not in the workload.
+    /// A share is for a client that the workload does not have.
     #[error("a share is for the client `{0}`, which is not in the workload")]
     UnknownClient(String),
-    /// A lane refuses a share.
+    /// A lane rejects a share.
     #[error("client `{client}`: {error}")]
     Share {
         /// The client.

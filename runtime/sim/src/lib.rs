@@ -4,8 +4,8 @@
 //! - [`SimDevice`] executes launches as blocks on compute units. Block times come from a kernel
 //!   profile, all other times from named [`Costs`].
 //! - [`simulate`] runs the clients of a [`Workload`] against the scheduler and returns a
-//!   [`Report`]; [`simulate_shares`] gives clients shares of the device; [`watch`] returns which
-//!   compute units were in use when.
+//!   [`Report`]; [`simulate_shares`] also gives clients shares of the device; [`watch`] also
+//!   returns the use of each compute unit over time.
 //! - [`cluster`] simulates a pool of many devices, request by request.
 //! - [`scaling`] simulates functions whose instances follow their load on a cluster.
 //! - [`Model`] reads kernel profiles, among them REEF's published ones.

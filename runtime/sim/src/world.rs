@@ -56,9 +56,9 @@ pub struct Simulation<'a> {
     pub faults: Faults,
     /// The seed of all random numbers.
     pub seed: u64,
-    /// Measure as DISB does, which hides queueing: a client has one call at a time; of the calls
-    /// that are due meanwhile, only the last one is made; latency counts from the actual start of a
-    /// call.
+    /// Measure as DISB does, which hides queueing. A client has one call at a time. Of the calls
+    /// that become due while it runs, only the last one is made. Latency counts from the actual
+    /// start of a call.
     pub as_disb: bool,
 }
 

@@ -20,22 +20,20 @@ pub struct Deployment {
     pub bundle: Digest,
     /// Size of the bundle.
     pub bundle_bytes: u64,
-    /// The class of invocations that name none.
+    /// The class of invocations that state no class.
     pub class: Class,
     /// Whether only its tenant may call it.
     pub private: bool,
     /// Time of deployment, in seconds since 1970.
     pub deployed_s: u64,
-    /// The device to load it on; `None` for the device that holds the fewest bytes of functions.
-    /// Older records have no such field.
+    /// The device to load it on; `None` if the daemon chooses. Older records have no such field.
     #[serde(default)]
     pub device: Option<String>,
-    /// The signature that vouches for the bundle, as the tenant sent it. Older records have no such
-    /// field.
+    /// The signature of the bundle, as the tenant sent it. Older records have no such field.
     #[serde(default)]
     pub signature: Option<String>,
-    /// Number of its constants, each of which takes a descriptor of the daemon while it is loaded.
-    /// Older records have no such field.
+    /// Number of its constants. Each takes a file descriptor of the daemon while the function is
+    /// loaded. Older records have no such field.
     #[serde(default)]
     pub constants: u64,
 }

@@ -31,7 +31,7 @@ pub(crate) struct Staged {
 
 impl Files {
     pub(crate) fn create(folder: PathBuf, extension: &'static str) -> Result<Files, StoreError> {
-        // Other users may not see names and contents of tenants' files.
+        // Other users must not see names and contents of tenants' files.
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder);
         made.map_err(|source| StoreError::Io { what: "cannot create", path: folder.clone(), source })?;
         Ok(Files { folder, extension })
@@ -103,15 +103,15 @@ impl Files {
         fs::metadata(self.path(digest)).ok().map(|metadata| metadata.len())
     }
 
-    /// Deletes what an earlier process left: incomplete files, and files without an entry in the
-    /// index.
+    /// Deletes files that an earlier process left: incomplete ones, and those without an entry in
+    /// the index.
     pub(crate) fn sweep(&self, known: &BTreeSet<Digest>) -> Result<(), StoreError> {
         let failed = |source| self.failed("cannot read", &self.folder, source);
         for entry in fs::read_dir(&self.folder).map_err(failed)? {
             let name = entry.map_err(failed)?.file_name();
             let Some(name) = name.to_str() else { continue };
             let digest = name.strip_suffix(self.extension).and_then(|name| name.parse::<Digest>().ok());
-            // Other files in this folder are not ours to delete.
+            // Keeps all other files in this folder: the store did not create them.
             let is_garbage = name.starts_with(PARTIAL) || digest.is_some_and(|digest| !known.contains(&digest));
             if is_garbage && let Err(error) = fs::remove_file(self.folder.join(name)) {
                 tracing::warn!(name, %error, "cannot delete a leftover file");

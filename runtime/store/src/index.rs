@@ -1,8 +1,8 @@
 //! The index of the store: a database that survives a SIGKILL at any moment.
 //!
 //! An entry is written after its file is complete and in place, and removed before its file. So a
-//! file without an entry is garbage, which the next start removes, and an entry without a file
-//! means that the file was deleted from outside.
+//! file without an entry is garbage, which the next start removes. An entry without a file means
+//! that another program deleted the file.
 
 mod leases;
 
@@ -43,8 +43,8 @@ const CACHE_BYTES: usize = 16 << 20;
 #[derive(Debug)]
 pub(crate) struct Index {
     path: PathBuf,
-    /// `None` after an I/O error: the database refuses all further operations then, so it is closed
-    /// and reopened when it is next needed.
+    /// `None` after an I/O error. The database then refuses all operations, so it is closed, and
+    /// reopened at the next use.
     database: Option<Database>,
 }
 
@@ -200,7 +200,7 @@ fn read_contents(database: &Database) -> Result<Contents, redb::Error> {
     let transaction = database.begin_read()?;
     let mut contents = Contents::default();
     let objects = match transaction.open_table(OBJECTS) {
-        // The index is new.
+        // The index is new and has no tables.
         Err(redb::TableError::TableDoesNotExist(_)) => return Ok(contents),
         objects => objects?,
     };
@@ -225,7 +225,7 @@ fn read_contents(database: &Database) -> Result<Contents, redb::Error> {
     Ok(contents)
 }
 
-/// The texts of a table by tenant and name; none if an older daemon wrote the index.
+/// The texts of a table by tenant and name. Empty if an older daemon wrote the index.
 fn texts(
     transaction: &ReadTransaction,
     table: TableDefinition<'_, (&'static str, &'static str), &'static str>,

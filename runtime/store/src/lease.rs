@@ -1,17 +1,17 @@
-//! Leases as the store keeps them: records that it does not read.
+//! Leases in the store. The store does not interpret their records.
 
-/// What the index knows of leases.
+/// The leases of the index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaseRecords {
     /// The leases with their records, by number.
     pub leases: Vec<(u64, String)>,
-    /// Keys of leases that have ended.
+    /// Keys of ended leases.
     pub ended: Vec<[u8; 16]>,
     /// The highest number of leases and epochs that was used.
     pub last: u64,
 }
 
-/// A set of changes of leases, applied atomically and in this order.
+/// A set of changes of leases. They are applied atomically, in the order of the fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaseChange {
     /// Leases to write with their records, in place of earlier ones.
@@ -20,7 +20,7 @@ pub struct LeaseChange {
     pub end: Vec<(u64, [u8; 16])>,
     /// Keys of ended leases to remove.
     pub forget: Vec<[u8; 16]>,
-    /// The highest number that was used, if it has changed.
+    /// The highest number that was used; `None` if it has not changed.
     pub last: Option<u64>,
 }
 

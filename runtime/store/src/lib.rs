@@ -1,11 +1,12 @@
-//! The store: objects and deployed functions, which outlive invocations and the daemon.
+//! The store: objects and deployed functions that persist across invocations and restarts of the
+//! daemon.
 //!
 //! An object is an immutable byte string, named by its SHA-256. It is stored in a file of that name
 //! and, if there is room, also in a sealed memory file, which can be passed to a client without a
 //! copy. An index records which tenant may use which object. Device memory belongs to the engine:
 //! binding an object to an invocation copies it into the input buffer.
 //!
-//! Beside them it keeps the records of graphs, of instances and of leases, which it does not read.
+//! The store also keeps the records of graphs, instances and leases, without interpreting them.
 //!
 //! Not here: sockets, running functions, and names other than digests.
 //!
@@ -16,8 +17,9 @@
 //! - A stored object is durable: its file is on disk before its entry is in the index, and the
 //!   entry is written before the store reports success.
 //! - A file whose content does not match its name is never returned.
-//! - A tenant without a right to an object learns nothing about it, not even whether it exists.
-//! - Bytes that are being read stay valid until they have been read.
+//! - A tenant without a right to an object learns nothing about the object, not even whether it
+//!   exists.
+//! - Bytes that are being read stay valid until the read ends.
 //! - If the disk is full, writes are refused and existing contents stay.
 
 mod deployment;

@@ -38,8 +38,8 @@ fn objects_survive_the_store() {
         digest
     };
     assert_eq!(digest, Digest::of(&[7; 8]));
-    // The leaked database still locks the index, so a copy stands for what another process would
-    // find.
+    // The leaked database still locks the index, so the test opens a copy, as another process would
+    // find it.
     let copy = tempfile::tempdir().unwrap();
     fs::create_dir(copy.path().join("objects")).unwrap();
     for file in ["index.redb".to_string(), format!("objects/{digest}")] {

@@ -136,7 +136,7 @@ pub enum EventKind {
         /// Their rows.
         rows: u64,
     },
-    /// A request was given to a device. Recorded by the pool in front of the devices.
+    /// A request was placed on a device. Recorded by the pool in front of the devices.
     Placed {
         /// The device.
         device: u32,
@@ -150,7 +150,7 @@ pub enum EventKind {
         reload: Nanos,
         /// Expected time on the device without loading.
         service: Nanos,
-        /// The number of requests that went on waiting.
+        /// The number of requests that were still waiting.
         waiting: u64,
     },
     /// The autoscaler decided to change the instances of a function. Recorded by the pool. Rates
@@ -164,9 +164,9 @@ pub enum EventKind {
         resized: u32,
         /// The number of instances to remove.
         removed: u32,
-        /// The load that is to be served.
+        /// The load to serve.
         load: u64,
-        /// What the instances served before.
+        /// The capacity of the instances before the change.
         capacity: u64,
     },
 }

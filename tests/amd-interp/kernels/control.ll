@@ -1,4 +1,4 @@
-; Control flow, LDS, barriers and cross-lane operations. Every kernel has plain arguments.
+; Control flow, LDS, barriers and cross-lane operations. All kernels have only explicit arguments.
 target triple = "amdgcn-amd-amdhsa"
 
 declare i32 @llvm.amdgcn.workitem.id.x()
@@ -42,7 +42,7 @@ end:
   ret void
 }
 
-; Steps of Collatz's sequence: each lane has its own number of iterations.
+; Length of Collatz's sequence; each lane has a different number of iterations.
 define amdgpu_kernel void @collatz(ptr addrspace(1) %out) {
   %t = call i32 @llvm.amdgcn.workitem.id.x()
   %start = add i32 %t, 1
@@ -144,7 +144,7 @@ end:
   ret void
 }
 
-; Reverses a workgroup's words through dynamic LDS, by generic pointers.
+; Reverses a workgroup's words in dynamic LDS, through generic pointers.
 define amdgpu_kernel void @reverse(ptr addrspace(1) %data, i32 %n) {
   %t = call i32 @llvm.amdgcn.workitem.id.x()
   %p = getelementptr i32, ptr addrspace(1) %data, i32 %t
@@ -186,7 +186,7 @@ define amdgpu_kernel void @ids(ptr addrspace(1) %out) {
   ret void
 }
 
-; Butterfly sums inside halves of 32 lanes.
+; Butterfly sums in groups of 32 lanes.
 define amdgpu_kernel void @butterfly(ptr addrspace(1) %data) {
   %t = call i32 @llvm.amdgcn.workitem.id.x()
   %p = getelementptr i32, ptr addrspace(1) %data, i32 %t
@@ -209,7 +209,7 @@ end:
   ret void
 }
 
-; Ballot, first lane, a lane by number, DPP and swizzles.
+; Ballot, first lane, lane by number, DPP and swizzles.
 define amdgpu_kernel void @lanes(ptr addrspace(1) %in, ptr addrspace(1) %out) {
   %t = call i32 @llvm.amdgcn.workitem.id.x()
   %p = getelementptr i32, ptr addrspace(1) %in, i32 %t
@@ -241,7 +241,7 @@ define amdgpu_kernel void @lanes(ptr addrspace(1) %in, ptr addrspace(1) %out) {
   ret void
 }
 
-; An array in scratch, indexed by data, and a call that is not inlined.
+; An array in scratch indexed by data, and a call that is not inlined.
 define amdgpu_kernel void @scratch(ptr addrspace(1) %in, ptr addrspace(1) %out) {
   %t = call i32 @llvm.amdgcn.workitem.id.x()
   %a = alloca [33 x i32], addrspace(5)
@@ -280,7 +280,7 @@ define internal i32 @helper(i32 %x, ptr %p) noinline {
   ret i32 %s
 }
 
-; A function by its address, from a table of two.
+; Calls of functions by address, from a table of two.
 @functions = internal addrspace(4) constant [2 x ptr] [ptr @twice, ptr @square]
 
 define internal i32 @twice(i32 %x) noinline {
@@ -309,7 +309,7 @@ define amdgpu_kernel void @count() {
   ret void
 }
 
-; Arguments of all sizes, copied out.
+; Copies out arguments of all sizes.
 define amdgpu_kernel void @arguments(ptr addrspace(1) %out, i8 %a, i16 %b, i32 %c, i64 %d, <4 x i32> %e, half %f, double %g) {
   %xa = sext i8 %a to i64
   store i64 %xa, ptr addrspace(1) %out
@@ -331,7 +331,7 @@ define amdgpu_kernel void @arguments(ptr addrspace(1) %out, i8 %a, i16 %b, i32 %
   ret void
 }
 
-; Writes behind the end of a buffer from one lane.
+; One lane writes past the end of a buffer.
 define amdgpu_kernel void @outside(ptr addrspace(1) %out, i32 %at) {
   %t = call i32 @llvm.amdgcn.workitem.id.x()
   %i = add i32 %t, %at

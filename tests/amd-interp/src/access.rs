@@ -1,15 +1,16 @@
-//! What memory instructions do, apart from where: sizes, halves, signs and atomic updates.
+//! The operation of a memory instruction, apart from its address: size, register half, sign
+//! extension, atomic update.
 
-/// What moves between memory and registers.
+/// The value that moves between memory and registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Transfer {
     pub(crate) bytes: u32,
     pub(crate) signed: bool,
-    /// Only this half of the register: 0 is the lower.
+    /// Only this half of the register is used: 0 is the lower one.
     pub(crate) half: Option<u8>,
 }
 
-/// The transfer of a name's end, in the words of gfx9 and of gfx11.
+/// The transfer that the end of a mnemonic names, in the spelling of gfx9 or of gfx11.
 pub(crate) fn transfer(name: &str) -> Option<Transfer> {
     let (bytes, signed, half) = match name {
         "ubyte" | "u8" | "byte" | "b8" => (1, false, None),
@@ -31,7 +32,7 @@ pub(crate) fn transfer(name: &str) -> Option<Transfer> {
     Some(Transfer { bytes, signed, half })
 }
 
-/// Old value, operand, compared value → new value.
+/// Computes the new value from the old value, the operand and the value to compare with.
 pub(crate) type Update = fn(u64, u64, u64) -> u64;
 
 /// An atomic operation.
@@ -39,12 +40,12 @@ pub(crate) type Update = fn(u64, u64, u64) -> u64;
 pub(crate) struct Atomic {
     /// Size of the value: 4 or 8.
     pub(crate) bytes: u32,
-    /// It has a second operand, with which the old value is compared.
+    /// Whether it has a second operand, which is compared with the old value.
     pub(crate) compares: bool,
     pub(crate) update: Update,
 }
 
-/// Which way an address is formed.
+/// How an address is formed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Space {
     Global,
@@ -53,7 +54,7 @@ pub(crate) enum Space {
     Buffer,
 }
 
-/// What happens at the address.
+/// The operation at the address.
 #[derive(Clone, Copy)]
 pub(crate) enum Action {
     Load(Transfer),
@@ -61,12 +62,12 @@ pub(crate) enum Action {
     Atomic(Atomic),
 }
 
-/// What a `ds_` instruction does.
+/// The operation of a `ds_` instruction.
 #[derive(Clone, Copy)]
 pub(crate) enum LdsAction {
     Load(Transfer),
     Store(Transfer),
-    /// Two places at multiples of the size, or of 64 times the size.
+    /// Two elements. Their offsets are multiples of the element's size, or of 64 times the size.
     Load2(Transfer, u64),
     Store2(Transfer, u64),
     Atomic {
@@ -79,7 +80,7 @@ pub(crate) enum LdsAction {
 /// A scalar load.
 #[derive(Clone, Copy)]
 pub(crate) struct ScalarLoad {
-    /// 1 and 2 are extended to 4.
+    /// Size in bytes. 1 and 2 are extended to 4.
     pub(crate) bytes: u32,
     pub(crate) signed: bool,
     pub(crate) buffer: bool,

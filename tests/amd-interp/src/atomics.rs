@@ -1,10 +1,10 @@
-//! What atomic instructions do with a value in memory.
+//! The operations of atomic instructions on a value in memory.
 
 use crate::access::{Atomic, Update};
 use crate::mode::Mode;
 use crate::soft::{BF16, F16, F32, F64, Format};
 
-/// Nearest even with subnormal values, which atomics of memory use whatever MODE says.
+/// Rounding to nearest even, with subnormal values. Atomics of memory use it whatever MODE says.
 const PLAIN: Mode = Mode(0xf0 | 1 << 9);
 
 fn halves(format: Format, old: u64, value: u64) -> u64 {
@@ -54,7 +54,8 @@ fn floats(name: &str) -> Option<(u32, Update)> {
     })
 }
 
-/// The operation of a name's end, such as `add`, `smax_x2`, `cmpst_b64` or `pk_add_f16`.
+/// The operation that the end of a mnemonic names, such as `add`, `smax_x2`, `cmpst_b64` or
+/// `pk_add_f16`.
 pub(crate) fn find(name: &str) -> Option<Atomic> {
     if let Some((bytes, update)) = floats(name) {
         return Some(Atomic { bytes, compares: false, update });

@@ -11,7 +11,7 @@ fn unordered(format: Format, [a, b]: [u64; 2]) -> bool {
     format.is_nan(a) || format.is_nan(b)
 }
 
-/// Order of two numbers, in which both zeros are equal.
+/// A key by which numbers compare; both zeros have the same key.
 fn key(m: Mode, format: Format, bits: u64) -> i64 {
     let bits = m.input(format, bits);
     if format.is_zero(bits) { 0 } else { order_key(format, bits) }
@@ -76,7 +76,7 @@ integers!(u32s, u32);
 integers!(i64s, i64);
 integers!(u64s, u64);
 
-/// Whether a number is of one of the classes whose bits are set.
+/// Whether a number belongs to one of the classes whose bits are set.
 fn class(format: Format, [value, classes]: [u64; 2]) -> bool {
     let negative = format.is_negative(value);
     let bit = if format.is_nan(value) {
@@ -95,7 +95,7 @@ fn class(format: Format, [value, classes]: [u64; 2]) -> bool {
     classes >> bit & 1 == 1
 }
 
-/// The comparison of a mnemonic.
+/// The comparison that a mnemonic names.
 pub(crate) fn find(mnemonic: &str) -> Option<Op> {
     let (exec, rest) = match mnemonic.strip_prefix("v_cmpx_") {
         Some(rest) => (true, rest),

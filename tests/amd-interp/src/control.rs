@@ -10,7 +10,7 @@ const fn whole(f: crate::op::WholeFn) -> Op {
     Op::Whole(f)
 }
 
-/// Nothing to do here: caches, counters and clocks of the hardware.
+/// No effect here: caches, counters and clocks of the hardware.
 fn nothing(_: &mut Machine, _: &Inst) -> Result<(), FaultKind> {
     Ok(())
 }
@@ -32,7 +32,7 @@ fn barrier(machine: &mut Machine, _: &Inst) -> Result<(), FaultKind> {
     Ok(())
 }
 
-/// The workgroup's barrier of gfx12 has number -1; others are refused.
+/// Checks the barrier of gfx12: the workgroup's has number -1; others are refused.
 fn only_workgroup_barrier(inst: &Inst) -> Result<(), FaultKind> {
     let number = inst.operands.first().map(|o| &o.kind);
     match number {
@@ -126,7 +126,8 @@ fn mode_field(machine: &mut Machine, inst: &Inst, low: u32) -> Result<(), FaultK
     Ok(())
 }
 
-/// Writes the old EXEC to the destination and a new one made of source and old EXEC.
+/// Writes the old EXEC to the destination and sets EXEC to a function of the source and the old
+/// EXEC.
 fn save_exec(machine: &mut Machine, inst: &Inst, f: fn(u64, u64) -> u64) -> Result<(), FaultKind> {
     let wave = &mut *machine.wave;
     let ty = wave.mask_type();
@@ -137,7 +138,7 @@ fn save_exec(machine: &mut Machine, inst: &Inst, f: fn(u64, u64) -> u64) -> Resu
     Ok(())
 }
 
-/// As `save_exec`, but the destination gets the new EXEC.
+/// Like `save_exec`, but the destination gets the new EXEC.
 fn write_exec(machine: &mut Machine, inst: &Inst, f: fn(u64, u64) -> u64) -> Result<(), FaultKind> {
     save_exec(machine, inst, f)?;
     let wave = &mut *machine.wave;
@@ -153,7 +154,7 @@ fn conditional_move(machine: &mut Machine, inst: &Inst) -> Result<(), FaultKind>
     machine.wave.set_uniform(inst.operand(0)?, value, Ty::B64)
 }
 
-/// Instructions without effect here. What begins with `s_wait` has none either.
+/// Instructions without effect here. Neither have those whose names begin with `s_wait`.
 const NOTHING: &[&str] = &[
     "s_nop",
     "v_nop",
@@ -189,7 +190,7 @@ const NOTHING: &[&str] = &[
     "s_ttracedata_imm",
 ];
 
-/// An instruction that only waits or directs caches.
+/// The operation of an instruction that only waits or controls caches.
 pub(crate) fn find_nothing(mnemonic: &str) -> Option<Op> {
     (mnemonic.starts_with("s_wait") || NOTHING.contains(&mnemonic)).then_some(whole(nothing))
 }

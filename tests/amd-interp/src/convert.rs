@@ -11,7 +11,7 @@ const fn op(dst: Ty, src: &'static [Ty], f: LaneFn) -> Op {
     Op::Lane { dst, src, f }
 }
 
-/// A number as an integer in `[low, high]`; NaN gives zero.
+/// Converts a number to an integer in `[low, high]`; NaN gives zero.
 fn to_integer(m: Mode, format: Format, bits: u64, round: Round, low: i64, high: i64) -> u64 {
     match format.unpack(m.input(format, bits)) {
         Value::Nan => 0,
@@ -54,7 +54,7 @@ fn byte(m: Mode, bits: u64, index: u32) -> u64 {
     from_integer(m, F32, (bits >> (8 * index) & 0xff) as i64)
 }
 
-/// f32 to f16 towards zero, whatever the mode.
+/// Converts f32 to f16, rounded towards zero whatever the mode.
 fn half_to_zero(m: Mode, bits: u64) -> u64 {
     Mode(m.0 & !0xc | 0xc).convert(F32, F16, bits)
 }
@@ -70,7 +70,7 @@ fn pair(low: u64, high: u64) -> u64 {
     low & 0xffff | high << 16
 }
 
-/// The byte of a word that `v_cvt_pk_u8_f32` replaces.
+/// Replaces one byte of a word, for `v_cvt_pk_u8_f32`.
 fn pack_byte(m: Mode, [value, index, old]: [u64; 3]) -> u64 {
     let byte = to_integer(m, F32, value, m.round(F32), 0, 255);
     let shift = 8 * (index & 3);

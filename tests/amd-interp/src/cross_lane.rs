@@ -27,7 +27,7 @@ fn write_lane(machine: &mut Machine, inst: &Inst) -> Result<(), FaultKind> {
     Ok(())
 }
 
-/// Counts the set bits of a mask below each lane, in one half of the wave.
+/// Counts for each lane the set bits below it in the lower or upper half of a 64-bit mask.
 fn masked_count(machine: &mut Machine, inst: &Inst, high: bool) -> Result<(), FaultKind> {
     let wave = &mut *machine.wave;
     let masks = wave.source(inst.operand(1)?, Ty::B32, false)?;
@@ -45,7 +45,8 @@ fn masked_count(machine: &mut Machine, inst: &Inst, high: bool) -> Result<(), Fa
     wave.write(inst.operand(0)?, Ty::B32, exec, &lanes)
 }
 
-/// Lanes of a row read lanes of this row or of its neighbour by 4-bit numbers in two registers.
+/// Each lane reads a lane of its row or of the neighbouring row. Two registers have the 4-bit lane
+/// numbers.
 fn permute_row(machine: &mut Machine, inst: &Inst, flip: u32) -> Result<(), FaultKind> {
     let wave = &mut *machine.wave;
     let data = wave.source(inst.operand(1)?, Ty::B32, false)?;
@@ -85,13 +86,14 @@ fn swap(machine: &mut Machine, inst: &Inst) -> Result<(), FaultKind> {
     wave.write(b, Ty::B32, exec, &first)
 }
 
-/// Two registers from either half of two pairs.
+/// Moves one register of each source pair into a destination pair.
 fn move_pair(machine: &mut Machine, inst: &Inst) -> Result<(), FaultKind> {
     let wave = &mut *machine.wave;
     let mut lanes = [0u64; 64];
     for part in 0..2 {
         let operand = inst.operand(1 + part)?;
-        // The first source gives the low register, the second the high one; `op_sel` picks the half.
+        // The first source gives the low register, the second the high one; `op_sel` selects the
+        // register of each pair.
         let high = inst.mods.op_sel >> part & 1;
         let value = match operand.registers() {
             2 => wave.source(operand, Ty::B64, false)?.map(|v| v >> (32 * high) & 0xffff_ffff),

@@ -1,5 +1,5 @@
-//! The text of an instruction to an operation: suffixes of encodings, names of other generations,
-//! and the tables of the families.
+//! Decodes the text of an instruction to an operation: removes suffixes of encodings, maps names of
+//! other generations, and looks up the tables of the families.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -11,7 +11,7 @@ use crate::target::Target;
 use crate::text::Parsed;
 use crate::{compare, control, convert, cross_lane, flat, lds, matrix, salu, smem, special, valu_float, valu_int};
 
-/// Names of later generations, and what earlier ones call the same operation.
+/// Names of later generations, and the names that earlier ones have for the same operation.
 const ALIASES: &[(&str, &str)] = &[
     ("s_ctz_i32_b32", "s_ff1_i32_b32"),
     ("s_ctz_i32_b64", "s_ff1_i32_b64"),
@@ -108,7 +108,7 @@ fn table() -> &'static HashMap<&'static str, Op> {
     })
 }
 
-/// A mnemonic without what only tells its encoding.
+/// A mnemonic without the suffixes that only name its encoding.
 fn base_name(mnemonic: &str) -> String {
     let suffixes = ["_e64_dpp", "_dpp", "_sdwa", "_e32", "_e64"];
     let name = suffixes.iter().find_map(|s| mnemonic.strip_suffix(s)).unwrap_or(mnemonic);
@@ -143,7 +143,8 @@ fn find(name: &str, clamp: bool) -> Option<Op> {
         .or_else(|| matrix::find(name).map(Op::Matrix))
 }
 
-/// Scalar floating-point arithmetic of gfx11.5 and gfx12 has the names of the vector operations.
+/// A scalar floating-point operation of gfx11.5 and gfx12, which has the name and function of a
+/// vector operation.
 fn scalar_float(name: &str) -> Option<Op> {
     let rest = name
         .strip_prefix("v_s_")
@@ -175,8 +176,8 @@ fn class(name: &str, op: &Op) -> Class {
     }
 }
 
-/// Whether a 16-bit result of gfx9 makes the upper half of its register zero: those with one or two
-/// sources do, those with three keep it.
+/// Whether a 16-bit result on gfx9 sets the upper half of its register to zero. Operations with one
+/// or two sources do; those with three keep the upper half.
 fn zeroes_upper(name: &str, op: &Op) -> bool {
     match op {
         Op::Lane { src, .. } => src.len() < 3 || name.contains("legacy"),
@@ -185,7 +186,7 @@ fn zeroes_upper(name: &str, op: &Op) -> bool {
     }
 }
 
-/// Modifiers that an operation's form does not execute.
+/// Refuses modifiers that the form of an operation does not implement. Returns what is refused.
 fn refusal(name: &str, op: &Op, parsed: &Parsed) -> Option<String> {
     let mods = &parsed.mods;
     if let Some(unknown) = mods.unknown.first() {
@@ -235,7 +236,7 @@ fn one(text: &str, bytes: &[u8], target: &Target) -> Result<Inst, FaultKind> {
     })
 }
 
-/// Decodes the text of one instruction of `bytes`.
+/// Decodes the text of one instruction, whose encoding is `bytes`.
 pub(crate) fn decode(text: &str, bytes: &[u8], target: &Target) -> Result<Inst, FaultKind> {
     let Some((first, second)) = text.split_once(" :: ") else {
         return one(text, bytes, target);

@@ -1,18 +1,18 @@
-//! Kernel descriptors, 64 bytes each, as LLVM's `AMDGPUUsage` document lays them out.
+//! Kernel descriptors of 64 bytes, in the layout of LLVM's `AMDGPUUsage` document.
 
 use crate::target::{Accumulators, Generation, Target};
 
 /// Bytes of a descriptor.
 pub(crate) const BYTES: usize = 64;
 
-/// What a kernel needs, and which registers are set when it starts.
+/// The resources that a kernel needs, and the registers that are set when it starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Descriptor {
     /// Bytes of static LDS.
     pub lds_bytes: u32,
-    /// Bytes of scratch per lane, a dynamic stack not included.
+    /// Bytes of scratch per lane, without a dynamic stack.
     pub private_bytes: u32,
-    /// Bytes of kernel arguments; 0 if the compiler does not say.
+    /// Bytes of kernel arguments; 0 if the compiler does not declare them.
     pub kernarg_bytes: u32,
     /// Offset of the code from the descriptor.
     pub entry: i64,
@@ -22,19 +22,19 @@ pub struct Descriptor {
     pub vgprs: usize,
     /// Allocated accumulation registers.
     pub agprs: usize,
-    /// Allocated scalar registers, VCC and the like not included.
+    /// Allocated scalar registers, without VCC and other special ones.
     pub sgprs: usize,
-    /// The MODE register at the start: rounding and denormals, bit 8 `DX10_CLAMP`, bit 9 `IEEE`.
+    /// The initial MODE register: rounding and denormals, bit 8 `DX10_CLAMP`, bit 9 `IEEE`.
     pub mode: u32,
-    /// The enabled user SGPRs: a bit per kind in the order of the document.
+    /// The enabled user SGPRs: one bit per kind, in the order of the document.
     pub(crate) user: u32,
     /// Number of user SGPRs; system SGPRs follow them.
     pub(crate) user_sgprs: usize,
-    /// A system SGPR has the wave's offset in scratch.
+    /// Whether a system SGPR has the wave's offset in scratch.
     pub(crate) wave_offset: bool,
     /// Which workgroup ids are in system SGPRs, bit 0 for x.
     pub(crate) group_ids: u32,
-    /// A system SGPR has the workgroup info.
+    /// Whether a system SGPR has the workgroup info.
     pub(crate) group_info: bool,
     /// Work-item ids that are set: 0 for x, 1 for x and y, 2 for all.
     pub(crate) item_ids: u32,
@@ -49,7 +49,7 @@ fn bits(value: u32, low: u32, count: u32) -> u32 {
 }
 
 impl Descriptor {
-    /// Reads a descriptor of a kernel for `target`.
+    /// Parses the descriptor of a kernel for `target`.
     pub(crate) fn parse(bytes: &[u8; BYTES], target: &Target) -> Self {
         let (rsrc3, rsrc1, rsrc2) = (word(bytes, 44), word(bytes, 48), word(bytes, 52));
         let properties = word(bytes, 56) & 0xffff;
@@ -80,7 +80,7 @@ impl Descriptor {
     }
 }
 
-/// Numbers of VGPRs and AGPRs from the granulated count.
+/// Numbers of VGPRs and AGPRs, computed from the granulated count.
 fn vector_registers(target: &Target, wave_size: u32, granules: u32, rsrc3: u32) -> (usize, usize) {
     let granules = granules as usize + 1;
     match target.accumulators {

@@ -1,4 +1,4 @@
-//! The border to LLVM's disassembler: bytes of one instruction to its text.
+//! LLVM's disassembler: the text of one instruction from its bytes.
 
 use std::ffi::{CString, c_char, c_void};
 use std::ptr;
@@ -10,13 +10,14 @@ use inkwell::llvm_sys::disassembler::{
 use inkwell::llvm_sys::target::{LLVMInitializeAMDGPUTargetInfo, LLVMInitializeAMDGPUTargetMC};
 
 unsafe extern "C" {
-    // LLVM exports it; the bindings lack it for this target.
+    // LLVM exports this function, but the bindings do not declare it for this target.
     safe fn LLVMInitializeAMDGPUDisassembler();
 }
 
 const TRIPLE: &str = "amdgcn-amd-amdhsa";
 
-/// Longest text of an instruction, in bytes; LLVM cuts what is longer, and the parser refuses it.
+/// Maximum length of an instruction's text in bytes. LLVM truncates longer texts, and the parser
+/// refuses those.
 const LONGEST: usize = 512;
 
 /// A disassembler for one architecture and wave size.
@@ -24,12 +25,12 @@ pub(crate) struct Disassembler {
     context: LLVMDisasmContextRef,
 }
 
-// SAFETY: a context has no tie to the thread that made it, and `text` needs `&mut self`, so one
+// SAFETY: a context is not tied to the thread that created it, and `text` needs `&mut self`, so one
 // thread at a time uses it.
 unsafe impl Send for Disassembler {}
 
 impl Disassembler {
-    /// A disassembler for a processor, or nothing if LLVM does not know it.
+    /// A disassembler for a processor; `None` if LLVM does not know it.
     pub(crate) fn new(processor: &str, wave_size: u32) -> Option<Self> {
         static READY: Once = Once::new();
         READY.call_once(|| {
@@ -62,11 +63,13 @@ impl Disassembler {
         (!context.is_null()).then_some(Self { context })
     }
 
-    /// Text and size of the first instruction in `bytes`, which lies at `address`.
+    /// The text and the size in bytes of the first instruction in `bytes`, whose address is
+    /// `address`.
     pub(crate) fn text(&mut self, bytes: &[u8], address: u64) -> Option<(String, usize)> {
         let mut bytes = bytes[..bytes.len().min(24)].to_vec();
         let mut out = [0u8; LONGEST];
-        // SAFETY: both pointers are valid for the lengths beside them; LLVM ends the text with 0.
+        // SAFETY: both pointers are valid for the lengths passed with them; LLVM ends the text with
+        // a NUL.
         let size = unsafe {
             LLVMDisasmInstruction(
                 self.context,
@@ -85,7 +88,7 @@ impl Disassembler {
 
 impl Drop for Disassembler {
     fn drop(&mut self) {
-        // SAFETY: made by `LLVMCreateDisasmCPUFeatures` and disposed of once.
+        // SAFETY: the context was made by `LLVMCreateDisasmCPUFeatures` and is disposed of once.
         unsafe { LLVMDisasmDispose(self.context) }
     }
 }

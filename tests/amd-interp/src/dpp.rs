@@ -1,17 +1,17 @@
-//! Where the first source of a DPP instruction comes from.
+//! The first source of a DPP instruction: which lane each lane reads.
 
 use crate::text::{Dpp, DppControl};
 
-/// What a lane reads.
+/// The source of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum From {
     Lane(u32),
     Zero,
-    /// The lane does not take part.
+    /// The lane reads none and is not written.
     Nothing,
 }
 
-/// The lane that `lane` reads, if the pattern gives it one inside the wave.
+/// The lane that `lane` reads, if the pattern names one inside the wave.
 fn source(control: DppControl, lane: u32, size: u32) -> Option<u32> {
     let (row, place) = (lane & !15, lane & 15);
     let shifted = |by: i32| {
@@ -38,7 +38,7 @@ fn source(control: DppControl, lane: u32, size: u32) -> Option<u32> {
 }
 
 impl Dpp {
-    /// What `lane` reads in a wave of `size` lanes of which `exec` are active.
+    /// The source of `lane` in a wave of `size` lanes, of which those in `exec` are active.
     pub(crate) fn from(&self, lane: u32, size: u32, exec: u64) -> From {
         let enabled = self.row_mask >> (lane / 16) & 1 == 1 && self.bank_mask >> (lane / 4 % 4) & 1 == 1;
         if !enabled {

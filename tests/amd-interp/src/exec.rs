@@ -10,16 +10,16 @@ use crate::text::Part;
 use crate::wave::{Bits, Lanes, Wave, unsupported};
 use crate::{flat, lds, matrix, smem};
 
-/// A vector result before it is written.
+/// The result of a vector instruction before it is written.
 struct Outcome {
     lanes: Lanes,
     mask: u64,
     ty: Ty,
-    /// Which half of a register a 16-bit result goes to, if the operation says so.
+    /// The half of a register that a 16-bit result is written to, if the operation fixes it.
     half: Option<bool>,
 }
 
-/// Executes an instruction; the program counter is already behind it.
+/// Executes an instruction. The program counter already points to the next one.
 pub(crate) fn execute(machine: &mut Machine, inst: &Inst) -> Result<(), FaultKind> {
     if let Some(second) = &inst.second {
         let first = evaluate(machine.wave, inst)?;
@@ -61,7 +61,7 @@ fn scalar(wave: &mut Wave, inst: &Inst, dst: Option<Ty>, src: &[Ty], f: ScalarFn
     }
 }
 
-/// A source in a scalar register with its modifiers, without bits beyond its type.
+/// A source in a scalar register with its modifiers applied and the bits beyond its type cleared.
 fn number(wave: &Wave, operand: &Operand, ty: Ty) -> Result<u64, FaultKind> {
     let sign = 1u64 << (ty.bits() - 1);
     let value = wave.uniform(operand, ty)? & (sign | (sign - 1));
@@ -110,7 +110,7 @@ fn select_part(lanes: &mut Lanes, part: Part, sext: bool) {
     }
 }
 
-/// Rearranges the halves of a packed source, and negates them.
+/// Selects and negates the halves of a packed source.
 fn packed_source(inst: &Inst, lanes: &mut Lanes, index: u32) {
     let mods = &inst.mods;
     let (low, high) = (mods.op_sel >> index & 1, mods.op_sel_hi.unwrap_or(7) >> index & 1);
@@ -124,7 +124,7 @@ fn packed_source(inst: &Inst, lanes: &mut Lanes, index: u32) {
     }
 }
 
-/// A source with everything that its encoding can do to it.
+/// A source with all modifiers of its encoding applied.
 fn source(wave: &Wave, inst: &Inst, operand: &Operand, index: usize, ty: Ty) -> Result<Lanes, FaultKind> {
     let mods = &inst.mods;
     if let Some(sdwa) = mods.sdwa.filter(|_| index < 2) {
@@ -150,7 +150,7 @@ fn source(wave: &Wave, inst: &Inst, operand: &Operand, index: usize, ty: Ty) -> 
     Ok(lanes)
 }
 
-/// The sources from operand `first` on, and the lanes that take part.
+/// The sources from operand `first` on, and the mask of the lanes that take part.
 fn sources(wave: &Wave, inst: &Inst, first: usize, types: &[Ty]) -> Result<([Lanes; 3], u64), FaultKind> {
     let (mut values, mut mask) = ([[0; 64]; 3], wave.exec());
     for (at, &ty) in types.iter().enumerate() {
@@ -223,7 +223,7 @@ fn packed(wave: &Wave, inst: &Inst, half: Ty, count: usize, f: LaneFn) -> Result
     Ok(Outcome { lanes, mask, ty: Ty::B32, half: None })
 }
 
-/// Packed f32: each source is a pair of registers.
+/// Arithmetic of packed f32. Each source is a pair of registers.
 fn packed_pairs(wave: &Wave, inst: &Inst, count: usize, f: LaneFn) -> Result<Outcome, FaultKind> {
     let (mask, mods) = (wave.exec(), &inst.mods);
     let high_bits = mods.op_sel_hi.unwrap_or(7);
@@ -269,7 +269,7 @@ fn mix(wave: &Wave, inst: &Inst, (dst, high): (Ty, bool), f: LaneFn) -> Result<O
     Ok(Outcome { lanes: map(wave.mode, mask, &values, f), mask, ty: dst, half })
 }
 
-/// Output modifiers of a floating-point result.
+/// Applies the output modifiers to a floating-point result.
 fn output(mode: Mode, inst: &Inst, format: Format, bits: u64) -> u64 {
     let (mods, one) = (&inst.mods, (format.nan() >> format.fraction >> 1) << format.fraction);
     let scale = |power: i32| ((one >> format.fraction) as i32 + power) as u64;

@@ -1,8 +1,8 @@
-//! Why a code object is not loaded, and why a run ends early.
+//! Errors: why a code object cannot be loaded, and why a run ends early.
 
 use thiserror::Error;
 
-/// What stopped a wave.
+/// Why a wave stopped.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum FaultKind {
     /// The interpreter has no operation of this name.
@@ -85,7 +85,7 @@ pub enum FaultKind {
     LimitReached(u64),
 }
 
-/// A wave stopped: what happened, and where.
+/// A wave stopped: why, and where.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{kind}, at {address:#x} `{text}`, workgroup {workgroup:?}, wave {wave}{}", lane_text(*.lane))]
 pub struct Fault {
@@ -132,7 +132,7 @@ pub enum LoadError {
     NoDisassembler(String),
 }
 
-/// Why a launch did not start, or how it ended.
+/// Why a launch did not start, or why it ended early.
 #[derive(Debug, PartialEq, Eq, Error)]
 pub enum RunError {
     /// The code object has no such kernel.

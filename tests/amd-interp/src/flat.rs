@@ -9,7 +9,7 @@ use crate::space::{Place, flat, private};
 use crate::transfer::{self, Places};
 use crate::wave::{Bits, Lanes, unsupported};
 
-/// The space and action of a mnemonic.
+/// The address space and the operation that a mnemonic names.
 pub(crate) fn find(mnemonic: &str) -> Option<(Space, Action)> {
     let spaces =
         [("global_", Space::Global), ("flat_", Space::Flat), ("scratch_", Space::Scratch), ("buffer_", Space::Buffer)];
@@ -24,7 +24,7 @@ pub(crate) fn find(mnemonic: &str) -> Option<(Space, Action)> {
     (space != Space::Scratch || !matches!(action, Action::Atomic(_))).then_some((space, action))
 }
 
-/// Executes one of them.
+/// Executes a global, flat, scratch or buffer instruction.
 pub(crate) fn execute(machine: &mut Machine, inst: &Inst, space: Space, action: Action) -> Result<(), FaultKind> {
     let expected = match space {
         Space::Global | Space::Scratch => 3,
@@ -32,7 +32,7 @@ pub(crate) fn execute(machine: &mut Machine, inst: &Inst, space: Space, action: 
         Space::Buffer => 4,
     };
     let returns = matches!(action, Action::Atomic(_)) && inst.operands.len() == expected + 1;
-    // The registers of data and address, in the order in which they are printed.
+    // The operand indices of data and address, which are printed in this order.
     let (data, address) = match (space, action) {
         (Space::Buffer, _) | (_, Action::Load(_)) => (0, 1),
         (_, Action::Store(_)) => (1, 0),
@@ -115,7 +115,8 @@ fn places(
     Ok(places)
 }
 
-/// Buffers: raw or structured ones, and the swizzled buffer of scratch.
+/// Addresses of buffer instructions: raw and structured buffers, and the swizzled buffer of
+/// scratch.
 fn buffer_places(machine: &mut Machine, inst: &Inst) -> Result<Places, FaultKind> {
     let Kind::Scalar { first, count: 4 } = inst.operand(2)?.kind else { return unsupported("this buffer descriptor") };
     let mut words = [0u32; 4];

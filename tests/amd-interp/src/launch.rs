@@ -1,4 +1,4 @@
-//! A launch, and the registers with which its waves start.
+//! A launch, and the initial registers of its waves.
 
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::Rng;
@@ -10,26 +10,26 @@ use crate::program::Kernel;
 use crate::target::{Generation, Target};
 use crate::wave::{State, Wave};
 
-/// What a kernel is started with.
+/// The arguments of a launch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Launch {
     /// Workgroups in x, y and z.
     pub grid: [u32; 3],
     /// Work-items of a workgroup in x, y and z.
     pub block: [u32; 3],
-    /// Bytes of LDS behind the kernel's static ones.
+    /// Bytes of dynamic LDS, which follow the kernel's static LDS.
     pub dynamic_lds: u32,
-    /// The kernel argument segment, hidden arguments included.
+    /// The kernel argument segment, including hidden arguments.
     pub kernarg: Vec<u8>,
 }
 
-/// Addresses of what the hardware gives to a kernel.
+/// Addresses of memory that the hardware passes to a kernel.
 pub(crate) const KERNARG: u64 = 0x5000_0000_0000;
 pub(crate) const DISPATCH: u64 = 0x5100_0000_0000;
 const QUEUE: u64 = 0x5200_0000_0000;
 const SCRATCH: u64 = 0x6000_0000_0000;
 
-/// Largest LDS allocation that is accepted, in bytes (gfx950 has the most).
+/// Maximum size of the LDS of a workgroup in bytes: that of gfx950, which has the most.
 const LARGEST_LDS: u64 = 160 << 10;
 
 impl Launch {
@@ -43,7 +43,7 @@ impl Launch {
         u64::from(kernel.descriptor.lds_bytes) + u64::from(self.dynamic_lds)
     }
 
-    /// Whether the kernel can be started so.
+    /// Returns an error if the kernel cannot be launched like this.
     pub(crate) fn check(&self, kernel: &Kernel) -> Result<(), RunError> {
         let refuse = |why: String| Err(RunError::Launch(why));
         if self.grid.contains(&0) || !(1..=1024).contains(&self.threads()) {
@@ -60,7 +60,7 @@ impl Launch {
         Ok(())
     }
 
-    /// The dispatch packet of the architected queuing language.
+    /// The dispatch packet, in the format of HSA's architected queuing language (AQL).
     pub(crate) fn packet(&self, kernel: &Kernel) -> Vec<u8> {
         let mut packet = Vec::with_capacity(64);
         let mut put = |bytes: &[u8]| packet.extend_from_slice(bytes);
@@ -78,7 +78,7 @@ impl Launch {
     }
 }
 
-/// The first wave of a workgroup, the second and so on, ready to start.
+/// Makes the waves of a workgroup in their initial state.
 pub(crate) struct Start<'a> {
     pub(crate) kernel: &'a Kernel,
     pub(crate) target: &'a Target,
@@ -86,12 +86,13 @@ pub(crate) struct Start<'a> {
     pub(crate) workgroup: [u32; 3],
     /// Bytes of scratch per lane.
     pub(crate) private_bytes: u32,
-    /// Number of the first wave among all waves that are resident.
+    /// Index of the workgroup's first wave among all resident waves.
     pub(crate) first_slot: u64,
 }
 
 impl Start<'_> {
-    /// Registers that the hardware does not set hold what `random` gives.
+    /// The wave with this index. Registers that the hardware does not initialize have values from
+    /// `random`.
     pub(crate) fn wave(&self, index: u32, random: &mut SplitMix64) -> Wave {
         let (d, size) = (&self.kernel.descriptor, self.kernel.descriptor.wave_size);
         let scratch_bytes = self.private_bytes.next_multiple_of(4) as usize * size as usize;
@@ -125,7 +126,7 @@ impl Start<'_> {
         let d = &self.kernel.descriptor;
         let mut values = Vec::new();
         let pair = |v: u64| [v as u32, (v >> 32) as u32];
-        // Swizzled by lane, elements of 4 bytes, as many lanes as the wave has.
+        // Swizzled by lane in elements of 4 bytes; the index stride is the number of lanes.
         let index_stride = if wave.size == 64 { 3 } else { 2 };
         let base = pair(SCRATCH);
         let buffer = [base[0], base[1] & 0xffff | 1 << 31, u32::MAX, 1 << 23 | index_stride << 21 | 0x7000];
@@ -135,7 +136,8 @@ impl Start<'_> {
             debug_assert!(bit < 7);
             values.extend_from_slice(words);
         }
-        // Arguments that could be preloaded are not: such kernels begin with code that loads them.
+        // No argument is preloaded into SGPRs. Kernels with preloading begin with code that loads
+        // the arguments instead.
         values.resize(d.user_sgprs.max(values.len()), 0);
         let [x, y, z] = self.workgroup;
         if self.target.generation == Generation::Gfx12 {

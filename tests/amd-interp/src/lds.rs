@@ -9,7 +9,7 @@ use crate::space::Place;
 use crate::transfer::{self, Places};
 use crate::wave::{Bits, unsupported};
 
-/// The action of a mnemonic.
+/// The operation that a mnemonic names.
 pub(crate) fn find(mnemonic: &str) -> Option<Action> {
     let rest = mnemonic.strip_prefix("ds_")?;
     let pairs = [
@@ -36,7 +36,7 @@ pub(crate) fn find(mnemonic: &str) -> Option<Action> {
     let returns = rest.contains("_rtn");
     let name = rest.replacen("_rtn", "", 1);
     let atomic = atomics::find(&name)?;
-    // `ds_cmpst` has the compared value in front of the new one, `ds_cmpstore` behind it.
+    // `ds_cmpst` has the value to compare before the new value, `ds_cmpstore` after it.
     Some(Action::Atomic { atomic, returns, compared_first: name.starts_with("cmpst_") })
 }
 
@@ -49,7 +49,7 @@ fn places(machine: &Machine, inst: &Inst, operand: usize, offset: u64) -> Result
     Ok(places)
 }
 
-/// Executes one.
+/// Executes a load, store or atomic of LDS.
 pub(crate) fn execute(machine: &mut Machine, inst: &Inst, action: Action) -> Result<(), FaultKind> {
     let (offset, [first, second]) = (inst.mods.offset as u64, inst.mods.offsets);
     let result = match action {
@@ -109,7 +109,7 @@ fn update(
     machine.wave.write(inst.operand(0)?, ty, machine.wave.exec(), &old)
 }
 
-/// Each lane reads the register of the lane that its address names; inactive lanes give zero.
+/// Each lane reads the register of the lane that its address names. Inactive lanes read as zero.
 fn bpermute(machine: &mut Machine, inst: &Inst) -> Result<(), FaultKind> {
     let wave = &mut *machine.wave;
     let (exec, size) = (wave.exec(), wave.size);
@@ -123,7 +123,8 @@ fn bpermute(machine: &mut Machine, inst: &Inst) -> Result<(), FaultKind> {
     wave.write(inst.operand(0)?, Ty::B32, exec, &lanes)
 }
 
-/// Each lane sends its register to the lane that its address names; the highest sender wins.
+/// Each lane sends its register to the lane that its address names. If several name one lane, the
+/// highest sender wins.
 fn permute(machine: &mut Machine, inst: &Inst) -> Result<(), FaultKind> {
     let wave = &mut *machine.wave;
     let (exec, size) = (wave.exec(), wave.size);
@@ -137,7 +138,7 @@ fn permute(machine: &mut Machine, inst: &Inst) -> Result<(), FaultKind> {
     wave.write(inst.operand(0)?, Ty::B32, exec, &lanes)
 }
 
-/// A fixed permutation of quads, or of 32 lanes by and, or and xor masks.
+/// A fixed permutation of four lanes, or of 32 lanes by AND, OR and XOR masks.
 fn swizzle(machine: &mut Machine, inst: &Inst) -> Result<(), FaultKind> {
     let wave = &mut *machine.wave;
     let (exec, pattern) = (wave.exec(), inst.raw as u32 & 0xffff);
@@ -158,7 +159,7 @@ fn swizzle(machine: &mut Machine, inst: &Inst) -> Result<(), FaultKind> {
     wave.write(inst.operand(0)?, Ty::B32, exec, &lanes)
 }
 
-/// The table of what is not a load, store or atomic.
+/// Instructions that are not loads, stores or atomics.
 pub(crate) const TABLE: &[Row] = &[
     ("ds_bpermute_b32", Op::Whole(bpermute)),
     ("ds_permute_b32", Op::Whole(permute)),

@@ -1,8 +1,8 @@
-//! An interpreter of AMD code objects, so that kernels for AMD GPUs are tested without one.
+//! An interpreter of AMD code objects. It tests kernels for AMD GPUs without a GPU.
 //!
-//! It executes the linked ELF files themselves: what LLVM and lld made for gfx906, gfx90a, gfx1100
-//! and their relatives. LLVM's disassembler decodes, this crate gives each instruction its meaning,
-//! and every access to memory is checked.
+//! It executes the linked ELF files themselves, as LLVM and lld make them for gfx906, gfx90a,
+//! gfx1100 and related architectures. LLVM's disassembler decodes each instruction, this crate
+//! executes it, and every access to memory is checked.
 //!
 //! ```no_run
 //! # use atoll_amd_interp::{Launch, Memory, Options, Program, run};
@@ -21,36 +21,39 @@
 //! From file to result:
 //!
 //! - `program`, `descriptor`, `target`: ELF, kernel descriptors, architectures.
-//! - `disasm`, `text`, `operand`, `decode`: bytes to LLVM's text, to operands and modifiers, to an
-//!   operation. Each address is decoded once.
+//! - `disasm`, `text`, `operand`, `decode`: from bytes to LLVM's text, to operands and modifiers,
+//!   to an operation. Each address is decoded once.
 //! - `op`: the forms of operations. The tables of the families have one line per mnemonic: `salu`,
 //!   `valu_int`, `valu_float`, `convert`, `compare`, `special` (steps of division), `cross_lane`,
 //!   `control` (branches, EXEC, barriers, hardware registers), `flat` (global, flat, scratch,
 //!   buffer), `lds`, `smem`, `matrix`.
 //! - `exec`: reads operands, calls the operation's function, writes results; DPP, SDWA, packed
 //!   halves, dual instructions, output modifiers.
-//! - `soft`, `mode`: floating-point formats with exact arithmetic, rounded as MODE says.
+//! - `soft`, `mode`: floating-point formats with exact arithmetic, rounded as the MODE register
+//!   says.
 //! - `wave`, `space`, `transfer`, `memory`: registers, address spaces, buffers.
-//! - `launch`, `run`: registers at the start, and the order of waves.
+//! - `launch`, `run`: initial registers, and the order in which waves run.
 //!
 //! Invariants:
 //!
-//! - An instruction, operand, modifier or hardware register that is not known stops the wave with
-//!   its name and address. Nothing is skipped but caches, waits and clocks.
-//! - An access lies inside one buffer or in memory of the caller, the workgroup's LDS or the lane's
-//!   scratch, and a register inside what the kernel descriptor allocates; else the wave stops.
-//! - No file makes this crate panic, and every run ends, at the latest by its limit.
-//! - The same seed gives the same run. Registers, LDS and scratch that nothing has set hold bytes
-//!   that depend on the seed.
+//! - An unknown instruction, operand, modifier or hardware register stops the wave; the fault has
+//!   its name and address. Only instructions for caches, waits and clocks are skipped.
+//! - Every access lies inside one buffer, in memory of the caller, in the workgroup's LDS or in the
+//!   lane's scratch, and every register is one that the kernel descriptor allocates. Otherwise the
+//!   wave stops.
+//! - No file makes this crate panic, and every run ends, at the latest at its instruction limit.
+//! - The same seed gives the same run. Uninitialized registers, LDS and scratch hold bytes that
+//!   depend on the seed.
 //!
-//! Not here: time, caches, and what an absent wait would do, since an instruction's effect is
-//! visible before the next one starts; hazards that compilers avoid with `s_nop`; textures, images,
-//! global data share, trap handlers, XNACK, and jumps between waves of different size.
+//! Not modelled: time; caches; missing waits, since an instruction's effect is visible before the
+//! next one starts; hazards that compilers avoid by `s_nop`; textures, images, global data share,
+//! trap handlers, XNACK, and jumps between waves of different size.
 //!
-//! Numbers: arithmetic that IEEE 754 defines is exact, in all rounding and denormal modes.
-//! `v_rcp`, `v_rsq`, `v_sqrt`, `v_exp`, `v_log`, `v_sin` and `v_cos` are computed in f64 and
-//! rounded once; hardware is off by up to one unit in the last place. Their subnormal sources and
-//! results of f32 are zero. Matrix products are summed in f64. NaNs keep the payload of the first NaN source.
+//! Numbers: arithmetic that IEEE 754 defines is exact, in all rounding and denormal modes. `v_rcp`,
+//! `v_rsq`, `v_sqrt`, `v_exp`, `v_log`, `v_sin` and `v_cos` are computed in f64 and rounded once;
+//! hardware may be off by one unit in the last place. Their subnormal f32 sources and results
+//! become zero. Matrix products are summed in f64. A NaN result has the payload of the first NaN
+//! source.
 //!
 //! Start reading at `run.rs`, then `exec.rs`.
 

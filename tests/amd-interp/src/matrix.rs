@@ -1,5 +1,6 @@
-//! Matrix products of CDNA (MFMA) and RDNA (WMMA). Products are summed in f64 and rounded once, f64
-//! products step by step, integers exactly: hardware's order of sums is not documented.
+//! Matrix products of CDNA (MFMA) and RDNA (WMMA). The hardware's order of summation is not
+//! documented. Here products are summed in f64 and rounded once, f64 products step by step,
+//! integers exactly.
 
 use crate::fault::FaultKind;
 use crate::mode::Mode;
@@ -11,13 +12,13 @@ use crate::wave::{Wave, unsupported};
 
 const PLAIN: Mode = Mode(0xf0);
 
-/// Where elements of one block lie in lanes and registers.
+/// The lanes and registers of the elements of one block.
 struct Layout {
     shape: Shape,
     lanes: usize,
     /// Elements of A or B in a lane.
     per_lane: usize,
-    /// gfx11 keeps each row of A and B twice.
+    /// Whether each row of A and B is stored twice, as on gfx11.
     doubled: bool,
 }
 
@@ -33,7 +34,7 @@ fn element(name: &str) -> Option<(Element, usize)> {
     })
 }
 
-/// The shape of a mnemonic, such as `v_mfma_f32_16x16x16f16`.
+/// The shape that a mnemonic names, such as `v_mfma_f32_16x16x16f16`.
 pub(crate) fn find(mnemonic: &str) -> Option<Shape> {
     let (wmma, rest) = match mnemonic.strip_prefix("v_wmma_") {
         Some(rest) => (true, rest),
@@ -72,13 +73,13 @@ impl Layout {
         Self { shape, lanes, per_lane: shape.depth / groups, doubled }
     }
 
-    /// Lane and index in it of the element `k` of a row of A or a column of B.
+    /// The lane, and the index in the lane, of element `k` of a row of A or a column of B.
     fn input(&self, block: usize, row: usize, k: usize) -> (usize, usize) {
         let group = if self.doubled { 0 } else { block.max(k / self.per_lane) };
         (group * self.shape.rows + row, k % self.per_lane)
     }
 
-    /// Lane and index in it of an element of C and D.
+    /// The lane, and the index in the lane, of an element of C and D.
     fn output(&self, block: usize, row: usize, column: usize) -> (usize, usize) {
         let (rows, groups) = (self.shape.rows, self.lanes / self.shape.rows);
         if self.doubled {
@@ -99,7 +100,7 @@ impl Layout {
     }
 }
 
-/// Bits of an element of a register operand, which may be a constant.
+/// The bits of an element of an operand, which is a register or a constant.
 fn bits(wave: &Wave, operand: &Operand, kind: Element, (lane, index): (usize, usize)) -> Result<u64, FaultKind> {
     let word = |at: usize| Ok::<u64, FaultKind>(wave.vector(operand, at as u32)?[lane].into());
     Ok(match kind {
@@ -110,7 +111,7 @@ fn bits(wave: &Wave, operand: &Operand, kind: Element, (lane, index): (usize, us
     })
 }
 
-/// An input element as a number.
+/// The value of an input element.
 fn number(kind: Element, bits: u64, signed: bool) -> f64 {
     let wide = |format| f64::from_bits(PLAIN.convert(format, F64, bits));
     match kind {
@@ -123,7 +124,7 @@ fn number(kind: Element, bits: u64, signed: bool) -> f64 {
     }
 }
 
-/// An element of C, as bits.
+/// The bits of an element of C.
 fn addend(wave: &Wave, operand: &Operand, output: Element, place: (usize, usize)) -> Result<u64, FaultKind> {
     let constant = !matches!(operand.kind, Kind::Vector { .. } | Kind::Accumulator { .. });
     match output {
@@ -134,7 +135,7 @@ fn addend(wave: &Wave, operand: &Operand, output: Element, place: (usize, usize)
     }
 }
 
-/// One element of the result.
+/// Computes one element of the result.
 fn dot(output: Element, a: &[f64], b: &[f64], c: u64) -> u64 {
     match output {
         Element::F64 => a.iter().zip(b).fold(f64::from_bits(c), |s, (&x, &y)| x.mul_add(y, s)).to_bits(),
@@ -149,7 +150,7 @@ fn dot(output: Element, a: &[f64], b: &[f64], c: u64) -> u64 {
     }
 }
 
-/// Executes a product; all lanes take part, whatever EXEC says.
+/// Executes a matrix product. All lanes take part, whatever EXEC says.
 pub(crate) fn execute(machine: &mut Machine, inst: &Inst, shape: Shape) -> Result<(), FaultKind> {
     let generation = machine.target.generation;
     let wave = &mut *machine.wave;

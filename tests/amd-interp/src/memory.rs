@@ -1,12 +1,12 @@
-//! Global memory: named buffers at distant addresses, and memory of the caller beside them. Every
-//! access lies inside one buffer.
+//! Global memory: named buffers at distant addresses, and optionally memory of the caller. Every
+//! access must lie inside one buffer or in the caller's memory.
 
 use std::sync::Arc;
 
 use crate::fault::FaultKind;
 
-/// Distance between buffers that [`Memory::add`] places, in bytes. An index that runs over the end
-/// of a buffer does not reach the next.
+/// Distance in bytes between buffers that [`Memory::add`] places, so that an index past the end of
+/// a buffer does not reach the next one.
 const DISTANCE: u64 = 1 << 36;
 const FIRST: u64 = 0x1000_0000_0000;
 
@@ -17,19 +17,19 @@ struct Buffer {
     writable: bool,
 }
 
-/// Memory of the caller, which others may access while a kernel runs, such as words that the host
-/// polls. It is asked for every address that is in no buffer.
+/// Memory of the caller, which other threads may access while a kernel runs, such as words that the
+/// host polls. It is used for every address that is in no buffer.
 pub trait AddressSpace: Send + Sync {
-    /// Reads bytes at an address; false if they do not all lie in memory that may be read. An
-    /// aligned word is read at once.
+    /// Reads bytes at an address. Returns false if they do not all lie in readable memory. An
+    /// aligned word is read atomically.
     fn read(&self, address: u64, out: &mut [u8]) -> bool;
 
-    /// Writes bytes at an address; false if they do not all lie in memory that may be written. An
-    /// aligned word is written at once.
+    /// Writes bytes at an address. Returns false if they do not all lie in writable memory. An
+    /// aligned word is written atomically.
     fn write(&self, address: u64, bytes: &[u8]) -> bool;
 }
 
-/// The buffers that kernels can reach.
+/// The memory that kernels can access.
 #[derive(Default)]
 pub struct Memory {
     buffers: Vec<Buffer>,
@@ -43,7 +43,7 @@ impl Memory {
         Self::default()
     }
 
-    /// Memory without buffers, beside memory of the caller.
+    /// Memory without buffers, in addition to memory of the caller.
     pub fn beside(space: Arc<dyn AddressSpace>) -> Self {
         Self { beside: Some(space), ..Self::default() }
     }
@@ -56,7 +56,7 @@ impl Memory {
         base
     }
 
-    /// Adds a buffer at an address of the caller's choice.
+    /// Adds a buffer at an address that the caller chooses.
     pub fn add_at(&mut self, name: &str, base: u64, bytes: Vec<u8>, writable: bool) {
         let place = self.buffers.partition_point(|b| b.base < base);
         self.buffers.insert(place, Buffer { name: name.to_owned(), base, bytes, writable });
@@ -78,7 +78,7 @@ impl Memory {
         self.buffers.iter().find(|b| b.base == base).map(|b| &b.bytes[..])
     }
 
-    /// The bytes of the buffer that begins at `base`, to change.
+    /// The bytes of the buffer that begins at `base`, for writing.
     pub fn bytes_mut(&mut self, base: u64) -> Option<&mut [u8]> {
         self.buffers.iter_mut().find(|b| b.base == base).map(|b| &mut b.bytes[..])
     }

@@ -1,4 +1,4 @@
-//! The MODE register, and floating-point arithmetic as it says.
+//! The MODE register, and floating-point arithmetic under it.
 
 use crate::soft::{Exact, F16, F32, F64, Format, Round, Value};
 
@@ -16,28 +16,29 @@ impl Mode {
         (if format == F32 { self.0 >> 4 } else { self.0 >> 6 }) & 3
     }
 
-    /// Whether NaN is clamped to zero.
+    /// Whether clamping turns NaN into zero.
     pub(crate) fn dx10_clamp(self) -> bool {
         self.0 & 1 << 8 != 0
     }
 
-    /// Whether minimum and maximum treat signaling NaNs as IEEE 754 of 2008 does.
+    /// Whether minimum and maximum handle signaling NaNs as IEEE 754-2008 does.
     pub(crate) fn ieee(self) -> bool {
         self.0 & 1 << 9 != 0
     }
 
-    /// Nearest even, with subnormal values everywhere: the processor's own arithmetic.
+    /// Whether arithmetic rounds to nearest even and keeps subnormal values, as the host's
+    /// processor does.
     fn native(self, format: Format) -> bool {
         self.round(format) == Round::NearestEven && self.denormals(format) == 3
     }
 
-    /// A source, with its subnormal value made zero if the mode says so.
+    /// A source; a subnormal value becomes zero if the mode says so.
     pub(crate) fn input(self, format: Format, bits: u64) -> u64 {
         let flush = self.denormals(format) & 1 == 0 && format.is_subnormal(bits);
         if flush { bits & format.sign() } else { bits }
     }
 
-    /// A result, with its subnormal value made zero if the mode says so.
+    /// A result; a subnormal value becomes zero if the mode says so.
     pub(crate) fn output(self, format: Format, bits: u64) -> u64 {
         let flush = self.denormals(format) & 2 == 0 && format.is_subnormal(bits);
         if flush { bits & format.sign() } else { bits }
@@ -134,7 +135,7 @@ impl Mode {
         }
     }
 
-    /// The smaller or the larger value; a number wins over NaN, and -0 is below +0.
+    /// The smaller or the larger value. A number takes precedence over NaN, and -0 is below +0.
     pub(crate) fn extreme(self, format: Format, [a, b]: [u64; 2], larger: bool) -> u64 {
         let [a, b] = [a, b].map(|v| self.input(format, v));
         if self.ieee()
@@ -152,7 +153,7 @@ impl Mode {
         self.output(format, result)
     }
 
-    /// A value of one format in another.
+    /// Converts a value to another format.
     pub(crate) fn convert(self, from: Format, to: Format, bits: u64) -> u64 {
         let bits = self.input(from, bits);
         let sign = if from.is_negative(bits) { to.sign() } else { 0 };
@@ -172,18 +173,18 @@ impl Mode {
     }
 }
 
-/// An integer that orders numbers as their values, with -0 below +0.
+/// An integer key with the order of the numbers, with -0 below +0.
 pub(crate) fn order_key(format: Format, bits: u64) -> i64 {
     let magnitude = format.magnitude(bits) as i64;
     if format.is_negative(bits) { -magnitude - 1 } else { magnitude }
 }
 
-/// Infinity of a sign.
+/// Infinity with a sign.
 pub(crate) fn signed_infinity(format: Format, negative: bool) -> u64 {
     if negative { format.infinity() | format.sign() } else { format.infinity() }
 }
 
-/// The first NaN among the sources, quieted.
+/// The first NaN among the sources, made quiet.
 pub(crate) fn first_nan(format: Format, sources: &[u64]) -> Option<u64> {
     sources.iter().find(|&&v| format.is_nan(v)).map(|v| v | format.quiet())
 }
@@ -196,7 +197,7 @@ fn f64s<const N: usize>(bits: [u64; N], f: impl Fn([f64; N]) -> f64) -> u64 {
     f(bits.map(f64::from_bits)).to_bits()
 }
 
-/// The format of the width of a register type; f16 for anything else.
+/// The format with the width of a register type; f16 for any other width.
 pub(crate) fn format_of(bits: u32) -> Format {
     match bits {
         32 => F32,

@@ -1,5 +1,5 @@
-//! Decoded instructions, and the forms that operations have. A family's table has one line per
-//! mnemonic, which names a form and a function.
+//! Decoded instructions, and the forms of operations. The table of a family has one line per
+//! mnemonic, with a form and a function.
 
 use crate::access::{Action, LdsAction, ScalarLoad, Space};
 use crate::fault::FaultKind;
@@ -10,29 +10,29 @@ use crate::target::Target;
 use crate::text::Mods;
 use crate::wave::Wave;
 
-/// What an instruction reaches while it runs.
+/// The state that an instruction can access.
 pub(crate) struct Machine<'a> {
     pub(crate) wave: &'a mut Wave,
     pub(crate) lds: &'a mut Vec<u8>,
     pub(crate) memory: &'a mut Memory,
     pub(crate) target: &'a Target,
-    /// Counts instructions, for clocks.
+    /// The number of instructions so far, for reads of clocks.
     pub(crate) clock: u64,
 }
 
-/// A function of one lane: sources to result, all as bits.
+/// Computes one lane: sources to result, all as bits.
 pub(crate) type LaneFn = fn(Mode, [u64; 3]) -> u64;
-/// Sources and carry to result and carry.
+/// Computes sources and carry to result and carry.
 pub(crate) type CarryFn = fn([u64; 3], bool) -> (u64, bool);
-/// SCC and sources to the result.
+/// Computes SCC and sources to the result and the new SCC.
 pub(crate) type ScalarFn = fn(&mut bool, [u64; 3]) -> u64;
-/// Everything that has no form of its own.
+/// Executes an operation that has no form of its own.
 pub(crate) type WholeFn = fn(&mut Machine, &Inst) -> Result<(), FaultKind>;
 
 /// An operation: its form, the types of its operands and its function.
 #[derive(Clone, Copy)]
 pub(crate) enum Op {
-    /// Vector: each lane alone.
+    /// Vector: each lane by itself.
     Lane { dst: Ty, src: &'static [Ty], f: LaneFn },
     /// Vector, with the destination as the last source.
     Accumulate { dst: Ty, src: &'static [Ty], f: LaneFn },
@@ -46,13 +46,13 @@ pub(crate) enum Op {
     Compare { src: [Ty; 2], f: fn(Mode, [u64; 2]) -> bool, exec: bool },
     /// Vector: result and carry mask; the last source is a mask if `carry_in`.
     Carry { src: &'static [Ty], dst: Ty, carry_in: bool, f: CarryFn },
-    /// Scalar: destination first if there is one.
+    /// Scalar: the first operand is the destination, if there is one.
     Scalar { dst: Option<Ty>, src: &'static [Ty], f: ScalarFn },
-    /// Scalar floating-point arithmetic, with the function of the vector operation.
+    /// Scalar floating-point arithmetic, by the function of the vector operation.
     ScalarFloat { dst: Ty, src: &'static [Ty], accumulate: bool, f: LaneFn },
-    /// A comparison of scalar floating-point numbers, to SCC.
+    /// Scalar floating-point comparison, to SCC.
     ScalarCompare { src: [Ty; 2], f: fn(Mode, [u64; 2]) -> bool },
-    /// Scalar, of the destination and a 16-bit immediate.
+    /// Scalar: the sources are the destination and a 16-bit immediate.
     ScalarK { dst: bool, f: ScalarFn },
     /// A global, flat, scratch or buffer instruction.
     Memory(Space, Action),
@@ -62,11 +62,11 @@ pub(crate) enum Op {
     ScalarLoad(ScalarLoad),
     /// A matrix product.
     Matrix(Shape),
-    /// A function that reads operands itself.
+    /// An operation that reads its operands itself.
     Whole(WholeFn),
 }
 
-/// The numbers of a matrix instruction.
+/// The element type of a matrix instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Element {
     F16,
@@ -85,11 +85,11 @@ pub(crate) struct Shape {
     pub(crate) blocks: usize,
     pub(crate) input: Element,
     pub(crate) output: Element,
-    /// RDNA's layout of registers; else CDNA's.
+    /// Whether registers have RDNA's layout rather than CDNA's.
     pub(crate) wmma: bool,
 }
 
-/// Kinds of instructions, for counts.
+/// Classes of instructions, for statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     /// Scalar arithmetic and moves.
@@ -113,27 +113,27 @@ pub enum Class {
 /// A line of a family's table.
 pub(crate) type Row = (&'static str, Op);
 
-/// An instruction, decoded.
+/// A decoded instruction.
 pub(crate) struct Inst {
     pub(crate) op: Op,
-    /// Without the suffix of its encoding.
+    /// The name without the suffix of its encoding.
     pub(crate) mnemonic: String,
     pub(crate) operands: Vec<Operand>,
     pub(crate) mods: Mods,
     /// The first 8 bytes of the encoding.
     pub(crate) raw: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub(crate) size: u64,
     pub(crate) text: String,
     pub(crate) class: Class,
     /// The second operation of a dual instruction.
     pub(crate) second: Option<Box<Inst>>,
-    /// A 16-bit result makes the upper half of its register zero.
+    /// Whether a 16-bit result sets the upper half of its register to zero.
     pub(crate) zero_upper: bool,
 }
 
 impl Inst {
-    /// An operand, or a refusal.
+    /// The operand with this index. An error if there is none.
     pub(crate) fn operand(&self, index: usize) -> Result<&Operand, FaultKind> {
         let missing = || FaultKind::Unsupported(format!("`{}` has no operand {index}", self.mnemonic));
         self.operands.get(index).ok_or_else(missing)

@@ -1,6 +1,6 @@
-//! Operands of instructions, and the types as which instructions read them.
+//! Operands of instructions, and the types by which instructions read them.
 
-/// Scalar registers have the numbers of the encoding: SGPRs from 0, then these.
+/// Scalar registers have the numbers of the encoding: the SGPRs from 0, then these.
 pub(crate) const FLAT_SCRATCH: u8 = 102;
 pub(crate) const XNACK_MASK: u8 = 104;
 pub(crate) const VCC: u8 = 106;
@@ -8,8 +8,8 @@ pub(crate) const TTMP: u8 = 108;
 pub(crate) const M0: u8 = 124;
 pub(crate) const EXEC: u8 = 126;
 
-/// How an instruction reads a source or writes a destination. The floating-point types differ from
-/// the others in what inline constants mean.
+/// How an instruction reads a source or writes a destination. The type decides which value an
+/// inline constant has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ty {
     B16,
@@ -26,7 +26,7 @@ pub(crate) enum Ty {
 }
 
 impl Ty {
-    /// Bits of a value.
+    /// Width of a value in bits.
     pub(crate) fn bits(self) -> u32 {
         match self {
             Ty::B16 | Ty::F16 => 16,
@@ -35,13 +35,13 @@ impl Ty {
         }
     }
 
-    /// Whether a result of this type obeys output modifiers.
+    /// Whether output modifiers apply to a result of this type.
     pub(crate) fn is_float(self) -> bool {
         matches!(self, Ty::F16 | Ty::F32 | Ty::F64 | Ty::PF16)
     }
 }
 
-/// What an operand names.
+/// The kind of an operand.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Kind {
     Vector {
@@ -63,7 +63,7 @@ pub(crate) enum Kind {
     },
     /// An inline integer.
     Int(i64),
-    /// A literal constant, in hexadecimal.
+    /// A literal constant, which is printed in hexadecimal.
     Literal(u64),
     /// An inline floating-point constant.
     Float(f64),
@@ -76,7 +76,7 @@ pub(crate) enum Kind {
     Execz,
     Off,
     Null,
-    /// Anything else: the operation reads the encoding.
+    /// Any other operand, which the operation reads from the encoding.
     Name,
 }
 
@@ -95,7 +95,7 @@ impl Operand {
         Self { kind, neg: false, abs: false, sext: false }
     }
 
-    /// Reads an operand as LLVM prints it.
+    /// Parses an operand in LLVM's notation.
     pub(crate) fn parse(text: &str) -> Self {
         let mut operand = Self::plain(Kind::Name);
         let mut rest = text;

@@ -15,7 +15,7 @@ use crate::memory::Memory;
 use crate::op::Inst;
 use crate::target::Target;
 
-/// Largest code object that is read, and largest image, in bytes.
+/// Maximum size of a code object, and of its image, in bytes.
 const LARGEST: u64 = 1 << 26;
 const RELATIVE64: u32 = 13;
 const ABS64: u32 = 3;
@@ -27,11 +27,11 @@ struct Segment {
     address: u64,
     bytes: Vec<u8>,
     writable: bool,
-    /// One cell for each 4 bytes of code; none in a segment without code.
+    /// One cell for each 4 bytes of code; empty for a segment without code.
     decoded: Vec<OnceLock<Box<Inst>>>,
 }
 
-/// A code object that was read, placed at an address and checked.
+/// A code object that has been parsed, checked and placed at an address.
 pub struct Program {
     /// Its architecture.
     pub target: Target,
@@ -42,12 +42,12 @@ pub struct Program {
     disassemblers: [OnceLock<Option<Mutex<Disassembler>>>; 2],
 }
 
-/// Why there is no decoded instruction at an address.
+/// Why an address has no decoded instruction.
 pub(crate) struct Refusal {
     pub(crate) kind: FaultKind,
     /// LLVM's text, if it decodes the bytes.
     pub(crate) text: String,
-    /// Bytes.
+    /// Size in bytes.
     pub(crate) size: u64,
 }
 
@@ -65,12 +65,12 @@ pub struct Kernel {
 }
 
 impl Program {
-    /// Reads a linked code object and places it at [`DEFAULT_BASE`].
+    /// Parses a linked code object and places it at [`DEFAULT_BASE`].
     pub fn load(elf: &[u8]) -> Result<Self, LoadError> {
         Self::load_at(elf, DEFAULT_BASE)
     }
 
-    /// Reads a linked code object and places its address 0 at `base`, a multiple of 4096.
+    /// Parses a linked code object and places its address 0 at `base`, a multiple of 4096.
     pub fn load_at(elf: &[u8], base: u64) -> Result<Self, LoadError> {
         if elf.len() as u64 > LARGEST {
             return Err(LoadError::Elf(format!("{} bytes; at most {LARGEST} are read", elf.len())));
@@ -110,7 +110,7 @@ impl Program {
     }
 
     /// All instructions of the code that the interpreter refuses: address, text and reason. Padding
-    /// behind functions is skipped, and bytes that are no instruction are not listed.
+    /// after functions is skipped, and bytes that are not an instruction are not listed.
     pub fn unknown_instructions(&self, wave_size: u32) -> Vec<(u64, String, FaultKind)> {
         let mut unknown = Vec::new();
         for segment in self.segments.iter().filter(|s| !s.decoded.is_empty()) {
@@ -133,7 +133,7 @@ impl Program {
         unknown
     }
 
-    /// Adds the segments to memory, if they are not there: variables can then be read and written.
+    /// Adds the segments to memory, unless they are there, so that kernels can access variables.
     pub fn map(&self, memory: &mut Memory) {
         for segment in self.segments.iter().filter(|s| !memory.has(s.address)).collect::<Vec<_>>() {
             let name = format!("image {:#x}", self.base);
@@ -141,7 +141,7 @@ impl Program {
         }
     }
 
-    /// Removes the segments from memory, with what kernels wrote into variables.
+    /// Removes the segments from memory, including the values of variables.
     pub fn unmap(&self, memory: &mut Memory) {
         self.segments.iter().for_each(|segment| drop(memory.remove(segment.address)));
     }
@@ -164,7 +164,8 @@ impl Program {
         self.disassemblers[usize::from(wave_size == 32)].get_or_init(new).as_ref()
     }
 
-    /// The instruction at an address; `wave_size` is that of the kernel that reaches it first.
+    /// The instruction at an address, decoded for `wave_size`, that of the first kernel to reach
+    /// it.
     pub(crate) fn instruction(&self, address: u64, wave_size: u32) -> Result<&Inst, Refusal> {
         let outside = || Refusal { kind: FaultKind::OutsideCode(address), text: String::new(), size: 4 };
         let (segment, offset) = self.code(address).filter(|(_, o)| o % 4 == 0).ok_or_else(outside)?;

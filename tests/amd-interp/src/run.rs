@@ -1,5 +1,5 @@
-//! Runs the workgroups of a launch, one instruction of one wave after the other: all of them, a few
-//! at a time ([`run`]), or where and when the caller decides ([`Dispatch`]).
+//! Runs the workgroups of a launch, one instruction of one wave at a time. [`run`] runs all
+//! workgroups, a few at a time. With a [`Dispatch`] the caller decides which workgroup runs when.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -15,14 +15,14 @@ use crate::op::{Class, Machine};
 use crate::program::{Kernel, Program};
 use crate::wave::{State, Wave};
 
-/// How a launch is executed.
+/// The options of a launch.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The run ends with a fault after this many instructions of all waves.
+    /// Maximum number of instructions of all waves. The run then ends with a fault.
     pub limit: u64,
-    /// Decides the order of waves, and the content of registers and LDS that nothing has set.
+    /// The seed for the order of waves, and for the contents of uninitialized registers and LDS.
     pub seed: u64,
-    /// Workgroups that are resident at a time; they take turns.
+    /// Number of workgroups that are resident at a time. They take turns.
     pub resident: usize,
     /// Bytes of scratch per lane beyond the kernel's own, for a dynamic stack.
     pub stack_bytes: u32,
@@ -34,10 +34,10 @@ impl Default for Options {
     }
 }
 
-/// What a launch did.
+/// The statistics of a launch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Instructions of waves, by class.
+    /// Executed instructions of all waves, by class.
     pub instructions: BTreeMap<Class, u64>,
     /// Waves that ran to their end.
     pub waves: u64,
@@ -46,24 +46,24 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// All instructions.
+    /// The number of all instructions.
     pub fn total(&self) -> u64 {
         self.instructions.values().sum()
     }
 }
 
-/// Longest turn of a wave, in instructions.
+/// Maximum length of a wave's turn, in instructions.
 const LONGEST_TURN: u32 = 64;
 
-/// A workgroup that was started.
+/// A workgroup that has started.
 pub struct Workgroup {
     lds: Vec<u8>,
     waves: Vec<Wave>,
 }
 
-/// Runs a kernel of `programs[0]`. Code in the others can be reached by jumps.
+/// Runs a kernel of `programs[0]`. Its code may jump to the other programs.
 ///
-/// Buffers in `memory` are read and written as the kernel does it, also if it ends with a fault.
+/// The kernel's writes to buffers in `memory` stay even if it ends with a fault.
 pub fn run(
     programs: &[&Program],
     kernel: &str,
@@ -100,7 +100,7 @@ fn program_of<P: Borrow<Program>>(of: &P) -> &Program {
     of.borrow()
 }
 
-/// A launch whose caller decides when its workgroups start and which of them goes on. Several
+/// A launch whose caller decides when its workgroups start and which of them runs next. Several
 /// launches can take turns on one [`Memory`].
 pub struct Dispatch<P> {
     programs: Vec<P>,
@@ -111,17 +111,17 @@ pub struct Dispatch<P> {
     random: SplitMix64,
     stats: Stats,
     executed: u64,
-    /// Workgroups that were started, of all.
+    /// Number of workgroups that have started, and of all.
     started: u64,
     total: u64,
-    /// The segments that the hardware reads, while they are not in memory.
+    /// The kernel arguments and the dispatch packet, while they are not in memory.
     kernarg: Vec<u8>,
     packet: Vec<u8>,
 }
 
 impl<P: Borrow<Program>> Dispatch<P> {
-    /// A launch of a kernel of `programs[0]`, of which nothing runs yet. Code in the other programs
-    /// can be reached by jumps. The programs must be in memory ([`Program::map`]) before it runs.
+    /// A launch of a kernel of `programs[0]`; no workgroup runs yet. The code may jump to the other
+    /// programs. All programs must be in memory ([`Program::map`]) before a workgroup runs.
     pub fn new(programs: Vec<P>, kernel: &str, launch: Launch, options: &Options) -> Result<Self, RunError> {
         let first = programs.first().ok_or_else(|| RunError::Launch("no program is given".to_owned()))?;
         let kernel = program_of(first).kernel(kernel)?.clone();
@@ -129,7 +129,7 @@ impl<P: Borrow<Program>> Dispatch<P> {
         let private = kernel.descriptor.private_bytes.checked_add(options.stack_bytes).filter(|&b| b <= 1 << 18);
         let private_bytes = private.ok_or_else(|| RunError::Launch("over 256 KiB of scratch per lane".to_owned()))?;
         let [x, y, z] = launch.grid.map(u64::from);
-        // Compilers widen loads of arguments up to the alignment of the segment, 64 bytes.
+        // Compilers widen loads of arguments up to the segment's alignment of 64 bytes.
         let mut kernarg = launch.kernarg.clone();
         kernarg.resize(kernarg.len().next_multiple_of(64).max(64), 0xa5);
         let packet = launch.packet(&kernel);
@@ -149,26 +149,26 @@ impl<P: Borrow<Program>> Dispatch<P> {
         })
     }
 
-    /// Workgroups that were not started yet.
+    /// Number of workgroups that have not started.
     pub fn waiting(&self) -> u64 {
         self.total - self.started
     }
 
-    /// Puts the launch's arguments into memory. Only one launch may be attached at a time, and only
+    /// Adds the launch's arguments to memory. Only one launch may be attached at a time, and only
     /// an attached launch can run.
     pub fn attach(&mut self, memory: &mut Memory) {
         memory.add_at("kernel arguments", KERNARG, std::mem::take(&mut self.kernarg), false);
         memory.add_at("dispatch packet", DISPATCH, std::mem::take(&mut self.packet), false);
     }
 
-    /// Takes the arguments out of memory.
+    /// Removes the arguments from memory.
     pub fn detach(&mut self, memory: &mut Memory) {
         self.kernarg = memory.remove(KERNARG).unwrap_or_default();
         self.packet = memory.remove(DISPATCH).unwrap_or_default();
     }
 
-    /// Starts the next workgroup, in the order of the grid. `slot` is its place among the resident
-    /// ones, each of which has another scratch memory. `None` if all were started.
+    /// Starts the next workgroup, in the order of the grid. `slot` is its number among the resident
+    /// workgroups, and selects its scratch memory. `None` if all have started.
     pub fn start(&mut self, slot: usize) -> Option<Workgroup> {
         if self.waiting() == 0 {
             return None;
@@ -191,7 +191,7 @@ impl<P: Borrow<Program>> Dispatch<P> {
         Some(Workgroup { lds, waves })
     }
 
-    /// Lets one wave of a workgroup run for a while. True once the workgroup has ended.
+    /// Runs one wave of a workgroup for a while. Returns true once the workgroup has ended.
     pub fn turn(&mut self, group: &mut Workgroup, memory: &mut Memory) -> Result<bool, Box<Fault>> {
         let ready: Vec<usize> = (0..group.waves.len()).filter(|&w| group.waves[w].state == State::Ready).collect();
         if ready.is_empty() {

@@ -40,7 +40,7 @@ const fn test_constant(f: ScalarFn) -> Op {
     Op::ScalarK { dst: false, f }
 }
 
-/// Sets SCC to whether a 32-bit result is not zero.
+/// Sets SCC if a 32-bit result is not zero.
 fn logic(scc: &mut bool, value: u64) -> u64 {
     *scc = value as u32 != 0;
     u64::from(value as u32)
@@ -68,7 +68,7 @@ fn subtract(scc: &mut bool, a: u64, b: u64, borrow: u64) -> u64 {
     a.wrapping_sub(b).wrapping_sub(borrow)
 }
 
-/// Addition whose SCC is signed overflow.
+/// Adds two numbers; SCC is the signed overflow.
 fn add_signed(scc: &mut bool, a: u64, b: u64) -> u64 {
     let (sum, overflow) = (a as i32).overflowing_add(b as i32);
     *scc = overflow;
@@ -119,7 +119,7 @@ fn leading(value: u64, size: u32) -> u64 {
     if value == 0 { u64::MAX } else { value.leading_zeros().into() }
 }
 
-/// The number of leading bits that equal the sign, or -1 if all do.
+/// The number of leading bits that equal the sign bit, which counts too, or -1 if all do.
 fn leading_sign(value: u64, size: u32) -> u64 {
     let value = ((value << (64 - size)) as i64 >> (64 - size)) as u64;
     let signless = if (value as i64) < 0 { !value } else { value };

@@ -6,7 +6,7 @@ use crate::op::{Inst, Machine};
 use crate::operand::{Kind, Operand, Ty};
 use crate::wave::unsupported;
 
-/// The load of a mnemonic.
+/// The load that a mnemonic names.
 pub(crate) fn find(mnemonic: &str) -> Option<Load> {
     let (name, buffer) = match mnemonic.strip_prefix("s_buffer_load_") {
         Some(name) => (name, true),
@@ -35,7 +35,7 @@ fn first(operand: &Operand) -> Result<u8, FaultKind> {
     }
 }
 
-/// Executes it.
+/// Executes a scalar load.
 pub(crate) fn execute(machine: &mut Machine, inst: &Inst, load: Load) -> Result<(), FaultKind> {
     let base = inst.operand(1)?;
     let (base, limit) = if load.buffer {
@@ -47,7 +47,7 @@ pub(crate) fn execute(machine: &mut Machine, inst: &Inst, load: Load) -> Result<
     };
     let scalar = match inst.operand(2)?.kind {
         Kind::Scalar { .. } | Kind::Null => machine.wave.uniform(inst.operand(2)?, Ty::B32)?,
-        // A constant offset may be negative: it is sign-extended as it is printed.
+        // A constant offset may be negative; LLVM prints it with its sign.
         Kind::Int(value) => value as u64,
         Kind::Literal(value) => value,
         _ => return unsupported("this offset of a scalar load"),

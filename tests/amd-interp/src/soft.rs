@@ -1,6 +1,6 @@
 //! Binary floating-point formats, computed exactly and rounded once.
 
-/// A rounding mode, with the number of the MODE register.
+/// A rounding mode, numbered as in the MODE register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Round {
     NearestEven,
@@ -16,7 +16,7 @@ impl Round {
     }
 }
 
-/// A format: bits of its fraction and of its exponent.
+/// A format: the numbers of bits of its fraction and of its exponent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Format {
     pub(crate) fraction: u32,
@@ -28,8 +28,8 @@ pub(crate) const BF16: Format = Format { fraction: 7, exponent: 8 };
 pub(crate) const F32: Format = Format { fraction: 23, exponent: 8 };
 pub(crate) const F64: Format = Format { fraction: 52, exponent: 11 };
 
-/// A finite number: `mantissa * 2^exponent`. Bit 0 of a long mantissa may stand for all bits that
-/// were shifted out below it.
+/// A finite number: `mantissa * 2^exponent`. Bit 0 of a long mantissa may be sticky: set if any
+/// lower bit was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Exact {
     pub(crate) negative: bool,
@@ -69,7 +69,7 @@ impl Format {
         1 << (self.fraction - 1)
     }
 
-    /// The NaN that operations make of numbers.
+    /// The NaN that operations on numbers return.
     pub(crate) fn nan(self) -> u64 {
         self.infinity() | self.quiet()
     }
@@ -104,12 +104,12 @@ impl Format {
         bits & self.sign() != 0
     }
 
-    /// The biased exponent as it stands in the bits.
+    /// The biased exponent in the bits.
     pub(crate) fn exponent_field(self, bits: u64) -> i32 {
         (self.magnitude(bits) >> self.fraction) as i32
     }
 
-    /// The number that bits stand for.
+    /// The number that the bits encode.
     pub(crate) fn unpack(self, bits: u64) -> Value {
         let negative = self.is_negative(bits);
         if self.is_nan(bits) {
@@ -160,7 +160,7 @@ impl Format {
     }
 }
 
-/// `mantissa >> shift` with what was shifted out: more than half, exactly half, anything.
+/// `mantissa >> shift`, and whether the lost bits are more than half, exactly half, and not zero.
 fn shift_right(mantissa: u128, shift: i32) -> (u128, bool, bool, bool) {
     match shift {
         ..=0 => (mantissa << -shift, false, false, false),
@@ -174,7 +174,7 @@ fn shift_right(mantissa: u128, shift: i32) -> (u128, bool, bool, bool) {
     }
 }
 
-/// Shifts right and keeps in bit 0 whether anything was lost.
+/// Shifts right. Bit 0 of the result is set if any lost bit was.
 fn jam(mantissa: u128, shift: u32) -> u128 {
     match shift {
         0 => mantissa,
@@ -193,7 +193,8 @@ impl Exact {
         }
     }
 
-    /// Both with the highest bit of the larger one at bit 125, so that a sum has room.
+    /// Both mantissas, shifted so that the highest bit of the larger number is bit 125, which
+    /// leaves room for the sum.
     fn aligned(self, other: Exact) -> (u128, u128, i32) {
         let normal = |e: Exact| {
             let shift = e.mantissa.leading_zeros() as i32 - 2;
@@ -208,7 +209,7 @@ impl Exact {
         (jam(a, (exponent - ea) as u32), jam(b, (exponent - eb) as u32), exponent)
     }
 
-    /// The sum; a sum of zero is negative if both are, or in the mode `Down`.
+    /// The sum. A zero sum is negative if both numbers are negative, or in the mode `Down`.
     pub(crate) fn plus(self, other: Exact, mode: Round) -> Exact {
         if self.mantissa == 0 || other.mantissa == 0 {
             if self.mantissa == 0 && other.mantissa == 0 {

@@ -1,11 +1,11 @@
-//! Address spaces: where the bytes of an access lie, with a check of every access.
+//! Address spaces: the place of each access, with checks.
 
 use crate::fault::FaultKind;
 use crate::op::Machine;
 use crate::operand::FLAT_SCRATCH;
 use crate::wave::{PRIVATE_APERTURE, SHARED_APERTURE, unsupported};
 
-/// A checked place of one lane's access.
+/// The place of one lane's access, checked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place {
     Global(u64),
@@ -15,7 +15,7 @@ pub(crate) enum Place {
         lane: u32,
         offset: u64,
     },
-    /// Outside a buffer descriptor's range: reads give zero, writes have no effect.
+    /// Outside the range of a buffer descriptor: reads return zero, writes have no effect.
     Dropped,
 }
 
@@ -28,7 +28,7 @@ pub(crate) fn flat(machine: &Machine, lane: u32, address: u64) -> Result<Place, 
     }
 }
 
-/// A place in scratch; the kernel must have set FLAT_SCRATCH where the hardware does not.
+/// A place in scratch. On hardware that does not set FLAT_SCRATCH, the kernel must have set it.
 pub(crate) fn private(machine: &Machine, lane: u32, offset: u64) -> Result<Place, FaultKind> {
     let [low, high] = [0, 1].map(|part| u64::from(machine.wave.scalar[FLAT_SCRATCH as usize + part]));
     if !machine.target.architected_flat_scratch && low | high << 32 != machine.wave.scratch_base {
@@ -37,7 +37,8 @@ pub(crate) fn private(machine: &Machine, lane: u32, offset: u64) -> Result<Place
     Ok(Place::Private { lane, offset })
 }
 
-/// Index in a wave's scratch of a byte in a lane's private segment: dwords of all lanes in turn.
+/// The index in a wave's scratch of a byte in a lane's private segment. Scratch has one dword of
+/// each lane in turn.
 fn swizzled(offset: u64, lane: u32, lanes: u32) -> usize {
     ((offset & !3) * u64::from(lanes) + u64::from(lane) * 4 + (offset & 3)) as usize
 }
@@ -55,7 +56,7 @@ impl Machine<'_> {
         end.map(|_| offset as usize).ok_or(FaultKind::OutsideLds { access, offset, bytes, size })
     }
 
-    /// Reads bytes of a place.
+    /// Reads bytes at a place.
     pub(crate) fn read(&self, place: Place, out: &mut [u8]) -> Result<(), FaultKind> {
         match place {
             Place::Global(address) => self.memory.read(address, out),
@@ -78,7 +79,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Writes bytes of a place.
+    /// Writes bytes at a place.
     pub(crate) fn write(&mut self, place: Place, bytes: &[u8]) -> Result<(), FaultKind> {
         match place {
             Place::Global(address) => self.memory.write(address, bytes),

@@ -1,4 +1,4 @@
-//! Steps of division, and dot products whose signs are modifiers.
+//! Steps of division, and dot products with signs as modifiers.
 
 use crate::fault::FaultKind;
 use crate::op::{Inst, Machine, Op, Row};
@@ -14,7 +14,7 @@ fn scaled(format: Format, bits: u64, power: i32) -> u64 {
     }
 }
 
-/// The quotient, rounded, to see whether it is subnormal.
+/// The rounded quotient, which shows whether it is subnormal.
 fn quotient(format: Format, a: u64, b: u64) -> u64 {
     if format == F64 {
         return (f64::from_bits(a) / f64::from_bits(b)).to_bits();
@@ -22,8 +22,8 @@ fn quotient(format: Format, a: u64, b: u64) -> u64 {
     (f32::from_bits(a as u32) / f32::from_bits(b as u32)).to_bits().into()
 }
 
-/// Scales numerator or denominator so that Newton's method neither overflows nor loses bits. The
-/// flag says that `div_fmas` has to scale its result back.
+/// Scales the numerator or the denominator so that Newton's method does not overflow or lose bits.
+/// Returns whether `div_fmas` has to scale its result back.
 fn div_scale(format: Format, [source, denominator, numerator]: [u64; 3]) -> (u64, bool) {
     let (near_largest, power, tiny) = if format == F64 { (768, 128, 53) } else { (96, 64, 23) };
     if format.is_zero(denominator) || format.is_zero(numerator) {
@@ -69,7 +69,7 @@ fn div_scales(machine: &mut Machine, inst: &Inst, ty: Ty, format: Format) -> Res
     wave.set_uniform(inst.operand(1)?, flags, mask)
 }
 
-/// `a * b + c`, scaled back where `div_scale` asked for it, and rounded once.
+/// `a * b + c`, scaled back if `div_scale` says so, and rounded once.
 fn div_fmas(machine: &mut Machine, inst: &Inst, ty: Ty, format: Format) -> Result<(), FaultKind> {
     let wave = &mut *machine.wave;
     let mut values = [[0; 64]; 3];
@@ -91,7 +91,7 @@ fn div_fmas(machine: &mut Machine, inst: &Inst, ty: Ty, format: Format) -> Resul
     wave.write(inst.operand(0)?, ty, exec, &lanes)
 }
 
-/// Four products of bytes, whose operands are signed where `neg_lo` says so.
+/// The sum of four products of bytes. Bits of `neg_lo` say which operands are signed.
 fn dot4_signs(machine: &mut Machine, inst: &Inst) -> Result<(), FaultKind> {
     let wave = &mut *machine.wave;
     let mut values = [[0; 64]; 3];
@@ -108,7 +108,7 @@ fn dot4_signs(machine: &mut Machine, inst: &Inst) -> Result<(), FaultKind> {
     wave.write(inst.operand(0)?, Ty::B32, exec, &lanes)
 }
 
-/// The upper half of a scalar register as f32.
+/// Converts the upper half of a scalar register from f16 to f32.
 fn convert_upper(machine: &mut Machine, inst: &Inst) -> Result<(), FaultKind> {
     let wave = &mut *machine.wave;
     let upper = wave.uniform(inst.operand(1)?, Ty::B32)? >> 16;

@@ -1,4 +1,4 @@
-//! The architectures: what their kernels and registers look like.
+//! The architectures: their encodings, registers and kernel descriptors.
 
 /// Families of instruction encodings, oldest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -13,7 +13,7 @@ pub enum Generation {
     Gfx12,
 }
 
-/// One architecture.
+/// An architecture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
     /// LLVM's name of the processor.
@@ -22,13 +22,15 @@ pub struct Target {
     pub machine: u32,
     /// Its family.
     pub generation: Generation,
-    /// v0 has the work-item ids x, y and z in 10 bits each; else they are in v0, v1 and v2.
+    /// Whether v0 has the work-item ids x, y and z in 10 bits each. Otherwise they are in v0, v1
+    /// and v2.
     pub packed_ids: bool,
-    /// AGPRs exist.
+    /// How AGPRs are allocated.
     pub accumulators: Accumulators,
-    /// The hardware sets the base of flat scratch; else the kernel does.
+    /// Whether the hardware sets the base of flat scratch. Otherwise the kernel does.
     pub architected_flat_scratch: bool,
-    /// A 16-bit result of an instruction with one or two sources makes the upper half zero.
+    /// Whether a 16-bit result of an instruction with one or two sources sets the upper half to
+    /// zero.
     pub zeroes_upper_half: bool,
 }
 
@@ -37,7 +39,7 @@ pub struct Target {
 pub enum Accumulators {
     /// It has none.
     None,
-    /// As many as VGPRs.
+    /// As many as VGPRs, in a separate file.
     Separate,
     /// In one file with the VGPRs, from `ACCUM_OFFSET` on.
     Unified,
@@ -55,7 +57,7 @@ const fn target(
     Target { name, machine, generation, packed_ids, accumulators, architected_flat_scratch, zeroes_upper_half }
 }
 
-/// All architectures, with the figures of LLVM's `AMDGPUUsage` document.
+/// All architectures, with the values of LLVM's `AMDGPUUsage` document.
 const TARGETS: &[Target] = &[
     target("gfx900", 0x2c, Generation::Gfx9, false, Accumulators::None, false),
     target("gfx906", 0x2f, Generation::Gfx9, false, Accumulators::None, false),

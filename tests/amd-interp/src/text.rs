@@ -1,8 +1,8 @@
-//! The text of an instruction, as LLVM prints it, to mnemonic, operands and modifiers.
+//! Parses an instruction's text, as LLVM prints it, to mnemonic, operands and modifiers.
 
 use crate::operand::Operand;
 
-/// Where a lane's first source comes from, if the instruction permutes lanes.
+/// The lane from which a DPP instruction reads its first source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DppControl {
     QuadPerm([u8; 4]),
@@ -15,7 +15,7 @@ pub(crate) enum DppControl {
     WaveRor,
     RowMirror,
     RowHalfMirror,
-    /// Lane 15 or 31 of a row to the rows behind it.
+    /// Lane 15 or 31 of a row goes to the following rows.
     RowBcast(u8),
     RowShare(u8),
     RowXmask(u8),
@@ -36,7 +36,7 @@ pub(crate) struct Dpp {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(crate) shift: u8,
-    /// 8 or 16; 0 for all.
+    /// Width in bits: 8 or 16; 0 for the whole register.
     pub(crate) bits: u8,
 }
 
@@ -49,15 +49,15 @@ pub(crate) struct Sdwa {
     pub(crate) src: [Part; 2],
 }
 
-/// Everything behind the operands.
+/// All modifiers, which follow the operands.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Mods {
     pub(crate) offset: i64,
     pub(crate) offsets: [u64; 2],
     pub(crate) clamp: bool,
-    /// Result times this power of two.
+    /// The result is multiplied by two to this power.
     pub(crate) omod: i32,
-    /// A bit per operand; the destination's is behind those of the sources.
+    /// One bit per operand; the destination's bit follows those of the sources.
     pub(crate) op_sel: u32,
     pub(crate) op_sel_hi: Option<u32>,
     pub(crate) neg_lo: u32,
@@ -66,11 +66,11 @@ pub(crate) struct Mods {
     pub(crate) sdwa: Option<Sdwa>,
     pub(crate) offen: bool,
     pub(crate) idxen: bool,
-    /// Modifiers that this parser does not know.
+    /// Modifiers that the parser does not know.
     pub(crate) unknown: Vec<String>,
 }
 
-/// An instruction's text, taken apart.
+/// The parsed text of an instruction.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Parsed {
     pub(crate) mnemonic: String,
@@ -78,10 +78,10 @@ pub(crate) struct Parsed {
     pub(crate) mods: Mods,
 }
 
-/// Modifiers that only direct caches.
+/// Modifiers that only control caches.
 const CACHE: &[&str] = &["glc", "slc", "dlc", "sc0", "sc1", "nt"];
 
-/// Splits at `separator` outside of brackets.
+/// Splits at `separator`, except inside brackets.
 fn split(text: &str, separator: char) -> Vec<&str> {
     let (mut depth, mut start, mut parts) = (0i32, 0, Vec::new());
     for (at, c) in text.char_indices() {
@@ -101,7 +101,7 @@ fn split(text: &str, separator: char) -> Vec<&str> {
 }
 
 impl Parsed {
-    /// Reads one instruction; never fails, since what it does not know is in `mods.unknown`.
+    /// Parses one instruction. Never fails: unknown modifiers are in `mods.unknown`.
     pub(crate) fn parse(text: &str) -> Self {
         let (mnemonic, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
         let mut parts = split(rest, ',');
@@ -138,7 +138,7 @@ fn number(text: &str) -> Option<i64> {
     }
 }
 
-/// `[1,0,3]` as numbers.
+/// Parses a list such as `[1,0,3]`.
 fn list(text: &str) -> Option<Vec<u8>> {
     text.strip_prefix('[')?.strip_suffix(']')?.split(',').map(|n| n.trim().parse().ok()).collect()
 }

@@ -1,4 +1,4 @@
-//! Loads and stores of vector registers, whatever the address space.
+//! Loads, stores and atomics of vector registers, for all address spaces.
 
 use crate::access::Transfer;
 use crate::fault::FaultKind;
@@ -15,7 +15,7 @@ fn extend(value: u64, bytes: u32, signed: bool) -> u64 {
     if signed { ((value << shift) as i64 >> shift) as u64 } else { value }
 }
 
-/// Loads into a register operand, from its `part`-th register on.
+/// Loads into the registers of an operand, from its `part`-th register on.
 pub(crate) fn load(
     machine: &mut Machine,
     dst: &Operand,
@@ -54,7 +54,7 @@ fn active(places: &Places) -> u64 {
     places.iter().enumerate().fold(0, |mask, (lane, place)| mask | u64::from(place.is_some()) << lane)
 }
 
-/// Stores a register operand, from its `part`-th register on.
+/// Stores the registers of an operand, from its `part`-th register on.
 pub(crate) fn store(
     machine: &mut Machine,
     data: &Operand,
@@ -85,7 +85,7 @@ pub(crate) fn store(
     Ok(())
 }
 
-/// One or two registers of an operand, as numbers of all lanes.
+/// One or two registers of an operand, as one number per lane.
 pub(crate) fn data(machine: &Machine, operand: &Operand, part: u32, bytes: u32) -> Result<[u64; 64], FaultKind> {
     let low = machine.wave.vector(operand, part)?;
     let mut values = low.map(u64::from);
@@ -96,7 +96,7 @@ pub(crate) fn data(machine: &Machine, operand: &Operand, part: u32, bytes: u32) 
     Ok(values)
 }
 
-/// A read, a function and a write per lane, in the order of the lanes.
+/// Reads, updates and writes one value per lane, in the order of the lanes.
 pub(crate) fn atomic(
     machine: &mut Machine,
     bytes: u32,

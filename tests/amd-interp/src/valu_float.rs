@@ -1,4 +1,4 @@
-//! Vector arithmetic of floating-point numbers, lane by lane.
+//! Vector arithmetic of floating-point numbers, for one lane each.
 
 use crate::mode::{Mode, first_nan, order_key, signed_infinity};
 use crate::op::{LaneFn, Op, Row};
@@ -23,13 +23,13 @@ fn sub(m: Mode, format: Format, a: u64, b: u64) -> u64 {
     m.add(format, [a, b])
 }
 
-/// A product and a sum that are rounded each; for f32 the hardware makes subnormal values zero.
+/// A product and a sum, each rounded. For f32 the hardware sets subnormal values to zero.
 fn mad(m: Mode, format: Format, [a, b, c]: [u64; 3]) -> u64 {
     let m = if format == F32 { Mode(m.0 & !0x30) } else { m };
     m.add(format, [m.mul(format, [a, b]), c])
 }
 
-/// Multiplication in which zero times anything is zero.
+/// A product in which zero times any value is zero.
 fn mul_legacy(m: Mode, a: u64, b: u64) -> u64 {
     let [x, y] = [a, b].map(|v| m.input(F32, v));
     if F32.is_zero(x) || F32.is_zero(y) { 0 } else { m.mul(F32, [a, b]) }
@@ -48,12 +48,12 @@ fn med3(m: Mode, format: Format, [a, b, c]: [u64; 3]) -> u64 {
     m.output(format, sorted[1])
 }
 
-/// Minimum and maximum that give NaN if a source is NaN.
+/// The minimum or maximum; NaN if a source is NaN.
 fn ieee_extreme(m: Mode, format: Format, [a, b]: [u64; 2], larger: bool) -> u64 {
     first_nan(format, &[a, b]).unwrap_or_else(|| m.extreme(format, [a, b], larger))
 }
 
-/// Rounds to an integer in a direction, in the same format.
+/// Rounds to an integer value in the same format.
 fn integral(m: Mode, format: Format, bits: u64, round: Round) -> u64 {
     let bits = m.input(format, bits);
     match format.unpack(bits) {
@@ -67,7 +67,7 @@ fn integral(m: Mode, format: Format, bits: u64, round: Round) -> u64 {
     }
 }
 
-/// The magnitude of the integer next to a number whose exponent is not positive.
+/// The magnitude of a number rounded to an integer. The exponent must not be positive.
 pub(crate) fn nearest_integer(exact: Exact, round: Round) -> u128 {
     let shift = (-exact.exponent) as u32;
     let (whole, rest) = match shift {
@@ -103,7 +103,7 @@ fn ldexp(m: Mode, format: Format, bits: u64, exponent: i32) -> u64 {
     }
 }
 
-/// Exponent such that the number is in [0.5, 1) times its power.
+/// The exponent `e` such that the number is in [0.5, 1) times `2^e`.
 fn frexp_exponent(format: Format, bits: u64) -> u64 {
     match format.unpack(bits) {
         Value::Finite(e) if e.mantissa != 0 => (e.exponent + 128 - e.mantissa.leading_zeros() as i32) as u64,
@@ -119,8 +119,8 @@ fn frexp_mantissa(m: Mode, format: Format, bits: u64) -> u64 {
     }
 }
 
-/// A function that the hardware approximates, computed in f64 and rounded once. Subnormal sources
-/// and results of f32 are zero, as on hardware.
+/// A function that the hardware approximates: computed in f64 and rounded once. Subnormal f32
+/// sources and results become zero, as on hardware.
 fn approximate(m: Mode, format: Format, bits: u64, f: fn(f64) -> f64) -> u64 {
     let flush = |bits| if format == F32 && format.is_subnormal(bits) { bits & format.sign() } else { bits };
     let bits = flush(m.input(format, bits));
@@ -210,7 +210,7 @@ family!(HALF, H, F16, "f16");
 family!(SINGLE, S, F32, "f32");
 family!(DOUBLE, D, F64, "f64");
 
-/// Operations of single formats.
+/// Operations that exist for one format only.
 pub(crate) const TABLE: &[Row] = &[
     ("v_mul_legacy_f32", op(S, &[S, S], |m, [a, b, _]| mul_legacy(m, a, b))),
     (
@@ -270,7 +270,7 @@ pub(crate) const TABLE: &[Row] = &[
     ("v_div_fixup_f64", op(D, &[D, D, D], |_, v| div_fixup(F64, v))),
 ];
 
-/// The result of a division, whose quotient Newton's method found, in all special cases.
+/// The result of a division with all special cases. `quotient` is the result of Newton's method.
 fn div_fixup(format: Format, [quotient, denominator, numerator]: [u64; 3]) -> u64 {
     let negative = format.is_negative(denominator) != format.is_negative(numerator);
     let sign = if negative { format.sign() } else { 0 };
@@ -293,7 +293,7 @@ fn div_fixup(format: Format, [quotient, denominator, numerator]: [u64; 3]) -> u6
     if difference < lowest {
         return sign;
     }
-    // The steps in between overflow where the quotient does.
+    // Intermediate steps overflow if the quotient does.
     if format.is_nan(quotient) {
         return signed_infinity(format, negative);
     }

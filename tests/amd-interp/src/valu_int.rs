@@ -1,4 +1,4 @@
-//! Vector arithmetic of integers and bits, lane by lane.
+//! Vector arithmetic of integers and bits, for one lane each.
 
 use crate::op::{CarryFn, LaneFn, Op, Row};
 use crate::operand::Ty;
@@ -94,7 +94,7 @@ fn bfe_i(value: u64, offset: u64, width: u64) -> u64 {
     (moved << (64 - width) >> (64 - width)) as u64
 }
 
-/// `v_perm_b32`: each byte of the selector picks one of eight bytes, a sign or a constant.
+/// `v_perm_b32`: each byte of the selector selects one of eight bytes, a sign or a constant.
 fn perm(high: u64, low: u64, selector: u64) -> u64 {
     let source = word(high) << 32 | word(low);
     (0..4).fold(0, |result, byte| {
@@ -131,7 +131,7 @@ fn subtract(a: u64, b: u64, borrow: bool) -> (u64, bool) {
     (a.wrapping_sub(b), a < b)
 }
 
-/// Sum of products of four bytes, each signed or not.
+/// The sum of the products of four bytes; each operand is signed or unsigned.
 pub(crate) fn dot4(a: u64, b: u64, c: u64, signed: [bool; 2]) -> i64 {
     let byte = |v: u64, at: u32, signed: bool| {
         let byte = (v >> at) as u8;

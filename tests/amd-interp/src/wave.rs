@@ -4,18 +4,18 @@ use crate::fault::FaultKind;
 use crate::mode::Mode;
 use crate::operand::{EXEC, Kind, Operand, Ty, VCC};
 
-/// A value per lane.
+/// One value per lane.
 pub(crate) type Lanes = [u64; 64];
 
-/// High halves of the addresses through which flat instructions reach LDS and scratch.
+/// Upper halves of the addresses by which flat instructions reach LDS and scratch.
 pub(crate) const SHARED_APERTURE: u32 = 0x0001_0000;
 pub(crate) const PRIVATE_APERTURE: u32 = 0x0002_0000;
 
-/// Whether a wave can go on.
+/// Whether a wave can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Ready,
-    /// At a barrier, until all waves of the workgroup are.
+    /// Waits at a barrier for the other waves of the workgroup.
     Barrier,
     Ended,
 }
@@ -24,7 +24,7 @@ pub(crate) enum State {
 pub(crate) struct Wave {
     pub(crate) workgroup: [u32; 3],
     pub(crate) index: u32,
-    /// Lanes: 32 or 64.
+    /// Number of lanes: 32 or 64.
     pub(crate) size: u32,
     pub(crate) state: State,
     pub(crate) pc: u64,
@@ -34,13 +34,13 @@ pub(crate) struct Wave {
     pub(crate) agprs: Vec<[u32; 64]>,
     pub(crate) scc: bool,
     pub(crate) mode: Mode,
-    /// Private bytes of all lanes, in dwords of all lanes one after the other.
+    /// Private memory of all lanes: one dword of each lane in turn.
     pub(crate) scratch: Vec<u8>,
     /// Address of the scratch.
     pub(crate) scratch_base: u64,
-    /// Bytes per lane.
+    /// Private bytes per lane.
     pub(crate) private_bytes: u64,
-    /// The lane whose access is under way, for faults.
+    /// The lane of the present access, for faults.
     pub(crate) lane: Option<u32>,
 }
 
@@ -48,12 +48,12 @@ fn join(low: u32, high: u32) -> u64 {
     u64::from(low) | u64::from(high) << 32
 }
 
-/// A refusal of an operand.
+/// The error that an operand is not supported.
 pub(crate) fn unsupported<T>(what: impl Into<String>) -> Result<T, FaultKind> {
     Err(FaultKind::Unsupported(what.into()))
 }
 
-/// The bits of an inline constant or a literal, read as `ty`.
+/// The bits of an inline constant or a literal as a value of type `ty`.
 pub(crate) fn constant(kind: &Kind, ty: Ty) -> Result<u64, FaultKind> {
     Ok(match (kind, ty) {
         (Kind::Int(value), Ty::B64 | Ty::I64 | Ty::F64) => *value as u64,
@@ -74,12 +74,12 @@ pub(crate) fn constant(kind: &Kind, ty: Ty) -> Result<u64, FaultKind> {
 }
 
 impl Wave {
-    /// Lanes that exist and are active.
+    /// The mask of lanes that exist and are active.
     pub(crate) fn exec(&self) -> u64 {
         self.mask(EXEC)
     }
 
-    /// A lane mask in scalar registers.
+    /// The lane mask in scalar registers from `first` on.
     pub(crate) fn mask(&self, first: u8) -> u64 {
         let low = self.scalar[first as usize];
         if self.size == 32 { low.into() } else { join(low, self.scalar[first as usize + 1]) }
@@ -96,7 +96,7 @@ impl Wave {
         self.mask(VCC)
     }
 
-    /// All lanes of the wave.
+    /// The mask of all lanes of the wave.
     pub(crate) fn all(&self) -> u64 {
         if self.size == 32 { 0xffff_ffff } else { u64::MAX }
     }
@@ -110,13 +110,13 @@ impl Wave {
         FaultKind::RegisterNotAllocated { register: format!("{letter}{register}"), allocated }
     }
 
-    /// A VGPR of all lanes.
+    /// The values of a VGPR in all lanes.
     pub(crate) fn vgpr(&self, register: usize) -> Result<&[u32; 64], FaultKind> {
         let fault = || self.not_allocated('v', register, self.vgprs.len());
         self.vgprs.get(register).ok_or_else(fault)
     }
 
-    /// A 32-bit vector register of an operand, `part` behind its first.
+    /// The vector register `part` registers after the first one of an operand.
     pub(crate) fn vector(&self, operand: &Operand, part: u32) -> Result<&[u32; 64], FaultKind> {
         match operand.kind {
             Kind::Vector { first, .. } => self.vgpr(first as usize + part as usize),
@@ -129,7 +129,7 @@ impl Wave {
         }
     }
 
-    /// The same register, to write.
+    /// The same register, for writing.
     pub(crate) fn vector_mut(&mut self, operand: &Operand, part: u32) -> Result<&mut [u32; 64], FaultKind> {
         self.vector(operand, part)?;
         match operand.kind {
@@ -139,7 +139,7 @@ impl Wave {
         }
     }
 
-    /// 32 bits of a scalar register.
+    /// The value of a 32-bit scalar register.
     pub(crate) fn scalar_word(&self, register: u8) -> Result<u32, FaultKind> {
         if (register as usize) < crate::operand::FLAT_SCRATCH as usize && register as usize >= self.sgprs {
             return Err(self.not_allocated('s', register.into(), self.sgprs));
@@ -154,7 +154,7 @@ impl Wave {
         Ok(())
     }
 
-    /// A value that all lanes share, without source modifiers.
+    /// A value that is the same for all lanes, without source modifiers.
     pub(crate) fn uniform(&self, operand: &Operand, ty: Ty) -> Result<u64, FaultKind> {
         let wide = ty.bits() == 64;
         Ok(match operand.kind {
@@ -185,7 +185,7 @@ impl Wave {
         }
     }
 
-    /// A source of all lanes, with its modifiers; `high` reads the upper half of a 16-bit source.
+    /// A source in all lanes, with its modifiers. `high` selects the upper half of a 16-bit source.
     pub(crate) fn source(&self, operand: &Operand, ty: Ty, high: bool) -> Result<Lanes, FaultKind> {
         let mut lanes = [0u64; 64];
         let shift = if high && ty.bits() == 16 { 16 } else { 0 };
@@ -216,7 +216,7 @@ impl Wave {
         Ok(lanes)
     }
 
-    /// Writes a 32- or 64-bit result of the lanes in `mask`.
+    /// Writes a 32- or 64-bit result in the lanes of `mask`.
     pub(crate) fn write(&mut self, operand: &Operand, ty: Ty, mask: u64, lanes: &Lanes) -> Result<(), FaultKind> {
         let parts = if ty.bits() == 64 { 2 } else { 1 };
         for part in 0..parts {
@@ -228,7 +228,7 @@ impl Wave {
         Ok(())
     }
 
-    /// Writes a 16-bit result into one half, and leaves the other or makes it zero.
+    /// Writes a 16-bit result into one half of a register. The other half is kept or set to zero.
     pub(crate) fn write_half(
         &mut self,
         operand: &Operand,
@@ -253,7 +253,7 @@ impl Wave {
     }
 }
 
-/// The numbers of the bits that are set, lowest first.
+/// Iterates over the numbers of the set bits, lowest first.
 pub(crate) struct Bits(pub(crate) u64);
 
 impl Iterator for Bits {

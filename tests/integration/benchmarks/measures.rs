@@ -17,10 +17,10 @@ pub(super) struct Measures {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Machine {
-    /// How the table calls it.
+    /// Its name in the table.
     letter: String,
     about: String,
-    /// The beginning of its description in saved results.
+    /// Prefix of its description in saved results.
     cpu: Option<String>,
 }
 
@@ -38,18 +38,18 @@ struct Measure {
     budget: Option<String>,
     /// The command that prints the figure.
     command: Option<String>,
-    /// Stands in place of the command.
+    /// Shown instead of the command.
     note: Option<String>,
-    /// How the row shows the values, whose names stand in braces.
+    /// The text of the row, with names of values in braces.
     latest: Option<String>,
     peer: Option<String>,
     #[serde(default)]
     values: BTreeMap<String, Value>,
-    /// Stands in the row until a result of the command is saved.
+    /// Shown in the row until a result of the command is saved.
     recorded: Option<Recorded>,
 }
 
-/// A figure of a command that cannot save its result, or has not yet.
+/// A figure of a command that cannot save its result, or has no saved result yet.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Recorded {
@@ -66,9 +66,9 @@ struct Recorded {
 struct Value {
     /// JSONPath of the numbers.
     at: String,
-    /// JSONPath of what each number is divided by.
+    /// JSONPath of the divisor of each number.
     over: Option<String>,
-    /// Budgets; they hold for every number.
+    /// Budgets, which every number has to meet.
     at_most: Option<f64>,
     at_least: Option<f64>,
 }
@@ -81,7 +81,7 @@ struct Found {
 }
 
 impl Measures {
-    /// The table's rows, Markdown.
+    /// The table's rows, as Markdown.
     pub(super) fn rows(&self, saved: &[Saved]) -> Result<String> {
         let mut rows = String::new();
         for section in &self.section {
@@ -93,7 +93,7 @@ impl Measures {
         Ok(rows)
     }
 
-    /// What the letters of the machines mean, Markdown.
+    /// The legend of the machines' letters, as Markdown.
     pub(super) fn legend(&self) -> String {
         self.machine.iter().map(|machine| format!("- **{}**: {}\n", machine.letter, machine.about)).collect()
     }
@@ -157,14 +157,14 @@ impl Value {
     }
 }
 
-/// The numbers that a JSONPath finds; at least one.
+/// The numbers that a JSONPath finds. Fails if there are none.
 fn numbers(path: &str, json: &serde_json::Value) -> Result<Vec<f64>> {
     let found = JsonPath::parse(path)?.query(json).all();
     ensure!(!found.is_empty(), "{path} finds nothing");
     found.into_iter().map(|value| value.as_f64().with_context(|| format!("{path} finds {value}"))).collect()
 }
 
-/// The numbers that a JSONPath finds, as many as asked for; a single one stands for all.
+/// `count` numbers that a JSONPath finds; a single number is repeated.
 fn numbers_as_many(path: &str, json: &serde_json::Value, count: usize) -> Result<Vec<f64>> {
     let found = numbers(path, json)?;
     match found.as_slice() {
@@ -174,7 +174,7 @@ fn numbers_as_many(path: &str, json: &serde_json::Value, count: usize) -> Result
     }
 }
 
-/// A text with values in place of their names in braces.
+/// Replaces the names in braces by their values.
 fn fill(form: &str, found: &BTreeMap<&str, Found>) -> Result<String> {
     let text =
         found.iter().fold(form.to_owned(), |text, (name, value)| text.replace(&format!("{{{name}}}"), &value.text()));
@@ -182,7 +182,7 @@ fn fill(form: &str, found: &BTreeMap<&str, Found>) -> Result<String> {
     Ok(text)
 }
 
-/// Whether all budgets are met; else the names of the values that miss theirs.
+/// The verdict: `met`, or the names of the values that miss their budgets.
 fn verdict(found: &BTreeMap<&str, Found>) -> String {
     let judged: Vec<_> = found.iter().filter_map(|(name, value)| Some((*name, value.is_met?))).collect();
     let missed: Vec<_> = judged.iter().filter(|(_, is_met)| !is_met).map(|(name, _)| *name).collect();
@@ -195,14 +195,14 @@ fn verdict(found: &BTreeMap<&str, Found>) -> String {
 }
 
 impl Found {
-    /// A number, or a range if its ends differ as they are written.
+    /// A number, or a range if its two ends are written differently.
     fn text(&self) -> String {
         let (least, largest) = (written(self.least), written(self.largest));
         if least == largest { least } else { format!("{least}–{largest}") }
     }
 }
 
-/// A number with three digits that count.
+/// A number with three significant digits.
 fn written(number: f64) -> String {
     let digits = if number == 0.0 { 0 } else { 2 - number.abs().log10().floor() as i32 };
     let text = format!("{number:.*}", digits.clamp(0, 6) as usize);

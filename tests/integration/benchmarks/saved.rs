@@ -15,13 +15,13 @@ pub(super) struct Saved {
     pub(super) command: String,
     /// CPU, cores and system.
     pub(super) machine: String,
-    /// Average number of busy threads in the minute before.
+    /// Load average over the minute before.
     pub(super) load: f64,
     pub(super) json: Value,
 }
 
-/// Reads all pages of a folder. Results of commands that failed, and of programs that were built
-/// without optimization, are left out.
+/// Reads all pages of a folder. Skips results of failed commands and of programs without
+/// optimization.
 pub(super) fn read(folder: &Path) -> Result<Vec<Saved>> {
     let page = Regex::new(r"^(\d{4}-\d\d-\d\d)(?:-([0-9a-f]{7,}))?\.md$")?;
     let mut results = Vec::new();
@@ -60,8 +60,8 @@ fn block<'a>(section: &'a str, language: &str) -> Option<&'a str> {
     rest.split_once("\n```").map(|(content, _)| content)
 }
 
-/// A command line without what differs from run to run: how its result is shown and kept, folders
-/// of files, and the address of a daemon.
+/// A command line without the parts that differ from run to run: output flags, folders of files,
+/// and the address of a daemon.
 pub(super) fn normalized(command: &str) -> String {
     let mut words = command.split_whitespace();
     let mut kept = Vec::new();

@@ -218,8 +218,8 @@ impl House {
     }
 }
 
-/// Starts the daemon. The tenants are trusted with native code, so that kernels reach the jail
-/// unfenced.
+/// Starts the daemon. It trusts native code of the tenants, so their kernels run in the jail
+/// without a fence.
 fn start(folder: &Path) -> Result<Daemon> {
     let config = folder.join("atoll.toml");
     std::fs::write(&config, "[default]\ntrusted_code = true\n")?;

@@ -11,10 +11,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::process::Command;
 
-/// Ends of the paths of maps whose keys are data: their fields are shown as `*`.
+/// Suffixes of the paths of maps whose keys are data; their fields are shown as `*`.
 const MAPS: [&str; 2] = [".opcodes", ".live_registers"];
 
-/// Fields that a command prints on some machines or in some runs only: command, field, type.
+/// Fields that a command prints only on some machines or in some runs: command, field, type.
 const OPTIONAL: [(&str, &str, &str); 5] = [
     ("atoll doctor", "[].remedy", "text"),
     ("atoll bench preempt", "rows[].flag_us.p50", "number"),
@@ -37,8 +37,8 @@ fn sample(title: &'static str, arguments: &[&str]) -> Sample {
     Sample { title, arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect() }
 }
 
-/// The fields of what every command with `--json` prints, by command. Commands that need a GPU or
-/// two CPUs are left out.
+/// The fields that each command prints with `--json`. Commands that need a GPU or two CPUs are left
+/// out.
 pub(super) fn page() -> Result<String> {
     let setup = daemon()?;
     write_inputs(&setup)?;
@@ -49,7 +49,7 @@ pub(super) fn page() -> Result<String> {
         let mut fields = BTreeMap::new();
         collect("", &value(&setup, &sample)?, &mut fields);
         for (_, field, kind) in OPTIONAL.iter().filter(|(title, ..)| *title == sample.title) {
-            // Where the field is absent, what contains it is null.
+            // If a field is absent, the object that contains it is null.
             fields.retain(|path: &String, kinds| !(kinds.is_empty() && field.starts_with(&format!("{path}."))));
             fields.entry((*field).to_owned()).or_default().insert(*kind);
         }
@@ -63,7 +63,7 @@ pub(super) fn page() -> Result<String> {
     Ok(page)
 }
 
-/// What a command prints. `ptx check` and `doctor` may print it and fail.
+/// The output of a command. `ptx check` and `doctor` may fail after printing it.
 fn value(setup: &Setup, sample: &Sample) -> Result<Value> {
     let Sample { title, arguments } = sample;
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).chain(["--json"]).collect();
@@ -95,7 +95,7 @@ fn write_inputs(setup: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// The commands but `bench`, in the order in which they can run.
+/// All commands except `bench`, in an order in which they can run.
 fn commands(http: &str, digest: &str) -> Vec<Sample> {
     let import = root().join("tests/imports/triton_add").display().to_string();
     let graph = root().join("tests/fixtures/graphs/twice.toml").display().to_string();
@@ -152,7 +152,7 @@ fn commands(http: &str, digest: &str) -> Vec<Sample> {
     ]
 }
 
-/// The measurements, as short as they can be.
+/// The measurements, as short as possible.
 fn benches() -> Vec<Sample> {
     let bench = |title: &'static str, arguments: &[&str]| {
         let name = title.trim_start_matches("atoll bench ");

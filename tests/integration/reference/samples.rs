@@ -1,4 +1,4 @@
-//! Metrics with their labels, collected from a daemon that runs.
+//! Metrics with their labels, collected from a running daemon.
 
 use crate::control::Setup;
 use anyhow::{Context, Result, ensure};
@@ -7,8 +7,8 @@ use regex::Regex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-/// A daemon with a tenant that has quotas and a share, and two functions, one of them invoked and
-/// with instances that follow the load.
+/// A daemon with a tenant that has quotas and a share, and with two functions, one of which is
+/// invoked and has autoscaled instances.
 pub(super) fn daemon() -> Result<Setup> {
     let config = "[tenant.vision]\ndevice_bytes = \"64M\"\nbest_effort_device_bytes = \"32M\"\nquota_request = 0.1\n\
                   [scaling.affine]\nlatency_ms = 1000\nquota_request = 0.05\n";

@@ -1,8 +1,8 @@
 //! The host device, and launches on it.
 //!
-//! Every launch uses a device queue of its own while it runs, because the host device runs launches
-//! of one queue one after the other and those of different queues concurrently. Streams of higher
-//! priority use queues of higher priority.
+//! Every launch uses its own device queue while it runs. The host device runs launches of one queue
+//! one after the other, and launches of different queues concurrently. Streams of higher priority
+//! use queues of higher priority.
 
 use crate::fault_state::FaultState;
 use crate::options::Options;
@@ -29,7 +29,7 @@ pub(crate) const PRIORITY_MIN: i32 = -2;
 /// Device queues per priority, highest first: all queues of the host device that are not for lanes.
 const QUEUES: [u32; 3] = [8, 8, 15];
 
-/// The same for a part of the device, which is a lane of the host device.
+/// Device queues per priority for a part of the device, which is a lane of the host device.
 const PART_QUEUES: [u32; 3] = [2, 2, 2];
 
 /// Device queues in order of priority, each for one launch at a time.

@@ -19,7 +19,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Most bytes of native code in the cache.
+/// Maximum size of the cached native code in bytes.
 const CACHE_BYTES_MAX: u64 = 256 << 20;
 
 /// The driver of this process; set by `cuInit`.

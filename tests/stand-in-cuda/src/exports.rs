@@ -33,7 +33,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// The address of an entry point.
 pub(crate) type Address = *const ();
 
-/// The implementations of entry points are its associated functions.
+/// Its associated functions are the implementations of entry points.
 struct StandIn;
 
 /// Declares the implementations of a family's entry points, and a list of their names. A body
@@ -119,8 +119,8 @@ const NOT_IMPLEMENTED: &[&str] = &[
 /// Generates the exports, and default implementations that return an error.
 macro_rules! exports {
     ($($since:literal fn $name:ident($($argument:ident: $type:ty),*);)+) => {
-        /// The default for entry points without an associated function of [`StandIn`]: an
-        /// associated function takes precedence over a trait's.
+        /// The default implementations, for entry points without an associated function of
+        /// [`StandIn`]. An associated function takes precedence over a trait's.
         #[allow(dead_code, non_snake_case, reason = "it has all entry points, under the driver's names")]
         #[allow(clippy::too_many_arguments, reason = "as many as the driver's functions have")]
         trait NotImplemented {
@@ -152,7 +152,7 @@ fn exported() -> impl Iterator<Item = (&'static EntryPoint, Address)> {
     ENTRY_POINTS.iter().zip(ADDRESSES.iter().copied())
 }
 
-// Each row of the table is in exactly one of the two.
+// Each row of the table is in exactly one of the two lists.
 const _: () = atoll_cuda_api::coverage::assert_complete(&IMPLEMENTED, NOT_IMPLEMENTED);
 
 /// Runs an entry point. A panic becomes an error code and does not unwind into the program.

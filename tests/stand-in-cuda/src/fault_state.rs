@@ -28,8 +28,8 @@ impl FaultState {
         }
     }
 
-    /// Records a fault; true if it is the first. Launches that end because the context was
-    /// destroyed are no faults.
+    /// Records a fault. Returns true if it is the first. A launch that ends because its context was
+    /// destroyed has not faulted.
     pub(crate) fn fail(&self, status: Status) -> bool {
         !self.is_destroyed.load(SeqCst) && self.fault.compare_exchange(0, status as CUresult, SeqCst, SeqCst).is_ok()
     }

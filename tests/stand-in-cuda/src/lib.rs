@@ -21,18 +21,17 @@
 //! | `event`, `marker`, `graph` | events, the points in streams that they mark, and captured work |
 //! | `mps` | the process as a client of MPS, and its share of the compute units |
 //! | `exports` | the entry points, one file per family; they check every pointer and handle once |
-//! | `raw`, `host_call` | memory by address, functions of the program; with `exports::arguments`,
-//! nearly all `unsafe` code |
+//! | `raw`, `host_call` | memory by address, functions of the program (nearly all `unsafe` code) |
 //!
 //! Known differences from a GPU:
-//! - a compute unit runs one block at a time, and the occupancy functions say so;
-//! - kernels see all memory of the process, as on a GPU that shares page tables with the host;
-//!   accesses to unmapped and to freed memory fault;
-//! - a kernel is compiled when it is first launched with a block shape, during the launch;
-//! - a captured graph runs its nodes one after the other, in the order of the capture;
-//! - there are no textures, no peer access, no managed memory that migrates, and no machine code: a
-//!   cubin is refused as code for another GPU, and of a fat binary the PTX is taken;
-//! - a parameter block has at most 4,096 bytes.
+//! - A compute unit runs one block at a time, and the occupancy functions report that.
+//! - Kernels see all memory of the process, as on a GPU that shares page tables with the host.
+//!   Accesses to unmapped and to freed memory fault.
+//! - A kernel is compiled when it is first launched with a block shape, during the launch.
+//! - A captured graph runs its nodes one after the other, in the order of the capture.
+//! - There are no textures, no peer access, no managed memory that migrates, and no machine code. A
+//!   cubin is refused as code for another GPU; of a fat binary only the PTX is used.
+//! - A parameter block has at most 4,096 bytes.
 //!
 //! Invariants: a call with an unknown handle fails; handles are never reused; a panic does not
 //! unwind into the program.

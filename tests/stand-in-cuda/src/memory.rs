@@ -58,7 +58,7 @@ impl Memory {
         Ok(Memory { reservation, device_bytes_max, taken: Mutex::default(), searched_to })
     }
 
-    /// Allocates whole pages. One page behind them stays unmapped, so that a large enough overrun
+    /// Allocates whole pages. One page after them stays unmapped, so that a large enough overrun
     /// faults.
     pub(crate) fn take(
         &self,

@@ -55,7 +55,7 @@ pub(crate) struct Function {
     pub(crate) name: String,
     /// Offset and size of each parameter in the block.
     pub(crate) params: Vec<(u64, u64)>,
-    /// Most dynamic shared memory that a launch may use.
+    /// Maximum dynamic shared memory of a launch in bytes.
     pub(crate) dynamic_shared_bytes_max: AtomicU32,
 }
 
@@ -177,7 +177,7 @@ impl Function {
         self.directive("reqntid")
     }
 
-    /// Most threads of a block.
+    /// Maximum number of threads of a block.
     pub(crate) fn threads_max(&self) -> u32 {
         let bound = self.block_required().or_else(|| self.directive("maxntid"));
         bound.map_or(1024, |block| block.iter().product::<u32>().clamp(1, 1024))

@@ -26,7 +26,7 @@ use std::time::Duration;
 /// The environment variable.
 pub(crate) const VARIABLE: &str = "ATOLL_STAND_IN_CUDA";
 
-/// Most devices, so that tests can tell devices apart.
+/// Maximum number of devices, so that tests can tell devices apart.
 const DEVICES_MAX: u32 = 8;
 
 /// The options.

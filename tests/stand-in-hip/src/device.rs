@@ -1,4 +1,4 @@
-//! A device: its streams, and the thread that runs their work.
+//! A device: its streams, and the thread that carries out their work.
 
 use crate::machine::{Machine, Outcome};
 use crate::options::Options;
@@ -23,12 +23,12 @@ pub(crate) struct Device {
 #[derive(Default)]
 struct State {
     streams: BTreeMap<u64, Stream>,
-    /// The error of all calls after a fault.
+    /// The error that all calls return after a fault.
     failure: Option<Status>,
     has_thread: bool,
-    /// Programs that were unloaded.
+    /// Code that was unloaded and is still in memory.
     forgotten: Vec<Arc<Program>>,
-    /// Resets of running waves that were asked for, and performed.
+    /// Number of resets of running waves that were requested, and that were carried out.
     resets: u64,
     resets_done: u64,
 }
@@ -37,7 +37,7 @@ struct Stream {
     priority: i32,
     mask: Option<Vec<u32>>,
     waiting: VecDeque<Work>,
-    /// Operations that were added, and that are complete.
+    /// Number of operations that were added, and that are complete.
     taken: u64,
     done: u64,
     is_closed: bool,
@@ -82,7 +82,7 @@ impl Device {
         Ok(())
     }
 
-    /// Takes no more work into a stream; what it holds still runs.
+    /// Accepts no more work for a stream. Its present work still runs.
     pub(crate) fn close(&self, handle: u64) -> Result<(), Status> {
         let mut state = self.lock();
         state.open_stream(handle)?.is_closed = true;
@@ -139,7 +139,7 @@ impl Device {
         state.failure.map_or(Ok(()), Err)
     }
 
-    /// Succeeds if all operations of a stream are complete.
+    /// Returns success if all operations of a stream are complete.
     pub(crate) fn query(&self, handle: u64) -> Result<(), Status> {
         let mut state = self.lock();
         if let Some(failure) = state.failure {
@@ -149,7 +149,7 @@ impl Device {
         if stream.done == stream.taken { Ok(()) } else { Err(Status::NotReady) }
     }
 
-    /// Waits until a point in a stream is reached.
+    /// Waits until the stream has reached the point that `marker` stands for.
     pub(crate) fn wait_for(&self, marker: &Marker) -> Result<(), Status> {
         let mut state = self.lock();
         while marker.at().is_none() {
@@ -161,7 +161,7 @@ impl Device {
         Ok(())
     }
 
-    /// Takes code out of memory once no work is left that could use it.
+    /// Removes code from memory once no work is left that could use it.
     pub(crate) fn forget(&self, program: Arc<Program>) {
         let mut state = self.lock();
         if state.has_thread {
@@ -171,7 +171,7 @@ impl Device {
         self.changed.notify_all();
     }
 
-    /// Ends all workgroups that run.
+    /// Ends all workgroups that are running.
     pub(crate) fn reset_waves(&self) -> Result<(), Status> {
         let mut state = self.lock();
         state.resets += 1;
@@ -183,7 +183,7 @@ impl Device {
         state.failure.map_or(Ok(()), Err)
     }
 
-    /// The thread.
+    /// The loop of the device's thread.
     fn work(&self) {
         let mut machine = Machine::new(self.space.clone(), self.units);
         loop {
@@ -198,8 +198,8 @@ impl Device {
         }
     }
 
-    /// Performs what needs no compute unit, and hands launches to the machine. True if anything
-    /// happened.
+    /// Carries out operations that need no compute unit, and passes launches to the machine.
+    /// Returns whether there were any.
     fn advance(&self, state: &mut State, machine: &mut Machine) -> bool {
         if state.failure.is_some() {
             return false;
@@ -261,7 +261,7 @@ impl Device {
         self.changed.notify_all();
     }
 
-    /// A launch that passed the checks of its call, but not those of the machine.
+    /// Fails the device: the machine refuses a launch that its call had accepted.
     fn fail(&self, state: &mut State, error: &RunError) {
         log(&error.to_string());
         state.lose(Status::LaunchFailure);

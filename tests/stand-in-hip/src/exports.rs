@@ -21,7 +21,7 @@ thread_local! {
     static LAST: Cell<hipError_t> = const { Cell::new(0) };
 }
 
-/// The implementations of entry points are its associated functions.
+/// Its associated functions are the implementations of entry points.
 struct StandIn;
 
 /// Declares the implementations of a family's entry points, and a list of their names. Pointers are
@@ -54,8 +54,8 @@ const NOT_IMPLEMENTED: &[&str] =
 /// Generates the exports, and default implementations that return an error.
 macro_rules! exports {
     ($($since:literal fn $name:ident($($argument:ident: $type:ty),*);)+) => {
-        /// The default for entry points without an associated function of [`StandIn`]: an
-        /// associated function takes precedence over a trait's.
+        /// The default implementations, for entry points without an associated function of
+        /// [`StandIn`]. An associated function takes precedence over a trait's.
         #[allow(dead_code, non_snake_case, reason = "it has all entry points, under the library's names")]
         #[allow(clippy::too_many_arguments, reason = "as many as the library's functions have")]
         trait NotImplemented {
@@ -149,7 +149,7 @@ fn enter(body: impl FnOnce() -> Result<(), Status>) -> hipError_t {
     status as hipError_t
 }
 
-/// The last error of this thread, which is then forgotten.
+/// Returns the last error of this thread and clears it.
 fn take_last_error() -> Result<(), Status> {
     match LAST.replace(0) {
         0 => Ok(()),

@@ -18,12 +18,12 @@
 //! | `exports` | the entry points; they check every pointer and handle once |
 //!
 //! Known differences from a GPU:
-//! - one thread runs all work of a device: it interleaves the workgroups that are resident, a few
-//!   instructions at a time. So results are those of a GPU, times are not.
-//! - every compute unit holds [`machine::RESIDENT`] workgroups, whatever they need;
-//! - all memory of the process that the library knows has the same address for host and device;
-//!   other memory faults;
-//! - there are no textures, graphs, peer access, managed memory or variables by name.
+//! - One thread runs all work of a device. It interleaves the resident workgroups, a few
+//!   instructions at a time. Results are those of a GPU, times are not.
+//! - Every compute unit holds [`machine::RESIDENT`] workgroups, whatever resources they need.
+//! - All memory of the process that the library knows has the same address for host and device. An
+//!   access to other memory faults.
+//! - There are no textures, graphs, peer access, managed memory or variables by name.
 //!
 //! Invariants: a call with an unknown handle fails; handles are never reused; a panic does not
 //! unwind into the program.

@@ -6,10 +6,10 @@ use crate::work::LaunchWork;
 use atoll_amd_interp::{Dispatch, Fault, FaultKind, Memory, Options, Program, RunError, Workgroup};
 use std::sync::Arc;
 
-/// Workgroups that a compute unit holds.
+/// Number of workgroups that a compute unit holds.
 pub(crate) const RESIDENT: u32 = 2;
 
-/// Turns that a workgroup gets before the next one goes on.
+/// Number of turns that a workgroup gets before the next one runs.
 const TURNS: u32 = 16;
 
 /// A launch that has begun.
@@ -19,20 +19,20 @@ struct Active {
     /// The compute units that it may use; all if absent.
     mask: Option<Vec<u32>>,
     dispatch: Dispatch<Arc<Program>>,
-    /// Workgroups with their compute units.
-    groups: Vec<(u32, Workgroup)>,
+    /// Running workgroups, each with its slot: a compute unit has [`RESIDENT`] slots.
+    groups: Vec<(usize, Workgroup)>,
 }
 
-/// The compute units, and what runs on them. One thread has it.
+/// The compute units and their launches. Used by one thread only.
 pub(crate) struct Machine {
     memory: Memory,
     units: u32,
     active: Vec<Active>,
-    /// Number of launches so far: each gets another seed.
+    /// Number of launches so far; the seed of the next one.
     begun: u64,
 }
 
-/// How a launch ended, or all work did.
+/// The end of a launch, or a fault that ends all work.
 pub(crate) enum Outcome {
     /// The launch of this stream has ended.
     Ended(u64),
@@ -49,7 +49,7 @@ impl Machine {
         !self.active.is_empty()
     }
 
-    /// Takes a launch that is the next of its stream.
+    /// Begins a launch, which must be the next one of its stream.
     pub(crate) fn begin(
         &mut self,
         stream: u64,
@@ -63,22 +63,22 @@ impl Machine {
         program.map(&mut self.memory);
         let dispatch = Dispatch::new(vec![program], &kernel, launch, &options)?;
         self.active.push(Active { stream, priority, mask, dispatch, groups: Vec::new() });
-        // Stable, so launches of one priority stay in their order.
+        // The sort is stable, so launches of one priority keep their order.
         self.active.sort_by_key(|active| active.priority);
         Ok(())
     }
 
-    /// Takes code out of memory.
+    /// Removes code from memory.
     pub(crate) fn forget(&mut self, program: &Program) {
         program.unmap(&mut self.memory);
     }
 
-    /// Ends all workgroups that run, without their results; those that wait start as usual.
+    /// Ends all running workgroups without their results. Waiting workgroups start as usual.
     pub(crate) fn reset(&mut self) {
         self.active.iter_mut().for_each(|active| active.groups.clear());
     }
 
-    /// Starts workgroups on free places, and lets each go on for a while.
+    /// Starts workgroups in free places, and runs each for some turns.
     pub(crate) fn round(&mut self) -> Vec<Outcome> {
         self.fill();
         let mut outcomes = Vec::new();
@@ -96,23 +96,20 @@ impl Machine {
         outcomes
     }
 
-    /// The most urgent launches first: a place on each compute unit in turn.
+    /// Starts waiting workgroups, of the most urgent launches first, on each compute unit in turn.
     fn fill(&mut self) {
-        let mut free = vec![RESIDENT; self.units as usize];
-        for (unit, _) in self.active.iter().flat_map(|active| &active.groups) {
-            free[*unit as usize] -= 1;
+        let mut used = vec![false; (self.units * RESIDENT) as usize];
+        for (slot, _) in self.active.iter().flat_map(|active| &active.groups) {
+            used[*slot] = true;
         }
         for active in &mut self.active {
             for _ in 0..RESIDENT {
                 for unit in (0..self.units).filter(|unit| allows(active.mask.as_deref(), *unit)) {
-                    let places = &mut free[unit as usize];
-                    if *places == 0 {
-                        continue;
-                    }
-                    let slot = (unit * RESIDENT + *places - 1) as usize;
+                    let mut slots = (unit * RESIDENT) as usize..((unit + 1) * RESIDENT) as usize;
+                    let Some(slot) = slots.find(|slot| !used[*slot]) else { continue };
                     let Some(group) = active.dispatch.start(slot) else { break };
-                    *places -= 1;
-                    active.groups.push((unit, group));
+                    used[slot] = true;
+                    active.groups.push((slot, group));
                 }
             }
         }
@@ -146,7 +143,7 @@ fn allows(mask: Option<&[u32]>, unit: u32) -> bool {
     mask.is_none_or(|words| words.get(unit as usize / 32).is_some_and(|word| word >> (unit % 32) & 1 == 1))
 }
 
-/// The library's error of a fault.
+/// The library's error for a fault.
 fn status(fault: &Fault) -> Status {
     match fault.kind {
         FaultKind::OutsideBuffers { .. } | FaultKind::ReadOnly { .. } | FaultKind::Misaligned { .. } => {

@@ -17,10 +17,10 @@ use std::fmt;
 /// The environment variable.
 pub(crate) const VARIABLE: &str = "ATOLL_STAND_IN_HIP";
 
-/// Most devices, so that tests can tell devices apart.
+/// Maximum number of devices, so that tests can tell them apart.
 const DEVICES_MAX: u32 = 8;
 
-/// Most compute units; a mask of them has four words.
+/// Maximum number of compute units; a mask of them has four words.
 pub(crate) const UNITS_MAX: u32 = 128;
 
 /// The options.
@@ -30,7 +30,7 @@ pub(crate) struct Options {
     pub(crate) memory_bytes: u64,
     pub(crate) compute_units: u32,
     pub(crate) devices: u32,
-    /// Major and minor.
+    /// Major and minor version.
     pub(crate) rocm: (u32, u32),
     pub(crate) resets_waves: bool,
     pub(crate) aborts: bool,
@@ -86,7 +86,7 @@ impl Options {
         Some(())
     }
 
-    /// The version as the library counts.
+    /// The version in the library's encoding.
     pub(crate) fn version(&self) -> i32 {
         (self.rocm.0 * 10_000_000 + self.rocm.1 * 100_000) as i32
     }

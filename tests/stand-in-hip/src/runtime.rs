@@ -30,7 +30,7 @@ pub(crate) struct Runtime {
     pub(crate) functions: Table<Function>,
 }
 
-/// Code that was loaded.
+/// A loaded module.
 pub(crate) struct Module {
     pub(crate) program: Arc<Program>,
     pub(crate) device: Arc<Device>,
@@ -116,7 +116,7 @@ impl Runtime {
         usize::try_from(ordinal).ok().and_then(|ordinal| self.devices.get(ordinal)).ok_or(Status::InvalidDevice)
     }
 
-    /// The device that is current on this thread, which has not faulted.
+    /// The device that is current on this thread. An error if it has faulted.
     pub(crate) fn current(&self) -> Result<&Arc<Device>, Status> {
         let device = self.device(CURRENT.get() as i32)?;
         device.check()?;

@@ -1,7 +1,7 @@
-//! Memory by address: of devices, pinned, registered by the program, and of other processes. Host
-//! and device use the same addresses.
+//! Memory by address: memory of devices, pinned memory, registered memory of the program, and
+//! memory of other processes. Host and device use the same addresses.
 //!
-//! The memory of a device is a file without a name, so that another process can open it.
+//! The memory of a device is an anonymous file, so that another process can open it.
 
 use crate::status::Status;
 use atoll_amd_interp::AddressSpace;
@@ -17,11 +17,11 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 /// Allocations begin at multiples of this many bytes.
 const PAGE_BYTES: u64 = 4096;
 
-/// New memory has arbitrary contents on a GPU. The stand-in sets its first bytes to this.
+/// New memory has arbitrary contents on a GPU. Here its first bytes are set to this.
 const FILL_BYTE: u8 = 0xcb;
 const FILL_BYTES_MAX: u64 = 64 << 10;
 
-/// The beginning of a handle that names memory for other processes.
+/// The first word of a memory handle.
 const MAGIC: u64 = 0x6b_6e_61_68_2d_70_69_68;
 
 /// The kind of an allocation.
@@ -37,7 +37,7 @@ pub(crate) enum Kind {
     Foreign,
 }
 
-/// A range that the library knows.
+/// A range of memory that the library knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Allocation {
     bytes: u64,
@@ -60,7 +60,7 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    /// Memory for a number of devices.
+    /// Memory for `devices` devices of `bytes` bytes each.
     pub(crate) fn new(devices: u32, bytes: u64) -> Result<Space, Status> {
         let stores = (0..devices).map(|_| Store::new(bytes)).collect::<Result<_, Status>>()?;
         Ok(Space { stores, taken: RwLock::default() })
@@ -84,7 +84,7 @@ impl Space {
             if begin - at >= wanted {
                 break;
             }
-            // A page stays free, so that an access beyond the end faults.
+            // One page stays unmapped, so that an access past the end faults.
             at = begin + pages(allocation.bytes).ok_or(Status::OutOfMemory)? + PAGE_BYTES;
         }
         if at.checked_add(wanted).is_none_or(|end| end > store.base + store.bytes) {
@@ -118,7 +118,7 @@ impl Space {
         Ok(())
     }
 
-    /// Frees what begins at an address, if it is of an accepted kind.
+    /// Frees the allocation that begins at an address, if its kind is accepted.
     pub(crate) fn give_back(&self, at: u64, accepts: impl Fn(Kind) -> bool) -> Result<(), Status> {
         let mut taken = self.write_lock();
         let found = taken.get(&at).copied().filter(|allocation| accepts(allocation.kind));
@@ -176,7 +176,7 @@ impl Space {
         Ok(handle)
     }
 
-    /// Maps memory of another process.
+    /// Maps the memory that another process has shared.
     pub(crate) fn open(&self, handle: &[u8; 64]) -> Result<u64, Status> {
         let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| handle[at * 8 + byte]));
         let [magic, process, file, offset, size, bytes] = std::array::from_fn(word);
@@ -194,11 +194,11 @@ impl Space {
         Ok(at)
     }
 
-    /// Copies between ranges of this process: device memory, or memory of the program that it
-    /// guarantees until the operation is complete.
+    /// Copies between ranges of this process. Each is device memory, or memory that the program
+    /// keeps valid until the operation is complete.
     pub(crate) fn copy(&self, to: u64, from: u64, bytes: u64) {
         if bytes == 4 && to.is_multiple_of(4) && from.is_multiple_of(4) {
-            // A word that a running kernel polls must be written at once.
+            // One word is copied by an atomic store, since a running kernel may poll it.
             word(to).store(word(from).load(Ordering::Acquire), Ordering::Release);
             return;
         }
@@ -293,7 +293,7 @@ fn pointer(at: u64) -> *mut c_void {
     ptr::with_exposed_provenance_mut(at as usize)
 }
 
-/// The byte at an address inside memory that the library knows, or that the program guarantees.
+/// The byte at an address in memory that the library knows or that the program keeps valid.
 fn byte(at: u64) -> &'static AtomicU8 {
     // SAFETY: as said; others access it by atomics or not at all.
     unsafe { AtomicU8::from_ptr(pointer(at).cast()) }

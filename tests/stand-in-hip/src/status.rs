@@ -19,8 +19,8 @@ macro_rules! statuses {
             }
         }
 
-        /// Name and text of an error, NUL-terminated. As in AMD's library, unknown numbers have the
-        /// name of the unknown error.
+        /// The name and the text of an error, NUL-terminated. As in AMD's library, an unknown
+        /// number has the name of `hipErrorUnknown`.
         pub(crate) fn texts(number: hipError_t) -> (&'static str, &'static str) {
             match number {
                 0 => ("hipSuccess\0", "no error\0"),

@@ -5,12 +5,12 @@ use atoll_amd_interp::{Launch, Program};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
-/// A point in a stream, and when it was reached.
+/// A point in a stream, and the time at which the stream reached it.
 #[derive(Debug, Default)]
 pub(crate) struct Marker(OnceLock<Instant>);
 
 impl Marker {
-    /// When it was reached.
+    /// The time at which the stream reached it.
     pub(crate) fn at(&self) -> Option<Instant> {
         self.0.get().copied()
     }
@@ -35,7 +35,7 @@ impl Event {
         Event { device, keeps_time, recorded: Mutex::default() }
     }
 
-    /// The point that it marks; `None` if it was never recorded, which counts as reached.
+    /// The point that it marks. `None` if it was never recorded, which counts as reached.
     pub(crate) fn marker(&self) -> Option<Arc<Marker>> {
         self.recorded.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -72,12 +72,12 @@ pub(crate) enum Work {
     Record(Arc<Marker>),
     Wait(Arc<Marker>),
     Launch(Box<LaunchWork>),
-    /// A launch that the compute units have taken.
+    /// A launch that has been passed to the compute units.
     Running,
 }
 
 impl Work {
-    /// Performs an operation that takes no compute unit. False if it has to wait.
+    /// Carries out an operation that needs no compute unit. Returns false if it has to wait.
     pub(crate) fn perform(&self, space: &Space) -> bool {
         match self {
             Work::Copy { to, from, bytes } => space.copy(*to, *from, *bytes),

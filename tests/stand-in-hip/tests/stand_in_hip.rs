@@ -1,5 +1,5 @@
-//! What the stand-in does, seen through `runtime/hip`. The tests of the device
-//! (`runtime/devices/hip`) run kernels on it.
+//! Tests of the stand-in through `runtime/hip`. The tests of the device (`runtime/devices/hip`) run
+//! kernels on it.
 
 use atoll_hip::{DeviceMemory, Driver, Event, HostWords, MemoryHandle, SharedMemory, Stream, UnitMask, status};
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
-/// The variable with a handle for a child process.
+/// The environment variable that passes a memory handle to a child process.
 const HANDLE: &str = "ATOLL_TEST_HANDLE";
 
 fn library() -> PathBuf {

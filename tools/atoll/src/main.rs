@@ -13,8 +13,8 @@
 //!
 //! - Standard output has the result only; with `--json` it is one JSON value. Logs, progress, notes
 //!   and errors go to standard error.
-//! - A command that found a mistake of the user says which argument or file it is about, and exits
-//!   with 2 (`failure::users`).
+//! - If the command line or a file of the user is wrong, the command names the argument or the
+//!   file, and exits with 2 (`failure::users`).
 //! - A closed standard output ends the program without an error.
 //! - Every command has an example in its help. The command line and the fields of JSON outputs are
 //!   compared with their pages in `docs/reference` by a test.
@@ -23,6 +23,7 @@ mod cli;
 mod commands;
 mod control;
 mod expected;
+mod interrupt;
 mod logging;
 
 #[cfg(feature = "compiler")]

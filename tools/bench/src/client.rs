@@ -5,6 +5,7 @@ use crate::failure::user_error;
 use anyhow::{Context, Result, anyhow};
 use atoll_protocol::{ErrorBody, IndexEntry, InferRequest, InferResponse, JSON_LENGTH_HEADER, ModelMetadata};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Display;
 use std::time::Duration;
@@ -35,7 +36,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// `url` is `HOST:PORT`, which stands for HTTP, or begins with `http://` or `https://`.
+    /// `url` is `HOST:PORT` for HTTP, or begins with `http://` or `https://`.
     pub fn new(url: &str, credentials: &CredentialArgs) -> Result<Client> {
         let (scheme, authority) = url.split_once("://").unwrap_or(("http", url));
         let authority = authority.trim_end_matches('/');
@@ -99,17 +100,23 @@ impl Client {
         serde_json::from_slice(&body).with_context(|| format!("the answer of {} is not valid KServe v2", self.base))
     }
 
+    /// Sends JSON to a route, as in `/v2/leases`, and returns the body of the answer.
+    pub fn post(&self, route: &str, body: &impl Serialize, within: Duration) -> Result<Vec<u8>, AskError> {
+        let content = serde_json::to_vec(body).map_err(|error| AskError::Failed(error.into()))?;
+        let request = self.authorized(self.agent.post(format!("{}{route}", self.base)));
+        let request = request.header("Content-Type", "application/json");
+        let response = request.config().timeout_global(Some(within)).build().send(&content[..]);
+        let (response, body) = self.receive(response).map_err(AskError::Failed)?;
+        match refusal(&response, &body) {
+            None => Ok(body),
+            Some(message) => Err(AskError::Refused { status: response.status().as_u16(), message }),
+        }
+    }
+
     /// Reads the body of a successful answer, or the daemon's error.
     fn read(&self, response: Result<Response<Body>, ureq::Error>) -> Result<(Response<Body>, Vec<u8>)> {
-        let mut response = response
-            .with_context(|| format!("cannot reach a daemon at {}; is `atoll serve` running there?", self.base))?;
-        let body = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec();
-        let body = body.with_context(|| format!("the answer of {} is incomplete", self.base))?;
-        if response.status().is_success() {
-            return Ok((response, body));
-        }
-        let message =
-            serde_json::from_slice(&body).map_or_else(|_| response.status().to_string(), |body: ErrorBody| body.error);
+        let (response, body) = self.receive(response)?;
+        let Some(message) = refusal(&response, &body) else { return Ok((response, body)) };
         let faults = [
             StatusCode::BAD_REQUEST,
             StatusCode::UNAUTHORIZED,
@@ -117,14 +124,46 @@ impl Client {
             StatusCode::NOT_FOUND,
             StatusCode::PAYLOAD_TOO_LARGE,
         ];
-        let message = match response.status() {
-            StatusCode::UNAUTHORIZED => {
-                format!("{message} (this client takes a token from --token-file or the variable ATOLL_TOKEN)")
-            }
-            _ => message,
-        };
         Err(if faults.contains(&response.status()) { user_error(message) } else { anyhow!(message) })
     }
+
+    /// Reads the body of an answer.
+    fn receive(&self, response: Result<Response<Body>, ureq::Error>) -> Result<(Response<Body>, Vec<u8>)> {
+        let mut response = response
+            .with_context(|| format!("cannot reach a daemon at {}; is `atoll serve` running there?", self.base))?;
+        let body = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec();
+        let body = body.with_context(|| format!("the answer of {} is incomplete", self.base))?;
+        Ok((response, body))
+    }
+}
+
+/// Why a request has no answer that can be used.
+#[derive(Debug)]
+pub enum AskError {
+    /// The daemon refused it.
+    Refused {
+        /// Status of HTTP.
+        status: u16,
+        /// The daemon's reason.
+        message: String,
+    },
+    /// No answer arrived. The daemon may have done what was asked.
+    Failed(anyhow::Error),
+}
+
+/// The message of an answer that is an error.
+fn refusal(response: &Response<Body>, body: &[u8]) -> Option<String> {
+    if response.status().is_success() {
+        return None;
+    }
+    let message =
+        serde_json::from_slice(body).map_or_else(|_| response.status().to_string(), |body: ErrorBody| body.error);
+    Some(match response.status() {
+        StatusCode::UNAUTHORIZED => {
+            format!("{message} (this client takes a token from --token-file or the variable ATOLL_TOKEN)")
+        }
+        _ => message,
+    })
 }
 
 /// Encodes a name as a path segment.

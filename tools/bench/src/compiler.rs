@@ -73,7 +73,7 @@ mod with {
                 DeviceName::Cuda(_) => Target::NVIDIA,
                 DeviceName::Hip(index) => match amd_target(*index) {
                     Some(target) => target,
-                    // Starting the device tells why.
+                    // Starting the device reports the reason.
                     None => continue,
                 },
             };
@@ -84,7 +84,8 @@ mod with {
         CompileOptions { targets, kernel_cache: cache::kernels(), ..CompileOptions::default() }
     }
 
-    /// The target of an AMD GPU of this machine, whose code runs on its own architecture only.
+    /// The target for an AMD GPU of this machine: code for an AMD GPU runs on one architecture
+    /// only.
     #[cfg(feature = "hip")]
     fn amd_target(index: u32) -> Option<Target> {
         let config = atoll_device_hip::HipConfig { index, ..atoll_device_hip::HipConfig::default() };

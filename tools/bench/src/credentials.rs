@@ -1,4 +1,4 @@
-//! How a client of the daemon shows who it is, and checks who it talks to.
+//! How a client of the daemon authenticates itself, and verifies the daemon.
 
 use crate::failure::{OrUserError, user_error};
 use anyhow::{Context, Result};
@@ -11,7 +11,8 @@ use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConf
 /// Environment variable with the token, used if the flag is absent.
 pub const TOKEN_VARIABLE: &str = "ATOLL_TOKEN";
 
-/// Authorities of the system on common distributions; `SSL_CERT_FILE` names another file.
+/// Files with the system's certificate authorities on common distributions; `SSL_CERT_FILE` names
+/// another file.
 const SYSTEM_AUTHORITIES: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
@@ -52,7 +53,7 @@ impl CredentialArgs {
         let token = token.map(|token| token.trim().to_owned());
         match token.filter(|token| !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic())) {
             Some(token) => Ok(Some(token)),
-            // Does not print what may be a secret.
+            // Does not print the value, which may be a secret.
             None => Err(user_error(format!(
                 "{from} has no token; `atoll auth create` prints one, which starts with atoll_"
             ))),

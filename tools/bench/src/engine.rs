@@ -142,7 +142,7 @@ pub fn policy_names() -> clap::builder::PossibleValuesParser {
     POLICIES.iter().map(|policy| PossibleValue::new(policy.name).help(policy.about)).into()
 }
 
-/// The value of `--placement` that is no policy of the pool.
+/// The value of `--placement` that is not a policy of the pool.
 const HOME: &str = "home";
 
 fn placement_names() -> clap::builder::PossibleValuesParser {
@@ -268,7 +268,7 @@ impl FleetArgs {
         self.devices.iter().map(DeviceSpec::kind).collect()
     }
 
-    /// Whether tenants have processes of their own, for which control groups can be made.
+    /// Whether each tenant has its own process, which can have a control group.
     pub fn has_executors(&self) -> bool {
         self.flags.isolation != Some(Isolation::None) && self.devices.iter().any(DeviceSpec::is_host)
     }

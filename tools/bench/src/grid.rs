@@ -1,8 +1,8 @@
 //! Measures throughput and latency of a model on shares of a device: a grid of quotas of time and
 //! partitions of the compute units, for one or more batches (FaST-GShare §3.2).
 //!
-//! A measurement can be stopped and continued: the caller keeps each point when it is measured, and
-//! points that are known are not measured again.
+//! A measurement can be stopped and continued: the caller stores each point when it is measured,
+//! and known points are not measured again.
 
 use crate::failure::{OrUserError, user_error};
 use crate::invoker;
@@ -28,11 +28,11 @@ pub const PARTITIONS: [u32; 7] = [6, 12, 24, 50, 60, 80, 100];
 const AXIS_MAX: usize = 32;
 /// Answers before a measurement begins.
 const WARM_UPS: usize = 3;
-/// Gain of the throughput, in percent, below which a larger partition brings nothing.
+/// Gain of throughput, in percent, below which larger partitions are skipped.
 const FLAT_PERCENT: u64 = 3;
 /// How often points that contradict each other are measured again.
 const AGAIN_MAX: usize = 3;
-/// A measurement ends after so many times its shortest time, even with few answers.
+/// A measurement ends after this multiple of its shortest time, even with few answers.
 const LONGEST: u32 = 10;
 /// The instance that has the share.
 const INSTANCE: &str = "atoll-profile-grid";
@@ -40,17 +40,17 @@ const INSTANCE: &str = "atoll-profile-grid";
 /// The axes of a grid, checked: in percent, ascending, without duplicates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Axes {
-    /// Partitions. Those that a device rounds up to the same number of compute units are one.
+    /// Partitions, without those that the device rounds up to the same number of compute units.
     pub partitions: Vec<u32>,
     /// Quotas.
     pub quotas: Vec<u32>,
 }
 
 impl Axes {
-    /// Checks the axes of a grid for a device with so many compute units.
+    /// Checks the axes of a grid for a device with this number of compute units.
     ///
     /// # Errors
-    /// A mistake of the user: no value, too many, or one that is not from 1 to 100.
+    /// A user error: no value, too many values, or a value that is not from 1 to 100.
     pub fn new(partitions: &[u32], quotas: &[u32], compute_units: u32) -> Result<Axes> {
         let checked = |name: &str, values: &[u32]| {
             let mut values = values.to_vec();
@@ -66,7 +66,7 @@ impl Axes {
         };
         let units = |partition: &u32| (partition * compute_units).div_ceil(100).max(1);
         let all = checked("partitions", partitions)?;
-        // Of equal ones the largest: it is what the device assigns, or nearest to it.
+        // Of partitions with equal units the largest, which is nearest to what the device assigns.
         let is_last = |at: usize| all.get(at + 1).is_none_or(|next| units(next) != units(&all[at]));
         let partitions = (0..all.len()).filter(|at| is_last(*at)).map(|at| all[at]).collect();
         Ok(Axes { partitions, quotas: checked("quotas", quotas)? })
@@ -76,11 +76,11 @@ impl Axes {
 /// How a point is measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
-    /// Answers at least.
+    /// Fewest answers.
     pub runs: u32,
-    /// Time at least.
+    /// Shortest time.
     pub time: Duration,
-    /// Requests at the same time, so that the share is never idle.
+    /// Requests in flight, so that the share is never idle.
     pub depth: usize,
 }
 
@@ -105,18 +105,18 @@ pub enum Step<'a> {
     Measured(&'a LoadPoint),
     /// It was known.
     Known(&'a LoadPoint),
-    /// Partitions from this one on, in percent, are left out: the one before brought less than 3 %
-    /// more throughput than the one before it.
+    /// Partitions from this one on, in percent, are skipped: the last measured partition brought
+    /// less than 3 % more throughput than its predecessor.
     Flat(u32),
 }
 
 impl Grid<'_> {
-    /// Measures the points of the grid that a profile does not have, for these inputs. `keep` gets
-    /// the profile after each point, and what happened.
+    /// Measures the points of the grid that the profile does not have, for these inputs. Calls
+    /// `keep` after each point, with the profile and what happened.
     ///
     /// # Errors
-    /// If the inputs do not fit, the device refuses a share, an invocation fails, or points
-    /// contradict each other also when they are measured again.
+    /// The inputs do not fit, the device refuses a share, an invocation fails, or points contradict
+    /// each other even after they were measured again.
     pub fn measure(
         &self,
         inputs: &[Tensor],
@@ -146,7 +146,7 @@ impl Grid<'_> {
         )))
     }
 
-    /// All rows: one partition each, as long as a larger one brings more.
+    /// Measures rows, one for each partition, until a larger partition brings no more throughput.
     fn rows(
         &self,
         inputs: &[InputTensor],
@@ -204,7 +204,7 @@ impl Grid<'_> {
         })
     }
 
-    /// Keeps requests in flight; returns the answers, their time and their latencies.
+    /// Keeps requests in flight. Returns the number of answers, the time and the latencies.
     fn drive(&self, inputs: &[InputTensor]) -> Result<(u64, Duration, Vec<u64>)> {
         let (answer, answered) = mpsc::channel();
         let submit = || {
@@ -228,7 +228,7 @@ impl Grid<'_> {
             let elapsed = begun.elapsed();
             let is_enough = latencies.len() >= self.effort.runs as usize && elapsed >= self.effort.time;
             if is_enough || elapsed >= self.effort.time * LONGEST {
-                // Those in flight end before the share is removed.
+                // Requests in flight end before the share is removed.
                 for _ in 1..depth {
                     next()?.1?;
                 }

@@ -1,4 +1,4 @@
-//! Starts devices: in this process, or in processes of their own.
+//! Starts devices in this process or in separate processes.
 
 use anyhow::Context;
 use atoll_device::Device;
@@ -13,17 +13,17 @@ use serde::Serialize;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where control groups of executors are made, if anywhere.
+/// The place for control groups of executors, if there is one.
 pub(crate) type Groups = Option<Arc<ControlGroups>>;
 
 /// Isolation of kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Isolation {
-    /// None: kernels run on threads of this process, or are launched by it
+    /// Kernels run on threads of this process, or this process launches them
     None,
-    /// In a process that is replaced when it dies: on the host a jailed process per tenant, on a
-    /// GPU one process for all tenants
+    /// Kernels run in a process that is replaced when it dies: on the host a jailed process per
+    /// tenant, on a GPU one process for all tenants
     Process,
 }
 

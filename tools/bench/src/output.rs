@@ -26,8 +26,8 @@ pub fn print_json(value: &impl Serialize) -> Result<()> {
     Ok(print(&text)?)
 }
 
-/// A progress bar on standard error; hidden if that is no terminal, or if this process does not run
-/// in the terminal's foreground, where it would write over the shell's prompt.
+/// A progress bar on standard error. Hidden if standard error is not a terminal, or if this process
+/// runs in the background, where the bar would overwrite the shell's prompt.
 pub fn progress(length: u64) -> ProgressBar {
     let target = if is_in_foreground() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
     ProgressBar::with_draw_target(Some(length), target)

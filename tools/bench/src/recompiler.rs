@@ -1,5 +1,5 @@
-//! Compiles bundles of untrusted tenants in a process of its own, so that PTX which makes a compiler
-//! crash, run for hours or fill the memory ends that process, and not the daemon.
+//! Compiles bundles of untrusted tenants in a separate process. If PTX makes the compiler crash,
+//! run for hours or exhaust memory, only that process ends, and not the daemon.
 //!
 //! The daemon starts `atoll recompile` with the bundle as standard input. The process writes its
 //! progress, and the reason of a failure, as lines of JSON to standard error, and the code to
@@ -24,10 +24,11 @@ use std::time::Instant;
 /// Name of the hidden command.
 pub const COMMAND: &str = "recompile";
 
-/// Increase of the nice value of the process: requests that are served go first.
+/// Increase of the nice value of the process, so that serving requests has priority.
 const NICE: i32 = 10;
 
-/// The out-of-memory score of the process: it goes after executors and before the daemon.
+/// The out-of-memory score of the process: the system kills it after executors and before the
+/// daemon.
 const OUT_OF_MEMORY_SCORE: &str = "800";
 
 /// Longest line that is read from the process. Its failures quote lines of PTX.
@@ -44,7 +45,7 @@ enum Line {
     Failure(String),
 }
 
-/// Compiles the kernels of a bundle anew, fenced, in a process of its own.
+/// Compiles the kernels of a bundle again, with a fence, in a separate process.
 ///
 /// # Errors
 /// The kernels cannot be compiled, or not within the limits.
@@ -74,7 +75,7 @@ fn command(bundle: File, targets: &[Target], limits: CompileLimits) -> Command {
     command
 }
 
-/// Runs the process until it ends or its time is over, and returns what it wrote.
+/// Runs the process until it ends or exceeds its time limit, and returns its output.
 fn run(mut command: Command, limits: CompileLimits, progress: &dyn Fn(CompileProgress)) -> Result<Vec<u8>> {
     let deadline = Instant::now() + limits.time;
     let mut child = command.spawn().context("cannot start the compiler")?;
@@ -100,12 +101,12 @@ fn run(mut command: Command, limits: CompileLimits, progress: &dyn Fn(CompilePro
     })
 }
 
-/// Sends the lines of the process on, until it closes its standard error.
+/// Forwards the lines of the process until it closes its standard error.
 fn forward(errors: impl Read, lines: &mpsc::Sender<String>) {
     let mut errors = BufReader::new(errors);
     let mut line = Vec::new();
     while (&mut errors).take(LINE_BYTES_MAX).read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
-        // The receiver has gone if the time is over.
+        // After the time limit, there is no receiver.
         let _ = lines.send(String::from_utf8_lossy(&line).into_owned());
         line.clear();
     }
@@ -137,7 +138,7 @@ fn follow(
     }
 }
 
-/// What to say about a process that ended without a reason.
+/// The message for a process that ended without reporting a reason.
 fn ended(status: ExitStatus, memory_bytes: u64) -> String {
     format!(
         "the compiler ended with {status}: it failed, or needed more than {memory_bytes} bytes of memory, the tenant's \
@@ -145,7 +146,7 @@ fn ended(status: ExitStatus, memory_bytes: u64) -> String {
     )
 }
 
-/// The process: compiles the bundle in standard input.
+/// The main function of the process: compiles the bundle in standard input.
 ///
 /// # Errors
 /// The code cannot be written. Failures of the compilation are reported to the daemon.
@@ -156,7 +157,8 @@ pub fn serve(targets: &[String], memory_bytes: u64) -> Result<()> {
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
     setrlimit(Resource::Fsize, Rlimit { current: Some(0), maximum: Some(0) })?;
     nice(NICE)?;
-    // The score of the daemon was inherited. Ignores an error: without this file there is no score.
+    // Replaces the score inherited from the daemon. Ignores an error: without this file there is no
+    // score.
     let _ = std::fs::write("/proc/self/oom_score_adj", OUT_OF_MEMORY_SCORE);
     match compiled(targets) {
         Ok(code) => {

@@ -19,11 +19,12 @@ pub(crate) struct Record {
     folder: PathBuf,
     begun: SystemTime,
     commit: Option<Commit>,
-    /// Average number of busy threads of the machine in the last minute before the measurement.
+    /// The machine's load average over the last minute before the measurement.
     load: Option<f64>,
 }
 
-/// What is checked out in the repository. The program may have been built from something else.
+/// The commit that is checked out in the repository. The program may have been built from another
+/// one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Commit {
     /// The abbreviated hash.
@@ -111,7 +112,7 @@ fn repository(folder: &Path) -> Option<PathBuf> {
 
 fn commit(root: &Path) -> Result<Commit> {
     let name = git(root, &["rev-parse", "--short=7", "HEAD"])?;
-    // Saved results are no change of the program.
+    // Saved results do not count as changes of the program.
     let changes = git(root, &["status", "--porcelain", "--", ".", &format!(":(exclude){FOLDER}")])?;
     Ok(Commit { name, has_changes: !changes.is_empty() })
 }

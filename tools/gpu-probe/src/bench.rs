@@ -18,10 +18,10 @@ pub(crate) const HOLD_TIME_MAX_NS: u64 = 1_000_000_000;
 /// blocks until earlier launches finish, which the held stream prevents.
 pub(crate) const QUEUED_LAUNCHES_MAX: u32 = 512;
 
-/// Repeats that a measurement makes however long they take.
+/// Repeats that a measurement always makes, regardless of their time.
 const REPEATS_MIN: usize = 3;
 
-/// How long the repeats of a measurement may take beyond that.
+/// Time limit for further repeats of a measurement.
 const REPEATS_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// The repeats of a measurement: `count`, or as many as there is time for.

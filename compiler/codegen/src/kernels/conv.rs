@@ -11,11 +11,11 @@ use crate::writer::Written;
 use atoll_frontend::tensor_graph::Conv;
 use atoll_kgraph::Expr;
 
-/// Least number of filters of a group for a matrix product; with fewer, most rows of a tile would
-/// be empty.
+/// Smallest number of filters of a group for a matrix product. With fewer filters, most rows of a
+/// tile would be empty.
 const PRODUCT_FILTERS_MIN: i64 = 8;
 
-/// Least number of pixels of an image whose columns are tiled separately. Smaller images share
+/// Smallest number of pixels of an image whose columns are tiled separately. Smaller images share
 /// tiles, which makes their windows less regular.
 const IMAGE_PIXELS_MIN: i64 = 784;
 

@@ -18,7 +18,7 @@ use atoll_frontend::tensor_graph::Conv;
 use atoll_kgraph::{DType, Expr};
 use atoll_ptx::{Name, Operand};
 
-/// Least number of taps for which staging pays off.
+/// Smallest number of taps for which staging pays off.
 const TAPS_MIN: i64 = 16;
 /// Largest number of floats for the rows of one warp, staged pixels and sums together, so that all
 /// warps of a block stay in a first-level cache.

@@ -14,8 +14,8 @@ use atoll_frontend::tensor_graph::Conv;
 use atoll_kgraph::{DType, Expr};
 use atoll_ptx::{Name, Operand, ScalarType};
 
-/// Least length of a pixel row that gets a warp of its own; the pixels of smaller images are
-/// numbered consecutively.
+/// Smallest length of a pixel row that gets its own warp. The pixels of smaller images are numbered
+/// consecutively.
 const PIXEL_ROW_MIN: i64 = 24;
 
 /// Writes the kernel.

@@ -1,10 +1,10 @@
-//! Control flow: the bodies of branches and loops become parts of one graph.
+//! Flattens control flow: the bodies of branches and loops become parts of one graph.
 //!
-//! Scheduling works on one list of nodes and one table of values. Here the nodes and values of
-//! bodies are appended to those of the model, and copies carry values across the borders: to the
-//! result of a branch, and to the state of a loop, which is read in the next iteration. So a result
-//! of a branch has two producers, of which one runs, and a state has one before the loop and one in
-//! it.
+//! Scheduling works on one list of nodes and one table of values. The nodes and values of bodies
+//! are appended to those of the model. Copies move values across borders: to the results of a
+//! branch, and to the states that the next iteration of a loop reads. A result of a branch
+//! therefore has two producers, of which one runs. A state of a loop has one producer before the
+//! loop and one in it.
 
 use atoll_frontend::control::LoopSpec;
 use atoll_frontend::program::ProgramBuilder;
@@ -18,17 +18,17 @@ pub(super) struct Flat<'g> {
     pub(super) items: Vec<Item>,
 }
 
-/// A part of a flat graph.
+/// An item of a flat graph.
 pub(super) enum Item {
     /// A node of the graph, by index.
     Node(usize),
-    /// Copies the elements of a value to the place of another.
+    /// Copies a value to the place of another value.
     Copy { name: String, from: ValueId, to: ValueId },
-    /// Copies a value to a row of another: the one with the number.
+    /// Copies a value to the row of `to` whose index is the value of `number`.
     Row { name: String, row: ValueId, number: ValueId, to: ValueId },
-    /// One of two lists of items.
+    /// Two lists of items, of which one runs.
     If { name: String, condition: ValueId, then: Vec<Item>, otherwise: Vec<Item> },
-    /// Items that run repeatedly.
+    /// A list of items that runs repeatedly.
     Loop {
         name: String,
         trips: Option<Expr>,
@@ -55,7 +55,7 @@ struct Flattener {
 }
 
 impl Flattener {
-    /// The items of the nodes of a graph. `own` is the flat value of each of its values.
+    /// The items for the nodes of a graph. `own` maps each of its values to its flat value.
     fn nodes(&mut self, graph: &TensorGraph, own: &[ValueId]) -> Vec<Item> {
         let uses = graph.use_counts();
         let mut items = Vec::with_capacity(graph.nodes.len());
@@ -85,9 +85,10 @@ impl Flattener {
         Item::Node(self.flat.nodes.len() - 1)
     }
 
-    /// The items of a branch, which leaves its results in `results`.
+    /// The items of a branch. They write its results to `results`.
     fn branch(&mut self, name: &str, body: &TensorGraph, inputs: &[ValueId], results: &[ValueId]) -> Vec<Item> {
-        // A node of the branch writes the result directly, unless it is a view of another value.
+        // A node of the branch writes the result directly, unless the result is a view of another
+        // value.
         let is_written =
             |id: ValueId| body.nodes.iter().any(|node| node.outputs.contains(&id) && !matches!(node.op, Op::Reshape));
         let pairs = body.outputs.iter().copied().zip(results.iter().copied());
@@ -103,8 +104,8 @@ impl Flattener {
         items
     }
 
-    /// The flat value of each value of a body: given ones for inputs, those in `direct`, and new
-    /// ones.
+    /// Maps each value of a body to its flat value. Inputs and values in `direct` map to given
+    /// values, all others to new ones.
     fn values(&mut self, body: &TensorGraph, inputs: &[ValueId], direct: &[(ValueId, ValueId)]) -> Vec<ValueId> {
         let given = body.inputs.iter().copied().zip(inputs.iter().copied());
         let known: std::collections::HashMap<ValueId, ValueId> = given.chain(direct.iter().copied()).collect();
@@ -114,7 +115,8 @@ impl Flattener {
         body.values.iter().enumerate().map(of).collect()
     }
 
-    /// Appends the items of a loop. `is_counted` says whether a node reads how often it ran.
+    /// Appends the items of a loop. `is_counted` says whether a node reads the number of iterations
+    /// that ran.
     fn repetition(
         &mut self,
         name: &str,
@@ -168,7 +170,7 @@ impl Flattener {
     }
 
     /// Copies the first outputs of a body to the values that the next iteration reads. An output
-    /// that is a view of such a value is copied aside first, before that value changes.
+    /// that is a view of an input is first copied to another place, before the input changes.
     fn carry(
         &mut self,
         name: &str,
@@ -194,14 +196,14 @@ impl Flattener {
     }
 }
 
-/// A scalar program of one step on I64.
+/// A scalar program with one operation on I64.
 fn step(op: PointOp, args: &[PointArg]) -> Op {
     let mut program = ProgramBuilder::default();
     program.step(op, DType::I64, args);
     Op::Pointwise(program.finish())
 }
 
-/// The value whose elements a value of a body shows, behind all reshapes.
+/// The value that a value of a body is a view of, through all reshapes.
 fn viewed(body: &TensorGraph, mut id: ValueId) -> ValueId {
     let source = |id: ValueId| {
         let node = body.nodes.iter().find(|node| node.outputs.contains(&id) && matches!(node.op, Op::Reshape))?;

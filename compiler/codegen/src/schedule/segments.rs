@@ -9,7 +9,7 @@ use atoll_frontend::tensor_graph::{Op, PointProgram, ValueId};
 use atoll_kgraph::{BufferKind, DType, Expr, NodeId, Scalar, Segment};
 
 impl Scheduler<'_> {
-    /// Schedules items; returns the segments of their nodes.
+    /// Schedules items. Returns the segments of their nodes.
     pub(super) fn items(&mut self, items: &[Item]) -> Result<Vec<Segment>, CodegenError> {
         let mut segments = Vec::new();
         let mut first = self.nodes.len();
@@ -45,7 +45,8 @@ impl Scheduler<'_> {
         Ok(segments)
     }
 
-    /// Items that may not run, or run often: dense copies that they make are not used outside.
+    /// Schedules items that run conditionally or repeatedly. Later items do not use the dense
+    /// copies that they make.
     fn inner(&mut self, items: &[Item]) -> Result<Vec<Segment>, CodegenError> {
         let copies = self.storage.copies().clone();
         let segments = self.items(items);
@@ -53,14 +54,15 @@ impl Scheduler<'_> {
         segments
     }
 
-    /// Ends a segment of nodes that began with node `first`, if there are any.
+    /// Appends the segment of the nodes from `first` on, if there are any.
     pub(super) fn close(&self, segments: &mut Vec<Segment>, first: usize) {
         if first < self.nodes.len() {
             segments.push(Segment::Nodes { first: NodeId(first as u32), end: NodeId(self.nodes.len() as u32) });
         }
     }
 
-    /// The place of a scalar that the host reads; copied if it is not in the invocation's memory.
+    /// The place of a scalar that the host reads. It is copied if it is not in the invocation's
+    /// memory.
     fn scalar(&mut self, name: &str, value: ValueId) -> Result<Scalar, CodegenError> {
         let tensor = self.tensor(value)?;
         let dtype = tensor.dtype;
@@ -82,14 +84,14 @@ impl Scheduler<'_> {
         Ok(scalar)
     }
 
-    /// Copies the elements of a value to the place of another.
+    /// Copies a value to the place of another value.
     fn copy_value(&mut self, name: &str, from: ValueId, to: ValueId) -> Result<(), CodegenError> {
         let (from, to) = (self.view(from)?, self.place_to_write(to)?);
         self.push_kernel(name, WorkKind::Op(Op::Pointwise(PointProgram::default())), vec![from], vec![to]);
         Ok(())
     }
 
-    /// Copies a value to the row with a number.
+    /// Copies a value to the row of `to` whose index is the value of `number`.
     fn row(&mut self, name: &str, row: ValueId, number: ValueId, to: ValueId) -> Result<(), CodegenError> {
         let inputs = vec![self.tensor(row)?, self.tensor(number)?];
         let to = self.place_to_write(to)?;

@@ -129,7 +129,7 @@ impl Session {
         }
     }
 
-    /// The item behind a border.
+    /// The item after a border.
     fn cross(&self, flow: &Flow, border: Border, at: usize, loops: &mut [LoopProgress]) -> usize {
         let (index, begins) = match border {
             Border::Branch { condition, otherwise } => {

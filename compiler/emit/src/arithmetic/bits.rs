@@ -253,8 +253,8 @@ impl<E: Emit> Arithmetic<'_, E> {
         Ok(self.w().select(&is_whole, &a, &field))
     }
 
-    /// `fns.b32 d, mask, base, offset`: the set bit that is |offset| − 1 set bits away from the
-    /// first one at or after (before, for a negative offset) the base.
+    /// `fns.b32 d, mask, base, offset`: starts at the base, searches upwards (downwards for a
+    /// negative offset), and returns the position of the |offset|-th set bit.
     fn find_set_bit(&mut self, inst: &Inst, lanes: u32) -> Result<Val, LowerError> {
         let mut operands = Vec::new();
         for index in 1..4 {
@@ -286,7 +286,7 @@ impl<E: Emit> Arithmetic<'_, E> {
         let position = self.w().call("llvm.cttz", ty, &[&left, &constant(I1, 0)]);
         let back = self.w().bin("sub", &constant(ty, 31), &position);
         let position = self.w().select(&is_back, &back, &position);
-        // A distance of more than 32 bits finds none.
+        // No set bit is more than 32 bits away.
         let is_far = self.w().compare("icmp ugt", &distance, &constant(ty, 32));
         let is_missing = self.w().compare("icmp eq", &left, &zero);
         let is_missing = self.w().bin("or", &is_missing, &is_far);

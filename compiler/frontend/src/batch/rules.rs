@@ -183,7 +183,7 @@ impl Application<'_> {
             (Rows::Same, Rows::Axis(axis)) if axis == n => Rows::Axis(rank - 1),
             (Rows::Axis(axis), _) if axis == m => return mixes("it multiplies rows with rows"),
             (_, Rows::Axis(axis)) if axis == n => return mixes("it multiplies rows with rows"),
-            // The remaining case: rows along a dimension in front of the matrices.
+            // The remaining case: rows along a dimension before those of the matrices.
             _ => self.broadcast(None, &ids[..2])?,
         };
         self.broadcast(Some(rows), &ids[2..])

@@ -35,13 +35,12 @@ pub(super) fn of_temps(graph: &KernelGraph) -> Vec<Lifetime> {
 /// The first and last use of each buffer that has one.
 type Spans = [Option<(usize, usize)>];
 
-/// Extends lifetimes to what control flow needs. `next` is the node after those of the segments so
-/// far.
+/// Extends lifetimes for control flow. `next` is the node after the segments so far.
 ///
-/// The host reads a scalar when it reaches an `if` or a loop, or before each iteration. A value from
-/// before a loop that the loop reads is read again in the next iteration, so it lives until the
-/// loop's end. A value that a loop writes and that is read after it may be complete only after
-/// several iterations, so it lives from the loop's beginning.
+/// The host reads a scalar when it reaches an `if` or a loop, or before each iteration. If a loop
+/// reads a value from before the loop, it reads it in each iteration, so the value lives until the
+/// loop's end. If a value is written in a loop and read after it, the value may be complete only
+/// after several iterations, so it lives from the loop's beginning.
 fn extend(segments: &[Segment], next: &mut usize, spans: &mut Spans) {
     for segment in segments {
         match segment {

@@ -41,8 +41,8 @@ pub(super) fn points(graph: &KernelGraph, conflicts: &Conflicts) -> Vec<NodeId> 
     points
 }
 
-/// Moves restore points to the beginning of their segment: nodes before it may have run under
-/// another condition, or in another iteration.
+/// Moves restore points that precede their segment to its beginning: earlier nodes may have run
+/// under another condition, or in another iteration.
 fn keep_inside(segments: &[Segment], points: &mut [NodeId]) {
     for segment in segments {
         match segment {

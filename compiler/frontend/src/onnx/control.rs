@@ -1,5 +1,5 @@
-//! Control flow that is decided at run time: branches and loops whose bodies are graphs of their
-//! own, of which a device runs only what the condition or the number of iterations asks for.
+//! Control flow that is decided at run time: branches and loops whose bodies are separate graphs. A
+//! device runs only the selected branch, and only the iterations that occur.
 
 use super::call::Call;
 use super::error::{LowerError, LowerResult, invalid, unsupported};
@@ -17,17 +17,17 @@ use std::collections::HashMap;
 
 type Items = Result<Vec<Item>, Failure>;
 
-/// Most iterations of a loop. It limits the time of an invocation whose loop does not end. The
-/// engine limits the sum over all loops to the same number.
+/// Maximum number of iterations of a loop. It limits the time of an invocation whose loop does not
+/// end. The engine limits the sum over all loops to the same number.
 pub const LOOP_TRIPS_MAX: i64 = 1 << 20;
-/// Most iterations of a loop that stacks results, unless sizes determine how many it has: memory is
-/// laid out for the largest number.
+/// Maximum number of iterations of a loop that stacks results, unless sizes determine the number.
+/// Memory is laid out for the largest number.
 pub const LOOP_ROWS_MAX: i64 = 1 << 12;
 
-/// Nodes of a subgraph below which computing it costs less than deciding whether to: each decision
-/// reads a value back from the device.
+/// Maximum number of nodes of a subgraph that is computed even if it is not needed. Computing it
+/// costs less than deciding, since each decision reads a value back from the device.
 const CHEAP_NODES_MAX: usize = 8;
-/// Operators that are never cheap, in the default domain.
+/// Operators that are never cheap, all of the default domain.
 const COSTLY: [&str; 13] = [
     "Attention",
     "Conv",
@@ -44,7 +44,7 @@ const COSTLY: [&str; 13] = [
     "Scan",
 ];
 
-/// Whether a subgraph is so small that it is computed even if it is not needed.
+/// Whether a subgraph is so small that computing it costs less than deciding whether it is needed.
 pub(super) fn is_cheap(body: &Subgraph<'_>) -> bool {
     let is_costly = |index: &usize| {
         let node = &body.nodes[*index];
@@ -53,8 +53,8 @@ pub(super) fn is_cheap(body: &Subgraph<'_>) -> bool {
     body.order.len() <= CHEAP_NODES_MAX && !body.order.iter().any(is_costly)
 }
 
-/// An `If` of which only the selected branch runs. `None` if a branch computes a size at run time,
-/// or is so small that both are computed.
+/// Lowers an `If` of which only the selected branch runs. `None` if a branch computes a size at run
+/// time, or if both are so small that both are computed.
 pub(super) fn branches<'m>(
     import: &mut Import<'m>,
     call: &Call<'m>,
@@ -100,7 +100,7 @@ pub(super) fn branches<'m>(
     Ok(Some(with_tensors(items, &values)))
 }
 
-/// All tensors in these items, in order.
+/// All tensors of these items, in order.
 fn tensors_of(items: &[Item]) -> Vec<ValueId> {
     let of = |item: &Item| match item {
         Item::Tensor(id) => vec![*id],
@@ -110,7 +110,7 @@ fn tensors_of(items: &[Item]) -> Vec<ValueId> {
     items.iter().flat_map(of).collect()
 }
 
-/// The kinds of items: a tensor, a sequence of a length, or nothing.
+/// The forms of items: a tensor, a sequence with its length, or none.
 fn forms(items: &[Item]) -> Vec<Option<(bool, usize)>> {
     let of = |item: &Item| match item {
         Item::Tensor(_) => Some((false, 1)),
@@ -120,7 +120,7 @@ fn forms(items: &[Item]) -> Vec<Option<(bool, usize)>> {
     items.iter().map(of).collect()
 }
 
-/// Items of the same kinds with other tensors.
+/// Items of the same forms with other tensors.
 fn with_tensors(items: &[Item], values: &[ValueId]) -> Vec<Item> {
     let mut values = values.iter().copied();
     let of = |item: &Item| match item {
@@ -131,29 +131,29 @@ fn with_tensors(items: &[Item], values: &[ValueId]) -> Vec<Item> {
     items.iter().map(of).collect()
 }
 
-/// A loop to lower.
+/// A loop that is to be lowered.
 pub(super) struct Repetition {
-    /// The prefix of its names.
+    /// The prefix of the names of its nodes and values.
     pub(super) name: String,
     /// The number of iterations, if it has one.
     pub(super) trips: Option<ValueId>,
-    /// The condition before the first iteration, a Bool scalar; `None` if it is true.
+    /// The condition before the first iteration, a Bool scalar; `None` if it is always true.
     pub(super) condition: Option<ValueId>,
-    /// The first values of the states.
+    /// The initial values of the states.
     pub(super) states: Vec<ValueId>,
 }
 
 /// The results of one iteration.
 pub(super) struct Iteration {
-    /// The next condition, a Bool with one element; `None` if it is true.
+    /// The next condition, a Bool with one element; `None` if it is always true.
     pub(super) condition: Option<ValueId>,
     pub(super) states: Vec<ValueId>,
     pub(super) rows: Vec<ValueId>,
 }
 
 impl Repetition {
-    /// Lowers the loop. `body` lowers one iteration, from its number and its states. Returns the
-    /// last states, and the stacked rows.
+    /// Lowers the loop. `body` lowers one iteration, given its number and its states. Returns the
+    /// final states and the stacked rows.
     pub(super) fn lower<'m>(
         self,
         import: &mut Import<'m>,
@@ -182,7 +182,7 @@ impl Repetition {
         let (trips, limit) = self.trips(lowering, has_condition, rows.len())?;
         check_speculation(lowering, trips.is_some(), limit)?;
         let count = count.filter(|_| trips.is_none());
-        // A state that no iteration changes is a value from outside.
+        // A state that no iteration changes is passed to the body as a value from outside.
         let changes = |index: &usize| next[*index] != parameters[*index];
         let changing: Vec<usize> = (0..states.len()).filter(changes).collect();
         let instead = parameters
@@ -238,7 +238,7 @@ impl Repetition {
         lowering.cast(&name, count, DType::I64).map(Some)
     }
 
-    /// The number of iterations, if sizes determine it, and the limit of iterations.
+    /// The number of iterations, if sizes determine it, and the maximum number.
     fn trips(&self, lowering: &Lowering, has_condition: bool, rows: usize) -> LowerResult<(Option<Expr>, i64)> {
         let unknown = if rows > 0 { LOOP_ROWS_MAX } else { LOOP_TRIPS_MAX };
         let Some(id) = self.trips else {
@@ -247,7 +247,8 @@ impl Repetition {
                 false => invalid("it has neither a trip count nor a condition, so it never ends"),
             };
         };
-        // Memory for stacked results is laid out exactly if the number of iterations is an input.
+        // If the number of iterations is an input of the graph, memory for stacked results gets its
+        // exact size.
         let known = match lowering.known(id) {
             None if rows > 0 && lowering.graph.inputs.contains(&id) => Some(lowering.require_known(id, "trip count")?),
             known => known,
@@ -255,7 +256,7 @@ impl Repetition {
         let Some([trips]) = known.as_deref() else { return Ok((None, unknown)) };
         let most = bounds(trips, &lowering.graph.symbols).map_or(i64::MAX, |(_, high)| high);
         let limit = match trips.as_const() {
-            // An exporter writes a huge number for a loop that only its condition ends.
+            // Exporters write a huge number for a loop that only its condition ends.
             Some(trips) if trips > unknown && has_condition => return Ok((None, unknown)),
             Some(trips) if trips > LOOP_TRIPS_MAX => {
                 let (found, limit) = (format!("{trips} iterations"), LOOP_TRIPS_MAX.to_string());
@@ -268,9 +269,9 @@ impl Repetition {
     }
 }
 
-/// Refuses a loop that runs although its results may be discarded: what ends it may be invalid
-/// then, and a request fails at its limit. A small limit is never reached too early, since it
-/// follows from sizes.
+/// Refuses a loop that also runs if its results are discarded. The values that would end it may be
+/// invalid then, and the request would fail at the loop's limit. A loop with a small limit that
+/// follows from sizes cannot exceed it.
 fn check_speculation(lowering: &Lowering, has_sizes: bool, limit: i64) -> LowerResult<()> {
     if lowering.speculative && !(has_sizes && limit < LOOP_ROWS_MAX) {
         return unsupported(format!(
@@ -282,9 +283,9 @@ fn check_speculation(lowering: &Lowering, has_sizes: bool, limit: i64) -> LowerR
     Ok(())
 }
 
-/// The rows of the iterations that ran.
+/// Cuts stacked rows to the iterations that ran.
 fn cut(lowering: &mut Lowering, name: &str, count: ValueId, most: Expr, rows: &[ValueId]) -> LowerResult<Vec<ValueId>> {
-    // The size is read back after this node, which runs once.
+    // The size is read back after this node, which runs exactly once.
     let read = lowering.pointwise(&format!("{name}.ran"), &[count], DType::I64, |p, args| {
         p.step(PointOp::Max, DType::I64, &[args[0], PointArg::Const(0.0)]);
     })?;
@@ -302,7 +303,7 @@ fn type_of(lowering: &Lowering, id: ValueId) -> Type {
     (lowering.dtype(id), lowering.shape(id).to_vec())
 }
 
-/// A value that the body of a loop takes.
+/// Adds a value that the body of a loop takes as an input.
 fn parameter(lowering: &mut Lowering, name: &str, (dtype, shape): Type) -> ValueId {
     lowering.graph.add_value(Value { name: name.to_owned(), dtype, shape, constant: None })
 }
@@ -311,7 +312,7 @@ fn truth(lowering: &mut Lowering, name: &str) -> ValueId {
     lowering.constant(&format!("{name}.true"), &Tensor::ints(DType::Bool, vec![], [1]))
 }
 
-/// Checks that a state has one type and shape in all iterations.
+/// Checks that a state has the same type and shape in all iterations.
 fn check_state(lowering: &Lowering, index: usize, (dtype, shape): &Type, next: ValueId) -> LowerResult<()> {
     let (new_dtype, new_shape) = type_of(lowering, next);
     if new_dtype != *dtype {
@@ -327,7 +328,7 @@ fn check_state(lowering: &Lowering, index: usize, (dtype, shape): &Type, next: V
     Ok(())
 }
 
-/// A `Loop` whose iterations are decided at run time.
+/// Lowers a `Loop` whose iterations are decided at run time.
 pub(super) fn looped<'m>(
     import: &mut Import<'m>,
     call: &Call<'m>,
@@ -344,7 +345,7 @@ pub(super) fn looped<'m>(
     let repetition = Repetition { name: call.name.clone(), trips: call.optional(0), condition, states };
     let count = repetition.states.len();
     let (last, rows) = repetition.lower(import, |import, number, states| {
-        // Within the body the condition is always true.
+        // The body runs only while the condition is true.
         let go = truth(&mut import.lowering, &call.name);
         let items = [number, go].into_iter().chain(states.iter().copied()).map(Item::Tensor).collect();
         let results = import.lower_body(&body, &format!("{}/body", call.name), items, None)?;

@@ -1,15 +1,16 @@
-//! Regions: nodes that become a graph of their own, the body of an `If` or a `Loop`.
+//! Regions: nodes that become a separate graph, the body of an `If` or a `Loop`.
 //!
-//! A subgraph is lowered in place, behind the nodes so far. Its nodes are then moved into a graph
-//! of their own, in which values from outside are inputs and constants are copied. A region that
-//! turns out to be unsuitable is rolled back: its values stay, without anything that reads them.
+//! A subgraph is first lowered in place, after the present nodes. Its nodes are then moved into a
+//! separate graph, in which values from outside become inputs and constants are copied. A region
+//! that turns out to be unsuitable is rolled back: its nodes are removed, and its values stay
+//! unused.
 
 use super::error::{LowerResult, unsupported};
 use super::lowering::{Lowering, Selection, Type};
 use crate::tensor_graph::{Op, TensorGraph, TensorNode, Value, ValueId};
 use std::collections::{HashMap, HashSet};
 
-/// The state of a lowering before a region.
+/// The state of a lowering when a region begins.
 pub(super) struct Mark {
     nodes: usize,
     symbols: usize,
@@ -23,7 +24,7 @@ pub(super) struct Mark {
 /// A region as a graph.
 pub(super) struct Region {
     pub(super) graph: TensorGraph,
-    /// The values from outside, in the order of the graph's inputs behind its parameters.
+    /// The values from outside, in the order of the graph's inputs, which follow its parameters.
     pub(super) captures: Vec<ValueId>,
 }
 
@@ -41,12 +42,12 @@ impl Lowering {
         }
     }
 
-    /// Whether a size is computed at run time since the mark.
+    /// Whether the region that began at the mark computes a size at run time.
     pub(super) fn computes_sizes_since(&self, mark: &Mark) -> bool {
         self.graph.run_time_sizes.len() > mark.run_time_sizes
     }
 
-    /// Discards everything since the mark.
+    /// Removes the nodes, symbols and sizes that were added since the mark.
     pub(super) fn roll_back(&mut self, mark: Mark) {
         self.graph.nodes.truncate(mark.nodes);
         self.graph.symbols.truncate(mark.symbols);
@@ -56,7 +57,7 @@ impl Lowering {
     }
 
     /// Ends a region: moves the nodes since the mark into a graph. `parameters` are its first
-    /// inputs; `instead` gives the values from outside for parameters that are not inputs.
+    /// inputs. `instead` maps other parameters to the values from outside that replace them.
     pub(super) fn take_region(
         &mut self,
         mark: Mark,
@@ -104,7 +105,7 @@ impl Lowering {
         Ok(region)
     }
 
-    /// The value in the region for a value outside of it.
+    /// The value in the region that stands for a value outside of it.
     fn moved_in(
         &self,
         region: &mut Region,
@@ -127,7 +128,7 @@ impl Lowering {
         own
     }
 
-    /// The results of a region as distinct values that its nodes compute.
+    /// The results of a region. Each becomes a distinct value that a node of the region computes.
     fn own_results(&mut self, mark: &Mark, name: &str, results: &[ValueId]) -> LowerResult<Vec<ValueId>> {
         let mut own = Vec::with_capacity(results.len());
         for (index, id) in results.iter().enumerate() {

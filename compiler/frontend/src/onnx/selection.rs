@@ -48,7 +48,7 @@ fn select_tensor(
     })
 }
 
-/// Type and shape of two results, of which one is selected.
+/// The type and the shape that two results share, of which one is selected.
 pub(super) fn common_type(lowering: &Lowering, then: ValueId, other: ValueId) -> LowerResult<Type> {
     let (dtype, shape) = (lowering.dtype(then), lowering.shape(then).to_vec());
     if dtype != lowering.dtype(other) {

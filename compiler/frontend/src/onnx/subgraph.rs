@@ -2,8 +2,8 @@
 //!
 //! If the condition of an `If` is known at compile time, only the selected branch is lowered. If
 //! the trip count of a loop is known and small, the loop is unrolled. If a condition is known only
-//! at run time, and the branches of the `If` or all iterations of the `Loop` are cheap, they are
-//! computed and the results are selected. Everything else is decided at run time (`control`).
+//! at run time and both branches of the `If`, or all iterations of the `Loop`, are cheap, they are
+//! computed and the results are selected. All other cases are decided at run time (`control`).
 
 use super::call::{Call, axis_of};
 use super::control::{self, Iteration, Repetition};
@@ -28,8 +28,8 @@ const BRANCH_NODES_MAX: usize = 1 << 12;
 const ITERATIONS_MAX: i64 = 1 << 12;
 /// Largest number of nodes of an unrolled loop.
 const UNROLLED_NODES_MAX: usize = 1 << 15;
-/// Largest number of nodes of a cheap loop whose iterations are all computed, although its condition
-/// may end it earlier.
+/// Largest number of nodes of a cheap loop whose iterations are all computed even though its
+/// condition may end it earlier.
 const SELECTED_NODES_MAX: usize = 64;
 /// Largest number of bytes of constants that unrolling a loop computes at compile time.
 const UNROLLED_BYTES_MAX: u64 = 1 << 30;
@@ -149,7 +149,7 @@ pub(super) fn loop_<'m>(import: &mut Import<'m>, call: &Call<'m>) -> Items {
             body.outputs.len()
         ))?);
     };
-    // A loop that has no iteration is unrolled, whatever its trip count is.
+    // A loop without iterations is unrolled, whatever its trip count is.
     let trips = if matches!(go, Truth::Known(false)) { Some(0) } else { unrolled_trips(import, call, &body) };
     let Some(trips) = trips else { return looped(import, call, first) };
     let is_selected = scans == 0 && control::is_cheap(&body) && trips as usize * body.order.len() <= SELECTED_NODES_MAX;
@@ -196,14 +196,14 @@ pub(super) fn loop_<'m>(import: &mut Import<'m>, call: &Call<'m>) -> Items {
     Ok(carried)
 }
 
-/// The number of iterations of a loop that may be unrolled.
+/// The number of iterations of a loop, if it may be unrolled.
 fn unrolled_trips(import: &Import<'_>, call: &Call<'_>, body: &Body<'_>) -> Option<i64> {
     let trips = import.lowering.known(call.optional(0)?)?.first()?.as_const()?.max(0);
     let fits = trips <= ITERATIONS_MAX && trips as usize * body.order.len() <= UNROLLED_NODES_MAX;
     fits.then_some(trips)
 }
 
-/// A loop that is decided at run time.
+/// Lowers a loop whose iterations are decided at run time.
 fn looped<'m>(import: &mut Import<'m>, call: &Call<'m>, first: Truth) -> Items {
     let condition = match first {
         Truth::Computed(condition) => Some(condition),
@@ -413,7 +413,7 @@ impl<'m> Scan<'_, 'm> {
         Ok(carried)
     }
 
-    /// Runs the body as a loop, of which the length is known only at run time, or large.
+    /// Runs the body as a loop whose length is known only at run time, or is large.
     fn repeat(
         &self,
         import: &mut Import<'m>,
@@ -459,7 +459,8 @@ impl<'m> Scan<'_, 'm> {
     }
 }
 
-/// Rows that are stacked along the first axis, in the order and along the axis that the model wants.
+/// Moves rows, stacked along the first axis, to the axis and into the order that the model asks
+/// for.
 fn placed(lowering: &mut Lowering, name: &str, rows: ValueId, way: ScanAxis) -> LowerResult<ValueId> {
     let (dtype, shape) = (lowering.dtype(rows), lowering.shape(rows).to_vec());
     let mut rows = rows;

@@ -1,4 +1,4 @@
-//! Control flow.
+//! Control flow in the reference interpreter.
 
 use super::{OutputType, ReferenceError, run_with};
 use crate::control::LoopSpec;
@@ -6,7 +6,7 @@ use crate::tensor::{Data, Tensor, is_float};
 use crate::tensor_graph::TensorGraph;
 use atoll_kgraph::DType;
 
-/// Runs the branch that the condition, the first operand, selects.
+/// Runs the branch that the first operand, the condition, selects.
 pub(super) fn choose(
     [then, otherwise]: [&TensorGraph; 2],
     inputs: &[&Tensor],
@@ -60,7 +60,7 @@ fn missing() -> ReferenceError {
     ReferenceError::Invalid("an operand of a body is missing".into())
 }
 
-/// The value of a scalar.
+/// The value of a scalar tensor.
 fn integer(tensor: &Tensor) -> Result<i64, ReferenceError> {
     match &tensor.data {
         Data::Int(values) if values.len() == 1 => Ok(values[0]),

@@ -92,7 +92,7 @@ pub fn transform_with(
     Ok(graph)
 }
 
-/// Runs all passes on the bodies of all nodes. Passes on the graph itself leave bodies as they are.
+/// Runs all passes on the bodies of all nodes. Passes on the graph itself do not change bodies.
 fn transform_bodies(graph: &mut TensorGraph) -> Result<(), TransformError> {
     let transformed = |body: &mut Body<TensorGraph>| -> Result<(), TransformError> {
         *body = Body::new(transform(TensorGraph::clone(body))?);

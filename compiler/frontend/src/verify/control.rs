@@ -11,7 +11,7 @@ fn ensure(holds: bool, reason: impl FnOnce() -> String) -> Check {
     if holds { Ok(()) } else { Err(reason()) }
 }
 
-/// A choice between two bodies.
+/// Checks a choice between two bodies.
 pub(super) fn choice(facts: Facts<'_>, bodies: [&TensorGraph; 2], inputs: &[&Value], outputs: &[&Value]) -> Check {
     let [then, otherwise] = bodies;
     let [condition, operands @ ..] = inputs else { return Err("it has no condition".into()) };
@@ -28,7 +28,7 @@ pub(super) fn choice(facts: Facts<'_>, bodies: [&TensorGraph; 2], inputs: &[&Val
     Ok(())
 }
 
-/// A loop.
+/// Checks a loop.
 pub(super) fn repetition(
     facts: Facts<'_>,
     body: &TensorGraph,
@@ -66,7 +66,7 @@ pub(super) fn repetition(
     Ok(())
 }
 
-/// The invariants of a body: it is a valid graph, and adds no symbols.
+/// Checks a body: it is a valid graph and adds no symbols.
 fn own(facts: Facts<'_>, body: &TensorGraph) -> Check {
     ensure(body.symbols.len() <= facts.symbols.len(), || "a body has symbols that the graph does not have".into())?;
     ensure(body.run_time_sizes.is_empty() && body.elements.is_empty() && body.states.is_empty(), || {

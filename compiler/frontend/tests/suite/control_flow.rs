@@ -17,7 +17,7 @@ fn run(graph: &TensorGraph, inputs: &[Tensor]) -> Vec<Tensor> {
     reference::run(graph, inputs).unwrap_or_else(|error| panic!("{}: {error}\n{graph}", graph.name))
 }
 
-/// The results of a model, before and after the passes, which agree.
+/// The results of a model's runs, which must not change by the passes.
 fn results(name: &str) -> Vec<Vec<Tensor>> {
     let flow = flows::all().into_iter().find(|flow| flow.name == name).expect("a model of this name");
     let imported = import(&flow.proto).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -118,7 +118,7 @@ fn what_a_device_cannot_decide_is_refused_with_the_reason() {
     assert!(error.contains("neither a trip count nor a condition, so it never ends"), "{error}");
     let error = text(vec![flows::looping("many - x", "y", ("i go v", endless.clone(), "next u"))]);
     assert!(error.contains("9223372036854775807 iterations") && error.contains("1048576"), "{error}");
-    // Both branches are computed, so the loop would run when `c` is false as well.
+    // Both branches are computed, so the loop would also run if `c` is false.
     let then = (vec![flows::looping("n - x", "a", ("i go v", endless, "next u"))], "a");
     let sizes = [op("NonZero", &["x"], "z"), op("Size", &["z"], "s"), op("Greater", &["s", "n"], "g")];
     let values = [op("Neg", &["x"], "m"), op("Where", &["g", "x", "m"], "b")];

@@ -1,4 +1,4 @@
-//! Code that was compiled anew for a bundle, as bytes in caches and between processes.
+//! Encoding of code that was recompiled for a bundle. Caches store it, and processes exchange it.
 
 use super::contents::TargetContents;
 use super::json;
@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 /// First bytes of encoded code, with the version of the encoding.
 const MAGIC: &[u8; 8] = b"ATLCODE1";
 
-/// The head of one target; its code and then its PTX follow the heads of all targets.
+/// The head of one target. The heads of all targets come first, then the code and PTX of each
+/// target.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Head {
@@ -21,8 +22,8 @@ struct Head {
 /// Encodes the code of targets, without sources.
 ///
 /// # Errors
-/// The facts are larger than [`crate::limits::JSON_BYTES_MAX`], or all of it is larger than
-/// [`CODE_BYTES_MAX`].
+/// The facts are larger than [`crate::limits::JSON_BYTES_MAX`], or all parts together are larger
+/// than [`CODE_BYTES_MAX`].
 pub fn encode_code(targets: &[TargetContents]) -> Result<Vec<u8>, String> {
     let head = |target: &TargetContents| Head {
         image: target.image.clone(),
@@ -43,7 +44,7 @@ pub fn encode_code(targets: &[TargetContents]) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// Decodes what [`encode_code`] made. Facts are checked by [`crate::Bundle::with_code`].
+/// Decodes code from [`encode_code`]. [`crate::Bundle::with_code`] checks the facts.
 ///
 /// # Errors
 /// The bytes are not encoded code; the text says why.

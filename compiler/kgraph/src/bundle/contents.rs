@@ -2,7 +2,7 @@
 
 use crate::target::TargetImage;
 
-/// One target of a bundle: to be written, or with code that was compiled anew.
+/// One target of a bundle that is to be written, or one whose code was recompiled.
 #[derive(Debug)]
 pub struct TargetContents {
     /// Launches and kernel facts.

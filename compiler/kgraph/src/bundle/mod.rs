@@ -72,12 +72,12 @@ struct Target {
     source: Option<Range<usize>>,
 }
 
-/// Where bytes of a target are.
+/// Where a part of a target is stored.
 #[derive(Debug)]
 enum Part {
     /// In the mapped file.
     File(Range<usize>),
-    /// In memory: the target was compiled anew ([`Bundle::with_code`]).
+    /// In memory, since the target was recompiled ([`Bundle::with_code`]).
     Memory(Vec<u8>),
 }
 
@@ -186,8 +186,8 @@ impl Bundle {
         Ok(Some(text))
     }
 
-    /// The text whose signature vouches for this bundle: it names the digest, and thus the content
-    /// of every member.
+    /// The text that a signature of this bundle signs. It contains the digest, which covers the
+    /// content of every member.
     pub fn signed_text(&self) -> String {
         format!("atoll bundle {}\n", self.digest)
     }

@@ -1,4 +1,4 @@
-//! The bundle that has code compiled anew in place of the code in its file.
+//! A bundle with recompiled code in place of the code in its file.
 
 use super::{Bundle, BundleError, Part, Target, TargetContents};
 use crate::target::TargetImage;
@@ -6,8 +6,8 @@ use crate::validate;
 use std::sync::{Arc, OnceLock};
 
 impl Bundle {
-    /// This bundle with other code: graph and constants are those of the file, and the targets,
-    /// their facts included, are the given ones alone. Its digest stays that of the file.
+    /// Returns this bundle with other code. Graph and constants are those of the file. `targets`
+    /// replace all targets of the file, including their facts. The digest stays that of the file.
     ///
     /// # Errors
     /// A target does not fit the graph.

@@ -72,8 +72,8 @@ impl Checker<'_> {
         }
     }
 
-    /// Checks that a number of iterations depends on no size that is read back only after the loop
-    /// begins.
+    /// Checks that the number of iterations does not depend on a size that is read back after the
+    /// loop has begun.
     fn is_known(&self, place: &str, trips: &Expr) -> Result<(), Invalid> {
         let is_later = |one: &&ReadBack| one.after.0 >= self.next && trips.depends_on(one.symbol);
         let Some(later) = self.graph.read_backs.iter().find(is_later) else { return Ok(()) };
@@ -158,7 +158,7 @@ pub(super) fn read_backs(graph: &KernelGraph) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// A scalar that is read at a border of a segment lies in the memory of the invocation.
+/// Checks that a scalar read at a border of a segment lies in the memory of the invocation.
 fn border_scalar(graph: &KernelGraph, place: &str, value: &Scalar) -> Result<(), Invalid> {
     scalar(graph, place, value)?;
     let spec = &graph.buffers[value.buffer.0 as usize];

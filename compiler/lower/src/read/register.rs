@@ -1,4 +1,4 @@
-//! Registers by name: single ones, ranges, vectors and their elements.
+//! Registers by name: single registers, ranges, vectors and their elements.
 
 use super::*;
 use atoll_ptx::RegisterDeclaration;

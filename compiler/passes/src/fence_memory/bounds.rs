@@ -98,7 +98,7 @@ impl Fixes {
             }
         }
         code.statements[first..].iter_mut().for_each(|operation| operation.origin.line = statement.origin.line);
-        // Comments in front of the instruction move in front of the operations.
+        // Comments before the instruction move before the operations.
         if let Some(first) = code.statements.get_mut(first) {
             first.origin.leading = std::mem::replace(&mut statement.origin.leading, "\n\t".into());
         }

@@ -34,7 +34,7 @@ pub(super) fn prologue(kernel: &str, plan: &Plan, needs: &BTreeSet<&'static str>
         code.emit("ld.param.u32", [register.into(), at(name)]);
     }
     product(&mut code, &grid);
-    // Compared as unsigned numbers, blocks in front of the base are beyond the grid too.
+    // Compared as unsigned numbers, blocks before the base are beyond the grid too.
     code.emit("setp.ge.u32", [SURPLUS.into(), CTA.into(), SIZE.into()]);
     code.emit_if(SURPLUS, "ret", []);
 
@@ -106,7 +106,7 @@ fn split(code: &mut Code, needs: &BTreeSet<&'static str>, what: &str, linear: &s
             }
         }
         if axis < 2 && is_flat_behind(axis) {
-            // Nothing remains for the axes behind it. Surplus lanes that stay have no valid index
+            // Nothing remains for the axes after it. Surplus lanes that stay have no valid index
             // anyway.
             for behind in (axis + 1..3).filter(|&behind| is_needed(behind)) {
                 if let Some(register) = component(behind) {

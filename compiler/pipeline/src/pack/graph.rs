@@ -13,7 +13,7 @@ use atoll_kgraph::{
 use atoll_ptx::{Function, Name};
 use std::collections::BTreeMap;
 
-/// Most nodes after repeated steps are expanded: the limit of a graph.
+/// Maximum number of nodes after repeated steps are expanded: the limit of a graph.
 const NODES_MAX: usize = atoll_kgraph::validate::NODES_MAX;
 /// Deepest nesting of repeated steps.
 const REPEAT_NESTING_MAX: u32 = 8;

@@ -5,7 +5,7 @@ use crate::ast::*;
 use crate::limits::{MAX_CONST_BYTES, MAX_GLOBAL_BYTES, MAX_LOCAL_BYTES, MAX_PARAMETER_BYTES, MAX_SHARED_BYTES};
 use crate::types::StateSpace;
 
-/// Most bytes that a variable, or all variables of a function, may have in a state space.
+/// Maximum size in bytes of a variable, or of all variables of a function, in a state space.
 pub(super) fn limit(space: StateSpace) -> u64 {
     match space {
         StateSpace::Shared => MAX_SHARED_BYTES,

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Lanes of a wave that PTX sees: a warp.
+/// Number of lanes of a warp, as PTX sees it.
 pub const WARP_LANES: u32 = 32;
-/// Most threads of a block, as everywhere in CUDA; AMD's limit is the same.
+/// Maximum number of threads of a block, the same as CUDA's.
 pub const MAX_BLOCK_THREADS: u32 = 1024;
-/// Most bytes of shared memory (LDS) of a block, static and dynamic together; equal for all
+/// Maximum bytes of shared memory (LDS) of a block, static and dynamic together, for all
 /// architectures of the table.
 pub const MAX_SHARED_BYTES: u32 = 65536;
 
@@ -34,10 +34,10 @@ pub enum Architecture {
 struct Row {
     architecture: Architecture,
     name: &'static str,
-    /// Lanes of a wave.
+    /// Lanes of a wave: 64 or 32.
     wave: u32,
-    /// LLVM's features. `cumode`: all waves of a block run on one compute unit, so that a fence of
-    /// block scope need not reach another unit's cache.
+    /// LLVM's features. With `cumode` all waves of a block run on one compute unit, so a fence of
+    /// block scope need not reach the cache of another unit.
     features: &'static str,
 }
 
@@ -51,7 +51,7 @@ const ROWS: [Row; 7] = [
     Row { architecture: Architecture::Gfx1201, name: "gfx1201", wave: 32, features: "+wavefrontsize32,+cumode" },
 ];
 
-/// A name that is no architecture of the table.
+/// Error: a name is not an architecture of the table.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{name}` is not an AMD architecture that Atoll knows; it knows {known}")]
 pub struct UnknownArchitecture {
@@ -78,7 +78,7 @@ impl Architecture {
         ROWS.iter().find(|row| row.architecture == self).unwrap_or(&ROWS[0])
     }
 
-    /// Its name, such as `gfx90a`; LLVM's name of the processor.
+    /// Its name, such as `gfx90a`; also LLVM's name of the processor.
     pub fn name(self) -> &'static str {
         self.row().name
     }

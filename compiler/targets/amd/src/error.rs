@@ -1,4 +1,4 @@
-//! Errors of the AMD target, and who can fix them.
+//! Errors of the AMD target.
 
 use atoll_lower::LowerError;
 
@@ -36,7 +36,7 @@ pub enum AmdError {
         /// The limit.
         limit: u32,
     },
-    /// The kernel is malformed, or uses something that this target does not support.
+    /// The kernel is malformed, or uses a feature that this target does not support.
     #[error(transparent)]
     Lower(#[from] LowerError),
     /// LLVM rejected the generated code: a bug of this crate.
@@ -58,7 +58,7 @@ pub enum AmdError {
          (`apt-get install lld-22`), or name it in ATOLL_LLD"
     )]
     NoLinker {
-        /// The places where it was looked for.
+        /// The places that were searched.
         tried: String,
     },
     /// The linker failed.
@@ -69,7 +69,7 @@ pub enum AmdError {
         /// Its message.
         message: String,
     },
-    /// The linked code object does not describe the kernels: a bug of this crate, or a linker of
+    /// The metadata of the linked code object cannot be read: a bug of this crate, or a linker of
     /// another version.
     #[error("internal error: the code object cannot be read: {0}")]
     CodeObject(String),

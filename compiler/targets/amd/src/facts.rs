@@ -12,7 +12,7 @@ const NOTE_TYPE: u32 = 32;
 /// Facts about one compiled kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KernelFacts {
-    /// Its name. The symbol of its kernel descriptor is the name with `.kd` behind it.
+    /// Its name. The symbol of its kernel descriptor is the name followed by `.kd`.
     pub name: String,
     /// The block shape that it is compiled for.
     pub block: [u32; 3],
@@ -20,7 +20,8 @@ pub struct KernelFacts {
     pub params_bytes: u32,
     /// Bytes of the kernarg segment.
     pub kernarg_bytes: u32,
-    /// Vector registers, those for accumulators not counted.
+    /// Vector registers. On gfx90a and gfx942, which have one register file, accumulators are
+    /// included.
     pub vgprs: u32,
     /// Accumulator registers (gfx908, gfx90a, gfx942).
     pub agprs: u32,
@@ -30,7 +31,7 @@ pub struct KernelFacts {
     pub vgpr_spills: u32,
     /// Scalar registers that are spilled to vector registers or scratch memory.
     pub sgpr_spills: u32,
-    /// Bytes of static shared memory (LDS), those included that reductions at barriers use.
+    /// Bytes of static shared memory (LDS), including the words of reductions at barriers.
     pub shared_static_bytes: u32,
     /// Bytes of scratch memory of one thread.
     pub scratch_bytes: u32,
@@ -56,7 +57,7 @@ fn of_kernel(kernel: &Value) -> Result<KernelFacts, String> {
         let found = kernel.get(key).and_then(Value::number).and_then(|n| u32::try_from(n).ok());
         found.ok_or_else(|| format!("kernel `{name}` has no {key}"))
     };
-    // Architectures without accumulators do not state their number.
+    // Architectures without accumulators have no such entry.
     let agprs = number(".agpr_count").unwrap_or(0);
     Ok(KernelFacts {
         block: [0; 3],

@@ -1,5 +1,5 @@
-//! Variables of a module: one definition in the code object, under the name of the PTX text, at
-//! which a loader finds them.
+//! Variables of a module. The code object has one definition of each, under its name in the PTX
+//! text, by which a loader finds it.
 
 use crate::emit::quoted;
 use crate::error::AmdError;

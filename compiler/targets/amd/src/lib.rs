@@ -1,17 +1,17 @@
 //! The AMD target: compiles transformed PTX to code objects for AMD GPUs.
 //!
-//! [`compile`] takes a module and the block shapes its kernels are launched with, and returns one
-//! ELF shared object of the amdhsa ABI, version 5, with a kernel descriptor `NAME.kd` per kernel.
-//! [`abi`] is what a launch must provide.
+//! [`compile`] takes a module and the block shapes of its kernels, and returns one ELF shared
+//! object of the amdhsa ABI, version 5, with a kernel descriptor `NAME.kd` for each kernel. [`abi`]
+//! defines the memory that a launch must provide.
 //!
-//! Start at [`compile`]. `atoll_lower` reads a kernel; `emit` writes LLVM IR in which a thread is a
-//! lane with control flow of its own; LLVM's AMDGPU back end turns divergent branches into masks.
-//! `object` optimises and compiles the IR, `link` runs `ld.lld`, and `facts` reads registers and
-//! memory from the metadata of the result. All kernels are one LLVM module: a linker does not merge
-//! the metadata of several objects, and loaders read one.
+//! Start at [`compile`]. `atoll_lower` parses a kernel. `emit` writes LLVM IR in which a thread is
+//! a lane with its own control flow, and LLVM's AMDGPU back end turns divergent branches into
+//! masks. `object` optimises and compiles the IR, `link` runs `ld.lld`, and `facts` reads registers
+//! and memory from the metadata of the result. All kernels are in one LLVM module: a linker does
+//! not merge the metadata of several objects, and loaders read only one.
 //!
-//! *Warps.* Where a wave has 64 lanes, a warp of PTX is one half of it. Instructions that exchange
-//! data between lanes stay in their half.
+//! *Warps.* In a wave of 64 lanes, each half is a warp of PTX. Instructions that exchange data
+//! between lanes stay within their half.
 //!
 //! *Numbers.* Every operation that PTX defines exactly is exact, in all rounding modes. Approximate
 //! instructions are within the limits of the ISA: `div`, `rcp`, `sqrt` and `rsqrt` as on the host
@@ -61,8 +61,8 @@ pub struct KernelShape {
 pub struct Options {
     /// Keep the LLVM IR, as generated.
     pub keep_ir: bool,
-    /// Waves per SIMD that the compiler should allow for, least and most; it limits registers to
-    /// reach the least. The compiler chooses if absent.
+    /// The least and the most waves per SIMD that the compiler should plan for. It limits registers
+    /// to reach the least. The compiler chooses if absent.
     pub waves_per_simd: Option<(u32, u32)>,
 }
 
@@ -71,9 +71,9 @@ pub struct Options {
 pub struct CodeObject {
     /// The ELF shared object.
     pub elf: Vec<u8>,
-    /// The kernels that were asked for, in the same order.
+    /// Facts about the requested kernels, in the same order.
     pub kernels: Vec<KernelFacts>,
-    /// The LLVM IR of all kernels as generated, if [`Options::keep_ir`] is set.
+    /// The LLVM IR of all kernels before optimisation, if [`Options::keep_ir`] is set.
     pub ir: Option<String>,
 }
 

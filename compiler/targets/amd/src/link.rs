@@ -4,11 +4,11 @@ use crate::error::AmdError;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The variable that names the linker.
+/// The environment variable that names the linker.
 const VARIABLE: &str = "ATOLL_LLD";
-/// The variables that name LLVM's folder, as the build uses them.
+/// The environment variables that name LLVM's folder; the build uses them too.
 const LLVM_FOLDERS: [&str; 2] = ["LLVM_SYS_221_PREFIX", "LLVM_SYS_191_PREFIX"];
-/// The folders of Debian's packages.
+/// The folders of Debian's LLVM packages.
 const PACKAGES: [&str; 2] = ["/usr/lib/llvm-22", "/usr/lib/llvm-19"];
 /// The program's name, and its name in Debian's folder of programs.
 const NAMES: [&str; 3] = ["ld.lld", "ld.lld-22", "ld.lld-19"];
@@ -19,7 +19,7 @@ pub(crate) fn link(object: &[u8]) -> Result<Vec<u8>, AmdError> {
     let failure = |message: String| AmdError::Link { linker: linker.display().to_string(), message };
     let folder = tempfile::tempdir().map_err(|e| failure(format!("no temporary folder: {e}")))?;
     let output = folder.path().join("linked");
-    // Unresolved symbols would fail when the code object is loaded.
+    // Unresolved symbols are errors here; otherwise loading the code object would fail.
     let mut command = Command::new(&linker);
     command.args(["-shared", "--no-undefined", "--build-id=none", "-o"]).arg(&output);
     let input = folder.path().join("kernels.o");
@@ -32,11 +32,11 @@ pub(crate) fn link(object: &[u8]) -> Result<Vec<u8>, AmdError> {
     std::fs::read(&output).map_err(|e| failure(format!("reading its output: {e}")))
 }
 
-/// The linker: the one that [`VARIABLE`] names, or else LLVM's.
+/// The linker: the one that [`VARIABLE`] names, otherwise LLVM's.
 fn find_linker() -> Result<PathBuf, AmdError> {
     if let Some(named) = std::env::var_os(VARIABLE) {
         let path = PathBuf::from(named);
-        let tried = || format!("{VARIABLE} is {}, which is no file", path.display());
+        let tried = || format!("{VARIABLE} is {}, which is not a file", path.display());
         return if path.is_file() { Ok(path) } else { Err(AmdError::NoLinker { tried: tried() }) };
     }
     let folders = LLVM_FOLDERS.iter().filter_map(std::env::var_os).map(PathBuf::from);

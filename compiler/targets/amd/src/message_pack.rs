@@ -1,9 +1,9 @@
-//! Reads MessagePack, the encoding of the metadata in a code object: maps, arrays, strings, whole
-//! numbers and booleans.
+//! Parses MessagePack, the encoding of the metadata in a code object: maps, arrays, strings,
+//! integers and booleans.
 
-/// Limit on the nesting of values; the metadata nests five deep.
+/// Maximum nesting of values; the metadata nests five deep.
 const MAX_DEPTH: u32 = 16;
-/// Limit on the values of a document.
+/// Maximum number of values of a document.
 const MAX_VALUES: usize = 1 << 20;
 
 /// A value.
@@ -11,7 +11,7 @@ const MAX_VALUES: usize = 1 << 20;
 pub(crate) enum Value {
     Nil,
     Bool(bool),
-    /// A number; negative ones are not used.
+    /// An integer; negative ones are not used.
     Number(u64),
     Text(String),
     List(Vec<Value>),
@@ -19,7 +19,7 @@ pub(crate) enum Value {
 }
 
 impl Value {
-    /// The value of a key of a map.
+    /// The value of a key in a map.
     pub(crate) fn get(&self, key: &str) -> Option<&Value> {
         let Value::Map(entries) = self else { return None };
         entries.iter().find(|(name, _)| matches!(name, Value::Text(text) if text == key)).map(|entry| &entry.1)
@@ -34,7 +34,7 @@ impl Value {
     }
 }
 
-/// Reads a document; what follows it is ignored. `None` if it is malformed, or has a value of
+/// Parses a document and ignores the bytes after it. `None` if it is malformed, or has a value of
 /// another kind.
 pub(crate) fn read(bytes: &[u8]) -> Option<Value> {
     Reader { rest: bytes, values: 0 }.value(0)
@@ -52,7 +52,7 @@ impl<'a> Reader<'a> {
         Some(taken)
     }
 
-    /// A whole number of `bytes` bytes, the highest first.
+    /// A big-endian integer of `bytes` bytes.
     fn whole(&mut self, bytes: usize) -> Option<u64> {
         Some(self.take(bytes)?.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
     }
@@ -123,7 +123,7 @@ mod tests {
             assert_eq!(read(&bytes[..end]), None, "the first {end} bytes");
         }
         assert_eq!(read(&[0x91; 64]), None);
-        // A length of 4 billion with nothing behind it.
+        // A length of 4 billion without the bytes.
         assert_eq!(read(b"\xdd\xff\xff\xff\xff"), None);
         assert_eq!(read(b"\xca\x00\x00\x00\x00"), None, "a float");
     }

@@ -16,24 +16,24 @@ const TRIPLE: &str = "amdgcn-amd-amdhsa";
 /// The version of the code-object ABI, times 100. Loaders of ROCm 5.6 and later know version 5.
 const CODE_OBJECT_VERSION: u32 = 500;
 
-/// Optimisation passes. The passes that infer attributes of kernels are not among them: they would
-/// drop inputs that a kernel does not use, and so move the registers at its entry.
+/// Optimisation passes. They do not include the passes that infer attributes of kernels: those
+/// would drop inputs that a kernel does not use, which changes the registers at its entry.
 const PIPELINE: &str = "always-inline,globaldce,function(infer-address-spaces,sroa,early-cse,simplifycfg,\
     instcombine<no-verify-fixpoint>,loop-mssa(loop-rotate,licm),gvn,loop-unroll,\
     infer-address-spaces,sroa,instcombine<no-verify-fixpoint>,simplifycfg,adce)";
 
-/// The passes for modules with a kernel of more than [`MAX_UNROLLED_BLOCKS`] basic blocks, without
-/// unrolling.
+/// The passes, without unrolling, for modules with a kernel of more than [`MAX_UNROLLED_BLOCKS`]
+/// basic blocks.
 const PIPELINE_OF_LARGE: &str = "always-inline,globaldce,function(infer-address-spaces,sroa,early-cse,simplifycfg,\
     instcombine<no-verify-fixpoint>,loop-mssa(loop-rotate,licm),gvn,instsimplify,simplifycfg,adce)";
 
-/// Number of the attributes of the first kernel; the numbers before are taken.
+/// The attribute number of the first kernel; lower numbers are taken.
 const FIRST_ATTRIBUTES: usize = 2;
 
-/// Limit on the basic blocks of a kernel whose loops are unrolled.
+/// Maximum number of basic blocks of a kernel whose loops are unrolled.
 const MAX_UNROLLED_BLOCKS: usize = 1500;
 
-/// The LLVM module of kernels and of the variables of their module.
+/// The LLVM module of the kernels and of the variables.
 pub(crate) fn module_text(globals: &Globals, kernels: &[EmittedKernel], options: &Options) -> String {
     let mut text = format!("target triple = \"{TRIPLE}\"\n") + &globals.text();
     for (number, kernel) in kernels.iter().enumerate() {
@@ -56,8 +56,8 @@ pub(crate) fn module_text(globals: &Globals, kernels: &[EmittedKernel], options:
     text + &flags()
 }
 
-/// Module flags, and the metadata that instructions refer to: `!0` is empty, `!1` marks accesses
-/// that caches need not keep.
+/// Module flags, and the metadata that instructions refer to: `!0` is empty, `!1` marks
+/// non-temporal accesses.
 fn flags() -> String {
     format!(
         "!llvm.module.flags = !{{!2}}\n!0 = !{{}}\n!1 = !{{i32 1}}\n\
@@ -65,8 +65,8 @@ fn flags() -> String {
     )
 }
 
-/// The attributes of a kernel, which fix the registers at the entry: no input of the runtime but
-/// the kernarg segment, all workgroup ids.
+/// The attributes of a kernel. They fix the registers at its entry: the kernarg segment and all
+/// workgroup ids are inputs, no other input of the runtime is.
 fn attributes(number: usize, kernel: &EmittedKernel, options: &Options) -> String {
     const NO_INPUTS: [&str; 10] = [
         "dispatch-ptr",
@@ -105,8 +105,8 @@ pub(crate) fn compile_ir(
         message,
     };
     let context = Context::create();
-    // LLVM 22 no longer takes ownership of the buffer, but inkwell 0.11 still forgets it: a copy of
-    // the text would leak. The parser reads the byte behind the end, hence the zero byte.
+    // LLVM 22 no longer takes ownership of the buffer, but inkwell 0.11 still forgets it, so a copy
+    // of the text would leak. The parser reads one byte past the end, hence the zero byte.
     let text = format!("{text}\0");
     let buffer = MemoryBuffer::create_from_memory_range(&text.as_bytes()[..text.len() - 1], "kernels");
     let module = context.create_module_from_ir(buffer).map_err(|e| failure(e.to_string()))?;

@@ -1,4 +1,4 @@
-//! Kernels of the corpus, compiled for AMD GPUs.
+//! Compiles kernels of the corpus for AMD GPUs.
 
 mod common;
 
@@ -53,8 +53,8 @@ fn a_vector_addition_links_for_every_architecture() {
     }
 }
 
-/// What the target refuses, of the corpus before and after the passes. The list is golden: a new
-/// refusal, or one that has become unnecessary, changes it.
+/// The kernels of the corpus that the target refuses, before and after the passes. The list is
+/// golden: a new refusal, or one that no longer occurs, changes it.
 #[test]
 fn refusals_are_listed() {
     let mut list = String::new();
@@ -73,8 +73,8 @@ fn refusals_are_listed() {
     insta::assert_snapshot!(list);
 }
 
-/// Compiles kernels of the corpus before and after the passes: all for all architectures if the
-/// whole test is wanted, some of each file for one architecture each otherwise.
+/// Compiles kernels of the corpus before and after the passes. A full run compiles all kernels for
+/// all architectures; otherwise some kernels of each file are compiled for one architecture each.
 #[test]
 fn the_corpus_links() {
     const SAMPLE: usize = 3;

@@ -1,11 +1,11 @@
-//! What LLVM's tools say about code objects of the corpus.
+//! Checks code objects of the corpus with LLVM's tools.
 
 mod common;
 
 use atoll_passes::{PassOptions, Preemption, TransformOptions};
 use atoll_target_amd::{Architecture, KernelFacts, Options, compile};
 
-/// The file whose kernels are looked at unless the whole corpus is wanted, and the architectures.
+/// The file of kernels, unless the whole corpus is tested, and the architectures.
 const FILE: &str = "elementwise.nvcc";
 const ARCHITECTURES: [Architecture; 2] = [Architecture::Gfx906, Architecture::Gfx1100];
 
@@ -19,7 +19,7 @@ fn architectures() -> &'static [Architecture] {
     if common::is_full() { &Architecture::ALL } else { &ARCHITECTURES }
 }
 
-/// The number behind a key in one kernel's part of the notes.
+/// The number after a key in one kernel's part of the notes.
 fn noted(notes: &str, key: &str) -> Option<u32> {
     let line = notes.lines().find_map(|line| line.trim_start_matches(['-', ' ']).strip_prefix(key))?;
     line.strip_prefix(':')?.trim().parse().ok()
@@ -33,7 +33,7 @@ fn facts_are_those_of_the_notes() {
             let code = compile(&file.module, &kernels, architecture, &Options::default()).unwrap();
             let notes = common::llvm("llvm-readobj", &["--notes"], &code.elf);
             let all = notes.split("amdhsa.kernels:").nth(1).expect("a list of kernels");
-            // One part per kernel; its keys are sorted, and `.name` is among them once.
+            // One part per kernel. Its keys are sorted, and `.name` occurs once.
             let parts: Vec<&str> = all.split("  - ").collect();
             for facts in &code.kernels {
                 let name = format!(".symbol:         {}.kd", facts.name);
@@ -65,7 +65,7 @@ fn is_access(line: &str) -> bool {
     ["global_", "flat_", "buffer_load", "buffer_store", "buffer_atomic"].iter().any(|head| line.starts_with(head))
 }
 
-/// Whether a load sees what the host writes while the kernel runs.
+/// Whether a load sees writes of the host while the kernel runs.
 fn is_coherent_load(line: &str) -> bool {
     let code = line.split("//").next().unwrap_or(line);
     code.contains("_load_") && ["glc", "sc0 sc1", "scope:SCOPE_SYS"].iter().any(|bits| code.contains(bits))

@@ -1,4 +1,4 @@
-//! Errors of the host target, and who can fix them.
+//! Errors of the host target.
 
 use atoll_lower::LowerError;
 

@@ -22,7 +22,7 @@ const PIPELINE: &str = "always-inline,globaldce,function(sroa,early-cse,simplify
     gvn,loop-unroll,instsimplify,simplifycfg,adce)";
 
 /// The passes for a kernel with more than [`MAX_UNROLLED_BLOCKS`] basic blocks, without unrolling:
-/// for each loop that LLVM unrolls, or considers to unroll, it visits the code behind the loop,
+/// for each loop that LLVM unrolls, or considers to unroll, it visits the code after the loop,
 /// which is quadratic in the number of loops.
 const PIPELINE_OF_LARGE: &str = "always-inline,globaldce,function(sroa,early-cse,simplifycfg,\
     instcombine<no-verify-fixpoint>,loop-mssa(loop-rotate,licm),\
@@ -53,7 +53,7 @@ pub(crate) fn compile_ir(name: &str, text: &str, level: CpuLevel, keep_ir: bool)
     let failure = |message: String| HostError::Llvm { kernel: name.to_owned(), message };
     let context = Context::create();
     // LLVM 22 no longer takes ownership of the buffer, but inkwell 0.11 still forgets it: a copy of
-    // the text would leak. The parser reads the byte behind the end, hence the zero byte.
+    // the text would leak. The parser reads the byte after the end, hence the zero byte.
     let text = format!("{text}\0");
     let buffer = MemoryBuffer::create_from_memory_range(&text.as_bytes()[..text.len() - 1], name);
     let module = context.create_module_from_ir(buffer).map_err(|e| failure(e.to_string()))?;

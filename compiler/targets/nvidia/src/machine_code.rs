@@ -8,7 +8,7 @@ use crate::Architecture;
 use object::{Object, ObjectSection};
 use std::collections::BTreeMap;
 
-/// The code of one kernel, with the functions that the assembler placed behind it.
+/// The code of one kernel, with the functions that the assembler placed after it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MachineCode {
     /// Number of instructions, without padding at the end of the section.
@@ -31,7 +31,7 @@ pub struct InnerLoop {
 
 /// The file is not an object with machine code.
 #[derive(Debug, thiserror::Error)]
-#[error("the assembler's output is no object of machine code: {0}")]
+#[error("the assembler's output is not an object of machine code: {0}")]
 pub struct NoMachineCode(#[from] object::Error);
 
 /// Bytes per instruction.

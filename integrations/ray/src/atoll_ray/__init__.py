@@ -1,11 +1,11 @@
 """Instances of Atoll's functions on the machines of a Ray cluster.
 
-Ray decides on which machine an instance is and starts it again after failures. The daemon of the machine decides
-whether it gets what it asks for, and grants it as a lease, which the replica's actor renews. Requests go from clients
-to daemons directly: Ray is not on their path.
+Ray decides on which machine an instance runs, and the controller replaces it after failures. The daemon of the machine
+grants or refuses the instance as a lease, which the replica's actor renews. Requests go directly from clients to
+daemons: Ray is not on their path.
 
-Start reading at :func:`deploy` and :class:`Handle`; what happens on a machine is in ``holder.py`` (pure Python, without
-Ray) and ``replica.py``.
+Start reading at :func:`deploy` and :class:`Handle`. ``holder.py`` (pure Python, without Ray) and ``replica.py`` run on
+each machine.
 """
 
 from .daemon import Daemon, DaemonError, Lease, LeaseRequest

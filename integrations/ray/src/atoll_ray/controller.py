@@ -1,4 +1,4 @@
-"""The actor of a deployment: it starts replicas, replaces those that died, and tells clients where they are."""
+"""The actor of a deployment: starts replicas, replaces dead ones, and gives clients the list of replicas."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from .spec import Spec, check_replicas
 
 log = logging.getLogger(__name__)
 
-#: Pause between two looks at the replicas, in seconds.
+#: Pause between two checks of the replicas, in seconds.
 LOOK_S = 0.25
 
-#: A replica that has answered before and does not answer for this long is replaced, in seconds.
+#: A replica that has answered before is replaced if it does not answer for this time, in seconds.
 SILENT_S = 10.0
 
-#: A replica that runs and gets no lease for this long is started anew, elsewhere if Ray finds another machine.
+#: A running replica without a lease for this time, in seconds, is replaced, on another machine if Ray finds one.
 UNLEASED_S = 60.0
 
-#: A replica that is to end holds its lease for this long, in seconds: until no client lists it any more, and for the
-#: requests that it has then.
+#: A surplus replica keeps its lease for this time, in seconds: until no client has it in its list, and for the requests
+#: that are then still running.
 DRAIN_S = LIST_AGE_S + 5.0
 
-#: Time for a replica to end its lease, in seconds. Then it is killed, and the lease ends by its time to live.
+#: Time for a replica to release its lease, in seconds. After it the replica is killed, and the lease expires.
 STOP_S = 10.0
 
-#: Longest pause before replicas are started after those before have died at once, in seconds.
+#: Longest pause, in seconds, before a replica is started whose predecessors died without a lease.
 BACKOFF_S_MAX = 30.0
 
 
@@ -42,7 +42,7 @@ class _Member:
     """A replica as the controller sees it."""
 
     actor: Any
-    #: How often in a row those in whose place it is have died without ever having had a lease.
+    #: How many of its predecessors in a row have died without ever having had a lease.
     failures: int = 0
     has_worked: bool = False
     call: Any = None
@@ -51,14 +51,14 @@ class _Member:
     endpoint: Endpoint | None = None
     problem: str | None = "its machine is not found yet"
     unleased_since: float = field(default_factory=time.monotonic)
-    #: When it ends its lease, and the call that does.
+    #: When it releases its lease, and the call that does so.
     end_at: float = 0.0
     end_call: Any = None
 
 
 @dataclass(frozen=True)
 class _Vacancy:
-    """The place of a replica that died without ever having had a lease. Another one waits, not to start in a loop."""
+    """The place of a replica that died without ever having had a lease. Its successor waits until ``not_before``."""
 
     failures: int
     not_before: float
@@ -74,7 +74,7 @@ class Controller:
         self._lock = threading.Lock()
         self._target = spec.replicas
         self._members: list[_Member] = []
-        # Replicas that end their leases.
+        # Surplus replicas, which release their leases.
         self._ending: list[_Member] = []
         self._vacancies: list[_Vacancy] = []
         self._last_failure: str | None = None
@@ -86,13 +86,13 @@ class Controller:
             return [member.endpoint for member in self._members if member.endpoint is not None]
 
     def scale(self, replicas: int) -> None:
-        """Changes the number of replicas. What is too many ends its leases."""
+        """Changes the number of replicas. Surplus replicas release their leases."""
         check_replicas(replicas)
         with self._lock:
             self._target = replicas
 
     def status(self) -> dict[str, Any]:
-        """The replicas, why those that have no lease have none, and how many more are ending theirs."""
+        """The replicas, each with its endpoint or its problem, and the number of surplus replicas that are ending."""
         with self._lock:
             replicas = [{"endpoint": member.endpoint, "problem": member.problem} for member in self._members]
             ending = len(self._ending)
@@ -103,22 +103,22 @@ class Controller:
             try:
                 self._look()
             except Exception:
-                log.exception("a look at the replicas of %s failed", self._spec.name)
+                log.exception("a check of the replicas of %s failed", self._spec.name)
             time.sleep(LOOK_S)
 
     def _look(self) -> None:
         for member in list(self._members):
             self._ask(member)
         now = time.monotonic()
-        # Under one lock: at no time is a replica neither listed nor ending.
+        # Under one lock, so a replica is always in one of the two lists.
         with self._lock:
             surplus = len(self._members) - self._target
-            # Those without a lease first, then the newest.
+            # Replicas without a lease first, then the newest.
             order = sorted(enumerate(self._members), key=lambda pair: (pair[1].endpoint is not None, -pair[0]))
             ending = [member for _, member in order[: max(surplus, 0)]]
             for member in ending:
                 member.end_at = now + DRAIN_S if member.endpoint is not None else now
-            # No client is sent to them from now on.
+            # From now on, clients do not get them in the list.
             self._members = [member for member in self._members if member not in ending]
             self._ending += ending
             self._fill(now)
@@ -129,7 +129,7 @@ class Controller:
                     self._ending.remove(member)
 
     def _fill(self, now: float) -> None:
-        """Starts replicas where there are too few; under the lock."""
+        """Starts missing replicas. The caller holds the lock."""
         missing = max(self._target - len(self._members), 0)
         vacancies = self._vacancies[:missing]
         due = [vacancy for vacancy in vacancies if vacancy.not_before <= now]
@@ -138,7 +138,7 @@ class Controller:
         self._members += [_Member(self._start(), count) for count in failures]
 
     def _start(self) -> Any:
-        # An actor that dies is not started again by Ray: a new one gets a new lease, on any machine.
+        # Ray does not restart a dead actor: its successor gets a new lease, on any machine.
         options: dict[str, Any] = {
             "num_cpus": 0,
             "resources": self._spec.resources,
@@ -184,7 +184,7 @@ class Controller:
         ray.kill(member.actor)
 
     def _has_ended(self, member: _Member, now: float) -> bool:
-        """Whether a replica has ended its lease, or cannot. Asks it to, and does not wait."""
+        """Whether a replica has released its lease, or cannot. Asks it to do so without waiting."""
         if not member.has_answered:
             return True
         if member.end_call is None:
@@ -202,5 +202,5 @@ class Controller:
 
 
 def pause_after(failures: int) -> float:
-    """Pause before a replica is started in the place of one that died at once, in seconds."""
+    """Pause in seconds before the successor of a replica without a lease is started, after so many failures."""
     return min(2.0 ** min(failures, 16), BACKOFF_S_MAX)

@@ -1,4 +1,4 @@
-"""The inference port of a daemon: capacity, leases and inference. Needs the standard library only."""
+"""A client of a daemon's inference port: capacity, leases and inference. Uses only the standard library."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from urllib.parse import urlsplit
 #: The daemon of this machine, unless ``ATOLL_URL`` names another one.
 DEFAULT_URL = "http://127.0.0.1:8000"
 
-#: Largest answer that is read: a few hundred tensors.
+#: Largest answer in bytes: enough for a few hundred tensors.
 ANSWER_BYTES_MAX = 256 << 20
 
 
 class DaemonError(Exception):
     """A daemon refused a request, or cannot be reached.
 
-    ``status`` is that of HTTP; ``None`` if no answer arrived. ``was_sent`` says whether the daemon may have acted.
+    ``status`` is the HTTP status, or ``None`` without an answer. If ``was_sent``, the daemon may have acted on it.
     """
 
     def __init__(self, message: str, status: int | None = None, was_sent: bool = True) -> None:
@@ -30,7 +30,7 @@ class DaemonError(Exception):
 
     @property
     def has_ended(self) -> bool:
-        """Whether a lease has ended, or belongs to another holder: it cannot be renewed any more."""
+        """Whether the lease has ended or belongs to another holder, so it can no longer be renewed."""
         return self.status in (404, 409)
 
     @property
@@ -41,7 +41,7 @@ class DaemonError(Exception):
 
 @dataclass(frozen=True)
 class LeaseRequest:
-    """What a lease is asked for. The daemon checks it; its documentation has the ranges."""
+    """A request for a lease. The daemon checks the values; ``docs/reference/http.md`` has their ranges and units."""
 
     function: str
     sm_partition: float
@@ -53,7 +53,7 @@ class LeaseRequest:
     ttl_s: int = 15
 
     def body(self, request_id: str, holder: str) -> dict[str, Any]:
-        """The request in the daemon's form."""
+        """The body of the HTTP request."""
         body = {key: value for key, value in asdict(self).items() if value is not None and key != "cls"}
         if self.cls is not None:
             body["class"] = self.cls
@@ -62,7 +62,7 @@ class LeaseRequest:
 
 @dataclass(frozen=True)
 class Lease:
-    """A lease that was granted."""
+    """A granted lease."""
 
     lease: int
     epoch: int
@@ -82,7 +82,7 @@ class Lease:
 
 
 class Daemon:
-    """A daemon, by the URL of its inference port. Each request has a connection of its own."""
+    """A daemon at the URL of its inference port. Each request opens a new connection."""
 
     def __init__(self, url: str | None = None, token: str | None = None, timeout_s: float = 10.0) -> None:
         self.url = (url or os.environ.get("ATOLL_URL") or DEFAULT_URL).rstrip("/")
@@ -90,7 +90,7 @@ class Daemon:
         self.timeout_s = timeout_s
 
     def capacity(self) -> dict[str, Any]:
-        """What each device can hold, and what is promised."""
+        """The capacity of each device, and the part that is promised."""
         found: dict[str, Any] = self.ask("GET", "/v2/capacity")
         return found
 
@@ -110,7 +110,7 @@ class Daemon:
         return True
 
     def grant(self, request: LeaseRequest, request_id: str, holder: str) -> Lease:
-        """Grants a lease. A repetition with the same id gets the same lease."""
+        """Requests a lease. A repetition with the same id gets the same lease."""
         return Lease.of(self.ask("POST", "/v2/leases", request.body(request_id, holder)))
 
     def renew(self, lease: Lease) -> Lease:
@@ -118,7 +118,7 @@ class Daemon:
         return Lease.of(self.ask("POST", f"/v2/leases/{lease.lease}/renew", _hold(lease)))
 
     def release(self, lease: Lease) -> None:
-        """Ends a lease."""
+        """Releases a lease."""
         self.ask("POST", f"/v2/leases/{lease.lease}/release", _hold(lease))
 
     def infer(self, function: str, body: dict[str, Any], timeout_s: float | None = None) -> dict[str, Any]:
@@ -127,7 +127,7 @@ class Daemon:
         return answer
 
     def ask(self, method: str, path: str, body: Any = None, timeout_s: float | None = None) -> Any:
-        """Sends a request, and reads its answer as JSON; ``None`` if it is empty."""
+        """Sends a request and returns its JSON answer, or ``None`` if the answer is empty."""
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise DaemonError(f"`{self.url}` is not the URL of a daemon, as in {DEFAULT_URL}", was_sent=False)
@@ -156,9 +156,9 @@ class Daemon:
             answer = connection.getresponse()
             text = answer.read(ANSWER_BYTES_MAX + 1)
         except (OSError, http.client.HTTPException) as error:
-            raise DaemonError(f"no answer of {self.url}{path}: {error!r}") from error
+            raise DaemonError(f"no answer from {self.url}{path}: {error!r}") from error
         if len(text) > ANSWER_BYTES_MAX:
-            raise DaemonError(f"the answer of {self.url}{path} has over {ANSWER_BYTES_MAX} bytes")
+            raise DaemonError(f"the answer from {self.url}{path} has over {ANSWER_BYTES_MAX} bytes")
         try:
             value = json.loads(text) if text.strip() else None
         except ValueError:

@@ -31,7 +31,7 @@ ANSWER_S = 10.0
 #: Status of a request whose lease ended while it waited or ran.
 ENDED = 410
 
-#: Datatypes of the KServe v2 protocol by those of NumPy.
+#: Datatypes of the KServe v2 protocol by NumPy's names.
 DATATYPES = {
     "bool": "BOOL",
     "uint8": "UINT8",
@@ -62,10 +62,12 @@ def deploy(
 ) -> Handle:
     """Starts replicas of a function on the machines of the cluster, and returns at once; see :meth:`Handle.wait`.
 
-    ``source`` is a bundle (a file ``NAME.kg``), which is brought to each machine, or the name of a function that the
-    daemons have. Each replica gets ``sm`` percent of a device's compute units, ``quota`` of its time (whenever it has
-    work, and at most), ``mem`` bytes (or ``"2G"``) and, with ``class_="rt"``, a real-time slot. ``ttl_s`` is how long a
-    replica that died keeps that from others. ``strategy`` is Ray's, ``SPREAD`` or ``DEFAULT`` (which packs).
+    ``source`` is a bundle (a file ``NAME.kg``), which is copied to each machine, or the name of a function that the
+    daemons have. Each replica gets ``sm`` percent of a device's compute units, ``quota`` of its time (request and
+    limit, as fractions), ``mem`` bytes of device memory (or ``"2G"``) and, with ``class_="rt"``, a real-time slot. The
+    lease of a dead replica ends after ``ttl_s`` seconds. ``strategy`` is Ray's ``SPREAD`` or ``DEFAULT`` (which packs).
+
+    Raises ``ValueError`` if an argument is invalid or the name is in use.
     """
     bundle, function = _source(source)
     name = name or (function if bundle is None else Path(source).stem)
@@ -90,7 +92,7 @@ def deploy(
 
 
 def get(name: str) -> Handle:
-    """The deployment of a name.
+    """The deployment with this name.
 
     Raises ``ValueError`` if there is none.
     """
@@ -101,7 +103,7 @@ def get(name: str) -> Handle:
 
 
 class Handle:
-    """A deployment. Requests go to the daemons of its replicas, past Ray. Threads may share a handle."""
+    """A deployment. Requests go directly to the daemons of its replicas. Threads may share a handle."""
 
     def __init__(self, name: str, controller: Any) -> None:
         self.name = name
@@ -115,7 +117,7 @@ class Handle:
         return get, (self.name,)
 
     def endpoints(self, refresh: bool = True) -> list[Endpoint]:
-        """The replicas that take requests. Clients that do not use :meth:`infer` send theirs there themselves.
+        """The replicas that take requests, for clients that do not use :meth:`infer`.
 
         Raises ``ray.exceptions.RayError`` if the controller does not answer.
         """
@@ -132,7 +134,7 @@ class Handle:
             return list(found)
 
     def _known_endpoints(self, refresh: bool, timeout_s: float) -> list[Endpoint]:
-        """The list of now, or the last one if the controller does not answer: it may be starting again."""
+        """The current list, or the last one if the controller does not answer, because it may be restarting."""
         with self._lock:
             known, is_fresh = list(self._endpoints), time.monotonic() - self._asked_at < LIST_AGE_S
         if is_fresh and not refresh:
@@ -142,22 +144,22 @@ class Handle:
             return self._ask_endpoints(max(0.0, min(timeout_s, 1.0 if known else ANSWER_S)))
         except RayError:
             with self._lock:
-                # Not again with the next request.
+                # Do not ask again with the next request.
                 self._asked_at = time.monotonic() if known else self._asked_at
             return known
 
     def status(self) -> dict[str, Any]:
-        """The wanted number of replicas, each with its endpoint or its problem, and the last failure.
+        """The target number of replicas, each replica with its endpoint or its problem, and the last failure.
 
-        ``ending`` is how many others are ending their leases.
+        ``ending`` is the number of surplus replicas that are releasing their leases.
         """
         found: dict[str, Any] = ray.get(self._controller.status.remote(), timeout=ANSWER_S)
         return found
 
     def wait(self, replicas: int, timeout_s: float = 60.0) -> list[Endpoint]:
-        """The endpoints, as soon as there are as many as this.
+        """Waits until exactly ``replicas`` replicas take requests, and returns their endpoints.
 
-        Raises ``TimeoutError``, which says what the others wait for.
+        Raises ``TimeoutError``, whose message says why the others do not.
         """
         until = time.monotonic() + timeout_s
         while len(found := self._known_endpoints(True, ANSWER_S)) != replicas:
@@ -172,10 +174,10 @@ class Handle:
         ray.get(self._controller.scale.remote(replicas), timeout=ANSWER_S)
 
     def delete(self, timeout_s: float = 60.0) -> None:
-        """Ends all leases and the deployment. Its name is free afterwards.
+        """Releases all leases and ends the deployment. Its name is free afterwards.
 
-        Replicas finish their requests first, for some seconds. A lease that its replica cannot end in time ends by its
-        time to live, as all do if the controller does not answer.
+        Replicas first get some seconds to finish their requests. A lease that its replica cannot release in time
+        expires after its time to live; so do all leases if the controller does not answer.
         """
         until = time.monotonic() + timeout_s
         try:
@@ -202,11 +204,14 @@ class Handle:
     ) -> dict[str, Any]:
         """Runs the function on a replica; returns the answer in the form of the KServe v2 protocol.
 
-        An input is a NumPy array, or a dictionary with ``datatype``, ``shape`` and ``data``. A request that a replica
-        has not begun is given to another one. One that a replica may have begun, because its answer is lost or the
-        lease of the replica ended meanwhile, is repeated only if it is ``idempotent``. A daemon that is stopped ends
-        what still runs after its time to drain with status 503, which is that of a busy daemon: such a request is
-        repeated, too. ``timeout_s`` is for all attempts together.
+        An input is a NumPy array, or a dictionary with ``datatype``, ``shape`` and ``data``. If a replica has not begun
+        a request, the request goes to another replica. If a replica may have begun it, because its answer is lost or
+        the replica's lease ended, it is repeated only if it is ``idempotent``. If a daemon stops,
+        requests that it ends after its drain time get status 503, like those that a busy daemon refuses; they are
+        repeated too. ``timeout_s`` is the
+        limit for all attempts together, in seconds.
+
+        Raises ``NoReplica``, ``TimeoutError`` or ``DaemonError``.
         """
         until = time.monotonic() + timeout_s
         parameters: dict[str, Any] = {}
@@ -243,12 +248,12 @@ class Handle:
 
 
 def _may_repeat(error: DaemonError, idempotent: bool) -> bool:
-    """Whether another replica may run a request: this one has not begun it, or running it twice does no harm."""
+    """Whether another replica may run a request: it was not begun, or it is idempotent."""
     if error.status is None:
         return idempotent or not error.was_sent
     if error.status == ENDED:
         return idempotent
-    # The daemon has started again and not loaded the function yet, the lease has ended, or there is no room now.
+    # The daemon has restarted and not loaded the function yet (404), the lease has ended (409), or it is busy (503).
     return error.status in (404, 409, 503)
 
 
@@ -262,12 +267,12 @@ def _tensor(name: str, value: Any) -> dict[str, Any]:
 
 
 def _source(source: str | os.PathLike[str]) -> tuple[bytes | None, str]:
-    """The bytes of a bundle and the name of its function, or no bytes and the name of a function."""
+    """The bytes of a bundle and the name of its function, or ``None`` and the name of a function."""
     path = Path(source)
     if path.suffix != ".kg":
         return None, str(source)
     bundle = path.read_bytes()
-    # Bundles of one name and different contents are different functions.
+    # Bundles with the same name and different contents are different functions.
     return bundle, f"{path.stem}-{hashlib.sha256(bundle).hexdigest()[:12]}"
 
 

@@ -1,10 +1,10 @@
-"""Where a replica of a deployment takes requests."""
+"""The address of a replica of a deployment."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: How old a client's list of replicas may get before it asks the controller again, in seconds.
+#: Maximum age of a client's list of replicas, in seconds; then the client asks the controller again.
 LIST_AGE_S = 5.0
 
 
@@ -20,11 +20,11 @@ class Endpoint:
     url: str
     #: The function.
     function: str
-    #: The instance that requests name, so that they run under the replica's share.
+    #: The instance that requests must name to run under the replica's share.
     instance: str
     #: The number of its lease.
     lease: int
-    #: The epoch of its lease: higher than those of all leases before at the same daemon.
+    #: The epoch of its lease: higher than those of all earlier leases of the same daemon.
     epoch: int
     #: The process of its actor.
     pid: int

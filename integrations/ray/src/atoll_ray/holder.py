@@ -1,4 +1,4 @@
-"""Holds a lease at a daemon: asks for it, renews it, and asks for another one when it has ended."""
+"""Holds a lease at a daemon: requests it, renews it, and requests a new one when it has ended."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .daemon import Daemon, DaemonError, Lease, LeaseRequest
 
 log = logging.getLogger(__name__)
 
-#: A lease is renewed this often in its time to live.
+#: Renewals of a lease within its time to live.
 RENEWALS = 3
 
 #: Pause before a request that was refused or lost is sent again, in seconds.
@@ -22,9 +22,9 @@ PAUSE_S = 1.0
 class Holder:
     """The holder of one lease.
 
-    Times are those of this machine's monotonic clock, and only differences count: the daemon's clock alone decides when
-    a lease ends. A lease is valid here until its time to live after the last renewal was *sent*, which is never later
-    than at the daemon.
+    Only the daemon's clock decides when a lease ends. The holder uses this machine's monotonic clock: it treats the
+    lease as valid for its time to live from when the last renewal was *sent*. So it never treats a lease as valid
+    that the daemon has ended for lack of a renewal.
     """
 
     def __init__(
@@ -42,18 +42,18 @@ class Holder:
         self._lease: Lease | None = None
         self._valid_until = 0.0
         self._problem: str | None = "no lease was asked for yet"
-        # A request whose answer is lost is repeated with the same id, so that it is granted once.
+        # If an answer is lost, the request is repeated with the same id, so it is granted only once.
         self._request_id = uuid.uuid4().hex
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Holds the lease in a thread of its own until :meth:`stop`."""
+        """Holds the lease in a separate thread until :meth:`stop`."""
         self._thread = threading.Thread(target=self._run, name="atoll-lease", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the lease. Does nothing the second time."""
+        """Releases the lease. A second call does nothing."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join(timeout=2 * self._daemon.timeout_s)
@@ -64,7 +64,7 @@ class Holder:
             try:
                 self._daemon.release(lease)
             except DaemonError:
-                # It ends by its time to live.
+                # It expires after its time to live.
                 pass
 
     def current(self) -> Lease | None:
@@ -81,7 +81,7 @@ class Holder:
             return self._problem or "the lease could not be renewed in time"
 
     def step(self) -> float:
-        """Asks for the lease, or renews it. Returns the seconds until the next step."""
+        """Requests or renews the lease. Returns the seconds until the next step."""
         with self._lock:
             lease = self._lease
         sent = self._clock()
@@ -114,7 +114,7 @@ class Holder:
             try:
                 pause = self.step()
             except Exception as error:
-                # The thread must not end: the lease would, and nothing would say why.
+                # If the thread ended, the lease would expire without a visible reason.
                 log.exception("a step of holder %s failed", self._name)
                 with self._lock:
                     self._problem = f"a step of the holder failed: {error!r}"

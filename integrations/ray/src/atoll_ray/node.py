@@ -1,4 +1,4 @@
-"""Joins a machine to a Ray cluster with what its daemon can promise.
+"""Joins a machine to a Ray cluster with the resources of its daemon.
 
     atoll-ray start -- --address=HEAD:6379
     atoll-ray resources
@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from .daemon import Daemon, DaemonError
 
-#: Compute units times time, in percent: 100 for each device.
+#: Compute units times time, in percent; 100 for each device.
 SM_PCT = "atoll_sm_pct"
 
 #: Device memory in MiB.
@@ -25,18 +25,18 @@ MEM_MIB = "atoll_mem_mib"
 #: Real-time slots.
 RT_SLOTS = "atoll_rt_slots"
 
-#: The URL of the machine's daemon, as replicas on the machine use it.
+#: The variable with the URL of the machine's daemon, for replicas on the machine.
 URL_VARIABLE = "ATOLL_URL"
 
-#: The URL that replicas give to clients, where clients need another one.
+#: The variable with the daemon's URL for clients, if it differs.
 ADVERTISE_VARIABLE = "ATOLL_RAY_ADVERTISE"
 
 
 def resources(capacity: dict[str, Any]) -> dict[str, float]:
-    """Ray's custom resources of a machine, from what its daemon reports.
+    """Ray's custom resources of a machine, from the daemon's capacity report.
 
-    They are the whole devices, not what is free now: leases come and go, and Ray subtracts its own replicas. Ray's
-    numbers are a hint for placement. What is granted, the daemon decides.
+    They describe whole devices and not the free capacity, since leases come and go, and Ray subtracts its own replicas.
+    Ray's counts are a hint for placement; the daemon decides whether it grants a lease.
     """
     devices = [device for device in capacity["devices"] if device["state"] in ("ready", "unready")]
     totals = {
@@ -59,7 +59,7 @@ def demand(sm: float, quota_request: float, mem_bytes: int, slots: int) -> dict[
 
 
 def wait_for_capacity(daemon: Daemon, wait_s: float) -> dict[str, Any]:
-    """What the daemon reports, as soon as it answers."""
+    """Waits at most ``wait_s`` seconds for an answer of the daemon. Returns its capacity report."""
     until = time.monotonic() + wait_s
     while True:
         try:
@@ -75,15 +75,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="atoll-ray", description="Joins a machine with a daemon to a Ray cluster.")
     commands = parser.add_subparsers(dest="command", required=True)
     for name, about in [
-        ("start", "Run `ray start` with the resources of the daemon; what follows -- goes to it."),
-        ("resources", "Print the resources of the daemon as JSON, as `ray start --resources` takes them."),
+        ("start", "Run `ray start` with the resources of the daemon and the arguments after --."),
+        ("resources", "Print the resources of the daemon as JSON, for `ray start --resources`."),
     ]:
         command = commands.add_parser(name, help=about, description=about)
         command.add_argument("--url", help=f"inference port of the daemon [default: ${URL_VARIABLE}]")
         command.add_argument("--wait", type=float, default=60.0, metavar="SECONDS", help="wait for the daemon")
         if name == "start":
             command.add_argument("--advertise", metavar="URL", help="the daemon's URL for clients [default: --url]")
-            command.add_argument("rest", nargs=argparse.REMAINDER, metavar="-- ARGUMENTS", help="of `ray start`")
+            command.add_argument("rest", nargs=argparse.REMAINDER, metavar="-- ARGUMENTS", help="for `ray start`")
     args = parser.parse_args(arguments)
     daemon = Daemon(args.url)
     try:
@@ -102,7 +102,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def start(url: str, advertise: str | None, found: dict[str, float], rest: list[str]) -> NoReturn:
-    """Becomes ``ray start``. Its workers inherit where the daemon is."""
+    """Replaces this process by ``ray start``. Its workers inherit the daemon's URL."""
     rest = rest[1:] if rest[:1] == ["--"] else rest
     others, rest = _take_resources(rest)
     os.environ[URL_VARIABLE] = url
@@ -114,7 +114,7 @@ def start(url: str, advertise: str | None, found: dict[str, float], rest: list[s
 
 
 def _take_resources(rest: list[str]) -> tuple[dict[str, float], list[str]]:
-    """Splits ``--resources`` off, in which other resources of the machine may be."""
+    """Removes ``--resources``, which may name other resources of the machine, and returns its value."""
     for at, argument in enumerate(rest):
         if argument == "--resources" and at + 1 < len(rest):
             text, kept = rest[at + 1], rest[:at] + rest[at + 2 :]

@@ -1,4 +1,4 @@
-"""What a deployment is asked for."""
+"""The specification of a deployment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CLASSES = {
     "best-effort": "best-effort",
 }
 
-#: How Ray spreads replicas over machines.
+#: Ray's strategies for placing replicas on machines.
 STRATEGIES = ("SPREAD", "DEFAULT")
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -24,7 +24,7 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 @dataclass(frozen=True)
 class Spec:
-    """A deployment. Of each replica, ``request`` is what its daemon is asked for, and ``resources`` what Ray is."""
+    """A deployment. Each replica requests ``request`` from its daemon, and ``resources`` from Ray."""
 
     name: str
     request: LeaseRequest
@@ -45,7 +45,7 @@ class Spec:
         ttl_s: int,
         strategy: str,
     ) -> Spec:
-        """A deployment, checked as far as it can be without a daemon."""
+        """A deployment. Raises ``ValueError`` for arguments that are invalid for every daemon."""
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", name):
             raise ValueError(f"name {name!r}: up to 64 letters, digits, `-`, `_` and `.` are possible")
         if class_ not in CLASSES:
@@ -76,7 +76,7 @@ class Spec:
 
 
 def check_replicas(replicas: int) -> None:
-    """Refuses a number of replicas that is not possible."""
+    """Raises ``ValueError`` if the number of replicas is invalid."""
     if not isinstance(replicas, int) or isinstance(replicas, bool) or not 0 <= replicas <= 1000:
         raise ValueError(f"{replicas!r} replicas: whole numbers from 0 to 1000 are possible")
 

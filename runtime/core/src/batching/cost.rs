@@ -1,12 +1,12 @@
-//! The run time of a function's batches as a function of their rows, from measurements.
+//! The measured run time of a function's batches as a linear function of their rows.
 
-/// Weight of all earlier measurements against a new one.
+/// The factor by which earlier measurements lose weight with each new one.
 const KEPT: f64 = 0.95;
 
-/// Run times fitted by `fixed + rows * per_row` with least squares; older measurements count less.
+/// A least-squares fit of run times to `fixed + rows * per_row`. Older measurements count less.
 ///
-/// While all batches had the same size, nothing is known about the slope. The whole time then
-/// counts as fixed, so that larger batches are tried.
+/// While all batches have had the same size, the slope is unknown. The whole time then counts as
+/// fixed, so that larger batches are tried.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
     weight: f64,
@@ -31,8 +31,8 @@ impl Cost {
         }
     }
 
-    /// The part of the run time that does not depend on the rows, in nanoseconds: what merging two
-    /// batches saves. 0 before the first measurement.
+    /// The part of the run time that does not depend on the rows, in nanoseconds. Merging two
+    /// batches saves this time. 0 before the first measurement.
     pub fn fixed_ns(&self) -> u64 {
         let (fixed, _) = self.line();
         fixed as u64
@@ -44,20 +44,20 @@ impl Cost {
         (fixed + per_row * rows as f64) as u64
     }
 
-    /// The fitted line: neither part is negative.
+    /// The fitted line, `(fixed, per_row)`. Neither part is negative.
     fn line(&self) -> (f64, f64) {
         if self.weight == 0.0 {
             return (0.0, 0.0);
         }
         let (rows, ns) = (self.rows / self.weight, self.ns / self.weight);
         let variance = self.rows_squared / self.weight - rows * rows;
-        // Sizes that differ by less than a quarter of a row on average are one size.
+        // Sizes whose standard deviation is below a quarter of a row count as one size.
         if variance < 0.0625 {
             return (ns, 0.0);
         }
         let per_row = ((self.rows_ns / self.weight - rows * ns) / variance).max(0.0);
         let fixed = ns - per_row * rows;
-        // A line that begins below zero is steeper than the mean allows.
+        // A negative fixed part means that the slope is too steep: use the line through the origin.
         if fixed < 0.0 { (0.0, ns / rows) } else { (fixed, per_row) }
     }
 }

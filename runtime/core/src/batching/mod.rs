@@ -1,22 +1,22 @@
 //! Dynamic batching: decides which requests of a function run as one task, and when.
 //!
-//! Requests that may share a task form a *group*: the same function, class, priority and sizes in
-//! all dimensions but that of the rows. A function and class run one batch at a time. Requests that
-//! arrive meanwhile wait, and form the next batch. A second batch is closed early only if it is
-//! full, so that the device has it at hand.
+//! Requests that may share a task form a *group*: they have the same function, class and priority,
+//! and the same sizes except the number of rows. A function and class run one batch at a time.
+//! Requests that arrive meanwhile wait and form the next batch. A second batch is submitted while
+//! one runs only if it is full, so that the device has it ready.
 //!
-//! When no batch runs, a request starts at once, with one exception: the *window* after the end of
-//! a batch. Clients that wait for each answer send their next requests shortly after it. Without a
-//! window the first of them would run alone, and the others would wait for it. The window lasts at
-//! most as long as one run less would save ([`cost::Cost::fixed_ns`]), and ends early once as many
-//! rows are there as the last batch and the queue had together. If the rows do not come back, the
-//! next windows are skipped. A function may have a fixed delay instead ([`BatchSpec::max_delay_ns`],
-//! which is Triton's `max_queue_delay_microseconds`).
+//! When no batch runs, a request starts at once, except in the *window* after the end of a batch.
+//! Clients that wait for each answer send their next requests shortly after the batch. Without a
+//! window the first of these requests would run alone, and the others would wait for it. The window
+//! lasts at most as long as one saved run is worth ([`cost::Cost::fixed_ns`]). It ends early once
+//! as many rows wait as the last batch and the queue had together. If the rows do not come back,
+//! the next windows are skipped. A function may have a fixed delay instead
+//! ([`BatchSpec::max_delay_ns`], Triton's `max_queue_delay_microseconds`).
 //!
-//! A request with a deadline is not delayed past the time at which its batch has to start.
+//! A request with a deadline is not delayed past the time at which its batch must start.
 //!
-//! The caller names each request and each batch by a [`TaskId`]; a batch has the id of its first
-//! request.
+//! The caller identifies each request and each batch by a [`TaskId`]. A batch has the id of its
+//! first request.
 
 mod cost;
 mod queue;
@@ -28,37 +28,37 @@ pub use queue::Group;
 use queue::{Queue, Waiting};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Longest window, in nanoseconds, however much a saved run is worth: a client that does not come
-/// back delays the others by at most this.
+/// Longest window, in nanoseconds. A client that does not come back delays the others by at most
+/// this.
 pub const WINDOW_NS_MAX: u64 = 20_000_000;
 
-/// Longest delay that a function may ask for, in nanoseconds.
+/// Largest [`BatchSpec::max_delay_ns`], in nanoseconds.
 pub const DELAY_NS_MAX: u64 = 10_000_000_000;
 
-/// Most rows of a batch that a function may ask for.
+/// Largest [`BatchSpec::max_rows`].
 pub const ROWS_MAX: u32 = 65_536;
 
-/// Most preferred sizes of a function.
+/// Largest number of preferred batch sizes of a function.
 pub const PREFERRED_MAX: usize = 32;
 
-/// Batches of a function and class that are closed and not ended: one that runs, and a full one
-/// that runs next.
+/// Batches of a function and class that are closed and have not ended: one that runs, and a full
+/// one that runs next.
 pub const BATCHES_MAX: u32 = 2;
 
-/// Most windows that are skipped in a row after windows in which the rows did not come back.
+/// Largest number of windows that are skipped in a row because rows did not come back.
 const SKIPPED_MAX: u32 = 64;
 
-/// How a function gathers requests.
+/// How the requests of a function are batched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BatchSpec {
-    /// Most rows of a batch, at least 1. A request with more rows runs alone.
+    /// Largest number of rows of a batch, at least 1. A request with more rows runs alone.
     pub max_rows: u32,
-    /// Most bytes of a batch: the sum of [`Request::bytes`]. A request with more runs alone.
+    /// Largest sum of [`Request::bytes`] of a batch. A request with more bytes runs alone.
     pub max_bytes: u64,
-    /// Sizes of batches to prefer, in rows; in any order.
+    /// Preferred sizes of batches, in rows and in any order.
     pub preferred: Vec<u32>,
-    /// How long a request waits for others although no batch runs, in nanoseconds. `None` chooses
-    /// the delay from measurements, as described in the module.
+    /// How long a request waits for others while no batch runs, in nanoseconds. `None` derives the
+    /// delay from measurements, as the module's documentation describes.
     pub max_delay_ns: Option<u64>,
 }
 
@@ -71,27 +71,27 @@ pub struct Request {
     pub function: FunctionId,
     /// The class.
     pub class: Class,
-    /// What else all requests of a batch have in common.
+    /// The other properties that all requests of a batch have in common.
     pub group: Group,
     /// Its rows, at least 1.
     pub rows: u64,
-    /// The memory that it would need alone, in bytes.
+    /// The memory that it would need if it ran alone, in bytes.
     pub bytes: u64,
-    /// When it fails unless it is answered.
+    /// The time at which it fails if it has not been answered.
     pub deadline: Option<Nanos>,
 }
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A function was loaded that gathers requests.
+    /// A function whose requests are batched was loaded.
     Loaded {
         /// The function.
         function: FunctionId,
-        /// How it gathers them.
+        /// How its requests are batched.
         spec: BatchSpec,
     },
-    /// A function was unloaded. None of its requests is left.
+    /// A function was unloaded. All its requests have ended.
     Unloaded(FunctionId),
     /// A request arrived for a loaded function.
     Arrived(Request),
@@ -102,18 +102,18 @@ pub enum Event {
     Ended {
         /// Its first request.
         batch: TaskId,
-        /// How long it ran, in nanoseconds; `None` if that says nothing about other batches, for
-        /// example because it was preempted or failed.
+        /// How long it ran, in nanoseconds; `None` if the time is not representative, for example
+        /// because the batch was preempted or failed.
         ran_ns: Option<u64>,
     },
     /// Time passed; see [`Batching::next_wakeup`].
     Tick,
 }
 
-/// What to do.
+/// An action for the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Run these requests as one task with the id of the first one.
+    /// Run these requests as one task, with the id of the first one.
     Close {
         /// The requests, in the order of their arrival.
         requests: Vec<TaskId>,
@@ -122,7 +122,7 @@ pub enum Action {
     },
     /// Answer a request whose deadline has passed.
     Expire(TaskId),
-    /// Cancel a batch: none of its requests is left.
+    /// Cancel a batch: all its requests have left it.
     Cancel(TaskId),
 }
 
@@ -134,11 +134,11 @@ type Key = (FunctionId, Class);
 struct Batch {
     key: Key,
     group: Group,
-    /// Requests that have not left.
+    /// Number of requests that have not left.
     left: usize,
-    /// Their rows.
+    /// Rows of the requests that have not left.
     rows: u64,
-    /// Rows when it was closed.
+    /// Rows of all its requests when it was closed.
     closed_rows: u64,
     requests: Vec<TaskId>,
 }
@@ -154,7 +154,7 @@ struct Known {
     batch: Option<TaskId>,
 }
 
-/// The requests of all functions of a device that gather requests.
+/// The requests of all functions of a device whose requests are batched.
 #[derive(Debug, Default)]
 pub struct Batching {
     functions: BTreeMap<FunctionId, BatchSpec>,
@@ -162,7 +162,7 @@ pub struct Batching {
     requests: BTreeMap<TaskId, Known>,
     batches: BTreeMap<TaskId, Batch>,
     deadlines: BTreeSet<(Nanos, TaskId)>,
-    /// When queues have to be looked at again.
+    /// When to decide about queues again.
     wakeups: BTreeSet<(Nanos, Key)>,
     /// Number of the next arrival.
     arrivals: u64,
@@ -188,7 +188,7 @@ impl Batching {
         [deadline, wakeup].into_iter().flatten().min()
     }
 
-    /// Whether a request has arrived and not ended.
+    /// Whether a request has arrived and has not ended.
     pub fn knows(&self, task: TaskId) -> bool {
         self.requests.contains_key(&task)
     }
@@ -290,7 +290,7 @@ impl Batching {
         }
     }
 
-    /// Closes all batches of a queue that are due, and notes when to look again.
+    /// Closes all batches of a queue that are due, and notes when to decide again.
     fn decide(&mut self, now: Nanos, key: Key, actions: &mut Vec<Action>) {
         let spec = &self.functions[&key.0];
         let queue = self.queues.get_mut(&key).expect("a queue that is decided about exists");
@@ -304,7 +304,7 @@ impl Batching {
                 let known = self.requests.get_mut(&member.task).expect("a waiting request is known");
                 known.batch = Some(id);
                 if members.len() == 1 {
-                    // Its task has the same deadline.
+                    // The scheduler enforces the deadline of a task with a single request.
                     known.deadline.take().map(|at| self.deadlines.remove(&(at, member.task)));
                 }
             }

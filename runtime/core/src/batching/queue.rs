@@ -5,16 +5,16 @@ use super::{BATCHES_MAX, BatchSpec, SKIPPED_MAX, WINDOW_NS_MAX};
 use crate::ids::{Nanos, TaskId};
 use std::collections::{BTreeMap, VecDeque};
 
-/// What all requests of a batch have in common besides function and class.
+/// The properties that all requests of a batch have in common besides function and class.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Group {
     /// Priority within the class: a lower number is more urgent.
     pub priority: u32,
-    /// All sizes but the number of rows.
+    /// All sizes except the number of rows.
     pub shape: Box<[i64]>,
 }
 
-/// A request that waits.
+/// A waiting request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiting {
     pub(super) task: TaskId,
@@ -31,9 +31,9 @@ pub(super) struct Waiting {
 struct Window {
     group: Group,
     until: Nanos,
-    /// Rows that were waiting when it was opened.
+    /// Rows that waited when it was opened.
     had: u64,
-    /// Rows with which it ends early.
+    /// The number of waiting rows at which it ends early.
     target: u64,
 }
 
@@ -41,9 +41,9 @@ struct Window {
 struct Prefix {
     count: usize,
     rows: u64,
-    /// More requests would not make it better: it is as large as allowed or as preferred.
+    /// Whether it has the largest allowed or preferred size, so that waiting gains nothing.
     is_full: bool,
-    /// It has a preferred size.
+    /// Whether it has a preferred size.
     is_preferred: bool,
 }
 
@@ -51,13 +51,13 @@ struct Prefix {
 pub(super) struct Queue {
     /// Groups that have waiting requests.
     groups: BTreeMap<Group, VecDeque<Waiting>>,
-    /// Batches that are closed and not ended.
+    /// Batches that are closed and have not ended.
     running: u32,
     cost: Cost,
     window: Option<Window>,
-    /// Windows to skip.
+    /// Number of windows to skip.
     skip: u32,
-    /// Windows to skip after the next one that fails.
+    /// Number of windows that were skipped after the last failed one; doubles with each failure.
     skip_next: u32,
     /// When to decide again.
     pub(super) wakeup: Option<Nanos>,
@@ -86,7 +86,7 @@ impl Queue {
         self.groups.is_empty() && self.running == 0
     }
 
-    /// Takes the first requests of a group, as a batch that runs from now on.
+    /// Takes the first `count` requests of a group as a batch that starts now.
     pub(super) fn close(&mut self, group: &Group, count: usize) -> Vec<Waiting> {
         let waiting = self.groups.get_mut(group).expect("a group that is due has requests");
         let members: Vec<Waiting> = waiting.drain(..count).collect();
@@ -100,8 +100,8 @@ impl Queue {
         members
     }
 
-    /// Notes the end of a batch: the rows of clients that are being answered, and the rows and time
-    /// of its run. Opens a window if it is worth one.
+    /// Notes the end of a batch. `answered` are the rows that are answered now; `ran` are the rows
+    /// and the time in nanoseconds of its run. Opens a window if that is expected to save time.
     pub(super) fn end(&mut self, now: Nanos, spec: &BatchSpec, group: &Group, answered: u64, ran: Option<(u64, u64)>) {
         self.running -= 1;
         if let Some((rows, ns)) = ran {
@@ -125,15 +125,15 @@ impl Queue {
         }
     }
 
-    /// Judges the window by the rows that came while it was open.
+    /// Closes the window, and judges it by the rows that came while it was open.
     fn close_window(&mut self, members: &[Waiting]) {
         let Some(window) = self.window.take() else { return };
         let rows: u64 = members.iter().map(|member| member.rows).sum();
         self.judge(rows.saturating_sub(window.had), window.target - window.had);
     }
 
-    /// After a window in which less than half of the expected rows came, more and more of the next
-    /// ones are skipped.
+    /// Skips the next windows if less than half of the expected rows came: twice as many after each
+    /// failed window, up to [`SKIPPED_MAX`].
     fn judge(&mut self, came: u64, expected: u64) {
         if came * 2 >= expected {
             (self.skip, self.skip_next) = (0, 0);
@@ -150,8 +150,8 @@ impl Queue {
             return None;
         }
         let (mut best, mut wakeup) = (None, None);
-        // While a batch runs, the next one is closed early only if one is full. Then any group may
-        // be it, so that one that never fills does not wait for ever behind one that always does.
+        // While a batch runs, the next one is closed only if some group is full. Then any group may
+        // be chosen. Otherwise a group that never fills would starve behind one that always does.
         let mut is_due = self.running == 0;
         for (group, waiting) in &self.groups {
             let prefix = prefix(waiting, spec);
@@ -177,7 +177,7 @@ impl Queue {
         best.map(|(_, group, count)| (group, count))
     }
 
-    /// Until when a group waits for more rows although no batch runs.
+    /// The time until which a group waits for more rows.
     fn hold(&self, spec: &BatchSpec, group: &Group, waiting: &VecDeque<Waiting>, prefix: &Prefix) -> Nanos {
         let until = match spec.max_delay_ns {
             Some(_) if prefix.is_preferred => Nanos(0),
@@ -194,7 +194,8 @@ impl Queue {
     }
 }
 
-/// The first requests that fit one batch; those with the largest preferred size if there is one.
+/// The first requests of a group that fit one batch. If their number of rows can have a preferred
+/// size, they are cut at the largest one.
 fn prefix(waiting: &VecDeque<Waiting>, spec: &BatchSpec) -> Prefix {
     let (mut count, mut rows, mut bytes) = (0, 0_u64, 0_u64);
     let mut preferred = None;

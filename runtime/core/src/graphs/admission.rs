@@ -1,15 +1,15 @@
 //! Phase two: admits requests, reserves nodes for them, and starts their stages (thesis §4.2).
 //!
-//! A request first tries the placements of earlier requests, whose constants are loaded; waiting
-//! runs of the same function take it into their batch if no admitted deadline suffers. Otherwise a
-//! sample of the optimal assignments that qualify is placed on nodes by memory, and planned with
-//! the time that loading takes. If no plan keeps the deadline and the price limit, the request is
-//! rejected at once.
+//! The admission first tries the placements of earlier requests whose constants are resident. A
+//! stage joins a waiting run of the same function as a batch if no admitted deadline is missed. If
+//! no earlier placement works, the admission takes a sample of the optimal assignments that
+//! qualify, places each on nodes by memory, and plans it with its load times. If no plan keeps the
+//! deadline and the price limit, the request is rejected at once.
 //!
-//! Differences from the thesis, each an option: assignments have to meet both limits; stages that
-//! can run at the same time go to different nodes; the best plan is taken and not a random one.
-//! Constants are shared by all graphs that call a function, and stay until others need their
-//! memory.
+//! Differences from the thesis, each an option: assignments must meet both limits; stages that can
+//! run at the same time go to different nodes; the best plan is taken instead of a random one. All
+//! graphs that call a function share its constants, which stay resident until other functions need
+//! the memory.
 
 use super::costs::{CostTable, Kind};
 use super::error::GraphError;
@@ -35,12 +35,12 @@ pub struct AdmissionConfig {
     pub sample: usize,
     /// Which assignments qualify.
     pub qualify: Qualify,
-    /// Which plan is taken, for graphs that state no preference of their own.
+    /// How to choose among plans, for graphs without a preference of their own.
     pub prefer: Prefer,
     /// Whether stages that can run at the same time may be spread over nodes of their kind. The
-    /// thesis fills node after node.
+    /// thesis fills one node after the other.
     pub spreads: bool,
-    /// Whether all stages of a graph run on one kind, as with Clockwork.
+    /// Whether all stages of a graph run on one kind of device, as in Clockwork.
     pub is_uniform: bool,
     /// Seed of the sample.
     pub seed: u64,
@@ -71,7 +71,7 @@ impl AdmissionConfig {
     }
 }
 
-/// A request that was admitted and has not ended.
+/// An admitted request that has not ended.
 pub(super) struct Run {
     graph: GraphId,
     deadline: u64,
@@ -116,7 +116,8 @@ impl Admission {
     /// Deploys a graph: finds its optimal assignments, which may take seconds.
     ///
     /// # Errors
-    /// If the table has other kinds of devices than the cluster, or the graph is too complex.
+    /// [`GraphError::OtherKinds`] if the table has other kinds of devices than the cluster;
+    /// [`GraphError::TooComplex`] if too many partial assignments are optimal.
     pub fn deploy(&mut self, graph: Graph, costs: CostTable) -> Result<GraphId, GraphError> {
         let plans = self.room().plans(&graph, &costs)?;
         self.deploy_planned(graph, costs, plans)
@@ -125,7 +126,7 @@ impl Admission {
     /// Deploys a graph whose optimal assignments were found with [`Admission::room`].
     ///
     /// # Errors
-    /// If the table has other kinds of devices than the cluster.
+    /// [`GraphError::OtherKinds`] if the table has other kinds of devices than the cluster.
     pub fn deploy_planned(&mut self, graph: Graph, costs: CostTable, plans: Plans) -> Result<GraphId, GraphError> {
         if costs.kinds() != self.kinds {
             return Err(GraphError::OtherKinds);
@@ -139,7 +140,7 @@ impl Admission {
         };
         let functions = graph.stages().iter().map(|stage| &stage.function).map(function).collect();
         let deployed = Deployed { graph, costs, plans, functions, placements: Vec::new(), is_removed: false };
-        // The place of a removed graph is used again once its requests have ended.
+        // The index of a removed graph is reused once its requests have ended.
         let is_free = |(at, old): &(usize, &Deployed)| {
             old.is_removed && !self.runs.values().any(|run| run.graph.0 as usize == *at)
         };
@@ -156,10 +157,10 @@ impl Admission {
     }
 
     /// Replaces the costs of a graph by newer ones, and finds its optimal assignments again.
-    /// Requests that are admitted keep their reservations. Ignored if there is no such graph.
+    /// Admitted requests keep their reservations. Ignored if there is no such graph.
     ///
     /// # Errors
-    /// As [`Admission::deploy`]; then the costs stay.
+    /// As [`Admission::deploy`]; the old costs then stay.
     pub fn update(&mut self, graph: GraphId, costs: CostTable) -> Result<(), GraphError> {
         let Some(deployed) = self.graphs.get(graph.0 as usize) else { return Ok(()) };
         let plans = self.room().plans(&deployed.graph, &costs)?;
@@ -169,7 +170,7 @@ impl Admission {
     /// Like [`Admission::update`], with assignments that were found with [`Admission::room`].
     ///
     /// # Errors
-    /// As [`Admission::deploy_planned`]; then the costs stay.
+    /// As [`Admission::deploy_planned`]; the old costs then stay.
     pub fn update_planned(&mut self, graph: GraphId, costs: CostTable, plans: Plans) -> Result<(), GraphError> {
         if costs.kinds() != self.kinds {
             return Err(GraphError::OtherKinds);
@@ -180,19 +181,20 @@ impl Admission {
         Ok(())
     }
 
-    /// Whether a node gets no new requests; those that it has stay. Plans are found again by
-    /// [`Admission::update`] only: until then, those on the node do not qualify.
+    /// Drains a node, or ends its draining. A drained node gets no new requests and keeps its
+    /// admitted ones. Optimal assignments do not change until [`Admission::update`]; until then,
+    /// plans that would use the node fail.
     pub fn set_drained(&mut self, node: NodeId, is_drained: bool) {
         self.node(node).is_drained = is_drained;
     }
 
-    /// What the nodes that may get new requests can hold.
+    /// The memory of the nodes that accept new requests.
     pub fn room(&self) -> Room {
         Room::of(&self.nodes, self.kinds.len(), self.config.is_uniform)
     }
 
-    /// The constants of a stage's function are on a node without having been asked for. Ignored if
-    /// they are known to be there, or do not fit.
+    /// Records that the constants of a stage's function became resident on a node without a load of
+    /// this admission. Ignored if they are known already, or do not fit.
     pub fn resident(&mut self, graph: GraphId, stage: usize, node: NodeId, now: Nanos) {
         let Some(deployed) = self.graphs.get(graph.0 as usize) else { return };
         let (Some(&function), Some(on)) = (deployed.functions.get(stage), self.nodes.get_mut(usize::from(node.0)))
@@ -205,7 +207,7 @@ impl Admission {
         }
     }
 
-    /// Removes a graph: further requests to it are rejected, running ones end.
+    /// Removes a graph: rejects further requests to it; admitted requests still run to their end.
     pub fn remove(&mut self, graph: GraphId) {
         let Some(deployed) = self.graphs.get_mut(graph.0 as usize) else { return };
         deployed.is_removed = true;
@@ -238,17 +240,17 @@ impl Admission {
         self.nodes.iter().map(|node| node.wake).min().filter(|wake| *wake < u64::MAX).map(Nanos)
     }
 
-    /// Takes an event and returns what is to be done about it, in order.
+    /// Handles an event and returns the actions for the driver, in order.
     ///
     /// # Panics
-    /// If a driver reports what cannot be: the end of a run on an idle node, or a condition that
-    /// was not asked for.
+    /// If the driver reports the end of a run on an idle node, or a condition that was not
+    /// requested.
     pub fn handle(&mut self, event: Event, now: Nanos) -> Vec<Action> {
         let (mut actions, mut touched) = (Vec::new(), Vec::new());
         match event {
             Event::Arrived(arrival) => self.arrive(arrival, now.0, &mut touched, &mut actions),
             Event::Loaded { node, function } => {
-                // It may have been unloaded again, or the node lost.
+                // The function may have been unloaded again, or the node lost.
                 if let Some(resident) = self.node(node).resident.get_mut(&function) {
                     resident.is_loaded = true;
                 }
@@ -306,7 +308,7 @@ impl Admission {
             let after = stages[stage].needed_by.iter().map(|&after| plan.drafts[after].start);
             after.min().unwrap_or(u64::MAX).min(deadline)
         };
-        // What is there is pinned first, so that loads do not unload it.
+        // Resident constants are pinned first, so that loads do not unload them.
         let mut order: Vec<usize> = (0..plan.drafts.len()).collect();
         order.sort_by_key(|&stage| plan.drafts[stage].is_cold);
         for stage in order {
@@ -323,7 +325,7 @@ impl Admission {
             };
             node.pin(NodeId(draft.node as u16), deployed.functions[stage], new, actions);
         }
-        // Indices of reservations are those of the plan until the first one is added.
+        // Joins come first: the plan's indices of reservations are valid until an insertion.
         for (stage, draft) in plan.drafts.iter().enumerate() {
             let Some(joined) = draft.joins else { continue };
             let reservation = &mut self.nodes[draft.node].timeline.list[joined];
@@ -349,7 +351,7 @@ impl Admission {
         }
     }
 
-    /// Asks for conditions, and finds the nodes of stages that became ready.
+    /// Requests the evaluation of conditions, and collects the nodes of stages that became ready.
     fn proceed(&self, request: RequestId, next: &[Next], touched: &mut Vec<NodeId>, actions: &mut Vec<Action>) {
         let run = &self.runs[&request];
         for next in next {
@@ -395,7 +397,7 @@ impl Admission {
         touched: &mut Vec<NodeId>,
         actions: &mut Vec<Action>,
     ) {
-        // It may have been cancelled in the meantime.
+        // The request may have been cancelled in the meantime.
         let Some(run) = self.runs.get_mut(&request) else { return };
         let mut next = Vec::new();
         run.progress.decided(&self.graphs[run.graph.0 as usize].graph, stage, runs, &mut next);
@@ -420,7 +422,7 @@ impl Admission {
         }
     }
 
-    /// Ends a request: withdraws its reservations. Runs in progress go on for the others in them.
+    /// Ends a request and withdraws its reservations. Runs in progress continue.
     fn withdraw_all(&mut self, request: RequestId, now: u64, touched: &mut Vec<NodeId>) {
         let Some(run) = self.runs.remove(&request) else { return };
         for (stage, &id) in run.nodes.iter().enumerate() {
@@ -450,8 +452,8 @@ impl Admission {
         }
         let room = self.room();
         for deployed in &mut self.graphs {
-            // With fewer choices a graph does not become too complex; if it did, the old plans
-            // would do where nodes are left.
+            // Fewer nodes hardly make a graph too complex. If they do, the old plans stay; those
+            // that use missing nodes fail.
             let plans = room.plans(&deployed.graph, &deployed.costs);
             deployed.placements.retain(|placement| !placement.contains(&id));
             deployed.plans = plans.unwrap_or_else(|_| deployed.plans.clone());

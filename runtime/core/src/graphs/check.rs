@@ -1,5 +1,5 @@
-//! The check of descriptions. Cycles are searched first, so that a cycle is reported as such and
-//! not as a wrong order.
+//! Checks descriptions of graphs. Cycles are searched before the order of stages is checked, so
+//! that a cycle is reported as a cycle and not as a wrong order.
 
 use super::error::GraphError;
 use super::graph::{Condition, Graph, GraphOutput, Source, Stage};
@@ -88,14 +88,14 @@ fn check_names<'a>(
     }
 }
 
-/// The sources that a stage names.
+/// All sources of a stage: of its inputs, its substitutes and its condition.
 fn sources(stage: &StageSpec) -> impl Iterator<Item = &SourceName> {
     let links = stage.from.iter().chain(&stage.otherwise).map(|link| &link.from);
     links.chain(stage.when.iter().map(|condition| &condition.value))
 }
 
-/// Depth-first search with a path, which is the cycle when a stage on it is met again. At most
-/// [`STAGES_MAX`] stages deep.
+/// Depth-first search that keeps its path. A stage that is already on the path closes a cycle. The
+/// path has at most [`STAGES_MAX`] stages.
 fn check_acyclic(stages: &[StageSpec]) -> Result<(), GraphError> {
     let index = |name: &str| stages.iter().position(|stage| stage.name == name);
     let mut is_done = vec![false; stages.len()];
@@ -208,7 +208,7 @@ impl Check<'_> {
         Err(GraphError::Mismatch { at: at.into(), source: text(name), has, wants, fits })
     }
 
-    /// Another input that takes the same tensor and that it fits.
+    /// Another input that takes the same tensor and accepts its form, for the error message.
     fn fits(&self, name: &SourceName, form: &Form) -> Option<String> {
         self.spec.stages.iter().find_map(|stage| {
             let takes = |link: &&Link| {
@@ -250,7 +250,7 @@ impl Check<'_> {
 }
 
 impl Source {
-    /// The stage, if it is an output of one.
+    /// The index of the stage if the source is an output of a stage.
     pub fn stage(&self) -> Option<usize> {
         match self {
             Source::Input(_) => None,
@@ -259,7 +259,7 @@ impl Source {
     }
 }
 
-/// Every used output of a stage that may be skipped has a substitute.
+/// Checks that each used output of a stage that may be skipped has a substitute.
 fn check_substitutes(spec: &GraphSpec, stages: &[Stage], outputs: &[GraphOutput]) -> Result<(), GraphError> {
     let within = stages.iter().flat_map(|stage| {
         let value = stage.when.iter().map(|condition| &condition.value);

@@ -1,4 +1,4 @@
-//! What stages cost on the kinds of devices.
+//! The time, price and memory of each stage on each kind of device.
 
 use super::error::GraphError;
 use super::graph::Graph;
@@ -10,7 +10,7 @@ use crate::ids::Nanos;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KindId(pub u8);
 
-/// A kind of device: all of them run a function in the same time.
+/// A kind of device: all devices of a kind run a function in the same time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kind {
     /// Its name, for reports.
@@ -21,16 +21,16 @@ pub struct Kind {
     pub price_per_s: u64,
 }
 
-/// What a stage costs on a kind of device, measured. Copies of its inputs are part of `exec`.
+/// The measured cost of a stage on a kind of device. `exec` includes the copies of its inputs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StageCost {
     /// Time to load its constants, if they are not on the device.
     pub pre: Nanos,
-    /// Time of one run for one request. Deadlines hold as far as runs take no longer.
+    /// Time of one run for one request. Admitted deadlines hold only if runs take no longer.
     pub exec: Nanos,
-    /// How much longer a run takes for each further request of a batch.
+    /// Added time of a run for each further request of a batch.
     pub batch_step: Nanos,
-    /// Time to unload its constants, until their memory can be used again.
+    /// Time to unload its constants, after which their memory is free.
     pub post: Nanos,
     /// Device memory of its constants, in bytes.
     pub bytes: u64,
@@ -56,8 +56,8 @@ impl CostTable {
     /// Checks a table: `rows[stage][kind]` is `None` where the stage cannot run.
     ///
     /// # Errors
-    /// If a stage can run nowhere or has a time of 0, the table does not fit the graph, there are
-    /// more than [`ASSIGNMENTS_MAX`] assignments, or times or prices overflow.
+    /// If no kind can run a stage, a stage has a time of 0, the table does not fit the graph and
+    /// the kinds, there are more than [`ASSIGNMENTS_MAX`] assignments, or times or prices overflow.
     pub fn new(graph: &Graph, kinds: Vec<Kind>, rows: Vec<Vec<Option<StageCost>>>) -> Result<CostTable, GraphError> {
         if kinds.is_empty() {
             return Err(GraphError::NoKinds);
@@ -104,8 +104,8 @@ impl CostTable {
         Ok(CostTable { kinds, rows, assignments })
     }
 
-    /// The table without the entries that do not fit the cluster. A stage may be left without any;
-    /// then there are no assignments.
+    /// The table without the entries for which `fits` is false. If a stage is left without entries,
+    /// the table has no assignments.
     pub(super) fn restricted(&self, fits: impl Fn(KindId, &StageCost) -> bool) -> CostTable {
         let entry = |(kind, cost): (usize, &Option<StageCost>)| cost.filter(|cost| fits(KindId(kind as u8), cost));
         let row = |row: &Vec<Option<StageCost>>| row.iter().enumerate().map(entry).collect();

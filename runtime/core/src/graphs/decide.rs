@@ -1,4 +1,4 @@
-//! The decision about one request: which placements are tried, and which is taken.
+//! The admission decision for one request: which placements to try, and which plan to take.
 
 use super::admission::Admission;
 use super::event::{Arrival, NodeId};
@@ -10,10 +10,10 @@ use crate::ids::Nanos;
 use crate::rng::Rng;
 use std::ops::Range;
 
-/// The time of a deadline that is `after` after `now`.
+/// Returns `now + after` as the time of a deadline.
 ///
 /// # Errors
-/// [`Reason::DeadlinePast`] if it is 0 or does not fit a clock of 64 bits.
+/// [`Reason::DeadlinePast`] if `after` is 0 or the sum overflows 64 bits.
 pub fn deadline_at(now: Nanos, after: Nanos) -> Result<Nanos, Reason> {
     match now.0.checked_add(after.0) {
         Some(at) if after.0 > 0 => Ok(Nanos(at)),
@@ -22,8 +22,8 @@ pub fn deadline_at(now: Nanos, after: Nanos) -> Result<Nanos, Reason> {
 }
 
 impl Admission {
-    /// Decides about a request without changing anything but the generator. With a plan, the
-    /// verdict is filled in by the caller.
+    /// Decides about a request. Changes only the random generator. If there is a plan, the caller
+    /// fills in the verdict.
     pub(super) fn decide(&mut self, arrival: Arrival, now: u64) -> (Explanation, Option<Plan>) {
         let mut explanation = Explanation::new(arrival, Nanos(now));
         let decided = self.find_plan(arrival, now, &mut explanation);
@@ -31,9 +31,10 @@ impl Admission {
         (explanation, plan)
     }
 
-    /// What the decision about a request would be now. Nothing is reserved.
+    /// Returns the decision that a request would get now, without reserving anything.
     pub fn consider(&mut self, arrival: Arrival, now: Nanos) -> Explanation {
-        // Samples of later decisions do not depend on questions.
+        // The generator is restored, so that this call does not change the samples of later
+        // decisions.
         let rng = self.rng.clone();
         for node in &mut self.nodes {
             node.timeline.catch_up(now.0);
@@ -114,7 +115,7 @@ impl Admission {
         plans
     }
 
-    /// Why none of the placements that were tried is possible.
+    /// Why all placements that were tried failed.
     fn reason(&self, deployed: &Deployed, tried: &[Tried]) -> Reason {
         let obstacles = || tried.iter().filter_map(|tried| tried.outcome.as_ref().err());
         let late = obstacles().filter_map(|obstacle| match obstacle {
@@ -135,7 +136,7 @@ impl Admission {
         full.or(dear).or_else(|| self.impossible(deployed)).unwrap_or(Reason::NoMemory)
     }
 
-    /// A stage that no node could run even if nothing else ran.
+    /// The reason of the first stage that no node could run even on an idle cluster.
     fn impossible(&self, deployed: &Deployed) -> Option<Reason> {
         (0..deployed.functions.len()).find_map(|stage| {
             let able = self.nodes.iter().filter(|node| node.is_open()).filter_map(|node| {
@@ -162,8 +163,8 @@ struct Limits {
 }
 
 impl Limits {
-    /// The bounds of its plans. Where one of the limits is enough, plans are bounded by none and
-    /// checked afterwards.
+    /// The bounds of its plans. With [`Qualify::Either`] plans have no bounds, because meeting one
+    /// limit is enough; [`Limits::note`] checks them afterwards.
     fn bounds(self) -> Bounds {
         let is_bound = self.qualify == Qualify::Both;
         let bound = |limit: Option<u64>| limit.filter(|_| is_bound).unwrap_or(u64::MAX);
@@ -208,8 +209,8 @@ fn choose(mut plans: Vec<Plan>, prefer: Prefer, rng: &mut Rng) -> Option<Plan> {
     Some(plans.swap_remove(best))
 }
 
-/// Up to `count` indices of the ranges, each at most once (Floyd's algorithm). With `ends`, the
-/// fastest and the cheapest are among them.
+/// A random sample of up to `count` distinct indices of the ranges (Floyd's algorithm). With
+/// `ends`, the first and the last index are added: the fastest and the cheapest assignment.
 fn sample(ranges: &[Range<usize>; 2], count: usize, ends: bool, rng: &mut Rng) -> Vec<usize> {
     let total = ranges[0].len() + ranges[1].len();
     let nth = |at: usize| match at.checked_sub(ranges[0].len()) {
@@ -232,7 +233,7 @@ fn sample(ranges: &[Range<usize>; 2], count: usize, ends: bool, rng: &mut Rng) -
     chosen.into_iter().map(nth).collect()
 }
 
-/// Why no assignment qualifies; `None` if there is none at all.
+/// Why no assignment qualifies; `None` if the graph has no assignments.
 fn none_qualifies(deployed: &Deployed, time: Option<Nanos>, price_max: Option<Cost>) -> Option<Reason> {
     let list = deployed.plans.list();
     let (fastest, cheapest) = (list.first()?, list.last()?);

@@ -1,11 +1,13 @@
-//! Why a description of a graph is refused.
+//! Errors of graph descriptions and cost tables.
 
-use super::limits::{ASSIGNMENTS_MAX, BATCH_MAX, DEADLINE_NS_MAX, KINDS_MAX, PARTIALS_MAX, STAGES_MAX, TENSORS_MAX};
+use super::limits::{
+    ASSIGNMENTS_MAX, BATCH_MAX, DEADLINE_NS_MAX, KINDS_MAX, NAME_BYTES_MAX, PARTIALS_MAX, STAGES_MAX, TENSORS_MAX,
+};
 use std::fmt;
 
-/// Why a graph, or its table of costs, is refused.
+/// Why a graph or its cost table is rejected.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(missing_docs, reason = "the texts of `Display` say what each field is")]
+#[expect(missing_docs, reason = "the texts of `Display` explain each field")]
 pub enum GraphError {
     NoStages,
     TooManyStages(usize),
@@ -51,8 +53,8 @@ impl fmt::Display for GraphError {
             E::TooManyTensors { of, count } => write!(f, "{of} has {count} tensors; the limit is {TENSORS_MAX}"),
             E::BadName { what, name } => write!(
                 f,
-                "`{name}` is not a valid name of {what}; names are not empty, have no `.` if they name a stage, and \
-                 no control characters"
+                "`{name}` is not a valid name of {what}; names have 1 to {NAME_BYTES_MAX} bytes, no control \
+                 characters, and no `.` if they name a stage"
             ),
             E::Duplicate { what, name, of } => write!(f, "{of} has two {what} named `{name}`"),
             E::Cycle(stages) => write!(f, "stages form a cycle: {}", stages.join(" needs ")),

@@ -1,19 +1,19 @@
-//! Events and actions of the policies for graphs.
+//! Events and actions of [`Admission`](super::Admission) and [`Fifo`](super::Fifo).
 
 use super::explain::Explanation;
 use super::spec::Cost;
 use crate::ids::Nanos;
 use std::fmt;
 
-/// A request to a graph. The caller assigns the numbers and uses none twice.
+/// A request to a graph. The caller assigns the numbers and never reuses one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
-/// A graph, by its index among the deployed ones.
+/// A deployed graph, by its index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GraphId(pub u32);
 
-/// A function of graphs. Stages whose functions have one name share it.
+/// A function that stages call. Stages whose functions have the same name share one id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FunctionId(pub u32);
 
@@ -52,7 +52,7 @@ pub enum Event {
         /// The function.
         function: FunctionId,
     },
-    /// The run that a node was given has ended.
+    /// The run that [`Action::Start`] began on a node has ended.
     Ended {
         /// The node.
         node: NodeId,
@@ -66,12 +66,12 @@ pub enum Event {
         /// Whether the stage runs.
         runs: bool,
     },
-    /// The client does not wait any more. Ignored if the request has ended.
+    /// The client cancelled the request. Ignored if the request has ended.
     Cancelled {
         /// The request.
         request: RequestId,
     },
-    /// A node failed for good.
+    /// A node failed permanently.
     Lost {
         /// The node.
         node: NodeId,
@@ -83,11 +83,11 @@ pub enum Event {
 /// What the driver has to do, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// The request is admitted, and why as it is.
+    /// The request is admitted; the explanation has its plan.
     Admitted(Box<Explanation>),
-    /// The request is rejected, and why. It has ended.
+    /// The request is rejected and has ended; the explanation has the reason.
     Rejected(Box<Explanation>),
-    /// Unload the constants of a function. Their memory is used by the next load.
+    /// Unload the constants of a function. The next load uses their memory.
     Unload {
         /// The node.
         node: NodeId,
@@ -115,17 +115,17 @@ pub enum Action {
         /// Index of the stage.
         stage: usize,
     },
-    /// All stages of a request have ended or were skipped. It has ended.
+    /// A request has ended: each of its stages has run or was skipped.
     Finished {
         /// The request.
         request: RequestId,
         /// The price of its runs; skipped stages cost nothing.
         bill: Cost,
-        /// Whether its deadline had passed.
+        /// Whether it ended after its deadline.
         is_late: bool,
     },
-    /// A node that the request needed was lost. It has ended, and may be sent again: functions keep
-    /// no state.
+    /// A request has ended because a node that it needed was lost. The client may send it again,
+    /// since functions keep no state.
     Failed {
         /// The request.
         request: RequestId,

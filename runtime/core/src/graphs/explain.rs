@@ -1,4 +1,4 @@
-//! Why a request was placed as it was, or rejected.
+//! Explanations of admission decisions: why a request was placed as it was, or rejected.
 
 use super::costs::KindId;
 use super::event::{Arrival, GraphId, NodeId, RequestId};
@@ -6,7 +6,7 @@ use super::spec::Cost;
 use crate::ids::Nanos;
 use std::fmt;
 
-/// A decision about a request, with its grounds.
+/// A decision about a request, with its reasons.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Explanation {
     /// The request.
@@ -15,16 +15,16 @@ pub struct Explanation {
     pub graph: GraphId,
     /// The time of the decision.
     pub at: Nanos,
-    /// The deadline that was kept to.
+    /// The deadline that applied: the request's own or the graph's.
     pub deadline: Option<Nanos>,
-    /// The price limit that was kept to.
+    /// The price limit that applied: the request's own or the graph's.
     pub price_max: Option<Cost>,
     /// Number of all assignments of stages to kinds of devices.
     pub assignments: u64,
-    /// How many of them are optimal in latency and cost.
+    /// Number of assignments that are optimal in latency and cost.
     pub optimal: usize,
-    /// How many of these qualify under deadline and price limit. Not counted (0) if an existing
-    /// placement served the request.
+    /// Number of optimal assignments that qualify under deadline and price limit. Not counted (0)
+    /// if an existing placement served the request.
     pub qualifying: usize,
     /// The placements that were tried, in order.
     pub tried: Vec<Tried>,
@@ -33,7 +33,7 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// The explanation before anything was looked at: of a graph that is not known.
+    /// The initial explanation. Its verdict is that the graph is unknown.
     pub(super) fn new(arrival: Arrival, at: Nanos) -> Explanation {
         Explanation {
             request: arrival.request,
@@ -53,17 +53,17 @@ impl Explanation {
 /// A placement that was tried.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tried {
-    /// Whether it is a placement of earlier requests with all constants on their devices.
+    /// Whether it is a placement of earlier requests whose constants are all resident.
     pub is_reused: bool,
     /// The kind of device of each stage.
     pub kinds: Box<[KindId]>,
-    /// The node of each stage; empty if there was no room.
+    /// The node of each stage; empty if a stage found no node with enough memory.
     pub nodes: Box<[NodeId]>,
-    /// The time of its end and its price, or what is against it.
+    /// When it would end and its price, or why it failed.
     pub outcome: Result<(Nanos, Cost), Obstacle>,
 }
 
-/// What is against a placement.
+/// Why a placement failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Obstacle {
     /// No node of the kind has memory for the stage's constants.
@@ -75,30 +75,30 @@ pub enum Obstacle {
     Late {
         /// Index of the stage.
         stage: usize,
-        /// When it would end at the earliest.
+        /// Its earliest possible end.
         end: Nanos,
     },
     /// The price is above the limit.
     Dear(Cost),
-    /// The node has as many reservations as it may have.
+    /// The node has the maximum number of reservations.
     Full(NodeId),
 }
 
 /// The decision about a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
-    /// It runs.
+    /// The request is admitted.
     Admitted {
         /// Whether it runs on a placement of earlier requests.
         is_reused: bool,
-        /// When it ends at the latest, if runs take no longer than measured.
+        /// Its latest end, if runs take no longer than their measured costs.
         end: Nanos,
         /// Its price if all stages run alone.
         cost: Cost,
         /// Where and when its stages run.
         stages: Vec<PlannedStage>,
     },
-    /// It does not.
+    /// The request is rejected.
     Rejected(Reason),
 }
 
@@ -111,7 +111,7 @@ pub struct PlannedStage {
     pub start: Nanos,
     /// The end.
     pub end: Nanos,
-    /// Number of requests in the run, this one included.
+    /// Number of requests in the run, including this one.
     pub batch: u32,
     /// Whether constants are loaded for it.
     pub is_cold: bool,
@@ -126,7 +126,7 @@ pub enum Reason {
     Duplicate,
     /// The deadline is not after the arrival.
     DeadlinePast,
-    /// All nodes that a stage could run on are lost, or there are none.
+    /// A stage has no node that it could run on, or all of them are lost or drained.
     NoDevices {
         /// Index of the stage.
         stage: usize,
@@ -135,34 +135,34 @@ pub enum Reason {
     TooLarge {
         /// Index of the stage.
         stage: usize,
-        /// Their size.
+        /// Their size in bytes, on the kind where they are smallest.
         bytes: u64,
     },
-    /// Even an idle cluster would be too slow.
+    /// The fastest assignment misses the deadline even on an idle cluster.
     TooSlow {
         /// Latency of the fastest assignment.
         fastest: Nanos,
     },
-    /// Even the cheapest assignment costs too much.
+    /// Even the cheapest assignment exceeds the price limit.
     TooDear {
         /// Its cost.
         cheapest: Cost,
     },
-    /// No assignment is both fast and cheap enough.
+    /// No assignment meets both the deadline and the price limit.
     NoneIsBoth {
-        /// Latency of the fastest one within the price limit.
+        /// Latency of the fastest assignment within the price limit.
         latency: Nanos,
     },
     /// Running and reserved requests leave too little memory.
     NoMemory,
     /// Running and reserved requests leave too little time.
     Busy {
-        /// The earliest end of a stage that would be too late.
+        /// The earliest end, among the placements tried, of a stage that would end too late.
         end: Nanos,
     },
-    /// A node has as many reservations as it may have.
+    /// A node has the maximum number of reservations.
     Full(NodeId),
-    /// There are no plans of the graph to keep the limits of a request with.
+    /// The graph has no plans, so the limits of a request cannot be kept.
     Unplanned,
 }
 
@@ -201,7 +201,7 @@ impl Reason {
         }
     }
 
-    /// Whether the limits of the request are the cause, so that trying again does not help.
+    /// Whether the limits of the request are the cause, so that a retry does not help.
     pub fn is_of_limits(&self) -> bool {
         matches!(
             self,
@@ -227,25 +227,21 @@ impl fmt::Display for Reason {
             }
             Reason::TooSlow { fastest } => write!(
                 f,
-                "the graph takes {:.3} ms where it is fastest and nothing else runs; state a later deadline",
+                "the graph takes at least {:.3} ms, even on idle devices; state a later deadline",
                 ms(*fastest)
             ),
-            Reason::TooDear { cheapest } => write!(
-                f,
-                "the graph costs {:.9} units where it is cheapest; state a higher price limit",
-                cheapest.units()
-            ),
+            Reason::TooDear { cheapest } => {
+                write!(f, "the graph costs at least {:.9} units; state a higher price limit", cheapest.units())
+            }
             Reason::NoneIsBoth { latency } => write!(
                 f,
-                "within the price limit the graph takes {:.3} ms; state a later deadline or a higher price limit",
+                "within the price limit the graph takes at least {:.3} ms; state a later deadline or a higher limit",
                 ms(*latency)
             ),
             Reason::NoMemory => write!(f, "other requests need the memory of the devices; try again later"),
-            Reason::Busy { end } => write!(
+            Reason::Busy { .. } => write!(
                 f,
-                "the devices are busy: a stage would end at {:.3} ms on the devices' clock, after the deadline; try \
-                 again later, or state a later deadline",
-                ms(*end)
+                "the devices are busy: a stage would end after the deadline; try again later, or state a later deadline"
             ),
             Reason::Full(node) => write!(f, "too many requests wait for {node}; try again later"),
             Reason::Unplanned => write!(f, "the graph cannot be planned"),

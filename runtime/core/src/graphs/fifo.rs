@@ -1,6 +1,6 @@
-//! The baselines that admit everything, in the order of arrival. With [`Fifo::new`] each stage runs
-//! on the first idle node that can run it. With [`Fifo::whole_graphs`] a node runs one request from
-//! its first stage to its last: the naive Clockwork that the thesis compares with.
+//! Baselines that admit every request and serve them in the order of arrival. With [`Fifo::new`]
+//! each stage runs on the first idle node that can run it. With [`Fifo::whole_graphs`] a node runs
+//! one request from its first stage to its last, like the naive Clockwork of the thesis.
 
 use super::costs::CostTable;
 use super::event::{Action, Arrival, Event, FunctionId, GraphId, NodeId, RequestId};
@@ -17,16 +17,16 @@ struct Run {
     deadline: u64,
     progress: Progress,
     bill: u64,
-    /// The node that runs all of it, if graphs run as a whole.
+    /// The node that runs all its stages, if graphs run as a whole.
     node: Option<usize>,
 }
 
 struct Node {
     spec: NodeSpec,
     is_lost: bool,
-    /// Functions whose constants are on it, with their bytes, the one unused for longest first.
+    /// Functions whose constants are resident, with their bytes, the least recently used first.
     resident: Vec<(FunctionId, u64)>,
-    /// The stage that it loads constants for or runs, and the start of the run.
+    /// The stage that it loads constants for or runs, and the start of the run if it has begun.
     work: Option<(RequestId, usize, Option<u64>)>,
     /// The request that it runs, if graphs run as a whole.
     owner: Option<RequestId>,
@@ -44,7 +44,7 @@ pub struct Fifo {
 }
 
 impl Fifo {
-    /// A queue before a cluster.
+    /// An empty queue for a cluster.
     pub fn new(nodes: &[NodeSpec]) -> Fifo {
         let node =
             |spec: &NodeSpec| Node { spec: *spec, is_lost: false, resident: Vec::new(), work: None, owner: None };
@@ -58,8 +58,8 @@ impl Fifo {
         }
     }
 
-    /// The same, where a request has a node of its own for all its stages. A graph whose constants
-    /// fit no node never runs.
+    /// Like [`Fifo::new`], but one node runs all stages of a request. A graph whose constants fit
+    /// no node never runs.
     pub fn whole_graphs(nodes: &[NodeSpec]) -> Fifo {
         Fifo { is_whole: true, ..Fifo::new(nodes) }
     }
@@ -81,7 +81,7 @@ impl Fifo {
         self.graphs.get(graph.0 as usize)?.2.get(stage).copied()
     }
 
-    /// Takes an event and returns what is to be done about it, in order. Requests must be numbered
+    /// Handles an event and returns the actions for the driver, in order. Requests must be numbered
     /// in the order of their arrival.
     ///
     /// # Panics
@@ -184,7 +184,7 @@ impl Fifo {
         }
     }
 
-    /// Ends a request. Returns whether it was running.
+    /// Removes a request. Returns whether it was running.
     fn forget(&mut self, request: RequestId) -> bool {
         self.ready.retain(|(of, _)| *of != request);
         let run = self.runs.remove(&request);
@@ -194,7 +194,7 @@ impl Fifo {
         run.is_some()
     }
 
-    /// Whether a node may run a stage, apart from being idle.
+    /// Whether a node can run a stage once it is idle.
     fn may_run(&self, index: usize, request: RequestId, stage: usize) -> bool {
         let (node, run) = (&self.nodes[index], &self.runs[&request]);
         let (_, costs, functions) = &self.graphs[run.graph];
@@ -228,7 +228,7 @@ impl Fifo {
             let all = 0..self.nodes.len();
             let warm = all.clone().find(|index| can(index) && is_there(index));
             let Some(index) = warm.or_else(|| all.clone().find(can)) else {
-                // Whole graphs are placed in their order.
+                // Whole graphs are placed strictly in the order of arrival.
                 if self.is_whole && self.runs[&request].node.is_none() {
                     return;
                 }

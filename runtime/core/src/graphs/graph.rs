@@ -4,7 +4,8 @@ use super::spec::{Compare, Cost, GraphSpec, Prefer};
 use super::tensor::TensorSpec;
 use crate::ids::Nanos;
 
-/// A checked graph of functions: acyclic, in order, with all sources present and of the right form.
+/// A checked graph of functions: acyclic, in topological order, with all sources present and of the
+/// right form.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Graph {
     pub(super) name: String,
@@ -29,12 +30,12 @@ pub struct Stage {
     pub when: Option<Condition>,
     /// The substitute of each output, if the stage may be skipped and the output is used.
     pub otherwise: Vec<Option<Source>>,
-    /// Most requests that one run serves; at least 1.
+    /// Largest number of requests that one run serves; at least 1.
     pub batch_max: u32,
     /// Whether it runs on CPUs only.
     pub cpu_only: bool,
-    /// The stages that have to be settled before this one, without repetition, ascending: the
-    /// sources of its inputs, condition and substitutes.
+    /// Indices of the stages that must have ended or been skipped before this one: the sources of
+    /// its inputs, condition and substitutes. Ascending, without duplicates.
     pub needs: Vec<usize>,
     /// The stages that have this one in `needs`, ascending.
     pub needed_by: Vec<usize>,
@@ -100,7 +101,7 @@ impl Graph {
     /// Checks a description.
     ///
     /// # Errors
-    /// The first cause for which the description is refused.
+    /// The first error found in the description.
     pub fn new(spec: GraphSpec) -> Result<Graph, super::GraphError> {
         super::check::check(spec)
     }
@@ -110,38 +111,38 @@ impl Graph {
         &self.name
     }
 
-    /// The tensors that a request brings.
+    /// The input tensors of a request.
     pub fn inputs(&self) -> &[TensorSpec] {
         &self.inputs
     }
 
-    /// The stages; each comes after those that it needs.
+    /// The stages in topological order: a stage follows those in its [`Stage::needs`].
     pub fn stages(&self) -> &[Stage] {
         &self.stages
     }
 
-    /// The tensors that a request gets back.
+    /// The output tensors of a request.
     pub fn outputs(&self) -> &[GraphOutput] {
         &self.outputs
     }
 
-    /// The deadline of requests that state none, relative to their arrival.
+    /// The default deadline of a request, relative to its arrival.
     pub fn deadline(&self) -> Option<Nanos> {
         self.deadline
     }
 
-    /// The price limit of requests that state none.
+    /// The default price limit of a request.
     pub fn price_max(&self) -> Option<Cost> {
         self.price_max
     }
 
-    /// Which of several plans its requests take, if it says.
+    /// How to choose among several plans of a request; `None` for the preference of the admission.
     pub fn prefer(&self) -> Option<Prefer> {
         self.prefer
     }
 
-    /// The graph with other names of functions, for an admission that several tenants share: stages
-    /// whose functions have one name share constants.
+    /// Returns the graph with its function names mapped by `name`. Stages whose functions have the
+    /// same name share constants, so an admission that serves several tenants needs distinct names.
     #[must_use]
     pub fn with_functions(mut self, name: impl Fn(&str) -> String) -> Graph {
         for stage in &mut self.stages {

@@ -1,8 +1,9 @@
-//! Measured times of a graph's stages on each kind of device, and the table of costs made of them.
+//! Measured times of a graph's stages on each kind of device, and the cost table made from them.
 //!
-//! Nothing is made up: a stage without measurements on a kind has no cost there. Requests are not
-//! planned before each stage was measured on each kind that can run it, or was tried there in vain.
-//! Until then they run unplanned, on the kinds that are still to be measured.
+//! Costs are never guessed: a stage without measurements on a kind has no cost there. Requests are
+//! planned only after each stage has been measured on each kind that can run it, or the attempts
+//! to measure it there have been used up. Until then they run unplanned, on the kinds that are
+//! still to be measured.
 
 use super::costs::{CostTable, Kind, KindId, StageCost};
 use super::error::GraphError;
@@ -10,17 +11,18 @@ use super::graph::Graph;
 use crate::ids::Nanos;
 use std::collections::VecDeque;
 
-/// Measurements that are kept of a stage on a kind of device. Older ones are of other neighbours
-/// and other inputs.
+/// Measurements that are kept of a stage on a kind of device. Older ones were made beside other
+/// work and with other inputs.
 const WINDOW: usize = 32;
 
-/// Measurements that a cost needs. The first run of a function is often the slowest.
+/// Measurements that are needed for a cost. The first run of a function is often the slowest.
 const SAMPLES_MIN: usize = 3;
 
-/// Runs of a stage on a kind of device without a measurement, after which the kind is left out.
+/// Attempts to measure a stage on a kind of device, after which the kind is left out.
 const TRIES_MAX: u32 = 6;
 
-/// How far a time may move from the one in the table before the table is made again: an eighth.
+/// The cost table is made anew if a time differs from the table's by more than one part in this
+/// many.
 const DRIFT_SHARE: u64 = 8;
 
 /// The measured times of the stages of one graph.
@@ -29,7 +31,7 @@ pub struct Measures {
     kinds: usize,
     /// Stage by stage, kind by kind.
     cells: Vec<Cell>,
-    /// The times of the table that was made or refused last.
+    /// The times of the latest table, valid or not.
     table: Vec<Option<Nanos>>,
 }
 
@@ -41,14 +43,14 @@ struct Cell {
     tries: u32,
 }
 
-/// What is known of a stage on a kind of device.
+/// The measured times of a stage on a kind of device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measured {
-    /// Time of a run, near the longest.
+    /// Time of a run: the longest of the recent ones, without outliers.
     pub exec: Nanos,
-    /// Time to load its constants; `None` if they never had to be loaded.
+    /// Time to load its constants; `None` if no load was measured.
     pub load: Option<Nanos>,
-    /// Number of runs that this is from.
+    /// Number of measured runs.
     pub samples: usize,
 }
 
@@ -62,26 +64,26 @@ impl Measures {
         stage * self.kinds + usize::from(kind.0)
     }
 
-    /// A stage is given to a kind of device to be measured.
+    /// Notes an attempt to measure a stage on a kind of device.
     pub fn try_on(&mut self, stage: usize, kind: KindId) {
         let at = self.at(stage, kind);
         self.cells[at].tries += 1;
     }
 
-    /// A stage has run.
+    /// Notes the time of a run of a stage.
     pub fn note_run(&mut self, stage: usize, kind: KindId, took: Nanos) {
         let at = self.at(stage, kind);
-        // A cost of 0 would not be one.
+        // A cost table rejects a time of 0.
         push(&mut self.cells[at].runs, took.0.max(1));
     }
 
-    /// The constants of a stage were loaded for it.
+    /// Notes the time of a load of a stage's constants.
     pub fn note_load(&mut self, stage: usize, kind: KindId, took: Nanos) {
         let at = self.at(stage, kind);
         push(&mut self.cells[at].loads, took.0);
     }
 
-    /// What is known of a stage on a kind; `None` without enough measurements.
+    /// The measured times of a stage on a kind; `None` without enough measurements.
     pub fn get(&self, stage: usize, kind: KindId) -> Option<Measured> {
         let cell = &self.cells[self.at(stage, kind)];
         let enough = cell.runs.len() >= SAMPLES_MIN;
@@ -97,8 +99,8 @@ impl Measures {
         self.cells[self.at(stage, kind)].runs.len()
     }
 
-    /// The kind on which the stage should run next to be measured, the least measured first; `None`
-    /// if all that can run it are measured or were tried in vain.
+    /// The kind on which to measure the stage next: the one with the fewest attempts. `None` if
+    /// each of `kinds` has enough measurements or no attempts left.
     pub fn next(&self, stage: usize, kinds: impl IntoIterator<Item = KindId>) -> Option<KindId> {
         let is_open = |kind: &KindId| {
             let cell = &self.cells[self.at(stage, *kind)];
@@ -107,7 +109,7 @@ impl Measures {
         kinds.into_iter().filter(is_open).min_by_key(|kind| (self.cells[self.at(stage, *kind)].tries, *kind))
     }
 
-    /// Whether a time differs so much from the last table that it should be made again.
+    /// Whether a time differs so much from the latest table that the table should be made anew.
     pub fn has_moved(&self) -> bool {
         let cells = self.table.iter().zip(&self.cells);
         cells.into_iter().any(|(used, cell)| match used {
@@ -116,11 +118,11 @@ impl Measures {
         })
     }
 
-    /// The costs of all stages where they were measured. `bytes` are those of the constants of a
-    /// stage where it can run, and `None` where it cannot.
+    /// The cost table of all stages on the kinds where they were measured. `bytes` returns the size
+    /// of a stage's constants on a kind; `None` if the stage cannot run there.
     ///
     /// # Errors
-    /// As [`CostTable::new`]; for instance if a stage was measured nowhere.
+    /// As [`CostTable::new`]; for instance if a stage was not measured on any kind.
     pub fn table(
         &mut self,
         graph: &Graph,
@@ -135,7 +137,7 @@ impl Measures {
         let row = |stage: usize| (0..self.kinds).map(|kind| cost(stage, KindId(kind as u8))).collect();
         let rows: Vec<Vec<Option<StageCost>>> = (0..graph.stages().len()).map(row).collect();
         let times = rows.iter().flatten().map(|cost| cost.map(|cost| cost.exec)).collect();
-        // Also if the table is refused: one of the same times would be, too.
+        // Also kept if the table is rejected: the same times would be rejected again.
         self.table = times;
         CostTable::new(graph, kinds.to_vec(), rows)
     }
@@ -148,8 +150,8 @@ fn push(window: &mut VecDeque<u64>, value: u64) {
     window.push_back(value);
 }
 
-/// The longest time of a window that is not an exception: of each twenty measurements begun, if
-/// there are four or more, the longest is left out.
+/// The longest time of a window without outliers. A window with at least four measurements drops
+/// its longest ones: one per twenty measurements, rounded up.
 fn near_longest(window: &VecDeque<u64>) -> u64 {
     let mut sorted: Vec<u64> = window.iter().copied().collect();
     sorted.sort_unstable();

@@ -5,13 +5,13 @@
 //! and cascades, whose condition on a tensor decides whether a stage runs. [`Progress`] follows one
 //! request through it.
 //!
-//! [`Plans`] are phase one of the admission of §4.2 of the thesis on KaaS: once per graph, the
-//! optimal assignments of stages to kinds of devices. [`Admission`] is phase two: it plans each
-//! request when it arrives, reserves the devices for it, or rejects it at once. [`Fifo`] runs
-//! everything in the order of arrival, for comparison. [`Measures`] are where its costs come from
-//! in a daemon.
+//! Admission has the two phases of the thesis on KaaS (§4.2). [`Plans`] is phase one: it finds,
+//! once per graph, the optimal assignments of stages to kinds of devices. [`Admission`] is phase
+//! two: it plans each request on arrival, and reserves devices for it or rejects it at once.
+//! [`Fifo`] runs all requests in the order of arrival, as a baseline. In a daemon, [`Measures`]
+//! supplies the costs.
 //!
-//! Not here: tensors' contents, and the devices. Start reading in `admission.rs`.
+//! Not here: contents of tensors, and device access. Start reading in `admission.rs`.
 
 mod admission;
 mod check;

@@ -22,7 +22,7 @@ pub(super) struct Resident {
     pub(super) post: u64,
     /// Reserved and running stages that need them.
     pub(super) pins: u32,
-    /// When they are planned to be loaded.
+    /// When their load is planned to end.
     pub(super) ready: u64,
     pub(super) is_loaded: bool,
     /// The last time that they were needed.
@@ -46,7 +46,7 @@ pub(super) struct Node {
     pub(super) wake: u64,
     /// When the current run began.
     pub(super) started: u64,
-    /// When the loads that were asked for are planned to have ended. They follow each other.
+    /// When the last requested load is planned to end. A node loads one function at a time.
     pub(super) loads_until: u64,
 }
 
@@ -71,12 +71,12 @@ impl Node {
         }
     }
 
-    /// Memory that can be had: all that nothing is planned for.
+    /// Bytes that are free or can be freed: all but those of pinned constants.
     pub(super) fn free_bytes(&self) -> u64 {
         self.spec.bytes - self.pinned_bytes
     }
 
-    /// Bytes that a function needs beyond what is pinned.
+    /// Bytes that a function adds to the pinned ones.
     pub(super) fn needed_bytes(&self, function: FunctionId, bytes: u64) -> u64 {
         match self.resident.get(&function) {
             Some(resident) if resident.pins > 0 => 0,
@@ -84,8 +84,8 @@ impl Node {
         }
     }
 
-    /// How long unloading takes before `bytes` more bytes can be loaded. `kept` are functions that
-    /// stay.
+    /// Time to unload enough constants for `bytes` more bytes. Functions for which `kept` is true
+    /// are not unloaded.
     pub(super) fn unload_ns(&self, bytes: u64, kept: impl Fn(FunctionId) -> bool) -> u64 {
         if self.used_bytes + bytes <= self.spec.bytes {
             return 0;
@@ -93,8 +93,8 @@ impl Node {
         self.victims(bytes, kept).iter().map(|victim| self.resident[victim].post).sum()
     }
 
-    /// The constants to unload for `bytes` more bytes: those unused for longest. Too few if the
-    /// rest is pinned or kept.
+    /// The constants to unload for `bytes` more bytes, the least recently used first. May free less
+    /// than needed if the rest is pinned or kept.
     fn victims(&self, bytes: u64, kept: impl Fn(FunctionId) -> bool) -> Vec<FunctionId> {
         let mut missing = (self.used_bytes + bytes).saturating_sub(self.spec.bytes);
         let idle = self.resident.iter().filter(|(function, resident)| resident.pins == 0 && !kept(**function));
@@ -112,8 +112,8 @@ impl Node {
         victims
     }
 
-    /// Pins a function for one more stage; loads it if it is not there, for which there must be
-    /// room.
+    /// Pins a function for one more stage. Loads it if it is not resident; the caller has checked
+    /// that there is room.
     pub(super) fn pin(&mut self, id: NodeId, function: FunctionId, new: Resident, actions: &mut Vec<Action>) {
         if let Some(resident) = self.resident.get_mut(&function) {
             resident.pins += 1;
@@ -141,8 +141,8 @@ impl Node {
         }
     }
 
-    /// A function is on the node without having been asked for. Ignored if that is known, or if it
-    /// does not fit beside the others.
+    /// Records a function that became resident without a load of this admission. Ignored if it is
+    /// known already, or does not fit beside the others.
     pub(super) fn found(&mut self, function: FunctionId, new: Resident) {
         let fits = self.used_bytes.saturating_add(new.bytes) <= self.spec.bytes;
         if fits && !self.is_lost && !self.resident.contains_key(&function) {
@@ -151,7 +151,7 @@ impl Node {
         }
     }
 
-    /// Forgets functions that nothing needs.
+    /// Forgets functions that are gone and not pinned.
     pub(super) fn forget(&mut self, is_gone: impl Fn(FunctionId) -> bool) {
         let used = &mut self.used_bytes;
         self.resident.retain(|function, resident| {
@@ -161,7 +161,7 @@ impl Node {
         });
     }
 
-    /// A stage that needed the function is over.
+    /// Unpins a function: a stage that needed it has ended.
     pub(super) fn unpin(&mut self, function: FunctionId, now: u64) {
         let Some(resident) = self.resident.get_mut(&function) else { return };
         resident.pins -= 1;
@@ -171,7 +171,7 @@ impl Node {
         }
     }
 
-    /// Forgets everything: the node is lost.
+    /// Marks the node as lost and clears its state.
     pub(super) fn lose(&mut self) {
         *self = Node { is_lost: true, is_drained: self.is_drained, ..Node::new(self.spec) };
     }

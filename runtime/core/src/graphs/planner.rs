@@ -1,4 +1,4 @@
-//! Where the stages of a request would run, and when: trials that change nothing.
+//! Trial plans: where and when the stages of a request would run. Planning changes no state.
 
 use super::costs::{CostTable, KindId};
 use super::event::{FunctionId, NodeId};
@@ -11,14 +11,14 @@ use super::spec::Cost;
 use super::timeline::{Draft, Need};
 use crate::ids::Nanos;
 
-/// A graph, with what its requests need.
+/// A deployed graph.
 pub(super) struct Deployed {
     pub(super) graph: Graph,
     pub(super) costs: CostTable,
     pub(super) plans: super::Plans,
     /// The function of each stage.
     pub(super) functions: Vec<FunctionId>,
-    /// Placements of earlier requests, the latest first.
+    /// Placements of earlier requests, the most recent first.
     pub(super) placements: Vec<Box<[NodeId]>>,
     pub(super) is_removed: bool,
 }
@@ -26,14 +26,15 @@ pub(super) struct Deployed {
 /// How stages are spread over nodes of their kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Spread {
-    /// The smallest function first, on the node with the most memory left, until it is full (thesis
-    /// §4.2).
+    /// Places the stages from the smallest function to the largest. Starts on the node with the
+    /// most free memory, and takes the next node when it is full (thesis §4.2).
     ByMemory,
-    /// Each stage in turn where its constants are or will be soonest free.
+    /// Places the stages in order, each on the node that is free soonest; a node without the
+    /// stage's constants counts as busy while it loads them.
     ByTime,
 }
 
-/// The bounds that a plan has to keep.
+/// The bounds that a plan must keep.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     pub(super) now: u64,
@@ -52,7 +53,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// The decision to take it.
+    /// The verdict that admits a request by this plan.
     pub(super) fn verdict(&self) -> Verdict {
         let planned = |draft: &Draft| PlannedStage {
             node: NodeId(draft.node as u16),
@@ -66,7 +67,7 @@ impl Plan {
     }
 }
 
-/// The nodes that may get new requests, by their kinds.
+/// The indices of the nodes that accept new requests, by kind.
 pub(super) fn nodes_by_kind(nodes: &[Node], kinds: usize) -> Vec<Vec<usize>> {
     let mut by_kind = vec![Vec::new(); kinds];
     for (index, node) in nodes.iter().enumerate().filter(|(_, node)| node.is_open()) {
@@ -75,7 +76,10 @@ pub(super) fn nodes_by_kind(nodes: &[Node], kinds: usize) -> Vec<Vec<usize>> {
     by_kind
 }
 
-/// Chooses a node for each stage, by kinds. An error is the stage for which there is no memory.
+/// Chooses a node of the assigned kind for each stage.
+///
+/// # Errors
+/// [`Obstacle::NoMemory`] with the first stage for which no node has enough memory.
 pub(super) fn place(
     deployed: &Deployed,
     assignment: &Assignment,
@@ -89,7 +93,7 @@ pub(super) fn place(
         order.sort_by_key(|&stage| (cost(stage).bytes, stage));
     }
     let mut chosen = vec![NodeId(u16::MAX); order.len()];
-    // Per node: the bytes and the time that earlier stages took.
+    // Per node: the bytes and the time that the stages placed so far take.
     let mut taken: Vec<(u64, u64)> = vec![(0, 0); nodes.len()];
     for (at, &stage) in order.iter().enumerate() {
         let (function, cost) = (deployed.functions[stage], cost(stage));
@@ -115,7 +119,7 @@ pub(super) fn place(
         let found = match spread {
             Spread::ByMemory => candidates.max_by_key(|&index| {
                 let left = nodes[index].free_bytes() - taken[index].0;
-                // A node that the graph is on already is filled first.
+                // A node that has stages of this graph already is filled first.
                 (taken[index].1 > 0, left, std::cmp::Reverse(index))
             }),
             Spread::ByTime => candidates.min_by_key(|&index| (busy(index), index)),
@@ -128,7 +132,7 @@ pub(super) fn place(
     Ok(chosen.into_boxed_slice())
 }
 
-/// Plans the stages on their nodes, or says what is against it.
+/// Plans the stages on their nodes, or returns the first obstacle.
 pub(super) fn plan(
     deployed: &Deployed,
     placement: Box<[NodeId]>,
@@ -155,7 +159,6 @@ pub(super) fn plan(
             ready: inputs.max(loaded),
             takes: table.exec.0,
             batch_max: spec.batch_max,
-            batch_step: table.batch_step.0,
         };
         let draft = Draft { is_cold, loaded, ..node.timeline.fit(index, need, &drafts) };
         if draft.end > bounds.deadline {
@@ -197,13 +200,13 @@ struct Loads<'a> {
     nodes: &'a [Node],
     placement: &'a [NodeId],
     now: u64,
-    /// Node, function, bytes that are loaded for it, and the time at which they are there.
+    /// Planned loads: node, function, bytes of its constants, and the time at which the load ends.
     planned: Vec<(usize, FunctionId, u64, u64)>,
 }
 
 impl Loads<'_> {
-    /// The time at which the constants of a stage are there, and whether they have to be loaded;
-    /// `None` if the stage cannot run there. Loads onto one node follow each other.
+    /// The time at which the constants of a stage are loaded, and whether this plan loads them;
+    /// `None` if the stage cannot run on the node. A node loads one function at a time.
     fn ready(&mut self, stage: usize, index: usize) -> Option<(u64, bool)> {
         let (node, function) = (&self.nodes[index], self.deployed.functions[stage]);
         if let Some(resident) = node.resident.get(&function) {

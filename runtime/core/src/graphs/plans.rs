@@ -1,13 +1,13 @@
 //! Phase one, once per graph: the assignments of stages to kinds of devices that are optimal in
 //! latency and cost (thesis §4.2).
 //!
-//! Of the r^n assignments only those are kept than which none is both as fast and as cheap. They
-//! are found without a list of all: stages are assigned in order, and of partial assignments only
-//! the optimal ones are kept. A partial assignment is described by its cost, the time at which each
-//! later stage has its inputs as far as they are assigned, and the time at which the assigned
-//! stages end that nothing needs. The latency and cost of a completion grow with each of these
-//! numbers and depend on nothing else. So a partial assignment that is worse in all of them leads
-//! to nothing better, whatever the rest is, and leaving it out is exact.
+//! Of the r^n assignments only the Pareto-optimal ones are kept. They are found without listing all
+//! assignments: stages are assigned in order, and after each stage only the Pareto-optimal partial
+//! assignments are kept. A partial assignment is described by three things: its cost; for each open
+//! stage, the time at which its inputs from assigned stages are ready; and the last end of assigned
+//! stages whose outputs no stage needs. The latency and cost of a completion depend on these
+//! numbers only and never fall when one of them grows. So every completion of a dominated partial
+//! assignment is dominated too, and dropping it loses no optimal assignment.
 
 use super::costs::{CostTable, KindId};
 use super::error::GraphError;
@@ -24,12 +24,12 @@ pub struct Assignment {
     pub kinds: Box<[KindId]>,
     /// Time from the start to the last end if no stage waits for a device or its constants.
     pub latency: Nanos,
-    /// Price of all runs; a request whose cascade skips stages costs less.
+    /// Price of all runs. A request that skips stages costs less.
     pub cost: Cost,
 }
 
-/// The optimal assignments of a graph, the fastest and dearest first. As none of them is worse in
-/// both, the list is sorted by latency upwards and by cost downwards.
+/// The Pareto-optimal assignments of a graph, from the fastest to the cheapest: sorted by ascending
+/// latency, which is also by descending cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plans {
     list: Vec<Assignment>,
@@ -49,14 +49,14 @@ pub enum Qualify {
 /// A partial assignment.
 struct Partial {
     cost: u64,
-    /// The time of the last end of stages that nothing needs; then for each open stage (see
-    /// [`open_stages`]) the time at which it has the inputs that are assigned.
+    /// The last end of assigned stages that no stage needs; then for each open stage (see
+    /// [`open_stages`]) the time at which its inputs from assigned stages are ready.
     times: Vec<u64>,
-    /// Its last choice in the trail.
+    /// The index of its last choice in the trail.
     last: u32,
 }
 
-/// The choice for a stage, after the choice for the stage before.
+/// The choice of a kind for a stage. `before` is the trail index of the previous stage's choice.
 struct Choice {
     before: u32,
     kind: KindId,
@@ -86,8 +86,8 @@ impl Plans {
         Ok(Plans::of(complete.collect(), costs.assignments()))
     }
 
-    /// The assignments of all stages to one kind, as far as all stages run there: what Clockwork
-    /// chooses from.
+    /// The assignments of all stages to a single kind, for each kind that can run all stages, as in
+    /// Clockwork.
     pub fn uniform(graph: &Graph, costs: &CostTable) -> Plans {
         let all = (0..costs.kinds().len()).filter_map(|kind| {
             let kinds = vec![KindId(kind as u8); graph.stages().len()].into_boxed_slice();
@@ -112,18 +112,19 @@ impl Plans {
         Plans { list, considered }
     }
 
-    /// The assignments, the fastest and dearest first.
+    /// The assignments, from the fastest to the cheapest.
     pub fn list(&self) -> &[Assignment] {
         &self.list
     }
 
-    /// Number of assignments that these were chosen from.
+    /// Number of assignments from which the optimal ones were selected.
     pub fn considered(&self) -> u64 {
         self.considered
     }
 
-    /// The assignments that qualify under a time and a price; `None` is no limit. Found by binary
-    /// search. The first range is empty if one range has all.
+    /// Indices of the assignments that qualify under a limit of time and of price; `None` is no
+    /// limit. Found by binary search. If one range is enough, it is the second, and the first is
+    /// empty.
     pub fn qualifying(&self, qualify: Qualify, time: Option<Nanos>, price: Option<Cost>) -> [Range<usize>; 2] {
         let fast = time.map_or(self.list.len(), |time| self.list.partition_point(|plan| plan.latency <= time));
         let cheap = price.map_or(0, |price| self.list.partition_point(|plan| plan.cost > price));
@@ -148,13 +149,13 @@ pub fn evaluate(graph: &Graph, costs: &CostTable, kinds: &[KindId]) -> Option<(N
     Some((Nanos(ends.into_iter().max().unwrap_or(0)), Cost(cost)))
 }
 
-/// The stages from `first` on that need a stage before `first`.
+/// The stages at or after `first` that need a stage before `first`.
 fn open_stages(graph: &Graph, first: usize) -> Vec<usize> {
     let stages = graph.stages();
     (first..stages.len()).filter(|&stage| stages[stage].needs.iter().any(|&needed| needed < first)).collect()
 }
 
-/// All ways to assign one more stage.
+/// Extends each partial assignment by each kind that can run `stage`.
 fn extend(
     graph: &Graph,
     costs: &CostTable,
@@ -188,13 +189,13 @@ fn extend(
     extended
 }
 
-/// The partial assignments than which none is better or equal; of equal ones the first.
+/// The Pareto-optimal partial assignments; of equal ones the first.
 fn optimal(mut partials: Vec<Partial>) -> Vec<Partial> {
     partials.sort_by(|a, b| (a.cost, &a.times, a.last).cmp(&(b.cost, &b.times, b.last)));
     let mut kept: Vec<Partial> = Vec::new();
     for partial in partials {
-        // Those that are kept are as cheap. The latest ones are the fastest, so they are compared
-        // first.
+        // No kept one is dearer, so only times are compared. Recently kept ones tend to be the
+        // fastest, so they are compared first.
         let is_worse = |kept: &Partial| kept.times.iter().zip(&partial.times).all(|(kept, time)| kept <= time);
         if !kept.iter().rev().any(is_worse) {
             kept.push(partial);

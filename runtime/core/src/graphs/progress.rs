@@ -1,13 +1,13 @@
-//! Which stages of one request have ended, which were skipped, and which are next.
+//! The progress of one request: which stages have ended, which were skipped, and which are next.
 
 use super::graph::{Graph, Source};
 
 /// The state of a stage of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StageState {
-    /// Stages that it needs are not settled.
+    /// A stage that it needs has neither ended nor been skipped.
     Waiting,
-    /// Its condition can be decided.
+    /// Its condition can be evaluated.
     Undecided,
     /// It can run.
     Ready,
@@ -17,12 +17,12 @@ pub enum StageState {
     Skipped,
 }
 
-/// What a request needs next.
+/// The next thing to do for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// The condition of this stage, by [`Progress::decided`].
+    /// Evaluate the condition of this stage, then call [`Progress::decided`].
     Decide(usize),
-    /// A run of this stage, and then [`Progress::ended`].
+    /// Run this stage, then call [`Progress::ended`].
     Run(usize),
 }
 
@@ -30,13 +30,14 @@ pub enum Next {
 #[derive(Clone, Debug)]
 pub struct Progress {
     states: Vec<StageState>,
-    /// For each stage, how many stages that it needs are not settled.
+    /// For each stage, the number of needed stages that have neither ended nor been skipped.
     missing: Vec<u32>,
+    /// The number of stages that have neither ended nor been skipped.
     unsettled: usize,
 }
 
 impl Progress {
-    /// The progress of a request that has just begun, and what it needs first.
+    /// The progress of a new request, and the first things to do for it.
     pub fn new(graph: &Graph) -> (Progress, Vec<Next>) {
         let stages = graph.stages();
         let mut progress = Progress {
@@ -51,13 +52,13 @@ impl Progress {
         (progress, next)
     }
 
-    /// The condition of a stage is known. A stage that does not run is settled, and its substitutes
-    /// take the place of its outputs.
+    /// Notes whether the condition of a stage holds. If it does not, the stage is skipped, and
+    /// substitutes replace its outputs.
     ///
     /// # Panics
     /// If the stage is not [`StageState::Undecided`].
     pub fn decided(&mut self, graph: &Graph, stage: usize, runs: bool, next: &mut Vec<Next>) {
-        assert_eq!(self.states[stage], StageState::Undecided, "only what can be decided is decided, and only once");
+        assert_eq!(self.states[stage], StageState::Undecided, "a condition is decided once, after its inputs");
         if runs {
             self.states[stage] = StageState::Ready;
             next.push(Next::Run(stage));
@@ -66,12 +67,12 @@ impl Progress {
         }
     }
 
-    /// A stage has run.
+    /// Notes that a stage has run.
     ///
     /// # Panics
     /// If the stage is not [`StageState::Ready`].
     pub fn ended(&mut self, graph: &Graph, stage: usize, next: &mut Vec<Next>) {
-        assert_eq!(self.states[stage], StageState::Ready, "only what is ready runs, and only once");
+        assert_eq!(self.states[stage], StageState::Ready, "a stage runs once, when it is ready");
         self.settle(graph, stage, StageState::Ended, next);
     }
 
@@ -85,10 +86,10 @@ impl Progress {
         self.states[stage]
     }
 
-    /// The tensor that stands for `source`: the substitute if its stage was skipped.
+    /// The tensor to use for `source`: its substitute if the stage was skipped.
     pub fn resolve(&self, graph: &Graph, source: Source) -> Source {
         let mut source = source;
-        // Each substitute is of an earlier stage, so this ends.
+        // Each substitute comes from an earlier stage, so the loop ends.
         while let Source::Output { stage, output } = source
             && self.states[stage] == StageState::Skipped
         {

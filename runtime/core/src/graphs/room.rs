@@ -1,4 +1,4 @@
-//! What the devices that are left can hold, and the optimal assignments there.
+//! The memory of the devices that accept requests, and the optimal assignments that fit it.
 
 use super::costs::CostTable;
 use super::error::GraphError;
@@ -6,11 +6,11 @@ use super::graph::Graph;
 use super::node::Node;
 use super::plans::Plans;
 
-/// What the plans of graphs depend on besides costs. With it they are found without the admission,
-/// since that may take seconds.
+/// The state of the cluster that plans of graphs depend on. A copy lets a caller find plans, which
+/// may take seconds, without access to the admission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// By kind, the bytes of its largest device; `None` if none is left.
+    /// Memory of the largest open device of each kind, in bytes; `None` if a kind has none.
     bytes: Vec<Option<u64>>,
     /// Whether all stages of a graph run on one kind.
     is_uniform: bool,
@@ -26,10 +26,10 @@ impl Room {
         Room { bytes, is_uniform }
     }
 
-    /// The optimal assignments of what the devices can hold.
+    /// The optimal assignments, among those whose constants fit the devices.
     ///
     /// # Errors
-    /// As [`Plans::new`], or if the table has other kinds of devices.
+    /// As [`Plans::new`], or [`GraphError::OtherKinds`] if the table has another number of kinds.
     pub fn plans(&self, graph: &Graph, costs: &CostTable) -> Result<Plans, GraphError> {
         if costs.kinds().len() != self.bytes.len() {
             return Err(GraphError::OtherKinds);

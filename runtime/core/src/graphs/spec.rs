@@ -9,29 +9,29 @@ use crate::ids::Nanos;
 pub struct GraphSpec {
     /// Its name.
     pub name: String,
-    /// The tensors that a request brings.
+    /// The input tensors of a request.
     pub inputs: Vec<TensorSpec>,
-    /// The stages, each after the stages that it takes outputs of.
+    /// The stages in topological order: a stage follows all stages whose outputs it uses.
     pub stages: Vec<StageSpec>,
-    /// The tensors that a request gets back, each with its source.
+    /// The output tensors of a request, each with its source.
     pub outputs: Vec<Link>,
-    /// The deadline of requests that state none, relative to their arrival.
+    /// The default deadline of a request, relative to its arrival.
     pub deadline: Option<Nanos>,
-    /// The price limit of requests that state none.
+    /// The default price limit of a request.
     pub price_max: Option<Cost>,
-    /// Which of several plans is taken; that of the admission if `None`.
+    /// How to choose among several plans; `None` for the preference of the admission.
     pub prefer: Option<Prefer>,
 }
 
-/// Which of several plans of a request is taken.
+/// How to choose among several plans of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Prefer {
-    /// The cheapest; of equal ones the one that ends first.
+    /// The cheapest plan; among equally cheap ones, the plan that ends first.
     #[default]
     Cost,
-    /// The one that ends first; of equal ones the cheapest.
+    /// The plan that ends first; among those that end at the same time, the cheapest.
     Speed,
-    /// Any, as in the thesis.
+    /// A random plan, as in the thesis.
     Random,
 }
 
@@ -40,8 +40,8 @@ pub enum Prefer {
 pub struct StageSpec {
     /// Its name in the graph.
     pub name: String,
-    /// The function that it calls, or a built-in one. Only compared: stages of one name share
-    /// constants and batches.
+    /// The function that it calls, or a built-in one. The name is only compared: stages with the
+    /// same function name share constants and batches.
     pub function: String,
     /// The function's inputs.
     pub inputs: Vec<TensorSpec>,
@@ -51,9 +51,9 @@ pub struct StageSpec {
     pub from: Vec<Link>,
     /// When the stage runs; always if `None`.
     pub when: Option<ConditionSpec>,
-    /// If the stage does not run: the tensors that take the place of its outputs.
+    /// The tensors that replace its outputs if the stage does not run.
     pub otherwise: Vec<Link>,
-    /// Most requests that one run of the function may serve together; 0 and 1 mean no batches.
+    /// Largest number of requests that one run of the function may serve; 0 and 1 mean no batches.
     pub batch_max: u32,
     /// Whether the stage runs on CPUs only.
     pub cpu_only: bool,

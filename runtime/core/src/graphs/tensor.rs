@@ -1,20 +1,21 @@
-//! The tensors of functions, as far as graphs connect them.
+//! Element types and shapes of tensors, for checking the connections of a graph.
 
 use std::fmt;
 
-/// A size of a tensor.
+/// The size of one dimension of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Size {
     /// Known when the graph is deployed.
     Fixed(u64),
-    /// Known when the function is called; checked then.
+    /// Known and checked only when the function is called.
     Any,
 }
 
 /// Element type and shape of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Form {
-    /// The element type by its name in the metadata of functions, such as `FP32`. Only compared.
+    /// The name of the element type in the metadata of functions, such as `FP32`. It is only
+    /// compared.
     pub element: String,
     /// Sizes, outermost first.
     pub shape: Vec<Size>,
@@ -33,7 +34,7 @@ impl Form {
             && self.shape.iter().zip(&wanted.shape).all(agrees)
     }
 
-    /// Whether the tensor has exactly one element, as far as is known.
+    /// Whether the tensor can have exactly one element: each known size is 1.
     pub fn may_be_scalar(&self) -> bool {
         self.shape.iter().all(|size| matches!(size, Size::Fixed(1) | Size::Any))
     }

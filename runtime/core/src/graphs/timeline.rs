@@ -1,26 +1,26 @@
 //! The reservations of a node: runs one after the other, without overlaps.
 //!
-//! A reservation is never moved for the sake of a new one: new ones take gaps, or join a batch if
-//! the longer run disturbs nothing. So an admitted deadline holds as long as runs take no longer
-//! than their cost says. Where they do, later reservations are delayed in their order.
+//! A new reservation never moves an existing one. It takes a gap, or joins a batch if the longer
+//! run delays no other reservation. So an admitted deadline holds if runs take no longer than their
+//! costs. If a run takes longer, later reservations are delayed and keep their order.
 
 use super::event::{FunctionId, RequestId};
 
-/// A run that a node will execute or executes.
+/// A run that a node executes now or later.
 #[derive(Debug)]
 pub(super) struct Reservation {
     pub(super) function: FunctionId,
     pub(super) start: u64,
     pub(super) end: u64,
-    /// The start that was promised; unlike `start` it does not change when the node is late.
+    /// The promised start. Unlike `start`, it does not change if the node is late.
     pub(super) due: u64,
-    /// Until when it may end without delaying its members' later stages or missing their deadlines.
+    /// The latest end that delays no later stage of its members and misses no deadline.
     pub(super) latest_end: u64,
     pub(super) batch_max: u32,
     pub(super) batch_step: u64,
     /// The requests that it serves, each with the index of its stage.
     pub(super) members: Vec<(RequestId, usize)>,
-    /// Members that ended while it ran; it needs its constants for them, too.
+    /// Number of members whose requests ended while it ran. Their pins are kept until it ends.
     pub(super) orphans: usize,
     pub(super) is_running: bool,
 }
@@ -42,29 +42,28 @@ pub(super) struct Draft {
     /// Number of requests in the run.
     pub(super) batch: u32,
     pub(super) is_cold: bool,
-    /// When its constants are there.
+    /// When its constants are loaded.
     pub(super) loaded: u64,
 }
 
-/// What a stage needs of a node.
+/// The requirements of a stage on a node.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Need {
     pub(super) function: FunctionId,
-    /// When its inputs and constants are there.
+    /// When its inputs and constants are available.
     pub(super) ready: u64,
     pub(super) takes: u64,
     pub(super) batch_max: u32,
-    pub(super) batch_step: u64,
 }
 
-/// The reservations in the order of their starts. A running one is the first.
+/// The reservations in the order of their starts. A running reservation comes first.
 #[derive(Debug, Default)]
 pub(super) struct Timeline {
     pub(super) list: Vec<Reservation>,
 }
 
 impl Timeline {
-    /// Delays what should have begun or ended by now. Keeps the order.
+    /// Delays reservations that should have begun or ended by now. Keeps their order.
     pub(super) fn catch_up(&mut self, now: u64) {
         let mut free = now;
         for reservation in &mut self.list {
@@ -73,15 +72,15 @@ impl Timeline {
             } else if reservation.start < free {
                 (reservation.start, reservation.end) = (free, free + reservation.takes());
             } else {
-                // Those behind it begin later, and were apart.
+                // The rest begins later and does not overlap.
                 break;
             }
             free = reservation.end;
         }
     }
 
-    /// The earliest run for a stage: in a batch if that ends no later than a run of its own. Runs
-    /// that overlap `drafts` of the same node are not considered.
+    /// The earliest run for a stage that does not overlap `drafts` of the same node. The stage
+    /// joins a batch if the batch ends no later than a separate run would.
     pub(super) fn fit(&self, node: usize, need: Need, drafts: &[Draft]) -> Draft {
         let own = self.gap(node, need.ready, need.takes, drafts);
         let draft = Draft { node, start: own, end: own + need.takes, joins: None, batch: 1, is_cold: false, loaded: 0 };
@@ -109,11 +108,11 @@ impl Timeline {
         }
     }
 
-    /// The first reservation that the stage can join so that the run ends by `by`.
+    /// The first reservation that the stage can join such that the run ends by `by`.
     fn batch(&self, node: usize, need: Need, by: u64, drafts: &[Draft]) -> Option<Draft> {
         let first = self.list.partition_point(|reservation| reservation.start < need.ready);
         for (index, reservation) in self.list.iter().enumerate().skip(first) {
-            let end = reservation.end + need.batch_step;
+            let end = reservation.end + reservation.batch_step;
             if end > by {
                 return None;
             }
@@ -148,9 +147,10 @@ impl Timeline {
         self.list.insert(at, reservation);
     }
 
-    /// The run to begin now, if the node is idle: the first that is ready and delays none before it
-    /// whose promised start is to come. Or else the time at which to look again, which is later. A
-    /// run that is late is no longer waited for, so nodes cannot wait for each other in a circle.
+    /// The index of the run to begin now, if the node is idle: the first that is ready and ends
+    /// before the promised start of each earlier run that is not ready. Earlier runs that have
+    /// missed their promised start do not count, so nodes cannot wait for each other in a cycle.
+    /// The error is the time of the next attempt, later than `now`.
     pub(super) fn next(&self, now: u64, scan: usize, is_ready: impl Fn(&Reservation) -> bool) -> Result<usize, u64> {
         let (mut earliest, mut wake) = (u64::MAX, u64::MAX);
         if self.list.first().is_some_and(|first| first.is_running) {
@@ -178,9 +178,9 @@ impl Timeline {
         &self.list[0]
     }
 
-    /// Takes a request out of the run that serves its stage. Removes a run that has no requests left
-    /// and has not begun. Returns the function if it is needed once less; a run in progress needs it
-    /// until it ends.
+    /// Removes a request from the run that serves its stage, and removes the run if it has not
+    /// begun and has no requests left. Returns the function to unpin; `None` if the run has begun,
+    /// because its pins are kept until it ends.
     pub(super) fn withdraw(&mut self, request: RequestId, stage: usize) -> Option<FunctionId> {
         let is_member = |reservation: &Reservation| reservation.members.contains(&(request, stage));
         let index = self.list.iter().position(is_member)?;

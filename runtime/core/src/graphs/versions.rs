@@ -1,4 +1,4 @@
-//! The choice between versions of a function: by weight, and the same for the same request.
+//! Chooses a version of a function by weight. The same request always gets the same version.
 
 /// Versions that one name may have.
 pub const VERSIONS_MAX: usize = 16;
@@ -26,9 +26,9 @@ impl Weights {
         &self.list
     }
 
-    /// The index of the version that serves a request: a pure function of the name under which the
-    /// versions are called, and of the request's id. If the weight of one version grows at the cost
-    /// of the next one, no request moves but from the next one to it.
+    /// The index of the version that serves a request: a pure function of the common name of the
+    /// versions and the request's id. If the weight of a version grows by as much as that of the
+    /// next version shrinks, requests move from the next version to it and no others move.
     pub fn choose(&self, name: &str, id: &str) -> usize {
         let at = (u128::from(hash(name, id)) * u128::from(self.total)) >> 64;
         let mut end = 0;
@@ -41,8 +41,8 @@ impl Weights {
     }
 }
 
-/// A hash that is the same on all machines: FNV-1a over both texts, with its bits mixed as in
-/// SplitMix64, since FNV leaves the upper ones alike for similar texts.
+/// A hash that is the same on all machines: FNV-1a over both texts, then the mixer of SplitMix64,
+/// because the upper bits of FNV are alike for similar texts.
 fn hash(name: &str, id: &str) -> u64 {
     let bytes = name.bytes().chain([0]).chain(id.bytes());
     let mut hash = bytes

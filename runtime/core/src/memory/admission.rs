@@ -268,7 +268,7 @@ impl Memory {
         }
     }
 
-    /// Serves cold invocations in turn, as far as there is memory.
+    /// Serves cold invocations in turn, while there is memory.
     pub(super) fn serve_cold(&mut self) {
         if self.lost {
             return;

@@ -254,7 +254,7 @@ pub enum Action {
     Refuse {
         /// The invocation.
         task: TaskId,
-        /// What it needs and what is available.
+        /// The memory that it needs and the memory that is available.
         refusal: Refusal,
     },
     /// Memory for each stage of an invocation.

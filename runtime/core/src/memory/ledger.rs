@@ -25,7 +25,7 @@ pub(super) enum Purpose {
 pub(super) struct Ledger {
     total: u64,
     used_max: u64,
-    /// Bytes that were removed from use for good; they count as used.
+    /// Bytes that are never used again; they count as used.
     withheld: u64,
     invocations: Memory,
     /// `None` if the device has no separate range for constants.
@@ -93,11 +93,11 @@ impl Ledger {
     }
 
     pub(super) fn free_bytes(&self) -> u64 {
-        // Saturating, since withheld memory counts as used even where that exceeds the limit.
+        // Withheld memory counts as used, so `used` may exceed the limit.
         self.total.saturating_sub(self.used())
     }
 
-    /// Removes the free parts of a range from use for good. They count as used from then on.
+    /// Removes the free parts of a range from use permanently. They count as used from then on.
     pub(super) fn withhold(&mut self, place: Place) {
         self.withheld += match &mut self.constants {
             Some(constants) if place.at.0 >= constants.base => constants.withhold(place),
@@ -105,7 +105,7 @@ impl Ledger {
         };
     }
 
-    /// Bytes that were removed from use for good.
+    /// Bytes that are never used again.
     pub(super) fn withheld(&self) -> u64 {
         self.withheld
     }

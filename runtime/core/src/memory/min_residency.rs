@@ -46,8 +46,8 @@ impl Memory {
     }
 
     /// Whether it has to respect the minimum residency of its tenant's other constants. While the
-    /// device has room for what it lacks, reclaiming for the quota only makes constants cached,
-    /// which costs nothing.
+    /// device has room for the bytes that it lacks, reclaiming for the quota only makes constants
+    /// cached, which costs nothing.
     pub(super) fn respects_own_residency(&self, turn: Turn) -> bool {
         let is_full = self.lacking_bytes(turn.1) > self.ledger.free_bytes();
         let tenant = &self.tenants[&self.invocations[&turn.1].tenant];
@@ -55,7 +55,7 @@ impl Memory {
         is_full && anybody_runs && self.is_patient(turn)
     }
 
-    /// Whether an invocation has not yet waited for long enough.
+    /// Whether an invocation can still wait for the minimum residency of other constants.
     fn is_patient(&self, (class, task): Turn) -> bool {
         class == Class::BestEffort && self.invocations[&task].waits_until.is_none_or(|until| self.now < until)
     }

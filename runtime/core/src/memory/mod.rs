@@ -21,7 +21,7 @@
 //! - A session that has begun keeps its memory until it is closed, expires, or its function is
 //!   unloaded.
 //! - The memory held for a tenant's invocations and sessions fits its quota ([`MemoryQuotas`]).
-//! - Every cold invocation gets what it needs if the running ones end: after
+//! - Every cold invocation gets the memory it needs once the running ones have ended: after
 //!   [`limits::OVERTAKES_MAX`] overtakes the first one in turn is served before all later ones.
 //! - A waiting invocation holds nothing that the first one in turn cannot take.
 
@@ -114,7 +114,7 @@ struct Invocation {
     stages: Vec<StageSpec>,
     /// The constant sets it needs, each once.
     sets: Vec<ItemId>,
-    /// Those sets that were not on the device when it arrived and have not been loaded since.
+    /// Its sets that were not on the device when it arrived and have not been loaded since.
     missing: Vec<ItemId>,
     pinned: bool,
     /// Until when it respects the minimum residency of other constants; `None` before it was first
@@ -140,7 +140,7 @@ struct TenantState {
     pins: BTreeMap<(ItemId, Class), u32>,
     /// How many of its functions have a set.
     sets: BTreeMap<ItemId, u32>,
-    /// Those of its sets that another tenant has too.
+    /// Its sets that another tenant has, too.
     shared: BTreeSet<ItemId>,
     /// Memory of its invocations and sessions.
     held: TenantBytes,
@@ -432,7 +432,7 @@ impl Memory {
         self.ledger.used()
     }
 
-    /// Bytes that could not be cleared and are out of use for good. They count as used.
+    /// Bytes that could not be cleared and are never used again. They count as used.
     pub fn withheld_bytes(&self) -> u64 {
         self.ledger.withheld()
     }

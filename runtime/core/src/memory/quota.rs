@@ -1,4 +1,4 @@
-//! Memory quotas of tenants, and what is charged against them.
+//! Memory quotas of tenants, and the memory that is charged against them.
 //!
 //! A tenant *uses* the memory of its invocations, the memory kept from past ones, and the constants
 //! *charged* to it. A constant set is charged to a tenant, per class, from when one of its
@@ -45,7 +45,7 @@ impl TenantBytes {
         }
     }
 
-    /// What is left of a quota for work of a class after `used`.
+    /// The bytes of a quota that are left for work of a class after `used`.
     pub(super) fn left(self, used: TenantBytes, class: Class) -> u64 {
         let [all, best_effort] = [self.all.saturating_sub(used.all), self.best_effort.saturating_sub(used.best_effort)];
         TenantBytes { all, best_effort }.for_class(class)

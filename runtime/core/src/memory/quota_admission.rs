@@ -18,7 +18,7 @@ use crate::residency::ItemId;
 use crate::tenant::Tenant;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What an invocation adds to its tenant's use.
+/// The bytes that an invocation adds to its tenant's use.
 struct Demand {
     tenant: Tenant,
     class: Class,

@@ -1,15 +1,16 @@
-//! The compute units of one device, divided among its clients with shares: who is bound to which
-//! units, in which part of the time.
+//! Divides the compute units of one device among its clients with shares: binds each client to
+//! certain units.
 //!
-//! A client is a rectangle of time (its request, in thousandths) and compute units (in groups, as
-//! the device assigns them). Rectangles do not overlap, so all requests can be kept. The compute
-//! units of a rectangle are those of the client's lane; clients with the same ones share a lane.
-//! Where in time a rectangle lies holds for the plan only: tokens go round as work arrives.
+//! A client is a rectangle of time (its request, in thousandths) and compute units (in the groups
+//! that the device assigns). Rectangles do not overlap, so all requests can be kept. Clients whose
+//! rectangles have the same compute units share a lane that is bound to these units. A rectangle's
+//! position in time is not a schedule: it only proves that the requests fit, and tokens are given
+//! as work arrives.
 //!
-//! A client gets units of its own as long as there are any, then units of a lane with time to
-//! spare, then any rectangle. If there is none, everything is packed anew, largest first. A client
-//! that still does not fit, or whose units would need more lanes than the device has, is not bound
-//! until there is room: its tokens keep its share in time, on whatever units are free.
+//! A client gets units that no other client has; if there are none, units of an existing lane with
+//! time left; then any free rectangle. If no free rectangle fits, all clients are packed anew,
+//! largest first. A client that still does not fit, or would need more lanes than the device has,
+//! is not bound until there is room. Its tokens then keep its share of time on any free units.
 
 use super::rectangles::{FreeList, Rect};
 use crate::ids::ClientId;
@@ -26,9 +27,9 @@ pub const TIME: u32 = 1000;
 pub struct Divisible {
     /// Its compute units.
     pub units: u32,
-    /// It assigns them in groups of so many; 0 if it cannot be divided.
+    /// Compute units of a group, the smallest part that it assigns; 0 if it cannot be divided.
     pub step: u32,
-    /// Lanes that it has room for.
+    /// Largest number of lanes for bound clients.
     pub lanes_max: u32,
 }
 
@@ -39,7 +40,7 @@ pub enum Place {
     Whole,
     /// These units.
     Bound(Span),
-    /// Any units: as many as its partition at a time, and not always the same ones.
+    /// Any units: as many at a time as its partition allows.
     Unbound(Reason),
 }
 
@@ -66,13 +67,13 @@ impl fmt::Display for Reason {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Client {
-    /// Its partition, as it was asked for.
+    /// Its partition as requested.
     partition: Ppm,
     /// Its part of the time, in thousandths, rounded up.
     time: u32,
     /// Groups of compute units, rounded up.
     rows: u32,
-    /// Whether it asks for more units than the groups have: it gets the whole device.
+    /// Whether it gets the whole device; see [`Layout::is_whole`].
     is_whole: bool,
     at: Result<Rect, Reason>,
 }
@@ -90,8 +91,8 @@ impl Layout {
         Layout { device, clients: BTreeMap::new() }
     }
 
-    /// Places a client with a share, or places it anew. Others may move; [`Layout::places`] has the
-    /// result.
+    /// Places a client with a share, or changes the share of a placed one. Other clients may move;
+    /// [`Layout::places`] returns the result.
     pub fn set(&mut self, id: ClientId, share: &ShareSpec) {
         let old = self.clients.remove(&id);
         let mut client = self.client(share);
@@ -108,7 +109,7 @@ impl Layout {
         }
     }
 
-    /// Removes a client; clients that are not bound may be now.
+    /// Removes a client, and tries to bind clients that are not bound.
     pub fn remove(&mut self, id: ClientId) {
         if self.clients.remove(&id).is_some() {
             self.bind_others();
@@ -122,14 +123,14 @@ impl Layout {
         }
     }
 
-    /// The device refused the lane of a client.
+    /// Notes that the device refused to create the lane of a client: the client is not bound.
     pub fn refuse(&mut self, id: ClientId) {
         if let Some(client) = self.clients.get_mut(&id) {
             client.at = Err(Reason::Lanes);
         }
     }
 
-    /// The area that is left of the smallest free rectangle that holds a share while all others stay
+    /// The area that remains of the smallest free rectangle that holds a share while all others stay
     /// where they are, in millionths of the device; `None` if there is no such rectangle.
     pub fn slack(&self, share: &ShareSpec) -> Option<u64> {
         let client = self.client(share);
@@ -141,8 +142,8 @@ impl Layout {
         Some(u64::from(left) * 1_000_000 / u64::from((TIME * self.all_rows()).max(1)))
     }
 
-    /// Whether the rectangles leave as much area as a share takes. If not, it does not fit however
-    /// they are arranged.
+    /// Whether the free area is at least that of a share. If not, the share does not fit in any
+    /// arrangement.
     pub fn has_area(&self, share: &ShareSpec) -> bool {
         let client = self.client(share);
         let placed = self.clients.values().filter_map(|client| client.at.ok());
@@ -150,7 +151,7 @@ impl Layout {
         taken + u64::from(client.time) * u64::from(client.rows) <= u64::from(TIME) * u64::from(self.all_rows())
     }
 
-    /// The compute units of a client.
+    /// The compute units of a client; `None` if it has no share.
     pub fn place(&self, id: ClientId) -> Option<Place> {
         self.clients.get(&id).map(|client| self.place_of(client))
     }
@@ -160,7 +161,8 @@ impl Layout {
         self.clients.iter().map(|(id, client)| (*id, self.place_of(client)))
     }
 
-    /// The part of the compute units that a client has: that of its place, or the one it asked for.
+    /// The part of the compute units that a client has: that of its place, or the requested one if
+    /// it is not bound. `None` if it has no share.
     pub fn granted(&self, id: ClientId) -> Option<Ppm> {
         let client = self.clients.get(&id)?;
         Some(match self.place_of(client) {
@@ -170,7 +172,8 @@ impl Layout {
         })
     }
 
-    /// The rectangle of a client: time in thousandths, and compute units. `None` if it has none.
+    /// The rectangle of a client: `x` and `w` in thousandths of the time, `y` and `h` in compute
+    /// units. `None` if the client is not bound.
     pub fn rect(&self, id: ClientId) -> Option<Rect> {
         let client = self.clients.get(&id)?;
         let rect = client.at.ok()?;
@@ -178,19 +181,19 @@ impl Layout {
         Some(Rect { y: span.first, h: span.count, ..rect })
     }
 
-    /// A client that has no place yet.
+    /// A client without a place.
     fn client(&self, share: &ShareSpec) -> Client {
         let partition = share.partition();
         let (time, rows, is_whole) = (thousandths(share.request()), self.rows(partition), self.is_whole(partition));
         Client { partition, time, rows, is_whole, at: Err(Reason::Indivisible) }
     }
 
-    /// Groups of compute units of the device.
+    /// Number of groups of compute units of the device.
     fn all_rows(&self) -> u32 {
         self.device.units / self.device.step.max(1)
     }
 
-    /// Compute units for a partition.
+    /// Number of compute units for a partition, rounded up.
     fn units(&self, partition: Ppm) -> u32 {
         (u64::from(partition.millionths()) * u64::from(self.device.units)).div_ceil(1_000_000) as u32
     }
@@ -200,8 +203,8 @@ impl Layout {
         self.units(partition).div_ceil(self.device.step.max(1)).clamp(1, self.all_rows().max(1))
     }
 
-    /// Whether a partition gets the whole device: it is all of it, or its groups are, or it asks for
-    /// units that belong to no group.
+    /// Whether a partition gets the whole device: if it is 100 %, if its groups have all compute
+    /// units, or if it needs more units than all groups have, since some may belong to no group.
     fn is_whole(&self, partition: Ppm) -> bool {
         let in_groups = self.rows(partition) * self.device.step.max(1);
         partition == Ppm::WHOLE || in_groups >= self.device.units || self.units(partition) > in_groups
@@ -222,7 +225,7 @@ impl Layout {
         }
     }
 
-    /// Where the rectangle of a client goes without moving others. A client with less than the
+    /// The best rectangle for a client that moves no others. A client that does not get the whole
     /// device needs a lane.
     fn fit(&self, &Client { rows, time, is_whole, .. }: &Client) -> Result<Rect, Reason> {
         let placed: Vec<Rect> = self.clients.values().filter_map(|client| client.at.ok()).collect();
@@ -258,8 +261,8 @@ impl Layout {
         best.map(|(_, rect)| rect).ok_or(reason)
     }
 
-    /// Packs all clients anew, largest first, in the first of several orders that binds them all.
-    /// If none does, those that were bound stay where they are.
+    /// Packs all clients anew, largest first, in the first order of [`ORDERS`] that binds them all.
+    /// If none does, bound clients stay where they are, and the others are tried one by one.
     fn pack_anew(&mut self) {
         for order in ORDERS {
             let mut ids: Vec<ClientId> = self.clients.keys().copied().collect();
@@ -287,7 +290,7 @@ impl Layout {
     }
 }
 
-/// What clients are sorted by.
+/// The sort key of clients.
 type Order = fn(&Client) -> (u32, u32);
 
 const ORDERS: [Order; 4] = [

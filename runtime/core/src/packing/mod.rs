@@ -1,14 +1,15 @@
-//! Packs instances onto devices (FaST-GShare Algorithm 2, mended).
+//! Packs instances onto devices (Algorithm 2 of FaST-GShare, corrected).
 //!
-//! An instance is a rectangle of quota (time) and compute units, in hundredths of a device, with
-//! memory as a third dimension that only adds up. [`Packer::place`] puts it into the smallest free
-//! rectangle over all devices that holds it. If none does, [`Packer::plan`] packs everything anew,
-//! largest first, before another device is asked for, and returns the moves with their cost.
+//! An instance is a rectangle of quota (time) and compute units, in hundredths of a device. Its
+//! memory has no position: the sum over a device is limited. [`Packer::place`] puts an instance
+//! into the smallest free rectangle of all devices that holds it. If none does, [`Packer::plan`]
+//! packs all instances anew, largest first, before it uses another device, and returns the moves
+//! with their cost.
 //!
-//! Differences from the paper: the condition of its line 1 is reversed there (a free rectangle has
-//! to be at least as large as the pod); area alone admits nothing, since two pods of 60 % × 0.8
-//! never fit together; and a device that loses an instance keeps its free rectangles until their
-//! number exceeds a threshold, or an instance does not fit: then they are built anew.
+//! Differences from the paper: the condition of its line 1 is reversed there (a free rectangle must
+//! be at least as large as the pod). Area alone is no test of admission, since two pods of 60 % ×
+//! 0.8 never fit together. After an instance is removed, a device's free rectangles are rebuilt
+//! only if there are too many of them or an instance does not fit.
 //!
 //! [`Layout`] divides the compute units of a single device among clients.
 
@@ -29,13 +30,13 @@ pub const SIDE: u32 = 100;
 /// Devices that one packer plans for.
 pub const DEVICES_MAX: usize = crate::limits::DEVICES_MAX;
 
-/// Instances on all devices: with the smallest ones, a hundred on each of a hundred devices.
+/// Instances on all devices together: enough for a hundred on each of a hundred devices.
 pub const INSTANCES_MAX: usize = 10_000;
 
-/// A device's free rectangles are built anew when their number exceeds this.
+/// A device's free rectangles are rebuilt when there are more than this.
 const FREE_MAX: usize = 64;
 
-/// An instance, by the number that its owner gives it.
+/// An instance, by a number that the caller assigns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InstanceId(pub u64);
 
@@ -61,11 +62,11 @@ pub enum PackError {
         /// Bytes of a device.
         of: u64,
     },
-    /// There is an instance with this number already.
+    /// An instance with this number is placed already.
     Taken(InstanceId),
-    /// There are as many instances as the packer takes.
+    /// The packer has [`INSTANCES_MAX`] instances.
     Instances,
-    /// The devices do not hold it, even if all instances are moved.
+    /// No packing was found that has room for the instance, even if all instances move.
     NoDevice {
         /// The number of devices.
         devices: usize,
@@ -117,18 +118,18 @@ pub struct Move {
     pub instance: InstanceId,
     /// The device that it leaves.
     pub from: usize,
-    /// The device that it goes to: the same one if it only gets other compute units.
+    /// The device that it moves to; equal to `from` if only its rectangle changes.
     pub to: usize,
-    /// Bytes that are copied to the other device.
+    /// Bytes that are copied to the other device; 0 if it stays on its device.
     pub bytes: u64,
 }
 
-/// Moves after which an instance fits.
+/// A placement of a new instance, with the moves of other instances that it needs.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The instances that move, in ascending order.
     pub moves: Vec<Move>,
-    /// The device of the instance.
+    /// The device of the new instance.
     pub device: usize,
     devices: Vec<Device>,
 }
@@ -164,7 +165,7 @@ impl Device {
     }
 }
 
-/// Devices with instances.
+/// A set of equal devices and the instances that are placed on them.
 #[derive(Clone, Debug)]
 pub struct Packer {
     devices: Vec<Device>,
@@ -173,7 +174,7 @@ pub struct Packer {
 }
 
 impl Packer {
-    /// Empty devices with so many bytes of memory each.
+    /// `devices` empty devices with `bytes` of memory each.
     ///
     /// # Errors
     /// If there is no device, or more than [`DEVICES_MAX`].
@@ -184,23 +185,23 @@ impl Packer {
         Ok(Packer { devices: vec![Device::new(); devices], bytes })
     }
 
-    /// Places an instance without moving others; returns its device.
+    /// Places an instance without moving others. Returns the index of its device.
     ///
     /// # Errors
     /// See [`PackError`]; [`PackError::NoDevice`] also if it fits only after others have moved. On
-    /// error nothing has changed.
+    /// error no instance has changed.
     pub fn place(&mut self, id: InstanceId, demand: Demand) -> Result<usize, PackError> {
         self.check(id, demand)?;
         if let Some(at) = self.put(id, demand) {
             return Ok(at);
         }
-        // Rectangles that were freed may form larger ones.
+        // A rebuild joins freed rectangles into larger ones.
         self.devices.iter_mut().for_each(Device::rebuild);
         self.put(id, demand).ok_or(PackError::NoDevice { devices: self.devices.len() })
     }
 
-    /// Places an instance on the fewest devices, and moves others if it has to. Nothing changes
-    /// until [`Packer::adopt`].
+    /// Plans to place an instance such that the fewest devices are used, and moves other instances
+    /// if that is necessary. Nothing changes until [`Packer::adopt`].
     ///
     /// # Errors
     /// See [`PackError`].
@@ -230,7 +231,7 @@ impl Packer {
         Err(PackError::NoDevice { devices: self.devices.len() })
     }
 
-    /// Makes a plan real. The plan has to be for the instances as they are now.
+    /// Carries out a plan. The instances must not have changed since it was made.
     pub fn adopt(&mut self, plan: Plan) {
         self.devices = plan.devices;
     }
@@ -266,7 +267,7 @@ impl Packer {
         self.devices.get(device).map_or(&[], |device| device.free.rects())
     }
 
-    /// How many devices have instances.
+    /// Number of devices that have instances.
     pub fn devices_used(&self) -> usize {
         self.devices.iter().filter(|device| !device.placed.is_empty()).count()
     }
@@ -282,8 +283,8 @@ impl Packer {
         if placed >= INSTANCES_MAX { Err(PackError::Instances) } else { Ok(()) }
     }
 
-    /// Puts an instance into the smallest free rectangle that holds it. Devices that have instances
-    /// go before empty ones.
+    /// Puts an instance into the smallest free rectangle that holds it. Empty devices are used
+    /// only if no other device has room.
     fn put(&mut self, id: InstanceId, demand: Demand) -> Option<usize> {
         put(&mut self.devices, self.bytes, Fit::Area, id, demand)
     }
@@ -317,10 +318,11 @@ fn put(devices: &mut [Device], bytes: u64, fit: Fit, id: InstanceId, demand: Dem
     Some(at)
 }
 
-/// What instances are sorted by.
+/// The sort key of instances.
 type Order = fn(&Demand) -> (u32, u32);
 
-/// Orders in which everything is packed anew: a packing that one misses, another one finds.
+/// Orders in which all instances are packed anew. Several are tried, since each finds packings that
+/// the others miss.
 const ORDERS: [Order; 4] = [
     |demand| (demand.quota * demand.partition, demand.partition),
     |demand| (demand.partition, demand.quota),
@@ -328,7 +330,8 @@ const ORDERS: [Order; 4] = [
     |demand| (demand.quota.max(demand.partition), demand.quota.min(demand.partition)),
 ];
 
-/// Packs instances into `count` of `all` devices, largest first; a few of them in every order.
+/// Packs instances onto `count` of `all` devices, largest first. If that fails and there are at
+/// most [`EVERY_ORDER_MAX`] instances, tries all orders.
 fn pack(instances: &[(InstanceId, Demand)], count: usize, all: usize, bytes: u64) -> Option<Vec<Device>> {
     let area: u64 = instances.iter().map(|(_, demand)| u64::from(demand.quota * demand.partition)).sum();
     let memory: u128 = instances.iter().map(|(_, demand)| u128::from(demand.bytes)).sum();
@@ -355,10 +358,11 @@ fn pack(instances: &[(InstanceId, Demand)], count: usize, all: usize, bytes: u64
     (length <= EVERY_ORDER_MAX).then(|| every_order(&mut instances, length, &in_order)).flatten()
 }
 
-/// Up to so many instances are packed in every order: 720 orders of 6.
+/// Up to this many instances, all orders are tried: 6 have 720.
 const EVERY_ORDER_MAX: usize = 6;
 
-/// The first packing that any order of the first `count` instances gives (Heap's algorithm).
+/// Tries all orders of the first `count` instances (Heap's algorithm), and returns the first
+/// packing that is found.
 fn every_order(
     instances: &mut [(InstanceId, Demand)],
     count: usize,

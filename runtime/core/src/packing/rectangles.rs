@@ -1,7 +1,8 @@
 //! The free rectangles of one device (maximal rectangles, Jylänki 2010).
 
-/// A rectangle of time (`w`, from `x`) and compute units (`h`, from `y`), in hundredths of the
-/// device.
+/// A rectangle of time (`w`, from `x`) and compute units (`h`, from `y`). Units depend on the user:
+/// hundredths of a device in [`super::Packer`]; thousandths of the time and compute units in
+/// [`super::Layout::rect`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rect {
     /// Where its time begins.
@@ -27,7 +28,7 @@ impl Rect {
         self.y + self.h
     }
 
-    /// Whether two rectangles have a part in common.
+    /// Whether two rectangles overlap.
     pub fn overlaps(self, other: Rect) -> bool {
         self.x < other.right() && other.x < self.right() && self.y < other.top() && other.y < self.top()
     }
@@ -37,7 +38,7 @@ impl Rect {
         self.x <= other.x && self.y <= other.y && other.right() <= self.right() && other.top() <= self.top()
     }
 
-    /// The maximal rectangles of what is left of this one without another one.
+    /// The maximal rectangles that are left of this one when `cut` is removed from it.
     fn without(self, cut: Rect) -> impl Iterator<Item = Rect> {
         let left = Rect { w: cut.x.saturating_sub(self.x), ..self };
         let right = Rect { x: cut.right(), w: self.right().saturating_sub(cut.right()), ..self };
@@ -47,14 +48,14 @@ impl Rect {
     }
 }
 
-/// Which free rectangle is the best one.
+/// The rule by which the best free rectangle is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fit {
     /// The one with the smallest area, as in FaST-GShare.
     Area,
-    /// The one of which the smaller remaining side is the smallest.
+    /// The one with the smallest remainder on its shorter remaining side.
     ShortSide,
-    /// The lowest one.
+    /// The one whose `y` is smallest.
     Bottom,
 }
 
@@ -70,8 +71,8 @@ impl Fit {
     }
 }
 
-/// Maximal free rectangles: none contains another one, and every free rectangle lies in one of
-/// them as long as nothing was freed since they were built.
+/// Maximal free rectangles: none contains another one. Every free rectangle lies in one of them,
+/// unless rectangles were given back since the list was built.
 #[derive(Clone, Debug)]
 pub(super) struct FreeList {
     size: (u32, u32),
@@ -98,16 +99,16 @@ impl FreeList {
         &self.rects
     }
 
-    /// Where a rectangle goes: at the bottom left of the best free rectangle that holds it. Returns
-    /// the score of that place, too; less is better.
+    /// The place of a rectangle: the corner with the smallest `x` and `y` of the best free
+    /// rectangle that holds it. Also returns the score of that place; less is better.
     pub(super) fn place(&self, fit: Fit, w: u32, h: u32) -> Option<(u32, Rect)> {
         let holds = self.rects.iter().filter(|free| free.w >= w && free.h >= h);
         let best = holds.min_by_key(|free| (fit.score(free, w, h), free.y, free.x))?;
         Some((fit.score(best, w, h), Rect { x: best.x, y: best.y, w, h }))
     }
 
-    /// Takes a rectangle: every free rectangle that overlaps it is divided, and what lies in
-    /// another one is dropped.
+    /// Takes a rectangle: splits each free rectangle that overlaps it, and drops parts that lie
+    /// within another free rectangle.
     pub(super) fn take(&mut self, taken: Rect) {
         let mut rects = Vec::with_capacity(self.rects.len() + 4);
         for free in &self.rects {
@@ -120,8 +121,8 @@ impl FreeList {
         self.rects = without_redundant(rects);
     }
 
-    /// Gives a rectangle back. Free rectangles that reach into it are not joined with it: they are
-    /// once the list is rebuilt.
+    /// Gives a rectangle back. It is not joined with adjacent free rectangles until the list is
+    /// rebuilt.
     pub(super) fn give_back(&mut self, freed: Rect) {
         self.rects.push(freed);
         self.rects = without_redundant(std::mem::take(&mut self.rects));

@@ -1,5 +1,5 @@
-//! Classes of functions that run on the same devices, so that free devices are found by class and
-//! not by function.
+//! Classes of functions that run on the same devices. Free devices are kept by class instead of by
+//! function.
 
 use super::device_set::DeviceSet;
 use super::event::Suits;
@@ -12,22 +12,22 @@ pub(super) type ClassId = usize;
 /// Functions that suit the same devices.
 #[derive(Default)]
 pub(super) struct SuitClass {
-    /// Devices of the pool that suit, draining ones included.
+    /// Suitable devices of the pool, including draining ones.
     pub(super) members: DeviceSet,
-    /// Those that are not draining.
+    /// Members that are not draining.
     pub(super) active: DeviceSet,
-    /// Active ones with a free slot.
+    /// Active members with a free slot.
     pub(super) free: DeviceSet,
     key: Key,
-    /// Functions of the class.
+    /// Number of functions of the class.
     functions: u32,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
-    /// `None` for all devices. Sorted, without repetition.
+    /// The suitable devices, sorted and without duplicates; `None` for all devices.
     only: Option<Vec<DeviceId>>,
-    /// The least memory that a device must have.
+    /// The memory that a device must have at least, in bytes.
     memory_bytes: u64,
 }
 
@@ -44,8 +44,8 @@ pub(super) struct Classes {
     by_key: BTreeMap<Key, ClassId>,
     classes: Vec<SuitClass>,
     unused: Vec<ClassId>,
-    /// Memory sizes of the devices that ever were in the pool. Functions that need up to the same
-    /// size are of one class.
+    /// Memory sizes of all devices that were ever in the pool, ascending. The constants of a
+    /// function are rounded up to the next of these sizes, so that there are few classes.
     sizes: Vec<u64>,
 }
 
@@ -58,8 +58,8 @@ impl Classes {
         &mut self.classes[class]
     }
 
-    /// Notes the memory size of a device. Returns whether it is a new size: functions have to be
-    /// classed again.
+    /// Notes the memory size of a device. Returns whether the size is new, so that the classes of
+    /// all functions must be recomputed.
     pub(super) fn note_size(&mut self, memory_bytes: u64) -> bool {
         let at = self.sizes.binary_search(&memory_bytes);
         if let Err(at) = at {
@@ -97,8 +97,8 @@ impl Classes {
         (class, true)
     }
 
-    /// Removes a function. Returns the devices of the class if it was the last one: the class is
-    /// gone.
+    /// Removes a function from its class. If it was the last one, removes the class and returns the
+    /// devices of the class.
     pub(super) fn leave(&mut self, class: ClassId) -> Option<DeviceSet> {
         let entry = &mut self.classes[class];
         entry.functions -= 1;
@@ -116,7 +116,7 @@ impl Classes {
         self.classes[class].key.admits(device, memory_bytes)
     }
 
-    /// The classes in use that a device is a member of.
+    /// The classes in use of which a device is a member.
     pub(super) fn of_device(&self, device: DeviceId, memory_bytes: u64) -> Vec<ClassId> {
         let admits = |(key, &class): (&Key, &ClassId)| key.admits(device, memory_bytes).then_some(class);
         self.by_key.iter().filter_map(admits).collect()

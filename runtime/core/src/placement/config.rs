@@ -8,9 +8,9 @@ use crate::ids::Nanos;
 pub struct PoolConfig {
     /// The policy.
     pub policy: &'static PlacementEntry,
-    /// Requests that may wait at a time; more are rejected.
+    /// Largest number of waiting requests; more are rejected.
     pub waiting_max: usize,
-    /// How often a request is dispatched before a failure of its device is final.
+    /// How often a request is dispatched at most.
     pub attempts_max: u32,
     /// Options of the policies.
     pub options: PoolOptions,
@@ -23,23 +23,23 @@ impl PoolConfig {
     }
 }
 
-/// Options of the policies. Each policy reads those that it has.
+/// Options of the policies, which are named in parentheses. Each policy reads its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolOptions {
     /// Seed of random decisions (`mlfqs`).
     pub seed: u64,
-    /// Which future requests take part in decisions (`srtf`, `mlfqs`).
+    /// Which future requests are considered in decisions (`srtf`, `mlfqs`).
     pub visibility: Visibility,
-    /// How `mlfqs` draws its bucket.
+    /// How a bucket is drawn (`mlfqs`).
     pub buckets: BucketWeights,
     /// When a group takes a device from another (`exclusive`).
     pub steal: Steal,
-    /// How much waiting counts (`cost`).
+    /// How much waiting time counts (`cost`).
     pub ageing: Ageing,
 }
 
-/// Which requests a policy sees. Only simulations know more than what has arrived. The caller
-/// announces requests accordingly, with arrivals in the future.
+/// Which requests a policy sees. Only simulations know future requests; the caller announces them
+/// with arrivals in the future.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Visibility {
     /// Requests that have arrived.
@@ -68,7 +68,7 @@ pub struct Steal {
     pub measure: StealMeasure,
     /// A device moves if the taker's measure is more than this percentage of the donor's.
     pub percent: u32,
-    /// A device that was moved stays for at least this time.
+    /// A moved device stays with its new group for at least this time.
     pub hysteresis: Nanos,
 }
 
@@ -91,9 +91,9 @@ pub enum StealMeasure {
     Rate,
 }
 
-/// How much waiting counts for `cost`: a request becomes more urgent while it waits. A request with
-/// a cost of `c` is overtaken by cheaper ones only if they arrive within `c × 1000 / per_mille`
-/// after it.
+/// How much waiting time counts for `cost`: a request becomes more urgent while it waits. A request
+/// with a cost of `c` ns is overtaken by cheaper ones only if they arrive within
+/// `c × 1000 / per_mille` ns after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ageing {
     /// Thousandths of a nanosecond of cost for each nanosecond of waiting. 0 counts as 1.

@@ -1,4 +1,4 @@
-//! Dispatches: real-time requests at once, the others as the policy says.
+//! Dispatches requests: real-time requests at once, best-effort requests as the policy decides.
 
 use super::event::{FunctionId, PoolAction, RequestId};
 use super::grounds::{Grounds, Why};
@@ -6,12 +6,12 @@ use super::pool::Pool;
 use super::state::{Place, Request, State};
 use crate::ids::{Class, DeviceId, Nanos};
 
-/// Devices that are compared for a real-time request, of those that hold its function and of those
-/// that do not. Pools of this size are searched exhaustively.
+/// Devices that are compared for a real-time request: up to this many that hold its function, and
+/// up to this many of all. Pools of this size are searched exhaustively.
 const COMPARED: usize = 64;
 
 impl Pool {
-    /// Places waiting requests, and asks for loads.
+    /// Dispatches waiting requests, and appends loads and unloads of the policy.
     pub fn decide(&mut self, now: Nanos, actions: &mut Vec<PoolAction>) {
         assert!(now >= self.now, "time does not go back: {} ns after {} ns", now.0, self.now.0);
         self.now = now;
@@ -36,7 +36,7 @@ impl Pool {
         }
     }
 
-    /// Why a request in flight was given to its device; `None` if it is not in flight.
+    /// Why the device of a request in flight was chosen; `None` if it is not in flight.
     pub fn grounds(&self, request: RequestId) -> Option<Grounds> {
         self.state.requests.get(&request)?.grounds
     }
@@ -81,7 +81,7 @@ impl Pool {
     }
 }
 
-/// Why a request is about to be given to a device.
+/// Why `device` was chosen for a request that is about to be dispatched.
 fn grounds(state: &State, request: &Request, device: DeviceId) -> Grounds {
     let function = state.function(request.spec.function);
     let why = if request.attempts > 0 {
@@ -106,9 +106,9 @@ fn grounds(state: &State, request: &Request, device: DeviceId) -> Grounds {
     }
 }
 
-/// Where a real-time request finishes first, as far as its device's other real-time requests, its
-/// reload and service times tell; best-effort requests are preempted. Of equal devices, the one
-/// with the fewest requests.
+/// The device on which a real-time request is expected to finish first, by the device's other
+/// real-time requests and the request's reload and service times. Best-effort requests do not
+/// count, since they are preempted. Of equal devices, the one with the fewest requests.
 fn fastest(now: Nanos, state: &State, id: FunctionId) -> Option<DeviceId> {
     let function = state.function(id);
     let active = &state.classes.get(function.class).active;

@@ -4,7 +4,8 @@ use crate::ids::DeviceId;
 
 const BITS: usize = 64;
 
-/// A set of devices. All questions take time in the highest id divided by 64.
+/// A set of devices. Searches and iterations take time proportional to the highest id divided by
+/// 64.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct DeviceSet {
     words: Vec<u64>,
@@ -58,7 +59,7 @@ impl DeviceSet {
         words.enumerate().flat_map(|(index, (a, b))| bits(index, a & b))
     }
 
-    /// The first member from an id on; after the highest id comes the lowest.
+    /// The first member whose id is at least `start`; if there is none, the lowest member.
     pub(super) fn first_from(&self, start: u32) -> Option<DeviceId> {
         if self.is_empty() {
             return None;

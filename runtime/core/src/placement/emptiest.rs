@@ -1,15 +1,16 @@
-//! The device that a function is loaded onto when it is deployed: the emptiest one that suits.
+//! Chooses the device onto which a function is loaded when it is deployed: the emptiest suitable
+//! one.
 
 use crate::DeviceId;
 
-/// A device at the time a function is placed.
+/// The state of a device when a function is placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// The device.
     pub device: DeviceId,
-    /// Bytes of the functions on it: their constants, shared ones counted once, and their code.
+    /// Bytes of the constants and code of the functions on it. Shared constants count once.
     pub bytes: u64,
-    /// Whether it can serve the function: it runs the function's code and is not lost.
+    /// Whether it can serve the function: it can run the function's code and is not lost.
     pub suits: bool,
 }
 

@@ -1,13 +1,13 @@
-//! Times that are learned from measurements.
+//! Estimates of service and reload times from measurements.
 
 use super::event::{DeviceKind, Expected};
 use crate::ids::Nanos;
 
-/// Weight of the newest of many measurements is one in this many.
+/// The newest of many measurements has a weight of one in this many.
 const WINDOW: u64 = 8;
 
-/// A mean that follows changes: of the first measurements the mean, then an exponential average. A
-/// time known beforehand counts as one measurement.
+/// A mean that follows changes: the mean of the first [`WINDOW`] measurements, then an exponential
+/// average. A time known beforehand counts as one measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Estimate {
     mean: u64,
@@ -58,13 +58,13 @@ impl Times {
         self.row(kind).2.learn(measured);
     }
 
-    /// Service time on a kind of device; of any other kind if this one is unknown.
+    /// Service time on a kind of device; the shortest of the other kinds if it is unknown.
     pub(super) fn service(&self, kind: DeviceKind) -> Option<Nanos> {
         let here = self.0.iter().find(|row| row.0 == kind).and_then(|row| row.1.get());
         here.or_else(|| self.shortest_service())
     }
 
-    /// Reload time on a kind of device; of any other kind if this one is unknown.
+    /// Reload time on a kind of device; the shortest of the other kinds if it is unknown.
     pub(super) fn reload(&self, kind: DeviceKind) -> Option<Nanos> {
         let here = self.0.iter().find(|row| row.0 == kind).and_then(|row| row.2.get());
         here.or_else(|| self.shortest_reload())

@@ -1,22 +1,23 @@
-//! What a [`Pool`](super::Pool) is told and what it answers.
+//! Events and actions of a [`Pool`](super::Pool).
 
 use crate::ids::{Class, DeviceId, Nanos};
 
-/// A request: one invocation of a function, from its arrival until it is answered. Numbered by the
-/// caller; never used twice.
+/// A request: one invocation of a function, from its arrival until it is answered. The caller
+/// assigns the number and never reuses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
-/// A function that is deployed in the pool. Numbered by the caller.
+/// A function that is deployed in the pool. The caller assigns the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FunctionId(pub u32);
 
-/// The clients that share their devices or their fair share: a tenant, or a client of it.
+/// The unit of fairness and of exclusive devices: a tenant, or one of its clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupId(pub u32);
 
-/// Devices of a kind run a function in the same time, so that they share what was measured.
-/// Numbered by the caller; two GPUs of one model are of one kind, a CPU device is of another.
+/// A kind of device. All devices of a kind run a function in the same time, so they share measured
+/// times. The caller assigns the number; for example, two GPUs of one model have one kind, and a
+/// CPU device has another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceKind(pub u16);
 
@@ -25,8 +26,8 @@ pub struct DeviceKind(pub u16);
 pub struct DeviceSpec {
     /// Devices of the same kind share measured times.
     pub kind: DeviceKind,
-    /// Best-effort requests that may be in flight on it at a time; at least 1. With 1 the device
-    /// idles between two requests while the second is handed over; with 2 it does not.
+    /// Largest number of best-effort requests in flight on it, at least 1. With 1 the device idles
+    /// between two requests while the second is dispatched; with 2 it does not.
     pub slots: u32,
     /// Bytes of device memory for the constants of functions.
     pub memory_bytes: u64,
@@ -43,7 +44,7 @@ pub enum Suits {
 }
 
 impl Suits {
-    /// Whether a device can run the function, as far as this tells.
+    /// Whether the device is listed as suitable. Its memory is checked elsewhere.
     pub fn contains(&self, device: DeviceId) -> bool {
         match self {
             Suits::All => true,
@@ -52,7 +53,7 @@ impl Suits {
     }
 }
 
-/// Times of a function on one kind of device, as far as they are known.
+/// Known times of a function on one kind of device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Expected {
     /// Device time of one request without loading, for instance from the profile of its bundle.
@@ -64,71 +65,70 @@ pub struct Expected {
 /// A function of the pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FunctionSpec {
-    /// The group it is charged to.
+    /// The group to which its requests count.
     pub group: GroupId,
     /// Bytes of its constants on a device.
     pub constant_bytes: u64,
-    /// Where it can run.
+    /// The devices that can run it.
     pub suits: Suits,
-    /// Known times by kind of device. Measured times replace them one by one. For a kind that is not
-    /// listed, the pool starts from the times of any other kind, or from 0.
+    /// Known times by kind of device. Each counts as one measurement. For an unknown time the pool
+    /// uses the shortest of the other kinds, or 0.
     pub expected: Vec<(DeviceKind, Expected)>,
 }
 
 /// A request that arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestSpec {
-    /// The function it calls; it must be in the pool.
+    /// The function that it calls. A request for a function that is not in the pool is rejected.
     pub function: FunctionId,
-    /// Real-time requests are dispatched at once, whatever the slots.
+    /// Its class. Real-time requests are dispatched at once, even if no slot is free.
     pub class: Class,
-    /// When it arrives. Later than now only in simulations: the request is announced, and no policy
-    /// dispatches it before that time.
+    /// When it arrives. In simulations this may be later than now: the request is then announced,
+    /// and no policy dispatches it before that time.
     pub arrival: Nanos,
     /// A request that is still waiting at this time is rejected.
     pub deadline: Option<Nanos>,
-    /// Whether it may run again if its device is lost or fails: its execution has no effect outside
-    /// its outputs.
+    /// Whether it may run again if its device is lost or fails. It may if its execution has no
+    /// effects besides its outputs.
     pub may_retry: bool,
 }
 
 /// How a request ended on its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestEnd {
-    /// It has its outputs.
+    /// It succeeded.
     Done {
-        /// Device time without loading; teaches the pool what to expect.
+        /// Device time without loading. The pool learns its expected time from it.
         service: Nanos,
-        /// The time that loading its constants took, if they had to be loaded for it.
+        /// The time that it took to load constants, if they were loaded for this request.
         loaded: Option<Nanos>,
     },
-    /// It failed, or was cancelled on the device. If `retryable` and the request may be retried,
-    /// the pool dispatches it again; else the caller answers with the device's error.
+    /// It failed, or was cancelled on the device. If `retryable` is set and the request may be
+    /// retried, the pool dispatches it again. Otherwise the caller answers with the device's error.
     Failed {
-        /// Whether the cause may be gone at the next attempt, perhaps on another device.
+        /// Whether another attempt, perhaps on another device, may succeed.
         retryable: bool,
     },
     /// The device refused it without running it. If the request may be retried, the pool dispatches
-    /// it again, to another device if there is one: until the time given, the function runs on its
-    /// other devices only.
+    /// it again. Until the given time, the function runs only on its other devices, if it has any.
     Refused {
-        /// When the device may take the function again.
+        /// When the device may run the function again.
         until: Nanos,
     },
 }
 
-/// An event of the pool's world.
+/// An event for the pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PoolEvent {
-    /// A device joins the pool, empty. Its id must not be in the pool. A lost device may come back
-    /// under its id.
+    /// A device without resident functions joins the pool. Its id must not be in the pool; a lost
+    /// device may return under the same id.
     DeviceAdded {
         /// The device.
         device: DeviceId,
-        /// What it is.
+        /// Its kind, slots and memory.
         spec: DeviceSpec,
     },
-    /// The device gets no new requests; those in flight go on. Ignored for unknown devices.
+    /// The device gets no new requests; those in flight continue. Ignored for unknown devices.
     DeviceDraining {
         /// The device.
         device: DeviceId,
@@ -138,10 +138,10 @@ pub enum PoolEvent {
         /// The device.
         device: DeviceId,
     },
-    /// The device is gone, with what was resident on it. Its requests in flight are queued again at
-    /// the front, in order, if they may be retried; the others are rejected. Their `Finished`, if it
-    /// still comes, is ignored. Ignored for unknown devices. A drained device is removed by this
-    /// event too.
+    /// The device and the constants on it are gone. Requests in flight on it are queued again at
+    /// their old position if they may be retried; the others are rejected. A later `Finished` of
+    /// these requests is ignored. This event also removes a drained device. Ignored for unknown
+    /// devices.
     DeviceLost {
         /// The device.
         device: DeviceId,
@@ -150,7 +150,7 @@ pub enum PoolEvent {
     FunctionAdded {
         /// The function.
         function: FunctionId,
-        /// What it is.
+        /// Its group, size, devices and expected times.
         spec: FunctionSpec,
     },
     /// A function is removed. Its waiting requests are rejected; those in flight finish.
@@ -169,17 +169,17 @@ pub enum PoolEvent {
     Arrived {
         /// The request.
         request: RequestId,
-        /// What it asks for.
+        /// Its function, class, deadline and retry option.
         spec: RequestSpec,
     },
-    /// The client withdraws a request. A waiting request is removed without an action. A request in
+    /// The client cancels a request. A waiting request is removed without an action. A request in
     /// flight ends with its `Finished`, and is not retried. Ignored if the request has ended.
     Cancelled {
         /// The request.
         request: RequestId,
     },
-    /// A request in flight ended on its device. Ignored unless it is in flight there: it may race
-    /// with the loss of the device.
+    /// A request in flight ended on its device. Ignored unless it is in flight there: the event may
+    /// race with the loss of the device.
     Finished {
         /// The request.
         request: RequestId,
@@ -188,7 +188,7 @@ pub enum PoolEvent {
         /// How it ended.
         end: RequestEnd,
     },
-    /// The constants of a function are on a device. Comes after each load, whether asked for by
+    /// The constants of a function are on a device. Sent after each load, whether it was caused by
     /// [`PoolAction::Load`] or by the dispatch of a request.
     Resident {
         /// The device.
@@ -196,7 +196,7 @@ pub enum PoolEvent {
         /// The function.
         function: FunctionId,
     },
-    /// The constants of a function left a device, or a load of them failed.
+    /// The constants of a function were evicted from a device, or their load failed.
     Evicted {
         /// The device.
         device: DeviceId,
@@ -207,45 +207,45 @@ pub enum PoolEvent {
     Tick,
 }
 
-/// What the caller is to do. Actions are executed in order.
+/// An action for the caller. Actions are executed in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolAction {
-    /// Submit the request to the device. It loads what the function needs.
+    /// Submit the request to the device, which loads the function's constants if necessary.
     Dispatch {
         /// The request.
         request: RequestId,
         /// The device.
         device: DeviceId,
     },
-    /// Answer the request with an error. It is over.
+    /// Answer the request with an error. The request has ended.
     Reject {
         /// The request.
         request: RequestId,
         /// Why.
         reason: RejectReason,
     },
-    /// Load the function's constants onto a device before a request needs them. Answered by
-    /// `Resident`, or by `Evicted` if it cannot be done.
+    /// Load the function's constants onto a device before a request needs them. The caller sends
+    /// `Resident` afterwards, or `Evicted` if the load fails.
     Load {
         /// The function.
         function: FunctionId,
         /// The device.
         device: DeviceId,
     },
-    /// Reclaim the function's constants from a device if no request uses them there. Answered by
-    /// `Evicted` if they left; a device that cannot reclaim them answers nothing.
+    /// Reclaim the function's constants from a device if no request uses them there. The caller
+    /// sends `Evicted` afterwards, or nothing if the device keeps them.
     Unload {
         /// The function.
         function: FunctionId,
         /// The device.
         device: DeviceId,
     },
-    /// A device belongs to another group from now on (`exclusive`). For information: nothing is in
-    /// flight on it.
+    /// A device belongs to another group from now on (policy `exclusive`). The caller need not act:
+    /// nothing is in flight on the device.
     Move {
         /// The device.
         device: DeviceId,
-        /// The group that gave it; `None` if it belonged to none.
+        /// The group that had it; `None` if it belonged to none.
         from: Option<GroupId>,
         /// The group that has it now.
         to: GroupId,
@@ -265,7 +265,7 @@ pub enum RejectReason {
     TooLarge {
         /// Bytes of its constants.
         constant_bytes: u64,
-        /// Memory of the largest device that suits it.
+        /// Memory of the largest suitable device, in bytes.
         largest_bytes: u64,
     },
     /// It was still waiting at its deadline.
@@ -280,7 +280,7 @@ pub enum RejectReason {
         /// How often it was dispatched.
         attempts: u32,
     },
-    /// The pool has as many requests waiting as its configuration allows.
+    /// The configured number of requests is waiting already.
     QueueFull,
 }
 

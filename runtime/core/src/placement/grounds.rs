@@ -1,33 +1,33 @@
-//! Why a request was given to its device, for traces and reports.
+//! Reasons for the choice of a request's device, for traces and reports.
 
 use crate::ids::Nanos;
 
-/// Why a request was given to its device.
+/// Why the device of a request was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// It is real-time, and expected to finish there first.
+    /// The request is real-time, and expected to finish there first.
     RealTime,
-    /// It was on another device before, which was lost or refused it.
+    /// The request is dispatched again: its last device was lost, refused it, or failed.
     Again,
-    /// Its function runs on no other device.
+    /// The function runs on no other device.
     Only,
-    /// The constants of its function are there.
+    /// The function's constants are on the device.
     Holder,
-    /// Constants are loaded there, since no device has them.
+    /// The constants are loaded onto the device, since no device has them.
     Load,
-    /// Constants are loaded there although another device has them: those that do are busy, or the
-    /// policy does not look at constants.
+    /// The constants are loaded onto the device although another one has them, because the others
+    /// are busy or the policy ignores where constants are.
     Replica,
-    /// The pool was not asked: the admission of a graph has reserved the device.
+    /// Not chosen by the pool: the admission of a graph has reserved the device.
     Reserved,
-    /// The pool was not asked: a stage of a graph is measured there.
+    /// Not chosen by the pool: a stage of a graph is measured on the device.
     Measured,
-    /// The pool was not asked: another device has had the request for long.
+    /// Not chosen by the pool: the request has taken long on another device.
     Hedged,
 }
 
 impl Why {
-    /// All of them, as traces number them.
+    /// All reasons, in the order of their numbers in traces.
     pub const ALL: [Why; 9] = [
         Why::RealTime,
         Why::Again,
@@ -40,7 +40,7 @@ impl Why {
         Why::Hedged,
     ];
 
-    /// In words, for traces.
+    /// The reason in words, for traces.
     pub fn words(self) -> &'static str {
         match self {
             Why::RealTime => "real-time: expected to finish there first",
@@ -56,18 +56,18 @@ impl Why {
     }
 }
 
-/// The grounds of a dispatch.
+/// The reason of a dispatch and the figures behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grounds {
-    /// Why this device.
+    /// Why this device was chosen.
     pub why: Why,
-    /// Expected time to load the constants of its function there; 0 if they are there, or if
-    /// nothing is known.
+    /// Expected time to load the function's constants onto the device; 0 if they are resident, or
+    /// if nothing is known.
     pub reload: Nanos,
     /// Expected time on the device without loading; 0 if nothing is known.
     pub service: Nanos,
-    /// When it arrived.
+    /// When the request arrived.
     pub arrived: Nanos,
-    /// Best-effort requests that went on waiting.
+    /// Number of best-effort requests that were still waiting.
     pub waiting: usize,
 }

@@ -1,16 +1,15 @@
-//! When a request is sent to a second device: if it has taken longer than most, and only so many of
-//! them.
+//! Hedging: sends a request to a second device if it takes longer than most, within a budget.
 
 use crate::ids::Nanos;
 use std::collections::VecDeque;
 
-/// Latest times of a function that are kept.
+/// Number of recent times that are kept per function.
 const WINDOW: usize = 128;
 
-/// Times that a percentile needs. With fewer, the slowest of them says little.
+/// Number of times that a percentile needs. With fewer it is not meaningful.
 const SAMPLES_MIN: usize = 20;
 
-/// Hedges that may be saved up while requests are fast.
+/// Largest number of hedges that are saved up while requests are fast.
 const SAVED_MAX: u64 = 10;
 
 /// Thousandths of a hedge in a hedge.
@@ -21,7 +20,7 @@ const ONE: u64 = 1_000;
 pub struct HedgeConfig {
     /// The percentile of the measured times after which a request is sent to a second device.
     pub percentile: u8,
-    /// How many requests may be sent twice, of 1,000.
+    /// How many of 1,000 requests may be sent twice.
     pub extra_per_mille: u32,
 }
 
@@ -35,13 +34,13 @@ pub struct Hedges {
 }
 
 impl Hedges {
-    /// Nothing is measured yet.
+    /// A function without measurements.
     pub fn new(config: HedgeConfig) -> Hedges {
         Hedges { config, times: VecDeque::with_capacity(WINDOW), allowance: 0 }
     }
 
-    /// A request arrived. Returns the time after which it may be hedged; `None` if too little is
-    /// measured, or no hedge is left: it need not be kept for one.
+    /// A request arrived. Returns the time after its arrival at which it may be hedged. `None` if
+    /// there are too few measurements or no hedge is left; the request need not be kept then.
     pub fn arrived(&mut self) -> Option<Nanos> {
         self.allowance = (self.allowance + u64::from(self.config.extra_per_mille)).min(SAVED_MAX * ONE);
         if self.times.len() < SAMPLES_MIN || self.allowance < ONE {
@@ -62,7 +61,7 @@ impl Hedges {
         may
     }
 
-    /// A request was answered this long after it arrived, by whichever device.
+    /// A request was answered `took` after it arrived, by either device.
     pub fn ended(&mut self, took: Nanos) {
         if self.times.len() == WINDOW {
             self.times.pop_front();

@@ -2,24 +2,25 @@
 //!
 //! A [`Pool`] holds all devices of a daemon or a cluster and one queue for all of them (late
 //! binding): a request is bound to a device only when the device has a free slot. Real-time
-//! requests are the exception. They preempt best-effort work, so they never wait in the pool but go
-//! at once to the device where they finish first.
+//! requests preempt best-effort work, so they do not wait for slots: the pool dispatches them at
+//! once to the device where they finish first.
 //!
-//! The pool is pure, as the rest of this crate: the caller passes events and the time in and
-//! executes the actions that come out. The daemon's fleet and the cluster simulation drive the same
+//! Like the rest of this crate, the pool does no I/O: the caller passes in events and the time, and
+//! executes the returned actions. The daemon's fleet and the cluster simulation drive the same
 //! code. Start reading at [`PoolEvent`] and [`PoolAction`], then [`Pool`].
 //!
 //! # Invariants
 //!
-//! They are asserted in release builds too, whatever the policy decides.
+//! They hold for every policy, and are asserted in release builds too.
 //!
 //! - Every request that arrived ends exactly once: it finishes, is rejected, or is cancelled.
-//! - A request is in flight on at most one device. A device that is lost gives its requests back
-//!   before any of them is dispatched again.
+//! - A request is in flight on at most one device. When a device is lost, its requests are taken
+//!   back before any of them is dispatched again.
 //! - A device never has more best-effort requests in flight than slots.
 //! - A device that is draining or lost gets no requests and no loads.
-//! - A function runs only on devices that suit it; a pinned function only on its device.
-//! - A device that refuses a function does not attract the function's requests.
+//! - A function runs only on suitable devices; a pinned function runs only on its device.
+//! - A device that refuses a function gets no more of its requests for a while, if another device
+//!   can run them.
 
 mod classes;
 mod config;

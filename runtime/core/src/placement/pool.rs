@@ -1,4 +1,4 @@
-//! The pool: what follows from each event.
+//! The pool: how each event changes its state.
 
 use super::config::PoolConfig;
 use super::estimate::Times;
@@ -16,13 +16,13 @@ pub struct Pool {
     pub(super) config: PoolConfig,
     pub(super) policy: Box<dyn Policy>,
     pub(super) state: State,
-    /// Requests before their arrival.
+    /// Announced requests whose arrival is in the future.
     announced: BTreeSet<(Nanos, u64, RequestId)>,
     /// Deadlines of requests that are not in flight.
     deadlines: BTreeSet<(Nanos, RequestId)>,
     /// Real-time requests to dispatch. May name requests that have ended.
     pub(super) urgent: Vec<RequestId>,
-    /// Real-time requests for which all devices are draining, until a device comes.
+    /// Real-time requests whose devices are all draining. They wait for a device.
     pub(super) parked: Vec<RequestId>,
     pub(super) suspensions: Suspensions,
     sequence: u64,
@@ -46,14 +46,14 @@ impl Pool {
         }
     }
 
-    /// Takes an event in and appends all actions that follow. `now` must not go back.
+    /// Handles an event and appends the resulting actions. `now` must not decrease.
     pub fn handle(&mut self, now: Nanos, event: PoolEvent, actions: &mut Vec<PoolAction>) {
         self.note(now, event, actions);
         self.decide(now, actions);
     }
 
-    /// Takes an event in without placing waiting requests, so that several events of one moment are
-    /// seen together. [`Pool::decide`] has to follow.
+    /// Handles an event without placing waiting requests, so that several events of one moment are
+    /// decided together. The caller must call [`Pool::decide`] after the last one.
     pub fn note(&mut self, now: Nanos, event: PoolEvent, actions: &mut Vec<PoolAction>) {
         self.advance(now, actions);
         match event {
@@ -73,9 +73,9 @@ impl Pool {
         }
     }
 
-    /// The next time at which [`PoolEvent::Tick`] has to be sent if no other event comes before:
-    /// the next deadline of a waiting request, the arrival of an announced one, the end of a
-    /// suspension, or a time that the policy waits for.
+    /// When to send the next [`PoolEvent::Tick`] unless another event comes first: at the next
+    /// deadline of a waiting request, the arrival of an announced one, the end of a suspension, or
+    /// the time for which the policy asked.
     pub fn wakeup(&self) -> Option<Nanos> {
         let arrival = self.announced.first().map(|first| first.0);
         let deadline = self.deadlines.first().map(|first| first.0);
@@ -88,7 +88,7 @@ impl Pool {
         self.now
     }
 
-    /// Requests that wait in the pool, those before their arrival not included.
+    /// Number of requests that wait in the pool. Announced requests do not count.
     pub fn waiting(&self) -> usize {
         let is_waiting = |id: &&RequestId| self.state.requests.get(id).is_some_and(|r| r.place == Place::Waiting);
         self.state.waiting + self.urgent.iter().chain(&self.parked).filter(is_waiting).count()
@@ -135,7 +135,7 @@ impl Pool {
         self.urgent.append(&mut self.parked);
     }
 
-    /// Classes all functions again after a device of a new size was noted.
+    /// Recomputes the classes of all functions after a device with a new memory size was added.
     fn class_again(&mut self) {
         let mut functions: Vec<FunctionId> = self.state.functions.keys().copied().collect();
         functions.sort_unstable();
@@ -174,7 +174,7 @@ impl Pool {
     }
 
     fn drain(&mut self, id: DeviceId, draining: bool) {
-        // Devices that were suspended may be needed now.
+        // Suspended devices may be needed now.
         self.end_suspensions(|_| true);
         let Some(device) = self.state.device_mut(id) else { return };
         device.draining = draining;
@@ -184,7 +184,7 @@ impl Pool {
         }
     }
 
-    /// Tells the sets and the policy that the state of a device changed.
+    /// Updates the device sets and the policy after a change of a device.
     pub(super) fn refresh(&mut self, device: DeviceId) {
         self.state.refresh(device);
         self.policy.device_changed(&self.state, device);
@@ -198,7 +198,7 @@ impl Pool {
         for function in device.resident.clone() {
             self.set_resident(id, function, false);
         }
-        // Out of the pool first, so that what is queued again does not see it.
+        // The device leaves the pool first, so that its requests are not queued for it again.
         let device = self.state.devices[usize::from(id.0)].take().expect("looked up above");
         for &class in &device.classes {
             let class = self.state.classes.get_mut(class);
@@ -219,7 +219,7 @@ impl Pool {
         }
     }
 
-    /// Rejects what waits for a class without devices.
+    /// Rejects the waiting requests of a class that has no devices.
     fn reject_class(&mut self, class: usize, actions: &mut Vec<PoolAction>) {
         let functions = self.state.functions.iter().filter(|(_, function)| function.class == class);
         let mut functions: Vec<FunctionId> = functions.map(|(id, _)| *id).collect();
@@ -252,7 +252,7 @@ impl Pool {
         let function = self.state.functions.remove(&id).expect("looked up above");
         let group = self.state.groups.get_mut(&function.group).expect("a function has a group");
         group.functions -= 1;
-        // Requests of its in flight no longer count for the group.
+        // The function's requests in flight no longer count for the group.
         group.in_flight -= function.in_flight;
         if group.functions == 0 && group.weight == Group::default().weight {
             self.state.groups.remove(&function.group);
@@ -324,7 +324,7 @@ impl Pool {
         })
     }
 
-    /// Puts a request, new or to be retried, into its queue.
+    /// Puts a new request, or one to be retried, into its queue.
     fn enqueue(&mut self, id: RequestId) {
         let request = self.state.requests.get_mut(&id).expect("only requests of the pool are queued");
         request.place = Place::Waiting;
@@ -455,7 +455,7 @@ impl Pool {
         self.refresh(device_id);
     }
 
-    /// Queues a released request again if it may be retried, else rejects it.
+    /// Queues a released request again if it may be retried. Otherwise rejects it.
     fn retry_or(&mut self, id: RequestId, reason: RejectReason, actions: &mut Vec<PoolAction>) {
         let request = &self.state.requests[&id];
         let spec = request.spec;

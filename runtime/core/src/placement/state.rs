@@ -1,4 +1,4 @@
-//! The state of a pool, as policies see it: devices, functions, requests and groups.
+//! The state of a pool, which policies read: devices, functions, requests and groups.
 
 use super::classes::{ClassId, Classes};
 use super::device_set::DeviceSet;
@@ -9,8 +9,8 @@ use crate::ids::{DeviceId, Nanos};
 use foldhash::fast::FixedState;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// The order of requests: by arrival, then by the order in which the pool was told. A request keeps
-/// its place when it is queued again.
+/// The order of requests: by arrival time, then by the order of their events. A request that is
+/// queued again keeps its position.
 pub(super) type Order = (Nanos, u64);
 
 /// State of a pool. Policies read it; only the pool changes it.
@@ -23,7 +23,7 @@ pub(super) struct State {
     pub(super) classes: Classes,
     /// Best-effort requests in function queues.
     pub(super) waiting: usize,
-    /// The id after the device of the last best-effort dispatch.
+    /// The id that follows the device of the last best-effort dispatch.
     pub(super) cursor: u32,
 }
 
@@ -34,15 +34,15 @@ pub(super) struct Device {
     pub(super) taken: u32,
     /// All requests in flight.
     pub(super) in_flight: Vec<RequestId>,
-    /// Functions whose constants are there or being loaded.
+    /// Functions whose constants are on the device or being loaded.
     pub(super) resident: BTreeSet<FunctionId>,
-    /// Their constants.
+    /// Bytes of their constants.
     pub(super) resident_bytes: u64,
-    /// When the best-effort requests in flight are expected to be done.
+    /// The expected end of the best-effort requests in flight.
     pub(super) busy_until: Nanos,
-    /// When the real-time requests in flight are expected to be done.
+    /// The expected end of the real-time requests in flight.
     pub(super) urgent_until: Nanos,
-    /// The classes that it is a member of.
+    /// The classes of which it is a member.
     pub(super) classes: Vec<ClassId>,
 }
 
@@ -70,7 +70,7 @@ pub(super) struct Function {
     pub(super) group: GroupId,
     pub(super) constant_bytes: u64,
     pub(super) suits: Suits,
-    /// Devices that refuse it for now.
+    /// Devices that refuse it at the moment.
     pub(super) suspended: Vec<DeviceId>,
     pub(super) class: ClassId,
     pub(super) times: Times,
@@ -104,15 +104,15 @@ pub(super) struct Request {
     pub(super) place: Place,
     pub(super) attempts: u32,
     pub(super) cancelled: bool,
-    /// Why it is on its device, while it is in flight.
+    /// Why its device was chosen; set while it is in flight.
     pub(super) grounds: Option<Grounds>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// Known before its arrival, and not yet in a queue.
+    /// In no queue: announced before its arrival, or released from a device.
     Announced,
-    /// In the queue of its function, or among the urgent ones.
+    /// In the queue of its function or, if real-time, in a list of the pool.
     Waiting,
     InFlight(DeviceId),
 }
@@ -143,12 +143,12 @@ impl State {
         self.devices.get_mut(usize::from(device.0))?.as_mut()
     }
 
-    /// A device that a set of the pool names.
+    /// A device from one of the pool's sets, which must be in the pool.
     pub(super) fn member(&self, device: DeviceId) -> &Device {
         self.device(device).expect("sets of the pool name devices of the pool")
     }
 
-    /// A function that a policy or a request in a queue names.
+    /// A function that is known to be in the pool.
     pub(super) fn function(&self, function: FunctionId) -> &Function {
         self.functions.get(&function).expect("a function with requests in a queue is in the pool")
     }
@@ -169,7 +169,7 @@ impl State {
         function.times.service(device.spec.kind).unwrap_or_default().0
     }
 
-    /// Expected time to load a function onto a device; 0 if it is there, or if nothing is known.
+    /// Expected time to load a function onto a device; 0 if it is resident or nothing is known.
     pub(super) fn reload(&self, function: &Function, device: DeviceId) -> u64 {
         if function.resident.contains(device) {
             return 0;
@@ -177,7 +177,8 @@ impl State {
         function.times.reload(self.member(device).spec.kind).unwrap_or_default().0
     }
 
-    /// Updates in which sets of free devices a device is. Returns whether it has a free slot.
+    /// Updates the sets of active and free devices after a change of a device. Returns whether the
+    /// device has a free slot.
     pub(super) fn refresh(&mut self, device: DeviceId) -> bool {
         let Some(state) = self.devices.get(usize::from(device.0)).and_then(Option::as_ref) else { return false };
         let free = state.has_slot();

@@ -1,8 +1,8 @@
-//! Devices that refuse a function for a while.
+//! Suspensions of devices that refuse a function.
 //!
-//! A device that refuses at once is always free, so a policy would give it one request after the
-//! other. Until the time that it named, the function runs on its other devices only. With no other
-//! device, it stays, and its requests get the refusal.
+//! A device that refuses requests at once always has a free slot, so a policy would give it one
+//! request after the other. Until the time that the refusal states, the function runs only on its
+//! other devices. If it has no other device, it is not suspended, and its requests are refused.
 
 use super::event::{FunctionId, Suits};
 use super::pool::Pool;
@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 pub(super) struct Suspensions(BTreeSet<(Nanos, FunctionId, DeviceId)>);
 
 impl Suspensions {
-    /// The end of the next one to end.
+    /// The earliest end of a suspension.
     pub(super) fn next_end(&self) -> Option<Nanos> {
         self.0.first().map(|first| first.0)
     }
@@ -33,7 +33,7 @@ impl Pool {
         self.class_function_again(id);
     }
 
-    /// Ends the suspensions that are over.
+    /// Ends the suspensions whose end fulfils `over`.
     pub(super) fn end_suspensions(&mut self, over: impl Fn(Nanos) -> bool) {
         while let Some((_, id, device)) = self.suspensions.0.first().copied().filter(|first| over(first.0)) {
             self.suspensions.0.pop_first();
@@ -44,7 +44,7 @@ impl Pool {
         }
     }
 
-    /// Classes a function again after the devices that suit it changed.
+    /// Recomputes the class of a function after its suitable devices changed.
     pub(super) fn class_function_again(&mut self, id: FunctionId) {
         self.leave_class(id);
         self.enter_class(id);

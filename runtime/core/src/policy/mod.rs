@@ -77,9 +77,9 @@ pub trait Policy: Send {
 /// One row of the policy table.
 #[derive(Clone, Copy, Debug)]
 pub struct PolicyEntry {
-    /// The name it is selected by.
+    /// The name by which it is selected.
     pub name: &'static str,
-    /// What it does, in one line for help texts.
+    /// A description in one line, for help texts.
     pub about: &'static str,
     /// Creates the policy.
     pub make: fn() -> Box<dyn Policy>,

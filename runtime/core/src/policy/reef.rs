@@ -6,7 +6,7 @@ use crate::ids::{Class, Urgency};
 use std::ops::Range;
 
 /// Like [`Reset`], but while real-time tasks are present, blocks of best-effort tasks are
-/// co-scheduled with their launches, as far as they do not slow these down.
+/// co-scheduled with their launches, if they do not slow these launches down.
 pub(super) struct Reef;
 
 impl Policy for Reef {

@@ -67,9 +67,9 @@ pub trait ResidencyPolicy: Send {
 /// One row of the policy table.
 #[derive(Clone, Copy, Debug)]
 pub struct ResidencyPolicyEntry {
-    /// The name it is selected by.
+    /// The name by which it is selected.
     pub name: &'static str,
-    /// What it does, in one line for help texts.
+    /// A description in one line, for help texts.
     pub about: &'static str,
     /// Creates the policy.
     pub make: fn() -> Box<dyn ResidencyPolicy>,
@@ -112,7 +112,7 @@ pub struct Residency {
     resident: BTreeMap<ItemId, Resident>,
     resident_bytes: u64,
     reclaimable_bytes: u64,
-    /// Unpinned items that were warm when last looked at.
+    /// Unpinned items that were warm when they were last checked.
     warm: WarmItems,
 }
 
@@ -225,7 +225,7 @@ impl Residency {
         self.remove(item);
     }
 
-    /// Forgets an item for good, on the device or not. Every added item has to be forgotten
+    /// Removes an item, whether it is on the device or not. Every added item has to be removed
     /// eventually, or memory grows.
     pub fn forget(&mut self, item: ItemId) {
         if self.resident.contains_key(&item) {

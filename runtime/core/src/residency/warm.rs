@@ -5,7 +5,7 @@ use crate::ids::Nanos;
 use std::collections::BTreeMap;
 
 /// Unpinned items by the time at which they cool, with their bytes. Items that have cooled stay
-/// until [`WarmItems::at`] is called, so that each event looks at one item only.
+/// until [`WarmItems::at`] is called, so that each event handles one item only.
 #[derive(Default)]
 pub(super) struct WarmItems {
     by_time: BTreeMap<(Nanos, ItemId), u64>,

@@ -1,4 +1,4 @@
-//! Which instances a load needs: Algorithm 1 of FaST-GShare, mended.
+//! The instances that a load needs: Algorithm 1 of FaST-GShare, corrected.
 
 use super::profile::{Point, Profile};
 use crate::ids::Nanos;
@@ -8,12 +8,12 @@ use std::fmt;
 /// Instances of one function.
 pub const INSTANCES_MAX: usize = 1024;
 
-/// An instance that runs or starts.
+/// An instance that runs or is starting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Instance {
     /// Its number.
     pub id: InstanceId,
-    /// The point of the profile that it has.
+    /// Its point of the profile: resources, throughput and latency.
     pub point: Point,
 }
 
@@ -22,14 +22,14 @@ pub struct Instance {
 pub struct Change {
     /// Points of new instances.
     pub add: Vec<Point>,
-    /// Instances that get another point.
+    /// Instances to resize, each with its new point.
     pub resize: Vec<(InstanceId, Point)>,
-    /// Instances to remove: no new requests are routed to them, and they go once they are idle.
+    /// Instances to remove. They get no new requests, and are removed once they are idle.
     pub remove: Vec<InstanceId>,
 }
 
 impl Change {
-    /// Whether nothing is to be done.
+    /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.add.is_empty() && self.resize.is_empty() && self.remove.is_empty()
     }
@@ -45,14 +45,14 @@ pub enum ScaleError {
         /// The lowest latency of the profile, in nanoseconds.
         best_ns: u64,
     },
-    /// The load needs more instances than a function may have.
+    /// The load needs more than [`INSTANCES_MAX`] instances.
     Instances {
-        /// How many.
+        /// The number of instances that it needs.
         wanted: u64,
     },
-    /// The clock stands still or goes back, so that there is no rate.
+    /// The clock did not advance between two steps, so no rate can be computed.
     Clock {
-        /// The time of the step before.
+        /// The time of the previous step.
         last: Nanos,
         /// The time of this step.
         now: Nanos,
@@ -77,8 +77,8 @@ impl fmt::Display for ScaleError {
 
 impl std::error::Error for ScaleError {}
 
-/// The instances to add or remove so that they serve a load, in thousandths of a request per
-/// second.
+/// The instances to add or remove so that `running` serve `load`, which is in thousandths of a
+/// request per second.
 ///
 /// # Errors
 /// If no point keeps the SLO, or the load needs more than [`INSTANCES_MAX`] instances.

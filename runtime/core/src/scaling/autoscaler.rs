@@ -1,4 +1,5 @@
-//! When a function is scaled: on a predicted load, with a cool-down, and to and from zero.
+//! Decides when to scale a function: on its predicted load, with a cool-down, and to and from zero
+//! instances.
 
 use super::algorithm::{Change, Instance, ScaleError, scale};
 use super::config::ScalingConfig;
@@ -8,21 +9,21 @@ use crate::ids::Nanos;
 use crate::packing::InstanceId;
 use std::fmt;
 
-/// Fewer late requests within a cool-down are chance, not a reason.
+/// Late requests within a cool-down that are a reason to add an instance. Fewer may be chance.
 const LATE_MIN: u64 = 3;
 
-/// What was measured in an interval.
+/// The measurements of an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
     /// Requests that arrived.
     pub arrivals: u64,
-    /// Requests that wait at its end.
+    /// Requests that wait at the end of the interval.
     pub queued: u64,
     /// Requests that ended.
     pub ended: u64,
-    /// Those of them that took longer than the SLO.
+    /// Requests that ended and took longer than the SLO.
     pub late: u64,
-    /// What instances that are not scaled serve, in thousandths of a request per second.
+    /// The capacity of instances that are not scaled, in thousandths of a request per second.
     pub base: u64,
 }
 
@@ -34,13 +35,13 @@ pub enum Why {
     Steady,
     /// A request found no instance.
     First,
-    /// There are fewer instances than the least.
+    /// There are fewer instances than the configured minimum.
     Minimum,
     /// The load exceeds the capacity.
     Load,
-    /// The queue takes too long with this capacity.
+    /// Load and queue together exceed the capacity.
     Queue,
-    /// Of the requests of a cool-down, more than one of 100 took longer than the SLO.
+    /// More than 1 % of the requests of a cool-down took longer than the SLO.
     Late,
     /// The capacity exceeded the load throughout the cool-down.
     Surplus,
@@ -68,8 +69,7 @@ impl Why {
     }
 }
 
-/// The decision of a step, with what it was made from. Rates are in thousandths of a request per
-/// second.
+/// The decision of a step and its inputs. Rates are in thousandths of a request per second.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
     /// What to do.
@@ -78,22 +78,23 @@ pub struct Decision {
     pub why: Why,
     /// The rate of arrivals in the interval.
     pub rate: u64,
-    /// The rate that is predicted for the next one.
+    /// The predicted rate of the next interval.
     pub predicted: u64,
-    /// The load to serve: with headroom and queue.
+    /// The load to serve, including headroom and queue.
     pub load: u64,
     /// The capacity before the change.
     pub capacity: u64,
-    /// Why the SLO is not kept: then instances are added at the fastest points there are.
+    /// Why the SLO cannot be kept. Instances are then added at the points with the lowest latency.
     pub problem: Option<ScaleError>,
 }
 
-/// Requests that ended in the last half of a cool-down up to a whole one, in two halves.
+/// Requests that ended recently, counted in two halves of a cool-down. The counts cover between
+/// half a cool-down and a whole one.
 #[derive(Clone, Copy, Debug, Default)]
 struct Recent {
     /// When the second half began.
     since: Nanos,
-    /// Requests that ended, and those of them that were late, in each half.
+    /// For each half, the requests that ended and the late ones among them.
     halves: [(u64, u64); 2],
 }
 
@@ -110,7 +111,7 @@ impl Recent {
         (*ended, *late) = (*ended + observed.ended, *late + observed.late);
     }
 
-    /// Whether more than one of 100 was late, and enough were.
+    /// Whether more than 1 % of the requests were late, and at least [`LATE_MIN`].
     fn is_late(&self) -> bool {
         let [(ended, late), (ended_now, late_now)] = self.halves;
         late + late_now >= LATE_MIN && (late + late_now) * 100 > ended + ended_now
@@ -123,13 +124,13 @@ pub struct Autoscaler {
     config: ScalingConfig,
     predictor: Predictor,
     last_step: Option<Nanos>,
-    /// Requests of steps at which the clock stood still.
+    /// Requests of steps at which the clock did not advance.
     carried: Observed,
-    /// Since when there has been a surplus, and the highest load since then.
+    /// When the current surplus of capacity began, and the highest load since then.
     surplus: Option<(Nanos, u64)>,
     /// When instances were last added because requests were late.
     late_at: Option<Nanos>,
-    /// The requests that are a reason for it.
+    /// The requests by which lateness is judged.
     recent: Recent,
     last_request: Option<Nanos>,
 }
@@ -149,47 +150,46 @@ impl Autoscaler {
         }
     }
 
-    /// Sets how long an instance takes to start, as it was measured.
+    /// Sets the measured time that an instance takes to start.
     pub fn set_cold_start(&mut self, cold_start_ns: u64) {
         self.config.cold_start_ns = cold_start_ns;
     }
 
-    /// Whether the function may have no instance: its settings allow it, and a request that finds
-    /// none keeps its SLO.
+    /// Whether the function may have no instance: its settings allow it, and a request that has to
+    /// wait for the start of an instance still keeps its SLO.
     pub fn may_scale_to_zero(&self, profile: &Profile) -> bool {
         self.config.min_instances == 0 && profile.within(self.slo_from_zero()).next().is_some()
     }
 
-    /// The latency that a request may have after the cold start of its instance.
+    /// The part of the SLO that is left after the cold start of an instance.
     fn slo_from_zero(&self) -> u64 {
         self.config.slo_ns.saturating_sub(self.config.cold_start_ns)
     }
 
-    /// The latency that new instances may have. The first one serves requests that waited for its
-    /// start.
+    /// The highest latency allowed for new instances. It is lower for the first instance, whose
+    /// requests waited for its start.
     fn slo(&self, profile: &Profile, running: &[Instance]) -> u64 {
         let is_first = running.is_empty() && self.may_scale_to_zero(profile);
         if is_first { self.slo_from_zero() } else { self.config.slo_ns }
     }
 
-    /// The first instance, for a request that waits for one between two steps. Without a profile it
-    /// is `unmeasured`.
+    /// The point of the first instance, for a request that waits for an instance between two steps.
+    /// Returns `unmeasured` if there is no profile.
     ///
     /// # Errors
-    /// If no point keeps the SLO.
+    /// [`ScaleError::Slo`] if no point keeps the SLO.
     pub fn first(&self, profile: Option<&Profile>, unmeasured: Point) -> Result<Point, ScaleError> {
         let Some(profile) = profile else { return Ok(unmeasured) };
         let change = scale(profile, &[], 1, self.slo(profile, &[]))?;
         Ok(change.add.first().copied().unwrap_or(unmeasured))
     }
 
-    /// An interval has passed. Nothing is known about the function's requests as long as there is no
-    /// profile: then it has as many instances of `unmeasured` as it needs at least, or one if there
-    /// are requests.
+    /// Decides after an interval. A function without a profile has the minimum number of instances,
+    /// but at least one while there are requests; each has the point `unmeasured`.
     ///
     /// # Errors
-    /// As [`scale`], and if the clock stands still or goes back; what was observed then counts in
-    /// the next step.
+    /// As [`scale`], and [`ScaleError::Clock`] if the clock did not advance; `observed` then counts
+    /// in the next step.
     pub fn step(
         &mut self,
         now: Nanos,
@@ -207,7 +207,7 @@ impl Autoscaler {
         self.last_step = Some(now);
         let rate = per_second(observed.arrivals, elapsed);
         self.predictor.observe(rate);
-        // Instances that were there before begin their idle time now.
+        // The idle time of instances that existed before the first step begins now.
         let is_new = self.last_request.is_none() && !running.is_empty();
         if observed.arrivals + observed.queued > 0 || is_new {
             self.last_request = Some(now);
@@ -221,7 +221,7 @@ impl Autoscaler {
         }
     }
 
-    /// What was observed, with what was carried over.
+    /// The measurements including those carried over from earlier steps.
     fn collected(&mut self, observed: &Observed) -> Observed {
         let carried = std::mem::take(&mut self.carried);
         Observed {
@@ -274,7 +274,7 @@ impl Autoscaler {
         self.recent.count(now, observed, self.config.cool_down_ns);
         let is_late = self.recent.is_late();
         if load <= capacity && is_late && self.may_react(now) {
-            // What was measured says more than the profile: another instance is needed.
+            // Measured lateness outweighs the profile: another instance is needed.
             (load, decision.why) = (capacity + 1, Why::Late);
             self.late_at = Some(now);
             self.recent = Recent::since(now);
@@ -306,20 +306,22 @@ impl Autoscaler {
         Ok(decision)
     }
 
-    /// Whether late requests are a reason again: those of the last reaction have had their time.
+    /// Whether late requests may cause a change: a cool-down has passed since the last such change.
     fn may_react(&self, now: Nanos) -> bool {
         self.late_at.is_none_or(|at| now.0.saturating_sub(at.0) >= self.config.cool_down_ns)
     }
 
-    /// More instances for a load, as far as there may be more; then larger ones.
+    /// Adds instances for a load, up to the maximum; then enlarges existing ones.
     fn grow(&self, profile: &Profile, running: &[Instance], load: u64, slo_ns: u64) -> Result<Change, ScaleError> {
         let capacity = capacity_of(running);
         let room = (self.config.max_instances as usize).saturating_sub(running.len());
-        // A load beyond what may be added makes instances larger, and is no error.
+        // A load that the maximum number of instances cannot cover is no error: instances are
+        // enlarged below.
         let of_one = profile.most_efficient(slo_ns).map_or(0, |point| point.throughput);
         let coverable = capacity.saturating_add(of_one.saturating_mul(room as u64));
         let mut change = scale(profile, running, load.min(coverable), slo_ns)?;
-        // At the least load the algorithm may remove some, which is not meant here.
+        // If the capacity exceeds the load, the algorithm removes instances, which is not wanted
+        // here.
         change.remove.clear();
         let smallest = || profile.within(slo_ns).min_by_key(|point| (point.throughput, point.area()));
         while running.len() + change.add.len() < self.config.min_instances as usize {
@@ -333,9 +335,9 @@ impl Autoscaler {
         Ok(change)
     }
 
-    /// Fewer instances for a load, as far as there may be fewer; then smaller ones.
+    /// Removes instances that a load does not need, down to the minimum; then shrinks the largest.
     fn shrink(&self, profile: &Profile, running: &[Instance], load: u64) -> Result<Change, ScaleError> {
-        // The load of the cool-down may exceed what is left now; nothing is added here.
+        // The highest load of the cool-down may exceed the capacity; nothing is added here.
         let load = load.min(capacity_of(running));
         let mut change = scale(profile, running, load, self.config.slo_ns)?;
         let least = self.config.min_instances as usize;
@@ -358,12 +360,12 @@ impl Autoscaler {
         Ok(change)
     }
 
-    /// The load to serve, without and for the queue: the higher one of the prediction and of what
-    /// arrives now, so that a rise is followed at once and a fall slowly; with headroom, and with
-    /// what it takes to serve the queue within the SLO.
+    /// The load to serve: that of arrivals, and that of the queue. The first is the higher of the
+    /// predicted and the current rate, plus headroom, so it follows a rise at once and a fall
+    /// slowly. The second is the rate that serves the queue within the SLO.
     fn load(&self, now: Nanos, rate: u64, queued: u64, profile: &Profile) -> (u64, u64) {
         if self.is_idle(now) {
-            // One request in an idle time keeps the smallest instance.
+            // The smallest load keeps one instance if the function cannot scale to zero.
             return (u64::from(!self.may_scale_to_zero(profile) && self.last_request.is_some()), 0);
         }
         let load = self.predictor.predict().max(rate).max(1);
@@ -373,13 +375,13 @@ impl Autoscaler {
     }
 }
 
-/// What instances serve.
+/// The throughput of instances together, in thousandths of a request per second.
 fn capacity_of(running: &[Instance]) -> u64 {
     running.iter().map(|instance| instance.point.throughput).fold(0, u64::saturating_add)
 }
 
-/// The latency that instances can keep: the SLO, or, if no point keeps that, the lowest of the
-/// profile, with the reason.
+/// The latency target that the profile can keep: the SLO, or the profile's lowest latency if no
+/// point keeps the SLO. The latter comes with the error.
 fn kept(profile: &Profile, slo_ns: u64) -> (u64, Option<ScaleError>) {
     match profile.points().iter().map(|point| point.latency_ns).min() {
         Some(best_ns) if best_ns > slo_ns => (best_ns, Some(ScaleError::Slo { slo_ns, best_ns })),
@@ -387,7 +389,8 @@ fn kept(profile: &Profile, slo_ns: u64) -> (u64, Option<ScaleError>) {
     }
 }
 
-/// The smallest instance, at a point that serves `missing` more, or as much as any.
+/// Enlarges the smallest instance: to a point that serves `missing` more, or to the point with the
+/// highest throughput if none does.
 fn enlarged(profile: &Profile, running: &[Instance], missing: u64, slo_ns: u64) -> Option<(InstanceId, Point)> {
     let smallest = running.iter().min_by_key(|instance| (instance.point.throughput, instance.id))?;
     let needed = smallest.point.throughput.saturating_add(missing);
@@ -398,7 +401,7 @@ fn enlarged(profile: &Profile, running: &[Instance], missing: u64, slo_ns: u64) 
     (missing > 0 && point.throughput > smallest.point.throughput).then_some((smallest.id, point))
 }
 
-/// Requests in a time as a rate.
+/// The rate of `requests` in `elapsed_ns`, in thousandths of a request per second.
 fn per_second(requests: u64, elapsed_ns: u64) -> u64 {
     let rate = u128::from(requests) * 1_000_000_000_000 / u128::from(elapsed_ns.max(1));
     u64::try_from(rate).unwrap_or(RATE_MAX).min(RATE_MAX)

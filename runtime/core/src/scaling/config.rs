@@ -1,33 +1,33 @@
-//! The settings of a function's scaling, checked once.
+//! The settings of a function's scaling, and their checks.
 
 use super::algorithm::INSTANCES_MAX;
 use std::fmt;
 
-/// Largest headroom in percent: ten times the load.
+/// Largest headroom in percent: a capacity of ten times the load.
 pub const HEADROOM_PERCENT_MAX: u64 = 900;
 
 /// When to scale, and how far. Times are in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScalingConfig {
-    /// The latency that requests may have.
+    /// The latency target of requests.
     pub slo_ns: u64,
-    /// How often [`super::Autoscaler::step`] is called.
+    /// The time between calls of [`super::Autoscaler::step`].
     pub interval_ns: u64,
-    /// Capacity above the predicted load, in percent: it serves bursts.
+    /// Capacity beyond the predicted load, in percent of the load, to serve bursts.
     pub headroom_percent: u64,
-    /// For how long there has to be a surplus before instances are removed.
+    /// How long a surplus must last before instances are removed.
     pub cool_down_ns: u64,
-    /// After how long without a request the last instance is removed.
+    /// The time without a request after which the last instance is removed.
     pub idle_ns: u64,
-    /// How long an instance takes to start, as far as it is known.
+    /// The time that an instance takes to start; an estimate until it was measured.
     pub cold_start_ns: u64,
-    /// The fewest instances. With 0 the function may have none.
+    /// Minimum number of instances. With 0 the function may have none.
     pub min_instances: u32,
-    /// The most instances. A load that needs more makes them larger.
+    /// Maximum number of instances. If a load needs more, instances are enlarged.
     pub max_instances: u32,
 }
 
-/// Why settings are refused.
+/// Why settings are rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConfigError {
     /// The SLO is zero.
@@ -36,13 +36,13 @@ pub enum ConfigError {
     NoInterval,
     /// The headroom exceeds [`HEADROOM_PERCENT_MAX`].
     Headroom(u64),
-    /// The function may have no instance at all, or more than [`INSTANCES_MAX`].
+    /// The maximum number of instances is 0 or above [`INSTANCES_MAX`].
     Most(u32),
-    /// There are more instances at least than at most.
+    /// The minimum number of instances exceeds the maximum.
     Range {
-        /// At least.
+        /// The minimum.
         min: u32,
-        /// At most.
+        /// The maximum.
         max: u32,
     },
 }

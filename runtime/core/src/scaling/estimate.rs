@@ -1,27 +1,26 @@
-//! What a profile says between and without measured points.
+//! Estimates of a profile: between its measured points, and for functions without one.
 
 use super::profile::{Point, Profile, ProfileError};
 
-/// A point between measured ones.
+/// An estimate at resources that were not measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Estimate {
     /// Throughput and latency.
     pub point: Point,
-    /// The largest relative error of the throughput that the same method has where it can be
-    /// checked: at inner points of the grid, computed from their neighbours. In percent; `None` if
-    /// the grid has no inner point.
+    /// The largest relative error of the throughput, in percent, when the same method estimates
+    /// inner points of the grid from their neighbours. `None` if the grid has no inner point.
     pub error_percent: Option<u64>,
 }
 
 impl Profile {
-    /// The profile of a function that was not profiled, from the device time of a request that was
-    /// measured. An instance gets a multiple of `unit` percent of the time of `partition` percent of
-    /// the compute units, and its throughput is proportional to its time. A request waits at the end
-    /// of each window for what the quota does not allow, so the latency is an upper bound.
+    /// Derives a profile from `service_ns`, the measured device time of a request. Its points have
+    /// `partition` percent of the compute units and multiples of `unit` percent of the time.
+    /// Throughput is proportional to the time. The latency is an upper bound: a request pauses in
+    /// each window of `window_ns` once the quota is used up.
     ///
     /// # Errors
-    /// If the partition or the unit is not from 1 to 100 %, or the time exceeds a second by so much
-    /// that less than a thousandth of a request is served in a second.
+    /// If the partition or the unit is not from 1 to 100 %, or if `service_ns` is so long that a
+    /// point serves less than a thousandth of a request per second.
     pub fn learned(partition: u32, unit: u32, service_ns: u64, window_ns: u64) -> Result<Profile, ProfileError> {
         let service_ns = service_ns.max(1);
         let of_unit = 10_000_000_000 * u64::from(unit.min(100)) / service_ns;
@@ -37,8 +36,8 @@ impl Profile {
         Profile::new((1..=most).map(point).collect())
     }
 
-    /// The throughput and latency at any partition and quota, bilinear between the four points
-    /// around it. Outside the grid it is `None`.
+    /// The throughput and latency at a partition and a quota, both in percent, by bilinear
+    /// interpolation between the four points around it. `None` outside the grid.
     pub fn estimate(&self, partition: u32, quota: u32) -> Option<Estimate> {
         let (partitions, quotas) = self.axes();
         let (rows, columns) = (around(&partitions, partition)?, around(&quotas, quota)?);
@@ -65,7 +64,7 @@ impl Profile {
         (axis(|point| point.partition), axis(|point| point.quota))
     }
 
-    /// The largest error at inner points, each estimated along both axes from its neighbours.
+    /// The largest error at inner points. Each is estimated from its neighbours along each axis.
     fn error_percent(&self, partitions: &[u32], quotas: &[u32]) -> Option<u64> {
         let at = |row: usize, column: usize| self.points()[row * quotas.len() + column].throughput;
         let mut errors = Vec::new();
@@ -82,12 +81,12 @@ impl Profile {
                 }
             }
         }
-        // A measured throughput is not zero.
+        // The measured throughput is not zero: `Profile::new` checked it.
         errors.iter().map(|(estimate, measured)| (100 * estimate.abs_diff(*measured)).div_ceil(*measured)).max()
     }
 }
 
-/// Two neighbours on an axis, and where a value is between them, in thousandths.
+/// Indices of two neighbours on an axis, and the position of a value between them, in thousandths.
 #[derive(Clone, Copy)]
 struct Around {
     low: usize,

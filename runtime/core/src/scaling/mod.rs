@@ -1,18 +1,18 @@
-//! How many instances of a function run, and with which resources (FaST-GShare Algorithm 1,
-//! mended).
+//! Decides how many instances of a function run and with which resources (Algorithm 1 of
+//! FaST-GShare, corrected).
 //!
-//! [`scale`] is the algorithm: it covers a load with instances of the most efficient point of the
-//! profile, and the rest with the smallest sufficient one; it removes the least efficient instances
-//! first. [`Autoscaler`] decides when: on a predicted load, with a cool-down, and to and from zero.
-//! A function without a measured profile has the one that [`Profile::learned`] makes of the time of
-//! its requests.
+//! [`scale`] is the algorithm: it covers a load with instances at the most efficient point of the
+//! profile, and the remainder with the smallest sufficient point; it removes the least efficient
+//! instances first. [`Autoscaler`] decides when to scale: on the predicted load, with a cool-down,
+//! and to and from zero. For a function without a measured profile, [`Profile::learned`] derives
+//! one from the device time of its requests.
 //!
-//! [`assign`] says which device of a fleet gets a new instance, and which instances move for it, and
-//! [`consolidate`] when a device can be freed.
+//! [`assign`] chooses the device of a new instance, and which instances move to make room;
+//! [`consolidate`] chooses the moves that free a device.
 //!
-//! Differences from the paper: points that break the SLO are not used; a rest of zero adds no
-//! instance; an instance that is larger than the surplus is passed over (there the loop never ends);
-//! every function is looked at (there the loop returns after the first).
+//! Differences from the paper: points that break the SLO are not used; a remainder of zero adds no
+//! instance; an instance larger than the surplus is skipped (the paper's loop never ends); every
+//! function is processed (the paper's loop returns after the first).
 
 mod algorithm;
 mod autoscaler;

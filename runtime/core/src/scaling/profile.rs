@@ -1,12 +1,13 @@
-//! What an instance of a function achieves with its resources, checked once.
+//! Profiles: the throughput and latency of an instance by its resources, and the checks of a
+//! profile.
 
 use std::fmt;
 
-/// Points of one profile: a grid of 20 partitions and 20 quotas, and more.
+/// Points of one profile: enough for a grid of 32 partitions and 32 quotas.
 pub const POINTS_MAX: usize = 1024;
 
-/// How much less throughput than a point with fewer resources a point may have, in percent: noise
-/// of the measurement.
+/// By how many percent the throughput of a point may be below that of a point with fewer resources.
+/// Allows for noise of the measurement.
 const NOISE_PERCENT: u64 = 5;
 
 /// One measured point.
@@ -23,12 +24,12 @@ pub struct Point {
 }
 
 impl Point {
-    /// Its part of a device, in ten-thousandths.
+    /// Partition times quota: its part of a device, in ten-thousandths.
     pub fn area(&self) -> u64 {
         u64::from(self.partition) * u64::from(self.quota)
     }
 
-    /// Whether it has more throughput per resource than another one (RPR of FaST-GShare).
+    /// Compares the throughput per resource of two points (RPR in FaST-GShare).
     pub(super) fn efficiency_cmp(&self, other: &Point) -> std::cmp::Ordering {
         let scaled = |point: &Point, by: &Point| u128::from(point.throughput) * u128::from(by.area());
         scaled(self, other).cmp(&scaled(other, self))
@@ -41,7 +42,7 @@ pub struct Profile {
     points: Vec<Point>,
 }
 
-/// Why points are no profile.
+/// Why points do not form a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProfileError {
     /// There is no point, or more than [`POINTS_MAX`].
@@ -105,13 +106,13 @@ impl Profile {
         &self.points
     }
 
-    /// The points whose latency keeps an SLO.
+    /// The points whose latency is at most `slo_ns`.
     pub(super) fn within(&self, slo_ns: u64) -> impl Iterator<Item = Point> {
         self.points.iter().filter(move |point| point.latency_ns <= slo_ns).copied()
     }
 
-    /// The point with the most throughput per resource whose latency keeps an SLO; of equal ones
-    /// the smallest.
+    /// The point with the highest throughput per resource whose latency is at most `slo_ns`; of
+    /// equal ones the smallest. `None` if no point keeps the SLO.
     pub fn most_efficient(&self, slo_ns: u64) -> Option<Point> {
         self.within(slo_ns).max_by(|a, b| a.efficiency_cmp(b).then(b.area().cmp(&a.area())))
     }

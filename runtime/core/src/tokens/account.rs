@@ -1,15 +1,15 @@
-//! The device time that a client used, in windows.
+//! The device time that a client used, by window.
 
 use crate::ids::Nanos;
 use std::collections::VecDeque;
 
-/// Use measured by the device, in windows that follow one another. Use beyond the allowance of a
-/// window is debt: it counts as use of the windows after it, until their allowances have paid it.
+/// Use measured by the device, in consecutive windows. Use beyond the allowance of a window is
+/// debt: it counts as use of the following windows until their allowances have paid it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Account {
     /// Start of the window, in nanoseconds.
     start: u64,
-    /// Use within the window, with the debt that it began with.
+    /// Use within the window, including the debt from earlier windows.
     used: u64,
 }
 
@@ -18,16 +18,17 @@ impl Account {
         Account { start: now.0 - now.0 % window, used: 0 }
     }
 
-    /// Use in the window of the account, debt included.
+    /// Use in the window of the account, including debt.
     pub(super) fn used(&self) -> u64 {
         self.used
     }
 
-    /// The account at a later time, without use in between. `limit` is the allowance of a window.
+    /// The account at a later time, if nothing was used in between. `limit` is the allowance of a
+    /// window.
     #[must_use]
     pub(super) fn at(self, now: u64, window: u64, limit: u64) -> Account {
         let since = now.saturating_sub(self.start);
-        // Most calls are in the same window; a division costs more than the rest of them.
+        // Most calls are in the same window, and this avoids their costliest part, the division.
         if since < window {
             return self;
         }
@@ -36,8 +37,8 @@ impl Account {
         Account { start: self.start + windows * window, used: self.used.saturating_sub(paid) }
     }
 
-    /// Charges the time between `from` and `to`, each window its part. What lies before the window
-    /// of the account is charged to it.
+    /// Charges the time from `from` to `to`, each part to its window. Time before the account's
+    /// window is charged to that window.
     #[must_use]
     pub(super) fn charged(self, from: u64, to: u64, window: u64, limit: u64) -> Account {
         let mut account = self.at(from, window, limit);
@@ -53,7 +54,7 @@ impl Account {
         }
         account.used = account.used.saturating_add(end - from);
         account = account.at(end, window, limit);
-        // Windows that are used as a whole: each adds what exceeds its allowance to the debt.
+        // Windows that are used in full: each adds its use beyond the allowance to the debt.
         let whole = (to - end) / window;
         account.used = account.used.saturating_add(whole.saturating_mul(window.saturating_sub(limit)));
         account.start += whole * window;
@@ -61,8 +62,8 @@ impl Account {
         account
     }
 
-    /// When a window begins in which use is below the allowance and `debt`, if it is not below it
-    /// now.
+    /// The start of the first window in which use is below the allowance plus `debt`. Meaningful
+    /// only if use is not below it now.
     pub(super) fn pays_off_at(&self, window: u64, limit: u64, debt: u64) -> u64 {
         self.start.saturating_add((self.used.saturating_sub(debt) / limit.max(1)).saturating_mul(window))
     }
@@ -73,14 +74,14 @@ impl Account {
     }
 }
 
-/// Use measured against the request, in the same windows. Time that a client used after its token had
-/// ended was taken from others: as far as it exceeds the request it counts in the windows after it.
-/// Lent time is not held against a client.
+/// Use measured against the request, in the same windows. Time that a client used after its token
+/// had ended was taken from other clients; the part beyond the request counts in the following
+/// windows. Lent time does not count there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Asked {
     start: u64,
     used: u64,
-    /// Time used after tokens had ended, as far as it is not made up for.
+    /// Time used after tokens had ended that later windows have not yet compensated.
     overrun: u64,
 }
 
@@ -127,8 +128,8 @@ impl Asked {
     }
 }
 
-/// Use as the published code of FaST-GShare counts it: each token in full, from the moment it is
-/// given, in a window that slides.
+/// Use as the published code of FaST-GShare counts it: each token in full from the moment it is
+/// given, in a sliding window.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Given {
     /// Starts and ends of tokens, oldest first.
@@ -140,7 +141,7 @@ impl Given {
         self.tokens.push_back((from, until));
     }
 
-    /// The client asks again: its last token ends now, if it has not ended.
+    /// The client wants a token again: its last token ends now, unless it has ended before.
     pub(super) fn cut(&mut self, now: u64) {
         if let Some((_, until)) = self.tokens.back_mut() {
             *until = now.min(*until);
@@ -153,13 +154,13 @@ impl Given {
         }
     }
 
-    /// Tokens in the window that ends now, with their parts that lie ahead.
+    /// The time of the tokens in the window that ends now, including their future parts.
     pub(super) fn used(&self, now: u64, window: u64) -> u64 {
         let start = now.saturating_sub(window);
         self.tokens.iter().filter(|(_, until)| *until >= start).map(|&(from, until)| until - from.max(start)).sum()
     }
 
-    /// When `used` falls below an allowance, if no token is given.
+    /// When [`Given::used`] falls below `limit`, if no token is given until then.
     pub(super) fn falls_below_at(&self, now: u64, window: u64, limit: u64) -> u64 {
         let mut over = (self.used(now, window) + 1).saturating_sub(limit);
         let begin = now.saturating_sub(window);

@@ -6,7 +6,7 @@ use super::rules::Token;
 use super::share::{Ppm, ShareSpec, Span, Units};
 use crate::ids::{Class, ClientId, LaneId, Nanos};
 
-/// A client as reports show it.
+/// The state of a client, for reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShareState {
     /// The client.
@@ -17,21 +17,21 @@ pub struct ShareState {
     pub has_token: bool,
     /// When the token expires.
     pub token_until: Option<Nanos>,
-    /// Whether its token is over and launches of it have not ended.
+    /// Whether its token has ended and launches issued under it have not.
     pub is_draining: bool,
-    /// The compute units of its token, or of launches of a token that is over.
+    /// The compute units of its token, or of launches of an ended token.
     pub occupied: Ppm,
-    /// Which ones, if they are certain ones.
+    /// The indices of these compute units, if the client is bound to them.
     pub occupied_span: Option<Span>,
-    /// Use of the current window that counts against the limit, debt included, in nanoseconds.
+    /// Use in the current window that counts against the limit, including debt, in nanoseconds.
     pub used_ns: u64,
-    /// Use of the current window that counts against the request, in nanoseconds.
+    /// Use in the current window that counts against the request, in nanoseconds.
     pub asked_ns: u64,
-    /// Charged since the share was set, in nanoseconds.
+    /// Device time charged since the share was set, in nanoseconds.
     pub received_ns: u64,
-    /// Tokens it was given.
+    /// Number of tokens it was given.
     pub tokens: u64,
-    /// Tokens that ended while launches of it were on the device.
+    /// Number of tokens that ended while launches of the client were on the device.
     pub recalls: u64,
 }
 
@@ -40,42 +40,44 @@ pub struct ShareState {
 pub(super) struct Client {
     pub(super) id: ClientId,
     pub(super) share: ShareSpec,
-    /// The lane in which it has the share, and the compute units of that lane if it is bound to
-    /// them.
+    /// The lane in which it has the share.
     pub(super) lane: LaneId,
+    /// The compute units of that lane to which it is bound, if any.
     pub(super) span: Option<Span>,
     /// The request and the limit of a window, at least 1 ns.
     pub(super) request: u64,
     pub(super) limit: u64,
     pub(super) account: Account,
     pub(super) asked: Asked,
-    /// When its last token ended; launches that end later overran it.
+    /// When its last token ended; `u64::MAX` while it has one. Use after this time is overrun.
     pub(super) ended_at: u64,
     pub(super) given: Given,
     pub(super) state: State,
     /// The share was removed while launches were on the device.
     pub(super) is_removed: bool,
-    /// What its tasks want: the most urgent class of `wants_in`.
+    /// The most urgent class of `wants_in`: the class that a token is wanted for.
     pub(super) wants: Option<Class>,
-    /// What its tasks want in each lane. They are in several lanes while it moves to another one.
+    /// The most urgent class of its waiting tasks in each lane. While a client moves to another
+    /// lane, its tasks are in both.
     pub(super) wants_in: Vec<(LaneId, Class)>,
+    /// The value of `wants` at the last decision.
     pub(super) wanted: Option<Class>,
     pub(super) in_flight: u32,
-    /// Since when launches in flight have not been charged.
+    /// The time up to which launches in flight have been charged.
     pub(super) active_since: u64,
-    /// The launch time charged last, as one interval.
+    /// Start and end of the launch time charged last, as one interval.
     pub(super) charged: (u64, u64),
     pub(super) received: u64,
     pub(super) tokens: u64,
     pub(super) recalls: u64,
 }
 
-/// Whether it has a token.
+/// Whether a client has a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Idle,
     Running(Token),
-    /// The token is over, and launches of it occupy these compute units.
+    /// The token has ended, and launches issued under it occupy these compute units.
     Draining(Units),
 }
 
@@ -113,8 +115,8 @@ impl Client {
         (self.request, self.limit) = of_window(share, window);
     }
 
-    /// Charges a launch. Times in which launches of a client overlap count once, unless more than
-    /// two overlap.
+    /// Charges a launch. Time in which two launches of a client overlap counts once. If more than
+    /// two overlap, some time may count twice.
     pub(super) fn charge(&mut self, from: u64, to: u64, config: &TokenConfig) {
         let (window, limit, request) = (config.window, self.limit, self.request);
         let (start, end) = self.charged;
@@ -147,14 +149,14 @@ impl Client {
         }
     }
 
-    /// The lane's part of what it wants is known anew; the other lanes' parts stay.
+    /// Forgets what the client's tasks in one lane want; its tasks in other lanes still count.
     pub(super) fn forget_wants(&mut self, lane: LaneId) {
         self.wants_in.retain(|(other, _)| *other != lane);
         self.wants = self.wants_in.iter().map(|(_, class)| *class).min();
     }
 }
 
-/// The request and the limit of a window.
+/// The request and the limit of a window, in nanoseconds.
 fn of_window(share: ShareSpec, window: u64) -> (u64, u64) {
     (share.request.of(window).max(1), share.limit.of(window).max(1))
 }

@@ -15,11 +15,12 @@ pub struct TokenLedger {
     config: TokenConfig,
     /// By id.
     clients: Vec<Client>,
-    /// Whether a client began or ceased to want a token, or compute units became free.
+    /// Whether a client began or ceased to want a token, or compute units became free, since the
+    /// last decision.
     is_stale: bool,
-    /// Whether clients are in more than one group; may stay set after the others are gone.
+    /// Whether clients are in more than one group. May stay set after clients were removed.
     has_groups: bool,
-    /// When [`TokenLedger::grant`] is due if nothing happens before.
+    /// When [`TokenLedger::grant`] is due if no event comes first.
     due: Option<u64>,
     /// Whether tokens were given or ended since [`TokenLedger::take_changed`].
     is_changed: bool,
@@ -56,12 +57,12 @@ impl TokenLedger {
 
     // Shares.
 
-    /// Sets or changes the share of a client. A new partition holds from the next token on, new
-    /// quotas at once.
+    /// Sets or changes the share of a client. New quotas take effect at once, a new partition with
+    /// the next token.
     ///
     /// # Errors
-    /// If the lane cannot honour its shares together with this one, or has too many clients. On
-    /// error nothing has changed.
+    /// If the lane cannot honour its shares together with this one, or has [`CLIENTS_MAX`] clients
+    /// already. On error nothing has changed.
     pub fn set(&mut self, now: Nanos, client: ClientId, share: ShareSpec) -> Result<(), ShareError> {
         let others = self.clients.iter().filter(|other| other.id != client && !other.is_removed);
         let shares: Vec<ShareSpec> = others.map(|other| other.share).chain([share]).collect();
@@ -73,7 +74,7 @@ impl TokenLedger {
         Ok(())
     }
 
-    /// Counts launches that a client issued before it had its share.
+    /// Sets the number of launches in flight of a client that issued them before it had a share.
     pub(crate) fn count_in_flight(&mut self, now: Nanos, client: ClientId, launches: u32) {
         let Ok(at) = self.place_of(client) else { return };
         (self.clients[at].in_flight, self.clients[at].active_since) = (launches, now.0);
@@ -92,9 +93,9 @@ impl TokenLedger {
         self.has_groups = self.clients.iter().any(|client| client.share.group != first);
     }
 
-    /// Removes the share of a client. Launches that it has on the device are told to exit: the
-    /// client is appended to `recalled`. Until they have ended they occupy its partition, and the
-    /// client issues no others. `false` if it has no share.
+    /// Removes the share of a client; `false` if it has none. If the client has launches on the
+    /// device, it is appended to `recalled`, and the caller tells the launches to exit. They occupy
+    /// the partition until they have ended, and the client issues no others before that.
     pub fn remove(&mut self, now: Nanos, client: ClientId, recalled: &mut Vec<ClientId>) -> bool {
         let Ok(at) = self.place_of(client) else { return false };
         self.is_stale = true;
@@ -107,7 +108,8 @@ impl TokenLedger {
         true
     }
 
-    /// The shares of the clients and their accounts, for the lane that takes over.
+    /// Copies the shares of the clients and their accounts to the ledger of another lane. Clients
+    /// that have a share there keep it.
     pub(crate) fn hand_over(&self, to: &mut TokenLedger, now: Nanos) {
         for client in self.clients.iter().filter(|client| !client.is_removed) {
             if to.place_of(client.id).is_err() {
@@ -120,7 +122,7 @@ impl TokenLedger {
         }
     }
 
-    /// Clients that have shares.
+    /// The state of each client that has a share.
     pub fn shares(&self, now: Nanos) -> impl Iterator<Item = ShareState> {
         self.clients.iter().map(move |client| ShareState {
             client: client.id,
@@ -176,12 +178,13 @@ impl TokenLedger {
         self.place_of(client).is_ok()
     }
 
-    /// When [`TokenLedger::grant`] is due if nothing happens before.
+    /// When [`TokenLedger::grant`] is due if no event comes first.
     pub fn next_grant(&self) -> Option<Nanos> {
         self.due.map(Nanos)
     }
 
-    /// The compute units of tokens, and of launches of tokens that are over, in millionths.
+    /// The part of the lane's compute units that tokens, and launches of ended tokens, occupy, in
+    /// millionths.
     pub fn occupied(&self) -> u32 {
         self.clients.iter().map(|client| client.occupied().part).sum()
     }
@@ -198,8 +201,9 @@ impl TokenLedger {
         client.in_flight += 1;
     }
 
-    /// A launch of a client ended. Charges the time that it kept the device busy; if that was not
-    /// measured, the time since the client's launch before it.
+    /// A launch of a client ended. Charges the time that it kept the device busy. If the device did
+    /// not measure it, charges the time since the client's previous launch ended, or since this one
+    /// was issued if the client had none in flight.
     pub fn ended(&mut self, now: Nanos, client: ClientId, busy: Option<BusyTime>) {
         let Ok(at) = self.place_of(client) else { return };
         let client = &mut self.clients[at];
@@ -218,8 +222,8 @@ impl TokenLedger {
         }
     }
 
-    /// Charges device time to a client that was not spent in launches of its own, in nanoseconds:
-    /// blocks that were co-scheduled in launches of others.
+    /// Charges a client `ns` nanoseconds of device time that its blocks used in launches of other
+    /// clients, with which they were co-scheduled.
     pub fn charge(&mut self, now: Nanos, client: ClientId, ns: u64) {
         if let Ok(at) = self.place_of(client) {
             let window = self.config.window;
@@ -231,7 +235,7 @@ impl TokenLedger {
         }
     }
 
-    /// The device was lost: no launch is on it any more.
+    /// The device was lost: no client has launches in flight any more.
     pub fn lose_device(&mut self) {
         self.clients.retain(|client| !client.is_removed);
         for client in &mut self.clients {
@@ -243,8 +247,8 @@ impl TokenLedger {
 
     // Tokens.
 
-    /// Ends and gives tokens. Appends the clients whose launches on the device are to be told to
-    /// exit. Returns whether a token was given.
+    /// Ends and gives tokens. Appends to `recalled` the clients whose launches on the device must
+    /// be told to exit. Returns whether a token was given.
     pub fn grant(&mut self, now: Nanos, recalled: &mut Vec<ClientId>) -> bool {
         for at in 0..self.clients.len() {
             self.note_want(at, now.0);
@@ -253,7 +257,7 @@ impl TokenLedger {
             return false;
         }
         let is_given = self.grant_once(now, recalled);
-        // A client whose partition changed gave its token back and may have another one.
+        // A client whose partition changed has returned its token and may get a new one.
         (self.is_stale && self.grant_once(now, recalled)) || is_given
     }
 
@@ -303,7 +307,7 @@ impl TokenLedger {
         }
         self.is_stale = true;
         if charge == Charge::Given && client.wanted.is_none() {
-            // It asks again, which ends its last token.
+            // A client that wants a token again ends its last one.
             client.given.cut(now);
             if matches!(client.state, State::Running(_)) {
                 client.state = State::Idle;
@@ -332,8 +336,8 @@ impl TokenLedger {
         }
     }
 
-    /// Notes which groups of clients use less than they request together. With one group all are
-    /// equal.
+    /// Notes which groups use less than the sum of their clients' requests. Not needed with a
+    /// single group, since lent time prefers no client there.
     fn note_groups(&self, standings: &mut [Standing], now: u64) {
         let mut groups: Vec<(u32, u64, u64)> = Vec::new();
         for client in self.clients.iter().filter(|client| !client.is_removed) {
@@ -405,7 +409,7 @@ impl TokenLedger {
         }
     }
 
-    /// When the next token expires, or a client that used up its limit may have one again.
+    /// When the next token expires, or a client that has used up its limit may get a token again.
     fn next_change(&self, standings: &[Standing], now: u64) -> Option<u64> {
         let expiries = self.clients.iter().filter_map(|client| match client.state {
             State::Running(token) => Some(token.until).filter(|until| *until > now),
@@ -415,7 +419,8 @@ impl TokenLedger {
         expiries.chain(again).min()
     }
 
-    /// When a client that wants a token and may not have one for its use may have one.
+    /// When a client that wants a token but has used up its limit may get one; `None` for other
+    /// clients.
     fn may_want_again_at(&self, standing: &Standing, now: u64) -> Option<u64> {
         let client = &self.clients[standing.at];
         let class = standing.wants.filter(|class| standing.remaining(*class) == 0 && client.state == State::Idle)?;
@@ -432,7 +437,8 @@ impl TokenLedger {
 
     // Accounts.
 
-    /// The account of a client with its launches in flight, as if all of them kept the device busy.
+    /// The account of a client. Launches in flight count as if they had kept the device busy since
+    /// the last charge.
     fn account(&self, client: &Client, now: u64) -> Account {
         let (window, limit) = (self.config.window, client.limit);
         if client.in_flight > 0 {

@@ -1,23 +1,23 @@
-//! Tokens: the device time that clients of a lane may use (FaST-GShare §3.3.2, mended).
+//! Tokens divide the device time of a lane among its clients (after FaST-GShare §3.3.2, corrected).
 //!
-//! A client with a share has a *partition* of its lane's compute units, and two fractions of time:
-//! its *request*, which it gets in every *window* in which it has work, and its *limit*, beyond
-//! which it does not get more. To issue launches a client needs a *token*. Several clients have
-//! tokens at once as long as their partitions fit into the lane together.
+//! A client with a share has a *partition* of its lane's compute units and two fractions of time.
+//! It gets its *request* in every *window* in which it has work, and never more than its *limit*.
+//! To issue launches a client needs a *token*. Several clients have tokens at the same time if
+//! their partitions fit into the lane together.
 //!
 //! Use is measured: a launch that ends is charged to its client with the time that it kept the
-//! device busy. When a token is over, the scheduler raises the epoch of the client's running tasks:
-//! they end at the next block, and the rest continues with the next token. The partition is free
+//! device busy. When a token ends, the scheduler raises the epoch of the client's running tasks:
+//! they stop at the next block boundary and continue with the next token. The partition is free
 //! once the launches have ended. Use beyond the limit is debt, which the following windows pay.
 //!
-//! Clients may be bound to compute units: those of a lane that joined the ledger of the device. Two
-//! of them whose units overlap never have tokens at the same time.
+//! A client may be bound to certain compute units: those of its lane, if the lane has joined the
+//! ledger of the device. Clients whose units overlap never have tokens at the same time.
 //!
-//! Clients without a share issue at any time. `docs/decisions/0072-shares.md` has the reasons.
+//! Clients without a share may issue at any time. `docs/decisions/0072-shares.md` has the reasons.
 //!
-//! - `share.rs`: shares, and the checks of their figures
-//! - `account.rs`: what a client used, in windows
-//! - `rules.rs`: who gets a token and for how long; the table of rules
+//! - `share.rs`: shares and their checks
+//! - `account.rs`: the device time that a client used, by window
+//! - `rules.rs`: which client gets a token and for how long; the table of rules
 //! - `client.rs` and `ledger.rs`: the state of a lane's clients
 
 mod account;
@@ -34,23 +34,22 @@ pub use share::{Ppm, ShareError, ShareRequest, ShareSpec, Span};
 use crate::ids::Nanos;
 use std::fmt;
 
-/// Clients with shares in one lane. A decision looks at all of them, so their number bounds its
-/// time.
+/// Clients with shares in one lane. A decision examines all of them, so this bounds its time.
 pub const CLIENTS_MAX: usize = 256;
 
-/// The window unless configured otherwise: 40 ms, as in FaST-GShare's launcher.
+/// The default window: 40 ms, as in FaST-GShare's launcher.
 pub const WINDOW_NS_DEFAULT: u64 = 40_000_000;
 
-/// A token lasts at least this many times a launch, so that the launches at its start and end cost
-/// at most a twentieth of it.
+/// A token lasts at least as long as this many launches, so that the launches at its start and end
+/// cost at most a twentieth of it.
 pub const MIN_TOKEN_LAUNCHES: u64 = 20;
 
-/// A token lasts at most the window divided by this, so that a client waits for a part of the
-/// window only.
+/// A token lasts at most the window divided by this, so that clients do not wait a whole window for
+/// their turn.
 const TOKENS_PER_WINDOW: u64 = 4;
 
-/// When a launch kept the device busy, as the device measured it. The launches of a client may be
-/// reported late and together; time is charged where it was used.
+/// When a launch kept the device busy, measured by the device. Launches may be reported late and
+/// several at once; their time is charged to the windows in which it was used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BusyTime {
     /// When the launch ended.
@@ -60,7 +59,7 @@ pub struct BusyTime {
 }
 
 impl BusyTime {
-    /// When it began, if it was busy without a break.
+    /// When the launch began, if it kept the device busy without a break.
     pub fn began(&self) -> Nanos {
         Nanos(self.ended.0.saturating_sub(self.ns))
     }
@@ -75,12 +74,12 @@ pub struct TokenConfig {
     debt_windows: u32,
 }
 
-/// Why settings of tokens are refused.
+/// Why settings of tokens are rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenConfigError {
-    /// A window of no time.
+    /// The window is 0.
     NoWindow,
-    /// The shortest token is no time, or longer than a quarter of the window.
+    /// The shortest token is 0, or longer than a quarter of the window.
     MinToken {
         /// The shortest token, in nanoseconds.
         min_token_ns: u64,
@@ -112,7 +111,7 @@ impl TokenConfig {
         TokenConfig { rule: &RULES[0], window, min_token, debt_windows: 1 }
     }
 
-    /// Other windows and shortest tokens.
+    /// Sets the window and the shortest token, both in nanoseconds.
     ///
     /// # Errors
     /// If the window is 0, or the shortest token is 0 or exceeds a quarter of the window.
@@ -126,13 +125,14 @@ impl TokenConfig {
         Ok(TokenConfig { window: window_ns, min_token: min_token_ns, ..self })
     }
 
-    /// Another rule.
+    /// Sets the rule.
     #[must_use]
     pub fn with_rule(self, rule: &'static Rule) -> TokenConfig {
         TokenConfig { rule, ..self }
     }
 
-    /// How many limits of a window real-time work of a client may use ahead.
+    /// Sets how far real-time work may exceed the limit of a window: by this many times the limit,
+    /// which later windows pay.
     #[must_use]
     pub fn with_debt_windows(self, debt_windows: u32) -> TokenConfig {
         TokenConfig { debt_windows, ..self }

@@ -1,5 +1,5 @@
-//! The rules by which tokens are given: FaST-GShare's as its paper describes it, as its published
-//! code does it, and ours. Each is a pure function over the clients of a lane.
+//! The rules that give tokens: Atoll's own, FaST-GShare's as its paper describes it, and
+//! FaST-GShare's as its published code works. Each is a pure function over the clients of a lane.
 
 mod atoll;
 mod paper;
@@ -11,25 +11,25 @@ use crate::ids::{Class, ClientId};
 /// One row of the table of rules.
 #[derive(Debug)]
 pub struct Rule {
-    /// The name it is selected by.
+    /// The name by which it is selected.
     pub name: &'static str,
-    /// What it does, in one line.
+    /// A description in one line.
     pub about: &'static str,
     /// What counts as use.
     pub(super) charge: Charge,
-    /// Whether a token that is over keeps its compute units until the client's launches have ended,
-    /// and these are told to exit. Otherwise it frees them when it expires.
+    /// Whether launches are told to exit when their token ends, and keep its compute units occupied
+    /// until they have ended. Otherwise the units are free when the token expires.
     pub(super) drains: bool,
-    /// Appends the tokens to give and to end.
+    /// Appends the decisions about tokens to give and to end.
     pub(super) plan: fn(&Round<'_>, &mut [Standing], &mut Vec<Decision>),
 }
 
-/// What counts as use of a client.
+/// How the use of a client is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Charge {
-    /// Device time of its launches.
+    /// By the device time of its launches.
     Measured,
-    /// Its tokens, in full, when they are given.
+    /// By the full time of its tokens, from the moment they are given.
     Given,
 }
 
@@ -37,7 +37,7 @@ pub(super) enum Charge {
 pub const RULES: &[Rule] = &[
     Rule {
         name: "atoll",
-        about: "measured use, debt for overuse; who is below the request goes first and takes lent time back at once",
+        about: "measured use, debt for overuse; clients below their request go first and take lent time back at once",
         charge: Charge::Measured,
         drains: true,
         plan: atoll::plan,
@@ -66,7 +66,7 @@ pub fn rule_by_name(name: &str) -> Option<&'static Rule> {
 /// All compute units of a lane, in millionths.
 pub(super) const WHOLE: u32 = 1_000_000;
 
-/// A moment at which tokens are given. Times are in nanoseconds.
+/// The input of a rule besides the clients. Times are in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Round<'a> {
     pub(super) now: u64,
@@ -74,9 +74,9 @@ pub(super) struct Round<'a> {
     pub(super) window_ends: u64,
     pub(super) min_token: u64,
     pub(super) max_token: u64,
-    /// Compute units of clients whose token is over and whose launches have not ended.
+    /// The part of the lane, in millionths, that launches of ended tokens occupy.
     pub(super) draining: u32,
-    /// Those of them that are bound to their clients.
+    /// The compute units that launches of ended tokens of bound clients occupy.
     pub(super) draining_spans: &'a [Span],
 }
 
@@ -92,7 +92,7 @@ pub(super) struct Standing {
     pub(super) units: Units,
     pub(super) request: u64,
     pub(super) limit: u64,
-    /// What real-time work may use beyond the limit.
+    /// How much real-time work may use beyond the limit.
     pub(super) debt_max: u64,
     /// Use that counts against the limit.
     pub(super) used: u64,
@@ -100,19 +100,19 @@ pub(super) struct Standing {
     pub(super) asked: u64,
     pub(super) is_in_flight: bool,
     pub(super) token: Option<Token>,
-    /// Whether the clients of its group use less than they request together.
+    /// Whether the clients of its group together use less than they request.
     pub(super) group_lends: bool,
-    /// What the rule found about its token; `Rest` when it is called.
+    /// The rule's own note about the token; [`Finding::Rest`] when the rule is called.
     pub(super) finding: Finding,
 }
 
-/// What a rule found about the token of a client while it plans.
+/// A note of a rule about the token of a client while it plans.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Finding {
-    /// Not looked at yet, or nothing to say.
+    /// Neither kept nor ended so far.
     #[default]
     Rest,
-    /// The token goes on.
+    /// The token is kept.
     Firm,
     /// The token ends.
     Over,
@@ -124,22 +124,23 @@ pub(super) struct Token {
     pub(super) class: Class,
     pub(super) since: u64,
     pub(super) until: u64,
-    /// The compute units it was given for; others hold from the next token on.
+    /// The compute units for which it was given. A changed partition takes effect with the next
+    /// token.
     pub(super) units: Units,
 }
 
-/// What a rule decides.
+/// A decision of a rule. `at` is the index of the client in the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
     /// Gives a token, or extends the token that the client has.
     Grant { at: usize, class: Class, until: u64 },
     /// Ends a token.
     End { at: usize },
-    /// Asks to be called again at a time.
+    /// Asks for a call at this time.
     Again { at_ns: u64 },
 }
 
-/// Ends the tokens that have expired. Returns the sum of the partitions whose tokens run on.
+/// Ends the tokens that have expired. Returns the sum of the partitions of the other tokens.
 fn end_expired(now: u64, clients: &[Standing], decisions: &mut Vec<Decision>) -> u32 {
     let mut running = 0;
     for client in clients.iter().filter(|client| client.token.is_some()) {
@@ -163,7 +164,7 @@ impl Standing {
         self.asked < self.request
     }
 
-    /// What it may still use in this window.
+    /// The time that it may still use in this window for work of a class.
     pub(super) fn remaining(&self, class: Class) -> u64 {
         let debt = if class == Class::RealTime { self.debt_max } else { 0 };
         self.limit.saturating_add(debt).saturating_sub(self.used)

@@ -1,4 +1,4 @@
-//! The share of a lane that a client is promised, checked once.
+//! Shares: the part of a lane that a client is promised, and the checks of a share.
 
 use crate::ids::LaneId;
 use std::fmt;
@@ -21,12 +21,12 @@ impl Ppm {
         Ppm(if percent > 100 { 1_000_000 } else { percent * 10_000 })
     }
 
-    /// A number of millionths; more than a million count as a million.
+    /// A number of millionths, at most a million; more counts as a million.
     pub(super) fn of_millionths(millionths: u32) -> Ppm {
         Ppm(millionths.min(1_000_000))
     }
 
-    /// `part` of `whole`, rounded to a millionth; all of it if `part` is not less.
+    /// The fraction `part / whole`, rounded down to a millionth; 100 % if `part` is larger.
     pub fn of_parts(part: u32, whole: u32) -> Ppm {
         Ppm((u64::from(part.min(whole)) * 1_000_000 / u64::from(whole.max(1))) as u32)
     }
@@ -48,20 +48,21 @@ impl fmt::Display for Ppm {
     }
 }
 
-/// A share as a user states it, with the names and units of FaSTPod.
+/// An unchecked share, with the names and units of FaSTPod.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ShareRequest {
     /// Compute units of the lane, in percent: above 0, at most 100.
     pub sm_partition: f64,
     /// The fraction of time that the client gets whenever it has work: above 0, at most 1.
     pub quota_request: f64,
-    /// The fraction of time that the client gets at most: from `quota_request` to 1.
+    /// The largest fraction of time that the client gets: from `quota_request` to 1.
     pub quota_limit: f64,
-    /// The group of the client. Time that a client does not request is lent within its group first.
+    /// The group of the client. Time that no client requests goes first to clients of groups that
+    /// use less than they request.
     pub group: u32,
 }
 
-/// A share that was checked.
+/// A checked share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShareSpec {
     pub(super) partition: Ppm,
@@ -70,7 +71,7 @@ pub struct ShareSpec {
     pub(super) group: u32,
 }
 
-/// Why a share is refused.
+/// Why a share is rejected.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ShareError {
     /// The partition is not a percentage above 0 and up to 100.
@@ -86,28 +87,29 @@ pub enum ShareError {
         /// The limit.
         limit: f64,
     },
-    /// The requests of the lane's clients times their partitions exceed the lane.
+    /// The sum of request times partition over the lane's clients exceeds 100 %.
     LaneArea {
-        /// The sum, with the new share.
+        /// The sum, including the new share.
         sum: Ppm,
     },
-    /// Clients of which no two fit side by side request more than all of the time.
+    /// Clients that can only run one at a time, because no two of their partitions fit into the
+    /// lane, request more than 100 % of the time.
     LaneTime {
-        /// The sum of their requests, with the new share.
+        /// The sum of their requests, including the new share.
         sum: Ppm,
     },
     /// The lane does not exist, or it is closing.
     Lane(LaneId),
-    /// The lane has as many clients with shares as it can have.
+    /// The lane has the maximum number of clients with shares, which is this one.
     Clients(usize),
 }
 
-/// Compute units of a device in a row, to which the clients of a lane are bound.
+/// A contiguous range of compute units of a device, to which clients of a lane are bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span {
     /// Index of the first compute unit.
     pub first: u32,
-    /// How many, at least one.
+    /// Number of compute units, at least one.
     pub count: u32,
 }
 
@@ -123,12 +125,12 @@ impl Span {
     }
 }
 
-/// The compute units that a client has or would have with its token.
+/// The compute units that a client occupies, or would occupy, with its token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Units {
     /// Their part of the lane, in millionths.
     pub(super) part: u32,
-    /// Which ones, for a client that is bound to them. Two clients whose spans overlap never have
+    /// Their indices, if the client is bound to them. Two clients whose spans overlap never have
     /// tokens at the same time.
     pub(super) span: Option<Span>,
 }
@@ -144,8 +146,8 @@ impl ShareSpec {
     /// Checks a share.
     ///
     /// # Errors
-    /// If a figure is out of its range, is not a number, or is rounded to zero millionths; or if
-    /// the request exceeds the limit.
+    /// If a figure is out of range, is not a number, or rounds to zero millionths; or if the
+    /// request exceeds the limit.
     pub fn new(share: &ShareRequest) -> Result<ShareSpec, ShareError> {
         let &ShareRequest { sm_partition, quota_request: request, quota_limit: limit, group } = share;
         let positive = |fraction: f64| Ppm::of_fraction(fraction).filter(|ppm| ppm.0 > 0);
@@ -162,8 +164,8 @@ impl ShareSpec {
         Ok(spec)
     }
 
-    /// The same quotas with another part of the compute units: what a device grants, which assigns
-    /// whole units.
+    /// The same quotas with another partition. A device assigns whole units, so the partition that
+    /// it grants may differ from the requested one.
     #[must_use]
     pub fn with_partition(self, partition: Ppm) -> ShareSpec {
         ShareSpec { partition, ..self }
@@ -184,28 +186,28 @@ impl ShareSpec {
         self.request
     }
 
-    /// The fraction of time that the client gets at most.
+    /// The largest fraction of time that the client gets.
     pub fn limit(&self) -> Ppm {
         self.limit
     }
 
-    /// The group within which unused time is lent first.
+    /// The group of the client; see [`ShareRequest::group`].
     pub fn group(&self) -> u32 {
         self.group
     }
 }
 
-/// Refuses shares that a lane can certainly not honour together. Two clients whose partitions
-/// exceed the lane never run at the same time, so the area alone proves nothing: two shares of
-/// 60 % × 0.8 have an area of 96 % and need 160 % of the time.
+/// Rejects shares that a lane cannot honour together. The check of the area (partition times
+/// request) is not enough, because two clients whose partitions exceed the lane never run at the
+/// same time: two shares of 60 % × 0.8 have an area of 96 % and need 160 % of the time.
 pub(super) fn check_lane(shares: &[ShareSpec]) -> Result<(), ShareError> {
     let area: u128 = shares.iter().map(|share| u128::from(share.partition.0) * u128::from(share.request.0)).sum();
     if area > 1_000_000_000_000 {
         return Err(ShareError::LaneArea { sum: saturated((area / 1_000_000) as u64) });
     }
     for share in shares {
-        // With the partition `p` of this share: the shares above half of the lane that exceed it
-        // together with `p`. No two of them, and none with `p`, fit side by side.
+        // The shares above half of the lane that do not fit beside this share. No two of them fit
+        // side by side either.
         let excludes = |other: &&ShareSpec| other.partition.0 > (1_000_000 - share.partition.0).max(500_000);
         let others: u64 = shares.iter().filter(excludes).map(|other| u64::from(other.request.0)).sum();
         let is_one_of_them = excludes(&share);

@@ -24,7 +24,7 @@ fn request(task: u64, rows: u64) -> Request {
     }
 }
 
-/// One function, driven by hand.
+/// The batching decisions of one function, driven event by event.
 struct One {
     batching: Batching,
     next: u64,
@@ -43,7 +43,8 @@ impl One {
         actions
     }
 
-    /// Requests of so many rows each arrive; returns the rows of the batches that were closed.
+    /// A request arrives for each entry of `rows`. Returns the rows of the batches that were
+    /// closed.
     fn arrive(&mut self, at: u64, rows: &[u64]) -> Vec<u64> {
         let mut closed = Vec::new();
         for &rows in rows {
@@ -89,7 +90,8 @@ fn requests_that_arrive_while_it_runs_form_the_next_batch() {
     let mut one = One::new(spec(8));
     assert_eq!(one.arrive(0, &[1, 1, 2, 1]), [1]);
     assert_eq!(one.wakeup(), None, "it waits for the batch, not for a time");
-    // The next batch waits for the answered client: one more row, at most for the time of a run.
+    // The next batch waits for one more row, that of the answered client, at most for the time of a
+    // run.
     assert_eq!(one.end(5 * MS, 1, 5 * MS), [0; 0]);
     assert_eq!(one.wakeup(), Some(10 * MS));
     assert_eq!(one.arrive(6 * MS, &[1]), [5]);
@@ -102,7 +104,7 @@ fn a_window_ends_although_clients_stay_away_and_is_then_skipped() {
     one.arrive(0, &[1, 1, 1]);
     assert_eq!(one.end(5 * MS, 1, 5 * MS), [0; 0]);
     assert_eq!(one.tick(one.wakeup().unwrap()), [2]);
-    // Two more arrive while the batch runs. No client had come back, so the next window is skipped.
+    // Two requests arrive while the batch runs. The last window failed, so the next one is skipped.
     assert_eq!(one.arrive(11 * MS, &[1, 1]), [0; 0]);
     assert_eq!(one.end(15 * MS, 2, 5 * MS), [2]);
 }
@@ -162,7 +164,7 @@ fn a_deadline_shortens_the_delay_and_expires() {
     assert_eq!(one.send(60 * MS, Event::Arrived(urgent)), []);
     assert_eq!(one.wakeup(), Some(70 * MS), "8 ms to run, and a quarter of that as a margin");
     assert_eq!(one.tick(70 * MS), [1]);
-    // While a batch runs, a request can expire before it is in one; and in one.
+    // A request can expire before it is in a batch, and while its batch runs.
     for (task, deadline) in [(8, 75), (9, 90), (10, 200)] {
         one.send(71 * MS, Event::Arrived(Request { deadline: Some(Nanos(deadline * MS)), ..request(task, 1) }));
     }
@@ -253,17 +255,18 @@ fn run_closed(closed: &Closed, max_rows: u32, seed: u64) -> (f64, f64) {
 #[test]
 fn clients_that_wait_for_answers_are_gathered_if_that_pays() {
     for seed in 0..5 {
-        // A run reads the weights, whatever the rows: nearly all clients share each run.
+        // A run takes the same time for any number of rows, so nearly all clients share each run.
         let (rows, per_s) =
             run_closed(&Closed { fixed_ns: 5 * MS, row_ns: MS / 10, clients: 32, think_ns: MS }, 32, seed);
         assert!(rows > 28.0 && per_s > 32.0 / 0.0105, "seed {seed}: {rows} rows, {per_s} per second");
         // One client is as fast as without batching.
         let (rows, per_s) = run_closed(&Closed { fixed_ns: 5 * MS, row_ns: 0, clients: 1, think_ns: 2 }, 32, seed);
         assert!(rows == 1.0 && per_s > 199.0, "seed {seed}: {rows} rows, {per_s} per second");
-        // A run costs per row: merging saves nothing, so no request waits.
+        // The time of a run is proportional to its rows: merging saves nothing, so no request
+        // waits.
         let (_, per_s) = run_closed(&Closed { fixed_ns: 0, row_ns: 10 * MS, clients: 8, think_ns: MS }, 8, seed);
         assert!(per_s > 98.0, "seed {seed}: {per_s} per second");
-        // More clients than rows: full batches.
+        // There are more clients than rows of a batch, so batches are full.
         let (rows, _) = run_closed(&Closed { fixed_ns: 5 * MS, row_ns: MS / 10, clients: 64, think_ns: MS }, 16, seed);
         assert!(rows > 15.0, "seed {seed}: {rows} rows");
     }
@@ -424,7 +427,7 @@ impl World {
         let bytes: u64 = members.iter().map(|member| member.bytes).sum();
         let fits = rows <= spec.max_rows.into() && bytes <= spec.max_bytes;
         assert!(fits || members.len() == 1, "seed {seed}: {rows} rows, {bytes} bytes of {spec:?}");
-        // Within a group the order is that of arrival, which is that of the ids here.
+        // Within a group, requests keep the order of arrival, which is the order of ids here.
         let last = self.last_closed.insert(kind(&members[0]), *requests.last().expect("no batch is empty"));
         assert!(last.is_none_or(|last| last < requests[0]) && requests.is_sorted(), "seed {seed}: first come");
         let queue = (members[0].function, members[0].class);
@@ -432,8 +435,8 @@ impl World {
         assert!(self.running_of(queue) <= BATCHES_MAX as usize, "seed {seed}");
     }
 
-    /// Batches of a function and class that have not ended. A batch all of whose requests left
-    /// counts until it ends, but its function is not known here any more.
+    /// Batches of a function and class that have not ended. A batch whose requests have all left
+    /// counts until it ends, but its function is no longer known here.
     fn running_of(&self, queue: (FunctionId, Class)) -> usize {
         let of = |requests: &&Vec<TaskId>| {
             requests.iter().find_map(|task| self.open.get(task)).is_some_and(|(r, _)| (r.function, r.class) == queue)
@@ -441,7 +444,7 @@ impl World {
         self.running.values().filter(of).count()
     }
 
-    /// Every waiting request waits for a batch of its function or for a time that is near.
+    /// Checks that every waiting request waits for a batch of its function, or for a wakeup soon.
     fn check_waiting(&self) {
         let in_batch: BTreeSet<TaskId> = self.running.values().flatten().copied().collect();
         for (task, (request, arrived)) in self.open.iter().filter(|(task, _)| !in_batch.contains(task)) {

@@ -1,5 +1,5 @@
-//! The compute units of a device, divided among its clients: the paper's pods, devices that round,
-//! and seeded clients that come, change and go.
+//! The division of a device's compute units among its clients: the paper's pods, devices that
+//! assign groups of units, and random clients that are added, changed and removed.
 //!
 //! A failure prints its seed; `ATOLL_SEED=7` runs it alone.
 
@@ -31,7 +31,7 @@ fn bound(first: u32, count: u32) -> Place {
     Place::Bound(Span { first, count })
 }
 
-/// Rectangles do not overlap, and there are at most as many lanes as there may be.
+/// Checks that rectangles do not overlap, and that there are at most `lanes_max` lanes.
 fn check(layout: &Layout, lanes_max: u32) {
     let spans = layout.places().filter_map(|(_, place)| if let Place::Bound(span) = place { Some(span) } else { None });
     let lanes: BTreeSet<(u32, u32)> = spans.map(|span| (span.first, span.count)).collect();
@@ -94,7 +94,7 @@ fn devices_round_up_and_say_why_a_client_is_not_bound() {
     assert_eq!(one, [Place::Whole], "the one unit of a device is all of it");
     let full = places(layout(2, 1, 8), &[(50.0, 0.9), (50.0, 0.9), (50.0, 0.2)]);
     assert_eq!(full[2], Place::Unbound(Reason::Room));
-    // One lane only: clients with the same units share it, another one has to wait.
+    // There is only one lane: clients with the same units share it, and another client must wait.
     let mut one_lane = layout(4, 1, 1);
     one_lane.set(ClientId(0), &share(50.0, 0.5));
     one_lane.set(ClientId(1), &share(50.0, 0.5));

@@ -1,5 +1,5 @@
-//! Packing: the paper's pods, random sets against an exhaustive packer, and instances that come
-//! and go.
+//! Packing: the paper's pods, random sets compared with an exhaustive packer, and instances that
+//! are added and removed.
 //!
 //! A failure prints its seed; `ATOLL_SEED=7` runs it alone.
 
@@ -34,7 +34,7 @@ fn pack(demands: &[(u32, u32)], devices: usize) -> usize {
     packer.devices_used()
 }
 
-/// No two instances of a device overlap, and none overlaps a free rectangle.
+/// Checks that no two instances of a device overlap, and that none overlaps a free rectangle.
 fn check(packer: &Packer) {
     let mut placed: BTreeMap<usize, Vec<Rect>> = BTreeMap::new();
     for (_, device, rect, _) in packer.instances() {
@@ -153,7 +153,7 @@ fn random_sets_need_no_more_devices_than_with_rectpack() {
     assert!(sets * every == 1_000 && fewer > 0, "{fewer} of {sets}");
 }
 
-/// Whether rectangles fit onto one device: tries every one at every corner that others form.
+/// Whether rectangles fit onto one device: tries each rectangle at each corner formed by others.
 fn fits(placed: &mut Vec<Rect>, rest: &[(u32, u32)]) -> bool {
     let Some((&(w, h), rest)) = rest.split_first() else { return true };
     let edges = |edge: fn(&Rect) -> u32| [0].into_iter().chain(placed.iter().map(edge)).collect::<Vec<u32>>();

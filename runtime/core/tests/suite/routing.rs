@@ -1,5 +1,5 @@
-//! Routing of requests to instances: on numbers worked out by hand, and in seeded runs against a
-//! model of instances with quotas, compared with instances taken in turn.
+//! Routing of requests to instances: with numbers computed by hand, and in random runs with a model
+//! of instances with quotas, where it is compared with round robin.
 //!
 //! A failure prints its seed; `ATOLL_SEED=7` runs it alone.
 
@@ -21,7 +21,7 @@ fn computed(compute_ns: u64, batch: u32) -> Option<Computed> {
     Some(Computed { device: DeviceId(0), compute_ns, batch })
 }
 
-/// A router with these instances, each with a limit and the time of a request that it has served,
+/// A router with these instances. Each has a limit, and the service time of a request that ended
 /// long ago.
 fn router(instances: &[(u32, u64)]) -> Router<usize> {
     let mut router = Router::new(WINDOW);
@@ -68,7 +68,7 @@ fn what_a_limit_leaves_of_the_window_counts() {
     let mut long = router(&[(10, 3 * MS)]);
     (0..9).for_each(|_| long.begin(&0));
     assert_eq!(chosen(&long, 400), (0, 682 * MS));
-    // A slow instance that has all of the time is better than a fast one that has used up its own.
+    // A slow instance with quota left is better than a fast one that has used up its quota.
     let mut used = router(&[(10, 4 * MS), (100, 20 * MS)]);
     used.begin(&0);
     used.end(Nanos(404 * MS), &0, computed(4 * MS, 1));
@@ -102,13 +102,13 @@ fn requests_of_a_batch_share_its_time_and_failures_change_no_measurement() {
     let service = |router: &Router<usize>| router.standing(&0).and_then(|standing| standing.service_ns);
     for round in 1..50 {
         (0..16).for_each(|_| router.begin(&0));
-        // They report the time of the batch, a microsecond apart.
+        // Each request reports the time of the whole batch, a microsecond after the one before.
         (0..16).for_each(|at| router.end(Nanos(round * 100 * MS + at * 1_000), &0, computed(32 * MS, 16)));
     }
     let measured = service(&router).expect("measured");
     assert!((2 * MS..2 * MS + 10_000).contains(&measured), "{measured} ns of 32 ms for 16 requests");
     assert_eq!(router.standing(&0).map(|standing| standing.batch), Some(16));
-    // Kept responses and failures.
+    // Cached responses and failures compute nothing.
     for at in 1..100 {
         router.begin(&0);
         router.end(Nanos(5_000 * MS + at * MS), &0, None);
@@ -135,20 +135,20 @@ struct Instance {
     limit: Ppm,
     service: u64,
     queue: VecDeque<u64>,
-    /// When its work so far is done.
+    /// When all its work so far will be done.
     busy_until: u64,
     begun: u64,
 }
 
 impl Instance {
-    /// When a request that arrives ends: its service, stretched by the limit of each window.
+    /// When an arriving request ends: its service time, spread over windows by the limit.
     fn serve(&mut self, now: u64) -> u64 {
         let mut at = self.busy_until.max(now);
         let mut left = self.service;
         let begin = at;
         while left > 0 {
             let (start, allowance) = (at - at % WINDOW, self.limit.of(WINDOW));
-            // Its time lies at the start of each window.
+            // It runs at the start of each window.
             let end = start + allowance;
             if at >= end {
                 at = start + WINDOW;
@@ -178,7 +178,7 @@ fn run(seed: u64, routed: bool) -> u64 {
     for (number, instance) in instances.iter().enumerate() {
         router.set(number, instance.limit);
     }
-    // Half of what they can serve together.
+    // The load is half of the instances' capacity.
     let rate: f64 = instances.iter().map(|i| f64::from(i.limit.millionths()) / 1e6 / i.service as f64).sum();
     let gap = (2.0 / rate) as u64;
     let (mut now, mut sum, count) = (0, 0, 600);

@@ -1,5 +1,5 @@
-//! Scaling: the algorithm, bad profiles, the error of the prediction, and a load that steps up and
-//! down in simulation.
+//! Scaling: the algorithm, invalid profiles, the error of the prediction, and simulations in which
+//! the load steps up and down.
 
 use atoll_core::Nanos;
 use atoll_core::packing::InstanceId;
@@ -21,7 +21,7 @@ fn points() -> Vec<Point> {
     for (partition, whole) in [(6, 20_000), (12, 37_000), (24, 71_000), (50, 74_000), (100, 76_000)] {
         for quota in [20, 40, 60, 80, 100] {
             let throughput = whole * u64::from(quota) / 100;
-            // A request alone: its device time, and the time in which its quota is used up.
+            // The latency of a single request: its device time plus the time without quota.
             let latency_ns = SECOND * 1_000 / whole + (100 - u64::from(quota)) * 400_000;
             points.push(Point { partition, quota, throughput, latency_ns });
         }
@@ -152,8 +152,8 @@ fn predictions_survive_any_load() {
     }
 }
 
-/// An instance of the simulation: one request after the other, each for the time that its
-/// throughput says.
+/// An instance of the simulation. It serves one request after the other, each for the inverse of
+/// its throughput.
 struct Server {
     instance: Instance,
     ready_at: u64,
@@ -182,7 +182,7 @@ fn config() -> ScalingConfig {
     }
 }
 
-/// Runs a load of requests per second for so many seconds, on a pool that suffices.
+/// Simulates a load of requests per second for a number of seconds, on a large enough pool.
 fn run(rate: impl Fn(u64) -> f64, seconds: u64, seed: u64) -> Outcome {
     let (config, profile, mut rng) = (config(), profile(), Rng::new(seed));
     let mut autoscaler = Autoscaler::new(config, Predictor::new());
@@ -202,7 +202,8 @@ fn run(rate: impl Fn(u64) -> f64, seconds: u64, seed: u64) -> Outcome {
         {
             let arrived = queue.pop_front().expect("not empty");
             server.busy_until = now + SECOND * 1_000 / server.instance.point.throughput;
-            // The latency of a request alone is less than the time in which its quota allows one.
+            // The latency of a single request may be shorter than the interval between requests
+            // that its quota allows.
             let answered = server.busy_until.min(now + server.instance.point.latency_ns);
             outcome.misses += u64::from(answered - arrived > SLO);
         }
@@ -269,7 +270,7 @@ fn a_spike_and_a_ramp_are_followed_and_end() {
     let ramp = |second: u64| 10.0 + second.min(180) as f64;
     for seed in 0..5 {
         let outcome = run(spike, 180, seed);
-        // The requests of the first intervals of a spike that nothing announces wait for instances.
+        // A spike comes without warning, so its first requests wait for instances.
         assert!(outcome.misses * 20 < outcome.requests, "seed {seed}: {} missed", outcome.misses);
         assert!(outcome.at_end * 2 < outcome.most, "seed {seed}: {} of {}", outcome.at_end, outcome.most);
         let outcome = run(ramp, 240, seed);
@@ -300,13 +301,13 @@ fn instances_stay_within_their_range_and_grow_and_shrink_at_its_ends() {
     assert_eq!(step_of(range(0, 3), &busy, &[]).change.add.len(), 3);
     let idle = step_of(range(2, 3), &Observed::default(), &[]);
     assert_eq!((idle.change.add.len(), idle.why), (2, Why::Minimum));
-    // At the most, the smallest one grows.
+    // At the maximum number of instances, the smallest one is enlarged.
     let small = profile().points()[0];
     let running = instances(&[small, profile().most_efficient(SLO).expect("a point")]);
     let decision = step_of(range(0, 2), &busy, &running);
     let [(grown, point)] = decision.change.resize[..] else { panic!("{decision:?}") };
     assert!(grown == running[0].id && point.throughput > small.throughput && decision.change.add.is_empty());
-    // At the least, the last one shrinks, after the cool-down.
+    // At the minimum number of instances, the last one shrinks after the cool-down.
     let large = instances(&[*profile().points().last().expect("a point")]);
     let mut autoscaler = Autoscaler::new(range(1, 2), Predictor::new());
     let mut shrunk = Vec::new();

@@ -1,5 +1,5 @@
-//! Shares beside the scheduler's other rules, event by event: the bound on starvation, and the
-//! bound of the host queue.
+//! Shares together with other rules of the scheduler, event by event: the bound on starvation, and
+//! the bound of the host queue.
 
 use atoll_core::limits::HOST_QUEUE_TASKS_MAX;
 use atoll_core::tokens::{BusyTime, ShareRequest, ShareSpec, TokenConfig};
@@ -94,7 +94,7 @@ impl Harness {
 fn a_slice_goes_to_a_task_that_may_issue() {
     let mut harness = Harness::new();
     harness.share(1, 0.01, 0.01);
-    // The older task belongs to a client that used up the limits of many windows.
+    // The older task belongs to a client that has used up the limits of many windows.
     harness.arrive(1, 1, Class::BestEffort, 1_000, true);
     assert_eq!(harness.end(WINDOW), 1);
     harness.arrive(2, 2, Class::BestEffort, 1_000, true);

@@ -1,5 +1,5 @@
-//! A device whose clients get, change and lose shares at any time, in lanes that open and close,
-//! with faults: every task ends, and nothing of a share is left.
+//! A device with faults whose clients get, change and lose shares at any time, in lanes that open
+//! and close. Every task ends, and a removed share leaves no state.
 //!
 //! A failure prints its seed; `ATOLL_SEED=7` runs it alone.
 
@@ -24,7 +24,7 @@ struct World {
     opened: u32,
     /// Lanes that joined the ledger of the default lane, which is the first.
     joined: Vec<LaneId>,
-    /// Clients bound to compute units that had tokens.
+    /// Number of tokens of clients that were bound to compute units.
     bound: u64,
 }
 
@@ -155,8 +155,8 @@ impl World {
         recalls
     }
 
-    /// Clients with a common ledger have tokens for units that are free, in all their lanes
-    /// together.
+    /// Checks the lanes of the shared ledger together: tokens take no more than the device, and no
+    /// two clients have a common compute unit.
     fn check_joined(&mut self) {
         let lanes = self.driver.lanes.iter().filter(|lane| self.joined.contains(lane));
         let shares: Vec<_> = lanes.flat_map(|lane| self.scheduler.shares(self.driver.now, *lane)).collect();

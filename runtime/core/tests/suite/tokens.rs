@@ -1,4 +1,5 @@
-//! The ledger of device time by itself: event lists of its rules, and properties of ours.
+//! The ledger of device time without a scheduler: event lists of its rules, and properties of the
+//! rule `atoll`.
 
 mod device;
 mod events;

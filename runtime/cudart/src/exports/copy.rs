@@ -7,7 +7,7 @@ use crate::error::Code;
 use atoll_cuda_api::constants::*;
 use atoll_cuda_api::types::*;
 
-/// `cudaMemcpyKind`: from where to where.
+/// `cudaMemcpyKind`: the direction of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(super) struct Kind(c_int);
@@ -17,22 +17,22 @@ impl Kind {
     const HOST_TO_DEVICE: Kind = Kind(1);
     const DEVICE_TO_HOST: Kind = Kind(2);
     const DEVICE_TO_DEVICE: Kind = Kind(3);
-    /// By the addresses.
+    /// The driver determines the direction from the addresses.
     const DEFAULT: Kind = Kind(4);
 
-    /// The kind, for a copy that ends on the device.
+    /// Returns the kind if it is valid for a copy to the device.
     pub(super) fn on_device(self) -> Result<Kind, Code> {
         let is_known = matches!(self, Kind::HOST_TO_DEVICE | Kind::DEVICE_TO_DEVICE | Kind::DEFAULT);
         if is_known { Ok(self) } else { Err(Code::INVALID_MEMCPY_DIRECTION) }
     }
 
-    /// The kind, for a copy that begins on the device.
+    /// Returns the kind if it is valid for a copy from the device.
     pub(super) fn of_device(self) -> Result<Kind, Code> {
         let is_known = matches!(self, Kind::DEVICE_TO_HOST | Kind::DEVICE_TO_DEVICE | Kind::DEFAULT);
         if is_known { Ok(self) } else { Err(Code::INVALID_MEMCPY_DIRECTION) }
     }
 
-    /// Kind of memory at the source and at the destination, by the driver's numbers.
+    /// The memory types of the source and of the destination, by the driver's numbers.
     fn ends(self) -> Result<(c_uint, c_uint), Code> {
         Ok(match self {
             Kind::HOST_TO_HOST => (CU_MEMORYTYPE_HOST, CU_MEMORYTYPE_HOST),
@@ -45,14 +45,14 @@ impl Kind {
     }
 }
 
-/// When a call returns.
+/// When a copy returns to the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Returns {
     AtOnce,
     WhenDone,
 }
 
-/// Rows that are not next to each other: address and bytes from one row to the next.
+/// Rows with a pitch: address, and bytes from one row to the next.
 type Rows = (u64, usize);
 
 entry_points! {
@@ -106,7 +106,7 @@ entry_points! {
     }
 }
 
-/// Copies bytes that are next to each other.
+/// Copies contiguous bytes.
 pub(super) fn copy(
     to: u64,
     from: u64,
@@ -132,7 +132,7 @@ pub(super) fn copy(
     }
 }
 
-/// Copies rows; with a stream the call returns at once.
+/// Copies rows. With a stream the call returns at once.
 fn copy_rows(
     (to, to_pitch): Rows,
     (from, from_pitch): Rows,

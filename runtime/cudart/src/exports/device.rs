@@ -13,7 +13,7 @@ use atoll_cuda_api::types::*;
 /// `cudaInitDeviceFlagsAreValid`.
 const DEVICE_FLAGS_ARE_VALID: c_uint = 1;
 
-/// A description of the components of an array's elements.
+/// The bits of each component of an array's elements, and their kind.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct ChannelFormat {
@@ -24,14 +24,15 @@ struct ChannelFormat {
     kind: c_int,
 }
 
-/// Only puts the numbers together.
+/// Builds the struct; there is no other effect.
 #[unsafe(no_mangle)]
 extern "C" fn cudaCreateChannelDesc(x: c_int, y: c_int, z: c_int, w: c_int, kind: c_int) -> ChannelFormat {
     ChannelFormat { x, y, z, w, kind }
 }
 
 entry_points! {
-    /// 0 without a driver, which is no error; nor is a driver of sessions that has no server to ask.
+    /// The version is 0 without a driver, or with a session's driver that cannot reach its server.
+    /// Neither is an error.
     fn cudaDriverGetVersion(of_driver: Out<c_int>) {
         of_driver.set(0)?;
         match installed().and_then(|driver| driver.cuDriverGetVersion(of_driver.raw())) {
@@ -62,8 +63,8 @@ entry_points! {
         initialize(device, Some(device_flags).filter(|_| flags & DEVICE_FLAGS_ARE_VALID != 0))
     }
 
-    /// CUDA 12 calls its own layout by another name. If CUDA 11 and 13 are both loaded the caller
-    /// may be of either, and the struct of 13 would not fit into that of 11.
+    /// CUDA 12 calls `cudaGetDeviceProperties_v2` for its layout. If CUDA 11 and 13 are both
+    /// loaded, the caller may be of either version, and the struct of 13 is larger than that of 11.
     fn cudaGetDeviceProperties(to: Out<u8>, device: c_int) {
         let layout = match (oldest(), newest()) {
             (oldest, newest) if oldest < 12000 && newest >= 13000 => {
@@ -113,7 +114,7 @@ entry_points! {
         current()?.driver.cuCtxSynchronize()
     }
 
-    /// After a fault that every later call returned, the device can be used again.
+    /// Also clears the sticky error of a fault, so that the device can be used again.
     fn cudaDeviceReset() {
         reset()?;
         clear_last();
@@ -153,12 +154,12 @@ entry_points! {
         current()?.driver.cuCtxGetCacheConfig(config.raw())
     }
 
-    /// A hint that devices of today do not take.
+    /// A hint that current devices ignore.
     fn cudaDeviceSetSharedMemConfig(_config: c_int) {
         current().map(drop)
     }
 
-    /// Banks of four bytes, which is what devices of today have.
+    /// The size is four bytes, that of the banks of current devices.
     fn cudaDeviceGetSharedMemConfig(config: Out<c_int>) {
         current()?;
         config.set(1)
@@ -168,7 +169,7 @@ entry_points! {
         current()?.driver.cuCtxGetStreamPriorityRange(least.raw(), greatest.raw())
     }
 
-    /// There is no profiler to start.
+    /// No profiler is started.
     fn cudaProfilerStart() {
         current().map(drop)
     }
@@ -183,7 +184,8 @@ entry_points! {
         entry_point(name, entry, of_driver as c_int, flags, Some(found))
     }
 
-    /// CUDA 11 does not pass the last argument, which is not written while CUDA 11 is loaded.
+    /// Callers of CUDA 11 do not pass the last argument, so it is not written while CUDA 11 is
+    /// loaded.
     fn cudaGetDriverEntryPoint(
         name: In<c_char>, entry: Out<*mut c_void>, flags: c_ulonglong, found: Out<c_int>
     ) also cudaGetDriverEntryPoint_ptsz {
@@ -198,7 +200,7 @@ fn write_properties(to: Out<u8>, device: c_int, layout: Layout) -> Result<(), Co
     to.set_bytes(&properties(driver, device, layout)?)
 }
 
-/// An entry point of the driver. That it has none is no error, but a status.
+/// Looks up an entry point of the driver. A missing one is reported in the status and is no error.
 fn entry_point(
     name: In<c_char>,
     entry: Out<*mut c_void>,

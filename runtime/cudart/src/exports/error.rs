@@ -1,10 +1,10 @@
-//! Errors by name, and the last one of the thread.
+//! Names and texts of errors, and the last error of the thread.
 
 use super::{does_last_stay, last, set_last};
 use crate::error::texts;
 use std::ffi::{c_char, c_int};
 
-/// The last error of this thread, which is forgotten unless every later call fails too.
+/// Returns the last error of this thread and clears it, unless the error is sticky.
 #[unsafe(no_mangle)]
 extern "C" fn cudaGetLastError() -> c_int {
     let code = last();
@@ -14,13 +14,13 @@ extern "C" fn cudaGetLastError() -> c_int {
     code
 }
 
-/// The last error of this thread.
+/// Returns the last error of this thread.
 #[unsafe(no_mangle)]
 extern "C" fn cudaPeekAtLastError() -> c_int {
     last()
 }
 
-/// The name of an error in the header.
+/// The header's name of an error.
 #[unsafe(no_mangle)]
 extern "C" fn cudaGetErrorName(code: c_int) -> *const c_char {
     texts(code).map_or(c"unrecognized error code", |(name, _)| name).as_ptr()

@@ -9,8 +9,8 @@ use crate::version::oldest;
 use atoll_cuda_api::constants::*;
 use atoll_cuda_api::types::*;
 
-/// The attributes at the beginning of `cudaFuncAttributes` that all versions have: three sizes,
-/// then numbers.
+/// The attributes at the beginning of `cudaFuncAttributes`, which all versions have: three sizes of
+/// 8 bytes, then numbers of 4 bytes.
 const SIZES: [CUfunction_attribute; 3] =
     [CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES];
 const NUMBERS: [CUfunction_attribute; 7] = [
@@ -23,8 +23,8 @@ const NUMBERS: [CUfunction_attribute; 7] = [
     CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
 ];
 
-/// What follows since CUDA 12: whether a cluster's size must be set, its required width, height and
-/// depth, how clusters are scheduled, and whether other sizes than the usual are allowed.
+/// Attributes that CUDA 12 appended: whether a cluster size must be set; its required width, height
+/// and depth; the scheduling policy of clusters; whether non-portable cluster sizes are allowed.
 const OF_CLUSTERS: [CUfunction_attribute; 6] = [10, 11, 12, 13, 15, 14];
 
 /// Sizes of `cudaFuncAttributes` in bytes, in CUDA 11 and since CUDA 12.
@@ -102,13 +102,13 @@ entry_points! {
         for wanted in NUMBERS {
             bytes.extend(get(wanted)?.to_le_bytes());
         }
-        // While CUDA 11 is loaded the caller may be of it, and has no room for the rest.
+        // While CUDA 11 is loaded the caller may be of that version and have no room for the rest.
         let is_whole = oldest() >= 12000;
         if is_whole {
-            // A driver that has no such attribute has no clusters either.
+            // A driver without these attributes has no clusters either.
             OF_CLUSTERS.iter().for_each(|wanted| bytes.extend(get(*wanted).unwrap_or(0).to_le_bytes()));
         }
-        // The rest is reserved, or padding.
+        // The remaining bytes are reserved or padding.
         bytes.resize(ATTRIBUTES_BYTES[usize::from(is_whole)], 0);
         attributes.set_bytes(&bytes)
     }
@@ -123,7 +123,7 @@ entry_points! {
         current.driver.cuFuncSetCacheConfig(function, preference)
     }
 
-    /// A hint that devices of today do not take.
+    /// A hint that current devices ignore.
     fn cudaFuncSetSharedMemConfig(host: u64, _config: c_int) {
         kernel(host).map(drop)
     }
@@ -191,7 +191,7 @@ fn shared(bytes: usize) -> Result<c_uint, Code> {
     c_uint::try_from(bytes).map_err(|_| Code::INVALID_VALUE)
 }
 
-/// The runtime's error for a grid or block that the driver refuses.
+/// Maps the driver's error for an invalid grid or block to the runtime's.
 fn of_shape(code: Code) -> Code {
     if code == Code::INVALID_VALUE { Code::INVALID_CONFIGURATION } else { code }
 }

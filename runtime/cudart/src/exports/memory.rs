@@ -1,4 +1,4 @@
-//! Memory of the device, and memory of the program that the device reads directly.
+//! Device memory, and pinned memory of the host.
 
 use super::entry_points;
 use crate::arguments::{Out, pointer};
@@ -13,7 +13,7 @@ const HOST: c_int = 1;
 const DEVICE: c_int = 2;
 const MANAGED: c_int = 3;
 
-/// What is at an address: the beginning of `cudaPointerAttributes`, which all versions have.
+/// The attributes of an address: the beginning of `cudaPointerAttributes`, which all versions have.
 #[repr(C)]
 struct PointerAttributes {
     memory: c_int,
@@ -46,7 +46,7 @@ entry_points! {
         current()?.driver.cuMemAllocManaged(at.raw(), bytes, flags)
     }
 
-    /// Of null it only makes the context, as programs use it.
+    /// `cudaFree(0)` creates the context; programs use it for that.
     fn cudaFree(at: CUdeviceptr) {
         let driver = current()?.driver;
         if at == 0 { Ok(()) } else { driver.cuMemFree_v2(at) }
@@ -98,7 +98,7 @@ entry_points! {
         current()?.driver.cuMemGetInfo_v2(free.raw(), total.raw())
     }
 
-    /// Memory that the driver does not know is the program's own, which is no error.
+    /// Memory that the driver does not know is ordinary host memory, which is no error.
     fn cudaPointerGetAttributes(attributes: Out<PointerAttributes>, at: u64) {
         attributes.is_wanted()?;
         let driver = current()?.driver;

@@ -1,19 +1,19 @@
-//! The entry points of CUDA 11.8, 12.9 and 13.5 that are not implemented. They exist, so that a
-//! program that mentions one can start.
+//! The entry points of CUDA 11.8, 12.9 and 13.5 that are not implemented. They are exported so that
+//! a program that refers to one can start.
 
 use super::entry_points;
 use crate::error::Code;
 use crate::log::log_once;
 
-/// Declares entry points that say their name once and return an error. They take no arguments: the
-/// caller passes them in registers and on its own stack.
+/// Declares entry points that print their name once and return an error. They ignore their
+/// arguments, which the caller passes in registers and on its own stack.
 macro_rules! missing {
     ($($name:ident)+) => {
         entry_points! {
             $(fn $name() {
                 log_once(
                     stringify!($name),
-                    &concat!(stringify!($name), " is missing; it returns cudaErrorNotSupported"),
+                    &concat!(stringify!($name), " is not supported; it returns cudaErrorNotSupported"),
                 );
                 Err(Code::NOT_SUPPORTED)
             })+

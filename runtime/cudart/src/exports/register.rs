@@ -1,4 +1,4 @@
-//! What `nvcc` makes a program call: registration of its code, and the shape of a launch.
+//! The entry points that `nvcc` makes a program call: registration of its code, and launch shapes.
 
 use super::{entry_points, set_last};
 use crate::arguments::{In, Out};
@@ -21,7 +21,7 @@ pub(crate) struct Dim3 {
 /// Grid, block, dynamic shared memory in bytes, and stream.
 type Shape = (Dim3, Dim3, usize, u64);
 
-/// More than any program nests launches in each other's arguments.
+/// Maximum depth of nested launches: a launch can stand in the arguments of another.
 const SHAPES_MAX: usize = 1024;
 
 thread_local! {
@@ -29,21 +29,22 @@ thread_local! {
     static SHAPES: RefCell<Vec<Shape>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Registers a fat binary. The result is not an address: the program only passes it on.
+/// Registers a fat binary. The result is its number instead of an address; the program only passes
+/// it back.
 #[unsafe(no_mangle)]
 extern "C" fn __cudaRegisterFatBinary(wrapper: In<Wrapper>) -> *mut *mut c_void {
     let number = catch_unwind(|| add_binary(wrapper)).unwrap_or(0);
     std::ptr::without_provenance_mut(number as usize)
 }
 
-/// The end of a fat binary's registrations.
+/// Ends the registrations of a fat binary.
 #[unsafe(no_mangle)]
 extern "C" fn __cudaRegisterFatBinaryEnd(_binary: u64) {}
 
-/// Forgets a fat binary.
+/// Unregisters a fat binary.
 #[unsafe(no_mangle)]
 extern "C" fn __cudaUnregisterFatBinary(binary: u64) {
-    // A panic has nowhere to be said; the rest of the program ends as usual.
+    // A panic cannot be reported here; the program ends as usual.
     let _ = catch_unwind(|| remove_binary(binary));
 }
 
@@ -87,8 +88,8 @@ extern "C" fn __cudaRegisterVar(
     });
 }
 
-/// Managed memory is missing: the fat binary cannot be loaded, since its kernels would have a
-/// variable of their own.
+/// Refuses the fat binary, since managed memory is missing. If it were loaded, its kernels would
+/// use a copy of the variable that the host does not see.
 #[unsafe(no_mangle)]
 extern "C" fn __cudaRegisterManagedVar(
     binary: u64,
@@ -103,7 +104,7 @@ extern "C" fn __cudaRegisterManagedVar(
     refuse(binary, "__managed__ variables", name);
 }
 
-/// References to textures are missing.
+/// Refuses the fat binary: texture references are missing.
 #[unsafe(no_mangle)]
 extern "C" fn __cudaRegisterTexture(
     binary: u64,
@@ -117,7 +118,7 @@ extern "C" fn __cudaRegisterTexture(
     refuse(binary, "references to textures", name);
 }
 
-/// References to surfaces are missing.
+/// Refuses the fat binary: surface references are missing.
 #[unsafe(no_mangle)]
 extern "C" fn __cudaRegisterSurface(
     binary: u64,
@@ -130,27 +131,27 @@ extern "C" fn __cudaRegisterSurface(
     refuse(binary, "references to surfaces", name);
 }
 
-/// Variables of the program that kernels use are missing.
+/// Refuses the fat binary: host variables in kernels are missing.
 #[unsafe(no_mangle)]
 extern "C" fn __cudaRegisterHostVar(binary: u64, name: In<c_char>, _host: u64, _bytes: usize) {
     refuse(binary, "variables of the host in kernels", name);
 }
 
-/// Tables of functions that host and kernels share are missing. Its further arguments have no
-/// description.
+/// Refuses the fat binary: tables of functions that host and kernels share are missing. The further
+/// arguments of this call are undocumented, so they are not declared.
 #[unsafe(no_mangle)]
 extern "C" fn __cudaRegisterUnifiedTable(binary: u64) {
     refuse(binary, "functions that the host and kernels share", In::NULL);
 }
 
-/// Says what a fat binary needs that is missing. This runs before the program begins, so it is no
-/// call's error: the use of the fat binary is.
+/// Reports the missing feature that a fat binary needs. This runs before `main`, so no call can
+/// return the error; later uses of the fat binary return it.
 fn refuse(binary: u64, what: &str, name: In<c_char>) {
     let _ = catch_unwind(|| {
         let name = name.text().unwrap_or_default();
         let colon = if name.is_empty() { "" } else { ": " };
         log(&format_args!(
-            "the program has {what}, which are missing{colon}{}; a use of its kernels and variables returns \
+            "the program has {what}, which are not supported{colon}{}; a use of its kernels and variables returns \
              cudaErrorNotSupported",
             name.to_string_lossy()
         ));
@@ -158,13 +159,13 @@ fn refuse(binary: u64, what: &str, name: In<c_char>) {
     });
 }
 
-/// Called before managed variables are used; nothing is done, and that is success.
+/// Called before managed variables are used. Does nothing and returns success.
 #[unsafe(no_mangle)]
 extern "C" fn __cudaInitModule(_binary: u64) -> c_char {
     1
 }
 
-/// Keeps the shape of a launch. Returns 0 if the launch goes on.
+/// Stores the shape of a launch. Returns 0 if the program may go on with the launch.
 #[unsafe(no_mangle)]
 extern "C" fn __cudaPushCallConfiguration(grid: Dim3, block: Dim3, shared_bytes: usize, stream: u64) -> c_uint {
     let pushed = SHAPES.try_with(|shapes| {
@@ -177,16 +178,16 @@ extern "C" fn __cudaPushCallConfiguration(grid: Dim3, block: Dim3, shared_bytes:
     });
     match pushed {
         Ok(true) => return 0,
-        // The program's launches do not end.
+        // Too many launches have begun without being finished.
         Ok(false) => set_last(Code::LAUNCH_OUT_OF_RESOURCES.0),
-        // The thread has ended.
+        // The thread is ending.
         Err(_) => set_last(Code::UNKNOWN.0),
     }
     1
 }
 
 entry_points! {
-    /// Gives the shape of the launch that began last.
+    /// Returns the shape of the launch that began last.
     fn __cudaPopCallConfiguration(grid: Out<Dim3>, block: Out<Dim3>, shared_bytes: Out<usize>, stream: Out<u64>) {
         let shape = SHAPES.try_with(|shapes| shapes.borrow_mut().pop()).map_err(|_| Code::UNKNOWN)?;
         let (of_grid, of_block, of_shared, of_stream) = shape.ok_or(Code::MISSING_CONFIGURATION)?;
@@ -196,7 +197,7 @@ entry_points! {
         stream.set(of_stream)
     }
 
-    /// The handle of a kernel: the address by which the program knows it.
+    /// The handle of a kernel: its address in the program.
     fn __cudaGetKernel(kernel: Out<u64>, host: u64) {
         kernel.is_wanted()?;
         if is_kernel(host) { kernel.set(host) } else { Err(Code::INVALID_DEVICE_FUNCTION) }

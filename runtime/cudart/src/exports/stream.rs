@@ -48,7 +48,8 @@ entry_points! {
         current()?.driver.cuStreamGetId(stream, id.raw())
     }
 
-    /// The stream's device is that of the thread: a stream of another one is refused elsewhere.
+    /// The device of a stream is the thread's: `cuStreamGetFlags` refuses a stream of another
+    /// context.
     fn cudaStreamGetDevice(stream: CUstream, device: Out<c_int>) also cudaStreamGetDevice_ptsz {
         let mut flags = 0;
         current()?.driver.cuStreamGetFlags(stream, &mut flags)?;
@@ -63,7 +64,7 @@ entry_points! {
         current()?.driver.cuLaunchHostFunc(stream, function, pointer(data))
     }
 
-    /// The callback has the runtime's error, whose number is the driver's.
+    /// The callback gets the runtime's error, which has the driver's number.
     fn cudaStreamAddCallback(
         stream: CUstream, callback: CUstreamCallback, data: u64, flags: c_uint
     ) also cudaStreamAddCallback_ptsz {

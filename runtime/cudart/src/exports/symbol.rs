@@ -1,4 +1,4 @@
-//! Variables of kernels, by the address of the program's variable of the same name.
+//! Variables of kernels, named by the address of the host variable of the same name.
 
 use super::copy::{Kind, Returns, copy};
 use super::entry_points;
@@ -47,7 +47,7 @@ entry_points! {
     }
 }
 
-/// The address of a part of a variable; an error if the part is not inside it.
+/// The address of a part of a variable. An error if the part is not inside the variable.
 fn part(symbol: u64, bytes: usize, offset: usize) -> Result<u64, Code> {
     let (_, variable) = variable(symbol)?;
     let end = (bytes as u64).checked_add(offset as u64).ok_or(Code::INVALID_VALUE)?;

@@ -1,4 +1,4 @@
-/* Breadth-first search: two kernels for each level, and a flag that comes back after each. */
+/* Breadth-first search: two kernels for each level, then a flag is copied back. */
 #include "check.h"
 #include <vector>
 

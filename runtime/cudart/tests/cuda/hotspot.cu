@@ -1,4 +1,4 @@
-/* Heat in a grid: a stencil in shared memory with a border, repeated. */
+/* Heat in a grid: repeated stencil in shared memory with a halo. */
 #include "check.h"
 #include <utility>
 #include <vector>

@@ -1,5 +1,5 @@
-/* The cheapest path through a grid, row by row: several rows in one launch, in shared memory whose
- * size the launch gives. */
+/* The cheapest path through a grid, row by row. A launch computes several rows in dynamic shared
+ * memory. */
 #include "check.h"
 #include <algorithm>
 #include <vector>
@@ -10,7 +10,8 @@
 __global__ void relax(const int *wall, const int *from, int *to, int width, int first, int rows) {
     extern __shared__ int shared[];
     int *now = shared, *then = shared + BLOCK;
-    // Blocks overlap by the cells whose neighbours they do not have after some rows.
+    // Blocks overlap by the cells that a block cannot compute after ROWS_AT_ONCE rows, because
+    // their neighbours belong to other blocks.
     int x = (int)blockIdx.x * (BLOCK - 2 * ROWS_AT_ONCE) - ROWS_AT_ONCE + (int)threadIdx.x, i = threadIdx.x;
     bool inside = x >= 0 && x < width;
     now[i] = inside ? from[x] : 1 << 30;

@@ -1,5 +1,5 @@
-/* What nvcc makes of a small program: it registers a fat binary, which it reads from a file here, and
- * launches a kernel of it. The first argument says what to do, the second names the file. */
+/* A small program as nvcc translates it: it registers a fat binary and launches its kernel. Here the
+ * fat binary is read from a file. The first argument names the test, the second the file. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* As in cuda_runtime_api.h and crt/host_runtime.h. */
+/* Declared as in cuda_runtime_api.h and crt/host_runtime.h. */
 typedef struct { unsigned x, y, z; } dim3;
 typedef struct { int magic, version; const void *image; void *rest; } wrapper_t;
 typedef struct { int memory, device; void *on_device, *on_host; } pointer_t;
@@ -50,7 +50,7 @@ static void expect(const char *what, int got, int wanted) {
     exit(1);
 }
 
-/* Stands in the program for the kernel, and these for its variables. */
+/* The host symbols of the kernel and of its variables. */
 static void add(void) {}
 static void gone(void) {}
 static unsigned scale[2], sum;
@@ -75,7 +75,7 @@ static void register_all(void) {
     __cudaRegisterFatBinaryEnd(binary);
 }
 
-/* As nvcc writes a launch. */
+/* A launch as nvcc translates it. */
 static int launch(unsigned blocks, unsigned threads, void **arguments, void *stream) {
     dim3 grid = {blocks, 1, 1}, block = {threads, 1, 1};
     size_t shared;
@@ -98,7 +98,7 @@ static void run(void) {
     OK(cudaMemcpyFromSymbol(&total, &sum, sizeof total, 0, TO_HOST));
     IS(total == expected);
     for (unsigned i = 0; i < COUNT; i++) IS(results[i] == 3 * i + 100);
-    /* In a stream, from and into pinned memory, ordered by an event. */
+    /* A launch and copies in a stream, from and to pinned memory, ordered by an event. */
     unsigned *pinned;
     OK(cudaMallocHost((void **)&pinned, sizeof numbers));
     OK(cudaStreamCreate(&stream));
@@ -118,7 +118,7 @@ static void run(void) {
     OK(cudaMemcpy(results, at, sizeof results, ANY));
     IS(results[COUNT - 1] == ~0u);
     OK(cudaFree(at));
-    /* After a reset everything begins anew. */
+    /* After a reset, memory and variables have to be set up again. */
     OK(cudaDeviceReset());
     OK(cudaMalloc(&at, sizeof numbers));
     OK(cudaMemcpyToSymbol(scale, factors, sizeof factors, 0, TO_DEVICE));
@@ -169,13 +169,13 @@ static void errors(void) {
     IS(pointer.memory == 2 && pointer.device == 0 && pointer.on_device == at);
     OK(cudaPointerGetAttributes(&pointer, &number));
     IS(pointer.memory == 0 && pointer.on_host == &number);
-    /* What is missing says so, once. */
+    /* A missing entry point prints its name once. */
     FAILS(cudaGraphCreate(&at, 0), 801);
     FAILS(cudaGraphCreate(&at, 0), 801);
     FAILS(cudaBindTexture(), 801);
     IS(!strcmp(cudaGetErrorName(801), "cudaErrorNotSupported"));
     IS(!strcmp(cudaGetErrorName(12345), "unrecognized error code"));
-    /* An access that faults is every later call's error. */
+    /* After a faulting access, every later call returns its error. */
     unsigned long long wrong = 16;
     arguments[0] = &wrong;
     OK(launch(1, 1, arguments, 0));
@@ -186,7 +186,7 @@ static void errors(void) {
     printf("errors\n");
 }
 
-/* The struct of properties, by the version of the runtime. */
+/* The layout of cudaDeviceProp for each version of the runtime. */
 static void properties(void) {
     unsigned char bytes[2048];
     int version, count, units, attributes[64], places[] = {384, 388};
@@ -204,13 +204,13 @@ static void properties(void) {
     OK(cudaFuncGetAttributes(attributes, (const void *)add));
     /* Threads of a block, and the compute capability that the PTX is for. */
     IS(attributes[6] == 1024 && attributes[8] == 80);
-    /* The struct has 56 bytes in CUDA 11, 144 since CUDA 12; nothing is required of clusters. */
+    /* The struct has 56 bytes in CUDA 11, 144 since CUDA 12. The kernel sets no cluster attributes. */
     int numbers = version < 12000 ? 14 : 36;
     for (int i = 13; i < numbers; i++) IS(attributes[i] == 0);
     IS(attributes[numbers] == (int)0xaaaaaaaa);
     printf("version %d: %s\n", version, bytes);
     if (!is_newest) return;
-    /* Beside CUDA 11 the caller may be of it: nothing is written behind its structs. */
+    /* While CUDA 11 is loaded, the caller may be of it: nothing is written past its structs. */
     IS(dlopen("libcudart.so.11.0", RTLD_NOW));
     FAILS(cudaGetDeviceProperties(bytes, 0), 801);
     memset(attributes, 0xaa, sizeof attributes);
@@ -218,7 +218,7 @@ static void properties(void) {
     IS(attributes[6] == 1024 && attributes[14] == (int)0xaaaaaaaa);
 }
 
-/* Waits for the other thread: both take turns. */
+/* Two threads take turns at this barrier. */
 static pthread_barrier_t turn;
 
 static void *other(void *unused) {
@@ -246,7 +246,7 @@ static void threads(void) {
     printf("threads\n");
 }
 
-/* The program itself calls the driver too. */
+/* A program that calls the driver API too. */
 static void contexts(void) {
     unsigned number = 3, flags;
     int is_active;
@@ -268,7 +268,7 @@ static void contexts(void) {
     OK(cudaMemcpyFromSymbol(&number, &sum, 4, 0, TO_HOST));
     IS(number == 0);
     OK(cudaDeviceReset());
-    /* A context that only the program has retained ends too. */
+    /* A reset also destroys a context that only the program has retained. */
     OK(retain(&context, 0));
     OK(set(context));
     number = 4;
@@ -279,7 +279,7 @@ static void contexts(void) {
     printf("contexts\n");
 }
 
-/* A fault is every call's error until the device is reset. */
+/* After a fault every call returns its error, until the device is reset. */
 static void reset(void) {
     unsigned count = 1;
     unsigned long long wrong = 16;
@@ -311,7 +311,7 @@ static void launches(void) {
     printf("launches\n");
 }
 
-/* A second library registers the same addresses, and ends. */
+/* A second library registers the same addresses and unregisters them. */
 static void twice(void) {
     unsigned number = 5;
     void **first = binary;
@@ -326,7 +326,7 @@ static void twice(void) {
     printf("twice\n");
 }
 
-/* Code that uses something that is missing cannot be used; nothing else is wrong. */
+/* A fat binary that needs a missing feature is refused; other calls still work. */
 static void refused(int is_texture) {
     static void *managed;
     unsigned number = 6, count = 1;
@@ -340,7 +340,7 @@ static void refused(int is_texture) {
     printf("refused\n");
 }
 
-/* A child that was forked while another thread loads code ends. */
+/* A child that is forked while another thread loads code can exit. */
 static void *loading(void *unused) {
     unsigned number = 7;
     OK(cudaMemcpyToSymbol(&sum, &number, 4, 0, TO_DEVICE));
@@ -387,7 +387,7 @@ int main(int count, char **arguments) {
         OK(cudaDriverGetVersion(&version));
         IS(version > 0 || !has);
         int code = cudaMemcpyToSymbol(&sum, &count, 4, 0, TO_DEVICE);
-        /* The driver is not asked again. */
+        /* The error is cached: the driver is not called again. */
         FAILS(cudaMemcpyToSymbol(&sum, &count, 4, 0, TO_DEVICE), code);
         printf("%d %s\n", code, cudaGetErrorName(code));
     }

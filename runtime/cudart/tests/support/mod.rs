@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// Ends a test that waits for something that does not come.
+/// Time limit of a program in these tests.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Device memory of a session in these tests.
@@ -37,7 +37,7 @@ impl Sessions {
         Sessions::with_driver(LIBRARY)
     }
 
-    /// The programs' driver is this library.
+    /// Sessions whose programs load this library as their driver.
     pub(crate) fn with_driver(driver: &str) -> Sessions {
         let folder = tempfile::tempdir().expect("a folder");
         let address = Address::Unix(folder.path().join("sessions.sock"));
@@ -65,7 +65,7 @@ impl Sessions {
         (out, errors)
     }
 
-    /// The report of the last session of several.
+    /// The report of the last session, after `count` sessions.
     pub(crate) fn report(&self, count: u64) -> Report {
         let ended = self.server.wait_ended(count, PATIENCE);
         let last = ended.last().expect("a session ended");

@@ -118,7 +118,7 @@ impl Link {
         order.version = version;
         let mut queues: Vec<u32> =
             (0..self.shape.all_queues()).filter(|&queue| self.is_open(queue) && self.serves(unit, queue)).collect();
-        // Each place is read once: it may change meanwhile, and then there is a new version.
+        // Each place is read only once, since it may change meanwhile. A change has a new version.
         queues.sort_by_cached_key(|&queue| self.place(queue));
         order.queues = queues;
     }

@@ -294,9 +294,10 @@ pub fn a_launch_resumes_until_it_is_complete(make: Make) {
     loop {
         rig.device.fill(preempt.evicted_word, 0, 4).unwrap();
         let id = rig.submit(1, &Launch::spin_preemptible(BLOCKS, counts, SHORT_CYCLES, preempt)).unwrap();
-        // Longer and longer: where kernels read epochs in host memory, a launch spends a microsecond
-        // on each block that is done already.
-        std::thread::sleep(std::time::Duration::from_micros(evictions % 7 * 150 + evictions * 20));
+        // Each launch gets more time than the one before, because it spends time on each block that
+        // has finished already: a microsecond if kernels read epochs in host memory, and more if
+        // they are interpreted.
+        std::thread::sleep(std::time::Duration::from_micros(evictions % 7 * 150 + evictions * evictions));
         preempt.epoch = preempt.epoch.next();
         rig.device.store_epoch(preempt.epoch_word, preempt.epoch);
         let completion = rig.wait();
@@ -414,19 +415,23 @@ pub fn modules_are_loaded_and_unloaded(make: Make) {
 }
 
 pub fn many_small_launches(make: Make) {
-    const LAUNCHES: u64 = 100_000;
+    small_launches(make, 100_000);
+}
+
+/// As many small launches on two queues, of which none is lost or runs twice.
+pub fn small_launches(make: Make, launches: u64) {
     let mut rig = with_capacity(make, 16);
     let counts = rig.alloc(8);
     let launch = Launch::spin(2, counts, 0);
     let (mut submitted, mut completed) = (0, 0);
-    while completed < LAUNCHES {
-        while submitted < LAUNCHES && rig.submit((submitted % 2) as u32, &launch).is_ok() {
+    while completed < launches {
+        while submitted < launches && rig.submit((submitted % 2) as u32, &launch).is_ok() {
             submitted += 1;
         }
         assert_eq!(rig.wait().status, LaunchStatus::Complete);
         completed += 1;
     }
-    assert_eq!(rig.u32s(counts, 2), [LAUNCHES as u32; 2]);
+    assert_eq!(rig.u32s(counts, 2), [launches as u32; 2]);
 }
 
 pub fn random_traffic_on_two_queues(make: Make) {

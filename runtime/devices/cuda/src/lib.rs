@@ -57,7 +57,7 @@
 //! - A slot is used again only after its launches have ended and their evicted words were read.
 //! - The memory is zeroed before its first use, and freed only when no launch runs.
 //! - One thread makes all submissions and transfers (the engine's, or the one that drives the
-//!   device in an executor). The completion thread only asks for events and their times.
+//!   device in an executor). The completion thread only queries events and their times.
 //! - The first cause of the loss of the device is kept. From then on no launch is accepted, and all
 //!   launches in flight complete as failed.
 

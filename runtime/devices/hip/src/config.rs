@@ -21,19 +21,19 @@ pub struct HipConfig {
     pub index: u32,
     /// Path of the library; `None` for the installed one.
     pub library: Option<PathBuf>,
-    /// Device memory to reserve, in bytes; `None` for all free memory but 512 MiB.
+    /// Device memory to reserve, in bytes; `None` for all free memory except 512 MiB.
     pub memory_bytes: Option<u64>,
-    /// The first so many compute units; `None` for all.
+    /// Number of compute units to use, from the first one on; `None` for all.
     pub compute_units: Option<u32>,
     /// Device queues; queue 0 is the most urgent.
     pub queues: u32,
-    /// Launches that a device queue holds.
+    /// Number of launches that a device queue holds.
     pub queue_capacity: u32,
     /// Whether running waves may be killed with `hipResetWavefronts`, if the library has it. That
     /// kills all waves of the process, so no other device may run in it.
     pub resets_waves: bool,
-    /// How long a launch may run before its executor is replaced. Only the end of its process ends
-    /// a kernel, so a device in this process has no limit.
+    /// How long a launch may run before its executor is replaced. A running kernel can only be
+    /// ended by ending its process, so a device in this process has no limit.
     pub time_limit: Duration,
 }
 

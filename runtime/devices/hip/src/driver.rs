@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-/// Number of the attribute with a kernel's static LDS in bytes.
+/// Number of the kernel attribute that is the static LDS in bytes.
 const STATIC_LDS: i32 = 1;
 
 /// AMD's HIP runtime.
@@ -211,7 +211,7 @@ impl Driver for Hip {
 }
 
 impl Kernel {
-    /// The dynamic LDS that a launch asks for, so that so many bytes lie behind the gap.
+    /// The dynamic LDS to request so that `shared_bytes` bytes lie behind the gap.
     fn dynamic_lds(&self, shared_bytes: u32) -> u32 {
         if shared_bytes == 0 { 0 } else { shared_bytes.saturating_add(self.gap_bytes) }
     }
@@ -230,7 +230,7 @@ fn kernarg(params: &[u8], shape: LaunchShape, trap: u64) -> Vec<u8> {
     segment
 }
 
-/// The fault that a trap record tells of.
+/// The fault that a trap record describes.
 fn fault(record: TrapRecord, facts: &KernelFacts) -> Option<Fault> {
     let word = |offset: u32| record[offset as usize / 4];
     let kind = match (word(amd_abi::TRAP_STATE), word(amd_abi::TRAP_CODE)) {
@@ -260,10 +260,10 @@ fn refused(image: ModuleImage<'_>, error: HipError) -> DeviceError {
     }
     DeviceError::BadModule(match error.code {
         status::NO_BINARY_FOR_GPU => {
-            format!("the library has no use for code for {} on this GPU ({error})", image.target)
+            format!("the library cannot run code for {} on this GPU ({error})", image.target)
         }
         status::INVALID_IMAGE | status::INVALID_VALUE | status::SHARED_OBJECT_INIT_FAILED => {
-            format!("it is no code object that this release of ROCm knows ({error}); ROCm 5.6 or later is needed")
+            format!("this release of ROCm cannot load the code object ({error}); install ROCm 5.6 or later")
         }
         status::OUT_OF_MEMORY => format!("the GPU has no memory left for code ({error}); set a lower memory limit"),
         _ => error.to_string(),

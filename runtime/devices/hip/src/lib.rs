@@ -1,6 +1,6 @@
 //! The device for AMD GPUs, on the HIP runtime. The library is loaded when a device is started
 //! ([`atoll_hip`]). Queues, memory, epochs, completions and executors are those of every device on
-//! streams ([`atoll_device_streams`]); this crate has what is AMD's.
+//! streams ([`atoll_device_streams`]); this crate has the AMD-specific parts.
 //!
 //! **Code** is a code object of `compiler/targets/amd` for the GPU's own architecture. A launch's
 //! kernarg segment is the parameter block with the hidden arguments of [`atoll_kgraph::amd_abi`]
@@ -10,15 +10,15 @@
 //! processor belong together.
 //!
 //! **Traps** end the wave that trapped. The launch fails with block, thread and line, and the
-//! device goes on.
+//! device continues.
 //!
-//! **Faults**, such as an access to unmapped memory, end the process with most releases of ROCm,
-//! and are an error of all later calls with others. So kernels that may fault belong in an executor
-//! process.
+//! **Faults**, such as an access to unmapped memory, end the process with most releases of ROCm.
+//! With other releases all later calls return an error. So kernels that may fault belong in an
+//! executor process.
 //!
 //! **Interruption.** With REEF's runtime and kernel driver, `hipResetWavefronts` kills the waves of
-//! the process ([`HipConfig::resets_waves`]). Whether it works is found out when the device starts:
-//! then its preemption level is `Interrupt`, else `Deactivate`.
+//! the process ([`HipConfig::resets_waves`]). The device tries the call when it starts: if it
+//! works, the preemption level is `Interrupt`, otherwise `Deactivate`.
 //!
 //! Start reading at [`HipDevice`] and [`start`].
 

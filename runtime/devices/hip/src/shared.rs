@@ -12,7 +12,7 @@ use atoll_device_streams::SharedDevice;
 use std::ffi::OsString;
 use std::sync::Arc;
 
-/// Beginnings of the names of variables that the library and its parts read.
+/// Prefixes of the environment variables that the library and its parts read.
 const VARIABLES: [&str; 7] = ["HIP_", "ROCR_", "ROCM_", "HSA_", "AMD_", "GPU_", "ATOLL_"];
 
 /// AMD GPUs, for the device table of a program that runs executors.

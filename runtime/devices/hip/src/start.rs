@@ -1,4 +1,4 @@
-//! Starting a device: its library, its memory, and what it can do.
+//! Starting a device: loads its library, reserves its memory, and queries its capabilities.
 
 use crate::HipDevice;
 use crate::config::HipConfig;
@@ -13,14 +13,13 @@ use std::sync::Arc;
 /// Bytes of device memory that are left to the library, for code, scratch and its own data.
 const SPARE_BYTES: u64 = 512 << 20;
 
-/// The first letters of the targets whose compute units are masked one by one; the others have
-/// them in pairs.
+/// Prefix of the targets whose compute units are masked one by one. The others mask them in pairs.
 const SINGLE_UNITS: &str = "amd-gfx9";
 
 /// Starts an AMD GPU in this process, and reserves its memory.
 ///
 /// # Errors
-/// [`DeviceError::Unavailable`] with the reason and the remedy, or what the library refuses.
+/// [`DeviceError::Unavailable`] with the reason and the remedy, or the error of the library.
 pub fn start(config: &HipConfig) -> Result<HipDevice, DeviceError> {
     let shape = config.link_shape()?;
     let driver = config.library.as_deref().map_or_else(Driver::load, Driver::load_from).map_err(unavailable)?;
@@ -70,7 +69,7 @@ fn target_of(gpu: &Gpu, index: u32) -> Result<&'static str, DeviceError> {
     })
 }
 
-/// Whether running waves can be killed: found out by killing none.
+/// Whether running waves can be killed. Tries the call while no waves run.
 fn can_reset_waves(context: &Arc<Context>) -> bool {
     match context.reset_waves() {
         Ok(()) => true,
@@ -81,7 +80,7 @@ fn can_reset_waves(context: &Arc<Context>) -> bool {
     }
 }
 
-/// What the GPU is, without the size of its memory.
+/// The facts of the GPU, except for the size of its memory.
 fn describe(gpu: &Gpu, config: &HipConfig) -> Result<DeviceFacts, DeviceError> {
     let target = target_of(gpu, config.index)?;
     let all = gpu.compute_units().map_err(refused)?;
@@ -89,7 +88,7 @@ fn describe(gpu: &Gpu, config: &HipConfig) -> Result<DeviceFacts, DeviceError> {
         return Err(DeviceError::Unavailable(format!("the GPU has {all} compute units, not {wanted}")));
     }
     let lane_units = match config.compute_units {
-        // A part cannot be divided further.
+        // A device on a part of the compute units cannot be divided further.
         Some(_) => LaneUnits::None,
         None if target.starts_with(SINGLE_UNITS) => LaneUnits::Any,
         None => LaneUnits::Ranges { step: 2 },

@@ -1,6 +1,6 @@
-//! An AMD GPU under the conformance suite, and tests of its own. They run on the stand-in for the
-//! HIP runtime, which interprets code objects; the tests that take it many seconds run with
-//! `ATOLL_TEST_FULL=1` only.
+//! The conformance suite and further tests for AMD GPUs. They run on the stand-in for the HIP
+//! runtime, which interprets code objects. Tests that take many seconds there run only with
+//! `ATOLL_TEST_FULL=1`.
 #![cfg(target_arch = "x86_64")]
 
 #[allow(unreachable_pub, dead_code, unused_imports, reason = "the suite is shared by the tests of all devices")]
@@ -25,16 +25,16 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use suite::rig::{Launch, Preempt, Rig, Wanted, facts};
 
-/// Environment variable that names a GPU of this machine, as `hip:0`, to run the suite on; if
-/// unset, the suite runs on the stand-in.
+/// Environment variable with the GPU on which the suite runs, such as `hip:0`. If it is unset, the
+/// suite runs on the stand-in.
 const DEVICE: &str = "ATOLL_TEST_DEVICE";
 
 /// The architecture that the stand-in has by default.
 const ARCHITECTURE: Architecture = Architecture::Gfx90a;
 const TARGET: &str = "amd-gfx90a";
 
-/// The suite's kernels. A loop that waits for a word is refused by the target, because the writer
-/// could be a lane of the same wave: here it is the host. So these loops are given an end.
+/// The suite's kernels. The target rejects a loop that waits for a word, because a lane of the same
+/// wave could be the writer. Here the host is the writer, so these loops get a bound.
 fn kernels() -> String {
     const PTX: &str = include_str!("../../../device/tests/kernels/kernels.ptx");
     const GIVE_UP: [&str; 4] = [
@@ -86,9 +86,9 @@ fn make(wanted: Wanted) -> Rig {
     Rig::new(Box::new(device(wanted)), code())
 }
 
-// Not included: tests of aborts and chunks, which this device does not support; of interruptions
-// that need no raised epoch; of traps that end a whole launch; of constants in a range of their
-// own; and of blocks on a single compute unit.
+// Tests of features that this device does not support are left out: aborts and chunks,
+// interruptions without a raised epoch, traps that end a whole launch, constants in a separate
+// range, and blocks on a single compute unit.
 conforms! {
     make:
     kernels_compute,
@@ -139,7 +139,8 @@ mod long {
     #[test]
     fn many_small_launches() {
         if is_full() {
-            suite::many_small_launches(make);
+            // The stand-in runs some hundred a second.
+            suite::small_launches(make, 10_000);
         }
     }
 

@@ -67,7 +67,7 @@ struct QueueState<D: Driver> {
     clock: Clock<D>,
 }
 
-/// What both threads of a device share.
+/// State that both threads of a device share.
 #[derive(Clone, Debug)]
 pub(crate) struct Common {
     pub(crate) bell_rang: Arc<AtomicU32>,
@@ -120,7 +120,7 @@ impl<D: Driver> Poller<D> {
         }
     }
 
-    /// Receives submissions; sleeps while none is pending. False at the end.
+    /// Receives submissions, and sleeps while none is pending. Returns `false` at the end.
     fn receive(&mut self) -> bool {
         let mut is_idle = self.states.iter().all(|state| state.flights.is_empty());
         loop {
@@ -171,7 +171,7 @@ impl<D: Driver> Poller<D> {
     }
 
     /// Receives the submissions that had begun when the device was lost, since one of them may have
-    /// caused the loss. False if they do not arrive in time.
+    /// caused the loss. Returns `false` if they do not arrive in time.
     fn receive_all(&mut self) -> bool {
         let until = Instant::now() + SUBMISSION_TIME_MAX;
         while self.taken < self.common.begun.load(SeqCst) {
@@ -201,18 +201,18 @@ impl<D: Driver> Poller<D> {
         let names: Vec<String> = fronts.collect();
         let cause =
             if names.is_empty() { cause } else { format!("{cause}; {} may have run then", names.join(" and ")) };
-        // The engine's thread may have recorded a cause meanwhile; then that one is kept.
+        // If the engine's thread has recorded a cause meanwhile, that one is kept.
         let _ = self.common.lost.set(cause);
     }
 
-    /// Whether all launches in flight belong to one task, which then caused the fault.
+    /// Whether all launches in flight belong to one task, so that this task caused the fault.
     fn is_of_one_task(&self) -> bool {
         let mut tasks = self.runs().map(|run| run.task);
         let first = tasks.next();
         tasks.all(|task| Some(task) == first)
     }
 
-    /// Completes launches as failed that were in a stream when the device was lost.
+    /// Completes all submissions of a queue as failed, after the device was lost.
     fn abandon(&mut self, queue: usize, is_of_one: bool) {
         for (place, flight) in std::mem::take(&mut self.states[queue].flights).into_iter().enumerate() {
             match flight {
@@ -264,7 +264,7 @@ impl<D: Driver> Poller<D> {
     }
 
     fn send(&self, ended: Ended<D>) {
-        // The receiver is gone while the device is dropped.
+        // Fails only while the device is dropped, which drops the receiver.
         let _ = self.outbox.send(ended);
     }
 }

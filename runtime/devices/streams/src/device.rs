@@ -165,7 +165,7 @@ impl<D: Driver> Launching for StreamDevice<D> {
     }
 
     fn next_completion(&mut self) -> Option<Completion> {
-        // The bell may have rung between the look and the silencing.
+        // The bell may have rung after the first `take` and before it was silenced.
         self.take().or_else(|| self.bell.silence(&self.common.bell_rang).then(|| self.take()).flatten())
     }
 

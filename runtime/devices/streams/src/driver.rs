@@ -1,4 +1,4 @@
-//! What a vendor's driver provides.
+//! The interface to a vendor's driver.
 
 use crate::slot::TRAP_WORDS;
 use atoll_device::{DeviceError, DeviceInfo, Fault, ModuleImage};
@@ -31,10 +31,10 @@ pub struct LaunchShape {
     pub shared_bytes: u32,
 }
 
-/// What a kernel wrote about its first trap.
+/// The record that a kernel writes about its first trap.
 pub type TrapRecord = [u32; TRAP_WORDS];
 
-/// A driver. Its handles keep alive what they depend on, and any thread may use them.
+/// A driver. Its handles keep alive the objects that they depend on, and any thread may use them.
 ///
 /// # Errors
 /// Methods return the driver's error as it is.
@@ -58,8 +58,8 @@ pub trait Driver: Debug + Sized + Send + Sync + 'static {
     /// A kernel that is loaded.
     type Kernel: Debug + Clone + Send;
 
-    /// Loads code, and returns its kernels in the order of the image. Target and shared memory were
-    /// checked. Any thread may call it.
+    /// Loads code, and returns its kernels in the order of the image. The caller has checked target
+    /// and shared memory. Any thread may call it.
     ///
     /// # Errors
     /// [`DeviceError::BadModule`] with the reason and the remedy.
@@ -74,7 +74,8 @@ pub trait Driver: Debug + Sized + Send + Sync + 'static {
         Ok(())
     }
 
-    /// Blocks of a kernel that fit on a compute unit at once, if the driver tells.
+    /// Blocks of a kernel that fit on a compute unit at the same time; `None` if the driver does
+    /// not report it.
     fn occupancy(kernel: &Self::Kernel, threads: u32, shared_bytes: u32) -> Option<u32>;
 
     /// Puts a launch into a stream. `params` is the parameter block that the kernel declares;
@@ -87,7 +88,7 @@ pub trait Driver: Debug + Sized + Send + Sync + 'static {
         trap: u64,
     ) -> Result<(), Self::Error>;
 
-    /// The fault that a record tells of; `None` if the kernel did not trap.
+    /// The fault that a trap record describes; `None` if the kernel did not trap.
     fn trap(_record: TrapRecord, _facts: &KernelFacts) -> Option<Fault> {
         None
     }

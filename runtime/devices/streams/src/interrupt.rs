@@ -1,10 +1,11 @@
-//! Interruption: killing running blocks so that more urgent ones find room.
+//! Interruption: kills running blocks to make room for more urgent ones.
 //!
-//! A driver that can kill blocks kills all of the process. So they are only killed while the epoch
-//! of each launch in flight was raised, and each reports its progress and may run blocks again. A
-//! launch whose blocks were killed ends without them; its evicted word, which is set before, makes
-//! the engine launch it again, and the progress map tells which blocks are left. A launch that was
-//! marked but had ended already is launched again for nothing.
+//! A driver that can kill blocks kills all blocks of the process. So blocks are killed only if the
+//! epoch of every launch in flight was raised, and every launch reports its progress and may run
+//! blocks again. Before the kill, the evicted word of each launch is set. A launch whose blocks
+//! were killed ends without them; because of its evicted word the engine launches it again, and the
+//! progress map tells which blocks are left. A launch that had ended just before is launched again
+//! without need.
 
 use crate::device::StreamDevice;
 use crate::driver::Driver;
@@ -14,7 +15,8 @@ use crate::slot::Slot;
 use atoll_core::{LaunchId, QueueId};
 
 impl<D: Driver> StreamDevice<D> {
-    /// Records where a launch's blocks can be declared killed, and under which epoch they run.
+    /// Records the words in which a launch can be marked as evicted, and the epoch under which it
+    /// runs.
     pub(crate) fn mark_interruptible(&mut self, queue: QueueId, bound: &Bound<D>, slot: &Slot<D>) {
         if !self.can_reset || !bound.may_be_killed {
             return;
@@ -27,7 +29,7 @@ impl<D: Driver> StreamDevice<D> {
     }
 
     /// Kills running blocks if `launch` is in flight, and if every launch in flight was told to
-    /// leave and may run its blocks again.
+    /// exit and may run its blocks again.
     pub(crate) fn interrupt_all(&self, queue: QueueId, launch: LaunchId) {
         let of_queue = self.queues.get(queue.0 as usize).and_then(Option::as_ref);
         let is_there = of_queue.is_some_and(|queue| queue.in_flight.iter().any(|one| one.launch == launch));

@@ -1,5 +1,5 @@
-//! A device on a driver that has streams and events: what the devices for GPUs of different vendors
-//! share. A vendor's crate implements [`Driver`] and starts a [`StreamDevice`].
+//! A device on a driver that has streams and events: the common part of the devices for GPUs of
+//! different vendors. A vendor's crate implements [`Driver`] and starts a [`StreamDevice`].
 //!
 //! ```text
 //! engine's thread                         driver                              completion thread
@@ -25,13 +25,13 @@
 //! same place.
 //!
 //! **Completions.** The evicted word of a launch is in its slot, in host memory: a block that exits
-//! early writes it there, and the launch's second event tells when it can be read. A thread polls
+//! early writes it there, and it is read after the launch's second event has passed. A thread polls
 //! the events. `started_ns` and `ended_ns` are the times of the events, converted to the host's
-//! clock (`clock`). `busy_ns` is an upper estimate: the time between the events, times the number
-//! of compute units that the launch's blocks can occupy.
+//! clock (`clock`). `busy_ns` is an upper bound: the time between the events, times the number of
+//! compute units that the launch's blocks can occupy.
 //!
 //! **Traps.** A kernel that traps may write a record into its slot ([`TrapRecord`]); its launch
-//! then fails, and the device goes on.
+//! then fails, and the device continues.
 //!
 //! **Faults.** Other faults end the driver's context: all later calls fail, all launches in flight
 //! complete as failed, and the device is lost with its memory. So kernels that may fault belong in
@@ -53,7 +53,7 @@
 //!   driver, completes as failed after the launches before it in its queue.
 //! - A slot is used again only after its launch has ended and its words were read.
 //! - The memory is zeroed before its first use, and freed only when no launch runs.
-//! - One thread makes all submissions and transfers. The completion thread only asks for events and
+//! - One thread makes all submissions and transfers. The completion thread only queries events and
 //!   their times.
 //! - The first cause of the loss of the device is kept. From then on no launch is accepted, and all
 //!   launches in flight complete as failed.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct InFlight<D: Driver> {
     pub(crate) launch: LaunchId,
-    /// Its words, if blocks that are killed can run again and are found.
+    /// Its words, if its blocks can be killed, detected as missing, and run again.
     pub(crate) interruptible: Option<Interruptible<D>>,
 }
 

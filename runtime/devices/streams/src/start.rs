@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
-/// What a device is started with.
+/// The parts from which a device is started.
 #[derive(Debug)]
 pub struct StartStreams<D: Driver> {
     /// The device in use.
@@ -24,7 +24,7 @@ pub struct StartStreams<D: Driver> {
     pub memory: D::Memory,
     /// Its description, without its facts.
     pub info: DeviceInfo,
-    /// What was found out about it.
+    /// Its facts, queried from the driver.
     pub facts: DeviceFacts,
     /// The shape of its rings.
     pub shape: LinkShape,
@@ -44,7 +44,7 @@ impl<D: Driver> StreamDevice<D> {
     /// Starts a device.
     ///
     /// # Errors
-    /// What the driver or the system refuses.
+    /// If the driver or the operating system refuses a resource.
     pub fn start(with: StartStreams<D>) -> Result<StreamDevice<D>, DeviceError> {
         let StartStreams { context, memory, facts, shape, highest_priority: highest, .. } = with;
         let driver = |error: D::Error| device_error(&error);

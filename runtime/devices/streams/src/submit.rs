@@ -47,7 +47,8 @@ impl<D: Driver> StreamDevice<D> {
         let Bound { launch, facts, evicted_slot, evicted_word, task, units, .. } = bound;
         match begun {
             Ok(()) => {
-                // It may run, and nothing tells when it ends: its slot must not be used again.
+                // On error the launch may run, and its end cannot be detected. The device is lost,
+                // so that the slot is not used again.
                 if let Err(error) = slot.end(&self.queue(queue).stream) {
                     self.set_lost(&format!("the end of `{}` cannot be detected: {error}", facts.name));
                 }

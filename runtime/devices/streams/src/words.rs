@@ -76,7 +76,7 @@ impl<D: Driver> EpochWords<D> {
         })
     }
 
-    /// From now on another process raises the words.
+    /// Uses words that another process raises from now on.
     pub(crate) fn share(&mut self, words: SharedWords<D>) {
         self.words = Words::Shared(words);
     }
@@ -165,7 +165,7 @@ impl<D: Driver> EpochWords<D> {
         }
     }
 
-    /// Raises a word in device memory, which holds it. Does not wait.
+    /// Raises a word in device memory. The range must be inside the memory. Does not wait.
     pub(crate) fn write_through(
         &self,
         word: DeviceOffset,

@@ -31,12 +31,12 @@ pub(super) struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    /// Appends the steps of all items of a flow, up to the read-back of the first size that is not
-    /// known. Returns the number of steps before each item, and the number of all steps.
+    /// Appends the steps of all items of a flow, up to the read-back of the first unknown size.
+    /// Returns the number of steps before each item, followed by the number of all steps.
     pub(super) fn items(&mut self, flow: &Flow, sizes_known: usize) -> Result<Vec<u32>, BindError> {
         let mut before = Vec::with_capacity(flow.items.len() + 1);
         let mut read_backs = (0..).zip(&self.graph.read_backs).peekable();
-        // The next node, for the messages about a border.
+        // The next node, to which messages about a border refer.
         let mut next = 0;
         'items: for (index, item) in flow.items.iter().enumerate() {
             before.push(self.steps.len() as u32);

@@ -21,12 +21,13 @@ pub(crate) enum Space {
     Device,
 }
 
-/// The ranges of addresses that fenced kernels may access, without the place of the tenant's memory.
+/// The address ranges that fenced kernels may access. The base of the tenant's memory is not part
+/// of it: it is known only for an invocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FenceRanges {
-    /// Mask of the tenant's memory.
+    /// Address mask of the tenant's memory.
     pub(crate) memory_mask: u64,
-    /// The constants.
+    /// The range of the constants.
     pub(crate) constants: AddressRange,
 }
 

@@ -23,7 +23,7 @@ impl Worker {
         }
     }
 
-    /// Withdraws a part of memory; called after it was given back.
+    /// Withdraws the permission to touch a part of memory; called after the part was given back.
     pub(super) fn withdraw(&mut self, part: Part) {
         if let Some((tenant, held)) = self.holdings.allowance.remove(part)
             && self.lost.is_none()

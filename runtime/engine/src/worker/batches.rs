@@ -1,8 +1,8 @@
-//! Batches: gathers submissions, runs those that [`atoll_core::batching`] puts together as one
-//! invocation, and answers each of them.
+//! Batches: holds submissions until [`atoll_core::batching`] closes a batch, runs the batch as one
+//! invocation, and answers each of its requests.
 //!
-//! A batch that fails says nothing about its requests: one of them may have caused the failure. So
-//! each runs again, alone.
+//! If a batch fails, a single request may have caused the failure. So each request runs again
+//! alone.
 
 use super::Worker;
 use crate::accounts::InvocationOutcome;
@@ -15,11 +15,11 @@ use crate::invocation::Invocation;
 use crate::limits::BATCH_MEMORY_DIVISOR;
 use crate::request::{InvocationResult, InvocationTiming, PendingReply};
 use atoll_core::batching::{Action, Event, Group, Request};
-use atoll_core::{DeviceId, Epoch, Nanos, Outcome, TaskId};
+use atoll_core::{ClientId, DeviceId, Epoch, Nanos, Outcome, TaskId};
 use atoll_trace::EventKind;
 
 impl Worker {
-    /// Tells the decisions about a function that was loaded.
+    /// Tells the batching decisions that a function was loaded.
     pub(super) fn gather_for(&mut self, function: FunctionId) {
         let max_bytes = self.memory.total_bytes() / BATCH_MEMORY_DIVISOR;
         if let Some(batching) = &self.functions[&function].function.batching {
@@ -28,7 +28,7 @@ impl Worker {
         }
     }
 
-    /// Tells the decisions about a function that is gone.
+    /// Tells the batching decisions that a function was unloaded.
     pub(super) fn gather_no_more(&mut self, function: FunctionId) {
         for id in self.batches.ids_of(function) {
             self.notify_batching(Event::Unloaded(id));
@@ -36,8 +36,9 @@ impl Worker {
         self.batches.instances.retain(|(of, _), _| *of != function);
     }
 
-    /// The id under which the decisions know the function of a submission, or its instance: a batch
-    /// is charged to one client. An instance that does not exist is an error.
+    /// The id that the batching decisions use for a submission: that of its function, or one of its
+    /// own for each instance, because a batch is charged to one client. An error if the instance
+    /// does not exist.
     fn gather_id(&mut self, submission: &Submission) -> Result<FunctionId, InvokeError> {
         let function = &submission.chain.stages[0].function;
         let (id, Some(batching)) = (function.id, &function.batching) else { return Ok(function.id) };
@@ -57,7 +58,7 @@ impl Worker {
         Ok(own)
     }
 
-    /// Lets a submission wait for others, as long as the decisions say.
+    /// Holds a submission until the batching decisions close its batch.
     pub(super) fn gather(&mut self, submission: Submission, reply: PendingReply) {
         let (task, now) = (submission.task(), clock::now());
         let stage = &submission.chain.stages[0];
@@ -99,14 +100,14 @@ impl Worker {
         }
     }
 
-    /// Sends an event to the decisions; their actions wait for [`Worker::act`].
+    /// Sends an event to the batching decisions. [`Worker::act`] carries out their actions.
     fn notify_batching(&mut self, event: Event) {
         let mut actions = Vec::new();
         self.batches.decisions.handle(clock::now(), event, &mut actions);
         self.batches.actions.extend(actions);
     }
 
-    /// Carries out the decisions. Returns whether there were any.
+    /// Carries out the actions of the batching decisions. Returns whether there were any.
     pub(super) fn act_on_batches(&mut self) -> bool {
         let any = !self.batches.actions.is_empty();
         while let Some(action) = self.batches.actions.pop_front() {
@@ -127,7 +128,7 @@ impl Worker {
         let (batch, now) = (requests[0], clock::now());
         let mut members = Vec::with_capacity(requests.len());
         for task in requests {
-            // All requests of a function leave at once when it is unloaded.
+            // The requests of an unloaded function were answered and removed.
             let Some((submission, reply, since)) = self.batches.waiting.remove(task) else { continue };
             let function = submission.chain.stages[0].function.id;
             if let Some(loaded) = self.functions.get_mut(&function) {
@@ -158,7 +159,7 @@ impl Worker {
                 self.invocations.insert(task, Invocation { batch: Some(batch), ..invocation });
                 self.notify_memory(atoll_core::memory::Event::Arrived(spec));
             }
-            // The requests may fit one by one, or each finds its own reason.
+            // Each request alone may pass the check, or gets its own error.
             Err(_) => {
                 let members = batch.members.into_iter().map(|member| (member.submission, member.reply)).collect();
                 self.run_each(submission.task(), members);
@@ -166,8 +167,8 @@ impl Worker {
         }
     }
 
-    /// Ends a batch that did not begin, and runs its requests one by one. The batch of a single
-    /// request is that request.
+    /// Ends a batch that did not begin, and runs its requests one by one. A batch of a single
+    /// request keeps its id and ends with the request.
     fn run_each(&mut self, batch: TaskId, members: Vec<(Submission, PendingReply)>) {
         let is_single = matches!(members.as_slice(), [(only, _)] if only.task() == batch);
         for (mut submission, reply) in members {
@@ -180,13 +181,13 @@ impl Worker {
         }
     }
 
-    /// A submission that was counted as an invocation of its function is submitted again.
+    /// Takes back the count of a submission that is about to be submitted, and counted, again.
     fn uncount(&mut self, submission: &Submission) {
         let function = submission.chain.stages[0].function.id;
         self.functions.get_mut(&function).expect("a function outlives its invocations").invocations -= 1;
     }
 
-    /// Tells the decisions that an invocation ended that is a batch, or the only request of one.
+    /// Tells the batching decisions that a batch, or the only request of one, ended.
     pub(super) fn note_batch_ended(&mut self, invocation: &Invocation, outcome: Outcome) {
         let batch = invocation.submission.task();
         let is_typical = outcome == Outcome::Complete && invocation.epoch == Epoch::default();
@@ -194,8 +195,8 @@ impl Worker {
         self.notify_batching(Event::Ended { batch, ran_ns });
     }
 
-    /// Answers an invocation that waits for a batch, or is in one with others. If it is the only
-    /// one, its batch is cancelled.
+    /// Answers a request that waits for a batch, or is in a batch of several. If no other request
+    /// is left in the batch, the batch is cancelled.
     pub(super) fn answer_early(&mut self, task: TaskId, reason: InvokeError) {
         if let Some((submission, reply, _)) = self.batches.waiting.remove(&task) {
             self.count_end(&submission, &Err(reason.clone()));
@@ -210,9 +211,10 @@ impl Worker {
         self.notify_batching(Event::Left(task));
     }
 
-    /// A member of a batch of several that has not left, and its batch.
+    /// The id of the batch of a request and the request, if it is in a batch of several and has not
+    /// left.
     fn member(&mut self, task: TaskId) -> Option<(TaskId, &mut Member)> {
-        // Requests that have expired are unknown to the decisions by now.
+        // Searches the batches, since the batching decisions have forgotten expired requests.
         let is_it = |member: &&mut Member| member.submission.task() == task && !member.has_left;
         self.invocations.iter_mut().find_map(|(id, invocation)| {
             let member = invocation.batch.as_mut()?.members.iter_mut().find(is_it)?;
@@ -220,7 +222,7 @@ impl Worker {
         })
     }
 
-    /// Answers all invocations of a function that wait for a batch; all at all if `None`.
+    /// Answers all requests of a function that wait for a batch; those of all functions if `None`.
     pub(super) fn answer_waiting(&mut self, function: Option<FunctionId>, reason: &InvokeError) {
         let waiting = match function {
             Some(function) => {
@@ -229,6 +231,13 @@ impl Worker {
             }
             None => self.batches.decisions.waiting(),
         };
+        waiting.into_iter().for_each(|task| self.answer_early(task, reason.clone()));
+    }
+
+    /// Answers all requests of an instance that wait for a batch.
+    pub(super) fn answer_waiting_of(&mut self, instance: ClientId, reason: &InvokeError) {
+        let ids = self.batches.ids_of_client(instance).into_iter();
+        let waiting: Vec<TaskId> = ids.flat_map(|id| self.batches.decisions.waiting_of(id)).collect();
         waiting.into_iter().for_each(|task| self.answer_early(task, reason.clone()));
     }
 
@@ -294,7 +303,8 @@ impl Worker {
         Ok(tensors)
     }
 
-    /// Runs the requests of a failed batch again, each alone. They are not counted as invocations.
+    /// Runs the requests of a failed batch again, each alone. The caller has taken back their
+    /// counts as invocations.
     fn run_alone(&mut self, batch: Batch) {
         tracing::info!(
             requests = batch.members.len(),
@@ -325,7 +335,7 @@ impl Worker {
         *self.accounts.of(loaded.account(invocation.submission.class)) += usage;
     }
 
-    /// Counts the end of a request that was gathered.
+    /// Counts the end of a request that waited for or ran in a batch.
     fn count_end(&mut self, submission: &Submission, answer: &Result<InvocationResult, InvokeError>) {
         let timing = answer.as_ref().ok().map(|result| result.timing);
         let (function, class) = (submission.chain.stages[0].function.id, submission.class);

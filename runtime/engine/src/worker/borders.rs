@@ -1,10 +1,11 @@
-//! Control flow: at the borders of `if` and `loop` segments, scalars are read back from the device,
-//! and the next step is chosen. The choice itself is a pure function, in [`atoll_kgraph::flow`].
+//! Control flow: at the borders of `if` and `loop` segments, the engine reads scalars back from the
+//! device and chooses the next step. The choice itself is a pure function, in
+//! [`atoll_kgraph::flow`].
 //!
-//! The steps of an iteration are the same in each iteration. A host step ends each iteration: the
-//! engine clears the progress maps of the body, so that its launches run all blocks again, and the
-//! scheduler continues at the first step of the body. As at every host step, cancellation, the
-//! deadline and other tasks are looked at before the next launch.
+//! All iterations of a loop have the same steps. A host step ends each iteration: the engine clears
+//! the progress maps of the body, so that its launches run all blocks again, and the scheduler
+//! continues at the first step of the body. As at every host step, cancellation, the deadline and
+//! other tasks are considered before the next launch.
 
 use super::Worker;
 use crate::binding::{Binding, Work};
@@ -23,7 +24,7 @@ use std::sync::Arc;
 enum Stop {
     /// A scalar cannot be read, or progress maps cannot be cleared.
     Device(DeviceError),
-    /// The loop may not go on, or its size cannot be computed.
+    /// The loop must not continue, or its number of iterations cannot be computed.
     Loop(String),
 }
 
@@ -34,7 +35,7 @@ impl Stop {
 }
 
 impl Worker {
-    /// The item of the flow that a host step stands for, if it is a border.
+    /// The index of the flow's item for a host step, if the step is a border.
     pub(super) fn border_of(&mut self, task: TaskId, step: u32) -> Option<usize> {
         let invocation = self.invocation(task);
         let StagePlace { stage, step } = invocation.submission.chain.locate(step);
@@ -48,7 +49,7 @@ impl Worker {
     pub(super) fn cross_border(&mut self, task: TaskId, step: u32, item: usize) {
         let invocation = self.invocation(task);
         let StagePlace { stage, step: within } = invocation.submission.chain.locate(step);
-        // The steps that follow may have run before: nothing of earlier evictions counts for them.
+        // The following steps may have run before; their earlier evictions no longer count.
         invocation.evicted = EvictedRuns::default();
         // Taken, because reading needs the device.
         let mut instances = std::mem::take(&mut invocation.instances);
@@ -110,7 +111,7 @@ impl Worker {
             );
             return Err(Stop::of_loop(&instance.binding, own, &reason));
         }
-        // Before the first iteration the maps are clear, or were cleared by the loop around it.
+        // Before the first iteration the maps are clear, or the enclosing loop has cleared them.
         let maps = if is_first { None } else { instance.binding.layout.progress_of(own.nodes.clone()) };
         let Some(maps) = maps else { return Ok(()) };
         self.device.fill(instance.at(maps.offset), 0, maps.bytes).map_err(Stop::Device)

@@ -14,8 +14,8 @@ use atoll_core::memory::Event as MemoryEvent;
 use atoll_core::{DeviceId, Epoch, Event, Outcome, TaskId};
 use atoll_device::DeviceError;
 
-/// The reason if a task failed without a reported fault: the scheduler saw an end that is
-/// impossible.
+/// The reason if a task failed without a reported fault: the device reported an end that the
+/// scheduler knows to be impossible.
 const IMPOSSIBLE_END: &str = "a launch ended in an impossible way: a kernel of the tenant may have overwritten control \
                           data of the device";
 
@@ -76,7 +76,8 @@ impl Worker {
         }
     }
 
-    /// Adds the usage of an invocation to the accounts; without an answer it will be retried.
+    /// Adds the usage of an invocation to the accounts. `answer` is `None` if the invocation is
+    /// retried.
     fn bill(
         &mut self,
         invocation: &mut Invocation,

@@ -251,7 +251,7 @@ impl Worker {
         let id = loaded.function.id;
         self.shared.withdraw(key);
         self.shared.sessions.remove_of(&self.functions[&id].function);
-        // Before invocations end: a batch that is closed meanwhile ends with them.
+        // Before invocations are cancelled, so that a batch that closes now is cancelled as well.
         self.answer_waiting(Some(id), &InvokeError::Unloaded);
         self.act();
         let waits = |invocation: &&crate::invocation::Invocation| {

@@ -7,16 +7,16 @@ use atoll_core::batching::{Action, Batching};
 use atoll_core::{ClientId, Nanos, TaskId};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Submissions that wait for others, and the decisions about them.
+/// Submissions that wait for a batch, and the batching decisions.
 #[derive(Default)]
 pub(super) struct Batches {
     pub(super) decisions: Batching,
     /// Decisions to carry out, in order.
     pub(super) actions: VecDeque<Action>,
-    /// By the id of the invocation.
+    /// Waiting submissions by id, each with its reply and the time since which it waits.
     pub(super) waiting: BTreeMap<TaskId, (Submission, PendingReply, Nanos)>,
-    /// Requests of an instance gather among themselves: the decisions know it as a function of its
-    /// own, by this id.
+    /// Requests of an instance are batched only with each other. The batching decisions treat the
+    /// instance as a separate function, which has this id.
     pub(super) instances: BTreeMap<(FunctionId, ClientId), FunctionId>,
 }
 
@@ -29,10 +29,15 @@ impl Batches {
         self.waiting.is_empty()
     }
 
-    /// The ids under which the decisions know a function: its own, and those of its instances.
+    /// The ids that the batching decisions use for a function: its own, and those of its instances.
     pub(super) fn ids_of(&self, function: FunctionId) -> Vec<FunctionId> {
         let instances = self.instances.range((function, ClientId(0))..=(function, ClientId(u32::MAX)));
         std::iter::once(function).chain(instances.map(|(_, id)| *id)).collect()
+    }
+
+    /// The ids that the batching decisions use for the instances of a client.
+    pub(super) fn ids_of_client(&self, client: ClientId) -> Vec<FunctionId> {
+        self.instances.iter().filter(|((_, of), _)| *of == client).map(|(_, id)| *id).collect()
     }
 
     /// Whether an invocation waits for a batch, or is in one.

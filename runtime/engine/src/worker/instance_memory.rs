@@ -1,7 +1,8 @@
-//! Memory limits of instances: an instance may have its part of its function's constants and the
-//! memory of its invocations, up to its limit. An invocation that could never fit is refused. One
-//! that does not fit beside those that have memory waits until one of them has ended. Until then it
-//! is not ready: a real-time invocation that waits must not stop the best-effort ones it waits for.
+//! Memory limits of instances. The limit covers the memory of the instance's invocations and its
+//! part of its function's constants. An invocation that alone exceeds the limit is rejected. An
+//! invocation that does not fit beside the others of its instance waits until one of them has
+//! ended. While it waits, it is not ready for the scheduler: a waiting real-time invocation must
+//! not stop the best-effort invocations whose memory it waits for.
 
 use super::Worker;
 use super::memory_gate::MemoryGate;
@@ -28,7 +29,7 @@ impl Worker {
         }
     }
 
-    /// Refuses an invocation that exceeds the memory limit of its instance alone.
+    /// Rejects an invocation that alone exceeds the memory limit of its instance.
     pub(super) fn check_instance_memory(&self, submission: &Submission) -> Result<(), InvokeError> {
         let Some(instance) = submission.instance.as_ref().filter(|_| !self.lanes.memory.is_empty()) else {
             return Ok(());
@@ -44,8 +45,8 @@ impl Worker {
         Err(InvokeError::OverInstanceMemory { instance, wanted, constants, limit })
     }
 
-    /// Whether an invocation may get memory now. If not, the scheduler is told that it is not ready:
-    /// while it waits, it must not keep those that have memory from running and ending.
+    /// Whether an invocation may get memory now. If not, it is queued, and the scheduler is told
+    /// that it is not ready, so that it does not stop the invocations that have memory.
     pub(super) fn may_take_memory(&mut self, task: TaskId) -> bool {
         if self.lanes.memory.is_empty() {
             return true;
@@ -58,7 +59,7 @@ impl Worker {
         if gate.held.contains_key(&task) {
             return true;
         }
-        // Behind all that wait, except that real-time invocations come before best-effort ones.
+        // At the end of the queue, but real-time invocations before best-effort ones.
         let place = gate.waiting.iter().rposition(waits_before).map_or(0, |before| before + 1);
         if place == 0 && gate.fits(bytes, constants) {
             gate.held.insert(task, bytes);
@@ -70,13 +71,14 @@ impl Worker {
         false
     }
 
-    /// Whether an invocation waits for memory of its instance: then the scheduler knows already that
-    /// it is not ready.
+    /// Whether an invocation waits for memory of its instance. The scheduler has then been told
+    /// that it is not ready.
     pub(super) fn waits_for_memory(&self, task: TaskId) -> bool {
         self.lanes.memory.values().any(|gate| gate.waiting.contains(&task))
     }
 
-    /// An invocation ended, or is not ready any more: others of its instance may get memory.
+    /// Returns the memory of an invocation that ended or is no longer ready, to others of its
+    /// instance.
     pub(super) fn return_memory(&mut self, task: TaskId) {
         let has_it = |gate: &mut MemoryGate| {
             let waited = gate.waiting.len();
@@ -89,12 +91,12 @@ impl Worker {
         }
     }
 
-    /// Gives memory to invocations of an instance that wait for it, in order. They are ready, and
-    /// have their memory when the scheduler wants them prepared.
+    /// Gives memory to waiting invocations of an instance, in order, and reports them as ready. The
+    /// memory is reserved for them until the scheduler prepares them.
     fn serve_memory(&mut self, id: ClientId) {
         while let Some(&task) = self.lanes.memory.get(&id).and_then(|gate| gate.waiting.front()) {
             if !self.invocations.contains_key(&task) {
-                // It is ending just now.
+                // The invocation is ending.
                 self.lanes.memory.get_mut(&id).map(|gate| gate.waiting.pop_front());
                 continue;
             }
@@ -109,8 +111,7 @@ impl Worker {
         }
     }
 
-    /// The memory of an invocation of an instance with a limit, and the part of the constants that
-    /// counts as the instance's.
+    /// The bytes of an invocation, and the bytes of constants that count for its instance.
     fn wanted_of(&self, task: TaskId, id: ClientId) -> (u64, u64) {
         let submission = &self.invocations[&task].submission;
         (bytes_of(submission), self.constants_part(submission, self.lanes.memory[&id].limit))
@@ -123,7 +124,7 @@ impl Worker {
         self.lanes.known_client(&submission.client()).filter(|id| self.lanes.memory.contains_key(id))
     }
 
-    /// The part of its functions' constants that counts as an instance's.
+    /// Bytes of the functions' constants that count for an instance, rounded up.
     fn constants_part(&self, submission: &Submission, limit: InstanceMemory) -> u64 {
         let set = |id| self.functions.get(id).map(|loaded| loaded.set);
         let sets = submission.chain.stages.iter().filter_map(|stage| set(&stage.function.id));
@@ -132,7 +133,7 @@ impl Worker {
     }
 }
 
-/// The memory of a submission, without constants.
+/// Bytes of the memory of a submission, without constants.
 fn bytes_of(submission: &Submission) -> u64 {
     submission.chain.stages.iter().map(|stage| stage.binding.layout.bytes).sum()
 }

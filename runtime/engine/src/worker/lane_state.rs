@@ -22,29 +22,28 @@ pub(super) struct Lanes {
     pub(super) shares: BTreeMap<ClientId, Sharer>,
     /// The memory of instances that have a limit.
     pub(super) memory: BTreeMap<ClientId, MemoryGate>,
-    /// The compute units of clients whose shares the device places.
+    /// The compute units of clients whose lane the engine chooses.
     pub(super) layout: Layout,
     /// The open lanes of the layout.
     pub(super) spans: BTreeMap<Span, LaneId>,
-    /// The scheduler's ids of clients: of tenants with accounts, and of instances that exist or
-    /// existed.
+    /// The scheduler's ids of all clients that were ever named.
     clients: BTreeMap<ShareClient, ClientId>,
-    /// By id.
+    /// The clients by id.
     names: Vec<ShareClient>,
 }
 
 /// A client with a share.
 #[derive(Debug)]
 pub(super) struct Sharer {
-    /// The lane that it has the share of.
+    /// The lane in which it has the share.
     pub(super) lane: LaneId,
-    /// The share, as it was set.
+    /// The share as it was set.
     pub(super) share: ShareSpec,
-    /// The part of the device's compute units that it has.
+    /// The part of the device's compute units that it has with a token.
     pub(super) granted: Ppm,
-    /// What it received.
+    /// Measures the device time that it receives.
     pub(super) meter: Meter,
-    /// What it received times the compute units that it had, in nanoseconds of a millionth of the
+    /// The sum of received time multiplied by `granted`, in nanoseconds of a millionth of the
     /// device.
     pub(super) received_part_ns: u128,
 }
@@ -63,7 +62,7 @@ impl Lanes {
         }
     }
 
-    /// The scheduler's id of a client.
+    /// The scheduler's id of a client; assigns one to a new client.
     pub(super) fn client(&mut self, name: &ShareClient) -> ClientId {
         if let Some(client) = self.known_client(name) {
             return client;
@@ -74,7 +73,7 @@ impl Lanes {
         client
     }
 
-    /// The scheduler's id of a client that it knows.
+    /// The scheduler's id of a client; `None` if it has none yet.
     pub(super) fn known_client(&self, name: &ShareClient) -> Option<ClientId> {
         self.clients.get(name).copied()
     }
@@ -84,12 +83,12 @@ impl Lanes {
         &self.names[client.0 as usize]
     }
 
-    /// The compute units of a lane of the layout.
+    /// The compute units of a lane, if the lane belongs to the layout.
     pub(super) fn span_of(&self, lane: LaneId) -> Option<Span> {
         self.spans.iter().find(|(_, other)| **other == lane).map(|(span, _)| *span)
     }
 
-    /// The lane of a client that is bound to compute units.
+    /// The lane of a client, if the client is bound to compute units.
     pub(super) fn bound_lane(&self, client: ClientId) -> Option<LaneId> {
         if self.spans.is_empty() {
             return None;

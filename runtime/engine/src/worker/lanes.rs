@@ -47,8 +47,8 @@ impl Worker {
         Ok(lane)
     }
 
-    /// Begins to close a lane; the caller, if any, is answered when it is closed. Its shares hold
-    /// in the default lane from now on.
+    /// Begins to close a lane. The caller, if any, is answered when the lane is closed. Its shares
+    /// move to the default lane.
     pub(super) fn begin_close_lane(&mut self, lane: LaneId, answer: Option<Sender<Result<(), EngineError>>>) {
         let closing = match self.lanes.closing.contains_key(&lane) {
             true => Err(LaneError::Closing(lane)),

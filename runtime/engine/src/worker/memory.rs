@@ -97,7 +97,7 @@ impl Worker {
             self.note_ready(task, None);
             self.notify_scheduler(TaskEvent::TaskUnready { task });
         }
-        // Only now: others may become ready by it.
+        // Last, since other invocations may become ready by this.
         self.return_memory(task);
     }
 

@@ -109,7 +109,7 @@ pub(crate) struct Worker {
     /// See [`EngineConfig::branch_gain_min`].
     branch_gain_ns_min: u64,
     lanes: Lanes,
-    /// Host steps that were finished in this turn.
+    /// Host steps that finished in this iteration of the loop.
     host_steps_done: VecDeque<Event>,
     closing: Option<Closing>,
     rt_start_latency: Histogram,
@@ -205,8 +205,7 @@ impl Worker {
         }
     }
 
-    /// Runs until shutdown. Invocations that are not finished then are answered when they are
-    /// dropped.
+    /// Runs until shutdown. Unfinished invocations are then answered when they are dropped.
     pub(crate) fn run(mut self) {
         let mut idle_since = None;
         if !self.cores.cpus.is_empty() {
@@ -231,7 +230,7 @@ impl Worker {
             if self.is_done() {
                 return;
             }
-            // What happened since they were taken may have run host steps.
+            // Events handled since may have run further host steps.
             busy |= !self.host_steps_done.is_empty();
             match busy {
                 true => idle_since = None,

@@ -1,5 +1,5 @@
-//! Lanes of clients with shares: opens them where the layout of the device wants them, moves
-//! clients, and closes the lanes that have none left.
+//! Lanes of clients with shares: opens lanes for the compute units that the layout assigns, moves
+//! clients between them, and closes lanes without clients.
 
 use super::Worker;
 use crate::clock;
@@ -11,8 +11,8 @@ use atoll_core::{ClientId, LaneId};
 use atoll_device::LaneSpec;
 
 impl Worker {
-    /// Sets or changes the share of a client where the layout has room for it. Other clients may
-    /// move to other compute units. On error all are as before.
+    /// Sets or changes the share of a client on compute units that the layout chooses. Other
+    /// clients may move to other compute units. On error the old layout is restored.
     pub(super) fn place_share(&mut self, client: ClientId, share: ShareSpec) -> Result<(), EngineError> {
         let before = self.lanes.layout.clone();
         self.lanes.layout.set(client, &share);
@@ -28,8 +28,8 @@ impl Worker {
         set
     }
 
-    /// The share of a client was removed, or holds in a lane that its owner chose: its compute
-    /// units are free.
+    /// Removes a client from the layout, because its share was removed or is in a lane that the
+    /// caller chose.
     pub(super) fn leave_layout(&mut self, client: ClientId) {
         if self.lanes.layout.place(client).is_some() {
             self.lanes.layout.remove(client);
@@ -38,7 +38,7 @@ impl Worker {
         self.close_unused_lanes();
     }
 
-    /// A lane was closed: clients that had to do without one may have its queues.
+    /// Tries to bind unbound clients after a lane was closed and its queues are free.
     pub(super) fn bind_others(&mut self) {
         if self.lost.is_none() && self.lanes.layout.places().any(|(_, place)| matches!(place, Place::Unbound(_))) {
             self.lanes.layout.bind_others();
@@ -59,7 +59,7 @@ impl Worker {
                 continue;
             }
             if let Err(error) = self.put_share(client, lane, share, granted) {
-                // It stays where it is, and the promise holds in time.
+                // The client stays in its lane and keeps its share of time.
                 let client_name = self.lanes.name_of(client);
                 tracing::warn!(client = %client_name, %error, "a client cannot move to other compute units");
                 self.lanes.layout.refuse(client);
@@ -92,8 +92,8 @@ impl Worker {
         Ok(lane)
     }
 
-    /// Closes the lanes of the layout in which no client has a share any more. What runs in them is
-    /// preempted and continues in the default lane.
+    /// Closes the lanes of the layout in which no client has a share. Tasks in them are preempted
+    /// and continue in the default lane.
     fn close_unused_lanes(&mut self) {
         let is_unused = |lane: &LaneId| !self.lanes.shares.values().any(|sharer| sharer.lane == *lane);
         let unused: Vec<LaneId> = self.lanes.spans.values().copied().filter(is_unused).collect();
@@ -102,7 +102,7 @@ impl Worker {
         }
     }
 
-    /// A lane of the layout closes: clients that have their shares in it are not bound any more.
+    /// Removes a closing lane from the layout. Its clients are no longer bound.
     pub(super) fn leave_lane(&mut self, lane: LaneId) {
         self.lanes.spans.retain(|_, other| *other != lane);
         let of_lane = self.lanes.shares.iter_mut().filter(|(_, sharer)| sharer.lane == lane);
@@ -112,14 +112,14 @@ impl Worker {
         }
     }
 
-    /// Notes what a client received with its compute units.
+    /// Adds busy time, weighted by the client's compute units, to what it received.
     pub(super) fn charge_units(&mut self, client: ClientId, busy_ns: u64) {
         if let Some(sharer) = self.lanes.shares.get_mut(&client) {
             sharer.received_part_ns += u128::from(busy_ns) * u128::from(sharer.granted.millionths());
         }
     }
 
-    /// The compute units of a client that is bound to them, or else why it is not.
+    /// The compute units to which a client is bound, or why it is not bound.
     pub(super) fn binding_of(&self, client: ClientId) -> (Option<Span>, Option<String>) {
         let span = self.lanes.bound_lane(client).and_then(|lane| self.lanes.span_of(lane));
         let why = match self.lanes.layout.place(client) {
@@ -129,7 +129,7 @@ impl Worker {
         (span, why)
     }
 
-    /// Sets the share of a client in a lane, of which it gets a part.
+    /// Sets the share of a client in a lane, with the granted partition.
     pub(super) fn put_share(
         &mut self,
         client: ClientId,
@@ -142,7 +142,7 @@ impl Worker {
         set.map_err(EngineError::Share)?;
         let before = self.lanes.shares.get(&client).map(|sharer| sharer.lane).filter(|before| *before != lane);
         if let Some(before) = before {
-            // Ignored if both have one ledger: then it has moved.
+            // Has no effect if both lanes have the same ledger: the share has moved then.
             self.scheduler.remove_share(now, before, client, &mut self.pending_actions);
         }
         self.actions.extend(self.pending_actions.drain(..));

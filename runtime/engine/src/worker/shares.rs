@@ -1,5 +1,5 @@
 //! Shares of clients: sets and removes them, tells the scheduler how long launches kept the device
-//! busy, and measures what each client received.
+//! busy, and measures the device time that each client receives.
 
 use super::Worker;
 use super::in_flight::InFlight;
@@ -13,8 +13,8 @@ use atoll_core::{ClientId, LaneId, LaunchId, Nanos, TaskId};
 use atoll_device::{Completion, DeviceError, LaunchStatus};
 
 impl Worker {
-    /// Sets or changes the share of a client: in a lane, or on compute units that the device has
-    /// free.
+    /// Sets or changes the share of a client: in the given lane, or on compute units that the
+    /// layout chooses.
     pub(super) fn set_share(
         &mut self,
         client: &ShareClient,
@@ -31,7 +31,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Notes a share that was set, and measures from now on what its client receives.
+    /// Records a share that was set, and begins to measure the device time of its client.
     pub(super) fn note_share(&mut self, id: ClientId, lane: LaneId, share: ShareSpec, granted: Ppm, now: Nanos) {
         let window_ns = self.scheduler.token_config().window_ns();
         let ready = self.invocations.values().filter(|invocation| invocation.ready_as == Some(id)).count() as u32;
@@ -43,8 +43,8 @@ impl Worker {
         (sharer.lane, sharer.share, sharer.granted) = (lane, share, granted);
     }
 
-    /// Removes the share of a client. Invocations of an instance end; those of a tenant go on.
-    /// Returns whether there was a share.
+    /// Removes the share of a client. Cancels the invocations of an instance; those of a tenant
+    /// continue. Returns whether there was a share.
     pub(super) fn remove_share(&mut self, client: &ShareClient) -> bool {
         let (id, now) = (self.lanes.client(client), clock::now());
         let removed = self.lanes.shares.remove(&id);
@@ -53,16 +53,20 @@ impl Worker {
             self.actions.extend(self.pending_actions.drain(..));
         }
         if let Some(instance) = &client.instance {
+            let reason = InvokeError::InstanceRemoved(instance.clone());
+            // Before invocations are cancelled, so that a batch that closes now is cancelled as well.
+            self.answer_waiting_of(id, &reason);
+            self.act_on_batches();
             let is_its = |submission: &crate::event::Submission| submission.client() == *client;
             let tasks = self.invocations.iter().filter(|(_, other)| is_its(&other.submission));
             let tasks: Vec<TaskId> = tasks.map(|(task, _)| *task).collect();
-            tasks.into_iter().for_each(|task| self.cancel(task, InvokeError::InstanceRemoved(instance.clone())));
+            tasks.into_iter().for_each(|task| self.cancel(task, reason.clone()));
         }
         self.leave_layout(id);
         removed.is_some()
     }
 
-    /// Refuses an invocation for an instance that does not exist.
+    /// Rejects an invocation for an instance that does not exist.
     pub(super) fn check_instance(&self, client: &ShareClient) -> Result<(), InvokeError> {
         let Some(instance) = &client.instance else { return Ok(()) };
         let has_share = self.lanes.known_client(client).is_some_and(|id| self.lanes.shares.contains_key(&id));
@@ -71,7 +75,8 @@ impl Worker {
 
     // Work.
 
-    /// Notes whether an invocation is ready, that is, whether its client has work.
+    /// Notes the client of an invocation that is ready; `None` if the invocation is not ready. A
+    /// client with ready invocations has work.
     pub(super) fn note_ready(&mut self, task: TaskId, client: Option<ClientId>) {
         let before = std::mem::replace(&mut self.invocation(task).ready_as, client);
         if self.lanes.shares.is_empty() || before == client {
@@ -86,7 +91,8 @@ impl Worker {
         }
     }
 
-    /// Tells the scheduler how long a launch that ended kept the device busy, and measures it.
+    /// Tells the scheduler how long an ended launch kept the device busy, and adds it to the
+    /// measurement of its client.
     pub(super) fn note_busy(&mut self, completion: &Completion, launch: InFlight, now: Nanos) {
         if self.lanes.shares.is_empty() {
             return;
@@ -101,26 +107,26 @@ impl Worker {
         let window_ns = self.scheduler.token_config().window_ns();
         let Some(sharer) = self.lanes.shares.get_mut(&client) else { return };
         sharer.meter.received(busy.began().0, ended.0);
-        // The launches of a client follow one another.
+        // The launches of a client run one after the other, so earlier windows are complete.
         sharer.meter.close_until(busy.began().0, promise(sharer.share, window_ns));
     }
 
-    /// Stops running blocks of a task whose token is over: without this, a long block would keep
-    /// the device beyond the limit.
+    /// Interrupts the running blocks of a task whose token has ended. Otherwise a long block would
+    /// occupy the device beyond the limit.
     pub(super) fn interrupt_recalled(&mut self, task: TaskId) {
         if self.lanes.shares.is_empty() || self.lost.is_some() || !self.scheduler.is_recalled(task) {
             return;
         }
-        // Those behind the first one leave at their entry.
+        // Only the first launch has running blocks; the blocks of the others exit at entry.
         let its = self.launches.iter().filter(|(_, launch)| launch.task == task);
         let Some((id, launch)) = its.min_by_key(|(id, _)| **id).map(|(id, launch)| (*id, *launch)) else { return };
-        // The device stops whatever runs in the queue.
+        // An interrupt stops the launch that runs in the queue, which must be this task's.
         let is_before = |(other, of): (&LaunchId, &InFlight)| of.queue == launch.queue && *other < id;
         if self.launches.iter().any(is_before) {
             return;
         }
-        // A block that is longer than a token would begin anew with each one, so of two tokens in a
-        // row one lets it finish; the time beyond the limit is paid back.
+        // A block that takes longer than a token would restart with each token and never finish. So
+        // at the end of every second token it runs to its end; the overuse becomes debt.
         let invocation = self.invocation(task);
         if invocation.recalled.take() != Some(launch.step) {
             invocation.recalled = Some(launch.step);
@@ -130,7 +136,7 @@ impl Worker {
 
     // Reports.
 
-    /// The shares and what their clients received.
+    /// The shares and the device time that their clients received.
     pub(super) fn share_statistics(&mut self) -> Vec<ShareStatistics> {
         let now = clock::now();
         let clients: Vec<ClientId> = self.lanes.shares.keys().copied().collect();
@@ -186,8 +192,8 @@ fn promise(share: ShareSpec, window_ns: u64) -> Promise {
     Promise { request_ns: share.request().of(window_ns), limit_ns: share.limit().of(window_ns) }
 }
 
-/// How long a launch kept the device busy: the time in which at least one compute unit ran its
-/// blocks, or a little more; `None` if the device does not report it.
+/// How long a launch kept the device busy, in nanoseconds: an upper bound of the time in which at
+/// least one compute unit ran its blocks. `None` if the device does not report it.
 fn busy_ns(completion: &Completion) -> Option<u64> {
     let Completion { started_ns, ended_ns, busy_ns, status, .. } = *completion;
     if started_ns == 0 {

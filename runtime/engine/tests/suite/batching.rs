@@ -69,7 +69,7 @@ impl Setup {
         Pending { id, input, answers }
     }
 
-    /// A request that runs until the device is resumed; those behind it gather.
+    /// A request that runs until the device is resumed. Later requests wait for a batch meanwhile.
     fn hold(&self) -> Pending {
         self.device.pause();
         let first = self.submit(8, 1);
@@ -86,7 +86,7 @@ impl Setup {
         self.function().batches.iter().map(|batch| (batch.rows, batch.count)).collect()
     }
 
-    /// Unloads the function, after which nothing may be left.
+    /// Unloads the function, and checks that no resources are left.
     fn unload(&self) {
         self.handle.unload(&FunctionKey::local("f")).expect("unloaded");
         assert_eq!(self.handle.statistics().device.memory_used_bytes, 0);
@@ -101,7 +101,7 @@ impl Pending {
         answer
     }
 
-    /// The result, which must be that of the request alone.
+    /// The result, which must equal that of the request alone.
     fn result(&self) -> InvocationResult {
         let result = self.answer().expect("a result");
         let bytes = toy::expected(&self.input);
@@ -178,7 +178,7 @@ fn a_fixed_delay_gathers_on_a_free_device() {
     let pending: Vec<Pending> = (0..3).map(|i| setup.submit(8, i)).collect();
     pending.iter().for_each(|pending| drop(pending.result()));
     assert_eq!(setup.runs(), [(24, 1)], "the preferred size ends the delay");
-    // Without `gathers` the limit of rows is all that is left.
+    // Without `gathers` only the limit of rows applies.
     let setup = setup_with(
         EngineConfig::default(),
         BatchingOptions { gathers: false, max_queue_delay: Some(LONG), ..up_to(16) },
@@ -307,6 +307,25 @@ fn unloading_and_shutting_down_answer_those_that_wait() {
     let waits = setup.submit(8, 1);
     setup.engine.shutdown();
     assert_eq!(waits.error(), InvokeError::ShuttingDown);
+}
+
+#[test]
+fn requests_of_a_removed_instance_do_not_wait_for_their_batch() {
+    let setup = setup(BatchingOptions { max_queue_delay: Some(LONG * 10), ..up_to(64) });
+    let instance = |name: &str| ShareClient { tenant: FunctionKey::local("f").tenant, instance: Some(name.into()) };
+    let half = ShareRequest { sm_partition: 100.0, quota_request: 0.5, quota_limit: 0.5, group: 0 };
+    for name in ["a", "b"] {
+        let share = ShareSpec::new(&half).expect("a valid share");
+        setup.handle.set_share(instance(name), LaneId::DEFAULT, share).expect("it fits");
+    }
+    let submit = |name: &str| setup.submit_by(8, 1, |request| request.instance = Some(name.into()));
+    let (gone, other) = ([submit("a"), submit("a")], submit("b"));
+    assert!(setup.handle.remove_share(instance("a")));
+    gone.iter().for_each(|pending| assert_eq!(pending.error(), InvokeError::InstanceRemoved("a".into())));
+    assert_eq!(submit("a").error(), InvokeError::UnknownInstance("a".into()));
+    assert!(setup.handle.remove_share(instance("b")));
+    assert_eq!(other.error(), InvokeError::InstanceRemoved("b".into()));
+    setup.unload();
 }
 
 #[test]

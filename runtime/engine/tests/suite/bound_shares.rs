@@ -71,7 +71,7 @@ fn chunks(handle: &EngineHandle) -> Vec<u64> {
     handle.statistics().device.units.iter().map(|unit| unit.chunks).collect()
 }
 
-/// Waits until the device has only so many lanes.
+/// Waits until the device has only this many lanes.
 fn await_lanes(handle: &EngineHandle, count: usize) {
     while handle.statistics().device.lanes.len() != count {
         std::thread::sleep(Duration::from_millis(1));
@@ -104,7 +104,7 @@ fn instances_run_on_the_compute_units_that_they_are_bound_to() {
         assert_eq!(share.received_unit_ns, u128::from(share.received_ns), "{share:?}");
         assert!(share.received_ns > 0 && share.unbound.is_none() && share.area.is_some(), "{share:?}");
     }
-    // 24 % is rounded up to a unit, and shares that of an instance with time to spare.
+    // 24 % is rounded up to a unit, which it shares with an instance that leaves time.
     place(&handle, "third", 24.0, 0.3).expect("it fits");
     assert_eq!(bound(&handle), named(&[("left", Some((0, 1))), ("right", Some((1, 1))), ("third", Some((0, 1)))]));
     assert_eq!(handle.statistics().device.lanes.len(), 3, "two instances share a lane");
@@ -125,7 +125,7 @@ fn instances_are_resized_and_removed_while_their_requests_run() {
         while handle.statistics().issued_launches == 0 {
             std::thread::sleep(Duration::from_micros(100));
         }
-        // It gets the whole device; what runs goes on, whichever lane it is in.
+        // It gets the whole device. Running requests continue in any lane.
         place(&handle, "a", 100.0, 0.5).expect("it fits");
         assert_eq!(bound(&handle), named(&[("a", None), ("b", Some((1, 1)))]));
         if round % 2 == 0 {
@@ -161,7 +161,7 @@ fn what_the_device_cannot_keep_is_refused_and_changes_nothing() {
     assert!(error.contains("come to 135 %"), "{error}");
     assert_eq!(bound(&handle), before);
     await_lanes(&handle, 3);
-    // Within the area, and without room: it shares the time of the device and is not bound.
+    // The area suffices, but no rectangle is free: it shares the device's time and is not bound.
     place(&handle, "d", 50.0, 0.2).expect("200 % of two units");
     let shares = handle.statistics().shares;
     let unbound = shares.iter().find(|share| share.client == client("d")).expect("it is there");

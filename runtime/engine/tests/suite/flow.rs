@@ -34,8 +34,8 @@ fn fake(seed: Option<u64>) -> Engine {
     start(FakeDevice::new(seed.unwrap_or(0)).0, fake::TARGET, b"fake", config)
 }
 
-/// An input of `n` elements that leads to at most `count` iterations, of which at most `left` by
-/// the condition, and takes the other branch in iteration `other`.
+/// An input of `n` elements. The loop runs at most `count` iterations, its condition allows at most
+/// `left`, and iteration `other` takes the other branch.
 fn input(n: u32, [count, left, other]: [u32; 3]) -> Vec<u32> {
     (0..n).map(|i| if i < 3 { [count, left, other][i as usize] } else { (7 * i + 1) << 3 }).collect()
 }

@@ -1,5 +1,5 @@
-//! Memory limits of instances on a host device: what can never fit is refused with the cause, and
-//! the rest gets memory one after the other.
+//! Memory limits of instances on a host device. A request that can never fit is rejected with the
+//! cause; the others get memory one after the other.
 
 use crate::toy;
 use atoll_device::Device;
@@ -85,8 +85,8 @@ fn an_instance_has_no_more_memory_than_its_limit() {
     assert_eq!(halved, expected);
     assert!(answer(&call(&handle, "large", &long)).is_ok(), "the limit is that of one instance");
 
-    // Room for one of the long requests: all of them run, one after the other, also those that are
-    // short, and also if the limit is changed or removed while they wait.
+    // There is room for one long request. All requests run, one after the other, even if the limit
+    // is changed or removed while they wait.
     limit(wanted, 1);
     for round in 0..6 {
         let inputs: Vec<&[u32]> = (0..12).map(|at| if at % 3 == 0 { &short[..] } else { &long[..] }).collect();
@@ -115,7 +115,8 @@ fn an_instance_has_no_more_memory_than_its_limit() {
     engine.shutdown();
 }
 
-/// A real-time request that waits for the memory of best-effort ones must not keep them from ending.
+/// A real-time request that waits for the memory of best-effort ones must not keep them from
+/// ending.
 #[test]
 fn requests_of_both_classes_wait_for_the_memory_of_one_instance() {
     let engine = start();

@@ -1,6 +1,6 @@
-//! Shares of clients on the host device with one compute unit. What clients receive is compared in
-//! measured device time, so a busy machine slows the tests and does not change what they compare;
-//! `atoll bench shares` has the exact figures.
+//! Shares of clients on the host device with one compute unit. The tests compare measured device
+//! time, so a busy machine slows them down but does not change their results. `atoll bench shares`
+//! measures exact figures.
 
 use crate::toy;
 use atoll_device::Device;
@@ -55,15 +55,15 @@ fn request(tenant: &str, instance: Option<&str>, input: &[u32]) -> InvocationReq
     InvocationRequest { instance: instance.map(Into::into), ..request }
 }
 
-/// A client that has requests outstanding all the time.
+/// A client that always has outstanding requests.
 struct Busy {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Option<InvokeError>>,
 }
 
 impl Busy {
-    /// Calls the tenant's function with so many requests at a time, until it is stopped or a request
-    /// fails.
+    /// Calls the tenant's function with a number of requests at a time, until it is stopped or a
+    /// request fails.
     fn start(handle: &EngineHandle, tenant: &str, instance: Option<&str>, outstanding: usize) -> Busy {
         let stop = Arc::new(AtomicBool::new(false));
         let input = input(1600);
@@ -104,15 +104,16 @@ fn received(handle: &EngineHandle) -> BTreeMap<String, u64> {
     shares.into_iter().map(|share| (share.client.to_string(), share.received_ns)).collect()
 }
 
-/// What a client received, as a part of the time that all received and of the time that passed. On
-/// a busy machine the device is idle at times, so the former has no upper bound.
+/// The device time that a client received, as a fraction of the time that all clients received and
+/// of the time that passed. On a busy machine the device is idle at times, so the first fraction
+/// may be too high.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     of_received: f64,
     of_time: f64,
 }
 
-/// Waits until the clients received so much device time together; returns the part of each.
+/// Waits until the clients have received this much device time together. Returns the part of each.
 fn parts(handle: &EngineHandle, at_least: Duration) -> BTreeMap<String, Part> {
     let (before, began) = (received(handle), Instant::now());
     loop {
@@ -163,7 +164,7 @@ fn a_flooding_tenant_takes_no_more_than_what_others_leave() {
     let part = parts(&handle, Duration::from_millis(800))["tenant calm"];
     assert!(part.of_received > 0.35 && part.of_time < 0.65, "the client that was promised half received {part:?}");
     assert_eq!(calm.stop(), None);
-    // What others leave is lent.
+    // Time that others leave is lent.
     let before = received(&handle)["tenant flood"];
     while received(&handle)["tenant flood"] < before + 200_000_000 {
         std::thread::sleep(Duration::from_millis(20));
@@ -185,10 +186,10 @@ fn instances_have_shares_of_their_own_and_requests_of_a_removed_one_end() {
     let (fast, slow) = (Busy::start(&handle, "a", Some("fast"), 3), Busy::start(&handle, "a", Some("slow"), 3));
     let found = parts(&handle, Duration::from_millis(600));
     assert!(found["a:fast"].of_received > 0.5 && found["a:slow"].of_received > 0.08, "{found:?}");
-    // It has a token, or launches of one, most of the time.
+    // Most of the time it has a token, or launches of an ended one.
     assert!(handle.remove_share(client("a", Some("fast"))));
     assert!(!handle.remove_share(client("a", Some("fast"))));
-    // Those in flight end; one that is sent afterwards finds no instance.
+    // Requests in flight end; a later request finds no instance.
     let ended = fast.thread.join().expect("no wrong answer");
     let removed = Some(InvokeError::InstanceRemoved("fast".into()));
     assert!(ended == removed || ended == unknown("fast"), "{ended:?}");

@@ -4,25 +4,26 @@ use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Writes a file that exists. The kernel makes the files of a group; one that is missing belongs to
-/// a controller that the group does not have.
+/// Writes an existing file. The kernel creates the files of a group; a missing file belongs to a
+/// controller that the group does not have.
 pub(super) fn write_existing(file: &Path, text: &str) -> io::Result<()> {
     let opened = OpenOptions::new().write(true).truncate(true).open(file);
     opened.and_then(|mut opened| opened.write_all(text.as_bytes())).map_err(|error| at(file, &error))
 }
 
-/// The error with the path at which it arose.
+/// Adds the path to an error.
 pub(super) fn at(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
-/// Makes the folder of a group.
+/// Creates the folder of a group.
 #[cfg(not(test))]
 pub(super) fn make_folder(path: &Path) -> io::Result<()> {
     std::fs::create_dir(path)
 }
 
-/// Makes the folder of a group with the files that the kernel makes for the controllers above it.
+/// Creates the folder of a group with the files that the kernel would create for the controllers of
+/// its parent.
 #[cfg(test)]
 pub(super) fn make_folder(path: &Path) -> io::Result<()> {
     std::fs::create_dir(path)?;

@@ -8,18 +8,18 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Between the limit from which on the kernel slows a process down and reclaims its memory
-/// (`memory.high`), and that at which it kills (`memory.max`). The supervisor kills a process that
-/// stays in between, and so names the cause.
+/// Distance between `memory.high`, above which the kernel throttles a process and reclaims its
+/// memory, and `memory.max`, at which it kills. The supervisor kills a process that stays between
+/// the two, so that the cause is known.
 const SLACK_BYTES: u64 = 32 << 20;
 
-/// How long a process may be above its limit: the kernel may be reclaiming its memory.
+/// How long a process may be above its limit while the kernel may be reclaiming its memory.
 const OVER_FOR: Duration = Duration::from_millis(100);
 
-/// Most scratch memory of a compute unit, in bytes, which devices accept.
+/// The most scratch memory of a compute unit, in bytes, that devices accept.
 const SCRATCH_BYTES_MAX: u64 = 256 << 20;
 
-/// What an executor is granted.
+/// The memory that an executor is granted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grant {
     /// Device memory of its tenant in bytes.
@@ -33,10 +33,11 @@ pub(super) struct Grant {
 /// Memory besides device memory, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Overhead {
-    /// Then the whole group has no limit of memory.
+    /// No limit; the group then has no memory limit at all.
     Unlimited,
     Fixed(u64),
-    /// This, and for each compute unit the scratch memory of the kernel that needs the most.
+    /// This many bytes, plus for each compute unit the scratch memory of the kernel that needs
+    /// most.
     Derived(u64),
 }
 
@@ -53,7 +54,7 @@ impl Grant {
     }
 }
 
-/// A group; its folder is removed when this is dropped, which needs the process to be gone.
+/// A group. Dropping it removes its folder, which works only after the process has ended.
 #[derive(Debug)]
 pub(crate) struct Group {
     path: PathBuf,
@@ -73,22 +74,23 @@ struct State {
     over_since: Option<Instant>,
     /// Why the group can no longer be read.
     lost: Option<String>,
-    /// Its limit is the one by which the process is judged. The kernel's may still be higher.
+    /// The last counts. `usage.limit` is the limit that [`Group::observe`] enforces; the kernel's
+    /// limit may still be higher.
     usage: GroupUse,
 }
 
 impl Group {
-    /// Makes a group with a limit of memory.
+    /// Creates a group with a memory limit.
     ///
     /// # Errors
-    /// `AlreadyExists` if there is a folder of this name, and others if the kernel refuses the group
-    /// or a limit.
+    /// `AlreadyExists` if there is a folder of this name, and other errors if the kernel refuses
+    /// the group or a limit.
     pub(super) fn create(path: PathBuf, grant: Grant) -> io::Result<Group> {
         make_folder(&path).map_err(|error| at(&path, &error))?;
         let group = Group { path, grant, state: Mutex::default() };
         group.apply(&mut group.state())?;
         group.write("memory.oom.group", 1)?;
-        // Absent on kernels without swap. With swap, a group would go on there beyond its limit.
+        // Absent on kernels without swap. Swap would let a group exceed its limit.
         if group.path.join("memory.swap.max").exists() {
             group.write("memory.swap.max", 0)?;
         }
@@ -109,15 +111,15 @@ impl Group {
         write_existing(&self.path.join(file), &value.to_string())
     }
 
-    /// Tells how much device memory the work of the tenant holds. The limit is higher while that is
-    /// more than the quota, which is possible since a buffer takes whole pages.
+    /// Notes how much device memory the tenant's work holds. If that is more than the quota, the
+    /// limit is raised accordingly; it can be more, since buffers take whole pages.
     pub(crate) fn allow_device_bytes(&self, bytes: u64) {
         if bytes != u64::MAX {
             self.change(|state| state.held_bytes = bytes);
         }
     }
 
-    /// Tells how much scratch memory a kernel that is loaded now needs for each compute unit.
+    /// Notes how much scratch memory, per compute unit, a kernel needs that is about to be loaded.
     pub(crate) fn allow_scratch_bytes(&self, bytes: u64) {
         self.change(|state| state.scratch_bytes = state.scratch_bytes.max(bytes.min(SCRATCH_BYTES_MAX)));
     }
@@ -130,8 +132,9 @@ impl Group {
         }
     }
 
-    /// Sets the limit; a lower one only for judging, since the kernel could have to free memory
-    /// first, for which the caller would wait.
+    /// Applies the current limit. A higher limit is passed to the kernel at once. A lower one is
+    /// only recorded, since writing it could block until the kernel has reclaimed memory;
+    /// [`Group::observe`] writes it later.
     fn apply(&self, state: &mut State) -> io::Result<()> {
         if state.lost.is_some() {
             return Ok(());
@@ -147,17 +150,18 @@ impl Group {
     }
 
     fn write_limit(&self, state: &mut State, limit: GroupLimit) -> io::Result<()> {
-        // The higher one first, so that raising them never kills.
+        // `memory.max` first, so that raising the limits never kills.
         self.write("memory.max", limit.bytes().saturating_add(SLACK_BYTES))?;
         self.write("memory.high", limit.bytes())?;
         state.written = Some(limit);
         Ok(())
     }
 
-    /// Reads the kernel's counts. The limit if the process stays above it and is to be killed.
+    /// Reads the kernel's counts. Returns the limit if the process has stayed above it, so that the
+    /// caller kills the process.
     pub(crate) fn observe(&self, now: Instant) -> Option<GroupLimit> {
         let current = self.number("memory.current");
-        // Memory of the process alone: device memory is shared.
+        // Private memory of the process; device memory is shared memory.
         let private = self.keyed("memory.stat", "anon").unwrap_or_default();
         let peak = self.number("memory.peak").unwrap_or_default();
         let kills = self.kills();
@@ -180,7 +184,7 @@ impl Group {
         if current <= limit.bytes() && private <= limit.overhead_bytes {
             state.over_since = None;
             if state.written != Some(limit) {
-                // An error leaves the higher limit, by which it is not judged.
+                // On error the kernel keeps the higher limit; this check enforces the lower one.
                 let _ = self.write_limit(&mut state, limit);
             }
             return None;
@@ -189,13 +193,14 @@ impl Group {
         if now.saturating_duration_since(since) < OVER_FOR {
             return None;
         }
-        // The daemon's kill counts as the kernel's does.
+        // A kill by the daemon counts like one by the kernel.
         state.usage.kills = state.usage.kills.max(1);
         Some(limit)
     }
 
-    /// Processes that the kernel killed because this group was at its limit. Those that it killed
-    /// because the machine or a group above was, are in `oom_kill`, too, but then there is no `oom`.
+    /// Number of processes that the kernel killed because this group was at its limit. `oom_kill`
+    /// also counts kills because the machine or a group above ran out of memory, but `oom` does
+    /// not.
     fn kills(&self) -> u64 {
         let file = if self.path.join("memory.events.local").exists() { "memory.events.local" } else { "memory.events" };
         match self.keyed(file, "oom") {
@@ -204,7 +209,7 @@ impl Group {
         }
     }
 
-    /// What the kernel counted, as of the last observation.
+    /// The kernel's counts as of the last observation.
     pub(crate) fn usage(&self) -> GroupUse {
         self.state().usage
     }
@@ -225,7 +230,7 @@ impl Group {
         text.trim().parse().map_err(|error| at(&file, &io::Error::new(io::ErrorKind::InvalidData, error)))
     }
 
-    /// The number behind a word in a file with a word and a number in each line.
+    /// The number of a key, in a file with a key and a number in each line.
     fn keyed(&self, file: &str, key: &str) -> Option<u64> {
         let text = std::fs::read_to_string(self.path.join(file)).ok()?;
         text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
@@ -233,7 +238,7 @@ impl Group {
 }
 
 impl State {
-    /// Takes note of a group that can no longer be read.
+    /// Records that the group can no longer be read.
     fn lose(&mut self, error: &io::Error) {
         if self.lost.is_none() {
             tracing::warn!(%error, "the control group of an executor is gone; it runs without a memory limit");
@@ -246,7 +251,7 @@ impl State {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // What cannot be removed now is removed when the next daemon starts.
+        // A folder that cannot be removed now is removed when the next daemon starts.
         let _ = std::fs::remove_dir(&self.path);
     }
 }

@@ -1,24 +1,25 @@
-//! Control groups (cgroup v2): the kernel bounds the memory, the threads and the CPU time of each
+//! Control groups (cgroup v2): the kernel limits the memory, the threads and the CPU time of each
 //! executor, and accounts for them.
 //!
-//! The daemon may make groups below its own one if the group was delegated to it: by systemd
-//! (`Delegate=`), by an administrator who gave it the folder, or because it is root and no systemd
-//! unit owns the group. It moves itself into the child `daemon`, since a group with processes cannot
-//! hand its controllers to children, and makes a child for each executor:
+//! The daemon may create groups below its own group if that group is delegated to it: by systemd
+//! (`Delegate=`), by an administrator who made the daemon the folder's owner, or because the daemon
+//! is root and no systemd unit owns the group. It moves itself into the child `daemon`, since a
+//! group with processes cannot enable controllers for children, and creates a child for each
+//! executor:
 //!
 //! ```text
 //! atoll.service/             the daemon's own group at start
-//!     daemon/                the daemon, and what it starts besides executors
+//!     daemon/                the daemon, and its children other than executors
 //!     executor-PID-1/        one executor
 //!     executor-PID-2/
 //! ```
 //!
-//! The parent puts an executor into its group before it orders it to load code. The memory of a
-//! group is what its process touches first: device memory, code, stacks. Constants and inputs are
-//! written by the daemon and count as the daemon's.
+//! The daemon puts an executor into its group before it sends it code to load. A group is charged
+//! for the memory that its process touches first: device memory, code, stacks. Constants and inputs
+//! are written by the daemon and charged to the daemon's group.
 //!
-//! Where no groups can be made, executors run without; the checks of the supervisor hold in both
-//! cases.
+//! If no groups can be created, executors run without them. The checks of the supervisor apply in
+//! both cases.
 
 mod folder;
 mod group;
@@ -34,34 +35,34 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// Memory of an executor besides device memory, in bytes: the program's data, loaded code, page
-/// tables and what the kernel keeps for the process.
+/// tables and the kernel's memory for the process.
 pub const PROCESS_BYTES: u64 = 256 << 20;
 
-/// Memory of an executor for each compute unit in bytes, besides the scratch memory that its kernels
-/// declare: stacks, and the shared memory of blocks.
+/// Memory of an executor for each compute unit in bytes, besides the scratch memory that its
+/// kernels declare: stacks, and the shared memory of blocks.
 pub const UNIT_BYTES: u64 = 16 << 20;
 
 /// Threads of an executor besides its compute units.
 const OTHER_THREADS: u32 = 32;
 
-/// Weights for CPU time: of executors of the daemon's own tenant, and of those of other tenants. The
-/// second is that of nice value 5, which executors of tenants have outside groups.
+/// Weights for CPU time of executors of the daemon's own tenant and of other tenants. The second
+/// corresponds to nice value 5, which executors of tenants have outside groups.
 const OWN_WEIGHT: u32 = 100;
 const TENANT_WEIGHT: u32 = 33;
 
 /// The period in which the kernel enforces a limit of CPU time, in microseconds.
 const CPU_PERIOD_US: u64 = 100_000;
 
-/// What a tenant's executors may use.
+/// The limits of a tenant's executors.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ExecutorQuota {
     /// Device memory in bytes.
     pub device_bytes: u64,
-    /// Memory of the process besides device memory in bytes. If absent, [`PROCESS_BYTES`], and for
-    /// each compute unit [`UNIT_BYTES`] and the scratch memory that its kernels declare. The process
-    /// has no limit of memory if this is `u64::MAX`.
+    /// Memory of the process besides device memory, in bytes. `None` for [`PROCESS_BYTES`], plus
+    /// [`UNIT_BYTES`] and the scratch memory that kernels declare for each compute unit. With
+    /// `u64::MAX` the process has no memory limit.
     pub process_bytes: Option<u64>,
-    /// CPU time per time, as in 1.5 CPUs. Unlimited if absent.
+    /// CPU time per time, as in 1.5 CPUs. Unlimited if `None`.
     pub cpus: Option<f64>,
 }
 
@@ -82,9 +83,9 @@ impl ExecutorQuota {
 /// The quotas of all tenants.
 #[derive(Clone, Debug)]
 pub struct ExecutorQuotas {
-    /// Of tenants that are not listed.
+    /// The quota of tenants that are not listed.
     pub default: ExecutorQuota,
-    /// By the names of tenants.
+    /// Quotas by tenant name.
     pub tenants: BTreeMap<String, ExecutorQuota>,
 }
 
@@ -94,7 +95,7 @@ impl Default for ExecutorQuotas {
     }
 }
 
-/// The executor for which a group is made.
+/// The executor for which a group is created.
 #[derive(Clone, Debug)]
 pub(crate) struct GroupSpec {
     pub(crate) domain: String,
@@ -108,25 +109,25 @@ pub(crate) struct GroupSpec {
 /// The groups of this process's executors.
 #[derive(Debug)]
 pub struct ControlGroups {
-    /// The folder in which groups are made.
+    /// The folder in which groups are created.
     base: PathBuf,
-    /// Whether this process moved into a child of `base`; dropping this moves it back.
+    /// Whether this process moved into a child of `base`. Dropping this moves it back.
     has_moved: bool,
     has_cpu: bool,
-    /// The controllers that this process handed on, which dropping this takes back.
+    /// The controllers that this process enabled for children. Dropping this disables them.
     handed_on: Vec<&'static str>,
     given: AtomicU64,
     quotas: ExecutorQuotas,
-    /// Whether a group could not be made and this was logged.
+    /// Whether a failure to create a group has been logged.
     was_told: AtomicBool,
 }
 
 impl ControlGroups {
-    /// Makes this process's own control group ready for executors' groups. Call it once, before
+    /// Prepares this process's own control group for the groups of executors. Call it once, before
     /// executors are started.
     ///
     /// # Errors
-    /// If the machine has no cgroup v2, or this process may not make groups.
+    /// If the machine has no cgroup v2, or this process may not create groups.
     pub fn enter() -> Result<ControlGroups, NoControlGroups> {
         let base = place::own_group(&place::read("/proc/self/cgroup")?, &place::read("/proc/self/mountinfo")?)?;
         place::check_delegated(&base)?;
@@ -136,7 +137,7 @@ impl ControlGroups {
     /// As [`ControlGroups::enter`], below the group whose folder is `base`.
     ///
     /// # Errors
-    /// If controllers are missing, or groups cannot be made there.
+    /// If controllers are missing, or groups cannot be created there.
     pub fn at(base: &Path) -> Result<ControlGroups, NoControlGroups> {
         place::remove_stale(base);
         let place::Prepared { has_moved, has_cpu, handed_on } = place::prepare(base)?;
@@ -151,7 +152,7 @@ impl ControlGroups {
         })
     }
 
-    /// Sets the quotas of groups that are made from now on.
+    /// Sets the quotas of groups that are created from now on.
     #[must_use]
     pub fn with_quotas(mut self, quotas: ExecutorQuotas) -> ControlGroups {
         self.quotas = quotas;
@@ -165,7 +166,7 @@ impl ControlGroups {
         self
     }
 
-    /// The folder in which groups are made.
+    /// The folder in which groups are created.
     pub fn folder(&self) -> &Path {
         &self.base
     }
@@ -175,8 +176,8 @@ impl ControlGroups {
         self.has_cpu
     }
 
-    /// Makes a group and puts a process into it. If that is not possible the process runs without;
-    /// the first failure is logged.
+    /// Creates a group and moves a process into it. If that fails, the process runs without a
+    /// group; the first failure is logged.
     ///
     /// # Errors
     /// If the folder of groups is gone, or the kernel refuses a group or a limit.
@@ -207,15 +208,15 @@ impl ControlGroups {
         }
         group.write("cpu.weight", if spec.is_own { OWN_WEIGHT } else { TENANT_WEIGHT })?;
         if let Some(cpus) = quota.cpus {
-            // The kernel accepts no less than a millisecond.
+            // The kernel's minimum is a millisecond.
             let microseconds = ((cpus * CPU_PERIOD_US as f64) as u64).max(1000);
             group.write("cpu.max", format_args!("{microseconds} {CPU_PERIOD_US}"))?;
         }
         Ok(group)
     }
 
-    /// Makes a group under the next free name. A daemon of the same process id may have left some,
-    /// as in a container, where ids repeat.
+    /// Creates a group with the next free name. An earlier daemon with the same process id may have
+    /// left groups, since process ids repeat in containers.
     fn create(&self, grant: Grant) -> io::Result<Group> {
         loop {
             let number = self.given.fetch_add(1, Relaxed);

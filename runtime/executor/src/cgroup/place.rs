@@ -1,24 +1,25 @@
-//! Finds the control group of this process, and makes it ready for groups of executors.
+//! Finds the control group of this process, and prepares it for the groups of executors.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The controllers without which groups are of no use.
+/// The controllers that groups need.
 const NEEDED: [&str; 2] = ["memory", "pids"];
 
 /// The child into which the daemon moves.
 const DAEMON: &str = "daemon";
 
-/// Its weight for CPU time. That of an executor is 100 or less.
+/// The weight of the daemon for CPU time. That of an executor is 100 or less.
 const DAEMON_WEIGHT: u32 = 1000;
 
-/// What names of executors' groups begin with.
+/// Prefix of the names of executors' groups.
 const EXECUTOR: &str = "executor-";
 
-/// Marks that systemd puts on groups that it delegates; the second one is for root only.
+/// Extended attributes with which systemd marks groups that it delegates. Only root can read the
+/// second one.
 const DELEGATED: [&str; 2] = ["user.delegate", "trusted.delegate"];
 
-/// Why this process can make no control groups.
+/// Why this process cannot create control groups.
 #[derive(Debug, thiserror::Error)]
 pub enum NoControlGroups {
     /// A file of the system cannot be read.
@@ -32,7 +33,7 @@ pub enum NoControlGroups {
     /// The process has no group of cgroup v2, or its file system is not mounted.
     #[error("this machine has no cgroup v2, or it is not mounted here")]
     NoVersion2,
-    /// The group has no such controller. On machines with cgroup v1 as well, v1 may have it.
+    /// The group has no such controller. On a machine that also has cgroup v1, v1 may use it.
     #[error("{group} has no controller `{controller}`: cgroup v1 uses it, or the group above does not hand it on")]
     NoController {
         /// The folder of the group.
@@ -40,7 +41,7 @@ pub enum NoControlGroups {
         /// The controller.
         controller: &'static str,
     },
-    /// A systemd unit that is not delegated.
+    /// The group belongs to a systemd unit that is not delegated.
     #[error("{group} belongs to systemd; set Delegate=yes in the unit")]
     NotDelegated {
         /// The folder of the group.
@@ -86,8 +87,8 @@ pub(super) fn own_group(cgroup: &str, mounts: &str) -> Result<PathBuf, NoControl
     mounted.ok_or(NoControlGroups::NoVersion2)
 }
 
-/// Refuses the group of a systemd unit to root unless systemd has delegated it. Other users can only
-/// write to a group that was given to them.
+/// Rejects the group of a systemd unit, unless systemd has delegated it. Checked for root only:
+/// other users can only write to groups that were given to them.
 pub(super) fn check_delegated(base: &Path) -> Result<(), NoControlGroups> {
     let name = base.file_name().unwrap_or_default().to_string_lossy();
     let is_unit = [".service", ".scope", ".slice"].iter().any(|ending| name.ends_with(ending));
@@ -104,17 +105,17 @@ pub(super) fn check_delegated(base: &Path) -> Result<(), NoControlGroups> {
     Err(NoControlGroups::NotDelegated { group: base.to_owned() })
 }
 
-/// What [`prepare`] did.
+/// The changes that [`prepare`] made.
 pub(super) struct Prepared {
-    /// This process moved into a child of the group.
+    /// Whether this process moved into a child of the group.
     pub(super) has_moved: bool,
-    /// Children may be limited in CPU time.
+    /// Whether the CPU time of children can be limited.
     pub(super) has_cpu: bool,
-    /// Controllers that it handed on.
+    /// Controllers that this process enabled for children.
     pub(super) handed_on: Vec<&'static str>,
 }
 
-/// Hands the controllers of a group on to its children.
+/// Enables the controllers of a group for its children.
 pub(super) fn prepare(base: &Path) -> Result<Prepared, NoControlGroups> {
     let offered = read(base.join("cgroup.controllers"))?;
     let has = |list: &str, controller: &str| list.split_whitespace().any(|name| name == controller);
@@ -137,7 +138,7 @@ pub(super) fn prepare(base: &Path) -> Result<Prepared, NoControlGroups> {
         }
         Err(source) => return Err(not_ours(base, source)),
     }
-    // Kernels with groups of real-time threads refuse the controller of CPU time beside such
+    // Kernels with real-time group scheduling refuse the CPU controller while there are real-time
     // threads.
     let had_cpu = has(&handed_on, "cpu");
     let has_cpu = had_cpu || (has(&offered, "cpu") && hand_on(base, &["cpu"]).is_ok());
@@ -147,7 +148,7 @@ pub(super) fn prepare(base: &Path) -> Result<Prepared, NoControlGroups> {
     if has_moved && has_cpu {
         let _ = std::fs::write(base.join(DAEMON).join("cpu.weight"), DAEMON_WEIGHT.to_string());
     }
-    // A group may be writable while no groups can be made in it.
+    // The files of a group may be writable although no groups can be created in it.
     let trial = base.join(group_name(std::process::id(), u64::MAX));
     let made = std::fs::create_dir(&trial);
     let _ = std::fs::remove_dir(&trial);
@@ -170,7 +171,7 @@ fn hand_on(base: &Path, controllers: &[&str]) -> io::Result<()> {
     std::fs::write(base.join("cgroup.subtree_control"), text.join(" "))
 }
 
-/// Moves this process into a group, which is made if it does not exist.
+/// Moves this process into a group, which is created if it does not exist.
 fn move_to(group: &Path) -> io::Result<()> {
     match std::fs::create_dir(group) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -179,8 +180,8 @@ fn move_to(group: &Path) -> io::Result<()> {
     std::fs::write(group.join("cgroup.procs"), std::process::id().to_string())
 }
 
-/// Takes back what [`prepare`] did, unless another daemon has executors in the same group: it would
-/// lose their limits.
+/// Undoes the changes of [`prepare`], unless another daemon has executors in the same group, which
+/// would lose their limits.
 pub(super) fn undo(base: &Path, handed_on: &[&str], has_moved: bool) {
     remove_stale(base);
     let entries = std::fs::read_dir(base).into_iter().flatten().flatten();
@@ -211,7 +212,7 @@ pub(super) fn remove_stale(base: &Path) {
     }
 }
 
-/// The process that made a group, from its name.
+/// The id of the process that created a group, from the group's name.
 fn owner(name: &str) -> Option<u32> {
     let (pid, number) = name.strip_prefix(EXECUTOR)?.split_once('-')?;
     number.parse::<u64>().ok()?;

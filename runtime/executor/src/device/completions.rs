@@ -1,13 +1,13 @@
-//! Completions of an executor. A completion waits until the report of its launch is received, so the
-//! engine's thread never reads what an executor sent.
+//! Completions of an executor. A completion is held until the report of its launch is received. So
+//! the engine's thread need not read from the executor's channel.
 
 use super::ExecutorDevice;
 use atoll_device::{Completion, Fault, FaultKind, LossCause};
 use std::sync::atomic::Ordering::Relaxed;
 
 impl ExecutorDevice {
-    /// The next completion whose report, if there is one, is received. Once the executor is gone:
-    /// the next launch that was lost with it.
+    /// The next completion whose report, if there is one, is received. Once the executor is gone, a
+    /// failed completion of the next launch that was lost with it.
     pub(super) fn take_completion(&mut self) -> Option<Completion> {
         while let Some(completion) = self.engine_side.next_completion() {
             self.count_completed();
@@ -30,8 +30,8 @@ impl ExecutorDevice {
         self.executor.activity.completed.fetch_add(1, Relaxed);
     }
 
-    /// The oldest held completion, once the reports that were sent before it are received. Nothing
-    /// more comes from an executor that is gone.
+    /// The oldest held completion, once the reports that were sent before it are received. If the
+    /// executor is gone, no more reports will come, and the completion is returned at once.
     fn next_held(&mut self) -> Option<Completion> {
         let is_gone = self.executor.loss().is_some();
         let received = self.executor.reports_received();

@@ -1,4 +1,5 @@
-//! What an executor used: as the system accounts for it, and as the executor reports it.
+//! The use of resources by an executor, as the operating system accounts for it and as the executor
+//! reports it.
 
 use super::ExecutorDevice;
 use crate::memory::ExecutorMemory;
@@ -10,27 +11,28 @@ impl ExecutorDevice {
         u64::try_from(self.executor.age().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// CPU time that the process used, in nanoseconds, as the system accounts for it.
+    /// CPU time of the process in nanoseconds, as the operating system accounts for it.
     pub(crate) fn cpu_ns(&self) -> u64 {
         self.executor.cpu_ns()
     }
 
-    /// What the kernel counts for the executor's control group; `None` if it has none.
+    /// The kernel's counts for the executor's control group; `None` if it has none.
     pub(crate) fn group_use(&self) -> Option<GroupUse> {
         self.executor.group_use()
     }
 }
 
 impl Telemetry for ExecutorDevice {
-    /// As the executor reports it, but no more than was possible: code that broke out of its kernel
-    /// can change the count. `None` for devices with memory of their own, which do not count.
+    /// The time that the executor reports, but at most the time that was possible, since code that
+    /// broke out of its kernel can change the count. `None` for devices with memory of their own,
+    /// which do not count.
     fn busy_ns(&self) -> Option<u64> {
         let units = u64::from(self.info.compute_units);
         let possible = self.age_ns().saturating_mul(units);
         matches!(self.memory, ExecutorMemory::Shared(_)).then(|| self.engine_side.link.busy_ns().min(possible))
     }
 
-    /// As the executor reports it, but no more than was possible.
+    /// The use that the executor reports, but at most the use that was possible.
     fn compute_units(&self) -> Vec<ComputeUnitUse> {
         let possible = self.age_ns();
         let bounded = |unit: ComputeUnitUse| ComputeUnitUse { busy_ns: unit.busy_ns.min(possible), ..unit };

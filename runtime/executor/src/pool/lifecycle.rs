@@ -205,8 +205,8 @@ impl ExecutorPool {
     }
 }
 
-/// Drops an executor on another thread, since waiting for its process and unmapping its memory take
-/// milliseconds to seconds. If there is no thread, it is dropped here.
+/// Drops an executor on another thread, since waiting for its process and unmapping its memory
+/// takes milliseconds to seconds. If no thread can be started, it is dropped on this one.
 fn drop_elsewhere(device: Box<ExecutorDevice>) {
     let _ = std::thread::Builder::new().name("atoll-reap".to_owned()).spawn(move || drop(device));
 }

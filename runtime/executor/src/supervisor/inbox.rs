@@ -1,5 +1,5 @@
-//! What an executor has sent. Every message must answer an order or belong to a launch, so the
-//! number of messages is bounded by what the daemon asked for.
+//! The messages that an executor has sent. Every message must answer an order or belong to a
+//! launch, so the daemon's own orders and launches bound the number of messages.
 
 use crate::wire::{Answer, PROTOCOL_VERSION, REPORT_MESSAGES_MAX};
 use atoll_core::LaunchId;
@@ -8,10 +8,10 @@ use atoll_device::{DeviceFacts, Reports};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// Most launches whose reports are partly received: one per compute unit.
+/// Largest number of launches whose reports are partly received: one per compute unit.
 const PARTIAL_REPORTS_MAX: usize = 512;
 
-/// Printed text of one launch in bytes; the limit of devices.
+/// Largest printed text of one launch in bytes, which is also the limit of devices.
 const PRINTED_BYTES_MAX: usize = 1 << 20;
 
 /// Received messages, and the orders that are not answered yet.
@@ -41,7 +41,7 @@ impl Inbox {
         self.loading.len() + self.showing.len() + usize::from(self.ready.is_none())
     }
 
-    /// The oldest due answer of each kind (loads, mappings): when it was ordered, and its time
+    /// The oldest due answer of each kind (loads, mappings): when it was requested, and its time
     /// limit.
     pub(super) fn pending(&self, answer_within: Duration, load_within: Duration) -> Vec<(Instant, Duration)> {
         let loads = self.loading.values().min().map(|since| (*since, load_within));
@@ -49,8 +49,9 @@ impl Inbox {
         loads.into_iter().chain(maps).collect()
     }
 
-    /// Handles a message. `launches` is the number of launches that the executor was ever given.
-    /// True if it completes a report. The error names a violation of the protocol.
+    /// Handles a message. `launches` is the number of all launches that were submitted to the
+    /// executor. Returns whether the message completes a report. The error names a violation of the
+    /// protocol.
     pub(super) fn take(&mut self, answer: Answer, has_descriptors: bool, launches: u64) -> Result<bool, String> {
         if has_descriptors {
             return Err("it sent descriptors".to_owned());
@@ -76,7 +77,7 @@ impl Inbox {
         Ok(false)
     }
 
-    /// Handles a part of a report. True if it is the last part.
+    /// Handles a part of a report. Returns whether it is the last part.
     fn take_report(&mut self, report: Answer, launches: u64) -> Result<bool, String> {
         let Answer::Report { launch, fault, printed, printed_lost_bytes, is_last } = report else { return Ok(false) };
         self.report_messages += 1;

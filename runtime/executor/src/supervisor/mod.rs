@@ -6,8 +6,9 @@
 //! second while there are executors.
 //!
 //! Only this thread reads from executors. The engine's thread takes what has been received and
-//! waits for the bell otherwise, so an executor that floods its channel delays no other one. It is
-//! killed soon, since every message answers an order or belongs to a launch ([`inbox`]).
+//! waits for the bell otherwise, so an executor that floods its channel delays no other one. Such
+//! an executor is killed soon, since every message must answer an order or belong to a launch
+//! ([`inbox`]).
 
 mod inbox;
 mod process;
@@ -36,14 +37,15 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often limits and signs of life are checked. A process can touch some 100 MB of memory between
-/// two checks.
+/// How often limits and signs of life are checked. A process can touch some 100 MB of memory
+/// between two checks.
 const CHECKS_PER_SECOND: u32 = 20;
 
-/// Most messages that may wait to be sent. If more wait, the executor does not read its messages.
+/// Largest number of messages that may wait to be sent. If more wait, the executor does not read
+/// its messages.
 const OUTGOING_MAX: usize = 4096;
 
-/// Most messages that are received from one executor before others get their turn.
+/// Largest number of messages that are received from one executor before others get their turn.
 const MESSAGES_PER_TURN: usize = 64;
 
 /// The time limits of an executor.
@@ -75,7 +77,7 @@ pub(crate) struct Supervised {
     memory: Option<Arc<Region>>,
     /// Bytes of that memory that it may touch.
     allowed_bytes: AtomicU64,
-    /// Its control group, or why it has none; unset if none was asked for.
+    /// Its control group, or why it has none; unset if none was requested.
     group: OnceLock<Result<Group, String>>,
     /// Orders that were not sent yet, because the channel is full.
     outgoing: Mutex<VecDeque<(Order, Vec<OwnedFd>)>>,
@@ -101,16 +103,16 @@ impl fmt::Display for Loss {
     }
 }
 
-/// What the engine's thread observes of an executor; only the supervisor reads it.
+/// The engine's counts of an executor's activity; only the supervisor reads them.
 #[derive(Debug, Default)]
 pub(crate) struct Activity {
     /// Launches that were ever put into its rings, counted before they can run.
     pub(crate) submitted: AtomicU64,
     pub(crate) in_flight: AtomicU32,
     pub(crate) completed: AtomicU64,
-    /// Time of compute units that completions report, in nanoseconds: what tenants are charged.
+    /// Time of compute units that completions report and tenants are charged for, in nanoseconds.
     pub(crate) billed_ns: AtomicU64,
-    /// How often the bell rang although no completion was waiting.
+    /// Number of rings of the bell without a waiting completion.
     pub(crate) idle_rings: AtomicU64,
 }
 
@@ -259,7 +261,7 @@ impl Supervised {
         }
     }
 
-    /// What the kernel counts for its control group, as of the last check.
+    /// The kernel's counts for its control group, as of the last check.
     pub(crate) fn group_use(&self) -> Option<GroupUse> {
         self.group().map(Group::usage)
     }
@@ -268,15 +270,15 @@ impl Supervised {
         self.group.get()?.as_ref().ok()
     }
 
-    /// Bytes of the shared memory that are in use, and that may be. The first is read first, since
-    /// the second only shrinks after memory was given back.
+    /// Bytes of the shared memory that are in use, and bytes that may be in use. The use is read
+    /// first, since the allowance only shrinks after memory was given back.
     fn memory_use(&self) -> (u64, u64) {
         let used = self.memory.as_ref().map_or(0, |memory| memory.resident_bytes().unwrap_or_default());
         (used, self.allowed_bytes.load(Acquire))
     }
 
-    /// CPU time that the process used, in nanoseconds, as the system accounts for it; up to
-    /// `1 / CHECKS_PER_SECOND` old.
+    /// CPU time of the process in nanoseconds, as the operating system accounts for it. The value
+    /// is at most a second divided by [`CHECKS_PER_SECOND`] old.
     pub(crate) fn cpu_ns(&self) -> u64 {
         self.cpu_ns.load(Relaxed)
     }
@@ -345,8 +347,8 @@ impl Supervised {
         self.changed.notify_all();
     }
 
-    /// Receives one message; `None` if there is none. True if it is an answer or a whole report,
-    /// for which the engine may be waiting.
+    /// Receives one message. Returns `None` if there is none; otherwise whether the engine may be
+    /// waiting for it, which it may if the message is an answer or completes a report.
     fn receive_one(&self) -> Result<Option<bool>, String> {
         let (answer, descriptors) = match self.channel.receive::<Answer>(false) {
             Ok(Some(received)) => received,
@@ -366,7 +368,7 @@ impl Supervised {
         Ok(Some(is_report || is_answer))
     }
 
-    /// The oldest due answer of each kind (loads, mappings): when it was ordered, and its time
+    /// The oldest due answer of each kind (loads, mappings): when it was requested, and its time
     /// limit.
     fn pending_answers(&self) -> Vec<(Instant, Duration)> {
         self.inbox().pending(self.time_limits.answer_within, self.time_limits.load_within)
@@ -394,7 +396,7 @@ pub(crate) struct Start {
     /// The executor's end of the channel.
     pub(crate) socket: OwnedFd,
     pub(crate) executor: Arc<Supervised>,
-    /// The control group that it gets, and where.
+    /// The control group to create for it.
     pub(crate) group: Option<(Arc<ControlGroups>, GroupSpec)>,
 }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// How the end of a process by SIGKILL is told.
+/// The text for a process that ended by SIGKILL.
 const KILLED: &str = "was killed by SIGKILL";
 
 /// An executor's process.
@@ -24,9 +24,9 @@ pub(super) struct Process {
     started: Instant,
     pub(super) is_killed: bool,
     signs: Signs,
-    /// Processes that the system had killed for lack of memory when this one was started.
+    /// Number of processes that the system had killed for lack of memory when this one was started.
     system_kills: Option<u64>,
-    /// When its control group was read last.
+    /// When its control group was last read.
     group_read: Option<Instant>,
 }
 
@@ -47,7 +47,7 @@ impl Process {
             let _ = child.kill();
             let _ = child.wait();
         })?;
-        // It gets no code before this returns.
+        // The executor is in its group before it gets code: that is sent after this returns.
         if let Some((groups, spec)) = group {
             let _ = executor.group.set(groups.admit(&spec, child.id()).map_err(|error| error.to_string()));
         }
@@ -59,7 +59,7 @@ impl Process {
 
     /// Handles messages, time limits and the end of the process; true once the process was reaped.
     pub(super) fn poll(&mut self) -> bool {
-        // Before the process is waited for: its time is known until then.
+        // Read before the process is waited for, since its CPU time is lost then.
         if let Some(time) = process_cpu_time(self.child.id()) {
             self.executor.cpu_ns.store(time.as_nanos() as u64, Relaxed);
         }
@@ -83,8 +83,8 @@ impl Process {
         }
     }
 
-    /// Reads what the kernel counts for its group, not at every event of any executor: that takes
-    /// several system calls.
+    /// Reads the kernel's counts for its group, but not at every event, since that takes several
+    /// system calls.
     fn read_group(&mut self, now: Instant) {
         let pause = Duration::from_secs(1) / CHECKS_PER_SECOND;
         if self.group_read.is_some_and(|last| now.saturating_duration_since(last) < pause) {
@@ -147,16 +147,16 @@ impl Process {
             },
             busy: (Duration::from_nanos(executor.claimed_ns()), executor.age() * units),
             cpu: Duration::from_nanos(executor.cpu_ns()),
-            // Devices with memory of their own compute elsewhere.
+            // Devices with memory of their own do not compute on the CPU.
             billed: executor.memory.as_ref().map(|_| Duration::from_nanos(activity.billed_ns.load(Relaxed))),
             units,
             memory: executor.memory_use(),
         }
     }
 
-    /// The cause of an end that only the kernel knows.
+    /// The cause of the end of a process, with the kernel's counts as evidence for lack of memory.
     fn explained(&self, how: LossCause) -> LossCause {
-        // The kernel may have killed it since the last check.
+        // Reads the group again, since the kernel may have killed the process after the last check.
         self.executor.group().map(|group| group.observe(Instant::now()));
         let usage = self.executor.group_use().unwrap_or_default();
         match (how, usage.limit) {
@@ -180,7 +180,8 @@ impl Process {
     }
 }
 
-/// Processes that the system has killed for lack of memory, in groups and elsewhere.
+/// Number of processes on the machine that the kernel has killed for lack of memory, in groups or
+/// not.
 fn system_kills() -> Option<u64> {
     let counts = std::fs::read_to_string("/proc/vmstat").ok()?;
     counts.lines().find_map(|line| line.strip_prefix("oom_kill ")?.parse().ok())

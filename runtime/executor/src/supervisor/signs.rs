@@ -1,84 +1,85 @@
-//! Decides from what the supervisor observes of an executor whether it hangs, breaks the protocol,
-//! or computes for itself.
+//! Decides from the supervisor's observations whether an executor hangs, breaks the protocol, or
+//! computes without being charged.
 
 use super::TimeLimits;
 use atoll_device::LossCause;
 use std::time::{Duration, Instant};
 
 /// How often the completion bell may ring between two checks while no completion is waiting. A
-/// correct executor causes a few such rings, but not in a loop.
+/// correct executor causes only a few such rings.
 const IDLE_RINGS_MAX: u64 = 20_000;
 
-/// The shortest time without work over which the CPU time of an executor is judged. A correct
+/// The shortest time without work over which the CPU time of an executor is checked. A correct
 /// executor without work sleeps.
 const IDLE_WINDOW: Duration = Duration::from_secs(2);
 
-/// Memory beyond the allowed bytes that is not judged: pages at the edges of what the system counts.
+/// Memory beyond the allowed bytes that is tolerated, since the system counts whole pages.
 const MEMORY_SLACK_BYTES: u64 = 16 << 20;
 
-/// CPU time that a launch may take besides its blocks, for each compute unit: taking it, looking for
-/// the next one, and going to sleep.
+/// CPU time that a launch may take besides its blocks, for each compute unit: to take the launch,
+/// to look for the next one, and to go to sleep.
 const LAUNCH_OVERHEAD: Duration = Duration::from_micros(200);
 
-/// CPU time that is not compared with billed time in each window: starting, and loading code.
+/// CPU time in each window that need not be billed: starting, and loading code.
 const UNBILLED: Duration = Duration::from_secs(30);
 
-/// The longest window over which CPU time is compared with billed time, and as a multiple of the
-/// time limit of launches. An executor without work needs a little CPU time, too, which must not add
-/// up.
+/// The longest window over which CPU time is compared with billed time: the larger of this, and the
+/// time limit of launches multiplied by [`BILL_WINDOW_LAUNCHES`]. Windows end so that the little
+/// CPU time of an executor without work does not add up.
 const BILL_WINDOW: Duration = Duration::from_secs(3600);
 const BILL_WINDOW_LAUNCHES: u32 = 60;
 
-/// The most CPU time of a window, as a multiple of what needs no explanation. Credit of an honest
-/// time ends with its window.
+/// A window also ends when its CPU time reaches this multiple of the allowance. Billed time of an
+/// earlier window is no credit for a later one.
 const BILL_WINDOW_ALLOWANCES: u32 = 8;
 
-/// How much an executor's clock may differ from the daemon's when it reports busy time.
+/// How much an executor's busy time may exceed the possible time, since its clock may differ.
 const CLAIM_SLACK: Duration = Duration::from_secs(1);
 
-/// What the supervisor observes of an executor at one time.
+/// The supervisor's observations of an executor at one time.
 #[derive(Clone, Debug)]
 pub(super) struct Observed {
-    /// The word that it counts up while it lives.
+    /// The word that the executor increments while it lives.
     pub(super) beat: u32,
     /// Completions that the engine has taken.
     pub(super) completed: u64,
     /// Whether launches are in flight.
     pub(super) is_busy: bool,
     pub(super) idle_rings: u64,
-    /// Reports that it announced, and those received.
+    /// Number of reports that it announced, and number of reports received.
     pub(super) reports: (u64, u64),
-    /// Whether it has said that it runs.
+    /// Whether it has reported that it runs.
     pub(super) is_ready: bool,
-    /// Due answers: since when, and their time limits.
+    /// Due answers: when each was requested, and its time limit.
     pub(super) due: Vec<(Instant, Duration)>,
-    /// Busy time of its compute units, as it reports it, and the most that was possible.
+    /// Busy time of its compute units as it reports it, and the largest possible busy time.
     pub(super) busy: (Duration, Duration),
-    /// CPU time that the process used, as the system accounts for it.
+    /// CPU time of the process, as the operating system accounts for it.
     pub(super) cpu: Duration,
     /// Time of its blocks as its completions report it, for which its tenant is charged; `None` if
-    /// that is not CPU time.
+    /// blocks do not run on the CPU.
     pub(super) billed: Option<Duration>,
     pub(super) units: u32,
-    /// Bytes of shared memory in use, and the most that may be.
+    /// Bytes of shared memory in use, and bytes that may be in use.
     pub(super) memory: (u64, u64),
 }
 
-/// The last changes of what was observed.
+/// The last observed values and the times of their last changes.
 #[derive(Debug)]
 pub(super) struct Signs {
     beat: (u32, Instant),
     completed: (u64, Instant),
-    /// Reports received, while fewer than the executor announced.
+    /// The number of reports received, and when it last changed or was equal to the announced
+    /// number.
     reports: (u64, Instant),
     idle_rings: u64,
-    /// Since when the executor has had no work, and its CPU time then.
+    /// When the executor was first seen without work, or last checked since, and its CPU time then.
     idle: Option<(Instant, Duration)>,
-    /// Where the window began over which CPU time is compared with billed time.
+    /// The start of the window over which CPU time is compared with billed time.
     bill: Option<Bill>,
 }
 
-/// Sums at one time.
+/// The totals of an executor at one time.
 #[derive(Clone, Copy, Debug)]
 struct Bill {
     at: Instant,
@@ -140,7 +141,7 @@ impl Signs {
         self.theft(now, seen).or_else(|| self.evasion(now, seen, limits))
     }
 
-    /// An executor without work that keeps computing.
+    /// Detects an executor without work that keeps computing.
     fn theft(&mut self, now: Instant, seen: &Observed) -> Option<String> {
         if seen.is_busy || !seen.due.is_empty() || !seen.is_ready {
             self.idle = None;
@@ -155,9 +156,9 @@ impl Signs {
         self.idle = Some((now, seen.cpu));
         (used > idle / 2).then(|| format!("it computed for {used:.1?} within {idle:.1?} without a launch"))
     }
-    /// An executor that computes more than it reports, so that its tenant is charged too little.
-    /// Launches in flight report when they end, and small blocks take more time between them than in
-    /// them; what goes beyond both has no other explanation.
+    /// Detects an executor that computes more than it reports, so that its tenant is charged too
+    /// little. Two things explain unreported CPU time: launches in flight report only when they
+    /// end, and launches with small blocks have much overhead. CPU time beyond both is a violation.
     fn evasion(&mut self, now: Instant, seen: &Observed, limits: &TimeLimits) -> Option<String> {
         let last = Bill { at: now, cpu: seen.cpu, billed: seen.billed?, completed: seen.completed };
         let first = *self.bill.get_or_insert(last);

@@ -1,8 +1,8 @@
-//! Passes requests through the pool: one queue for all devices.
+//! Passes requests through the pool, which has one queue for all devices.
 //!
-//! The pool ([`atoll_core::placement`]) is pure. The dispatcher tells it what happens, submits
-//! requests to the engines that it chooses, and keeps each request until it is answered. A request
-//! whose device is lost is submitted to another one.
+//! The pool ([`atoll_core::placement`]) only decides. The dispatcher sends it events, submits
+//! requests to the engines that it chooses, and keeps each request until it is answered. If the
+//! device of a request is lost, the request is submitted to another one.
 //!
 //! # Invariants
 //!
@@ -35,17 +35,17 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The device of ids that the dispatcher assigns: none of the fleet's.
+/// The device part of the ids that the dispatcher assigns. No device of the fleet has this id.
 pub(crate) const POOLED: DeviceId = DeviceId(u16::MAX - 1);
 
-/// Best-effort requests in flight on a device: with two, the next one is there when one ends.
+/// Best-effort requests in flight on a device: with two, the next one is ready when one ends.
 const SLOTS: u32 = 2;
 
-/// Requests that may wait for a device in all.
+/// Largest number of requests that wait for a device.
 const WAITING_MAX: usize = 1 << 16;
-/// How often a request is given to a device, if devices are lost or refuse it.
+/// How often a request is submitted to a device at most, if devices are lost or refuse it.
 const ATTEMPTS_MAX: u32 = 2;
-/// How long a device that refuses a function gets no requests of it while other devices are there.
+/// How long a device that refused a function gets no requests of it, if other devices have it.
 const REFUSAL_NS: u64 = 1_000_000_000;
 
 /// The answer of an engine.
@@ -71,10 +71,10 @@ struct State {
     recorder: Recorder,
 }
 
-/// What the dispatcher knows of a function.
+/// The properties of a function that the dispatcher needs.
 struct Function {
     class: Class,
-    /// Its engine gathers requests into batches.
+    /// Whether its engine batches requests.
     is_batched: bool,
     queue_capacity: usize,
 }
@@ -82,19 +82,19 @@ struct Function {
 /// The state of a device in the pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceState {
-    /// It gets no new requests.
+    /// Whether it gets no new requests.
     pub is_drained: bool,
-    /// It failed for good.
+    /// Whether it failed permanently.
     pub is_lost: bool,
-    /// Requests that the pool has given it and that are not answered.
+    /// Number of requests that the pool dispatched to it and that are not answered.
     pub in_flight: u64,
-    /// Requests that the pool has given it so far.
+    /// Number of all requests that the pool dispatched to it.
     pub dispatched: u64,
-    /// Requests that were taken back because the device was lost or refused them.
+    /// Number of requests that were taken back because the device was lost or refused them.
     pub moved: u64,
 }
 
-/// A function as the pool takes it.
+/// A function to add to the pool.
 pub(crate) struct Admitted<'a> {
     pub(crate) tenant: &'a Tenant,
     pub(crate) name: &'a str,
@@ -198,7 +198,7 @@ impl Dispatcher {
         });
     }
 
-    /// Records that a request was given to a device without asking the pool, and why.
+    /// Records that a request was submitted to a device without the pool, and why.
     pub(crate) fn note_given(&self, function: FunctionId, device: DeviceId, why: Why) {
         self.with(|state, now, _| {
             let zero = Nanos(0);
@@ -207,12 +207,12 @@ impl Dispatcher {
         });
     }
 
-    /// Records that the instances of a function are to change.
+    /// Records a decision of the autoscaler about the instances of a function.
     pub(crate) fn note_scaled(&self, function: FunctionId, decision: &Decision) {
         self.with(|state, now, _| state.recorder.note_scaled(now, function, decision));
     }
 
-    /// The placements that were recorded from a position on, or from now on.
+    /// The placements recorded from position `from` on; from now on if it is `None`.
     pub(crate) fn trace(&self, from: Option<u64>) -> TraceBatch {
         self.lock().recorder.batch(from)
     }
@@ -223,7 +223,7 @@ impl Dispatcher {
         (state.devices.clone(), state.requests.waiting())
     }
 
-    /// Runs a change of the state, and then, without the lock, the steps that follow from it.
+    /// Changes the state, and then carries out the resulting steps without the lock.
     fn with<T>(&self, change: impl FnOnce(&mut State, Nanos, &mut Vec<Step>) -> T) -> T {
         self.with_state(self.lock(), change)
     }
@@ -246,10 +246,10 @@ impl Dispatcher {
         answer
     }
 
-    /// The answer of an attempt.
+    /// Handles the answer of an attempt.
     fn answered(&self, attempt: Attempt, answer: Answer) {
         let mut state = self.lock();
-        // If the device is lost, this says why, unless the request can go to another one.
+        // Kept for the client in case the device is lost and no other one can run the request.
         if let Err(error) = &answer {
             state.requests.note_error(&attempt, error);
         }
@@ -309,8 +309,8 @@ impl State {
             steps.push(Step::Reply { reply, answer: Err(InvokeError::UnknownFunction) });
             return id;
         };
-        // A batch is gathered by an engine, so its requests do not wait here; like real-time requests,
-        // they take no slot.
+        // Engines form batches, so requests that are batched do not wait here. Like real-time
+        // requests they take no slot.
         let class = if known.is_batched { Class::RealTime } else { request.class.unwrap_or(known.class) };
         let capacity = known.queue_capacity;
         if class == Class::BestEffort && self.requests.waiting_for(function) >= capacity {
@@ -328,7 +328,8 @@ impl State {
     }
 
     fn cancel(&mut self, now: Nanos, id: RequestId, steps: &mut Vec<Step>) {
-        // A request in flight is answered by its engine, once none of its launches is on the device.
+        // A request in flight is answered by its engine, once none of its launches is on the
+        // device.
         match self.requests.cancel(id) {
             requests::Cancelled::Waiting(reply) => {
                 steps.push(Step::Reply { reply, answer: Err(InvokeError::Cancelled) });
@@ -342,7 +343,7 @@ impl State {
 
     fn answered(&mut self, now: Nanos, attempt: Attempt, mut answer: Answer, steps: &mut Vec<Step>) {
         let Attempt { request, device, began, .. } = attempt;
-        // The executor of the function is gone there for a while; another device may have one.
+        // The device has no executor for the function for a while; another device may have one.
         if matches!(answer, Err(InvokeError::Unavailable(_))) && self.requests.take_back_one(&attempt) {
             let counts = &mut self.devices[usize::from(device.0)];
             counts.in_flight -= 1;
@@ -369,7 +370,8 @@ impl State {
         self.handle(now, PoolEvent::Finished { request, device, end }, steps);
     }
 
-    /// All of them at once, so that no request goes from one lost device to another.
+    /// Removes lost devices from the pool, all at once, so that no request moves from one lost
+    /// device to another.
     fn lose(&mut self, now: Nanos, devices: &[DeviceId], steps: &mut Vec<Step>) {
         let mut actions = Vec::new();
         for &device in devices {
@@ -411,7 +413,7 @@ impl State {
     }
 }
 
-/// The current time on the clock of records.
+/// The current time on the clock of trace records.
 fn monotonic() -> Nanos {
     let time = clock_gettime(ClockId::Monotonic);
     Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)

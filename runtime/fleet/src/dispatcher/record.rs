@@ -1,5 +1,5 @@
-//! The trace of placements: which device each request was given to, and why, and how the number of
-//! instances followed the load. It is always on, like the traces of the engines.
+//! The trace of the pool: the device of each request with the reason, and the decisions of the
+//! autoscaler. It is always on, like the traces of the engines.
 
 use super::POOLED;
 use atoll_core::placement::{FunctionId, Grounds, PLACEMENTS, RequestId};
@@ -10,23 +10,23 @@ use atoll_trace::{Cursor, EventKind, Record, Ring};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// The name of the trace among those of the devices.
+/// The name of this trace in the list of all traces.
 pub(crate) const POOL: &str = "pool";
 
 /// Records that are kept: 1 MiB, some seconds of a busy daemon.
 const RECORDS_MAX: usize = 1 << 14;
 
-/// Records of one read.
+/// Largest number of records that one read returns.
 const BATCH_MAX: usize = 1 << 12;
 
-/// Removed functions whose names are kept, for records that are still there.
+/// Removed functions whose names are kept for older records.
 const GONE_MAX: usize = 256;
 
-/// The latest placements.
+/// The latest records.
 #[derive(Debug)]
 pub(super) struct Recorder {
     ring: Ring,
-    /// The start of the pool's clock on the clock of records.
+    /// Time 0 of the pool's clock, on the clock of records.
     started: Nanos,
     /// The index of the policy in [`PLACEMENTS`].
     policy: u8,
@@ -60,7 +60,7 @@ impl Recorder {
         }
     }
 
-    /// Records that a request was given to a device.
+    /// Records the device of a request and the reason.
     pub(super) fn note(
         &mut self,
         now: Nanos,
@@ -84,7 +84,7 @@ impl Recorder {
         self.ring.push(Record { at: on_clock(now), task, function: number(function), kind });
     }
 
-    /// Records that the instances of a function are to change.
+    /// Records a decision of the autoscaler about the instances of a function.
     pub(super) fn note_scaled(&mut self, now: Nanos, function: FunctionId, decision: &Decision) {
         let Decision { change, why, load, capacity, .. } = decision;
         let count = |instances: usize| u32::try_from(instances).unwrap_or(u32::MAX);
@@ -100,7 +100,7 @@ impl Recorder {
         self.ring.push(Record { at, task: Record::NO_TASK, function: number(function), kind });
     }
 
-    /// The records from a position on, or from now on.
+    /// The records from position `from` on; from now on if it is `None`.
     pub(super) fn batch(&self, from: Option<u64>) -> TraceBatch {
         let (records, lost, next) = self.ring.since(from.map_or(self.ring.end(), Cursor), BATCH_MAX);
         let named: BTreeSet<u64> = records.iter().map(|record| record.function).collect();
@@ -119,7 +119,7 @@ impl Recorder {
     }
 }
 
-/// The number of a function in records: none of those that engines assign.
+/// The number of a function in records. It differs from the ids that engines assign.
 fn number(function: FunctionId) -> u64 {
     POOLED.first_id() + u64::from(function.0)
 }

@@ -24,19 +24,19 @@ pub(super) struct Waiting {
 pub(super) struct Attempt {
     pub(super) request: RequestId,
     pub(super) device: DeviceId,
-    /// When it was given to the device.
+    /// When it was submitted to the device.
     pub(super) began: Nanos,
     /// Distinguishes the attempts of a request.
     number: u32,
 }
 
-/// What became of a request that its client cancels.
+/// The result of cancelling a request.
 pub(super) enum Cancelled {
-    /// It was waiting; it is gone, and its client gets an answer.
+    /// It was waiting and has been removed; the caller answers the client.
     Waiting(Reply),
-    /// Its engine has to cancel it.
+    /// Its engine must cancel it.
     InFlight { device: DeviceId, invocation: InvocationId },
-    /// It is being handed to its engine, which cancels it next.
+    /// It is being submitted to its engine and is cancelled right after.
     Handing,
     /// It has ended.
     Unknown,
@@ -51,7 +51,7 @@ struct Entry {
     attempts: u32,
     place: Place,
     is_cancelled: bool,
-    /// What its last device said.
+    /// The error of its last device.
     error: Option<InvokeError>,
 }
 
@@ -95,12 +95,12 @@ impl Requests {
         }
     }
 
-    /// Requests that wait for a device.
+    /// Number of requests that wait for a device.
     pub(super) fn waiting(&self) -> u64 {
         self.waiting
     }
 
-    /// Requests of a function that wait for a device.
+    /// Number of requests of a function that wait for a device.
     pub(super) fn waiting_for(&self, function: FunctionId) -> usize {
         self.waiting_for.get(&function).copied().unwrap_or(0)
     }
@@ -113,14 +113,14 @@ impl Requests {
         self.entries.insert(id, entry);
     }
 
-    /// Keeps the error of an attempt, in case the request gets no other.
+    /// Keeps the error of an attempt, in case the request gets no other answer.
     pub(super) fn note_error(&mut self, attempt: &Attempt, error: &InvokeError) {
         if let Some(entry) = self.entries.get_mut(&attempt.request).filter(|entry| entry.is_in(attempt)) {
             entry.error = Some(error.clone());
         }
     }
 
-    /// Removes a waiting request. Returns its reply, and what its last device said.
+    /// Removes a request. Returns its reply, and the error of its last device.
     pub(super) fn remove(&mut self, id: RequestId) -> Option<(Reply, Option<InvokeError>)> {
         let entry = self.entries.remove(&id)?;
         if matches!(entry.place, Place::Waiting) {
@@ -129,8 +129,8 @@ impl Requests {
         Some((entry.reply, entry.error))
     }
 
-    /// A waiting request goes to a device. Returns what its engine is to be given, with the time
-    /// that is left until its deadline.
+    /// Begins an attempt of a waiting request on a device. Returns the request to submit, whose
+    /// deadline is the time that is left.
     pub(super) fn begin(&mut self, id: RequestId, device: DeviceId, now: Nanos) -> (Attempt, ChainRequest) {
         let entry = self.entries.get_mut(&id).expect("the pool dispatches only requests that wait");
         entry.attempts += 1;
@@ -145,7 +145,8 @@ impl Requests {
         (attempt, request)
     }
 
-    /// The engine has the request of an attempt. Returns whether it is to be cancelled there.
+    /// Notes the invocation id that the engine gave an attempt. Returns whether the request was
+    /// cancelled meanwhile, so that the caller must cancel the invocation.
     pub(super) fn submitted(&mut self, attempt: &Attempt, id: InvocationId) -> bool {
         let Some(entry) = self.entries.get_mut(&attempt.request) else { return false };
         match &mut entry.place {
@@ -157,8 +158,8 @@ impl Requests {
         }
     }
 
-    /// A request that its device refused waits again, if it is kept for another attempt. Returns
-    /// whether it does; the pool says what becomes of it.
+    /// Puts a request that its device refused back into the queue, if its inputs are kept for
+    /// another attempt. Returns whether it waits again; the pool then retries or rejects it.
     pub(super) fn take_back_one(&mut self, attempt: &Attempt) -> bool {
         let Some(entry) = self.entries.get_mut(&attempt.request) else { return false };
         if !entry.is_in(attempt) || entry.request.is_none() {
@@ -170,8 +171,8 @@ impl Requests {
         true
     }
 
-    /// Ends a request with the answer of an attempt. `None` if the request is not in this attempt
-    /// any more.
+    /// Ends a request whose attempt was answered, and returns its reply. `None` if the request is
+    /// no longer in this attempt.
     pub(super) fn finish(&mut self, attempt: &Attempt) -> Option<Reply> {
         let is_current = self.entries.get(&attempt.request)?.is_in(attempt);
         is_current.then(|| self.entries.remove(&attempt.request)).flatten().map(|entry| entry.reply)
@@ -189,8 +190,8 @@ impl Requests {
         }
     }
 
-    /// The requests on a lost device wait again. Returns how many there were. The pool says what
-    /// becomes of each.
+    /// Puts the requests on a lost device back into the queue, and returns their number. The pool
+    /// then retries or rejects each of them.
     pub(super) fn take_back(&mut self, device: DeviceId) -> u64 {
         let mut functions = Vec::new();
         for entry in self.entries.values_mut() {
@@ -213,8 +214,8 @@ impl Requests {
     }
 }
 
-/// Whether the inputs of a request are small enough to keep them until it ends, so that it can be
-/// submitted again: if its device is lost, or to a second one.
+/// Whether the inputs of a request are small enough to be kept until it ends. The request can then
+/// be submitted again if its device is lost, or hedged on a second device.
 pub fn may_retry(request: &ChainRequest) -> bool {
     let bytes = |input: &StageInput| match input {
         StageInput::Tensor(tensor) => tensor.bytes.len(),

@@ -1,4 +1,4 @@
-//! What the dispatcher does outside its lock.
+//! Steps: calls of the dispatcher to engines and clients, made without its lock.
 
 use super::requests::Attempt;
 use super::{Answer, Dispatcher};
@@ -17,11 +17,11 @@ pub(super) enum Step {
     Reply { reply: Reply, answer: Answer },
 }
 
-/// Steps of this thread that are still to be done.
+/// The queue of this thread's steps.
 ///
-/// An engine may answer while a request is being submitted to it, and the answer may bring further
-/// steps. They are queued behind the current step: done inside it, they would nest as deep as there
-/// are requests that fail.
+/// An engine may answer while a request is being submitted to it, and the answer may cause further
+/// steps. These are queued behind the current step. If they ran inside it, the stack would grow
+/// with each request that fails.
 pub(super) struct Steps;
 
 thread_local! {
@@ -29,7 +29,7 @@ thread_local! {
 }
 
 impl Steps {
-    /// Does the steps in order, or queues them if this thread is in the middle of a step.
+    /// Runs the steps in order, or queues them if this thread is already running a step.
     pub(super) fn run(dispatcher: &Dispatcher, steps: Vec<Step>) {
         let is_outermost = QUEUE.with_borrow_mut(|queue| {
             let is_outermost = queue.is_none();
@@ -46,7 +46,7 @@ impl Steps {
     }
 }
 
-/// Ends the run of a thread, also if a step panics.
+/// Clears the queue of the thread, even if a step panics.
 struct End;
 
 impl Drop for End {

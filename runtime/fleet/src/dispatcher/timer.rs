@@ -1,4 +1,5 @@
-//! A thread that wakes the pool when the deadline of a waiting request passes.
+//! A thread that wakes the pool at the time for which it asked, such as the deadline of a waiting
+//! request.
 
 use super::{Dispatcher, Inner};
 use atoll_core::Nanos;
@@ -48,7 +49,7 @@ impl Timer {
         }
     }
 
-    /// Waits for the next wake-up. Returns false if there will be none.
+    /// Waits for the next wake-up. Returns `false` once the timer is closed.
     fn wait(&self, started: Instant) -> bool {
         let mut next = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
         while !next.is_closed {

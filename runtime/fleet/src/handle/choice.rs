@@ -1,4 +1,4 @@
-//! Which devices a function is loaded onto.
+//! Chooses the devices onto which a function is loaded.
 
 use super::{Chosen, FleetHandle, bit};
 use crate::inference::device_named;
@@ -26,7 +26,7 @@ impl FleetHandle {
             Some(name) => vec![self.named(name)?],
             None => vec![self.emptiest(bundle, &placements)],
         };
-        // The state of a session is on one device.
+        // A function with sessions stays on one device, which holds their state.
         let keeps_state = bundle.graph().buffers_of(BufferKind::State).next().is_some();
         if named.is_none() && self.0.pool.is_some() && !keeps_state {
             let first = devices[0];
@@ -40,8 +40,11 @@ impl FleetHandle {
         Ok(Chosen { id, devices })
     }
 
-    /// Loads a function onto the chosen devices. It is enough if the first one, or any other, takes
-    /// it; returns those that did, with what they said.
+    /// Loads a function onto the chosen devices. Returns the devices that loaded it, with the
+    /// reports of their engines.
+    ///
+    /// # Errors
+    /// The first error, if no device loaded it.
     pub(super) fn load_onto(
         &self,
         devices: &[DeviceId],
@@ -83,7 +86,7 @@ impl FleetHandle {
         emptiest(&candidates).unwrap_or_default()
     }
 
-    /// Whether a device can run a bundle: it has code for it, and the device is not lost.
+    /// Whether a device can run a bundle: the bundle has code for it, and the device is not lost.
     pub(super) fn suits(&self, device: DeviceId, bundle: &Bundle) -> bool {
         self.target(device, bundle).is_some() && self.member(device).is_some_and(|member| !member.is_lost())
     }

@@ -1,4 +1,4 @@
-//! Shares of clients, as requests and the autoscaler see them.
+//! The fleet's methods for shares of clients, for requests and the autoscaler.
 
 use super::FleetHandle;
 use crate::member::Member;
@@ -8,10 +8,10 @@ use atoll_engine::{ChainRequest, EngineError, FunctionKey, ShareClient, ShareSpe
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{MutexGuard, PoisonError};
 
-/// What requests need of the shares.
+/// What requests have to know about the shares.
 #[derive(Debug, Default)]
 pub(super) struct Standings {
-    /// The clients whose shares do not hold.
+    /// The clients whose shares are not set.
     refused: BTreeSet<ShareClient>,
     /// The clients that are bound to one device.
     bound: BTreeMap<ShareClient, DeviceId>,
@@ -42,8 +42,8 @@ impl FleetHandle {
         Ok(())
     }
 
-    /// Removes the shares of a function from devices that do not have it, and gives the room to
-    /// others.
+    /// Removes the shares of a function from devices that do not have it, and retries refused
+    /// shares on the freed units. `is_last` says that no device has the function any more.
     pub(super) fn displace_shares(&self, function: &FunctionKey, devices: &[DeviceId], is_last: bool) {
         let mut shares = self.shares();
         shares.displace(function, &self.with_members(devices));
@@ -62,8 +62,8 @@ impl FleetHandle {
         *self.0.standings.write().unwrap_or_else(PoisonError::into_inner) = standings;
     }
 
-    /// Whether the share of a client holds: no device refused it, and the one that it is bound to
-    /// takes requests.
+    /// Whether the share of a client is in force: no device refused it, and the device that the
+    /// client is bound to takes requests.
     pub(super) fn share_holds(&self, client: &ShareClient) -> bool {
         let standings = self.0.standings.read().unwrap_or_else(PoisonError::into_inner);
         let is_open = |device: &DeviceId| self.is_open(*device);
@@ -101,7 +101,7 @@ impl FleetHandle {
         self.placements().get(function).map_or_else(Vec::new, |place| place.devices.clone())
     }
 
-    /// The room of all devices, in their order.
+    /// The room for shares of all devices, in their order.
     pub(super) fn rooms(&self) -> Vec<ShareRoom> {
         let shares = self.shares();
         let room = |(device, member): (DeviceId, &dyn Member)| ShareRoom {

@@ -29,7 +29,7 @@ fn held(notes: &[Arc<Notes>]) -> Vec<usize> {
     notes.iter().map(|notes| notes.held.lock().unwrap().len()).collect()
 }
 
-/// The answer, which must have come, and no second one.
+/// The answer. Exactly one must have come.
 fn answer(answered: &Answered) -> Option<InvokeError> {
     let answer = answered.try_recv().expect("it is answered");
     assert!(answered.try_recv().is_err(), "and only once");
@@ -74,7 +74,7 @@ fn the_trace_says_where_requests_went_and_why() {
             other => panic!("{other:?}"),
         })
         .collect();
-    // Its constants are on both devices since it was loaded; two requests each, and one waits.
+    // The constants are on both devices. Each device gets two requests, and one request waits.
     assert_eq!(places.iter().filter(|(_, why)| *why == Why::Holder).count(), 4, "{places:?}");
     assert_eq!(places.last(), Some(&(1, Why::Hedged)));
     assert_eq!((batch.device.as_str(), batch.next, batch.functions.len()), ("pool", 5, 1));
@@ -200,7 +200,7 @@ fn a_request_in_flight_is_cancelled_on_its_device() {
 #[test]
 fn many_requests_that_fail_at_once_do_not_nest() {
     let (fleet, notes) = pool(2, "balance");
-    // A queue so long that nested calls would exhaust the stack.
+    // The queue is so long that nested calls would overflow the stack.
     let options = FunctionOptions { queue_capacity: Some(20_000), ..options("f") };
     fleet.load(bundle("t", 1, 0), options, None).unwrap();
     let answers: Vec<Answered> = (0..20_000).map(|_| submit(&fleet, chain(&["f"])).1).collect();
@@ -243,7 +243,8 @@ fn a_device_without_executor_gives_its_requests_to_another_one() {
     assert_eq!((held(&notes), fleet.devices_state().waiting), (vec![1, 2], 1), "it waits for the other one");
     notes[1].answer(Ok(()));
     assert_eq!((held(&notes), fleet.devices_state().waiting), (vec![1, 2], 0));
-    // The second device refuses too, while the first one is left out: the clients hear of it.
+    // The second device refuses as well, while the first one is suspended: the clients get the
+    // error.
     notes[0].answer(gone());
     (0..2).for_each(|_| notes[1].answer(gone()));
     while held(&notes).iter().sum::<usize>() > 0 {

@@ -1,5 +1,5 @@
-//! Shares of functions on fake engines: set before the function takes requests, on all of its
-//! devices or on none.
+//! Shares of functions on fake engines. They are set before the function accepts requests, on all
+//! of its devices or on none.
 
 use crate::support::{Notes, bundle, chain, fleet, ignore, load};
 use atoll_core::DeviceId;
@@ -23,7 +23,7 @@ fn set(fleet: &FleetHandle, instance: &str, function: &str) -> Result<(), String
     fleet.set_share(&client(instance), Some(&function), share(0.1)).map_err(|error| error.to_string())
 }
 
-/// Two devices that hold every function, each with room for so many shares.
+/// Two devices that hold every function, each with room for a number of shares.
 fn two(room: [usize; 2]) -> (FleetHandle, Vec<Arc<Notes>>) {
     let policy = placement_by_name("cost").unwrap();
     let (fleet, notes) = fleet(&["t", "t"], Placing::Pool(PoolConfig::new(policy)));
@@ -47,7 +47,7 @@ fn shares_are_on_a_device_before_the_function_takes_requests_and_leave_with_it()
     assert!(!notes.iter().any(was_loaded), "the function took requests before its share was set");
     fleet.unload(&FunctionKey::local("f")).unwrap();
     assert_eq!(held(&notes), [[""; 0], []]);
-    // A function that cannot be loaded leaves no share, and a device that does not take it has
+    // A function that cannot be loaded leaves no share. A device that refuses the function has
     // none.
     notes.iter().for_each(|notes| notes.is_full.store(true, SeqCst));
     load(&fleet, "f", &bundle("t", 10, 1), None).unwrap_err();

@@ -9,8 +9,8 @@ use crate::shim::Shim;
 use atoll_cuda_api::types::*;
 use atoll_session::Code;
 
-/// `CU_LIMIT_*` are below this. Limits are accepted and not sent: they are hints for a device that
-/// this side does not see.
+/// Values of `CU_LIMIT_*` are below this. Limits are accepted and not sent to the server: they are
+/// hints.
 const LIMITS_END: CUlimit = 8;
 /// `CU_LIMIT_STACK_SIZE` and its default, `CU_LIMIT_PRINTF_FIFO_SIZE`, `CU_LIMIT_MALLOC_HEAP_SIZE`.
 const LIMITS: [usize; 3] = [1024, 1 << 20, 8 << 20];
@@ -68,7 +68,8 @@ entry_points! { CONTEXT:
         let mut shim = Shim::get()?;
         let context = number(Kind::Context, context).map_err(|_| Code::INVALID_CONTEXT)?;
         shim.contexts.destroy(context)?;
-        // Removed from this thread's stack only if it is on top; a later use finds it destroyed.
+        // Removed from this thread's stack only if it is on top. Elsewhere, its next use returns an
+        // error.
         change_stack(|stack| stack.pop_if(|top| *top == context))?;
         shim.client.destroy_context(context)
     }
@@ -156,7 +157,7 @@ entry_points! { CONTEXT:
     }
 }
 
-/// The number of a context that exists; `None` for null.
+/// The number of a context that exists. `None` for null.
 fn existing(shim: &Shim, context: CUcontext) -> Result<Option<u32>, Code> {
     if context == CUcontext::NULL {
         return Ok(None);

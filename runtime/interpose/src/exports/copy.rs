@@ -1,8 +1,8 @@
 //! Copies and fills.
 //!
-//! Memory of the program is read before a call returns. A copy into it is complete when the call
-//! returns, except an asynchronous one into pinned memory, which is complete after the next call
-//! that waits.
+//! The program's memory is read before a call returns. A copy into it is complete when the call
+//! returns. An asynchronous copy into pinned memory may be complete only after the next call that
+//! waits.
 
 use super::entry_points;
 use crate::arguments::{In, Place};
@@ -12,7 +12,7 @@ use atoll_cuda_api::constants::*;
 use atoll_cuda_api::types::*;
 use atoll_session::Code;
 
-/// One end of a copy.
+/// The source or the destination of a copy.
 #[derive(Clone, Copy, Debug)]
 enum End {
     Device(u64),
@@ -20,7 +20,7 @@ enum End {
 }
 
 impl End {
-    /// The end this many bytes behind.
+    /// The same end, `bytes` bytes further.
     fn behind(self, bytes: u64) -> Result<End, Code> {
         Ok(match self {
             End::Device(at) => End::Device(at.checked_add(bytes).ok_or(Code::INVALID_VALUE)?),
@@ -29,7 +29,7 @@ impl End {
     }
 }
 
-/// When a call returns.
+/// When a copy returns to the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Returns {
     AtOnce,
@@ -136,7 +136,7 @@ entry_points! { COPY:
     }
 }
 
-/// A copy whose ends are found by their addresses.
+/// A copy whose direction is found from the addresses.
 fn unified(stream: CUstream, from: u64, to: u64, bytes: usize, returns: Returns) -> Result<(), Code> {
     let (shim, _) = Shim::current()?;
     let (from, to) = (end(&shim, from), end(&shim, to));
@@ -155,12 +155,12 @@ fn copy(stream: CUstream, from: End, to: End, bytes: usize, returns: Returns) ->
     if is_left && returns == Returns::AtOnce { Ok(()) } else { shim.client.complete_copies() }
 }
 
-/// Records a copy. True if nothing has to be waited for if the program does not want to.
+/// Records a copy. Returns whether an asynchronous copy may return without waiting.
 fn copy_row(shim: &mut Shim, stream: u32, from: End, to: End, bytes: u64) -> Result<bool, Code> {
     match (from, to) {
         (End::Device(from), End::Device(to)) => shim.client.copy_within(stream, to, from, bytes).map(|()| true),
         (End::Host(from), End::Device(to)) => {
-            // The contents may be those of an earlier copy back.
+            // An earlier copy to the host may not have written the contents yet.
             if shim.client.is_awaited(from.address(), bytes) {
                 shim.client.complete_copies()?;
             }
@@ -189,7 +189,7 @@ fn copy_rows(stream: CUstream, copy: CUDA_MEMCPY2D_v2, returns: Returns) -> Resu
     let from = of(&shim, copy.src_memory_type, copy.src_host as u64, copy.src_device)?;
     let to = of(&shim, copy.dst_memory_type, copy.dst_host as u64, copy.dst_device)?;
     let [width, height] = [copy.width_in_bytes as u64, copy.height as u64];
-    // A pitch of 0 stands for rows without space between them.
+    // A pitch of 0 means contiguous rows.
     let pitch = |pitch: usize| if pitch == 0 { width } else { pitch as u64 };
     let (from_pitch, to_pitch) = (pitch(copy.src_pitch), pitch(copy.dst_pitch));
     if width == 0 || height == 0 {
@@ -208,7 +208,7 @@ fn copy_rows(stream: CUstream, copy: CUDA_MEMCPY2D_v2, returns: Returns) -> Resu
     });
     let copied = rows.try_fold(true, |is_left, row| Ok(is_left & row?));
     drop(rows);
-    // After an error the program may free its memory, so nothing may be left to be written there.
+    // After an error the program may free its memory, so no recorded copy may write to it later.
     if copied == Ok(true) && returns == Returns::AtOnce {
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! The driver and its device, from facts that the server sent once.
+//! The driver and its device. The answers come from facts that the server sent once.
 
 use super::entry_points;
 use crate::arguments::{In, Out};
@@ -6,12 +6,12 @@ use crate::shim::Shim;
 use atoll_cuda_api::types::*;
 use atoll_session::Code;
 
-/// Attributes that are 0 whatever the device has, since host memory is not mapped into it: mapped
-/// host memory, managed memory, access to pageable memory, registered memory by its address,
-/// operations of streams on words, pools, virtual memory management, and host memory by handle.
+/// Attributes that are always 0, since host memory is not mapped into the device: mapped host
+/// memory, managed memory, access to pageable memory, registered memory by its address, stream
+/// memory operations, pools, virtual memory management, and host memory by handle.
 const ABSENT: [i32; 20] = [19, 83, 88, 89, 91, 92, 93, 94, 98, 100, 101, 102, 103, 110, 115, 116, 117, 119, 122, 123];
 
-/// Attributes of peers end before this number.
+/// Attributes of peers have numbers below this.
 const PEER_ATTRIBUTES_END: c_int = 6;
 
 entry_points! { DEVICE:
@@ -21,7 +21,7 @@ entry_points! { DEVICE:
 
     fn cuDriverGetVersion(version: Out<c_int>) {
         version.is_wanted()?;
-        // Works before `cuInit` too; the version is the server's.
+        // Works before `cuInit` too. The version is that of the server's driver.
         Shim::init()?;
         version.set(Shim::get()?.client.facts().driver as c_int)
     }
@@ -107,7 +107,7 @@ entry_points! { DEVICE:
         Shim::check()?;
         check_device(from)?;
         check_device(to)?;
-        // A device is no peer of itself.
+        // A device is not a peer of itself.
         if (1..PEER_ATTRIBUTES_END).contains(&attribute) { Err(Code::INVALID_DEVICE) } else { value.set(0) }
     }
 }

@@ -8,7 +8,7 @@ use atoll_cuda_api::constants::*;
 use atoll_cuda_api::types::*;
 use atoll_session::{Code, KernelFacts, active_blocks, available_shared, best_block, limits};
 
-/// Attributes of a launch that are ignored: hints.
+/// Launch attributes that are ignored, since they are hints.
 const IGNORED: [c_uint; 4] = [
     CU_LAUNCH_ATTRIBUTE_IGNORE,
     CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW,
@@ -16,7 +16,7 @@ const IGNORED: [c_uint; 4] = [
     CU_LAUNCH_ATTRIBUTE_PRIORITY,
 ];
 
-/// Grid, block and shared memory.
+/// Grid, block, dynamic shared memory in bytes, and whether all blocks run at once.
 struct Shape {
     grid: [u32; 3],
     block: [u32; 3],
@@ -81,7 +81,7 @@ entry_points! { LAUNCH:
         let shim = Shim::get()?;
         let kernel = shim.client.kernel_facts(number(Kind::Kernel, function)?)?;
         let device = shim.client.facts().clone();
-        // The program's function may call the driver.
+        // The program's function may call the driver, so the lock must be free.
         drop(shim);
         let shared = |threads: u64| match shared_of_block {
             // SAFETY: the program passes null or a function of this type.
@@ -129,7 +129,7 @@ fn launch(
     shim.client.launch(stream_number(stream)?, kernel, [shape.grid, shape.block], rest, &params)
 }
 
-/// The parameter block, from the address of each parameter.
+/// The parameter block, read from the address of each parameter.
 fn read_each(facts: &KernelFacts, each: In<Place>) -> Result<Vec<u8>, Code> {
     let mut params = vec![0; facts.params_bytes()];
     for (index, &(at, bytes)) in facts.params.iter().enumerate() {
@@ -139,7 +139,7 @@ fn read_each(facts: &KernelFacts, each: In<Place>) -> Result<Vec<u8>, Code> {
     Ok(params)
 }
 
-/// The parameter block, from one buffer, which may be longer.
+/// The parameter block, read from one buffer, which may be longer than the block.
 fn read_buffer(facts: &KernelFacts, extra: In<Place>) -> Result<Vec<u8>, Code> {
     let (mut buffer, mut bytes) = (Place::NULL, 0);
     for index in (0..).step_by(2) {

@@ -1,4 +1,4 @@
-//! Libraries: code for every context. A session has one context on the server, so a library is a
+//! Libraries: code for all contexts. A session has one context on the server, so a library is a
 //! module there that belongs to no context of the program.
 
 use super::device::check_device;
@@ -11,7 +11,7 @@ use crate::shim::Shim;
 use atoll_cuda_api::types::*;
 use atoll_session::Code;
 
-/// The context that libraries belong to: none of the program's.
+/// The context number of libraries, which is none of the program's.
 const NO_CONTEXT: u32 = 0;
 
 entry_points! { LIBRARY:

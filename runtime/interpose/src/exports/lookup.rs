@@ -18,7 +18,7 @@ entry_points! { LOOKUP:
         report(code, text, |(_, text)| text)
     }
 
-    // Tables of functions that NVIDIA has not published; there are none here.
+    // Returns private function tables of NVIDIA's driver; this library has none.
     fn cuGetExportTable(table: Out<Place>, id: In<CUuuid>) {
         let id = id.get(0)?.bytes;
         if id.starts_with(&OF_RUNTIME) {
@@ -42,14 +42,14 @@ entry_points! { LOOKUP:
     }
 }
 
-/// The private table without which NVIDIA's runtime does not work, by its first bytes.
+/// The first bytes of the id of the private table that NVIDIA's runtime requires.
 const OF_RUNTIME: [u8; 4] = [0x6b, 0xd5, 0xfb, 0x6c];
 
-/// The file of the runtime that programs get instead of NVIDIA's.
+/// The library that replaces NVIDIA's runtime.
 const RUNTIME: &str = "libatoll_cudart.so";
 
-/// Says once that a program needs a private table of NVIDIA's driver, and whether there is another
-/// runtime for it on the library path.
+/// Prints once that the program needs a private table of NVIDIA's driver, and whether the library
+/// path has the runtime that replaces NVIDIA's.
 fn log_private(id: [u8; 16]) {
     static SAID: AtomicBool = AtomicBool::new(false);
     if SAID.swap(true, Relaxed) {
@@ -59,18 +59,18 @@ fn log_private(id: [u8; 16]) {
     let parts = [&id[..4], &id[4..6], &id[6..8], &id[8..10], &id[10..]].map(digits);
     let path = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
     let is_there = std::env::split_paths(&path).any(|folder| folder.join(RUNTIME).is_file());
-    let absent = format!("; the library path has no {RUNTIME}, which it then needs");
+    let absent = format!("; the library path has no {RUNTIME}, which the program then needs");
     let absent = if is_there { "" } else { &absent };
     log(&format_args!(
-        "the program brings NVIDIA's CUDA runtime with it, which needs a private table of NVIDIA's driver ({}); \
-         link the program with nvcc -cudart shared, without a library path of its own{absent}",
+        "the program contains NVIDIA's CUDA runtime, which needs a private table of NVIDIA's driver ({}); \
+         link the program with nvcc -cudart shared and without an rpath{absent}",
         parts.join("-")
     ));
 }
 
 macro_rules! texts {
     ($($variant:ident $name:ident = $number:literal $text:literal;)+) => {
-        /// Name and text of an error, NUL-terminated.
+        /// The name and the text of an error, NUL-terminated.
         fn texts(code: CUresult) -> Option<(&'static str, &'static str)> {
             match code {
                 0 => Some(("CUDA_SUCCESS\0", "no error\0")),
@@ -96,8 +96,8 @@ fn place(address: Address) -> Place {
     Place::at(address.expose_provenance() as u64)
 }
 
-/// The newest version of an entry point that a driver of this version has, by its unversioned name;
-/// or an exact exported symbol.
+/// The entry point with this unversioned name, in the newest form that a driver of this version
+/// has; or the one with this exact symbol.
 fn find(name: &str, version: c_int) -> Result<Address, CUdriverProcAddressQueryResult> {
     let forms = || exported().filter(|(entry, _)| entry.name() == name || entry.symbol == name);
     let is_there = |entry: &EntryPoint| i64::from(entry.since) <= i64::from(version);

@@ -1,4 +1,4 @@
-//! Device memory, and memory of the program that is pinned.
+//! Device memory, and pinned memory of the program.
 
 use super::entry_points;
 use crate::arguments::{In, Out, Place};
@@ -8,7 +8,7 @@ use atoll_cuda_api::constants::*;
 use atoll_cuda_api::types::*;
 use atoll_session::{Code, limits};
 
-/// Flags of registered memory that are accepted.
+/// Accepted flags of registered memory.
 const REGISTER_FLAGS: c_uint = CU_MEMHOSTREGISTER_PORTABLE
     | CU_MEMHOSTREGISTER_DEVICEMAP
     | CU_MEMHOSTREGISTER_IOMEMORY
@@ -71,7 +71,7 @@ entry_points! { MEMORY:
 
     fn cuMemFreeHost(at: Place) {
         let (mut shim, _) = Shim::current()?;
-        // A copy back may still write into it.
+        // A recorded copy to the host may still write into the memory.
         let waited = shim.client.complete_copies();
         shim.host.free(at.address())?;
         waited
@@ -116,7 +116,7 @@ entry_points! { MEMORY:
         for index in 0..count as usize {
             let (wanted, value) = (wanted.get(index)?, values.get(index)?);
             match attribute(&shim, value, wanted, at) {
-                // Memory that the driver does not know has no attributes, which is no error here.
+                // Memory that the driver does not know has no attributes; that is no error here.
                 Err(Code::INVALID_VALUE) => value.out().set(0u32)?,
                 result => result?,
             }
@@ -125,7 +125,7 @@ entry_points! { MEMORY:
     }
 }
 
-/// Writes an attribute of an address.
+/// Writes one attribute of an address.
 fn attribute(shim: &Shim, value: Place, wanted: CUpointer_attribute, at: CUdeviceptr) -> Result<(), Code> {
     value.is_wanted()?;
     if shim.host.flags(at).is_some() {

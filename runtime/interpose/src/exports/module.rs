@@ -103,7 +103,7 @@ entry_points! { MODULE:
     }
 }
 
-/// A name that the program may keep: one copy of each stays until the process ends.
+/// A name that the program may keep. One copy of each name stays until the process ends.
 fn lasting(name: &str) -> Result<&'static CStr, Code> {
     static NAMES: Mutex<BTreeSet<&'static CStr>> = Mutex::new(BTreeSet::new());
     let name = CString::new(name).map_err(|_| Code::UNKNOWN)?;
@@ -123,7 +123,7 @@ pub(super) fn load(code: Place) -> Result<u32, LoadError> {
     shim.client.load(context, image(code)?)
 }
 
-/// Offset and size of a parameter.
+/// Writes the offset and the size of a parameter.
 pub(super) fn param(kernel: u32, index: usize, offset: Out<usize>, size: Out<usize>) -> Result<(), Code> {
     let facts = Shim::get()?.client.kernel_facts(kernel)?;
     let &(at, bytes) = facts.params.get(index).ok_or(Code::INVALID_VALUE)?;
@@ -132,14 +132,14 @@ pub(super) fn param(kernel: u32, index: usize, offset: Out<usize>, size: Out<usi
     Ok(())
 }
 
-/// An attribute of a kernel.
+/// Writes the value of a kernel's attribute.
 pub(super) fn attribute(value: Out<c_int>, wanted: CUfunction_attribute, kernel: u32) -> Result<(), Code> {
     let facts = Shim::get()?.client.kernel_facts(kernel)?;
     let index = usize::try_from(wanted).map_err(|_| Code::INVALID_VALUE)?;
     value.set(*facts.attributes.get(index).ok_or(Code::INVALID_VALUE)?)
 }
 
-/// Sets an attribute of a kernel, if the device can have the value.
+/// Sets an attribute of a kernel if the device supports the value.
 pub(super) fn set_attribute(kernel: u32, wanted: CUfunction_attribute, value: c_int) -> Result<(), Code> {
     let mut shim = Shim::get()?;
     let facts = shim.client.kernel_facts(kernel)?;
@@ -161,7 +161,7 @@ struct Logs {
 }
 
 impl Logs {
-    /// Writes a text into a log, and its size, if the program passed a buffer and its size.
+    /// Writes a text and its size into a log, if the program passed both options.
     fn write(&self, log: CUjit_option, size: CUjit_option, text: &str) -> Result<(), Code> {
         let (Some(log), Some(size)) = (self.find(log)?, self.find(size)?) else { return Ok(()) };
         let places = self.values.values::<Place>();

@@ -59,8 +59,8 @@ entry_points! { STREAM:
     fn cuLaunchHostFunc(stream: CUstream, function: CUhostFn, data: Place) {
         let function = function.ok_or(Code::INVALID_VALUE)?;
         Shim::current()?.0.client.synchronize_stream(stream_number(stream)?)?;
-        // SAFETY: the program passes a function that it wants to be called with this value. The lock
-        // is not held.
+        // SAFETY: the program passes a function to be called with this value. The lock is not held
+        // during the call.
         unsafe { function(pointer(data)) };
         Ok(())
     }
@@ -73,8 +73,8 @@ entry_points! { STREAM:
             shim.client.check_stream(stream)?;
             shim.client.synchronize_stream(stream)
         };
-        // SAFETY: as above. The callback has the error; the call itself succeeded, or the program
-        // would undo it.
+        // SAFETY: as above. The callback gets the error. The call itself succeeds, since on an
+        // error the program would not expect the callback to have run.
         unsafe { callback(stream, waited.err().map_or(0, |code| code.0), pointer(data)) };
         Ok(())
     }
@@ -94,7 +94,7 @@ entry_points! { STREAM:
 
     fn cuThreadExchangeStreamCaptureMode(mode: Out<CUstreamCaptureMode>) {
         Shim::check()?;
-        // Nothing is captured, so the mode has no effect; the mode of before is the default.
+        // Nothing is captured, so the mode has no effect. The previous mode is always the default.
         mode.set(CU_STREAM_CAPTURE_MODE_GLOBAL)
     }
 }

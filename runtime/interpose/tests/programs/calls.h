@@ -1,5 +1,5 @@
-/* The driver's calls that the programs make, and kernels for them. With LOOKUP the calls are found
- * by dlopen and cuGetProcAddress, otherwise the program is linked with the driver. */
+/* The driver's calls that the programs make, and their kernels. With LOOKUP the program finds the
+ * calls by dlopen and cuGetProcAddress, otherwise it is linked with the driver. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -68,7 +68,7 @@ typedef void *CUhandle;
 CALLS(DECLARE)
 typedef CUresult (*lookup)(const char *, void **, int, uint64_t, int *);
 
-/* Finds every call, by its name without version suffix where there is one. */
+/* Finds every call by its name, without the version suffix if it has one. */
 static void find_calls(void) {
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!library) {
@@ -125,7 +125,7 @@ static const char PTX[] =
     ".visible .entry store(.param .u64 address)\n"
     "{ .reg .b64 %d1; ld.param.u64 %d1, [address]; st.global.u64 [%d1], %d1; ret; }\n";
 
-/* Begins with the primary context. */
+/* Makes the primary context current. */
 static void begin(void) {
     CUhandle context;
     find_calls();
@@ -140,7 +140,7 @@ static CUhandle kernel(CUhandle module, const char *name) {
     return function;
 }
 
-/* A sum of bytes that shows every change. */
+/* A checksum of bytes. */
 static uint32_t digest(const void *data, size_t bytes) {
     uint32_t sum = 2166136261u;
     for (size_t i = 0; i < bytes; i++) sum = (sum ^ ((const uint8_t *)data)[i]) * 16777619u;

@@ -1,4 +1,4 @@
-/* A program for the CUDA driver. Its output is the same wherever the device is. */
+/* A program for the CUDA driver. Its output is the same with a local device and in a session. */
 #include "calls.h"
 
 #include <pthread.h>
@@ -35,7 +35,7 @@ static int add(void) {
     DO(cuMemcpyDtoH_v2(c, at[2], sizeof c));
     for (int i = 0; i < COUNT; i++) if (c[i] != a[i] + b[i]) { printf("%d is wrong\n", i); return 1; }
     printf("sum %08x\n", digest(c, sizeof c));
-    /* The same from one buffer of parameters, and a kernel of the second module. */
+    /* The same with one parameter buffer, and a kernel of the second module. */
     struct { CUdeviceptr a, b, c; unsigned n; } buffer = {at[2], at[1], at[0], n};
     size_t size = sizeof buffer;
     void *extra[] = {(void *)1, &buffer, (void *)2, &size, 0};
@@ -54,7 +54,7 @@ static int add(void) {
     return 0;
 }
 
-/* Many launches, each with a copy to the device and one back. */
+/* Many launches, each with a copy to the device and one to the host. */
 static int loop(int launches) {
     uint32_t words[64];
     CUdeviceptr at;
@@ -113,7 +113,7 @@ static int streams(void) {
     for (int round = 0; round < 20; round++) {
         for (int i = 0; i < STREAMS; i++) {
             void *params[] = {&at[i], &n};
-            /* Each stream goes on from what the one before it made. */
+            /* Each stream continues with the result of the previous one. */
             if (round == 0 && i == 0) DO(cuMemsetD16Async(at[0], 0x0203, WORDS * 2, stream[0]));
             if (i > 0) {
                 DO(cuStreamWaitEvent(stream[i], done[i - 1], 0));
@@ -127,7 +127,7 @@ static int streams(void) {
         DO(cuEventSynchronize(done[STREAMS - 1]));
     }
     for (int i = 0; i < STREAMS; i++) DO(cuMemcpyDtoHAsync_v2(pinned + i * WORDS, at[i], WORDS * 4, stream[i]));
-    /* What came back goes to the device again, in the order of the stream. */
+    /* The copied data goes to the device again, in stream order. */
     DO(cuStreamSynchronize(stream[1]));
     DO(cuStreamSynchronize(stream[2]));
     DO(cuMemcpyHtoDAsync_v2(all, pinned, WORDS * 4, stream[0]));
@@ -197,7 +197,7 @@ static int errors(void) {
     SAY("destroyed", cuStreamSynchronize(stream));
     SAY("event", cuEventRecord((CUhandle)77, 0));
     DO(cuMemcpyDtoH_v2(words, at, 64));
-    /* From here on the context is broken. */
+    /* This launch faults; every call after it returns the error. */
     SAY("wild store", cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, 0, params, 0));
     SAY("synchronize", cuCtxSynchronize());
     SAY("copy", cuMemcpyDtoH_v2(words, at, 4));
@@ -231,7 +231,7 @@ extern CUresult cuLibraryUnload(CUhandle);
 extern CUresult cuFuncGetName(const char **, CUhandle);
 extern CUresult cuOccupancyMaxPotentialBlockSize(int *, int *, CUhandle, void *, size_t, int);
 
-/* Rows of memory, and kernels of a library; not part of every driver that the others run on. */
+/* 2D copies, and kernels of a library. Some drivers that run the other tests lack them. */
 static int rows(void) {
     enum { WIDTH = 12, HEIGHT = 5 };
     uint8_t sent[WIDTH * HEIGHT], back[16 * HEIGHT];
@@ -258,7 +258,7 @@ static int rows(void) {
         }
     SAY_IF_NOT(801, cuMemAllocManaged(&at, 16, 1));
     SAY_IF_NOT(801, cuMemAllocManaged(&at, 16, 1));
-    /* Tables of NVIDIA's driver: one that its runtime needs, and any other one. */
+    /* Private tables of NVIDIA's driver: the one that its runtime needs, and another one. */
     static const unsigned char id[16] = {0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a,
                                          0x89, 0x87, 0xd9, 0x39, 0x12, 0xfd, 0x9d, 0xf9}, other[16];
     const void *table = id;
@@ -284,7 +284,7 @@ static int rows(void) {
 }
 #endif
 
-/* The child of a fork has no driver; the parent goes on. */
+/* In the child of a fork every call fails; the parent continues. */
 static int forked(void) {
     CUdeviceptr at;
     uint32_t word = 7;
@@ -347,13 +347,13 @@ static CUdeviceptr last;
 
 static void at_exit(void) {
     uint32_t word = 0;
-    /* Some drivers are gone by now; none may crash. */
+    /* Some drivers are unloaded by now; none may crash. */
     cuMemcpyDtoH_v2(&word, last, 4);
     cuMemFree_v2(last);
     cuCtxSynchronize();
 }
 
-/* Calls while the program ends, with recorded calls that were never sent. */
+/* Calls at exit, while recorded calls have not been sent. */
 static int exiting(void) {
     begin();
     atexit(at_exit);

@@ -1,10 +1,10 @@
-//! Decides which code of a tenant's bundle runs: the code in the bundle, or code made here.
+//! Decides which code of a tenant's bundle runs: the code in the bundle, or code that the daemon
+//! compiles from it.
 //!
-//! Code in a bundle, and the facts about it, are taken as they were sent from tenants that the
-//! operator trusts, and with the signature of a key that the operator trusts. The kernels of every
-//! other bundle are compiled anew from their PTX, fenced, and the result is cached on disk by a
-//! digest of bundle and compiler. Nothing of an untrusted bundle's code or facts is used then: only
-//! its PTX, graph, constants and launches.
+//! The daemon runs the code in a bundle, and uses its metadata, if the operator trusts the tenant
+//! or the key that signed the bundle. The kernels of every other bundle are recompiled from their
+//! PTX with fences; the result is cached on disk by a digest of bundle and compiler. Of such a
+//! bundle the daemon uses only PTX, graph, constants and launches.
 //!
 //! Not here: the compiler, which the program supplies ([`crate::CompilerService`]).
 
@@ -22,10 +22,10 @@ use std::path::Path;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 
-/// How much the code of a tenant is trusted, and what compiling it may take.
+/// Whether the code of a tenant is trusted, and the limits of a compilation for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CodeRights {
-    /// Code is taken as it was sent.
+    /// Whether the code in the tenant's bundles runs as it was sent.
     pub(crate) trusted: bool,
     pub(crate) limits: CompileLimits,
 }
@@ -34,14 +34,14 @@ pub(crate) struct CodeRights {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CodeError {
     #[error(
-        "the bundle has no PTX from before the passes ({missing}), from which this daemon would compile the code of \
-        tenant `{tenant}` anew; compile the bundle again with this version of `atoll compile`, `atoll pack` or `atoll \
+        "the bundle has no PTX from before the passes ({missing}), from which this daemon recompiles the code of \
+        tenant `{tenant}`; compile the bundle again with this version of `atoll compile`, `atoll pack` or `atoll \
         import`, sign it with a key that the daemon trusts (`atoll sign`), or let the operator set `trusted_code = \
         true` in [tenant.{tenant}]"
     )]
     NoSource { tenant: Tenant, missing: String },
     #[error(
-        "this daemon was built with no compiler, so it takes code of tenant `{tenant}` only as it was sent: sign the \
+        "this daemon was built with no compiler, so it cannot recompile the code of tenant `{tenant}`; sign the \
         bundle with a key that the daemon trusts (`atoll sign`), or let the operator set `trusted_code = true` in \
         [tenant.{tenant}]"
     )]
@@ -59,8 +59,8 @@ pub(crate) struct CodeGate {
     compiler: Option<Arc<dyn CompilerService>>,
     keys: TrustedKeys,
     cache: DiskCache,
-    /// One compilation at a time, since each uses all cores. Waiting ones get their turn in order,
-    /// and each tenant has one at most: it deploys one function at a time.
+    /// One compilation at a time, since each uses all cores. Waiting compilations run in order of
+    /// arrival. A tenant has at most one, since it deploys one function at a time.
     turn: Semaphore,
 }
 
@@ -71,8 +71,8 @@ impl CodeGate {
         CodeGate { compiler, keys, cache, turn: Semaphore::new(1) }
     }
 
-    /// The bundle with the code that runs for a tenant. Blocks while the code is compiled, in a
-    /// thread of the runtime's pool.
+    /// The bundle with the code that runs for a tenant. Blocks while the code is compiled; to be
+    /// called on a blocking thread of the tokio runtime.
     pub(crate) fn admit(
         &self,
         tenant: &Tenant,
@@ -107,7 +107,7 @@ impl CodeGate {
         Ok(bundle.with_code(code)?)
     }
 
-    /// Whether [`CodeGate::admit`] would compile code for a bundle that comes without a signature.
+    /// Whether [`CodeGate::admit`] would compile the bundle if it came without a signature.
     pub(crate) fn would_compile(&self, rights: CodeRights, bundle: &Bundle) -> bool {
         let is_cached =
             |compiler: &Arc<dyn CompilerService>| self.cache.path(&cache_digest(bundle, &**compiler)).exists();
@@ -119,7 +119,7 @@ impl CodeGate {
         decoded.inspect_err(|reason| tracing::warn!(reason, "ignoring cached code")).ok()
     }
 
-    /// A function runs without its cache file, so errors are only logged.
+    /// Caches code. Errors are only logged: the function runs without its cache file.
     fn keep(&self, digest: &str, code: &[TargetContents]) {
         let written = encode_code(code).and_then(|bytes| self.cache.write(digest, &bytes).map_err(|e| e.to_string()));
         if let Err(reason) = written {
@@ -129,12 +129,12 @@ impl CodeGate {
     }
 }
 
-/// What cached code is named by: everything that it is made from.
+/// The cache key of a bundle's code: a digest of the bundle and the compiler.
 fn cache_digest(bundle: &Bundle, compiler: &dyn CompilerService) -> String {
     digest_of([bundle.digest().as_bytes(), compiler.identity().as_bytes(), b"fenced"])
 }
 
-/// Refuses a bundle of which no target can be compiled anew.
+/// Refuses a bundle without the PTX source of any target.
 fn check_sources(tenant: &Tenant, bundle: &Bundle) -> Result<(), CodeError> {
     let has_source = |name: &str| bundle.target(name).is_some_and(|image| image.source.is_some());
     if bundle.target_names().any(has_source) {

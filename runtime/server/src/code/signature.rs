@@ -1,7 +1,8 @@
 //! Signatures of bundles, in the format of minisign.
 //!
-//! A signature covers [`Bundle::signed_text`], which has the digest of the bundle, and so the
-//! content of every member. It lies in a file beside the bundle, and is sent with a deployment.
+//! A signature covers [`Bundle::signed_text`], which contains the digest of the bundle and so
+//! covers the content of every member. The client reads it from a file beside the bundle and sends
+//! it with the deployment.
 
 use crate::limits::SIGNATURE_BYTES_MAX;
 use atoll_kgraph::Bundle;
@@ -19,16 +20,16 @@ pub struct TrustedKeys(Vec<PublicKey>);
 )]
 pub struct BadKey(String);
 
-/// Why a signature does not vouch for a bundle.
+/// Why a signature of a bundle is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadSignature {
     /// The text is not a signature.
     #[error("the signature is not a signature of minisign: {0}")]
     Format(String),
-    /// The signature was made by another key.
+    /// The key of the signature is not among the trusted keys.
     #[error("the signature is of a key that is not trusted here")]
     UnknownKey,
-    /// The signature is of a trusted key, and of another content.
+    /// The signature is of a trusted key, but does not match the bundle.
     #[error("the signature is not of this bundle (digest {digest}), or was changed: {reason}")]
     Wrong {
         /// The digest of the bundle.
@@ -39,7 +40,7 @@ pub enum BadSignature {
 }
 
 impl TrustedKeys {
-    /// The keys in these texts: each the base64 line of a public key, or the whole file.
+    /// Parses public keys. Each text is the base64 line of a `.pub` file, or the whole file.
     ///
     /// # Errors
     /// The first text that is not a key.
@@ -55,7 +56,7 @@ impl TrustedKeys {
     /// Checks that one of the keys signed the bundle.
     ///
     /// # Errors
-    /// [`BadSignature`]: no trusted key vouches for this content.
+    /// [`BadSignature`] if the signature is malformed, of an unknown key, or of another content.
     pub fn check(&self, bundle: &Bundle, signature: &str) -> Result<(), BadSignature> {
         if signature.len() > SIGNATURE_BYTES_MAX {
             return Err(BadSignature::Format(format!("it has {} bytes", signature.len())));

@@ -17,7 +17,7 @@ fn bundle(folder: &Path, name: &str, source: Option<&str>) -> Arc<Bundle> {
     Bundle::open(&path).unwrap()
 }
 
-/// A compiler that makes the code `made`, unless the source asks for a failure.
+/// A compiler whose output is the code `made`; it fails if the source is `bad`.
 #[derive(Default)]
 struct Compiler(AtomicUsize);
 
@@ -126,7 +126,7 @@ fn signatures_vouch_for_one_content_and_come_from_known_keys() {
     let sign = |keys: &minisign::KeyPair, bundle: &Bundle| {
         minisign::sign(None, &keys.sk, bundle.signed_text().as_bytes(), None, None).unwrap().into_string()
     };
-    // Also without a compiler.
+    // Signatures also work without a compiler.
     for has_compiler in [true, false] {
         let gate = case.gate(has_compiler, &[&other.pk.to_base64(), &public]);
         assert_eq!(case.admit(&gate, GUEST, &bundle, Some(&sign(&own, &bundle))).unwrap(), "sent");

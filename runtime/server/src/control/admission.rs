@@ -1,4 +1,4 @@
-//! Reports about the admission of requests to a graph, in wire types.
+//! Reports about the admission of graph requests, as types of the control protocol.
 
 use crate::graphs::{CostView, Desk, GraphWork, Limits, rejection};
 use atoll_control::{
@@ -9,8 +9,8 @@ use atoll_core::graphs::{
     Assignment, Cost, Explanation, KindId, Measured, NodeId, Obstacle, PlannedStage, Prefer, Reason, Tried, Verdict,
 };
 
-/// The report about a graph, with the decision about a request of these limits; `None` if the
-/// daemon has no admission.
+/// The report about a graph, with the decision that a request with these limits would get now;
+/// `None` if the daemon has no admission.
 pub(super) fn report(work: &GraphWork, devices: &[String], limits: Limits) -> Option<AdmissionReport> {
     let desk = work.costs.desk()?;
     let view = work.costs.view(&work.graph, &work.works, limits)?;

@@ -1,4 +1,5 @@
-//! The requests `Devices` and `Drain` (`atoll device`): which devices take requests.
+//! The requests `Devices` and `Drain` (`atoll device`): report the devices, and stop or resume
+//! sending requests to one.
 
 use super::Control;
 use super::refusal::{OrRefuse, bad_request};
@@ -24,7 +25,7 @@ impl Control {
     }
 }
 
-/// The devices, as far as a peer may know about them.
+/// The report about the devices. Omits the work of other tenants unless the peer `sees_all`.
 pub(crate) fn report(statistics: &[EngineStatistics], status: &FleetStatus, sees_all: bool) -> DevicesReport {
     let states = status.devices.iter().copied().chain(std::iter::repeat(DeviceState::default()));
     DevicesReport {

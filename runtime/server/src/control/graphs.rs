@@ -53,7 +53,7 @@ impl Control {
         let turn = self.deployed.turn(&principal.tenant).await;
         let (app, tenant) = (self.app.clone(), principal.tenant.clone());
         let deploy = move || {
-            // Also if the client leaves.
+            // Held until the deployment ends, even if the client disconnects.
             let _turn = turn;
             app.graphs.as_ref().map(|graphs| graphs.deploy(&*app, &tenant, name, manifest).or_refuse())
         };
@@ -217,7 +217,7 @@ impl Control {
     }
 }
 
-/// The name of a function, or those of its versions.
+/// The name of a stage's function, or the names of its versions, separated by commas.
 fn names_of(callee: &Callee) -> String {
     callee.models().map(|model| model.key.name.as_str()).collect::<Vec<_>>().join(", ")
 }
@@ -238,7 +238,8 @@ fn versions(callee: &Callee) -> Vec<VersionEntry> {
     if all.len() > 1 { all } else { Vec::new() }
 }
 
-/// The mean time of a function over its versions, by their weights as far as they were called.
+/// The mean time of a stage in ns, weighted by its versions. Versions that were not called or have
+/// weight 0 are ignored.
 fn mean_ns_of(statistics: &[EngineStatistics], callee: &Callee) -> Option<u64> {
     let known = callee.versions().filter(|(_, weight)| *weight > 0);
     let known = known.filter_map(|(version, weight)| Some((mean_ns(statistics, &version.model)?, weight)));
@@ -248,7 +249,7 @@ fn mean_ns_of(statistics: &[EngineStatistics], callee: &Callee) -> Option<u64> {
     ns.checked_div(weight).map(|ns| u64::try_from(ns).unwrap_or(u64::MAX))
 }
 
-/// The mean time of a function from submission to reply.
+/// The mean time of a successful invocation in ns, without its time in queues.
 fn mean_ns(statistics: &[EngineStatistics], model: &Model) -> Option<u64> {
     let functions = model.on_its_devices(statistics).flat_map(|engine| &engine.functions);
     let counts = functions.filter(|function| function.key == model.key);
@@ -258,7 +259,7 @@ fn mean_ns(statistics: &[EngineStatistics], model: &Model) -> Option<u64> {
     ns.checked_div(count)
 }
 
-/// The latency of a graph whose stages wait for nothing, by measured times. Each function is on one
+/// The latency of a graph in ns if no stage waits, by measured mean times. There is one kind of
 /// device, so there is one assignment.
 fn latency_ns(graph: &atoll_core::graphs::Graph, stages: &[GraphStage]) -> Option<u64> {
     let row = |stage: &GraphStage| {

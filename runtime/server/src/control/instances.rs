@@ -48,7 +48,7 @@ impl Control {
             instance.quota_request = quota_request.unwrap_or(instance.quota_request);
             instance.quota_limit = quota_limit.unwrap_or(instance.quota_limit);
             instance.gpu_mem = gpu_mem.or(instance.gpu_mem);
-            // An instance that an operator changed is the operator's.
+            // The autoscaler no longer owns an instance that an operator changed.
             instance.autoscaled = None;
         };
         let resize = move || {
@@ -140,7 +140,7 @@ impl Control {
 
     async fn share_refusals(&self) -> Result<Vec<ShareRefusal>, Refusal> {
         let engine = self.app.engine.clone();
-        // A share that is being set holds the lock.
+        // `share_refusals` takes a lock that is held while a share is set, so it may block.
         blocking(move || engine.share_refusals()).await.ok_or_else(panicked)
     }
 
@@ -150,7 +150,7 @@ impl Control {
     }
 }
 
-/// `NAME`, or `TENANT:NAME`.
+/// Parses `NAME` or `TENANT:NAME`.
 fn key_of(name: &str) -> Result<FunctionKey, Refusal> {
     match name.split_once(':') {
         None => Ok(FunctionKey::local(name)),
@@ -161,7 +161,7 @@ fn key_of(name: &str) -> Result<FunctionKey, Refusal> {
     }
 }
 
-/// What clients with shares received, of the tenants that a principal sees.
+/// The shares of clients, with the time that they received, of the tenants that a principal sees.
 pub(super) fn shares(statistics: &[EngineStatistics], principal: &Principal) -> Vec<ShareEntry> {
     entries(statistics).filter(|entry| principal.sees(&entry.tenant)).collect()
 }

@@ -1,4 +1,5 @@
-//! Calls: resolves names to the engine's indices, and encodes results as the client asked.
+//! Calls of functions: resolves names to the engine's indices, and encodes results in the form that
+//! the client asked for.
 
 use super::Control;
 use super::refusal::{OrRefuse, bad_request, panicked};
@@ -23,7 +24,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The calls that a connection has asked to remember.
+/// The calls that the daemon remembers for a connection.
 #[derive(Default)]
 pub(super) struct Plans(Vec<Plan>);
 
@@ -112,7 +113,8 @@ impl Control {
         if let ([stage], None) = (&stages[..], &plan.instance) {
             (deadline, _metered) = wait::for_instance(&self.app, &stage.model, class, deadline).await.or_refuse()?;
         }
-        // The instances of a function are chosen for calls of it alone, and measured by them.
+        // The daemon chooses an instance only for a call of one function, and measures only such
+        // calls. A chain runs under the instance that it names, if any.
         let mut route = self.app.instances.route(function, class, deadline, plan.instance, stages.len());
         let mut request = ChainRequest {
             stages: requests,
@@ -227,7 +229,7 @@ impl Reader<'_> {
         Ok(StageRequest { function: model.key.clone(), inputs: inputs?, outputs: Some(outputs) })
     }
 
-    /// The content of an input that is sent or stored.
+    /// Reads an input that was attached to the call or is stored as an object.
     pub(super) fn content(&mut self, metadata: &TensorMetadata, input: &Input) -> Result<InputTensor, Refusal> {
         match input {
             Input::Bytes { form, blob } => {
@@ -247,7 +249,7 @@ impl Reader<'_> {
                 self.tensor(metadata, form.ok_or_else(unknown)?, content.bytes(), || content.to_vec())
             }
             Input::Output { .. } => Err(bad_request(format!(
-                "input `{}` refers to an output, which a call of a graph has none of",
+                "input `{}` refers to an output; inputs of a graph are bytes or objects",
                 metadata.name
             ))),
         }
@@ -274,7 +276,7 @@ impl Reader<'_> {
     }
 }
 
-/// The form of an input without symbolic sizes.
+/// The datatype and shape of an input; `None` if a size is variable or the elements are strings.
 fn declared(metadata: &TensorMetadata) -> Option<Form> {
     let fixed = metadata.shape.iter().all(|&size| size >= 0) && metadata.datatype != DataType::Bytes;
     fixed.then(|| Form { datatype: metadata.datatype, shape: metadata.shape.clone() })

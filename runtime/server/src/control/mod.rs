@@ -51,7 +51,7 @@ pub struct ControlConfig {
     pub trust_tenants: bool,
 }
 
-/// State that all connections share.
+/// The state that all control connections share.
 pub(crate) struct Control {
     pub(crate) app: Arc<App>,
     pub(crate) store: Arc<Store>,
@@ -171,7 +171,7 @@ impl Control {
     }
 }
 
-/// A user's share of the connections.
+/// A user's open connection, counted in [`Control::open`] until it is dropped.
 struct Seat<'a> {
     control: &'a Control,
     uid: u32,

@@ -1,4 +1,5 @@
-//! Maps errors to refusals: a kind that says who has to act, and a message.
+//! Maps errors to refusals. A refusal has a kind, which tells whether the client or the operator
+//! has to act, and a message.
 
 use crate::code::CodeError;
 use crate::deployed::DeployError;

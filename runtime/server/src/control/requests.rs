@@ -1,4 +1,4 @@
-//! One function per request, except for calls, which are in `invoke.rs`.
+//! Handlers of requests, one function for each. Calls are handled in `invoke.rs`.
 
 use super::Control;
 use super::graphs::GraphCall;
@@ -209,7 +209,7 @@ impl Control {
             ));
         }
         let Reloaded { keys, tls } = self.app.reload().await.map_err(|error| {
-            bad_request(format!("the keys and certificates in force stay, since the new ones are broken: {error}"))
+            bad_request(format!("cannot reload keys and certificates; the old ones stay in force: {error}"))
         })?;
         plain(Answer::Reloaded { keys, tls })
     }
@@ -266,7 +266,8 @@ pub(super) fn taken(attachments: &mut Attachments, blob: Blob) -> Result<Content
     Ok(content)
 }
 
-/// Checks now that form and size agree, rather than at the first use of the object.
+/// Checks that form and size agree when the object is stored, so that an error shows before its
+/// first use.
 fn check_form(form: &Form, bytes: u64) -> Result<(), Refusal> {
     let count = form.shape.iter().try_fold(1_u64, |product, &size| product.checked_mul(u64::try_from(size).ok()?));
     let wanted = form.datatype.element_bytes().and_then(|element| count?.checked_mul(element as u64));

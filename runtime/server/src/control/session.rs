@@ -18,7 +18,7 @@ use tokio::net::UnixStream;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
-/// Answers before the last one that may wait to be sent.
+/// Most interim answers that wait to be sent.
 const INTERIM_MAX: usize = 16;
 
 /// State of a connection.
@@ -34,9 +34,10 @@ pub(super) struct Session {
 pub(super) struct Interim(mpsc::Sender<Answer>);
 
 impl Interim {
-    /// Sends an answer, unless earlier ones are still waiting: the peer reads slowly, or not at all.
+    /// Queues an answer. Drops it if [`INTERIM_MAX`] answers already wait because the peer reads
+    /// slowly or not at all.
     pub(super) fn send(&self, answer: Answer) {
-        // Ignored too if the connection is closed: the request goes on without it.
+        // Also drops the answer if the connection is closed; the request continues.
         let _ = self.0.try_send(answer);
     }
 }

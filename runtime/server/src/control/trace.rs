@@ -45,8 +45,9 @@ impl Control {
     }
 }
 
-/// Keeps what the peer may see: records of its tenant's functions. Records without a function, or
-/// with a forgotten one, are shown only to peers that see all tenants.
+/// Removes the records that the peer may not see: those of other tenants' functions. Records
+/// without a function, or with a function that the trace no longer knows, are shown only to peers
+/// that see all tenants.
 fn shown(mut batch: TraceBatch, principal: &Principal) -> TraceBatch {
     if !principal.sees_all_tenants {
         batch.functions.retain(|(_, function)| function.tenant == principal.tenant.as_str());
@@ -57,7 +58,7 @@ fn shown(mut batch: TraceBatch, principal: &Principal) -> TraceBatch {
     batch
 }
 
-/// The functions of a batch that were not yet sent on this connection.
+/// The functions of a batch whose names were not yet sent on this connection.
 fn unannounced(functions: Vec<(u64, Arc<FunctionName>)>, announced: &mut HashSet<u64>) -> Vec<TraceFunction> {
     let mut room = TRACE_NODES_BYTES_MAX;
     let function = |(number, function): (u64, Arc<FunctionName>)| {

@@ -1,5 +1,5 @@
-//! The requests `Processes` (`atoll ps`) and `Usage` (`atoll usage`): the engines' statistics in
-//! wire types, restricted to what the peer may see.
+//! The requests `Processes` (`atoll ps`) and `Usage` (`atoll usage`): the engines' statistics as
+//! types of the control protocol, restricted to what the peer may see.
 
 use super::Control;
 use super::instances::shares;
@@ -27,7 +27,8 @@ impl Control {
         plain(Answer::Usage(UsageReport { quotas, ..report }))
     }
 
-    /// The quotas of the tenants that the peer sees: all that use something.
+    /// The quotas of the tenants that the peer sees and that use something, and those of its own
+    /// tenant.
     fn quotas(&self, principal: &Principal, report: &UsageReport) -> Vec<QuotaEntry> {
         let mut tenants: BTreeSet<Tenant> = report.rows.iter().map(|row| row.tenant.clone()).collect();
         tenants.extend(self.deployed.all().into_iter().map(|function| function.key.tenant.clone()));
@@ -98,8 +99,8 @@ pub(crate) fn usage(statistics: Vec<EngineStatistics>, principal: &Principal, pr
     }
 }
 
-/// Device memory that a tenant holds, on the device where it holds most: the quota is for each
-/// device.
+/// Device memory that a tenant holds, in bytes: the maximum over all devices, since the quota
+/// applies to each device.
 fn held_bytes(tenant: &Tenant, report: &UsageReport) -> u64 {
     let mut held: BTreeMap<&str, u64> = BTreeMap::new();
     for row in report.rows.iter().filter(|row| row.tenant == *tenant) {
@@ -108,7 +109,7 @@ fn held_bytes(tenant: &Tenant, report: &UsageReport) -> u64 {
     held.into_values().max().unwrap_or_default()
 }
 
-/// What the executors of a device used, for tenants that the peer sees.
+/// The resources that the executors of a device used, for tenants that the peer sees.
 fn executor_usage(device: &DeviceStatistics, principal: &Principal) -> Vec<ExecutorUsage> {
     let seconds = |ns: u64| ns as f64 / 1e9;
     let memory = |group: &GroupUse| ExecutorMemory {

@@ -10,7 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Collects snapshots of a daemon, each with the events since the one before.
+/// Collects snapshots of a daemon, each with the recent events.
 pub(crate) fn collector(app: Arc<App>) -> Collect<Snapshot> {
     let mut follower = Follower::default();
     Box::new(move || {
@@ -31,13 +31,14 @@ pub(crate) fn collector(app: Arc<App>) -> Collect<Snapshot> {
     })
 }
 
-/// The clock of trace records.
+/// The time of the monotonic clock, which trace records use, in nanoseconds.
 fn monotonic_ns() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Of all models, functions and graphs, also private ones: a view has those that its viewer sees.
+/// The latencies of all models, functions and graphs, including private ones. Each view keeps only
+/// those that its viewer may see.
 fn latencies(app: &App) -> Vec<FunctionLatencies> {
     let deployed = app.deployed.iter().flat_map(|deployed| deployed.all());
     let deployed = deployed.filter_map(|function| function.model.clone().ok());

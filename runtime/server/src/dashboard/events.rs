@@ -1,4 +1,4 @@
-//! Preemptions and trouble as they happen, from the trace of each device.
+//! Recent preemptions, aborts, hangs and lost devices, read from the trace of each device.
 
 use crate::limits::{DASHBOARD_EVENT_TENANTS_MAX, DASHBOARD_EVENTS_MAX, DASHBOARD_TRACE_BATCHES_MAX};
 use atoll_engine::{Class, DeviceId, FunctionName, TraceBatch};
@@ -11,7 +11,8 @@ use std::sync::Arc;
 pub(crate) struct Event {
     /// Its number among the events of this producer, from 0.
     pub(crate) number: u64,
-    /// Its number among those of its tenant, so that a tenant cannot count those of others.
+    /// Its number among the events of its tenant. A tenant sees only this number, so that it cannot
+    /// count the events of others.
     pub(crate) own_number: u64,
     /// When it happened, in nanoseconds of the monotonic clock.
     pub(crate) at_ns: u64,
@@ -57,7 +58,7 @@ impl Kind {
     }
 }
 
-/// The last events, the oldest first. Clones share them.
+/// The last events, the oldest first. Clones share the list.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recent {
     pub(crate) events: Arc<VecDeque<Arc<Event>>>,
@@ -74,13 +75,14 @@ impl Recent {
         self.next += 1;
     }
 
-    /// When the last one happened.
+    /// The time of the last event, in nanoseconds of the monotonic clock; 0 if there is none.
     fn last_ns(&self) -> u64 {
         self.events.back().map_or(0, |event| event.at_ns)
     }
 }
 
-/// The last events of all, and of each tenant, so that those of one do not push out another's.
+/// The last events of all tenants together, and separate lists for each tenant. A busy tenant does
+/// not push events out of another tenant's list.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Events {
     pub(crate) all: Recent,
@@ -113,7 +115,7 @@ pub(crate) struct Follower {
     pub(crate) lost: u64,
 }
 
-/// How far the trace of a device was read.
+/// The position up to which the trace of a device was read.
 #[derive(Clone, Default)]
 struct Position {
     next: Option<u64>,
@@ -121,8 +123,9 @@ struct Position {
 }
 
 impl Follower {
-    /// Reads what was recorded since the last call, from now on at the first one. `read` reads a
-    /// batch of a device from a position on.
+    /// Reads the records since the last call. The first call only sets the position to the present
+    /// end. `read` returns a batch of a device's records, starting at a position, or at the end for
+    /// `None`.
     pub(crate) fn follow(
         &mut self,
         devices: usize,
@@ -132,7 +135,7 @@ impl Follower {
         for at in 0..devices {
             for batch in 0.. {
                 let from = self.devices[at].next;
-                // Behind a device that writes faster than this, the rest is skipped.
+                // If the device records faster than this, the rest is skipped and counted as lost.
                 let skips = batch == DASHBOARD_TRACE_BATCHES_MAX;
                 let Some(read) = read(DeviceId(at as u16), from.filter(|_| !skips)) else { break };
                 self.lost += if skips { read.next.saturating_sub(from.unwrap_or(read.next)) } else { read.lost };

@@ -1,6 +1,7 @@
-//! Hands the snapshots of one producer to all viewers. The producer runs only while there are any,
-//! and some seconds longer: a viewer that asks again, as the page does each minute, finds the events
-//! that it would have missed, and one that asks for single snapshots in a row starts it once.
+//! Distributes the snapshots of one producer to all viewers. The producer runs while there are
+//! viewers, and some seconds longer. So a viewer that reconnects, as the page does each minute,
+//! misses no event, and a client that asks for single snapshots one after the other starts only one
+//! producer.
 
 use crate::inference::blocking;
 use crate::limits::{DASHBOARD_INTERVAL, DASHBOARD_LINGER, DASHBOARD_VIEWERS_MAX, DASHBOARD_VIEWERS_PER_TENANT_MAX};
@@ -10,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// The part of the time that collecting snapshots may take: collecting for long makes the interval
-/// longer.
+/// Collecting snapshots takes at most one part in this many of the time. If collecting is slow, the
+/// interval grows.
 const COST_MAX: u32 = 10;
 
 /// Collects a snapshot. Blocks.
@@ -20,26 +21,27 @@ pub(crate) type Collect<T> = Box<dyn FnMut() -> T + Send>;
 /// The viewers and their producer.
 pub(crate) struct Hub<T> {
     state: Mutex<State<T>>,
-    /// How long the producer goes on without viewers.
+    /// How long the producer continues without viewers.
     linger: Duration,
 }
 
 struct State<T> {
     /// Viewers by tenant.
     viewers: BTreeMap<Tenant, usize>,
-    /// When the last viewer left; `None` while there are any.
+    /// When the last viewer left; `None` while there are viewers.
     left: Option<Instant>,
-    /// What the producer sends to. It alone owns it, so that viewers learn when it ends.
+    /// The channel of the producer. Only the producer owns it, so that viewers notice when the
+    /// producer ends.
     latest: Weak<watch::Sender<Option<Arc<T>>>>,
 }
 
-/// A viewer's place.
+/// A viewer's subscription.
 pub(crate) struct Seat<T> {
     _place: Place<T>,
     latest: watch::Receiver<Option<Arc<T>>>,
 }
 
-/// Counts a viewer while it lives.
+/// Counts a viewer until it is dropped.
 struct Place<T> {
     hub: Arc<Hub<T>>,
     tenant: Tenant,
@@ -74,7 +76,7 @@ impl<T> Hub<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the producer ends now. If so, the next viewer starts another one.
+    /// Whether the producer has to end now. If so, the next viewer starts another one.
     fn retires(&self) -> bool {
         let mut state = self.lock();
         let retires = state.left.is_some_and(|left| left.elapsed() >= self.linger);
@@ -86,8 +88,8 @@ impl<T> Hub<T> {
 }
 
 impl<T: Send + Sync + 'static> Hub<T> {
-    /// Adds a viewer; `None` if there are too many. The first one starts a producer, which collects
-    /// with what `collector` returns.
+    /// Adds a viewer; `None` if there are too many. If no producer runs, starts one with the
+    /// function that `collector` returns.
     pub(crate) fn join(self: &Arc<Hub<T>>, tenant: &Tenant, collector: impl FnOnce() -> Collect<T>) -> Option<Seat<T>> {
         let mut state = self.lock();
         let own = state.viewers.get(tenant).copied().unwrap_or(0);
@@ -105,7 +107,7 @@ impl<T: Send + Sync + 'static> Hub<T> {
                 receiver
             }
         };
-        // A snapshot that is there already is new to this viewer.
+        // An existing snapshot is new to this viewer.
         latest.mark_changed();
         state.viewers.insert(tenant.clone(), own + 1);
         state.left = None;
@@ -115,8 +117,8 @@ impl<T: Send + Sync + 'static> Hub<T> {
 }
 
 impl<T> Seat<T> {
-    /// The next snapshot that this viewer has not seen: at first the latest one. `None` if there
-    /// will be no more.
+    /// Waits for the next snapshot that this viewer has not seen. The first call returns the latest
+    /// one, if there is one. `None` if the producer has ended.
     pub(crate) async fn next(&mut self) -> Option<Arc<T>> {
         loop {
             self.latest.changed().await.ok()?;

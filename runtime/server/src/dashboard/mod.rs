@@ -1,9 +1,8 @@
-//! What the dashboard shows: a page, and snapshots of the daemon that feed it.
+//! The dashboard: a page, and the snapshots of the daemon that it shows.
 //!
-//! One producer collects a snapshot for all viewers, and only while there are any, or were seconds
-//! ago (`hub.rs`). Each
-//! viewer gets the part that its tenant may see (`snapshot.rs`), with the recent preemptions from
-//! the trace (`events.rs`). The routes are in `http/dashboard.rs`.
+//! One producer collects snapshots for all viewers, while there are viewers and some seconds longer
+//! (`hub.rs`). Each viewer gets the part that its tenant may see (`snapshot.rs`), with the recent
+//! preemptions from the trace (`events.rs`). The routes are in `http/dashboard.rs`.
 
 mod collect;
 mod events;

@@ -1,4 +1,4 @@
-//! The files of the page, which are part of the program.
+//! The files of the page, compiled into the program.
 
 /// A file of the page.
 pub(crate) struct PageFile {
@@ -29,7 +29,7 @@ mod tests {
     fn the_page_loads_nothing_from_elsewhere_and_runs_no_text_as_code() {
         for name in FILES {
             let PageFile { text, .. } = file(name).unwrap();
-            // The name space of SVG is a name and is not loaded.
+            // The namespace of SVG is only a name; browsers do not load it.
             let text = text.replace("http://www.w3.org/2000/svg", "");
             for word in
                 ["http:", "https:", "//cdn", "url(", "innerHTML", "insertAdjacentHTML", "document.write", "eval("]

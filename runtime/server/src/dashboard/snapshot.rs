@@ -32,17 +32,17 @@ pub(crate) struct Snapshot {
     pub(super) views: Views,
 }
 
-/// The views that were asked for, by whether all tenants are seen and by the viewer's tenant.
+/// Encoded views. The key says whether the viewer sees all tenants, and the viewer's tenant.
 pub(super) type Views = Mutex<BTreeMap<(bool, Tenant), Arc<OnceCell<Bytes>>>>;
 
-/// Times of the requests of a function in one class.
+/// Latencies of the requests of a function in one class.
 pub(crate) struct FunctionLatencies {
     pub(super) key: FunctionKey,
     pub(super) class: Class,
     pub(super) distribution: Distribution,
 }
 
-/// What a viewer gets. The reports are those of `atoll top`, `atoll ps` and `atoll usage`.
+/// The JSON that a viewer gets. Its reports are those of `atoll top`, `atoll ps` and `atoll usage`.
 #[derive(Serialize)]
 struct View<'a> {
     /// Seconds since 1970.
@@ -58,10 +58,10 @@ struct View<'a> {
     latency_bounds_us: Vec<f64>,
     latencies: Vec<Latency<'a>>,
     events: Vec<EventView<'a>>,
-    /// Trace records that were not read in time, so that events may be missing. Who sees one tenant
-    /// gets 1 for any number.
+    /// Number of trace records that were not read in time, so that events may be missing. A viewer
+    /// that sees one tenant gets 0 or 1 only.
     events_lost: u64,
-    /// Rows of lists that were cut.
+    /// Number of rows that were left out of lists that are too long.
     left_out: usize,
 }
 
@@ -94,7 +94,7 @@ struct Share<'a> {
     device: &'a str,
     lane: u32,
     tenant: &'a Tenant,
-    /// `None` for the share of the tenant.
+    /// `None` for the share of a whole tenant.
     instance: Option<&'a str>,
     /// In percent, as in `atoll instance`.
     sm_partition: f64,
@@ -113,8 +113,8 @@ struct Latency<'a> {
     function: &'a str,
     class: Class,
     sum_s: f64,
-    /// Index of a bound, and the requests up to it and above the bound before. The index after the
-    /// last bound stands for longer ones.
+    /// Pairs of the index of a bound and the number of requests with a latency up to it and above
+    /// the bound before. The index after the last bound counts longer ones.
     counts: &'a [(usize, u64)],
 }
 
@@ -132,8 +132,8 @@ struct EventView<'a> {
 }
 
 impl Snapshot {
-    /// The view of a principal as JSON. It is made once for all viewers that see the same, on a
-    /// thread that may block. `None` if that panicked.
+    /// The view of a principal as JSON. It is encoded once for all viewers with the same view, on a
+    /// blocking thread. `None` if that panicked.
     pub(crate) async fn view(self: &Arc<Snapshot>, principal: &Principal) -> Option<Bytes> {
         let key = (principal.sees_all_tenants, principal.tenant.clone());
         let view = self.views.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default().clone();
@@ -145,7 +145,7 @@ impl Snapshot {
     }
 
     fn json(&self, principal: &Principal) -> Bytes {
-        // Reports have names and finite numbers only, which are always valid JSON.
+        // Reports contain only names and finite numbers, which are always valid JSON.
         serde_json::to_vec(&self.of(principal)).unwrap_or_default().into()
     }
 
@@ -155,7 +155,7 @@ impl Snapshot {
         cut(&mut status.functions, &mut left_out);
         let mut processes = processes(self.statistics.clone(), principal);
         cut(&mut processes.functions, &mut left_out);
-        // The list below says more.
+        // Left out here: the list `shares` of the view has more fields.
         processes.shares = Vec::new();
         let mut usage = usage(self.statistics.clone(), principal, &self.prices);
         cut(&mut usage.rows, &mut left_out);
@@ -177,7 +177,7 @@ impl Snapshot {
             latency_bounds_us: (0..BOUNDS).map(|at| bound_ns(at) as f64 / 1e3).collect(),
             latencies,
             events: self.recent(principal),
-            // The number says how busy all tenants are.
+            // The exact number would reveal how busy other tenants are.
             events_lost: if sees_all { self.events_lost } else { self.events_lost.min(1) },
             left_out,
         }
@@ -265,7 +265,7 @@ fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
 
-/// Limits a list, and counts what is left out.
+/// Limits the length of a list, and counts the rows that are left out.
 fn cut<T>(list: &mut Vec<T>, left_out: &mut usize) {
     *left_out += list.len().saturating_sub(DASHBOARD_ROWS_MAX);
     list.truncate(DASHBOARD_ROWS_MAX);

@@ -7,7 +7,7 @@ use atoll_protocol::DataType;
 /// A built-in function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Builtin {
-    /// `y`: exponentials that add up to 1.
+    /// `y`: the softmax; each row adds up to 1.
     Softmax,
     /// `y`: the largest element.
     Max,
@@ -45,8 +45,8 @@ impl Builtin {
         }
     }
 
-    /// Its inputs and outputs for sources of these forms, by the names of the inputs. A form is
-    /// missing if its source does not exist.
+    /// Its inputs and outputs for these sources, each with the name of the input and the form of
+    /// the tensor. A form is `None` if the source does not exist.
     pub(crate) fn signature(
         self,
         sources: &[(String, Option<Form>)],
@@ -89,7 +89,8 @@ impl Builtin {
         }
     }
 
-    /// Computes. The inputs are FP32; sizes that the check did not know are checked here.
+    /// Computes the outputs. The inputs have to be FP32. Checks sizes that were unknown when the
+    /// graph was deployed.
     pub(crate) fn run(self, inputs: &[&OutputTensor]) -> Result<Vec<OutputTensor>, String> {
         let shape = &inputs[0].shape;
         if self == Builtin::Average {
@@ -140,7 +141,7 @@ fn softmax(row: &[f32]) -> Vec<f32> {
 /// not hidden.
 fn largest(row: &[f32], count: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..row.len()).collect();
-    // Both zeros are equal.
+    // Adding 0.0 turns -0.0 into 0.0, so that both zeros are equal.
     let larger = |a: f32, b: f32| b.is_nan().cmp(&a.is_nan()).then((b + 0.0).total_cmp(&(a + 0.0)));
     order.sort_by(|a, b| larger(row[*a], row[*b]).then(a.cmp(b)));
     order.truncate(count);

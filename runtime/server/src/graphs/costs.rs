@@ -1,4 +1,4 @@
-//! The measured costs of a graph, and with them the decision about its requests.
+//! Measures the costs of a graph's stages, and decides by them whether its requests are admitted.
 
 use super::desk::{Desk, Limits, Ticket};
 use super::stage::StageWork;
@@ -11,17 +11,18 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The shortest time between two tables of costs of a graph. Making one may take seconds.
+/// Shortest time between two cost tables of a graph. Making one may take seconds.
 const TABLE_EVERY: Duration = Duration::from_secs(1);
 
-/// How often that time is doubled at most, once for each failure in a row: to four minutes.
+/// How often [`TABLE_EVERY`] is doubled at most, once for each failure in a row: up to 256 seconds.
 const DOUBLED_MAX: u32 = 8;
 
-/// How often a request that would be rejected for its limits runs nevertheless, without a
-/// reservation: else an exceptional measurement would keep a graph out for good.
+/// At this interval, one request runs without a reservation although its limits would reject it.
+/// Otherwise one exceptional measurement could reject all later requests of a graph.
 const PROBE_EVERY: Duration = Duration::from_secs(10);
 
-/// The costs of a graph, as long as its functions stay the same.
+/// The costs of a graph, valid for its present functions. A graph whose functions changed gets a
+/// new value.
 pub(crate) struct Costs {
     desk: Option<Arc<Desk>>,
     tenant: String,
@@ -30,20 +31,20 @@ pub(crate) struct Costs {
 
 struct State {
     measures: Measures,
-    /// The graph at the desk, once it is measured.
+    /// The number of the graph at the desk; `None` until its stages are measured.
     id: Option<GraphId>,
-    /// Whether its table is being made.
+    /// Whether its cost table is being made.
     is_planning: bool,
-    /// When its table was made last, and for which changes of the devices (see [`Desk::look`]).
+    /// When its table was made last, and the count of device changes then (see [`Desk::look`]).
     table_at: Option<Instant>,
     changes: Option<u64>,
-    /// How often in a row it could not be made.
+    /// How many times in a row the table could not be made.
     failures: u32,
-    /// Whether each device got new requests when that was looked at last.
+    /// Whether each device accepted new requests at the last call of [`Desk::look`].
     open: Vec<bool>,
-    /// When a request ran last although its limits forbade it.
+    /// When a request last ran although its limits would reject it.
     probed_at: Option<Instant>,
-    /// Stages with devices that have run them, so that their constants are there.
+    /// Pairs of a stage and a device that has run it and so has its constants.
     warm: Vec<(usize, DeviceId)>,
     /// The last decision about a request.
     last: Option<Explanation>,
@@ -55,9 +56,10 @@ struct State {
 pub(super) enum Decision {
     /// It runs without reservations.
     Free,
-    /// It runs without reservations, and its stages where they are to be measured.
+    /// It runs without reservations. Its stages run on the devices where they are still to be
+    /// measured.
     Measure,
-    /// Its devices are reserved.
+    /// It runs on reserved devices.
     Planned(Ticket),
     /// It does not run.
     Rejected(Rejected),
@@ -69,7 +71,7 @@ pub(super) enum Decision {
 pub(crate) struct Rejected {
     /// The reason.
     pub(crate) reason: Reason,
-    /// For people.
+    /// The message for the client.
     pub(crate) message: String,
 }
 
@@ -78,9 +80,9 @@ pub(super) struct Ran {
     pub(super) stage: usize,
     /// `None` for a built-in stage.
     pub(super) device: Option<DeviceId>,
-    /// The device that it was given to by name.
+    /// The device that the stage was bound to; `None` if any could run it.
     pub(super) given_to: Option<DeviceId>,
-    /// From its start to its answer.
+    /// Time from its start to its answer.
     pub(super) took: Duration,
     pub(super) timing: InvocationTiming,
     pub(super) cold_start: bool,
@@ -88,9 +90,9 @@ pub(super) struct Ran {
     pub(super) is_planned: bool,
 }
 
-/// What is known of the costs of a graph, for reports.
+/// The known costs of a graph, for reports.
 pub(crate) struct CostView {
-    /// Stage by stage, kind by kind.
+    /// Indexed by stage, then by kind of device.
     pub(crate) measured: Vec<Vec<Option<Measured>>>,
     /// Stages and kinds that are still to be measured.
     pub(crate) missing: Vec<(usize, KindId)>,
@@ -141,7 +143,7 @@ impl Costs {
         }
         let mut state = self.lock();
         let Some(id) = state.id.filter(|_| state.is_measured(desk, works)) else {
-            // A price limit of the request is kept, or the request is not run.
+            // A request with a price limit never runs without a plan that keeps the limit.
             if let Some(failure) = state.failure.as_ref().filter(|_| is_bound && state.is_measured(desk, works)) {
                 desk.counts.reject(&Reason::Unplanned);
                 let name = graph.name();
@@ -165,7 +167,7 @@ impl Costs {
         let Verdict::Rejected(reason) = verdict else { return Decision::Free };
         let is_due = state.probed_at.is_none_or(|last| last.elapsed() >= PROBE_EVERY);
         if is_due && reason.is_of_limits() && reason != Reason::DeadlinePast {
-            // The first rejection is one: its measurements are fresh.
+            // The first rejection is a real one, since its measurements are recent.
             let is_first = state.probed_at.replace(Instant::now()).is_none();
             if !is_first {
                 desk.counts.measured.fetch_add(1, Ordering::Relaxed);
@@ -177,8 +179,9 @@ impl Costs {
         Decision::Rejected(Rejected { reason, message })
     }
 
-    /// Looks at the devices, and whether the table of costs has to be made, for the first time or
-    /// anew. If so, the caller has to call [`Costs::make_table`]; no other caller has to meanwhile.
+    /// Looks at the devices. Returns whether the cost table has to be made, for the first time or
+    /// again. If so, the caller has to call [`Costs::make_table`]; until then other callers get
+    /// false.
     pub(super) fn is_due(&self, works: &[StageWork]) -> bool {
         let Some(desk) = &self.desk else { return false };
         let (open, changes) = desk.look();
@@ -196,8 +199,8 @@ impl Costs {
         is_due
     }
 
-    /// Gives the desk the costs as they are measured now. Blocks, for seconds if the graph has many
-    /// stages; requests are decided about meanwhile.
+    /// Makes a table of the costs measured so far and passes it to the desk. Blocks, for seconds if
+    /// the graph has many stages. Requests are still decided meanwhile.
     pub(super) fn make_table(&self, graph: &Graph, works: &[StageWork]) {
         let Some(desk) = &self.desk else { return };
         let _planning = Planning(self);
@@ -213,7 +216,7 @@ impl Costs {
             (state.measures.table(graph, desk.kinds(), bytes), state.id)
         };
         let plan = |table: CostTable| {
-            // Tenants may have functions of one name.
+            // Functions of different tenants may have the same name.
             let graph = graph.clone().with_functions(|name| format!("{}/{name}", self.tenant));
             desk.plan(id, &graph, &table)
         };
@@ -238,14 +241,14 @@ impl Costs {
         }
     }
 
-    /// Where a stage is to be measured; `None` for anywhere.
+    /// The device on which a stage is to be measured next; `None` if any device will do.
     pub(super) fn place_to_measure(&self, stage: usize, work: &StageWork) -> Option<DeviceId> {
         let desk = self.desk.as_ref()?;
         let mut state = self.lock();
         let kind = state.measures.next(stage, kinds_of(desk, work, &state.open))?;
         let device = match work {
             StageWork::Builtin(_) => None,
-            // Without a device it is no try.
+            // Without a device this does not count as a try.
             StageWork::Function(callee) => {
                 let is_it = |device: &DeviceId| desk.kind(Some(*device)) == kind && is_open(&state.open, *device);
                 Some(callee.devices().into_iter().find(is_it)?)
@@ -272,7 +275,7 @@ impl Costs {
         }
     }
 
-    /// What is known, and the decision about a request with these limits.
+    /// The known costs, and the decision that a request with these limits would get now.
     pub(crate) fn view(&self, graph: &Graph, works: &[StageWork], limits: Limits) -> Option<CostView> {
         let desk = self.desk.as_ref()?;
         let state = self.lock();
@@ -290,7 +293,7 @@ impl Costs {
     }
 }
 
-/// A table that is being made; dropped when that has ended, be it by a panic.
+/// Resets `is_planning` when it is dropped, also after a panic.
 struct Planning<'a>(&'a Costs);
 
 impl Drop for Planning<'_> {
@@ -309,7 +312,7 @@ impl Drop for Costs {
 }
 
 impl State {
-    /// Stages and kinds that are still to be measured: for each stage the next one.
+    /// Pairs of stage and kind that are still to be measured: at most the next one of each stage.
     fn missing(&self, desk: &Arc<Desk>, works: &[StageWork]) -> impl Iterator<Item = (usize, KindId)> {
         works.iter().enumerate().filter_map(|(stage, work)| {
             let kind = self.measures.next(stage, kinds_of(desk, work, &self.open))?;
@@ -323,21 +326,22 @@ impl State {
 }
 
 impl Ran {
-    /// The time that a run like this one takes where it is planned.
+    /// The execution time that a plan assumes for such a run.
     fn exec(&self) -> Nanos {
         let InvocationTiming { queue_ns, input_ns, compute_ns, output_ns, .. } = self.timing;
         if self.is_planned && self.given_to == self.device {
-            // It waits for what nothing is planned for, which is part of its time; not for its
-            // constants, which are a cost of their own.
+            // The time that the stage waited for unplanned work is part of its execution time. The
+            // time that it waited for its constants is not: loading is a separate cost.
             let took = u64::try_from(self.took.as_nanos()).unwrap_or(u64::MAX);
             return Nanos(took.saturating_sub(if self.cold_start { queue_ns } else { 0 }));
         }
-        // Others wait for each other, in front of the devices and on them.
+        // Runs without a reservation also wait for each other, so their waiting time does not
+        // count.
         Nanos(input_ns.saturating_add(compute_ns).saturating_add(output_ns))
     }
 }
 
-/// Whether a device gets new requests; also if nothing is known of it.
+/// Whether a device accepts new requests; true if its state is unknown.
 fn is_open(open: &[bool], device: DeviceId) -> bool {
     open.get(usize::from(device.0)).is_none_or(|is_open| *is_open)
 }
@@ -352,7 +356,8 @@ fn kinds_of(desk: &Desk, work: &StageWork, open: &[bool]) -> Vec<KindId> {
     kinds
 }
 
-/// A rejection for people: with the names of stages, and times since the arrival at `at`.
+/// The message of a rejection, with the names of stages and with times relative to the arrival at
+/// `at`.
 pub(crate) fn rejection(reason: &Reason, graph: &Graph, at: Nanos) -> String {
     let stage = |stage: usize| graph.stages().get(stage).map_or("?", |stage| stage.name.as_str());
     let name = graph.name();
@@ -361,11 +366,11 @@ pub(crate) fn rejection(reason: &Reason, graph: &Graph, at: Nanos) -> String {
             format!("graph `{name}`: no device is left that can run stage `{}`", stage(*of))
         }
         Reason::TooLarge { stage: of, bytes } => format!(
-            "graph `{name}`: the constants of stage `{}` have {bytes} bytes, more than every device that can run it",
+            "graph `{name}`: the constants of stage `{}` have {bytes} bytes, too many for every device that can run it",
             stage(*of)
         ),
         Reason::Busy { end } => format!(
-            "graph `{name}`: the devices are busy, so that a stage would end {:.3} ms after the arrival of the \
+            "graph `{name}`: the devices are busy, so a stage would end {:.3} ms after the arrival of the \
              request, which is too late; try again later, or state a later deadline",
             end.0.saturating_sub(at.0) as f64 / 1e6
         ),

@@ -3,7 +3,8 @@
 use atoll_engine::{InvocationResult, InvokeError};
 use std::sync::{Mutex, PoisonError};
 
-/// Requests of a graph since it was deployed, and the times of those that succeeded.
+/// Requests of a graph since it was deployed or the daemon started, and the times of those that
+/// succeeded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) success: u64,
@@ -35,7 +36,7 @@ impl GraphCounts {
         }
     }
 
-    /// A request was not admitted.
+    /// Counts a request that was not admitted as failed.
     pub(super) fn note_rejection(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).failure += 1;
     }

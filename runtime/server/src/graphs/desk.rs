@@ -1,15 +1,15 @@
-//! The desk: admits requests of graphs to the daemon's devices, and says when and where their
-//! stages run.
+//! The desk: admits requests of graphs, and decides when and on which device their stages run.
 //!
-//! The decisions are those of [`atoll_core::graphs::Admission`], which is pure. The desk tells it
-//! what happens, passes on what it decides, and wakes it in time. Built-in stages run on the
-//! daemon itself, which is a kind of device of its own without a price.
+//! The decisions are made by [`atoll_core::graphs::Admission`], which is pure. The desk sends it
+//! events, carries out its actions, and sets its timer. Built-in stages run in the daemon itself,
+//! which counts as a separate kind of device with price 0.
 //!
 //! # Invariants
 //!
-//! - A node that was told to run a stage is told that the run ended, exactly once, whatever becomes
-//!   of the request: a [`Turn`] says so when it is dropped.
-//! - Messages to requests are sent without the lock: a message that is not received drops its turn.
+//! - For each run that the admission starts on a node, it learns exactly once that the run ended,
+//!   also if the request is cancelled: a [`Turn`] reports it when it is dropped.
+//! - Messages to requests are sent without holding the lock, because a message that is not received
+//!   drops its turn, which takes the lock.
 
 use crate::limits::BUILTIN_STAGES_MAX;
 use crate::prices::Prices;
@@ -45,7 +45,7 @@ pub(crate) struct Desk {
     pub(crate) counts: DeskCounts,
 }
 
-/// What became of requests to graphs.
+/// Counts of requests to graphs, by outcome.
 #[derive(Debug, Default)]
 pub(crate) struct DeskCounts {
     /// Admitted, with reserved devices.
@@ -76,14 +76,14 @@ struct State {
     admission: Admission,
     seats: HashMap<RequestId, UnboundedSender<Call>>,
     next: u64,
-    /// The time of the timer that is set.
+    /// The time for which the timer is set, in ns since the start of the desk.
     wake: Option<u64>,
     /// Devices that the admission knows to be lost, and those that it knows to be drained.
     is_lost: Vec<bool>,
     is_drained: Vec<bool>,
 }
 
-/// What an admitted request is told.
+/// A message to an admitted request.
 pub(super) enum Call {
     /// A stage runs now.
     Run {
@@ -92,11 +92,11 @@ pub(super) enum Call {
         device: Option<DeviceId>,
         turn: Turn,
     },
-    /// The request has lost a device, and with it its reservations.
+    /// A device of the request was lost. The request continues without reservations.
     Free,
 }
 
-/// The right of a stage to a node, until it is dropped.
+/// The right of a stage to run on a node. Dropping it ends the run.
 pub(super) struct Turn {
     desk: Arc<Desk>,
     node: NodeId,
@@ -108,7 +108,7 @@ impl Drop for Turn {
     }
 }
 
-/// A call that is not sent yet.
+/// A message that is not sent yet.
 enum Message {
     Start { node: NodeId, to: Option<UnboundedSender<Call>>, stage: usize },
     Free(UnboundedSender<Call>),
@@ -127,7 +127,7 @@ impl Ticket {
         self.calls.recv().await
     }
 
-    /// The condition of a stage was evaluated.
+    /// Reports the result of a stage's condition.
     pub(super) fn decided(&self, stage: usize, runs: bool) {
         self.desk.handle(Event::Decided { request: self.request, stage, runs });
     }
@@ -135,13 +135,13 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        // Before the turns of calls that were not received, which are dropped next: a stage that
-        // ends lets the next one of its request begin.
+        // Cancels the request before the turns of unreceived calls are dropped. Otherwise the end
+        // of such a turn would start the next stage of the request.
         self.desk.leave(self.request);
     }
 }
 
-/// The next call of an admitted request; never for another one.
+/// The next call of an admitted request. Never completes if there is no ticket.
 pub(super) async fn next_call(ticket: &mut Option<Ticket>) -> Option<Call> {
     match ticket {
         Some(ticket) => ticket.next().await,
@@ -157,7 +157,7 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// These limits, and those of the graph where there are none.
+    /// These limits; those of the graph where a limit is `None`.
     pub(super) fn over(self, graph: &Graph) -> Limits {
         let own = graph.deadline().map(|after| Duration::from_nanos(after.0));
         Limits { deadline: self.deadline.or(own), price_max: self.price_max.or(graph.price_max()) }
@@ -169,8 +169,8 @@ impl Limits {
 }
 
 impl Desk {
-    /// A desk for the devices of a daemon; `None` if they are of more kinds than a table of costs
-    /// has. Devices of one kind and one price are the same to it.
+    /// A desk for the devices of a daemon; `None` if they have more kinds than a cost table can
+    /// hold. Devices of the same kind and price are treated as equal.
     pub(crate) fn new(engine: Arc<dyn Inference>, prices: &Prices) -> Option<Arc<Desk>> {
         let (names, traits) = (engine.devices().to_vec(), engine.traits());
         let mut groups: Vec<(String, u64, Kind)> = Vec::new();
@@ -218,7 +218,7 @@ impl Desk {
         &self.kinds
     }
 
-    /// The kind of a device; of the daemon for `None`.
+    /// The kind of a device; for `None` the kind of the daemon.
     pub(super) fn kind(&self, device: Option<DeviceId>) -> KindId {
         let daemon = KindId(self.kinds.len() as u8 - 1);
         device.map_or(daemon, |device| self.devices.get(usize::from(device.0)).copied().unwrap_or(daemon))
@@ -229,8 +229,8 @@ impl Desk {
         (usize::from(node.0) < self.devices.len()).then_some(DeviceId(node.0))
     }
 
-    /// Looks at the devices that are lost or drained, and tells the admission of what changed.
-    /// Returns whether each device gets new requests, and how often that changed.
+    /// Tells the admission which devices were lost, drained or resumed since the last call. Returns
+    /// whether each device accepts new requests, and how often that has changed.
     pub(super) fn look(self: &Arc<Desk>) -> (Vec<bool>, u64) {
         let states = self.engine.devices_state().devices;
         self.note_states(&states);
@@ -251,14 +251,14 @@ impl Desk {
         Nanos(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// The state, and the time since it is locked: the time of events does not go back.
+    /// Locks the state, then takes the time, so that times of events never decrease.
     fn at_once(&self) -> (MutexGuard<'_, State>, Nanos) {
         let state = self.lock();
         (state, self.now())
     }
 
-    /// Deploys a graph, or replaces the costs of the one with this number. Takes seconds for some
-    /// graphs, without the lock.
+    /// Deploys a graph, or replaces the costs of the graph `id`. May take seconds, without holding
+    /// the lock.
     pub(super) fn plan(&self, id: Option<GraphId>, graph: &Graph, costs: &CostTable) -> Result<GraphId, GraphError> {
         loop {
             let room = self.lock().admission.room();
@@ -280,7 +280,7 @@ impl Desk {
         self.lock().admission.remove(graph);
     }
 
-    /// The constants of a stage's function are on a device.
+    /// Reports that the constants of a stage's function are on a device.
     pub(super) fn resident(&self, graph: GraphId, stage: usize, device: DeviceId) {
         let (mut state, now) = self.at_once();
         state.admission.resident(graph, stage, NodeId(device.0), now);
@@ -291,14 +291,14 @@ impl Desk {
         self.lock().admission.plans(graph).cloned()
     }
 
-    /// What the decision about a request would be now.
+    /// The decision that a request would get now. Reserves nothing.
     pub(super) fn consider(&self, graph: GraphId, limits: Limits) -> Explanation {
         let (mut state, now) = self.at_once();
         let arrival = arrival(RequestId(u64::MAX), graph, limits, now);
         state.admission.consider(arrival, now)
     }
 
-    /// Decides about a request. It is admitted if there is a ticket.
+    /// Decides about a request. A ticket is returned if it is admitted.
     pub(super) fn arrive(self: &Arc<Desk>, graph: GraphId, limits: Limits) -> (Explanation, Option<Ticket>) {
         let (to, calls) = unbounded_channel();
         let mut messages = Vec::new();
@@ -310,7 +310,7 @@ impl Desk {
             let event = Event::Arrived(arrival(request, graph, limits, now));
             let explanation = state.handle(event, now, &mut messages);
             self.set_timer(&mut state);
-            // The pure part answers each arrival with one of both.
+            // The admission answers each arrival with exactly one decision.
             (explanation.expect("an arrival is admitted or rejected"), request)
         };
         let is_admitted = matches!(explanation.verdict, Verdict::Admitted { .. });
@@ -319,7 +319,7 @@ impl Desk {
         (explanation, ticket)
     }
 
-    /// Tells the admission of devices that were lost, drained or resumed since the last call.
+    /// Tells the admission which devices were lost, drained or resumed since the last call.
     fn note_states(self: &Arc<Desk>, states: &[DeviceState]) {
         let mut lost = Vec::new();
         {
@@ -344,7 +344,7 @@ impl Desk {
         }
     }
 
-    /// A request leaves, whether it has ended or not.
+    /// Removes a request, finished or not.
     fn leave(self: &Arc<Desk>, request: RequestId) {
         self.handle(Event::Cancelled { request });
         self.lock().seats.remove(&request);
@@ -360,11 +360,11 @@ impl Desk {
         self.send(messages);
     }
 
-    /// Sends what the requests are told, without the lock.
+    /// Sends messages to requests. The lock must not be held.
     fn send(self: &Arc<Desk>, messages: Vec<Message>) {
         for message in messages {
             match message {
-                // Fails only if the request is gone, and then its turn ends here.
+                // Sending fails only if the request is gone. Its turn is then dropped here.
                 Message::Free(to) => drop(to.send(Call::Free)),
                 Message::Start { node, to, stage } => {
                     let turn = Turn { desk: self.clone(), node };
@@ -377,13 +377,14 @@ impl Desk {
         }
     }
 
-    /// Wakes the admission when it wants to be, unless that is set already.
+    /// Sets a timer for the time at which the admission wants to be called, unless an earlier one
+    /// is set.
     fn set_timer(self: &Arc<Desk>, state: &mut State) {
         let Some(at) = state.admission.wake_at() else { return };
         if state.wake.is_some_and(|set| set <= at.0) {
             return;
         }
-        // While the daemon stops there is no runtime, and no request either.
+        // There is no runtime while the daemon stops; there are no requests then, either.
         let Ok(runtime) = Handle::try_current() else { return };
         state.wake = Some(at.0);
         let (desk, until) = (Arc::downgrade(self), self.started + Duration::from_nanos(at.0));
@@ -412,13 +413,14 @@ impl State {
                     self.seats.remove(&explanation.request);
                     decision = Some(*explanation);
                 }
-                // The engine loads constants at the run that needs them, and evicts others.
+                // The engine itself loads constants when a run needs them, and evicts others, so
+                // the load counts as done.
                 Action::Load { node, function } => {
                     actions.extend(self.admission.handle(Event::Loaded { node, function }, now));
                 }
                 Action::Unload { .. } => {}
                 Action::Start { node, batch } => {
-                    // Stages of the daemon's graphs run alone: their turns end one by one.
+                    // Stages of the daemon's graphs are not batched: each has its own turn.
                     debug_assert_eq!(batch.len(), 1, "no stage is batched");
                     messages.extend(batch.into_iter().map(|(request, stage)| Message::Start {
                         node,
@@ -426,9 +428,9 @@ impl State {
                         stage,
                     }));
                 }
-                // The request evaluates its conditions when their tensors are there, unasked.
+                // A request evaluates its conditions by itself as soon as their tensors exist.
                 Action::Decide { .. } => {}
-                // Whether it was answered in time, its run says.
+                // The run of the request itself counts whether it was late.
                 Action::Finished { request, .. } => drop(self.seats.remove(&request)),
                 Action::Failed { request, .. } => messages.extend(self.seats.remove(&request).map(Message::Free)),
             }

@@ -2,9 +2,9 @@
 //!
 //! ```toml
 //! name = "vision"
-//! deadline_ms = 50                     # of requests that state none
-//! price_max = 0.001                    # the same, in units of account
-//! prefer = "cost"                      # or "speed": which of several plans is taken
+//! deadline_ms = 50                     # for requests without a deadline
+//! price_max = 0.001                    # for requests without a price limit, in units of account
+//! prefer = "cost"                      # cheapest plan; or "speed" for the fastest
 //!
 //! [inputs]
 //! x = { datatype = "FP32", shape = [1, 3, 224, 224] }    # -1 for a variable size
@@ -28,7 +28,7 @@
 //! name = "large"
 //! function = "resnet50"
 //! inputs = { image = "x" }
-//! when = "confidence.y < 0.8"          # else it is skipped
+//! when = "confidence.y < 0.8"          # otherwise the stage is skipped
 //! otherwise = { logits = "small.logits" }
 //!
 //! [outputs]
@@ -49,16 +49,16 @@ use atoll_protocol::{DataType, TensorMetadata};
 use serde::Deserialize;
 use std::collections::{BTreeMap, HashSet};
 
-/// A manifest as it is written.
+/// A manifest as the user writes it.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Manifest {
     pub(crate) name: String,
-    /// The deadline of requests that state none, in milliseconds.
+    /// The deadline of requests that state no deadline, in milliseconds.
     deadline_ms: Option<f64>,
-    /// The price limit of requests that state none, in units of account.
+    /// The price limit of requests that state no price limit, in units of account.
     price_max: Option<f64>,
-    /// Which of several plans is taken.
+    /// Which plan is chosen if several meet the limits.
     #[serde(default)]
     prefer: Preference,
     inputs: BTreeMap<String, InputForm>,
@@ -67,7 +67,7 @@ pub(crate) struct Manifest {
     outputs: BTreeMap<String, String>,
 }
 
-/// Which of several plans of a request is taken.
+/// Which plan is chosen if several meet the limits of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Preference {
@@ -86,13 +86,14 @@ struct InputForm {
     shape: Vec<i64>,
 }
 
-/// A stage as it is written.
+/// A stage as the user writes it.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ManifestStage {
     pub(crate) name: String,
     pub(crate) function: Option<String>,
-    /// Instead of one function: versions of it, with the weights by which requests are divided.
+    /// Instead of `function`: several versions of it by name, with weights that divide the requests
+    /// among them.
     #[serde(default)]
     pub(crate) versions: BTreeMap<String, u32>,
     pub(crate) builtin: Option<String>,
@@ -107,7 +108,8 @@ pub(crate) struct ManifestStage {
 /// What a stage runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
-    /// Versions of a function by name within the tenant, with their weights; most often one.
+    /// Versions of a function by their names within the tenant, with their weights. Most stages
+    /// have one.
     Function(Vec<(String, u32)>),
     Builtin(Builtin),
 }
@@ -161,8 +163,8 @@ pub(crate) fn parse(text: &str) -> Result<Manifest, ManifestError> {
 }
 
 impl Manifest {
-    /// Checks the manifest against the tensors of its functions. `signature` finds those of a
-    /// function, or says why it cannot be called.
+    /// Checks the manifest against the tensors of its functions. `signature` returns the tensors of
+    /// a function, or the reason why it cannot be called.
     pub(crate) fn check(
         &self,
         mut signature: impl FnMut(&str) -> Result<Signature, String>,
@@ -179,7 +181,7 @@ impl Manifest {
             if ms.is_nan() || ms <= 0.0 {
                 return Err(ManifestError::Deadline(ms));
             }
-            // Saturates, and the check refuses what is too long.
+            // The conversion saturates; the check of the graph refuses a deadline that is too long.
             spec.deadline = Some(Nanos((ms * 1e6).max(1.0) as u64));
         }
         let checked = |units: f64| price(units).ok_or(ManifestError::Price(units));
@@ -198,8 +200,8 @@ impl Manifest {
         Ok((Graph::new(spec)?, works))
     }
 
-    /// Checks all counts before anything is built from them, and that no tensor is copied more often
-    /// than there are stages.
+    /// Checks all counts before anything is built from them. Also checks that no list of links
+    /// names a source twice, so that a tensor is copied at most once for each stage.
     fn check_counts(&self) -> Result<(), ManifestError> {
         let within = |what: &str, count: usize, max: usize| match count > max {
             true => Err(ManifestError::TooMany { what: what.into(), count, max }),
@@ -275,7 +277,7 @@ impl Manifest {
     }
 
     fn source(&self, text: &str, at: &str) -> Result<SourceName, ManifestError> {
-        // Names of inputs may have dots, those of stages have none.
+        // Names of inputs may contain dots; names of stages do not.
         if self.inputs.contains_key(text) {
             return Ok(SourceName::Input(text.into()));
         }
@@ -310,12 +312,12 @@ impl Manifest {
     }
 }
 
-/// What is wrong with weights.
+/// The message for invalid weights.
 pub(super) fn bad_weights() -> String {
     format!("state 1 to {VERSIONS_MAX} weights of at most {WEIGHT_MAX}, at least one of them above 0")
 }
 
-/// The tensors of a function, which all its versions have.
+/// The tensors of a stage's function. All its versions must have the same ones.
 fn signature_of(
     stage: &ManifestStage,
     versions: &[(String, u32)],
@@ -344,8 +346,8 @@ fn signature_of(
     first.map(|(_, signature)| signature).ok_or_else(|| bad(bad_weights()))
 }
 
-/// The form of a source among what is described so far; `None` if it is not there, which the check
-/// of the graph reports.
+/// The form of a source among the inputs and stages added so far; `None` if it does not exist,
+/// which the check of the graph reports.
 fn form_of(spec: &GraphSpec, source: &SourceName) -> Option<Form> {
     let find = |tensors: &[TensorSpec], name: &str| {
         tensors.iter().find(|tensor| tensor.name == name).map(|tensor| tensor.form.clone())
@@ -379,7 +381,7 @@ pub(super) fn metadata(tensor: &TensorSpec) -> TensorMetadata {
     };
     TensorMetadata {
         name: tensor.name.clone(),
-        // Forms come from data types, by name.
+        // The names of elements are those of data types, so parsing succeeds.
         datatype: tensor.form.element.parse().unwrap_or(DataType::Bytes),
         shape: tensor.form.shape.iter().map(size).collect(),
         symbols: Vec::new(),

@@ -1,10 +1,10 @@
 //! Graphs of functions: their manifests, and their runs.
 //!
 //! A graph names functions of its tenant. It is checked against their tensors when it is deployed,
-//! and again when one of them was replaced. Over HTTP and the control socket it is called like a
-//! model. What a graph may be, and what is next in a run, is decided by [`atoll_core::graphs`].
-//! So is whether a request with a deadline or a price limit is admitted: `costs.rs` measures, and
-//! `desk.rs` reserves the devices.
+//! and again when one of them was replaced. Clients call it like a model. [`atoll_core::graphs`]
+//! decides whether a graph is valid, which stage of a run is next, and whether a request with a
+//! deadline or a price limit is admitted. `costs.rs` measures the stages, and `desk.rs` reserves
+//! devices.
 //!
 //! Start reading in `run.rs`.
 
@@ -40,31 +40,31 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tokio::sync::Semaphore;
 
-/// The functions that stages call, and what their runs share.
+/// Access to the functions that stages call, and to the resources that runs of graphs share.
 pub(crate) trait Functions: Sync {
     /// The model that a stage of a tenant's graph calls: a deployed function of the tenant, or, for
     /// the daemon's own tenant, a model of the repository. An error completes the sentence "the
     /// function …".
     fn stage_model(&self, tenant: &Tenant, name: &str) -> Result<Arc<Model>, String>;
 
-    /// Whether a tenant has a function of this name, or, for the daemon's own tenant, the repository
-    /// a model, callable or not.
+    /// Whether a tenant has a function of this name, callable or not. For the daemon's own tenant,
+    /// models of the repository count as functions.
     fn has_function(&self, tenant: &Tenant, name: &str) -> bool;
 
-    /// Whether a function can be called by its tenant only.
+    /// Whether only its tenant can call a function.
     fn is_private(&self, key: &FunctionKey) -> bool;
 
     /// The memory budget of requests.
     fn bodies(&self) -> Bodies;
 
-    /// The right to run a built-in stage.
+    /// The semaphore that limits how many large built-in stages run at once.
     fn builtin_turns(&self) -> Arc<Semaphore>;
 
     /// The desk that admits requests; `None` if there is none.
     fn desk(&self) -> Option<Arc<Desk>>;
 
-    /// A number that changes with each change of the functions: a graph that cannot be called is
-    /// not checked again while it stays the same.
+    /// A number that changes whenever a function is deployed, replaced or removed. A graph is
+    /// checked again only after it has changed.
     fn changes(&self) -> u64;
 }
 
@@ -83,13 +83,13 @@ pub(crate) enum GraphDeployError {
     Store(#[from] StoreError),
 }
 
-/// The graph as a model, or why it cannot be called.
+/// The graph as a model, or the reason why it cannot be called.
 type Callable = Result<Arc<Model>, String>;
 
-/// The outcome of a check.
+/// The result of a check.
 struct Checked {
     callable: Callable,
-    /// [`Functions::changes`] before the check; `None` if there was none.
+    /// [`Functions::changes`] before the check; `None` before the first check.
     at: Option<u64>,
 }
 
@@ -111,7 +111,7 @@ impl DeployedGraph {
         DeployedGraph { key, manifest, checked: Mutex::new(checked), counts: Arc::default() }
     }
 
-    /// The graph as a model. Checked again if a function was replaced or removed.
+    /// The graph as a model. Checks it again if a function was deployed, replaced or removed.
     pub(crate) fn callable(&self, app: &dyn Functions) -> Callable {
         let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
         let changes = app.changes();
@@ -124,7 +124,7 @@ impl DeployedGraph {
         checked.callable.clone()
     }
 
-    /// Whether a graph that can be called calls the functions as they are now.
+    /// Whether a callable graph still refers to the present functions.
     fn is_current(&self, app: &dyn Functions, callable: &Callable) -> bool {
         let graph = callable.as_ref().ok().and_then(|model| model.graph.as_ref());
         let is_same = |model: &Arc<Model>| {
@@ -133,7 +133,7 @@ impl DeployedGraph {
         graph.is_some_and(|graph| graph.models().all(is_same))
     }
 
-    /// Checks the graph against its functions as they are now.
+    /// Checks the graph against its present functions.
     fn check(&self, app: &dyn Functions) -> Result<Arc<Model>, ManifestError> {
         let mut models: BTreeMap<String, Arc<Model>> = BTreeMap::new();
         let signature = |function: &str| -> Result<Signature, String> {
@@ -170,8 +170,8 @@ pub(crate) struct Graphs {
 }
 
 impl Graphs {
-    /// The graphs of a store. They are checked when they are first used, since their functions are
-    /// being loaded.
+    /// The graphs of a store. Each is checked at its first use, because its functions may not be
+    /// loaded yet.
     pub(crate) fn new(store: Arc<Store>) -> Graphs {
         let graph = |(DeploymentKey { tenant, name }, text): (DeploymentKey, String)| {
             let key = FunctionKey { tenant, name };
@@ -187,8 +187,8 @@ impl Graphs {
         Graphs { store, graphs }
     }
 
-    /// Checks and records a graph, replacing the tenant's graph of this name. The caller has the
-    /// tenant's turn. Blocks.
+    /// Checks and stores a graph, replacing the tenant's graph of this name. The caller must hold
+    /// the tenant's turn. Blocks.
     pub(crate) fn deploy(
         &self,
         app: &dyn Functions,
@@ -241,7 +241,7 @@ impl Graphs {
         };
         let graph = self.find(&key).filter(|graph| graph.key.to_string() == name)?;
         let callable = graph.callable(app);
-        // A private function cannot be called over HTTP through a graph either.
+        // A graph that calls a private function cannot be called over HTTP or gRPC either.
         let is_private =
             |model: &Model| model.graph.iter().flat_map(|graph| graph.models()).any(|m| app.is_private(&m.key));
         match callable {
@@ -250,13 +250,14 @@ impl Graphs {
         }
     }
 
-    /// The graphs that can be called over HTTP now.
-    pub(crate) fn all_public(&self, app: &dyn Functions) -> Vec<Arc<Model>> {
-        let names = self.all(app).into_iter().map(|(key, _)| key.to_string());
-        names.filter_map(|name| self.public(app, &name)?.ok()).collect()
+    /// The graphs that call no private function, as HTTP and gRPC list them, each as a model or with
+    /// the reason why it cannot be called.
+    pub(crate) fn all_public(&self, app: &dyn Functions) -> Vec<(FunctionKey, Callable)> {
+        let keys = self.all(app).into_iter().map(|(key, _)| key);
+        keys.filter_map(|key| Some((key.clone(), self.public(app, &key.to_string())?))).collect()
     }
 
-    /// All graphs as models.
+    /// All graphs, each as a model or with the reason why it cannot be called.
     pub(crate) fn all(&self, app: &dyn Functions) -> Vec<(FunctionKey, Callable)> {
         let graphs: Vec<Arc<DeployedGraph>> =
             self.graphs.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();

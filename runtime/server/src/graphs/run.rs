@@ -1,5 +1,5 @@
-//! The run of a request through a graph. A stage starts as soon as its inputs are there, and stages
-//! that do not need each other run at the same time. Intermediate tensors stay in the daemon.
+//! Runs a request through a graph. A stage starts as soon as its inputs exist; independent stages
+//! run at the same time. Intermediate tensors stay in the daemon.
 
 use super::calls::{StageCall, Stages};
 use super::costs::{Costs, Decision, Ran, Rejected};
@@ -24,18 +24,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// How long a request waits for the plans of its graph. Without them, it is run to measure.
+/// How long a request waits for the plans of its graph. After that it runs without a plan.
 const PLAN_WAIT: Duration = Duration::from_secs(1);
 
-/// A checked graph with what its stages run.
+/// A checked graph, with the functions and built-ins that its stages run.
 pub(crate) struct GraphWork {
     pub(crate) graph: Graph,
     pub(crate) works: Vec<StageWork>,
-    /// For each stage the outputs that are used, ascending.
+    /// For each stage the indices of the outputs that are used, ascending.
     used: Vec<Vec<usize>>,
     shared: Shared,
     pub(crate) costs: Costs,
-    /// Numbers requests without an id.
+    /// Counter from which requests without an id get one.
     unnamed: AtomicU64,
 }
 
@@ -58,15 +58,15 @@ impl GraphWork {
         GraphWork { graph, works, used, shared, costs, unnamed: AtomicU64::new(0) }
     }
 
-    /// Makes the table of costs if it has to be made, and waits for that a while, at most until the
-    /// deadline. Returns how long.
+    /// Makes the cost table if it is due. Waits until it is made, for at most [`PLAN_WAIT`] and not
+    /// beyond the deadline. Returns how long it waited.
     pub(crate) async fn prepare(self: &Arc<GraphWork>, deadline: Option<Duration>) -> Duration {
         if !self.costs.is_due(&self.works) {
             return Duration::ZERO;
         }
         let (begun, work) = (Instant::now(), self.clone());
         let made = blocking(move || work.costs.make_table(&work.graph, &work.works));
-        // It goes on without its caller.
+        // After a timeout the table is still completed on its thread.
         drop(tokio::time::timeout(deadline.unwrap_or(PLAN_WAIT).min(PLAN_WAIT), made).await);
         begun.elapsed()
     }
@@ -80,12 +80,12 @@ impl GraphWork {
         callees.flat_map(|callee| callee.models())
     }
 
-    /// The devices of its first function. Its requests are counted for the first of them.
+    /// The devices of its first function, or device 0. Its requests are counted for the first one.
     pub(crate) fn devices(&self) -> Vec<DeviceId> {
         self.models().next().map_or_else(|| vec![DeviceId(0)], |model| model.devices.clone())
     }
 
-    /// The requests so far.
+    /// Counts of its requests so far.
     pub(crate) fn counts(&self) -> Counts {
         self.shared.counts.get()
     }
@@ -99,18 +99,18 @@ impl GraphWork {
     }
 }
 
-/// What a request of a graph asks for, besides what every request does.
+/// The parameters of a request that matter only for graphs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Asked<'a> {
     pub(crate) price_max: Option<Cost>,
-    /// Its id, which decides between versions of functions; may be empty.
+    /// The id of the request, by which a version of each function is chosen; may be empty.
     pub(crate) id: &'a str,
 }
 
 /// Runs a request whose model is a graph. Stages in flight are cancelled if the future is dropped.
 ///
 /// # Errors
-/// If the graph does not admit the request; nothing has run.
+/// [`Rejected`] if the request is not admitted. No stage has run then.
 pub(crate) async fn run_graph(
     stages: Arc<dyn Stages>,
     engine: &Arc<dyn Inference>,
@@ -179,12 +179,12 @@ pub(crate) async fn run_graph(
     Ok(ended)
 }
 
-/// What all stages of a request have in common.
+/// Parameters that apply to all stages of a request.
 #[derive(Clone, Copy)]
 struct Terms {
     class: Class,
     priority: u32,
-    /// The deadline.
+    /// The deadline as a point in time.
     ends: Option<Instant>,
     /// Whether there is a price limit.
     is_bound: bool,
@@ -195,14 +195,14 @@ struct Ended {
     stage: usize,
     /// The version of its function.
     version: usize,
-    /// The device that it was given to by name.
+    /// The device that the stage was bound to; `None` if any could run it.
     given_to: Option<DeviceId>,
     is_planned: bool,
     took: Duration,
     result: Result<StageResult, InvokeError>,
 }
 
-/// Where a stage runs: the device, if it is given, and the reservation.
+/// Where a stage runs: the device, if it is bound to one, and the reservation.
 #[derive(Default)]
 struct Place {
     device: Option<DeviceId>,
@@ -213,23 +213,23 @@ struct Run<'a> {
     stages: Arc<dyn Stages>,
     engine: &'a Arc<dyn Inference>,
     id: String,
-    /// Room for the tensors that the run made so far: copies for stages, outputs of stages.
+    /// Memory reserved for the tensors that the run has made: copies for stages and outputs.
     room: BodyRoom,
     held_bytes: usize,
     work: Arc<GraphWork>,
     terms: Terms,
     inputs: Vec<Held>,
-    /// Stage by stage, the outputs that are used.
+    /// The outputs by stage and index. Only outputs that are used are kept.
     outputs: Vec<Vec<Option<Held>>>,
     progress: Progress,
-    /// Its reservations, if it has any. Dropped before the stages in flight, so that no further
-    /// stage begins when they end.
+    /// Its reservations, if it has any. Dropped before `tasks`, so that the end of a stage in
+    /// flight starts no further stage.
     ticket: Option<Ticket>,
-    /// Whether its stages run where they are still to be measured.
+    /// Whether its stages run on the devices where they are still to be measured.
     measures: bool,
-    /// Stages that wait for their turns.
+    /// Stages whose inputs exist and that wait for their turns.
     ready: BTreeSet<usize>,
-    /// Turns of stages that are not ready here yet.
+    /// Turns of stages whose inputs do not exist yet.
     called: BTreeMap<usize, Place>,
     tasks: JoinSet<Ended>,
     /// Sums over all stages.
@@ -279,11 +279,11 @@ impl Run<'_> {
         }
     }
 
-    /// The next stage that ends. Begins stages whose turns come meanwhile.
+    /// Waits for a stage to end. Starts stages that get their turns meanwhile.
     async fn next_end(&mut self) -> Result<Ended, InvokeError> {
         loop {
             if self.tasks.is_empty() && self.ticket.is_none() {
-                return Err(InvokeError::Device("internal error: a graph has stages that nothing starts".into()));
+                return Err(InvokeError::Device("internal error: a graph has stages that never start".into()));
             }
             let ends = self.terms.ends.filter(|_| self.ticket.is_some());
             tokio::select! {
@@ -298,7 +298,7 @@ impl Run<'_> {
                         self.called.insert(stage, Place { device, turn: Some(turn) });
                         self.pair(stage)?;
                     }
-                    // Its stages have all had their turns, or its reservations are lost.
+                    // All stages have had their turns, or the reservations are lost.
                     Some(Call::Free) | None => {
                         self.ticket = None;
                         for stage in std::mem::take(&mut self.ready) {
@@ -311,7 +311,7 @@ impl Run<'_> {
         }
     }
 
-    /// Begins a stage whose inputs are there, or has it wait for its turn.
+    /// Starts a stage whose inputs exist, or lets it wait for its turn.
     fn begin(&mut self, stage: usize) -> Result<(), InvokeError> {
         self.ready.insert(stage);
         match self.ticket {
@@ -329,7 +329,7 @@ impl Run<'_> {
         self.work.costs.place_to_measure(stage, &self.work.works[stage])
     }
 
-    /// Begins a stage if it is ready and has its turn.
+    /// Starts a stage if its inputs exist and it has its turn.
     fn pair(&mut self, stage: usize) -> Result<(), InvokeError> {
         if !self.ready.contains(&stage) {
             return Ok(());
@@ -339,8 +339,8 @@ impl Run<'_> {
         self.start(stage, place)
     }
 
-    /// Whether a stage failed on a device that was given to it and that is lost or drained since.
-    /// Another device may run it, unless it was planned on a drained one for its price.
+    /// Whether a failed stage may run on another device. True if the device that it was bound to is
+    /// now lost, or is drained and the request has no reservation under a price limit.
     fn may_run_elsewhere(&self, given_to: Option<DeviceId>, is_planned: bool) -> bool {
         let (Some(device), Some(desk)) = (given_to, self.work.costs.desk()) else { return false };
         desk.look();
@@ -410,7 +410,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Reserves memory for tensors that the run makes.
+    /// Reserves memory for more tensors of the run.
     fn hold(&mut self, bytes: usize) -> Result<(), InvokeError> {
         self.held_bytes = self.held_bytes.saturating_add(bytes);
         if self.room.grow_to(self.held_bytes) { Ok(()) } else { Err(no_room()) }
@@ -428,18 +428,18 @@ impl Run<'_> {
     fn condition(&self, stage: usize) -> Result<bool, InvokeError> {
         let Some(condition): Option<Condition> = self.work.graph.stages()[stage].when else { return Ok(true) };
         let tensor = self.tensor(condition.value);
-        // The bytes of the largest element.
+        // 8 bytes is the size of the largest element.
         if tensor.bytes.len() > 8 {
-            let text = format!("its condition is on a tensor of shape {:?}; it has to have one element", tensor.shape);
+            let text = format!("the tensor of its condition has shape {:?}; it must have one element", tensor.shape);
             return Err(InvokeError::BadInput(text));
         }
         let values = self.datatype_of(condition.value).map(|datatype| to_f64(datatype, &tensor.bytes));
         let values = values.unwrap_or_default();
         let [value] = values[..] else {
-            let text = format!("its condition is on a tensor of {} elements; it has to have one", values.len());
+            let text = format!("the tensor of its condition has {} elements; it must have one", values.len());
             return Err(InvokeError::BadInput(text));
         };
-        condition.holds(value).map_err(|_| InvokeError::BadInput("its condition is on a value that is NaN".into()))
+        condition.holds(value).map_err(|_| InvokeError::BadInput("the value of its condition is NaN".into()))
     }
 
     fn datatype_of(&self, source: Source) -> Option<DataType> {
@@ -452,7 +452,7 @@ impl Run<'_> {
         }
     }
 
-    /// Adds the name of the stage to what the client can read of an error.
+    /// Adds the name of the stage to an error that the client sees.
     fn of_stage(&self, stage: usize, error: InvokeError) -> InvokeError {
         match error {
             InvokeError::BadInput(text) => {
@@ -472,7 +472,8 @@ impl Run<'_> {
         }
         let output = |(wanted, metadata): (&GraphOutput, TensorMetadata)| {
             let tensor = self.tensor(wanted.source);
-            // A substitute may have another size where its stage leaves sizes open.
+            // A substitute of a skipped stage may have other sizes where the stage's output has
+            // variable ones.
             check_form("output", &metadata, &tensor)?;
             Ok(OutputTensor { shape: tensor.shape.clone(), bytes: tensor.bytes.clone() })
         };

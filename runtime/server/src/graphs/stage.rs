@@ -1,4 +1,4 @@
-//! What stages run and give: functions and built-in stages, their tensors, and checks of these.
+//! The work of stages: functions and built-ins, their tensors, and checks of tensors.
 
 use super::builtin::Builtin;
 use super::counts::GraphCounts;
@@ -20,15 +20,16 @@ pub(crate) enum StageWork {
     Builtin(Builtin),
 }
 
-/// The versions of a function that a stage calls: most often one.
+/// The versions of the function that a stage calls. Most stages have one.
 pub(crate) struct Callee {
-    /// Makes the choice of a version independent of other stages.
+    /// Hashed with the id of a request, so that the choice of a version is independent of other
+    /// stages.
     salt: String,
     versions: Vec<Version>,
     weights: Weights,
 }
 
-/// A version of a function, and what became of the requests that it served.
+/// A version of a function, with counts of the requests that it served.
 pub(crate) struct Version {
     pub(crate) model: Arc<Model>,
     success: AtomicU64,
@@ -41,7 +42,7 @@ pub(crate) struct Version {
 pub(crate) struct VersionCounts {
     pub(crate) success: u64,
     pub(crate) failure: u64,
-    /// Sum of the times of those that succeeded, from start to answer, in nanoseconds.
+    /// Sum of the times of successful requests from start to answer, in nanoseconds.
     pub(crate) ns: u64,
 }
 
@@ -58,7 +59,7 @@ impl Callee {
         Some(Callee { salt, versions: versions.into_iter().map(version).collect(), weights })
     }
 
-    /// The version whose tensors stand for those of all.
+    /// The first version. All versions have the same tensors.
     pub(crate) fn first(&self) -> &Arc<Model> {
         &self.versions[0].model
     }
@@ -114,16 +115,16 @@ impl Version {
     }
 }
 
-/// What all runs of a graph share.
+/// Resources that all runs of a graph share.
 pub(crate) struct Shared {
     /// The memory budget of requests, for the tensors of a run.
     pub(super) bodies: Bodies,
-    /// The right to run a built-in stage of more than a few bytes.
+    /// Limits how many large built-in stages run at once.
     pub(super) turns: Arc<Semaphore>,
     pub(super) counts: Arc<GraphCounts>,
 }
 
-/// The outputs of a stage by index, with the result they are of.
+/// The result of a stage, with its outputs by index.
 pub(super) struct StageResult {
     pub(super) outputs: Vec<Option<Held>>,
     pub(super) timing: InvocationTiming,
@@ -136,7 +137,7 @@ pub(super) struct StageResult {
 /// A tensor of a run.
 pub(super) type Held = Arc<InputTensor>;
 
-/// Puts the outputs that were asked for in their places.
+/// The outputs of a stage by index; `None` for those that are not used.
 pub(super) fn placed(metadata: &[TensorMetadata], used: &[usize], outputs: Vec<OutputTensor>) -> Vec<Option<Held>> {
     let mut places: Vec<Option<Held>> = vec![None; metadata.len()];
     for (&output, OutputTensor { shape, bytes }) in used.iter().zip(outputs) {
@@ -146,10 +147,11 @@ pub(super) fn placed(metadata: &[TensorMetadata], used: &[usize], outputs: Vec<O
 }
 
 pub(super) fn no_room() -> InvokeError {
-    InvokeError::Unavailable("its tensors need more memory than requests have left; try again later".into())
+    InvokeError::Unavailable("there is not enough memory for its tensors now; try again later".into())
 }
 
-/// Checks type and shape of an input or output of a graph as far as the graph declares them.
+/// Checks the datatype and the shape of an input or output of a graph. Sizes that the graph leaves
+/// open are not checked.
 pub(super) fn check_form(what: &str, metadata: &TensorMetadata, tensor: &InputTensor) -> Result<(), String> {
     let name = &metadata.name;
     let is_size = |(given, declared): (&i64, &i64)| *given >= 0 && (*declared < 0 || given == declared);
@@ -166,14 +168,14 @@ pub(super) fn check_form(what: &str, metadata: &TensorMetadata, tensor: &InputTe
     ))
 }
 
-/// Checks an input of a graph.
+/// Checks the datatype, the shape and the number of bytes of an input of a graph.
 pub(super) fn check_input(metadata: &TensorMetadata, input: &InputTensor) -> Result<(), String> {
     check_form("input", metadata, input)?;
     let count = input.shape.iter().try_fold(1_usize, |count, &size| count.checked_mul(usize::try_from(size).ok()?));
     let bytes = metadata.datatype.element_bytes().and_then(|element| count?.checked_mul(element));
     if bytes != Some(input.bytes.len()) {
         return Err(format!(
-            "input `{}` has {} bytes, which its shape {:?} does not",
+            "input `{}` has {} bytes, which do not match its shape {:?}",
             metadata.name,
             input.bytes.len(),
             input.shape
@@ -182,8 +184,8 @@ pub(super) fn check_input(metadata: &TensorMetadata, input: &InputTensor) -> Res
     Ok(())
 }
 
-/// What a built-in stage needs at most, in sizes of its inputs: copies of them as bytes and numbers,
-/// indices of 64 bits, and outputs.
+/// Most memory of a built-in stage as a multiple of its input bytes: copies of the inputs as bytes
+/// and as numbers, 64-bit indices, and outputs.
 const BUILTIN_COPIES: usize = 8;
 
 pub(super) async fn run_builtin(
@@ -196,7 +198,7 @@ pub(super) async fn run_builtin(
     if !room.grow_to(bytes.saturating_mul(BUILTIN_COPIES)) {
         return Err(no_room());
     }
-    // Both stay with the computation, which goes on if its client leaves.
+    // The computation owns both `room` and `turn`, since it continues if the client disconnects.
     let turn = match bytes <= DECODE_INLINE_BYTES_MAX {
         true => None,
         false => shared.turns.clone().acquire_owned().await.ok(),

@@ -1,4 +1,4 @@
-//! Counts answers by their status, which gRPC sends behind the body.
+//! Counts answers by their status, which gRPC sends in the trailers.
 
 use crate::app::App;
 use axum::body::{Body, Bytes};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use tonic::Code;
 
-/// A request on its way. Dropped without a status, it counts as cancelled by its client.
+/// A request in progress. If it is dropped without a status, it counts as cancelled by the client.
 pub(super) struct Pending {
     app: Arc<App>,
     is_counted: bool,
@@ -34,7 +34,7 @@ impl Pending {
         self.app.recorder.note_grpc(code);
     }
 
-    /// The answer, which counts when its status is sent.
+    /// Counts the answer now if its headers have a status, otherwise when its trailers are sent.
     pub(super) fn answered_by(mut self, response: Response) -> Response {
         self.note(response.headers());
         if self.is_counted { response } else { response.map(|body| Body::new(Counted { body, pending: self })) }

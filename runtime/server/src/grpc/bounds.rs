@@ -1,8 +1,9 @@
 //! The memory that a message of an inference request takes once it is decoded.
 //!
-//! A message of a few bytes may decode to many times its size: an empty input takes two bytes on
-//! the wire and some hundred in memory. So the message is walked before it is decoded: the number
-//! of its tensors and parameters is limited, and memory is reserved for the rest.
+//! A small message may decode to many times its size: an empty input takes two bytes on the wire
+//! and a few hundred in memory. So a message is scanned before it is decoded. The scan limits the
+//! number of tensors and parameters, and computes how much memory to reserve for the decoded
+//! message.
 
 use crate::limits::PARAMETERS_MAX;
 use crate::requests::error::RequestError;
@@ -13,10 +14,10 @@ use prost::encoding::{WireType, decode_key, decode_varint};
 /// Memory of a decoded field besides its bytes: a string or vector with its allocation.
 const FIELD_BYTES: usize = 64;
 
-/// Memory of a number in a packed list.
+/// Memory of a number that was decoded from a packed list.
 const NUMBER_BYTES: usize = 8;
 
-/// The messages that are walked, with the numbers of their fields in `proto/inference.proto`.
+/// The messages that are scanned. The numbers of their fields are those in `proto/inference.proto`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Message {
     Request,
@@ -25,8 +26,8 @@ enum Message {
     Contents,
 }
 
-/// The bytes that the message of a `ModelInferRequest` takes when it is decoded, besides its own.
-/// An error if it has too many tensors or parameters, or is no message.
+/// The bytes that a `ModelInferRequest` takes when it is decoded, besides those of the message
+/// itself. Returns an error if it has too many tensors or parameters, or is not valid protobuf.
 pub(super) fn decoded_bytes(message: &[u8]) -> Result<usize, RequestError> {
     walk(Message::Request, message)
 }
@@ -50,7 +51,7 @@ fn walk(kind: Message, mut rest: &[u8]) -> Result<usize, RequestError> {
                 count("parameters", &mut parameters, PARAMETERS_MAX)?;
             }
             (Message::Input, 5) => bytes += walk(Message::Contents, payload)?,
-            // A number ends with the first byte whose highest bit is clear.
+            // The highest bit of a varint's last byte is clear, so this counts numbers.
             (Message::Input, 3) | (Message::Contents, 1..=5) => {
                 bytes += NUMBER_BYTES * payload.iter().filter(|byte| **byte < 0x80).count();
             }
@@ -60,7 +61,7 @@ fn walk(kind: Message, mut rest: &[u8]) -> Result<usize, RequestError> {
     Ok(bytes)
 }
 
-/// Takes the next field: its number, and the payload if it has one.
+/// Takes the next field: its number and its payload, which is empty for numbers.
 fn next<'a>(rest: &mut &'a [u8]) -> Result<(u32, &'a [u8]), RequestError> {
     let broken = || RequestError::bad_request("the message is not valid: it is not in the form of protobuf");
     let (field, form) = decode_key(rest).map_err(|_| broken())?;

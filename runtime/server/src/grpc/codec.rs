@@ -1,5 +1,6 @@
-//! Messages to bytes and back. Like tonic's codec for prost, but a message that cannot be decoded
-//! is the client's mistake, and a large one does not block other connections.
+//! Encodes and decodes messages. Like tonic's codec for prost, with two differences: a message that
+//! cannot be decoded is a client error (`INVALID_ARGUMENT`), and decoding a large one does not
+//! block other connections.
 
 use crate::limits::DECODE_INLINE_BYTES_MAX;
 use prost::Message;
@@ -51,8 +52,8 @@ impl<U: Message + Default> TonicDecoder for Decoder<U> {
     }
 }
 
-/// Works on `bytes` bytes. If that takes long, the runtime moves the other tasks of this thread to
-/// another one.
+/// Runs `work` on `bytes` bytes of data. If there are many bytes, the runtime first moves the other
+/// tasks of this thread to another one.
 pub(super) fn in_place<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
     let can_move = || Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread);
     if bytes > DECODE_INLINE_BYTES_MAX && can_move() { tokio::task::block_in_place(work) } else { work() }

@@ -1,4 +1,4 @@
-//! Inference requests and answers: messages to the protocol's types, and back.
+//! Converts inference requests and answers between gRPC messages and the types of the protocol.
 
 use super::proto::inference::infer_parameter::ParameterChoice;
 use super::proto::inference::model_infer_request::InferInputTensor;
@@ -79,10 +79,10 @@ fn tensor(input: InferInputTensor, raw: Option<Vec<u8>>) -> Result<Tensor, Proto
     Tensor::new(name, datatype, shape, bytes)
 }
 
-/// The elements of a tensor whose values are in the message.
+/// The bytes of a tensor whose elements are typed values in the message.
 fn elements(name: &str, datatype: DataType, contents: &InferTensorContents) -> Result<Vec<u8>, ProtocolError> {
     let refused = |reason: String| refused(name, reason);
-    /// The bytes of numbers that the protocol sends in a wider type than the tensor's.
+    /// The bytes of numbers that the message has in a wider type than the tensor's.
     macro_rules! narrow {
         ($values:expr, $type:ty) => {{
             let mut bytes = Vec::with_capacity($values.len() * size_of::<$type>());
@@ -136,7 +136,8 @@ pub(super) fn response(answer: InferResponse) -> ModelInferResponse {
         output.shared.iter().for_each(|range| range.describe(&mut given));
         let parameters = messages(&given);
         message.outputs.push(InferOutputTensor { name, datatype, shape, parameters, ..InferOutputTensor::default() });
-        // Clients count the raw contents of all outputs, so one in shared memory has empty ones.
+        // Clients expect one entry of raw contents for each output, so an output in shared memory
+        // has an empty one.
         message.raw_output_contents.push(if output.shared.is_some() { Default::default() } else { bytes.into() });
     }
     message
@@ -146,7 +147,7 @@ fn messages(parameters: &Parameters) -> HashMap<String, InferParameter> {
     parameters.iter().filter_map(|(name, value)| Some((name.clone(), parameter(value)?))).collect()
 }
 
-/// A parameter of an answer. Lists and objects have no form over gRPC, and no answer has any.
+/// A parameter of an answer. gRPC has no form for lists and objects, and no answer contains any.
 fn parameter(value: &Value) -> Option<InferParameter> {
     let choice = match value {
         Value::Bool(value) => ParameterChoice::BoolParam(*value),

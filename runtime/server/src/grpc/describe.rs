@@ -38,7 +38,7 @@ pub(super) fn config(model: ModelConfig) -> proto::ModelConfig {
         name: tensor.name,
         dims: tensor.dims,
     };
-    // The message has room for one of the two. A model that keeps state is described by it.
+    // The message has room for only one of the two. Sequence batching takes precedence.
     let sequences = model.sequence_batching.map(|batching| SchedulingChoice::SequenceBatching(sequences(batching)));
     let batches = || model.dynamic_batching.map(|batching| SchedulingChoice::DynamicBatching(batches(batching)));
     proto::ModelConfig {

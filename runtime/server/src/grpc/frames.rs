@@ -1,8 +1,8 @@
 //! The messages of a request, checked before tonic decodes them: their size as sent and
 //! decompressed, the memory of all messages together, and the time that they take to arrive.
 //!
-//! A message on the wire is a byte that says whether it is compressed, its length as a 32-bit
-//! number, and its bytes. It is passed on once it is complete, decompressed.
+//! A message on the wire is one byte that says whether it is compressed, its length as a 32-bit
+//! number, and its bytes. It is passed on decompressed, once it is complete.
 
 use super::bounds::decoded_bytes;
 use crate::app::App;
@@ -23,22 +23,22 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 use tonic::Status;
 
-/// Bytes in front of a message.
+/// Bytes of the header in front of a message.
 const HEADER_BYTES: usize = 5;
 
-/// The most by which deflate and gzip shrink bytes, rounded down.
+/// Highest compression ratio of deflate and gzip, rounded down.
 const INFLATION_MAX: usize = 1024;
 
-/// What the messages of an RPC may be.
+/// The number and the kind of messages of an RPC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rule {
-    /// One message with tensors.
+    /// One inference request.
     Infer,
-    /// Any number of them.
+    /// Any number of inference requests.
     InferStream,
     /// One small message.
     Small,
-    /// Any number of them.
+    /// Any number of small messages.
     SmallStream,
 }
 
@@ -47,7 +47,7 @@ impl Rule {
         matches!(self, Rule::Infer | Rule::InferStream)
     }
 
-    /// Whether the client may take its time between two messages.
+    /// Whether the client may send any number of messages, with pauses of any length between them.
     fn is_stream(self) -> bool {
         matches!(self, Rule::InferStream | Rule::SmallStream)
     }
@@ -57,8 +57,8 @@ impl Rule {
     }
 }
 
-/// The memory of messages that were passed on, in their order. A handler takes that of its message
-/// and keeps it until the answer is made.
+/// Memory reservations of the messages that were passed on, in their order. A handler takes the
+/// reservation of its message and keeps it until the answer is made.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rooms(Arc<Mutex<VecDeque<BodyRoom>>>);
 
@@ -92,7 +92,7 @@ impl Frames {
             let mut reader = reader?;
             match reader.message().await {
                 Ok(Some(message)) => {
-                    // The body of a single message ends with it: tonic would read on.
+                    // Ends the body after a single message: otherwise tonic would continue to read.
                     let reader = reader.frames.rule.is_stream().then_some(reader);
                     Some((Ok(Frame::data(message)), reader))
                 }
@@ -106,9 +106,9 @@ impl Frames {
 
 struct Reader {
     frames: Frames,
-    /// Bytes that arrived behind the last message.
+    /// Bytes that arrived after the last message.
     rest: Bytes,
-    /// Memory that a stream keeps as long as it lives: tonic's buffer has the size of the largest
+    /// Reservation that a stream keeps until it ends: tonic's buffer keeps the size of the largest
     /// message.
     held: BodyRoom,
 }
@@ -137,7 +137,8 @@ impl Reader {
         if self.frames.rule.has_tensors() {
             let decoded = decoded_bytes(&message[HEADER_BYTES..])?;
             reserve(&mut room, message.len() + decoded)?;
-            // Only handlers of tensors take rooms; that of a small message is free again at once.
+            // Only handlers of inference requests take a reservation; that of a small message is
+            // released immediately.
             self.frames.rooms.put(room);
         }
         if self.frames.rule.is_stream() {
@@ -146,7 +147,8 @@ impl Reader {
         Ok(Some(message.into()))
     }
 
-    /// Waits for the first byte of a message; `None` at the end.
+    /// Waits for the first byte of a message. Returns whether the message is compressed; `None` at
+    /// the end.
     async fn begin(&mut self) -> Result<Option<bool>, RequestError> {
         while self.rest.is_empty() {
             let patience = if self.frames.rule.is_stream() { None } else { Some(self.frames.app.body_pause) };
@@ -175,7 +177,7 @@ impl Reader {
         }
     }
 
-    /// Reads until `message` has `length` bytes. Memory is reserved for what has arrived.
+    /// Reads until `message` has `length` bytes. Reserves memory only for bytes that have arrived.
     async fn fill(
         &mut self,
         message: &mut Vec<u8>,
@@ -210,7 +212,7 @@ async fn unpack(
     let is_short = packed.len() <= DECODE_INLINE_BYTES_MAX / INFLATION_MAX;
     let unpack = move || {
         let bytes = decompress(&packed, encoding, bytes_max, &mut room)?;
-        // Not above `bytes_max`, which is far below 4 GiB.
+        // The length is at most `bytes_max`, which is far below 4 GiB.
         let length = u32::try_from(bytes.len()).map_err(|_| too_large(bytes_max))?;
         let message = [&[0], &length.to_be_bytes()[..], &bytes].concat();
         Ok((message, room))

@@ -14,10 +14,10 @@ use tokio::sync::watch;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
-/// The services that take requests when the server is ready; the empty name is the server.
+/// The services whose readiness is that of the server. The empty name stands for the server.
 const SERVICES: [&str; 2] = ["", "inference.GRPCInferenceService"];
 
-/// How often a watched state is looked at.
+/// How often the state is polled for a watching client.
 const WATCH_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The health service.
@@ -40,7 +40,8 @@ impl HealthService for Health {
 
     type WatchStream = Answers;
 
-    /// The state of an unknown service is an answer, since it might appear later.
+    /// For an unknown service the answer is the state `SERVICE_UNKNOWN`, not an error, as the
+    /// specification of the health service says.
     async fn watch(&self, request: Request<HealthCheckRequest>) -> Result<Response<Answers>, Status> {
         let is_known = SERVICES.contains(&&*request.into_inner().service);
         let watch = Watch { app: self.app.clone(), stop: self.stop.clone(), is_known, last: None };
@@ -62,7 +63,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// The next state that differs from the last; `None` when the server stops.
+    /// Waits for a state that differs from the last one; `None` when the server stops.
     async fn change(&mut self) -> Option<ServingStatus> {
         loop {
             let now = if self.is_known { state(&self.app).await } else { ServingStatus::ServiceUnknown };

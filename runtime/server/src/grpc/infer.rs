@@ -14,12 +14,12 @@ use atoll_protocol::InferResponse;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Who sent requests, and until when it waits for answers.
+/// The sender of a request or of a stream of requests, and until when it waits for answers.
 #[derive(Clone)]
 pub(super) struct Sender {
     pub(super) app: Arc<App>,
     pub(super) caller: Arc<Principal>,
-    /// Of the first request, for a stream.
+    /// For a stream, the arrival of the stream itself.
     pub(super) arrival: Arrival,
     pub(super) deadline: Option<Instant>,
 }

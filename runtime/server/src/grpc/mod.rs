@@ -44,7 +44,7 @@ use tonic::Status;
 use tonic::codec::CompressionEncoding;
 use tonic_reflection::server::Builder;
 
-/// The RPCs whose messages are not single small ones.
+/// The RPCs with tensors or with several messages. All others take one small message.
 const RULES: [(&str, Rule); 4] = [
     ("/inference.GRPCInferenceService/ModelInfer", Rule::Infer),
     ("/inference.GRPCInferenceService/ModelStreamInfer", Rule::InferStream),
@@ -52,7 +52,7 @@ const RULES: [(&str, Rule); 4] = [
     ("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", Rule::SmallStream),
 ];
 
-/// What the checks in front of the services need.
+/// State of the checks in front of the services.
 #[derive(Clone)]
 struct Entrance {
     app: Arc<App>,
@@ -62,7 +62,8 @@ struct Entrance {
 
 /// All services of the gRPC port. Streams end when `stop` turns true.
 pub(crate) fn router(app: Arc<App>, callers: Arc<Callers>, stop: watch::Receiver<bool>) -> Router {
-    // The size of messages is checked in front of tonic, which would refuse those above 4 MiB.
+    // `frames` checks the size of messages. Without this setting, tonic would refuse messages above
+    // 4 MiB.
     let inference = GrpcInferenceServiceServer::new(Inference { app: app.clone() })
         .send_compressed(CompressionEncoding::Gzip)
         .max_decoding_message_size(usize::MAX);
@@ -80,7 +81,7 @@ pub(crate) fn router(app: Arc<App>, callers: Arc<Callers>, stop: watch::Receiver
         .layer(from_fn_with_state(app, log))
 }
 
-/// Logs a request; the requests of a stream are one line.
+/// Writes a request to the access log. A stream is one line.
 async fn log(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     match &app.access_log {
         Some(log) => log.around("grpc", request, next).await,
@@ -97,8 +98,8 @@ async fn unknown_service(request: Request) -> Response {
 async fn enter(State(entrance): State<Entrance>, mut request: Request, next: Next) -> Response {
     let is_grpc = |value: &[u8]| value.starts_with(b"application/grpc");
     if !request.headers().get(header::CONTENT_TYPE).is_some_and(|value| is_grpc(value.as_bytes())) {
-        // gRPC's specification asks for this answer to anything else.
-        let text = "this port speaks gRPC; HTTP with JSON has a port of its own (--http-port)\n";
+        // The specification of gRPC requires this status for other content types.
+        let text = "this port serves gRPC; HTTP with JSON is on another port (--http-port)\n";
         return (StatusCode::UNSUPPORTED_MEDIA_TYPE, text).into_response();
     }
     let pending = Pending::new(entrance.app.clone());
@@ -127,7 +128,7 @@ fn check(entrance: &Entrance, request: &mut Request) -> Result<(), RequestError>
 }
 
 /// How the messages of a request are compressed. Answers are compressed only if the request is:
-/// clients say that they accept gzip whether they want it or not.
+/// clients announce that they accept gzip even if they do not want it.
 fn encoding(headers: &mut HeaderMap) -> Result<Encoding, RequestError> {
     let encoding = headers.remove("grpc-encoding");
     let encoding = Encoding::of(encoding.as_ref().map_or(b"", |value| value.as_bytes()))?;

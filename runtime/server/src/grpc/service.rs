@@ -1,5 +1,5 @@
-//! The RPCs of `inference.GRPCInferenceService`: each decodes its message, calls the function that
-//! the route over HTTP calls, too (`requests/`), and encodes the result.
+//! The RPCs of `inference.GRPCInferenceService`. Each decodes its message, calls the same function
+//! in `requests/` as the HTTP route, and encodes the result.
 
 use super::convert;
 use super::describe;
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tonic::{Request, Response, Status, Streaming};
 
-/// The metadata by which a client asks for errors that end a stream.
+/// The metadata with which a client asks that an error ends the stream.
 const STREAM_ERRORS: &str = "triton_grpc_error";
 
 /// The service.
@@ -30,16 +30,16 @@ pub(super) struct Inference {
     pub(super) app: Arc<App>,
 }
 
-/// When the headers of a request arrived, and until when its client waits.
+/// When the headers of a request arrived, and until when the client waits for the answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
     pub(super) arrival: Arrival,
     pub(super) deadline: Option<Instant>,
 }
 
-/// What the layers in front of the service found out about a request.
+/// A value that the layers in front of the service have attached to a request.
 fn extension<T: Clone + Send + Sync + 'static>(request: &Request<impl Sized>) -> Result<T, Status> {
-    let missing = || Status::internal("internal error: a request came past its checks; please report this bug");
+    let missing = || Status::internal("internal error: a request was not checked; please report this bug");
     request.extensions().get::<T>().cloned().ok_or_else(missing)
 }
 

@@ -10,7 +10,7 @@ use crate::requests::settings::{set_logging, set_trace};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// The settings of traces, if the request changes none.
+/// The settings of traces. A request that would change a setting is an error.
 pub(super) fn trace(request: TraceSettingRequest) -> Result<TraceSettingResponse, RequestError> {
     let wanted = request.settings.into_iter().map(|(name, setting)| {
         let mut values = setting.value.into_iter().map(Value::from);
@@ -28,7 +28,7 @@ pub(super) fn trace(request: TraceSettingRequest) -> Result<TraceSettingResponse
     Ok(TraceSettingResponse { settings: settings.collect() })
 }
 
-/// The settings of the log, if the request changes none.
+/// The settings of the log. A request that would change a setting is an error.
 pub(super) fn logging(request: LogSettingsRequest) -> Result<LogSettingsResponse, RequestError> {
     let wanted = request.settings.into_iter().map(|(name, setting)| {
         let value = match setting.parameter_choice {

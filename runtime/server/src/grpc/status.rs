@@ -4,8 +4,7 @@ use crate::requests::error::{Kind, RequestError};
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 
-/// The metadata that says which credential or right is missing, as the field of that name over
-/// HTTP.
+/// The metadata that says which credential or right is missing. Over HTTP it is the field `reason`.
 const REASON: &str = "reason";
 
 /// The gRPC code of an error.

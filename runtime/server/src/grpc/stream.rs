@@ -1,9 +1,10 @@
 //! `ModelStreamInfer`: requests and answers on one stream.
 //!
-//! Requests run at the same time, up to a limit, and are answered in their order. A request that
-//! begins a sequence waits until the requests before it are answered: it might restart the sequence
-//! that they belong to. An error is an answer and the stream goes on, as in Triton; with the
-//! metadata `triton_grpc_error: true` it ends the stream as a status.
+//! Up to [`REQUESTS_PER_STREAM_MAX`] requests run at the same time. Answers are sent in the order
+//! of the requests. A request that starts a sequence waits until all earlier requests are answered,
+//! because it might restart the sequence that they belong to. As in Triton, an error is sent as an
+//! answer and the stream continues. With the metadata `triton_grpc_error: true`, an error ends the
+//! stream with a status.
 
 use super::convert;
 use super::frames::Rooms;
@@ -21,13 +22,13 @@ use std::time::Instant;
 use tokio_stream::Stream;
 use tonic::{Status, Streaming};
 
-/// The parameter of answers that says that a request has no further ones.
+/// The parameter of an answer that marks the last answer to a request.
 const FINAL: &str = "triton_final_response";
 
 /// The answers of a stream.
 pub(super) type Answers = Pin<Box<dyn Stream<Item = Result<ModelStreamInferResponse, Status>> + Send>>;
 
-/// What a request came to: its id, and its answer.
+/// The id of a request, and its answer.
 type Outcome = (String, Result<ModelInferResponse, RequestError>);
 
 /// A stream of requests.
@@ -54,9 +55,9 @@ pub(super) fn answers(requests: Requests) -> Answers {
 struct Running {
     requests: Requests,
     running: FuturesOrdered<BoxFuture<'static, Outcome>>,
-    /// A request that begins a sequence.
+    /// A request that starts a sequence and waits until all earlier requests are answered.
     waiting: Option<BoxFuture<'static, Outcome>>,
-    /// How the stream ends once all requests are answered; `None` while there may be more.
+    /// How the stream ends once all requests are answered; `None` while the client may send more.
     end: Option<Result<(), Status>>,
 }
 
@@ -109,7 +110,7 @@ impl Running {
         let (error_message, mut response) = match outcome {
             Ok(response) => (String::new(), response),
             Err(error) if self.requests.ends_with_error => return Err(error.into()),
-            // The conversion logs what is the server's fault.
+            // The conversion to a status logs errors of the server.
             Err(error) => (Status::from(error).message().into(), ModelInferResponse { id, ..Default::default() }),
         };
         let is_final = InferParameter { parameter_choice: Some(ParameterChoice::BoolParam(true)) };

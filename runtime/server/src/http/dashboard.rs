@@ -1,4 +1,4 @@
-//! The dashboard: its files, and snapshots of what it shows.
+//! The dashboard: the files of its page, and snapshots of the daemon.
 
 use super::identify::Caller;
 use crate::app::App;
@@ -17,8 +17,8 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 
-/// What the page may load and do: only what comes from this daemon, and no page of others may show
-/// it in a frame.
+/// Allows the page to load only files of this daemon, and forbids other pages to show it in a
+/// frame.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
     img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
@@ -28,7 +28,7 @@ pub(super) async fn page() -> Result<Response, RequestError> {
     serve("")
 }
 
-/// Names in the page are relative to `/ui`.
+/// Redirects `/ui/` to `/ui`, since names in the page are relative to `/ui`.
 pub(super) async fn to_page() -> Redirect {
     Redirect::permanent("../ui")
 }
@@ -61,8 +61,9 @@ pub(super) async fn snapshot(
     Ok(([(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")], view).into_response())
 }
 
-/// A stream that ends after a minute, or when the daemon stops. A viewer that reads too slowly
-/// misses snapshots, and loses its place if it does not read at all.
+/// A stream of views as server-sent events. It ends after [`DASHBOARD_STREAM_TIME`], or when the
+/// daemon stops. A viewer that reads too slowly misses snapshots; one that does not read for
+/// [`DASHBOARD_STALL_MAX`] is disconnected.
 pub(super) async fn events(
     State(app): State<Arc<App>>,
     Extension(caller): Caller,
@@ -89,7 +90,7 @@ pub(super) async fn events(
     Ok((headers, Body::from_stream(ReceiverStream::new(receiver))).into_response())
 }
 
-/// Someone who watches.
+/// A client that watches the dashboard.
 struct Viewer {
     principal: Principal,
     seat: Seat<Snapshot>,
@@ -100,7 +101,7 @@ impl Viewer {
         let principal = caller.on_dashboard();
         let seat = hub.join(&principal.tenant, || collector(app)).ok_or_else(|| {
             let text = format!(
-                "too many viewers watch the dashboard: it has {DASHBOARD_VIEWERS_MAX}, and fewer for one tenant; close \
+                "the dashboard has too many viewers: at most {DASHBOARD_VIEWERS_MAX}, and fewer of one tenant; close \
                 one, or try again later"
             );
             RequestError::new(Kind::Exhausted, text)

@@ -30,8 +30,8 @@ pub use routes::{RouteDescription, RoutePort, routes};
 use routes::{health_routes, inference_routes, page_routes};
 use std::sync::Arc;
 
-/// The routes of the metrics port: metrics, and health, so that health checks still work when the
-/// inference port is flooded.
+/// The routes of the metrics port: metrics and health. Health checks on this port still work when
+/// the inference port is flooded.
 pub(crate) fn beside_metrics(metrics: Router, app: Arc<App>, callers: Arc<Callers>) -> Router {
     metrics.merge(health_routes().with_state(app)).layer(from_fn_with_state(callers, check_caller))
 }

@@ -1,4 +1,4 @@
-//! The first version of KServe's protocol: models, their readiness, and `:predict`.
+//! KServe v1: models, their readiness, and `:predict`.
 
 use super::body::{self, Received};
 use super::identify::Caller;
@@ -17,7 +17,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use std::sync::Arc;
 
-/// What a path ends in to run the model that it names.
+/// The suffix of a path that runs a model.
 const VERB: &str = ":predict";
 
 #[derive(Serialize)]

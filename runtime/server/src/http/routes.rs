@@ -11,11 +11,11 @@ use std::sync::Arc;
 pub struct RouteDescription {
     /// The ports that serve it.
     pub port: RoutePort,
-    /// Methods that it takes, as in `GET, POST`.
+    /// Its methods, as in `GET, POST`.
     pub methods: &'static str,
     /// The path, with variable parts in braces.
     pub path: String,
-    /// What it does.
+    /// What the route does, as a sentence.
     pub about: &'static str,
 }
 
@@ -60,7 +60,7 @@ const HEALTH: &[Route] = &[
 /// Routes of the daemon.
 const SERVER: &[Route] = &[
     route("GET", "/v2", "Name, version and extensions of the server.", || get(metadata::server)),
-    route("GET", "/v2/", "The same.", || get(metadata::server)),
+    route("GET", "/v2/", "The same as `/v2`.", || get(metadata::server)),
     route("GET", "/v2/models/stats", "Statistics of all models.", || get(statistics::all)),
     route("POST", "/v2/repository/index", "The models of the repository and their states.", || post(repository::index)),
     route("POST", "/v2/repository/models/{name}/load", "Loads a model, or loads it again from its file.", || {
@@ -84,14 +84,14 @@ const FIRST_VERSION: &[Route] = &[
     route(
         "GET, POST",
         "/v1/models/{name}",
-        "GET: whether the model takes requests; status 503 if not. POST to `{name}:predict`: runs the model.",
+        "GET: whether the model accepts requests; status 503 if not. POST to `{name}:predict`: runs the model.",
         || get(predict::model).post(predict::predict),
     ),
 ];
 
-/// What a placement engine needs.
+/// Routes for placement engines.
 const LEASES: &[Route] = &[
-    route("GET", "/v2/capacity", "What each device can hold, and what is promised to leases.", || {
+    route("GET", "/v2/capacity", "The capacity of each device, and the part that leases have.", || {
         get(leases::capacity)
     }),
     route(
@@ -101,32 +101,32 @@ const LEASES: &[Route] = &[
         || get(leases::list).post(leases::grant),
     ),
     route("POST", "/v2/leases/{lease}/renew", "Extends a lease by its time to live.", || post(leases::renew)),
-    route("POST", "/v2/leases/{lease}/takeover", "Gives a lease to another holder, with a higher epoch.", || {
+    route("POST", "/v2/leases/{lease}/takeover", "Moves a lease to another holder, with a higher epoch.", || {
         post(leases::take_over)
     }),
-    route("POST", "/v2/leases/{lease}/release", "Ends a lease, and with it its instance.", || post(leases::release)),
+    route("POST", "/v2/leases/{lease}/release", "Ends a lease and removes its instance.", || post(leases::release)),
 ];
 
-/// The snapshots that feed the dashboard.
+/// Routes of the snapshots that the dashboard shows.
 const DASHBOARD: &[Route] = &[
-    route("GET", "/ui/snapshot", "What the dashboard shows, once.", || get(dashboard::snapshot)),
-    route("GET", "/ui/events", "What the dashboard shows, five times a second, as server-sent events.", || {
+    route("GET", "/ui/snapshot", "One snapshot of the dashboard, as JSON.", || get(dashboard::snapshot)),
+    route("GET", "/ui/events", "Snapshots of the dashboard, five times a second, as server-sent events.", || {
         get(dashboard::events)
     }),
 ];
 
-/// The files of the dashboard, which are the same for all: a browser asks for them without a
-/// token.
+/// The files of the dashboard. They are the same for all users, and a browser requests them without
+/// a token.
 const PAGE: &[Route] = &[
     route("GET", "/ui", "The dashboard, a page for browsers.", || get(dashboard::page)),
-    route("GET", "/ui/", "Leads to `/ui`.", || get(dashboard::to_page)),
+    route("GET", "/ui/", "Redirects to `/ui`.", || get(dashboard::to_page)),
     route("GET", "/ui/{file}", "A file of the page.", || get(dashboard::file)),
 ];
 
 /// Routes of one model, below `/v2/models/{name}` and `/v2/models/{name}/versions/{version}`.
 const MODEL: &[Route] = &[
     route("GET", "", "Inputs and outputs of the model.", || get(metadata::model)),
-    route("GET", "/ready", "Whether the model takes requests; status 503 if not.", || get(health::model_ready)),
+    route("GET", "/ready", "Whether the model accepts requests; status 503 if not.", || get(health::model_ready)),
     route("GET", "/config", "The model's configuration in Triton's form.", || get(metadata::config)),
     route("GET", "/stats", "Statistics of the model.", || get(statistics::model)),
     route("POST", "/infer", "Runs the model.", || post(infer::infer)),
@@ -142,12 +142,12 @@ const SHARED_MEMORY: &[Route] = &[
     route("GET", "/status", "The regions of shared memory that the tenant has registered.", || {
         get(shared_memory::status)
     }),
-    route("GET", "/region/{region}/status", "The same of one region.", || get(shared_memory::region_status)),
+    route("GET", "/region/{region}/status", "The same for one region.", || get(shared_memory::region_status)),
     route("POST", "/region/{region}/register", "Registers a part of a file in `/dev/shm`.", || {
         post(shared_memory::register)
     }),
-    route("POST", "/unregister", "Forgets all regions of the tenant.", || post(shared_memory::unregister_all)),
-    route("POST", "/region/{region}/unregister", "Forgets a region.", || post(shared_memory::unregister)),
+    route("POST", "/unregister", "Unregisters all regions of the tenant.", || post(shared_memory::unregister_all)),
+    route("POST", "/region/{region}/unregister", "Unregisters a region.", || post(shared_memory::unregister)),
 ];
 
 /// Routes of CUDA shared memory.
@@ -168,12 +168,12 @@ pub(super) fn health_routes() -> Router<Arc<App>> {
     build(HEALTH.iter().map(|route| (route.path.to_owned(), route)))
 }
 
-/// The routes that are served without asking who sends the request.
+/// The routes that are served without authentication.
 pub(super) fn page_routes() -> Router<Arc<App>> {
     build(PAGE.iter().map(|route| (route.path.to_owned(), route)))
 }
 
-/// All routes of the inference port but those of health and of the page.
+/// All routes of the inference port except health and the files of the dashboard.
 pub(super) fn inference_routes() -> Router<Arc<App>> {
     build(paths())
 }
@@ -182,7 +182,7 @@ fn build(routes: impl Iterator<Item = (String, &'static Route)>) -> Router<Arc<A
     routes.fold(Router::new(), |router, (path, route)| router.route(&path, (route.handler)()))
 }
 
-/// The paths of the inference port but those of health and of the page.
+/// The paths of the inference port except health and the files of the dashboard.
 fn paths() -> impl Iterator<Item = (String, &'static Route)> {
     let below = |prefix: &'static str, routes: &'static [Route]| {
         routes.iter().map(move |route| (format!("{prefix}{}", route.path), route))

@@ -57,5 +57,6 @@ pub(super) async fn cuda_register(Path(region): Path<String>) -> RequestError {
     shared_memory::refused_cuda(&region)
 }
 
-/// Unregistering an unknown region succeeds.
+/// Succeeds and does nothing: there are no CUDA regions, and unregistering an unknown region is not
+/// an error.
 pub(super) async fn cuda_unregister() {}

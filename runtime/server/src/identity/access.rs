@@ -1,4 +1,4 @@
-//! The configuration of tenants: who is which tenant, with which limits and rights.
+//! The configuration of tenants: their users and certificates, limits and rights.
 
 use super::certificate::CertificateName;
 use super::configuration::{ConfigurationFile, Grant, Section};
@@ -16,15 +16,14 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// Which users and certificates act for which tenant, with which limits and rights. Parsed from
-/// `atoll.toml`:
+/// The users and certificates of each tenant, and its limits and rights. Parsed from `atoll.toml`:
 ///
 /// ```toml
 /// socket_mode = 0o660        # default 0o600: only the daemon's own user and root
 /// allow_unknown = true       # users without a section become tenants named uid-UID
-/// trusted_keys = ["RWQ…"]    # public keys of minisign that vouch for bundles
-/// auth_keys = "keys.json"    # tokens for HTTP
-/// allow_anonymous = "guest"  # tenant of HTTP requests without a token or certificate
+/// trusted_keys = ["RWQ…"]    # public keys of minisign; code signed by them is trusted
+/// auth_keys = "keys.json"    # tokens for HTTP and gRPC
+/// allow_anonymous = "guest"  # tenant of requests without a token or certificate
 /// access_log = "access.log"  # a line for each request
 /// otlp_endpoint = "http://127.0.0.1:4318"   # a collector of traces
 /// real_time_slots = 4        # of each device, for leases
@@ -32,7 +31,7 @@ use std::path::{Path, PathBuf};
 /// [prices]                   # of a second on a device, in units of account
 /// "host:0" = 0.000021
 ///
-/// [scaling.resize]           # of a deployed function: its instances follow the load
+/// [scaling.resize]           # autoscaling of the instances of a deployed function
 /// latency_ms = 50
 ///
 /// [default]                  # limits of tenants without a section; `local` has no limits
@@ -41,24 +40,24 @@ use std::path::{Path, PathBuf};
 /// [tenant.vision]
 /// uids = [1000, 1001]
 /// certificates = ["cn:vision", "dns:vision.example"]
-/// models = ["resnet*"]       # what it may call over HTTP, besides its own functions
+/// models = ["resnet*"]       # models that it may call besides its own functions
 /// model_control = true       # may load and unload models
 /// observer = true            # sees all tenants on the dashboard
 /// shared_memory = true       # may register system shared memory named vision:…
 /// leases = true              # may hold leases of instances of its functions
 /// class = "best-effort"      # highest class of the tenant's work
 /// functions = 16
-/// trusted_code = true        # native code is taken as it was sent
-/// compile_seconds = 60       # limits of compiling a bundle of it
+/// trusted_code = true        # runs native code of its bundles as it was sent
+/// compile_seconds = 60       # limits of one compilation of its bundles
 /// compile_bytes = "1G"
 /// device_bytes = "2G"        # device memory at one time: constants and invocations
 /// best_effort_device_bytes = "1G"
-/// quota_request = 0.4        # the part of the time that it gets whenever it has work
-/// quota_limit = 0.8          # and at most
+/// quota_request = 0.4        # part of the device's time that it is guaranteed
+/// quota_limit = 0.8          # upper limit of that part
 /// sm_partition = 50          # compute units that it may use, in percent
 /// executor_bytes = "512M"    # memory of its executor besides device memory
 /// cpus = 1.5                 # CPU time of its executor
-/// descriptors = 4096         # of the daemon: constants of its functions
+/// descriptors = 4096         # file descriptors of the daemon, one for each constant
 /// bundle_bytes = "4G"        # on disk: the bundles of its functions
 /// object_bytes = "8G"
 /// object_count = 1000
@@ -88,10 +87,10 @@ pub struct Access {
     pub socket_mode: u32,
 }
 
-/// The file cannot be read.
+/// Why a configuration file was not read.
 #[derive(Debug, thiserror::Error)]
 pub enum AccessError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{path}: {source}")]
     Io {
         /// The file.
@@ -109,7 +108,7 @@ pub enum AccessError {
     },
 }
 
-/// Why a peer may not act.
+/// Why a peer is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Denied {
     #[error(
@@ -257,7 +256,7 @@ impl Access {
         &self.shares
     }
 
-    /// How instances of a deployed function follow the load; `None` if they do not.
+    /// The autoscaling settings of a deployed function; `None` if it is not autoscaled.
     pub(crate) fn scaling(&self, function: &FunctionKey) -> Option<ScalingSettings> {
         self.scaling.get(&function.to_string()).copied()
     }
@@ -267,7 +266,7 @@ impl Access {
         self.scaling.keys()
     }
 
-    /// The prices of a second on devices by their names, in millionths of the unit of account.
+    /// Prices by name of device, in millionths of the unit of account per second.
     pub(crate) fn prices(&self) -> &BTreeMap<String, u64> {
         &self.prices
     }
@@ -287,12 +286,12 @@ impl Access {
         self.access_log.as_ref()
     }
 
-    /// Where the configuration sends traces.
+    /// The collector of traces of the configuration.
     pub fn otlp(&self) -> Option<&OtlpConfig> {
         self.otlp.as_ref()
     }
 
-    /// The tenant that the configuration gives to anonymous requests.
+    /// The tenant of anonymous requests; `None` if they are refused.
     pub fn anonymous(&self) -> Option<&Tenant> {
         self.anonymous.as_ref()
     }
@@ -314,8 +313,8 @@ impl Access {
         }
     }
 
-    /// The principal of the one tenant that the names of a certificate are assigned to; `None` if
-    /// they are assigned to none, or to several.
+    /// The principal of the tenant that the names of a certificate are assigned to; `None` if they
+    /// are assigned to no tenant, or to several.
     pub(super) fn of_certificate(&self, names: &[CertificateName]) -> Option<Principal> {
         let mut tenants = names.iter().filter_map(|name| self.certificates.get(name));
         let tenant = tenants.next()?;
@@ -334,8 +333,9 @@ impl Access {
         Principal { tenant, limits, models, model_control, observes, shared_memory, leases, sees_all_tenants: false }
     }
 
-    /// The principal of requests without a token and a certificate. Beyond loopback they come from
-    /// anywhere, so they share memory only if the configuration says so.
+    /// The principal of requests with neither a token nor a certificate. If the server listens
+    /// beyond loopback, they may come from any machine, so they may use shared memory only if the
+    /// configuration allows it explicitly.
     pub(super) fn of_anonymous(&self, tenant: Tenant, is_loopback: bool) -> Principal {
         let stated = self.grant(&tenant).shared_memory;
         Principal { shared_memory: stated.unwrap_or(tenant.is_local() && is_loopback), ..self.of(tenant) }

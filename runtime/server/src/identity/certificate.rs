@@ -30,7 +30,7 @@ impl FromStr for CertificateName {
     }
 }
 
-/// The names in a certificate that TLS has verified. A part that cannot be read has no names.
+/// The names in a certificate that TLS has verified. Parts of it that cannot be parsed are skipped.
 pub(super) fn names(certificate: &CertificateDer<'_>) -> Vec<CertificateName> {
     let Ok(certificate) = webpki::EndEntityCert::try_from(certificate) else { return Vec::new() };
     let dns = certificate.valid_dns_names().map(|name| CertificateName::Dns(name.to_ascii_lowercase()));
@@ -70,8 +70,8 @@ fn common_names(mut subject: &[u8]) -> Vec<String> {
     names
 }
 
-/// The first element of some DER: its tag, its contents, and what follows it. `None` if there is
-/// none, or its length has more than two bytes.
+/// Splits DER at its first element: its tag, its contents, and the bytes after it. `None` if there
+/// is no complete element, or if its length field has more than two bytes.
 fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (length, rest) = match der.get(1..)? {
         [length @ 0..=0x7f, rest @ ..] => (usize::from(*length), rest),

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The kernel limits CPU time in milliseconds of each tenth of a second.
+/// The kernel limits CPU time in units of 1 ms per 100 ms, so 0.01 is the smallest limit.
 const CPUS_MIN: f64 = 0.01;
 
 /// Limits and rights of a tenant.
@@ -23,7 +23,7 @@ pub(super) struct Grant {
     pub(super) models: Arc<Patterns>,
     pub(super) model_control: bool,
     pub(super) observes: bool,
-    /// `None` if the configuration says nothing.
+    /// `None` if the configuration does not set it.
     pub(super) shared_memory: Option<bool>,
     pub(super) leases: bool,
 }
@@ -35,40 +35,41 @@ pub(super) struct ConfigurationFile {
     /// Permissions of the control socket, as in `0o660`; `0o600` (the daemon's own user and root)
     /// if absent.
     pub(super) socket_mode: Option<u32>,
-    /// Whether users without a tenant may connect; their tenants are called `uid-UID`.
+    /// Whether users without a section may connect to the control socket; their tenants are named
+    /// `uid-UID`.
     #[serde(default)]
     pub(super) allow_unknown: bool,
-    /// The file with the tokens of HTTP clients, as `--auth-keys`; relative to the folder of this
-    /// file.
+    /// The file with the tokens of HTTP and gRPC clients, as `--auth-keys`; relative to the folder
+    /// of this file.
     pub(super) auth_keys: Option<String>,
-    /// The tenant of HTTP requests without a token and a client certificate. If absent, it is
-    /// `local` on loopback while there are no keys and no client certificates, and otherwise such
-    /// requests are refused.
+    /// The tenant of HTTP and gRPC requests with neither a token nor a client certificate. If
+    /// absent, such requests are refused if the daemon has keys or a CA for clients. If it has
+    /// neither, they act for `local` on loopback, and beyond loopback the daemon does not start.
     pub(super) allow_anonymous: Option<String>,
     /// The file of the access log, relative to the folder of this file, or `-` for standard output.
     /// No access log if absent.
     pub(super) access_log: Option<String>,
     /// The form of the lines of the access log: `json` (the default) or `text`.
     pub(super) access_log_format: Option<String>,
-    /// The collector that traces of requests are sent to by OTLP over HTTP, as in
+    /// The URL of the collector that receives traces of requests by OTLP over HTTP, as in
     /// `http://127.0.0.1:4318`; no traces if absent.
     pub(super) otlp_endpoint: Option<String>,
-    /// The part of the requests without a `traceparent` of their client that is traced, from 0 to 1;
-    /// 1 if absent. With 0, no request is traced.
+    /// The fraction of requests that is traced, from 0 to 1, among those without the header
+    /// `traceparent`; 1 if absent. With 0, no request is traced.
     pub(super) otlp_sample_rate: Option<f64>,
-    /// Public keys of minisign (the line that begins with `RW`). Native code in a bundle that one of
-    /// them signed is taken as it was sent.
+    /// Public keys of minisign (the line that begins with `RW`). The native code of a bundle that
+    /// is signed with one of them runs as it was sent.
     #[serde(default)]
     pub(super) trusted_keys: Vec<String>,
-    /// Prices of a second on devices, by their names, in units of account; 0 for a device without
-    /// one. The unit is the operator's choice.
+    /// Price of each device by its name, in units of account per second; 0 for a device that is not
+    /// listed. The operator chooses the unit.
     #[serde(default)]
     pub(super) prices: BTreeMap<String, f64>,
-    /// Real-time slots of each device, for leases; 4 if absent. Leases that have more than these
-    /// together after a restart are revoked, the newest first.
+    /// Real-time slots of each device, for leases; 4 if absent. If the leases of a device have more
+    /// slots than this after a restart, the newest ones are revoked.
     pub(super) real_time_slots: Option<u32>,
-    /// How instances of deployed functions follow the load, by the function's name, as in `resize`
-    /// or `TENANT:NAME`; as `[scaling]` in the settings of a model.
+    /// Autoscaling of instances by name of the deployed function, `NAME` or `TENANT:NAME`. The
+    /// fields are those of `[scaling]` in the settings of a model.
     #[serde(default)]
     pub(super) scaling: BTreeMap<String, ScalingSettings>,
     /// Limits and rights of tenants without a section.
@@ -90,34 +91,37 @@ pub(super) struct Section {
     /// common name), `dns:NAME` or `uri:URI` (alternative names). Not allowed in `[default]`.
     #[serde(default)]
     pub(super) certificates: Vec<String>,
-    /// Names or patterns of what the tenant may call over HTTP, besides its own functions: models
-    /// of the repository as in `resnet*`, functions of other tenants as in `team:*`. All models of
-    /// the repository if nothing is set; for `local` also all public functions.
+    /// Names or patterns of the models and functions that the tenant may call over HTTP and gRPC
+    /// besides its own functions: `resnet*` for models of the repository, `team:*` for functions of
+    /// another tenant. If nothing is set, all models of the repository; for `local` also all public
+    /// functions.
     pub(super) models: Option<Vec<String>>,
-    /// Whether the tenant may load and unload models of the repository; false if nothing is set,
-    /// but true for `local`.
+    /// Whether the tenant may load and unload models of the repository. If nothing is set, true for
+    /// `local` and false for others.
     pub(super) model_control: Option<bool>,
-    /// Whether the tenant sees the work of all tenants on the dashboard; false if nothing is set, but
-    /// true for `local`.
+    /// Whether the tenant sees the work of all tenants on the dashboard. If nothing is set, true
+    /// for `local` and false for others.
     pub(super) observer: Option<bool>,
-    /// Whether the tenant may register regions of system shared memory: files in `/dev/shm` whose
-    /// names begin with the tenant's name and a colon, of users that act for the tenant; false if
-    /// nothing is set, but true for `local`, whose files may have any name. Where the daemon listens
-    /// beyond loopback, it is also false for requests to `local` without a token or certificate.
+    /// Whether the tenant may register regions of system shared memory. Its regions are in files in
+    /// `/dev/shm` that belong to a user of the tenant and whose names begin with the tenant's name
+    /// and a colon; those of `local` may have any name. If nothing is set, true for `local` and
+    /// false for others. If nothing is set and the daemon listens beyond loopback, it is also false
+    /// for requests that act for `local` without a token or certificate.
     pub(super) shared_memory: Option<bool>,
-    /// Whether the tenant may hold leases of its functions' instances, as a placement engine does;
-    /// false if nothing is set, but true for `local`.
+    /// Whether the tenant may hold leases of instances of its functions, as a placement engine
+    /// does. If nothing is set, true for `local` and false for others.
     pub(super) leases: Option<bool>,
     /// The highest class of the tenant's work.
     pub(super) class: Option<Class>,
-    /// Number of functions; 64 if nothing is set.
+    /// Largest number of functions; 64 if nothing is set.
     pub(super) functions: Option<u64>,
-    /// Whether native code in the tenant's bundles is taken as it was sent, instead of compiled anew
-    /// from PTX; true for `local`, and false for others if nothing is set.
+    /// Whether native code in the tenant's bundles runs as it was sent, instead of being recompiled
+    /// from PTX. True for `local`; if nothing is set, false for others.
     pub(super) trusted_code: Option<bool>,
-    /// How many seconds a bundle of the tenant may compile; 600 if nothing is set.
+    /// Longest time that compiling a bundle of the tenant may take, in seconds; 600 if nothing is
+    /// set.
     pub(super) compile_seconds: Option<u64>,
-    /// Memory that compiling a bundle of the tenant may take; 4 GiB if nothing is set.
+    /// Most memory that compiling a bundle of the tenant may take; 4 GiB if nothing is set.
     #[serde(default, deserialize_with = "size")]
     pub(super) compile_bytes: Option<u64>,
     /// Device memory at one time, constants and invocations together; unlimited if nothing is set.
@@ -126,25 +130,25 @@ pub(super) struct Section {
     /// Device memory at one time of best-effort work; unlimited if nothing is set.
     #[serde(default, deserialize_with = "size")]
     pub(super) best_effort_device_bytes: Option<u64>,
-    /// Memory of each of the tenant's executors besides device memory, where the daemon can make
-    /// control groups: its program, loaded code, and the shared and local memory of blocks. If
-    /// nothing is set, 256 MiB, and for each compute unit 16 MiB and the local memory that its
-    /// kernels declare; unlimited for `local`.
+    /// Memory of each of the tenant's executors besides device memory: its program, loaded code,
+    /// and the shared and local memory of blocks. Needs control groups. If nothing is set, 256 MiB,
+    /// plus 16 MiB and the local memory that its kernels declare for each compute unit; unlimited
+    /// for `local`.
     #[serde(default, deserialize_with = "size")]
     pub(super) executor_bytes: Option<u64>,
-    /// CPU time of each of the tenant's executors, in CPUs as in 1.5, where the daemon can make
-    /// control groups with the controller `cpu`; unlimited if nothing is set.
+    /// CPU time of each of the tenant's executors in CPUs, as in 1.5. Needs control groups with the
+    /// controller `cpu`. Unlimited if nothing is set.
     pub(super) cpus: Option<f64>,
-    /// The fraction of time on each device that the tenant gets whenever it has work: above 0, at
-    /// most 1. Not allowed in `[default]`, like the next two. Without it the tenant has no share,
-    /// and its work is not limited in time.
+    /// The fraction of each device's time that the tenant gets whenever it has work: above 0, at
+    /// most 1. Without it the tenant has no share, and its time is not limited. Like `quota_limit`
+    /// and `sm_partition`, not allowed in `[default]`.
     pub(super) quota_request: Option<f64>,
-    /// The fraction of time that it gets at most; 1 if nothing is set.
+    /// Upper limit of the fraction of time; 1 if nothing is set.
     pub(super) quota_limit: Option<f64>,
     /// Compute units that it may use, in percent; 100 if nothing is set.
     pub(super) sm_partition: Option<f64>,
-    /// Descriptors of the daemon that the constants of the tenant's functions may take, one each;
-    /// 16,384 if nothing is set.
+    /// Most file descriptors of the daemon that the tenant's functions may take, one for each
+    /// constant; 16,384 if nothing is set.
     pub(super) descriptors: Option<u64>,
     /// Bytes of the bundles of all deployed functions; 16 GiB if nothing is set.
     #[serde(default, deserialize_with = "size")]
@@ -176,7 +180,7 @@ impl Grant {
 }
 
 impl Section {
-    /// The grant that this section makes of another one.
+    /// The grant of this section. Limits and rights that it does not set are those of `base`.
     pub(super) fn over(&self, base: &Grant) -> Result<Grant, String> {
         let models = match &self.models {
             Some(models) => Arc::new(Patterns::new(models.clone())?),
@@ -192,7 +196,7 @@ impl Section {
         Ok(Grant { limits: self.limits(&base.limits), models, model_control, observes, shared_memory, leases })
     }
 
-    /// The share of the tenant, checked; `None` if the section states none.
+    /// The share of the tenant, checked; `None` if the section sets no share.
     pub(super) fn share(&self, tenant: &Tenant) -> Result<Option<ShareSpec>, String> {
         let Some(request) = self.quota_request else {
             return match self.quota_limit.or(self.sm_partition) {

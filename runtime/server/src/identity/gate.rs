@@ -1,4 +1,5 @@
-//! Finds out who sent an HTTP request, and lets operators change the keys of a running daemon.
+//! Identifies the senders of HTTP and gRPC requests. Operators can reload the keys and certificates
+//! of a running daemon.
 
 use super::access::Access;
 use super::certificate;
@@ -18,13 +19,14 @@ use std::sync::{Arc, PoisonError, RwLock};
 pub struct IdentityConfig {
     /// Tenants, their users, limits and rights.
     pub access: Access,
-    /// The file with the tokens of HTTP clients; `None` for no tokens.
+    /// The file with the tokens of HTTP and gRPC clients; `None` for no tokens.
     pub keys: Option<PathBuf>,
-    /// Certificates; `None` for HTTP without TLS.
+    /// Certificates; `None` for ports without TLS.
     pub tls: Option<TlsFiles>,
-    /// The tenant of HTTP requests without a token and a client certificate. With `None`, such
-    /// requests act for `local` if the daemon listens on loopback and has neither keys nor a CA of
-    /// clients, and are refused otherwise.
+    /// The tenant of HTTP and gRPC requests with neither a token nor a client certificate. With
+    /// `None`, such requests are refused if the daemon has keys or a CA for clients. If it has
+    /// neither, they act for `local` on loopback, and beyond loopback the daemon does not start
+    /// ([`GateError::Open`]).
     pub anonymous: Option<Tenant>,
 }
 
@@ -45,7 +47,7 @@ pub enum GateError {
     /// The certificates cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The daemon would listen beyond loopback and let everybody in.
+    /// The daemon would listen beyond loopback without authentication.
     #[error(
         "cannot listen on {host} without authentication: everybody who reaches it could use this daemon. Create a key \
         with `atoll auth create --auth-keys FILE --tenant NAME` and start with --auth-keys FILE, or ask clients for \
@@ -57,16 +59,16 @@ pub enum GateError {
     },
 }
 
-/// What the client certificate of a connection says.
+/// The tenant of a connection's client certificate.
 #[derive(Clone, Debug)]
 pub(crate) enum Peer {
-    /// It is assigned to a tenant.
+    /// The certificate is assigned to this tenant.
     Tenant(Arc<Principal>),
-    /// It is assigned to none, or to several.
+    /// The certificate is assigned to no tenant, or to several.
     Unknown,
 }
 
-/// What a daemon has after its keys and certificates were read again.
+/// The keys and certificates of a daemon after a reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reloaded {
     /// Number of keys that can be used; `None` without a keys file.
@@ -75,7 +77,7 @@ pub(crate) struct Reloaded {
     pub(crate) tls: bool,
 }
 
-/// Identifies HTTP requests.
+/// Identifies the senders of HTTP and gRPC requests.
 pub(crate) struct Gate {
     access: Access,
     keys: Option<(PathBuf, RwLock<Arc<Keys>>)>,
@@ -98,7 +100,7 @@ impl Gate {
             Some(path) => Some((path.clone(), RwLock::new(Arc::new(Keys::new(KeyFile::read(path)?, &access))))),
             None => None,
         };
-        // A client needs a certificate unless there is another way in.
+        // TLS requires a client certificate if neither tokens nor anonymous requests are accepted.
         let needs_certificate = keys.is_none() && anonymous.is_none();
         let tls = config.tls.as_ref().map(|files| Tls::open(files.clone(), needs_certificate)).transpose()?;
         let anonymous = anonymous.map(|tenant| Arc::new(access.of_anonymous(tenant, host.is_loopback())));
@@ -114,12 +116,13 @@ impl Gate {
         self.tls.as_ref()
     }
 
-    /// Whether there is something that can be read again.
+    /// Whether the daemon has keys or certificates that can be reloaded.
     pub(crate) fn can_reload(&self) -> bool {
         self.keys.is_some() || self.tls.is_some()
     }
 
-    /// Reads keys and certificates again. What cannot be read stays as it was.
+    /// Reads keys and certificates again. If one of them cannot be read, its old content stays in
+    /// force.
     pub(crate) fn reload(&self) -> Result<Reloaded, GateError> {
         // The certificates are read even if the keys are broken.
         let keys = self.keys.as_ref().map(|(path, keys)| {
@@ -140,9 +143,9 @@ impl Gate {
         }
     }
 
-    /// Who sent a request. A token decides if there is one, then the certificate of the connection,
-    /// then the rule for anonymous requests. A token or certificate that is not valid is never
-    /// taken for an anonymous request.
+    /// Identifies the sender of a request: by its token if there is one, otherwise by the
+    /// certificate of the connection, otherwise by the rule for anonymous requests. A request with
+    /// an invalid token or certificate is never treated as anonymous.
     pub(crate) fn identify(&self, headers: &HeaderMap, peer: Option<&Peer>) -> Result<Arc<Principal>, Reason> {
         if let Some((_, keys)) = &self.keys {
             let mut given = headers.get_all(header::AUTHORIZATION).iter();

@@ -1,8 +1,8 @@
-//! Tokens of HTTP clients, and the file that keeps their hashes.
+//! Tokens of HTTP and gRPC clients, and the file that keeps their hashes.
 //!
-//! A token is `atoll_ID_SECRET`: 8 random bytes that name it in lists, and 32 random bytes that
-//! prove it, both in hexadecimal. The file has the SHA-256 of the secret. A secret of 256 random
-//! bits needs no slow hash: there are too many to try.
+//! A token is `atoll_ID_SECRET`, with an id of 8 random bytes and a secret of 32 random bytes, both
+//! in hexadecimal. Lists show the id. The file has the SHA-256 of the secret. A slow hash is not
+//! needed, because 256 random bits cannot be guessed by trying.
 
 use super::access::Access;
 use super::principal::Principal;
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use subtle::ConstantTimeEq;
 
-/// Begins every token, so that people and scanners recognise one.
+/// The prefix of every token, by which people and secret scanners recognize it.
 pub const TOKEN_PREFIX: &str = "atoll_";
 
 const ID_BYTES: usize = 8;
@@ -31,10 +31,10 @@ const SECRET_BYTES: usize = 32;
 /// The version of the file's format.
 const VERSION: u32 = 1;
 
-/// The file cannot be used.
+/// Why a keys file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
-    /// It cannot be read or written.
+    /// The file cannot be read or written.
     #[error("{path}: {source}")]
     Io {
         /// The file.
@@ -42,7 +42,7 @@ pub enum KeyError {
         /// The error of the system.
         source: io::Error,
     },
-    /// It is not valid.
+    /// The content of the file is not valid.
     #[error("{path} is not a valid keys file: {reason}")]
     Format {
         /// The file.
@@ -50,7 +50,7 @@ pub enum KeyError {
         /// The reason.
         reason: String,
     },
-    /// Other users may read or change it.
+    /// Other users may read or change the file.
     #[error("{path} has mode {mode:04o}, but only its owner may read a keys file; run chmod 600 {path}")]
     Mode {
         /// The file.
@@ -66,7 +66,7 @@ pub enum KeyError {
         /// The id.
         id: String,
     },
-    /// A new key does not fit.
+    /// A new key is refused: its note is too long, or the file is full.
     #[error("{path}: {reason}")]
     Refused {
         /// The file.
@@ -90,7 +90,7 @@ pub struct KeyFile {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeyRecord {
-    /// Names it; the part of the token after the prefix.
+    /// The id, which is the part of the token after the prefix.
     pub id: String,
     /// SHA-256 of the secret part of the token, in hexadecimal.
     pub sha256: String,
@@ -102,7 +102,7 @@ pub struct KeyRecord {
     pub expires_s: Option<u64>,
     /// When it was revoked, in seconds since 1970.
     pub revoked_s: Option<u64>,
-    /// A note for people.
+    /// A note for the operator.
     pub note: String,
 }
 
@@ -112,15 +112,15 @@ pub struct KeyRecord {
 pub enum KeyState {
     /// It can be used.
     Active,
-    /// Its time is over.
+    /// It has expired.
     Expired,
     /// It was revoked.
     Revoked,
 }
 
-/// A token: the only copy of its secret.
+/// A token, with the only copy of its secret.
 pub struct Token {
-    /// Names the key.
+    /// The id of the key.
     pub id: String,
     secret: String,
 }
@@ -159,7 +159,7 @@ impl KeyFile {
     /// the user of this process or root.
     pub fn read(path: &Path) -> Result<KeyFile, KeyError> {
         let io = |source| KeyError::Io { path: path.into(), source };
-        // Opening a pipe must not block.
+        // If the path is a pipe, opening it must not block.
         let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
         let file = File::options().read(true).custom_flags(flags).open(path).map_err(io)?;
         let metadata = file.metadata().map_err(io)?;
@@ -171,7 +171,7 @@ impl KeyFile {
             return Err(KeyError::Mode { path: path.into(), mode: metadata.mode() & 0o7777 });
         }
         if metadata.uid() != 0 && metadata.uid() != rustix::process::geteuid().as_raw() {
-            return Err(format(format!("it belongs to user {}, not to this one or root", metadata.uid())));
+            return Err(format(format!("it belongs to user {}; it must belong to this user or root", metadata.uid())));
         }
         let mut text = String::new();
         file.take(KEY_FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(io)?;
@@ -205,8 +205,8 @@ impl KeyFile {
         Ok(file)
     }
 
-    /// Adds a key for a tenant, creating the file if there is none, and returns the new token,
-    /// which is not stored. `expires_s` is in seconds since 1970.
+    /// Adds a key for a tenant and returns the new token. Creates the file if there is none. The
+    /// file has only the hash of the token's secret. `expires_s` is in seconds since 1970.
     pub fn create(path: &Path, tenant: Tenant, expires_s: Option<u64>, note: &str) -> Result<Token, KeyError> {
         let io = |source| KeyError::Io { path: path.into(), source };
         let refused = |reason: String| KeyError::Refused { path: path.into(), reason };
@@ -249,7 +249,8 @@ impl KeyFile {
         file.write(path)
     }
 
-    /// Writes a temporary file with mode 0600 and renames it, so that readers never see a part.
+    /// Writes a temporary file with mode 0600 and renames it, so that readers never see an
+    /// incomplete file.
     fn write(&self, path: &Path) -> Result<(), KeyError> {
         let io = |source| KeyError::Io { path: path.into(), source };
         let partial = path.with_extension(format!("{}.partial", std::process::id()));
@@ -315,8 +316,8 @@ impl Keys {
         self.0.values().filter(|key| !key.is_revoked && key.expires_s > now_s).count()
     }
 
-    /// The principal of a token. The id is no secret; the time of the comparison does not depend on
-    /// how much of the secret is right, nor on whether there is such a key.
+    /// The principal of a token. The time of the comparison depends neither on how much of the
+    /// secret is right nor on whether the key exists. The id is not secret.
     pub(super) fn find(&self, token: &str, now_s: u64) -> Option<&Arc<Principal>> {
         const NONE: [u8; SECRET_BYTES] = [0; SECRET_BYTES];
         let (id, secret) = token.strip_prefix(TOKEN_PREFIX)?.split_once('_')?;
@@ -474,7 +475,7 @@ mod tests {
     fn keys_that_are_created_at_the_same_time_are_all_there() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("keys.json");
-        // Of one process, so the name of the temporary file is the same: the lock keeps them apart.
+        // All threads use the same name for the temporary file; only the lock keeps them apart.
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| KeyFile::create(&path, "vision".parse().unwrap(), None, "").unwrap());

@@ -1,9 +1,9 @@
-//! Who acts, and what they may do.
+//! Identities of clients, and their rights.
 //!
-//! A [`Principal`] is a tenant with its rights. On the control socket it follows from the peer's
-//! user, over HTTP from a token, a client certificate, or the rule for anonymous requests
-//! ([`gate`]). The rights and quotas of a tenant are the same on every way in; `principal.rs` is
-//! the only place that checks rights.
+//! A [`Principal`] is a tenant with its rights. On the control socket the peer's user id determines
+//! it; over HTTP and gRPC a token, a client certificate, or the rule for anonymous requests
+//! ([`gate`]). A tenant has the same rights and quotas on every interface. Only `principal.rs`
+//! checks rights.
 
 mod access;
 mod certificate;

@@ -1,8 +1,8 @@
-//! Patterns of model names: `*` stands for any number of characters but `:`.
+//! Patterns of model names. `*` matches any number of characters except `:`.
 //!
 //! A name without `:` is a model of the repository or a function of tenant `local`; a function of
-//! another tenant is called `TENANT:NAME`. Since `*` never stands for `:`, the pattern `*` allows
-//! no function of another tenant.
+//! another tenant is called `TENANT:NAME`. Since `*` never matches `:`, the pattern `*` allows no
+//! function of another tenant.
 
 use crate::limits::{PATTERN_BYTES_MAX, PATTERNS_MAX};
 
@@ -44,10 +44,10 @@ impl Patterns {
     }
 }
 
-/// Whether a name matches a pattern. Takes at most the product of both lengths in steps.
+/// Whether a name matches a pattern. Takes O(pattern × name) steps.
 fn is_match(pattern: &[u8], name: &[u8]) -> bool {
     let (mut p, mut n) = (0, 0);
-    // The last `*`, and the end of what it stands for.
+    // The last `*`, and the end of the part of the name that it matches so far.
     let mut star: Option<(usize, usize)> = None;
     while n < name.len() {
         match pattern.get(p) {
@@ -105,7 +105,7 @@ mod tests {
         assert!(Patterns::new(vec!["x".into(); PATTERNS_MAX + 1]).is_err());
     }
 
-    /// The definition, without bounds on its time.
+    /// The definition of a match, in exponential time.
     fn plainly(pattern: &[u8], name: &[u8]) -> bool {
         match pattern.split_first() {
             None => name.is_empty(),

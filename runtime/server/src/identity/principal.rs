@@ -14,40 +14,41 @@ use std::sync::Arc;
 pub(crate) struct Principal {
     pub(crate) tenant: Tenant,
     pub(crate) limits: TenantLimits,
-    /// The names that it may call over HTTP, besides its own functions.
+    /// Patterns of the names that it may call over HTTP and gRPC besides its own functions.
     pub(super) models: Arc<Patterns>,
     pub(super) model_control: bool,
     pub(super) observes: bool,
     pub(super) shared_memory: bool,
     pub(super) leases: bool,
-    /// Whether reports cover all tenants: for root and the daemon's own user, unless they chose a
-    /// tenant.
+    /// Whether reports to it cover all tenants. True for root and the daemon's own user unless they
+    /// chose a tenant.
     pub(crate) sees_all_tenants: bool,
 }
 
 /// Limits of a tenant.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TenantLimits {
-    /// Highest class of its work.
+    /// The highest class that its work may have.
     pub class: Class,
-    /// Number of functions.
+    /// Largest number of functions.
     pub functions: u64,
-    /// Device memory at one time. Enforced by the engine (`Access::memory_quotas`), so it also
-    /// holds for work that did not come over this socket.
+    /// Device memory at one time. The engine enforces it (`Access::memory_quotas`), so it applies
+    /// to requests over all interfaces.
     pub device: TenantBytes,
-    /// Memory of each of its executors besides device memory; the default if absent.
+    /// Memory of each of its executors besides device memory, in bytes; `None` for the engine's
+    /// default.
     pub executor_bytes: Option<u64>,
-    /// CPUs that each of its executors may use; unlimited if absent.
+    /// CPUs that each of its executors may use; `None` for unlimited.
     pub cpus: Option<f64>,
-    /// Descriptors of the daemon that constants of its functions take, one each.
+    /// File descriptors of the daemon that its functions may take, one for each constant.
     pub descriptors: u64,
-    /// Bytes of the bundles of its functions.
+    /// Most bytes of the bundles of its functions.
     pub bundle_bytes: u64,
-    /// Number and bytes of objects.
+    /// Most objects, by number and bytes.
     pub objects: Quota,
-    /// Whether code in its bundles is taken as it was sent.
+    /// Whether code in its bundles runs as it was sent.
     pub trusted_code: bool,
-    /// What compiling one of its bundles may take.
+    /// Limits of compiling one of its bundles.
     pub compile: CompileLimits,
 }
 
@@ -81,7 +82,7 @@ impl TenantLimits {
         compile: CompileLimits { time: COMPILE_TIME_DEFAULT, memory_bytes: COMPILE_BYTES_DEFAULT },
     };
 
-    /// How its code is treated.
+    /// Its rights for code in bundles.
     pub(crate) fn code(&self) -> CodeRights {
         CodeRights { trusted: self.trusted_code, limits: self.compile }
     }
@@ -95,14 +96,14 @@ pub(crate) enum Denial {
         best-effort"
     )]
     Class { tenant: Tenant },
-    /// The answer must not differ from the one for a model that does not exist.
+    /// The answer must be the same as for a model that does not exist.
     #[error("there is no such model")]
     Model,
     #[error("tenant `{tenant}` may not load or unload models; its section of the configuration has no model_control")]
     ModelControl { tenant: Tenant },
     #[error("tenant `{tenant}` may not register shared memory; its section of the configuration has no shared_memory")]
     SharedMemory { tenant: Tenant },
-    #[error("only root and the daemon's own user may do this, and only for no other tenant")]
+    #[error("only root and the daemon's own user may do this, unless they chose a tenant")]
     Operator,
     #[error("tenant `{tenant}` may hold no leases; its section of the configuration has no leases = true")]
     Lease { tenant: Tenant },
@@ -122,15 +123,16 @@ impl Denial {
 }
 
 impl Principal {
-    /// Whether it may call the function with this owner and HTTP name: its own functions, and what
-    /// its patterns allow. Models of the repository belong to `local` and follow the patterns, even
-    /// for `local` itself. The decision does not depend on whether the function exists.
+    /// Whether it may call the function with this owner and this model name. It may call its own
+    /// functions and names that its patterns allow. Models of the repository belong to `local`; for
+    /// them the patterns decide, even for `local` itself. The decision does not depend on whether
+    /// the function exists.
     pub(crate) fn may_call(&self, owner: &str, name: &str) -> Result<(), Denial> {
         let is_own = owner == self.tenant.as_str() && !self.tenant.is_local();
         if is_own || self.models.allow(name) { Ok(()) } else { Err(Denial::Model) }
     }
 
-    /// Like [`Principal::may_call`], for a name that was not looked up yet.
+    /// Like [`Principal::may_call`], for a name that has not been looked up yet.
     pub(crate) fn may_call_name(&self, name: &str) -> Result<(), Denial> {
         let local = Tenant::default();
         self.may_call(name.split_once(':').map_or(local.as_str(), |(owner, _)| owner), name)
@@ -154,22 +156,23 @@ impl Principal {
         if self.shared_memory { Ok(()) } else { Err(Denial::SharedMemory { tenant: self.tenant.clone() }) }
     }
 
-    /// Whether it may hold leases, and ask for what devices have left for them.
+    /// Whether it may hold leases, and ask for the free capacity of devices.
     pub(crate) fn may_lease(&self) -> Result<(), Denial> {
         if self.leases { Ok(()) } else { Err(Denial::Lease { tenant: self.tenant.clone() }) }
     }
 
-    /// Whether it may operate the daemon, for example have it read its keys again.
+    /// Whether it may operate the daemon, for example reload keys.
     pub(crate) fn may_operate(&self) -> Result<(), Denial> {
         if self.sees_all_tenants { Ok(()) } else { Err(Denial::Operator) }
     }
 
-    /// The same principal as a viewer of the dashboard, where some tenants see all others.
+    /// The principal as a viewer of the dashboard: a tenant that is an observer sees all tenants
+    /// there.
     pub(crate) fn on_dashboard(&self) -> Principal {
         Principal { sees_all_tenants: self.sees_all_tenants || self.observes, ..self.clone() }
     }
 
-    /// Whether reports show it the work of this tenant.
+    /// Whether reports to it include the work of this tenant.
     pub(crate) fn sees(&self, tenant: &Tenant) -> bool {
         self.sees_all_tenants || *tenant == self.tenant
     }

@@ -5,28 +5,28 @@
 pub(crate) enum Reason {
     /// No token and no client certificate, where one is needed.
     NoCredentials,
-    /// A token that is malformed, unknown, revoked or expired. Not told apart, so that the metrics
-    /// do not help to guess tokens.
+    /// A token that is malformed, unknown, revoked or expired. These share one reason, so that
+    /// metrics do not help to guess tokens.
     BadToken,
-    /// A valid client certificate that is assigned to no tenant.
+    /// A valid client certificate that is not assigned to exactly one tenant.
     UnknownCertificate,
     /// A TLS handshake that failed: for example no client certificate, or one that is not valid.
     Handshake,
-    /// A user of the control socket without a tenant, or one who asked for another one.
+    /// A user of the control socket without a tenant, or one who asked to act for another tenant.
     User,
-    /// The class is above the tenant's.
+    /// The class of the request is above the tenant's highest class.
     Class,
     /// A model that the tenant may not call, whether it exists or not.
     Model,
     /// Loading and unloading of models by a tenant without `model_control`.
     ModelControl,
-    /// Loading and unloading of models in a mode that excludes it.
+    /// Loading and unloading of models in a model control mode that does not allow it.
     ModelControlMode,
     /// Shared memory by a tenant without `shared_memory`.
     SharedMemory,
-    /// Operation of the daemon by a tenant.
+    /// Operation of the daemon by a principal that is not an operator.
     Operator,
-    /// Leases of a tenant without the right to them.
+    /// Leases of a tenant without `leases`.
     Lease,
 }
 

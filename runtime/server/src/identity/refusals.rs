@@ -1,5 +1,5 @@
-//! Counts requests that were refused for lack of credentials or rights: by reason for the metrics,
-//! and by tenant for its account.
+//! Counts requests that were refused for lack of credentials or rights: by reason for metrics, and
+//! by tenant for usage reports.
 
 use super::principal::Principal;
 use super::reason::Reason;
@@ -12,8 +12,8 @@ use std::sync::{Mutex, PoisonError};
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
     reasons: [AtomicU64; Reason::ALL.len()],
-    /// Refused requests of known tenants. Tenants come from the configuration, the keys file and
-    /// the users of the machine, so their number is bounded.
+    /// Refused requests by tenant and class. The number of entries is bounded, since tenants come
+    /// from the configuration, the keys file and the users of the machine.
     tenants: Mutex<BTreeMap<(Tenant, Class), u64>>,
 }
 
@@ -23,7 +23,7 @@ impl Refusals {
         self.reasons[reason as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a request of a tenant, and charges it to the tenant as refused.
+    /// Counts a refused request by reason and by tenant.
     pub(crate) fn charge(&self, reason: Reason, principal: &Principal, class: Class) {
         self.note(reason);
         let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
@@ -34,7 +34,8 @@ impl Refusals {
         self.reasons[reason as usize].load(Ordering::Relaxed)
     }
 
-    /// Adds the refused requests to the accounts of the first device: they never reached one.
+    /// Adds the refused requests of each tenant to its usage on the first device, since they
+    /// reached no device.
     pub(crate) fn bill(&self, statistics: &mut [EngineStatistics]) {
         let Some(first) = statistics.first_mut() else { return };
         for ((tenant, class), count) in &*self.tenants.lock().unwrap_or_else(PoisonError::into_inner) {

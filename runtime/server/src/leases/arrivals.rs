@@ -1,30 +1,32 @@
-//! When the renewals arrived that wait for the ledger: they count from then.
+//! Arrival times of renewals that wait for the ledger. A renewal that arrived in time is accepted,
+//! however long it waits for the lock.
 
 use atoll_core::Nanos;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The arrivals of the renewals that wait, with how many arrived at that time.
+/// The arrival times of waiting renewals, each with the number of renewals that arrived then.
 #[derive(Clone, Default)]
 pub(super) struct Arrivals(Arc<Mutex<BTreeMap<Nanos, u32>>>);
 
-/// A renewal that waits. It does so until this is dropped.
+/// A renewal that counts as waiting until this is dropped.
 pub(crate) struct Arrived {
     all: Arrivals,
     at: Nanos,
 }
 
 impl Arrivals {
-    /// Notes a renewal that arrives now.
+    /// Notes that a renewal arrives now.
     pub(super) fn note(&self, now: impl FnOnce() -> Nanos) -> Arrived {
         let mut all = self.lock();
-        // Under the lock: what `first` does not see arrived after the time that its caller has read.
+        // The time is read under the lock. So a renewal that `first` does not see arrives after the
+        // time that the caller of `first` read before.
         let at = now();
         *all.entry(at).or_default() += 1;
         Arrived { all: self.clone(), at }
     }
 
-    /// When the first one that waits arrived.
+    /// The arrival time of the earliest waiting renewal.
     pub(super) fn first(&self) -> Option<Nanos> {
         self.lock().keys().next().copied()
     }

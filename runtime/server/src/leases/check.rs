@@ -20,13 +20,13 @@ pub(crate) struct Target {
     pub(crate) tenant: Tenant,
     /// The name of the function.
     pub(crate) function: String,
-    /// The class of requests that name none.
+    /// The class of requests that state no class.
     pub(crate) class: Class,
     /// Its device.
     pub(crate) device: DeviceId,
 }
 
-/// Checks a request. What is refused is named with its value.
+/// Checks a request. The error names the field and its value.
 pub(super) fn check(spec: &LeaseSpec, target: &Target) -> Result<(Ask, Detail), LeaseError> {
     let key = key(&target.tenant, &spec.request_id)?;
     let holder = holder(&target.tenant, &spec.holder)?;
@@ -59,7 +59,7 @@ pub(super) fn check(spec: &LeaseSpec, target: &Target) -> Result<(Ask, Detail), 
     Ok((ask, Detail { tenant: target.tenant.clone(), key, instance }))
 }
 
-/// Real-time slots of a lease: it needs at least one to be real-time.
+/// Real-time slots of a lease. A lease of class real-time needs at least one.
 fn slots(spec: &LeaseSpec, target: &Target) -> Result<u32, LeaseError> {
     let is_real_time = spec.class.unwrap_or(target.class) == Class::RealTime;
     match spec.real_time_slots {
@@ -71,7 +71,8 @@ fn slots(spec: &LeaseSpec, target: &Target) -> Result<u32, LeaseError> {
     }
 }
 
-/// The key of a request. Requests of different tenants never have the same.
+/// The key of a request. The tenant is part of the hash, so that requests of different tenants have
+/// different keys.
 fn key(tenant: &Tenant, request_id: &str) -> Result<RequestKey, LeaseError> {
     check_text("request_id", request_id)?;
     let digest = Digest::of(format!("{tenant}\n{request_id}").as_bytes());
@@ -80,13 +81,13 @@ fn key(tenant: &Tenant, request_id: &str) -> Result<RequestKey, LeaseError> {
     Ok(RequestKey(key))
 }
 
-/// The holder of a lease as the ledger knows it: its tenant is part of it.
+/// The holder of a lease as the ledger has it, `TENANT:NAME`.
 pub(super) fn holder(tenant: &Tenant, name: &str) -> Result<Holder, LeaseError> {
     check_text("holder", name)?;
     Holder::new(&format!("{tenant}:{name}")).ok_or_else(|| LeaseError::Bad(format!("holder `{name}` is too long")))
 }
 
-/// The name of a holder, as it was given.
+/// The name of a holder without its tenant.
 pub(super) fn name_of(holder: &Holder) -> String {
     holder.as_str().split_once(':').map_or("", |(_, name)| name).to_owned()
 }
@@ -114,8 +115,8 @@ fn between(field: &str, value: i64, min: i64, max: i64, unit: &str) -> Result<u6
     Err(LeaseError::Bad(format!("{field} is {value}; {min} to {max} {unit} are possible")))
 }
 
-/// Whole percents that hold a percentage, in which the ledger counts. A rounding error of a
-/// multiplication does not add one.
+/// Rounds a percentage up to a whole percent, the unit of the ledger. A tiny excess from the
+/// rounding of a multiplication is ignored.
 fn whole(percent: f64) -> u32 {
     (percent - 1e-9).ceil() as u32
 }

@@ -1,4 +1,4 @@
-//! Why a request about leases is refused.
+//! Errors of requests about leases.
 
 use crate::identity::Denial;
 use crate::instances::InstanceError;
@@ -10,7 +10,7 @@ use atoll_store::StoreError;
 pub(crate) enum LeaseError {
     #[error(transparent)]
     Denied(#[from] Denial),
-    /// A field has a value that is not possible.
+    /// The value of a field is out of range.
     #[error("{0}")]
     Bad(String),
     #[error("there is no function `{0}`; load or deploy it on this daemon first")]
@@ -19,14 +19,15 @@ pub(crate) enum LeaseError {
     NotReady { function: String, reason: String },
     #[error("{0}")]
     Refused(#[from] Refusal),
-    /// The device cannot honour the share beside those of instances and tenants that are no leases.
-    #[error("{device} has no room for it now: {reason}; ask again later, or for less")]
+    /// The device cannot provide the share in addition to the shares of tenants and of instances
+    /// without a lease.
+    #[error("{device} has no room for the lease now: {reason}; try again later, or ask for less")]
     Full { device: String, reason: String },
     #[error("the instance of the lease cannot be created: {0}")]
     Instance(InstanceError),
-    #[error("it cannot be written down: {0}; nothing is granted until it can, and a lease that was released has ended")]
+    #[error("cannot write the lease: {0}; nothing is granted until it is written, and a released lease has ended")]
     Store(#[from] StoreError),
-    #[error("this daemon grants no leases, because it has no folder to write them down; start it without --no-control")]
+    #[error("this daemon grants no leases, because it has no store to keep them in; start it without --no-control")]
     NoStore,
     #[error("internal error: a request panicked; please report this bug")]
     Panicked,

@@ -1,9 +1,10 @@
-//! Changes of leases on their way to the store.
+//! Changes of leases that are not written to the store yet.
 
 use atoll_store::{LeaseChange, StoreError};
 
-/// What is not written down yet. A change that cannot be written stays, and is written with the next
-/// one, so that a record never outlives its lease until the next start of the daemon.
+/// Changes that are not written yet. A change that cannot be written is kept and written with the
+/// next one. Otherwise the record of an ended lease could stay in the store, and the next start of
+/// the daemon would restore it.
 #[derive(Default)]
 pub(super) struct Journal {
     change: LeaseChange,
@@ -11,32 +12,32 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// A lease has to be written, in place of what was to be written of it before. `last` is the
-    /// highest number so far.
+    /// Adds the record of a lease, in place of an earlier record of it that is not written yet.
+    /// `last` is the highest number so far.
     pub(super) fn keep(&mut self, lease: u64, record: String, last: u64) {
         self.change.keep.retain(|(other, _)| *other != lease);
         self.change.keep.push((lease, record));
         self.change.last = Some(last);
     }
 
-    /// A lease has ended.
+    /// Adds the end of a lease.
     pub(super) fn end(&mut self, lease: u64, key: [u8; 16]) {
-        // Keys are forgotten last of all, and this one was used again.
+        // The store forgets keys after all other changes, and this key was used again.
         self.change.forget.retain(|other| *other != key);
         self.change.end.push((lease, key));
     }
 
-    /// The key of an ended lease is to be forgotten.
+    /// Adds that the key of an ended lease is forgotten.
     pub(super) fn forget(&mut self, key: [u8; 16]) {
         self.change.forget.push(key);
     }
 
-    /// Whether all is written.
+    /// Whether all changes are written.
     pub(super) fn is_empty(&self) -> bool {
         self.change.is_empty()
     }
 
-    /// Writes all of it, or nothing.
+    /// Writes all changes or, on an error, none.
     pub(super) fn write(
         &mut self,
         write: impl FnOnce(&LeaseChange) -> Result<(), StoreError>,
@@ -45,9 +46,9 @@ impl Journal {
             return Ok(());
         }
         if let Err(error) = write(&self.change) {
-            // Not with each attempt.
+            // Logs only the first of several failures.
             if !std::mem::replace(&mut self.has_failed, true) {
-                tracing::error!(%error, "a change of leases cannot be written down; it is tried again");
+                tracing::error!(%error, "a change of leases cannot be written; the daemon will try again");
             }
             return Err(error);
         }

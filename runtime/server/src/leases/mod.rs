@@ -1,21 +1,24 @@
-//! Leases: instances that a placement engine on other machines holds for a limited time.
+//! Leases: instances that a placement engine on another machine holds for a limited time.
 //!
-//! The ledger ([`atoll_lease`]) decides; this module makes its decisions durable, creates and removes
-//! the instances, and tells it which devices there are. A lease and its instance belong to one
-//! device, that of the function. The shares of instances and tenants that are no leases are known
-//! to the engine only, so the engine may refuse what the ledger granted: the lease is taken back
-//! before it is answered. It may also refuse it when the function is loaded again, after a restart
-//! or on a device that came back: the lease is revoked.
+//! The ledger ([`atoll_lease`]) decides. This module makes its decisions durable, creates and
+//! removes the instances, and tells it the state of the devices. A lease and its instance belong to
+//! one device, that of the function.
 //!
-//! A change that cannot be written down stays in memory and is tried again with each event and tick.
-//! Meanwhile nothing is granted or taken over.
+//! The ledger does not know the shares of tenants and of instances without a lease; only the engine
+//! knows them. So the engine may refuse the share of a lease that the ledger granted. The lease
+//! then ends before the grant is answered. The engine may also refuse the share when the function
+//! is loaded again, after a restart or on a device that is available again. The lease is then
+//! revoked.
+//!
+//! A change that cannot be written to the store stays in memory, and writing is retried with each
+//! event and tick. Until it succeeds, no lease is granted or taken over.
 //!
 //! # Time
 //!
-//! The time of leases is that of the daemon's monotonic clock since its start; no time of day is
-//! read, stored or sent, so clocks that step or differ between machines end nothing and revive
-//! nothing. The clock stands still while the machine is suspended, and so do the leases. After a
-//! restart each lease has its whole time to live.
+//! Leases use the daemon's monotonic clock, counted from its start. No time of day is read, stored
+//! or sent, so clocks that step or that differ between machines have no effect. The clock stops
+//! while the machine is suspended, and leases do not expire meanwhile. After a restart each lease
+//! has its full time to live.
 
 mod arrivals;
 mod check;
@@ -61,7 +64,7 @@ pub(crate) struct Leases {
 struct State {
     ledger: Ledger,
     details: BTreeMap<LeaseId, Detail>,
-    /// The devices as the ledger knows them: whether they are lost, and drained.
+    /// For each device, whether the ledger knows it as lost, and as drained.
     devices: Vec<(bool, bool)>,
     journal: Journal,
 }
@@ -73,18 +76,18 @@ impl State {
     }
 }
 
-/// Where the function of a lease is.
+/// The devices of a lease's function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Home {
-    /// There is no such function any more.
+    /// The function was removed.
     Gone,
-    /// It is on no device, for example because it is being loaded.
+    /// The function is on no device, for example because it is being loaded.
     Loading,
-    /// On these devices.
+    /// The function is on these devices.
     On(Vec<DeviceId>),
 }
 
-/// What a device can hold, and what is promised of it.
+/// The capacity of a device, and the part of it that leases have.
 #[derive(Clone, Debug)]
 pub(crate) struct Promised {
     pub(crate) leases: usize,
@@ -93,13 +96,13 @@ pub(crate) struct Promised {
     pub(crate) memory_bytes: u64,
     pub(crate) real_time_slots: u32,
     pub(crate) capacity: Capacity,
-    /// What is left; `None` if the device is lost.
+    /// The free resources; `None` if the device is lost.
     pub(crate) free: Option<Free>,
 }
 
 impl Leases {
-    /// The leases of a store, each with its whole time to live. Their instances are created again;
-    /// leases for which there is no room any more are revoked, the newest first.
+    /// Restores the leases of a store, each with its full time to live, and creates their instances
+    /// again. Leases that no longer have room are revoked, the newest first.
     pub(crate) fn open(
         store: Arc<Store>,
         engine: Arc<dyn Inference>,
@@ -130,7 +133,8 @@ impl Leases {
         let leases = Leases { store, engine, capacities, began: Instant::now(), arrivals, state };
         let mut state = leases.lock();
         leases.carry_out(instances, &mut state, actions, None);
-        // Functions are loaded later; the first tick after that ends what their devices refuse.
+        // Functions are loaded later. The first tick after that revokes leases whose shares the
+        // devices refuse.
         leases.revoke_broken(instances, &mut state, |_| Home::Loading);
         drop(state);
         Ok(leases)
@@ -144,12 +148,13 @@ impl Leases {
         Nanos(u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// Notes a renewal that arrives now, and counts from now, until what is returned is dropped.
+    /// Notes that a renewal arrives now. While the result exists, leases that have not expired by
+    /// now stay valid.
     pub(crate) fn arrive(&self) -> Arrived {
         self.arrivals.note(|| self.now())
     }
 
-    /// Grants a lease of a function, or answers a repeated request as before.
+    /// Grants a lease of a function. A repeated request gets the lease that it already has.
     pub(crate) fn grant(
         &self,
         instances: &Instances,
@@ -165,7 +170,7 @@ impl Leases {
         }
         let is_repeated = state.lease_of(key).is_some();
         if !is_repeated {
-            // A disk that takes no changes takes no leases.
+            // Grants nothing while changes cannot be written.
             self.write(&mut state)?;
         }
         let (answer, failed) = self.send(instances, &mut state, Event::Grant(ask), Some(detail));
@@ -189,12 +194,12 @@ impl Leases {
     ) -> Result<LeaseReport, LeaseError> {
         let mut state = self.lock();
         let event = |lease, epoch, holder| Event::Renew { lease, epoch, holder };
-        // What could not be written down is about others: a renewal changes no record.
+        // Ignores an error of writing: it concerns other leases, since a renewal changes no record.
         let (answer, _) = self.about(instances, &mut state, caller, hold, event)?;
         self.granted(&state, answer)
     }
 
-    /// Makes another holder the one of a lease.
+    /// Gives a lease to another holder.
     pub(crate) fn take_over(
         &self,
         instances: &Instances,
@@ -209,12 +214,14 @@ impl Leases {
         let (Some(Grant { lease, epoch, holder, .. }), Some(error)) = (before, failed) else {
             return self.granted(&state, answer);
         };
-        // After a restart it would be the holder of before again.
+        // The takeover is not on disk: after a restart the earlier holder would have the lease
+        // again.
         self.send(instances, &mut state, Event::NotTaken { lease, epoch, holder }, None);
         Err(error)
     }
 
-    /// Ends a lease. It has ended also if that cannot be written down yet, which is an error.
+    /// Ends a lease. If its end cannot be written yet, returns an error, although the lease has
+    /// ended.
     pub(crate) fn release(
         &self,
         instances: &Instances,
@@ -226,8 +233,9 @@ impl Leases {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Sends an event about a lease of the caller, or, for operators, of any tenant. Returns the
-    /// answer, unless it is a refusal, and what went wrong.
+    /// Sends an event about a lease of the caller's tenant or, for operators, of any tenant. A
+    /// refusal is an error. Otherwise returns the answer, and the error of carrying out the
+    /// actions, if any.
     fn about(
         &self,
         instances: &Instances,
@@ -249,8 +257,8 @@ impl Leases {
         }
     }
 
-    /// Ends what was not renewed in time and what does not hold any more, and writes down what could
-    /// not be written before. `home_of` says where a function is.
+    /// Ends leases that were not renewed in time and leases that the daemon cannot provide any
+    /// more, and retries writing. `home_of` returns the devices of a function.
     pub(crate) fn tick(&self, instances: &Instances, home_of: impl Fn(&FunctionKey) -> Home) {
         let mut state = self.lock();
         if state.details.is_empty() && state.journal.is_empty() {
@@ -261,17 +269,17 @@ impl Leases {
         self.revoke_broken(instances, &mut state, home_of);
     }
 
-    /// Ends leases that the daemon cannot keep any more.
+    /// Revokes leases that the daemon cannot provide any more.
     fn revoke_broken(&self, instances: &Instances, state: &mut State, home_of: impl Fn(&FunctionKey) -> Home) {
         let why = |grant: Grant| Some((grant.lease, self.broken(instances, state, &grant, &home_of)?));
         let broken: Vec<(LeaseId, &str)> = state.ledger.leases().filter_map(|(grant, _)| why(grant)).collect();
         for (lease, why) in broken {
-            tracing::warn!(%lease, why, "a lease cannot be kept any more");
+            tracing::warn!(%lease, why, "a lease was revoked because the daemon cannot provide it any more");
             self.send(instances, state, Event::Revoke { lease }, None);
         }
     }
 
-    /// Why a lease does not hold any more; `None` if it does.
+    /// Why the daemon cannot provide a lease any more; `None` if it can.
     fn broken(
         &self,
         instances: &Instances,
@@ -305,7 +313,7 @@ impl Leases {
         all.collect()
     }
 
-    /// What is promised of each device, in order.
+    /// The capacity of each device and the part that leases have, in the order of the devices.
     pub(crate) fn promised(&self, instances: &Instances) -> Vec<Promised> {
         let mut state = self.lock();
         self.follow_devices(instances, &mut state);
@@ -331,7 +339,7 @@ impl Leases {
         self.engine.devices().get(usize::from(device.0)).cloned().unwrap_or_default()
     }
 
-    /// The report of a granted lease, under the lock under which it was granted.
+    /// The report of a lease that was just granted. `state` is still locked since the grant.
     fn granted(&self, state: &State, answer: Option<Answer>) -> Result<LeaseReport, LeaseError> {
         let grant = match answer {
             Some(Answer::Granted(grant)) => grant,
@@ -341,7 +349,8 @@ impl Leases {
         let ended = || LeaseError::Refused(Refusal::NoLease(grant.lease));
         let (_, want) = state.ledger.leases().find(|(other, _)| other.lease == grant.lease).ok_or_else(ended)?;
         let detail = state.details.get(&grant.lease).ok_or_else(ended)?;
-        // The epoch and the holder are those of the answer: no holder is told another one's.
+        // Uses the epoch and the holder of the answer, so that a holder never learns those of
+        // another one.
         Ok(self.report(&grant, want, detail, self.now()))
     }
 
@@ -353,7 +362,7 @@ impl Leases {
             tenant: detail.tenant.clone(),
             holder: name_of(&grant.holder),
             function: detail.function().to_string(),
-            // Requests name it without the tenant, as all instances.
+            // Requests name it without the tenant, as they name all instances.
             instance: detail.instance_key(grant.lease).name,
             device: self.name(grant.device),
             class: instance.class,
@@ -367,7 +376,7 @@ impl Leases {
         }
     }
 
-    /// Tells the ledger which devices were lost or drained, or are there again.
+    /// Tells the ledger which devices were lost, drained, resumed, or are available again.
     fn follow_devices(&self, instances: &Instances, state: &mut State) {
         let current = self.engine.devices_state().devices;
         let mut actions = Vec::new();
@@ -389,8 +398,8 @@ impl Leases {
         self.carry_out(instances, state, actions, None);
     }
 
-    /// Sends an event to the ledger, and does what follows. `new` is the detail of the lease that is
-    /// granted. Returns as [`Leases::carry_out`].
+    /// Sends an event to the ledger and carries out the actions. See [`Leases::carry_out`] for
+    /// `new` and the result.
     fn send(
         &self,
         instances: &Instances,
@@ -404,14 +413,15 @@ impl Leases {
     }
 
     fn handle(&self, state: &mut State, event: Event, actions: &mut Vec<Action>) {
-        // Before the arrivals are read: those that come later arrived later.
+        // The time is read before the arrivals, so that a renewal that is missed here has arrived
+        // later than `now`.
         let now = self.now();
         state.ledger.wait_for(self.arrivals.first());
         state.ledger.handle(now, event, actions);
     }
 
-    /// Does what the ledger says, in its order. `new` is the detail of the lease that is granted.
-    /// Returns the answer, and what went wrong first; the rest is done in any case.
+    /// Carries out actions in order. `new` is the detail of the lease that is granted. Returns the
+    /// answer, and an error if an action failed; the remaining actions are carried out in any case.
     fn carry_out(
         &self,
         instances: &Instances,
@@ -436,9 +446,10 @@ impl Leases {
                 Action::Forget(key) => state.journal.forget(key.0),
                 Action::Place { lease, .. } => {
                     failed = failed.or(self.write(state).err());
-                    // A lease that is not written down gets no instance.
+                    // A new lease whose record could not be written gets no instance.
                     if failed.is_none() || is_new != Some(lease) {
-                        failed = place(instances, state, lease).or(failed);
+                        let placed = place(instances, state, lease);
+                        failed = failed.or(placed);
                     }
                 }
                 Action::Remove { lease, ending } => remove(instances, state, lease, ending),
@@ -449,14 +460,14 @@ impl Leases {
         (answer, failed)
     }
 
-    /// Writes down what is not written yet.
+    /// Writes the changes that are not written yet.
     fn write(&self, state: &mut State) -> Result<(), LeaseError> {
         Ok(state.journal.write(|change| self.store.change_leases(change))?)
     }
 }
 
-/// Creates the instance of a lease, unless it is there: where in a device its compute units are, the
-/// engine decides.
+/// Creates the instance of a lease unless it exists. The engine decides which compute units of the
+/// device it gets.
 fn place(instances: &Instances, state: &State, lease: LeaseId) -> Option<LeaseError> {
     let detail = state.details.get(&lease)?;
     let key = detail.instance_key(lease);
@@ -479,8 +490,8 @@ fn remove(instances: &Instances, state: &mut State, lease: LeaseId, ending: Endi
     }
 }
 
-/// Whether there is the instance of a lease. Operators of older daemons may have made instances with
-/// such names, which are not the leases'.
+/// Whether the instance of a lease exists. Older daemons let operators create instances with such
+/// names; these do not belong to leases.
 fn has_instance(instances: &Instances, key: &FunctionKey) -> bool {
     instances.find(key).is_some_and(|instance| instance.lease.is_some())
 }

@@ -1,11 +1,11 @@
-//! A lease as the store keeps it.
+//! The record of a lease in the store.
 
 use crate::instances::{Instance, LEASE_PREFIX, Leased};
 use atoll_engine::{DeviceId, FunctionKey, Tenant};
 use atoll_lease::{Ask, Epoch, Holder, Kept, LeaseId, RequestKey, Want};
 use serde::{Deserialize, Serialize};
 
-/// What the ledger does not know of a lease.
+/// The properties of a lease that the ledger does not have.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Detail {
     pub(super) tenant: Tenant,
@@ -14,12 +14,12 @@ pub(super) struct Detail {
 }
 
 impl Detail {
-    /// The instance of its lease.
+    /// The key of the lease's instance.
     pub(super) fn instance_key(&self, lease: LeaseId) -> FunctionKey {
         FunctionKey { tenant: self.tenant.clone(), name: format!("{LEASE_PREFIX}{lease}") }
     }
 
-    /// The function of its lease.
+    /// The key of the lease's function.
     pub(super) fn function(&self) -> FunctionKey {
         FunctionKey { tenant: self.tenant.clone(), name: self.instance.function.clone() }
     }
@@ -33,7 +33,7 @@ struct Record {
     key: [u8; 16],
     holder: String,
     asked_by: String,
-    /// By name, because devices may have other numbers after a restart.
+    /// The name of the device: its number may differ after a restart.
     device: String,
     partition: u32,
     quota: u32,
@@ -44,7 +44,7 @@ struct Record {
     instance: Instance,
 }
 
-/// The record of a lease.
+/// Encodes the record of a lease.
 pub(super) fn write(kept: &Kept, detail: &Detail, devices: &[String]) -> String {
     let want = kept.ask.want();
     let record = Record {
@@ -66,7 +66,8 @@ pub(super) fn write(kept: &Kept, detail: &Detail, devices: &[String]) -> String 
     serde_json::to_string(&record).expect("checked numbers and texts can be serialized")
 }
 
-/// Reads a record. A device that is not there any more gets a number that no device has.
+/// Decodes a record. If the device does not exist any more, the result has a number that no device
+/// has.
 pub(super) fn read(text: &str, devices: &[String]) -> Result<(Kept, Detail), String> {
     let record: Record = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let holder = |name: &str| Holder::new(name).ok_or_else(|| format!("`{name}` is not a holder"));

@@ -1,4 +1,4 @@
-//! Leases with a real store, and devices that take what they are given.
+//! Leases with a real store, and a device that accepts all shares unless it is told to refuse them.
 
 use super::*;
 use crate::instances::Instance;
@@ -11,7 +11,7 @@ use atoll_store::{DeploymentKey, StoreConfig};
 use std::collections::BTreeSet;
 use std::thread::scope;
 
-/// One device, which refuses the shares of these clients once their function is loaded.
+/// One device. It does not hold the shares of these clients.
 #[derive(Default)]
 struct Device(Mutex<BTreeSet<ShareClient>>);
 
@@ -61,7 +61,7 @@ struct Daemon {
     caller: Principal,
 }
 
-/// A daemon with an instance of an operator that has this name.
+/// A daemon; `operators` is the name of an instance that an operator created.
 fn daemon(operators: Option<&str>) -> Daemon {
     let folder = tempfile::tempdir().unwrap();
     let config = StoreConfig { folder: folder.path().to_owned(), memory_bytes: 1 << 20 };
@@ -147,7 +147,7 @@ fn leases_without_a_share_or_a_function_end_and_are_not_renewed() {
 
 #[test]
 fn an_instance_of_an_operator_is_never_that_of_a_lease() {
-    // An older daemon took any name.
+    // An older daemon accepted any name for an instance.
     let daemon = daemon(Some("lease-1"));
     let name = daemon.key("lease-1");
     let refused = daemon.grant("1");

@@ -1,11 +1,11 @@
-//! Samples about batches of requests.
+//! Samples of request batches.
 
 use super::metric::DeviceSnapshot;
 use super::text::Samples;
 use crate::model::Model;
 use atoll_engine::FunctionStatistics;
 
-/// The rows of runs, by model.
+/// The number of rows of each run, by model.
 pub(super) fn rows(snapshot: &DeviceSnapshot<'_>, out: &mut Samples<'_>) {
     for model in &snapshot.models {
         let batches = function_of(snapshot, model).map_or(&[][..], |function| &function.batches);
@@ -13,7 +13,7 @@ pub(super) fn rows(snapshot: &DeviceSnapshot<'_>, out: &mut Samples<'_>) {
     }
 }
 
-/// The time that requests waited for others, by model.
+/// The time that requests waited for others of their batch, by model.
 pub(super) fn gather_seconds(snapshot: &DeviceSnapshot<'_>, out: &mut Samples<'_>) {
     for model in &snapshot.models {
         let ns = function_of(snapshot, model).map_or(0, |function| function.gather_ns);

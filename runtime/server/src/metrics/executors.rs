@@ -1,5 +1,5 @@
-//! Samples of executor processes: losses by cause, and what tenants' processes used, as the system
-//! accounts for it.
+//! Samples of executor processes: losses by cause, and the resources that each tenant's processes
+//! used, as the operating system accounts for them.
 
 use super::metric::DeviceSnapshot;
 use super::text::Samples;
@@ -27,7 +27,7 @@ pub(super) fn memory_bytes(snapshot: &DeviceSnapshot<'_>, out: &mut Samples<'_>)
     for used in domains(snapshot) {
         let GroupUse { limit, current_bytes, peak_bytes, .. } = used.group.unwrap_or_default();
         let used_bytes = [("current", current_bytes), ("peak", peak_bytes)];
-        // Zero would say that nothing is allowed.
+        // Without a limit there is no sample: a zero would look like a limit of zero.
         let limit = limit.map(|limit| ("limit", limit.bytes()));
         for (kind, bytes) in used_bytes.into_iter().chain(limit) {
             out.integer(&[("tenant", &used.domain), ("kind", kind)], bytes);
@@ -41,7 +41,8 @@ pub(super) fn throttled_seconds(snapshot: &DeviceSnapshot<'_>, out: &mut Samples
     }
 }
 
-/// What tenants' processes used, with zeros for the daemon's own tenant if it had none.
+/// Resources that tenants' processes used, with zeros for the daemon's own tenant if it had no
+/// process.
 fn domains(snapshot: &DeviceSnapshot<'_>) -> Vec<DomainUse> {
     let mut domains = snapshot.engine.device.executors.domains.clone();
     let local = Tenant::default();

@@ -3,7 +3,7 @@
 use super::metric::{Kind, Metric, of_daemon};
 use std::sync::atomic::Ordering;
 
-/// The metrics of the admission. Without a desk they have no samples.
+/// The metrics of graph admission. Without a desk they have no samples.
 pub(super) const GRAPH_METRICS: &[Metric] = &[
     of_daemon(
         Kind::Counter,

@@ -25,7 +25,7 @@ pub(super) struct DeviceSnapshot<'a> {
     pub(super) recorder: &'a DeviceRecorder,
     /// Its state in the pool.
     pub(super) place: DeviceState,
-    /// The price of a second on it, in units of account; `None` if no device has a price.
+    /// Its price in units of account per second; `None` if no device has a price.
     pub(super) price_per_s: Option<f64>,
 }
 
@@ -44,9 +44,9 @@ pub(super) struct Snapshot<'a> {
     pub(super) fleet: &'a FleetStatus,
     /// The admission of requests to graphs.
     pub(super) desk: Option<&'a Desk>,
-    /// Shares that do not hold.
+    /// Shares that a device refused.
     pub(super) refusals: &'a [ShareRefusal],
-    /// Models whose instances follow the load.
+    /// Models that are autoscaled.
     pub(super) scaling: &'a BTreeMap<FunctionKey, ScalingStatus>,
 }
 

@@ -1,4 +1,4 @@
-//! Metrics of the pool of devices: which device each request was given to.
+//! Metrics of the pool of devices: placements of requests on devices.
 
 use super::metric::{Kind, Metric, counter, gauge, of_daemon};
 

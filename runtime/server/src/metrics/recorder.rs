@@ -1,4 +1,4 @@
-//! Metrics that the server counts itself; all others come from the engines.
+//! Metrics that the server itself counts. All others come from the engines.
 
 use super::codes::CODES;
 use crate::identity::Refusals;
@@ -98,7 +98,7 @@ pub(crate) struct Recorder {
     pub(crate) refusals: Refusals,
     /// Lines of the access log that were not written.
     pub(crate) access_log_dropped: Arc<AtomicU64>,
-    /// Spans for the collector.
+    /// Spans that were sent to the collector or dropped.
     pub(crate) otlp: Arc<Counts>,
 }
 

@@ -1,10 +1,10 @@
-//! Metrics of the response cache, with Triton's names where Triton has them.
+//! Metrics of the response cache. Metrics that Triton has, too, use Triton's names.
 
 use super::metric::{Kind, Metric, Snapshot, of_daemon};
 use super::text::Samples;
 use crate::model::Model;
 
-/// The metrics of kept responses.
+/// The metrics of the response cache.
 pub(super) const RESPONSE_METRICS: &[Metric] = &[
     of_daemon(
         Kind::Counter,
@@ -27,18 +27,18 @@ pub(super) const RESPONSE_METRICS: &[Metric] = &[
     of_daemon(
         Kind::Counter,
         "nv_cache_miss_duration_per_model",
-        "Time of looking for responses that were not there, and of keeping them, in microseconds",
+        "Time of cache lookups that missed, and of insertions, in microseconds",
         |s, out| each(s, out, |model| model.cache_counts.misses().ns / 1_000),
     ),
-    of_daemon(Kind::Gauge, "atoll_response_cache_bytes", "Memory of kept responses", |s, out| {
+    of_daemon(Kind::Gauge, "atoll_response_cache_bytes", "Memory of cached responses", |s, out| {
         out.integer(&[], s.responses.bytes());
     }),
-    of_daemon(Kind::Gauge, "atoll_response_cache_bytes_max", "Limit of the memory of kept responses", |s, out| {
+    of_daemon(Kind::Gauge, "atoll_response_cache_bytes_max", "Limit of the memory of cached responses", |s, out| {
         out.integer(&[], s.responses.bytes_max());
     }),
 ];
 
-/// A sample for each model; 0 for those whose responses are not kept.
+/// A sample for each model; 0 for models without the response cache.
 fn each(snapshot: &Snapshot<'_>, out: &mut Samples<'_>, of: fn(&Model) -> u64) {
     for model in snapshot.models {
         out.integer(&[("model", &model.name), ("version", &model.version)], of(model));

@@ -1,12 +1,12 @@
-//! Metrics of models whose instances follow the load.
+//! Metrics of autoscaled models.
 
 use super::metric::{Kind, Metric, Snapshot, of_daemon};
 use super::text::Samples;
 use crate::scaling::state::{KINDS, ScalingStatus};
 
-/// The metrics of models that are scaled; others have no samples.
+/// The metrics of autoscaled models; other models have no samples.
 pub(super) const SCALING_METRICS: &[Metric] = &[
-    of_daemon(Kind::Gauge, "atoll_scaling_instances", "Instances that the autoscaler made and that take requests", {
+    of_daemon(Kind::Gauge, "atoll_scaling_instances", "Instances of the autoscaler that accept requests", {
         |s, out| per_model(s, out, |status| status.instances as f64)
     }),
     of_daemon(Kind::Gauge, "atoll_scaling_waiting_requests", "Requests that wait for an instance", {
@@ -24,13 +24,13 @@ pub(super) const SCALING_METRICS: &[Metric] = &[
     of_daemon(
         Kind::Gauge,
         "atoll_scaling_load_rate",
-        "Requests per second that are to be served: the higher one of arrivals and prediction, with headroom and queue",
+        "Requests per second to serve: the higher of arrivals and prediction, with headroom and queue",
         |s, out| per_model(s, out, |status| status.load),
     ),
     of_daemon(
         Kind::Gauge,
         "atoll_scaling_capacity_rate",
-        "Requests per second that the instances serve, by profile or measured requests; those of operators included",
+        "Requests per second that the instances can serve, including those of operators, by profile or measurement",
         |s, out| per_model(s, out, |status| status.capacity),
     ),
     of_daemon(
@@ -42,7 +42,7 @@ pub(super) const SCALING_METRICS: &[Metric] = &[
     of_daemon(
         Kind::Gauge,
         "atoll_scaling_uncovered",
-        "1 if the load is not covered: no room, no point within the target, or no clock; else 0",
+        "1 if the load is not covered (no room, no profile point within the target, or a stopped clock), else 0",
         |s, out| per_model(s, out, |status| f64::from(u8::from(status.problem.is_some()))),
     ),
     of_daemon(

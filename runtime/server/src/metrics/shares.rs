@@ -1,4 +1,4 @@
-//! Metrics of clients with shares: what they were promised and what they received.
+//! Metrics of clients with shares: promised and received device time.
 
 use super::metric::{DeviceSnapshot, Kind, Metric, counter, gauge, histogram, of_daemon};
 use super::recorder::BUCKETS_NS;
@@ -7,22 +7,22 @@ use atoll_engine::ShareStatistics;
 use atoll_fleet::ShareRefusal;
 
 /// The metrics of shares, with labels `tenant` and `instance`; the latter is empty for the share of
-/// a tenant. None if no client has a share.
+/// a tenant. Without shares they have no samples.
 pub(super) const SHARE_METRICS: &[Metric] = &[
     gauge("atoll_share_promised_ratio", "Fraction of the time that a client with a share is promised", |s, out| {
         per_share(s, out, |share| f64::from(share.share.request().millionths()) / 1e6);
     }),
-    gauge("atoll_share_received_ratio", "Fraction of the last second that it received", |s, out| {
+    gauge("atoll_share_received_ratio", "Fraction of the last second that the client received", |s, out| {
         per_share(s, out, |share| share.received_ratio);
     }),
     gauge(
         "atoll_share_error_ratio_max",
-        "Largest distance from its promise over any second in which it had work throughout",
+        "Largest difference from the promise over any second in which the client always had work",
         |s, out| per_share(s, out, |share| share.error_max),
     ),
     histogram(
         "atoll_share_overshoot_seconds",
-        "Device time beyond its limit, of each window in which it used the device",
+        "Device time beyond the limit of the client, for each window in which it used the device",
         |s, out| {
             for share in &s.engine.shares {
                 let counts = BUCKETS_NS.iter().map(|bound| share.overshoot.count_at_most(*bound));
@@ -31,24 +31,24 @@ pub(super) const SHARE_METRICS: &[Metric] = &[
             }
         },
     ),
-    counter("atoll_share_received_seconds_total", "Device time charged to it", |s, out| {
+    counter("atoll_share_received_seconds_total", "Device time charged to the client", |s, out| {
         per_share(s, out, |share| share.received_ns as f64 / 1e9);
     }),
     counter(
         "atoll_share_received_unit_seconds_total",
-        "Device time charged to it times the compute units that it had",
+        "Device time charged to the client, multiplied by the compute units that it had",
         |s, out| per_share(s, out, |share| share.received_unit_ns as f64 / 1e9),
     ),
     gauge("atoll_share_granted_ratio", "Fraction of the compute units that it has while its work runs", |s, out| {
         per_share(s, out, |share| f64::from(share.granted.millionths()) / 1e6);
     }),
-    gauge("atoll_share_bound", "1 if it is bound to certain compute units, 0 if not", |s, out| {
+    gauge("atoll_share_bound", "1 if the client is bound to certain compute units, 0 if not", |s, out| {
         per_share(s, out, |share| f64::from(u8::from(share.bound.is_some())));
     }),
     of_daemon(
         Kind::Gauge,
         "atoll_share_refused",
-        "1 for a share that does not hold because a device of its function refused it",
+        "1 for a share that is not in force because a device of its function refused it",
         |s, out| {
             for ShareRefusal { client, .. } in s.refusals {
                 let instance = client.instance.as_deref().unwrap_or_default();
@@ -56,7 +56,7 @@ pub(super) const SHARE_METRICS: &[Metric] = &[
             }
         },
     ),
-    counter("atoll_share_tokens_total", "Tokens that it was given", |s, out| {
+    counter("atoll_share_tokens_total", "Tokens that the client was given", |s, out| {
         per_share(s, out, |share| share.tokens as f64);
     }),
 ];

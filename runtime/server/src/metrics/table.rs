@@ -3,8 +3,8 @@
 //! A metric describes either each device (its samples then have the label `device`) or the daemon
 //! as a whole.
 //!
-//! `nv_inference_*` and `nv_gpu_*` are Triton's names, so that dashboards made for Triton work. Our
-//! own counters end in `_total`; units are seconds and bytes.
+//! `nv_inference_*` and `nv_gpu_*` are Triton's names, so that dashboards for Triton work. Names of
+//! Atoll's own counters end in `_total`; units are seconds and bytes.
 
 use super::batches::{function_of, gather_seconds, rows};
 use super::executors;
@@ -436,7 +436,7 @@ fn device_seconds(snapshot: &DeviceSnapshot<'_>, compute_unit_ns: u128) -> f64 {
     compute_unit_ns as f64 / 1e9 / f64::from(snapshot.engine.device.compute_units.max(1))
 }
 
-/// One sample per loaded model, from the moment it is loaded.
+/// One sample for each loaded model; 0 until its first request.
 fn per_model(snapshot: &DeviceSnapshot<'_>, out: &mut Samples<'_>, value: impl Fn(&FunctionStatistics) -> u64) {
     for model in &snapshot.models {
         let labels: Labels<'_> = &[("model", &model.name), ("version", &model.version)];
@@ -444,7 +444,7 @@ fn per_model(snapshot: &DeviceSnapshot<'_>, out: &mut Samples<'_>, value: impl F
     }
 }
 
-/// Tenants without a quota have no sample.
+/// One sample for each tenant and class with a quota.
 fn per_tenant(snapshot: &DeviceSnapshot<'_>, out: &mut Samples<'_>, value: impl Fn(&TenantMemory) -> TenantBytes) {
     for tenant in &snapshot.engine.tenants {
         let TenantBytes { all, best_effort } = value(tenant);

@@ -13,7 +13,7 @@ pub(super) struct Samples<'a> {
     pub(super) text: &'a mut String,
 }
 
-/// Upper bounds of the buckets for rows of a run.
+/// Upper bounds of the buckets for the rows of a run.
 const BUCKETS_ROWS: [u64; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 
 /// Names and values of labels.

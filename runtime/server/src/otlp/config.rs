@@ -1,15 +1,15 @@
-//! Settings of traces, and counts of what became of spans.
+//! Settings of traces, and counts of spans that were sent and dropped.
 
 use axum::http::Uri;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Where traces are sent, and how many.
+/// The collector of traces, and the rate of sampling.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OtlpConfig {
     /// The collector, for example `http://127.0.0.1:4318`.
     pub endpoint: String,
-    /// The part of the requests without a parent that is traced, from 0 to 1. With 0, no request is
-    /// traced.
+    /// The fraction of the requests without a parent span that is traced, from 0 to 1. With 0, no
+    /// request is traced.
     pub sample_rate: f64,
 }
 
@@ -17,7 +17,8 @@ impl OtlpConfig {
     /// Settings, checked.
     ///
     /// # Errors
-    /// If the endpoint is no URL of HTTP, or the rate is not from 0 to 1. The text says what to do.
+    /// If the endpoint is not an HTTP URL, or the rate is not from 0 to 1. The text says what to
+    /// do.
     pub fn new(endpoint: &str, sample_rate: f64) -> Result<OtlpConfig, String> {
         check(endpoint).map_err(|reason| {
             format!(
@@ -31,7 +32,7 @@ impl OtlpConfig {
         Ok(OtlpConfig { endpoint: endpoint.trim_end_matches('/').into(), sample_rate })
     }
 
-    /// The URL of traces: by the specification of OTLP, a path is added to the endpoint.
+    /// The URL for traces. The specification of OTLP adds the path `/v1/traces` to the endpoint.
     pub(super) fn url(&self) -> String {
         if self.endpoint.ends_with("/v1/traces") {
             self.endpoint.clone()
@@ -41,22 +42,22 @@ impl OtlpConfig {
     }
 }
 
-/// Whether a URL can be an endpoint, and if not, why.
+/// Checks that a URL can be an endpoint. The error is the reason why not.
 fn check(endpoint: &str) -> Result<(), String> {
     if endpoint.contains('@') {
-        // Not shown, as it may have a password.
-        return Err("has an @, as if before it were a user or a password".into());
+        // The message does not show the URL, since it may contain a password.
+        return Err("contains an @; a user or a password is not supported".into());
     }
     if endpoint.contains(['?', '#']) {
         return Err(format!("{endpoint:?} has a query or a fragment"));
     }
     let url = endpoint.parse::<Uri>().ok().filter(|url| url.scheme_str() == Some("http"));
     let Some(authority) = url.as_ref().and_then(Uri::authority).filter(|_| endpoint.is_ascii()) else {
-        return Err(format!("{endpoint:?} is not a URL of HTTP"));
+        return Err(format!("{endpoint:?} is not an HTTP URL"));
     };
     let has_port = authority.as_str() != authority.host();
     if authority.host().is_empty() || (has_port && authority.port_u16().is_none_or(|port| port == 0)) {
-        return Err(format!("{endpoint:?} has no host, or a port that is none from 1 to 65535"));
+        return Err(format!("{endpoint:?} has no host, or a port that is not from 1 to 65535"));
     }
     Ok(())
 }
@@ -65,9 +66,9 @@ fn check(endpoint: &str) -> Result<(), String> {
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) exported: AtomicU64,
-    /// Since the queue was full.
+    /// Dropped because the queue was full.
     pub(crate) overflowed: AtomicU64,
-    /// Since the collector could not be reached, or refused them.
+    /// Dropped because the collector could not be reached or did not accept them.
     pub(crate) refused: AtomicU64,
 }
 

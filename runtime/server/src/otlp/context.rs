@@ -1,5 +1,5 @@
-//! The context of a trace that a client sends: the header `traceparent` of the W3C's Trace Context,
-//! which is metadata of the same name over gRPC.
+//! The trace context that a client sends: the header `traceparent` of W3C Trace Context, or over
+//! gRPC the metadata of the same name.
 
 use axum::http::HeaderMap;
 use std::time::Instant;
@@ -8,9 +8,9 @@ use std::time::Instant;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Context {
     pub(crate) trace: [u8; 16],
-    /// The client's span.
+    /// The id of the client's span.
     pub(crate) parent: [u8; 8],
-    /// Whether the client records the trace.
+    /// Whether the client samples the trace.
     pub(crate) is_sampled: bool,
 }
 
@@ -31,15 +31,15 @@ impl Arrival {
 }
 
 impl Context {
-    /// The context in the headers of a request. `None` without a valid one, or with several: the
-    /// request then begins a trace.
+    /// The context in the headers of a request. `None` if there is none, it is not valid, or there
+    /// are several: the request then starts a new trace.
     pub(crate) fn of(headers: &HeaderMap) -> Option<Context> {
         let mut given = headers.get_all("traceparent").iter();
         let text = given.next()?.to_str().ok()?;
         if given.next().is_some() { None } else { Context::parse(text) }
     }
 
-    /// Reads `VERSION-TRACE-PARENT-FLAGS`. A later version than 00 may have more behind it.
+    /// Parses `VERSION-TRACE-PARENT-FLAGS`. Versions after 00 may have further fields.
     pub(crate) fn parse(text: &str) -> Option<Context> {
         let mut parts = text.split('-');
         let version = bytes::<1>(parts.next()?)?[0];
@@ -54,13 +54,13 @@ impl Context {
         is_valid.then_some(Context { trace, parent, is_sampled: flags & 1 == 1 })
     }
 
-    /// The id of the trace, as clients write it.
+    /// The id of the trace in hexadecimal.
     pub(crate) fn trace_id(&self) -> String {
         self.trace.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }
 
-/// Exactly this many bytes in lower-case hexadecimal digits.
+/// Parses exactly this many bytes in lower-case hexadecimal digits.
 fn bytes<const COUNT: usize>(text: &str) -> Option<[u8; COUNT]> {
     let digit = |digit: u8| match digit {
         b'0'..=b'9' => Some(digit - b'0'),

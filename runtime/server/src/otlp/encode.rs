@@ -1,5 +1,5 @@
-//! Finished requests as messages: a span of the server for each, spans of its phases below it, and
-//! events for what the scheduler decided.
+//! Encodes finished requests as messages. Each has a server span with child spans for its phases,
+//! and events for the decisions of the scheduler.
 
 use super::message::{
     Event, ExportTraceServiceRequest, InstrumentationScope, KeyValue, Resource, ResourceSpans, ScopeSpans, Span,
@@ -16,14 +16,13 @@ const INTERNAL: i32 = 1;
 const SERVER: i32 = 2;
 const ERROR: i32 = 2;
 
-/// Of the flags of a span: whether it is sampled, whether it is known where its parent is, and
-/// whether that is elsewhere.
+/// Flags of a span: it is sampled; the next flag is valid; its parent is remote.
 const SAMPLED: u32 = 0x001;
 const HAS_REMOTE: u32 = 0x100;
 const IS_REMOTE: u32 = 0x200;
 
-/// The message with these requests. `records` has what the traces say about tasks, and `devices`
-/// the names of the devices.
+/// The message with the spans of these requests. `records` has the trace records of their tasks,
+/// `devices` the names of the devices.
 pub(super) fn message(
     requests: &[Finished],
     records: &BTreeMap<TaskId, Vec<Record>>,
@@ -96,8 +95,9 @@ fn attributes(request: &Finished, devices: &[String]) -> Vec<KeyValue> {
     all
 }
 
-/// The phases of a request, which are counted back from its answer. It waits before its inputs are
-/// written and behind that; the trace says when they were.
+/// The spans of a request's phases. Their times are computed backwards from its answer. The request
+/// waits both before and after its inputs are written (`load`); a record of the trace says when
+/// that began.
 fn phases(request: &Finished, ran: &Ran, told: &[&Record]) -> Vec<Span> {
     let timing = ran.timing;
     let answered = ran.replied_ns.saturating_add(request.clock_offset_ns).min(request.end_ns);
@@ -118,7 +118,7 @@ fn phases(request: &Finished, ran: &Ran, told: &[&Record]) -> Vec<Span> {
         ("output", computed, answered),
     ];
     let phase = |(at, (name, start, end)): (usize, (&str, u64, u64))| {
-        // Differs from the request's own id and from those of its other phases.
+        // Differs from the id of the request's span and from those of its other phases.
         let mut id = request.id;
         id[7] ^= at as u8 + 1;
         Span {
@@ -140,7 +140,7 @@ fn unix(request: &Finished, record: &Record) -> u64 {
     record.at.0.saturating_add(request.clock_offset_ns)
 }
 
-/// The event of a record, if it is one.
+/// The event for a record; `None` for records that are not reported.
 fn event(request: &Finished, record: &Record, devices: &[String]) -> Option<Event> {
     let (name, attributes) = match record.kind {
         EventKind::Ready => ("constants loaded", Vec::new()),
@@ -178,8 +178,8 @@ mod tests {
     use atoll_engine::{DeviceId, InvocationTiming};
     use atoll_trace::Raise;
 
-    /// A request that arrived at 1,000 and was answered at 2,000, with 1,900 on the monotonic clock
-    /// as 900.
+    /// A request that arrived at 1,000 and was answered at 2,000 ns since 1970. The monotonic clock
+    /// is 1,000 ns behind.
     fn request() -> Finished {
         let timing = InvocationTiming { queue_ns: 100, input_ns: 50, compute_ns: 400, output_ns: 30 };
         Finished {

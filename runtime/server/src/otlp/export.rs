@@ -19,10 +19,11 @@ use ureq::{Agent, Error, Timeout};
 /// Largest answer of a collector that is read.
 const ANSWER_BYTES_MAX: u64 = 64 << 10;
 
-/// Pauses before further attempts to send a message: a collector that is restarted is back soon.
+/// Pauses before further attempts to send a message. A collector that restarts is usually back
+/// within this time.
 const RETRY_PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(2)];
 
-/// What the thread has.
+/// The state of the thread.
 pub(super) struct Exporter {
     url: String,
     agent: Agent,
@@ -33,7 +34,7 @@ pub(super) struct Exporter {
     fails: bool,
 }
 
-/// How an attempt to send failed.
+/// Why an attempt to send failed.
 struct Failed {
     reason: String,
     /// Whether another attempt may succeed.
@@ -46,7 +47,7 @@ impl Exporter {
             .timeout_global(Some(OTLP_SEND_MAX))
             .timeout_connect(Some(OTLP_SEND_MAX / 2))
             .http_status_as_error(false)
-            // The endpoint is the collector; a proxy of the environment is for other programs.
+            // Ignores proxies of the environment: the endpoint is the collector itself.
             .proxy(None)
             .max_redirects(0)
             .build();
@@ -54,7 +55,7 @@ impl Exporter {
         Exporter { url, agent: agent.into(), engine, counts, follower: Follower::default(), fails: false }
     }
 
-    /// Sends what arrives, until the queue is closed and empty.
+    /// Sends finished requests until the queue is closed and empty.
     pub(super) fn run(mut self, finished: &Receiver<Box<Finished>>) {
         self.follower.mark(&*self.engine);
         loop {
@@ -95,7 +96,7 @@ impl Exporter {
                 Counts::add(&self.counts.refused, rejected.min(spans));
                 Counts::add(&self.counts.exported, spans.saturating_sub(rejected));
                 if self.fails {
-                    tracing::info!(url = self.url, "the collector takes traces again");
+                    tracing::info!(url = self.url, "the collector accepts traces again");
                 }
             }
             Err(Failed { reason, .. }) => {
@@ -108,17 +109,18 @@ impl Exporter {
         self.fails = fails;
     }
 
-    /// Sends a message. Returns how many spans the collector rejected.
+    /// Sends a message. Returns the number of spans that the collector rejected.
     fn post(&self, body: &[u8]) -> Result<usize, Failed> {
         let sent = self.agent.post(&self.url).header("content-type", "application/x-protobuf").send(body);
-        // A collector that was reached may have taken the spans, and would have them twice.
+        // Retries only if the collector was not reached: otherwise it may have accepted the spans
+        // and would get them twice.
         let failed = |error: Error| Failed { reason: error.to_string(), may_retry: has_no_connection(&error) };
         let answer = sent.map_err(failed)?;
         let status = answer.status().as_u16();
         let mut bytes = Vec::new();
         let read = answer.into_body().into_reader().take(ANSWER_BYTES_MAX).read_to_end(&mut bytes);
         if !(200..300).contains(&status) {
-            // By the specification of OTLP, these may pass.
+            // The statuses that the specification of OTLP declares as retryable.
             let may_retry = matches!(status, 429 | 502 | 503 | 504);
             return Err(Failed { reason: format!("it answered with status {status}"), may_retry });
         }
@@ -145,7 +147,8 @@ fn has_no_connection(error: &Error) -> bool {
     }
 }
 
-/// What arrives within an interval, up to a batch, and whether the queue is closed.
+/// Takes the requests that arrive within [`OTLP_INTERVAL`], up to [`OTLP_BATCH_MAX`]. Also returns
+/// whether the queue is closed.
 fn collect(finished: &Receiver<Box<Finished>>) -> (Vec<Finished>, bool) {
     let (end, mut requests) = (Instant::now() + OTLP_INTERVAL, Vec::new());
     while requests.len() < OTLP_BATCH_MAX {

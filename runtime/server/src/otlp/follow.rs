@@ -1,9 +1,9 @@
 //! Finds the records of requests in the traces of devices and of the pool.
 //!
-//! The traces are rings that are always written. A mark is their ends at one time; the records of a
-//! request lie behind the last mark before its beginning. Marks are taken after messages, not more
-//! often than messages are sent, so devices are not disturbed while no request is traced. After a
-//! pause, the last mark is old, and all of a ring is read.
+//! A trace is a ring that is always written. A mark is the ends of all traces at one time. The
+//! records of a request come after the last mark before its beginning, so they are read from there.
+//! A mark is taken after each message, so devices are not disturbed while no request is traced.
+//! After a pause the last mark is old, and the whole ring is read.
 
 use super::record::monotonic_ns;
 use crate::limits::{OTLP_EVENTS_MAX, OTLP_INTERVAL, OTLP_MARKS_MAX, OTLP_TRACE_READS_MAX};
@@ -20,15 +20,15 @@ struct Mark {
     ends: Vec<Option<u64>>,
 }
 
-/// Where to read from.
+/// The marks from which traces are read.
 #[derive(Default)]
 pub(super) struct Follower {
-    /// The oldest first.
+    /// Marks, the oldest first.
     marks: VecDeque<Mark>,
 }
 
 impl Follower {
-    /// Takes a mark, unless there is one of this interval.
+    /// Takes a mark, unless the last one is younger than [`OTLP_INTERVAL`].
     pub(super) fn mark(&mut self, engine: &dyn Inference) {
         let at_ns = monotonic_ns();
         let age_ns = self.marks.back().map(|last| at_ns.saturating_sub(last.at_ns));
@@ -42,9 +42,8 @@ impl Follower {
         }
     }
 
-    /// What was decided about tasks, none of which began before `since_ns`. A trace that is written
-    /// faster than it is read loses records, and so do tasks that run for longer than marks are
-    /// kept.
+    /// The records of tasks that began at `since_ns` or later. Records are missing if a trace is
+    /// written faster than it is read, or if a task began before the oldest mark.
     pub(super) fn find(
         &self,
         engine: &dyn Inference,
@@ -74,13 +73,13 @@ impl Follower {
     }
 }
 
-/// The traces of all devices, and of the pool behind them.
+/// The numbers of the traces of all devices and, after them, of the pool.
 fn traces(engine: &dyn Inference) -> impl Iterator<Item = DeviceId> {
     (0..engine.traced().len()).map(|at| DeviceId(u16::try_from(at).unwrap_or(u16::MAX)))
 }
 
-/// Whether a record is of use for the spans of its task, whose last one of use is `before`. Of the
-/// launches, the first behind an eviction counts.
+/// Whether a record is kept for the spans of its task; `before` is the last one that was kept. Of
+/// the launches, only the first after an eviction is kept.
 fn is_told(kind: &EventKind, before: Option<&Record>) -> bool {
     match kind {
         EventKind::Ready

@@ -1,5 +1,5 @@
-//! The messages of OTLP that are sent: names and numbers are those of the public protocol. Fields
-//! that Atoll never fills in are left out.
+//! The messages of OTLP, with the names and numbers of the public protocol. Fields that Atoll never
+//! sets are left out.
 
 use prost::{Message, Oneof};
 
@@ -65,7 +65,7 @@ pub(super) struct Span {
     pub(super) parent_span_id: Vec<u8>,
     #[prost(string, tag = "5")]
     pub(super) name: String,
-    /// 1 for a part of the work, 2 for the server's side of a request.
+    /// 1 for internal work, 2 for the server's side of a request.
     #[prost(int32, tag = "6")]
     pub(super) kind: i32,
     #[prost(fixed64, tag = "7")]

@@ -1,10 +1,10 @@
-//! What a request leaves behind for its spans.
+//! The record of a finished request, from which its spans are made.
 
 use atoll_core::TaskId;
 use atoll_engine::{Class, DeviceId, InvocationTiming};
 use rustix::time::{ClockId, clock_gettime};
 
-/// A span whose request is over, with all times in nanoseconds.
+/// A finished request. All times are in nanoseconds.
 #[derive(Debug)]
 pub(super) struct Finished {
     pub(super) trace: [u8; 16],
@@ -16,10 +16,10 @@ pub(super) struct Finished {
     pub(super) tenant: String,
     pub(super) request_id: String,
     pub(super) class: Option<Class>,
-    /// Since 1970.
+    /// Start and end, since 1970.
     pub(super) start_ns: u64,
     pub(super) end_ns: u64,
-    /// What is added to a time of the monotonic clock to get one since 1970.
+    /// Added to a time of the monotonic clock, gives the time since 1970.
     pub(super) clock_offset_ns: u64,
     pub(super) ran: Option<Ran>,
     pub(super) error: Option<Failure>,
@@ -36,7 +36,7 @@ pub(super) struct Ran {
     pub(super) preemptions: u32,
     pub(super) cold_start: bool,
     pub(super) batch: u32,
-    /// When the result arrived, on the monotonic clock.
+    /// When the result arrived, by the monotonic clock.
     pub(super) replied_ns: u64,
 }
 
@@ -48,20 +48,20 @@ pub(super) struct Failure {
 }
 
 impl Finished {
-    /// The number of spans that it becomes.
+    /// The number of its spans.
     pub(super) fn spans(&self) -> usize {
         if self.ran.is_some_and(|ran| ran.has_phases()) { 6 } else { 1 }
     }
 }
 
 impl Ran {
-    /// Whether it ran, and was not answered from kept responses.
+    /// Whether it ran on a device. False if it was answered from the response cache.
     pub(super) fn has_phases(&self) -> bool {
         self.timing != InvocationTiming::default()
     }
 }
 
-/// The clock of devices and their traces.
+/// The time of the monotonic clock, which trace records use.
 pub(super) fn monotonic_ns() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)

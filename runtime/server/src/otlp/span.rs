@@ -1,4 +1,4 @@
-//! The span of a request while the request runs, and the queue of spans that are finished.
+//! The span of a running request, and the queue of finished requests.
 
 use super::config::{Counts, OtlpConfig};
 use super::context::{Arrival, Context};
@@ -14,19 +14,19 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, chan
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// Decides which requests are traced, and takes their spans. Dropping it sends what is left, unless
-/// the collector takes it too slowly.
+/// Decides which requests are traced, and queues their spans. Dropping it sends the remaining
+/// spans, for at most [`OTLP_STOP_MAX`].
 pub(crate) struct Tracer {
     /// Requests without a parent are traced if a random number is below this one.
     threshold: u64,
-    /// Whether all of them are traced.
+    /// Whether all requests without a parent are traced.
     all: bool,
     /// `None` only while it is being dropped.
     finished: Option<SyncSender<Box<Finished>>>,
     counts: Arc<Counts>,
-    /// Whether the thread was found to have ended.
+    /// Whether the end of the thread was already logged.
     is_broken: AtomicBool,
-    /// Disconnected when the thread has ended.
+    /// Disconnects when the thread has ended.
     ended: Mutex<Receiver<()>>,
 }
 
@@ -49,8 +49,9 @@ impl Tracer {
         Tracer { threshold, all: rate >= 1.0, finished: Some(finished), counts, is_broken, ended }
     }
 
-    /// The ids of a request that is traced: the client decides if it sent a context, else the rate.
-    /// With a rate of 0 none is, so that no client overrides the operator.
+    /// The ids of the trace and of the span of a request; `None` if it is not traced. If the client
+    /// sent a context, its flag decides, otherwise the rate. With a rate of 0 no request is traced,
+    /// so that clients cannot override the operator.
     fn ids(&self, context: Option<Context>) -> Option<([u8; 16], [u8; 8])> {
         let is_off = self.threshold == 0 && !self.all;
         if is_off || context.is_some_and(|context| !context.is_sampled) {
@@ -91,12 +92,12 @@ impl Drop for Tracer {
         self.finished = None;
         let ended = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner);
         if ended.recv_timeout(OTLP_STOP_MAX) == Err(RecvTimeoutError::Timeout) {
-            tracing::warn!("the collector does not take the last traces; they are lost");
+            tracing::warn!("the last traces could not be sent to the collector in time and are lost");
         }
     }
 }
 
-/// What a request asks for.
+/// The properties of a request that its span has as attributes.
 pub(crate) struct Asked<'r> {
     pub(crate) tenant: &'r str,
     pub(crate) model: &'r str,
@@ -104,7 +105,7 @@ pub(crate) struct Asked<'r> {
     pub(crate) request_id: &'r str,
 }
 
-/// The span of a request, which ends when it is dropped.
+/// The span of a request. It ends when this is dropped.
 pub(crate) struct Span {
     tracer: Arc<Tracer>,
     arrived: Instant,

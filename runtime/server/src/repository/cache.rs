@@ -22,7 +22,7 @@ impl CompileCache {
         CompileCache { files: DiskCache::new(folder, "kg", CACHE_BYTES_MAX), compiler }
     }
 
-    /// The cached bundle of an ONNX file, if there is an undamaged one.
+    /// The cached bundle of an ONNX file; `None` if there is none or it is damaged.
     pub(super) fn find(&self, model: &Path, options: &ModelOptions) -> Result<Option<Arc<Bundle>>, LoadError> {
         let path = self.path(model, options, &**self.compiler(model)?)?;
         match Bundle::open(&path) {
@@ -55,7 +55,7 @@ impl CompileCache {
         Ok(bundle)
     }
 
-    /// Why the rows of an ONNX file are not independent; `None` if that is unknown.
+    /// Why the rows of an ONNX model are not independent; `None` if they are, or if it is unknown.
     pub(super) fn why_not_batched(&self, model: &Path, options: &ModelOptions) -> Option<String> {
         self.compiler.as_ref()?.why_not_batched(model, options)
     }
@@ -71,9 +71,9 @@ impl CompileCache {
     }
 }
 
-/// Digest of a model and of the compiler's identity. Weights may be stored in separate files; for
-/// files with the customary names, size and modification time stand in for the content, since
-/// hashing it at every start would take long.
+/// Digest of a model and of `identity`, which names the compiler and its options. Weights may be
+/// stored in separate files. For files with the customary names, the digest covers size and
+/// modification time, since hashing the content at every start would take long.
 fn digest(model: &Path, identity: &str) -> io::Result<String> {
     let mut hash = Sha256::new();
     io::copy(&mut File::open(model)?, &mut hash)?;

@@ -3,7 +3,7 @@
 //!
 //! Supported fields:
 //!
-//! - `max_batch_size`: most rows of a batch; 0 for a model whose requests each run alone;
+//! - `max_batch_size`: most rows of a batch; with 0 each request runs alone;
 //! - `dynamic_batching`: its presence means that requests are gathered, if `max_batch_size` is not 0;
 //! - `dynamic_batching.preferred_batch_size` and `dynamic_batching.max_queue_delay_microseconds`;
 //! - `dynamic_batching.default_priority_level`: 1 means real-time;
@@ -31,7 +31,7 @@ use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 pub(super) fn settings(text: &str) -> Result<Settings, String> {
     let mut settings = Settings::default();
     let mut symbols = String::new();
-    // Triton gathers requests only if the configuration has the message.
+    // Triton gathers requests only if the configuration has the message `dynamic_batching`.
     let mut batching = DynamicBatching { enabled: false, ..DynamicBatching::default() };
     let mut wrong: Option<String> = None;
     let (mut pairs, mut input, mut output): (Vec<StatePair>, _, _) = (Vec::new(), None, None);
@@ -42,16 +42,16 @@ pub(super) fn settings(text: &str) -> Result<Settings, String> {
     reader.fields(&mut |path, value| match path {
         ["max_batch_size"] => match value.parse() {
             Ok(rows) => settings.max_batch_size = NonZeroU32::new(rows),
-            Err(_) => wrong = Some(format!("max_batch_size is `{value}`, which is no number of rows")),
+            Err(_) => wrong = Some(format!("max_batch_size is `{value}`, which is not a number of rows")),
         },
         ["dynamic_batching"] => batching.enabled = true,
         ["dynamic_batching", "preferred_batch_size"] => match value.parse() {
             Ok(rows) => batching.preferred_batch_size.push(rows),
-            Err(_) => wrong = Some(format!("preferred_batch_size has `{value}`, which is no number of rows")),
+            Err(_) => wrong = Some(format!("preferred_batch_size has `{value}`, which is not a number of rows")),
         },
         ["dynamic_batching", "max_queue_delay_microseconds"] => match value.parse() {
             Ok(us) => batching.max_queue_delay_microseconds = Some(us),
-            Err(_) => wrong = Some(format!("max_queue_delay_microseconds is `{value}`, which is no number")),
+            Err(_) => wrong = Some(format!("max_queue_delay_microseconds is `{value}`, which is not a number")),
         },
         ["dynamic_batching", "default_priority_level"] if value == "1" => settings.class = Class::RealTime,
         ["dynamic_batching", "default_queue_policy", "max_queue_size"] => {
@@ -98,8 +98,8 @@ pub(super) fn settings(text: &str) -> Result<Settings, String> {
     Ok(settings)
 }
 
-/// Fields that say what the model says itself, or what does not matter here, and messages that are
-/// read.
+/// Fields that are not reported as ignored: those that repeat the model's own metadata, those
+/// without effect here, and messages of which fields are read.
 const HARMLESS: &[&str] = &[
     "name",
     "platform",
@@ -124,7 +124,7 @@ const HARMLESS: &[&str] = &[
     "parameters.value",
 ];
 
-/// Fields that are read in messages of which [`HARMLESS`] has none.
+/// Fields that are read inside messages without fields in [`HARMLESS`].
 const READ: &[&str] =
     &["dynamic_batching.default_queue_policy.max_queue_size", "parameters.key", "response_cache.enable"];
 
@@ -132,8 +132,8 @@ fn is_harmless(field: &str) -> bool {
     HARMLESS.contains(&field)
 }
 
-/// The name under which a field that is not honoured is reported: the outermost message of which
-/// nothing is read.
+/// The name under which an ignored field is reported: the outermost enclosing message of which no
+/// field is read, or the field itself.
 fn reported(field: &str) -> String {
     let is_read = |message: &str| {
         let message = format!("{message}.");
@@ -144,7 +144,7 @@ fn reported(field: &str) -> String {
     messages.into_iter().find(|message| !is_read(message)).unwrap_or(field).to_owned()
 }
 
-/// Whether a reported field covers another one.
+/// Whether `reported` is this field or a message that encloses it.
 fn covers(reported: &str, field: &str) -> bool {
     field.strip_prefix(reported).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }

@@ -1,10 +1,10 @@
 //! Private copies of the bundles that are served from the repository.
 //!
-//! A user may overwrite a file of the repository in place while it is served, and constants are
-//! read from the bundle each time they are loaded onto the device. So the daemon serves a copy in
-//! an unnamed file: a reflink if the file system supports it, otherwise the bytes. No other process
-//! can open or change it, and its blocks are freed with the last function that uses it, however the
-//! daemon ends. The copy is checked once, when it is made. Models with the same content share one
+//! Constants are read from the bundle each time they are loaded onto the device, and a user may
+//! overwrite the file in the repository meanwhile. So the daemon serves a copy in an unnamed file:
+//! a reflink if the file system supports it, otherwise a copy of the bytes. No other process can
+//! open or change it. Its blocks are freed with the last function that uses it, even if the daemon
+//! is killed. The copy is checked once, when it is made. Models with the same content share one
 //! copy.
 //!
 //! Bundles in the cache of compiled models and in the store need no copy: the daemon wrote these
@@ -47,7 +47,8 @@ impl BundleCopies {
         Ok(bundle)
     }
 
-    /// Size of all copies in use. A reflink shares its blocks with the original until that changes.
+    /// Bytes of all copies in use. A reflink shares its blocks with the original until the original
+    /// changes.
     pub(super) fn bytes(&self) -> u64 {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.values().filter_map(Weak::upgrade).map(|bundle| bundle.file_bytes()).sum()
@@ -56,10 +57,10 @@ impl BundleCopies {
     fn copy(&self, mut source: &File) -> io::Result<File> {
         fs::create_dir_all(&self.folder)?;
         let mut copy = tempfile::tempfile_in(&self.folder)?;
-        // Reflinks need support by the file system, and both files on the same one.
+        // A reflink works only on file systems that support it, with both files on the same one.
         if rustix::fs::ioctl_ficlone(&copy, source).is_err() {
             source.rewind()?;
-            // If the file grows meanwhile, the copy is not a valid bundle.
+            // A file that grows meanwhile is cut, so its copy is not a valid bundle.
             let bytes = source.metadata()?.len();
             io::copy(&mut source.take(bytes), &mut copy)?;
         }
@@ -77,7 +78,7 @@ impl BundleCopies {
     }
 }
 
-/// Opens a regular file. Opening a pipe could block, and a device may have no end.
+/// Opens a regular file. Opening a pipe could block, and reading a device might never end.
 fn open_regular(path: &Path) -> io::Result<File> {
     let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC | rustix::fs::OFlags::NONBLOCK;
     let file = File::from(rustix::fs::open(path, flags, rustix::fs::Mode::empty())?);

@@ -1,4 +1,4 @@
-//! Files with the names of an output's classes, one a line.
+//! Files with the names of an output's classes, one per line.
 
 use super::scan::Source;
 use crate::limits::LABELS_BYTES_MAX;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
 
-/// A file of labels that cannot be used.
+/// Why a file of labels cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LabelsError {
     #[error("the labels of output `{output}` are in `{file}`; name a file in the folder of the model")]
@@ -23,7 +23,8 @@ pub(crate) enum LabelsError {
 /// Labels by output.
 pub(crate) type Labels = BTreeMap<String, Vec<String>>;
 
-/// Reads the files, by output. They are beside the model, or in its folder.
+/// Reads the files of labels, given by output. A file is in the folder of the model, or beside the
+/// model's file.
 pub(super) fn read(source: &Source, files: &BTreeMap<String, String>, bundle: &Bundle) -> Result<Labels, LabelsError> {
     let outputs: Vec<&str> = bundle.graph().buffers_of(BufferKind::Output).map(|(_, of)| of.name.as_str()).collect();
     if let Some(unknown) = files.keys().find(|output| !outputs.contains(&output.as_str())) {

@@ -37,7 +37,7 @@ pub(crate) enum LoadError {
     Copy { path: PathBuf, folder: PathBuf, source: io::Error },
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    #[error("{reason}; instances of a model with [scaling] have its name, so rename the model, or remove [scaling]")]
+    #[error("{reason}; a model with [scaling] gives its name to instances: rename the model, or remove [scaling]")]
     ScaledName {
         #[source]
         reason: BadName,
@@ -75,8 +75,7 @@ impl Repository {
         }
     }
 
-    /// Loads these models, bundles first. A model that is not in the folder counts as one that
-    /// failed to load.
+    /// Loads the named models, bundles first. A model that is not in the folder counts as failed.
     pub(crate) async fn load_named(&self, names: &[String]) {
         let mut sources = self.scan().unwrap_or_default();
         for name in names.iter().filter(|name| !sources.iter().any(|source| source.name == **name)) {
@@ -94,8 +93,8 @@ impl Repository {
         }
     }
 
-    /// Loads a model, or reloads it if its file or its settings changed. During a reload the old
-    /// model answers requests, except for a moment during the exchange.
+    /// Loads a model, or reloads it if its file, its settings or its labels changed. During a
+    /// reload the old model answers requests, except for a moment during the exchange.
     pub(crate) async fn load(&self, name: &str) -> Result<(), LoadError> {
         let source = self
             .scan()
@@ -141,8 +140,8 @@ impl Repository {
         loaded
     }
 
-    /// Replaces the old model, if any, by the new one. On an error before the exchange the old one
-    /// stays.
+    /// Replaces the old model, if there is one, by the new one. On an error before the exchange the
+    /// old model stays loaded.
     async fn exchange(&self, slot: &Arc<Slot>, source: &Source) -> Result<(), LoadError> {
         let old = slot.model();
         if old.is_none() {
@@ -154,7 +153,7 @@ impl Repository {
         }
         if !settings.ignored.is_empty() {
             let fields = settings.ignored.join(", ");
-            tracing::warn!(model = source.name, fields, "config.pbtxt has fields that are not honoured here");
+            tracing::warn!(model = source.name, fields, "config.pbtxt has fields that are ignored");
         }
         let bundle = self.bundle(slot, source, &settings).await?;
         self.check_rows(source, &bundle, &settings).await?;
@@ -173,8 +172,8 @@ impl Repository {
         Ok(())
     }
 
-    /// Refuses a `max_batch_size` for a model whose rows are not independent, with the reason. For a
-    /// bundle the engine does it, and knows no reason.
+    /// Refuses a `max_batch_size` for an ONNX model whose rows are not independent, with the
+    /// reason. For bundles the engine refuses it, without a reason.
     async fn check_rows(&self, source: &Source, bundle: &Bundle, settings: &Settings) -> Result<(), LoadError> {
         let Some(rows) = settings.max_batch_size.filter(|_| bundle.graph().batch.is_none()) else { return Ok(()) };
         if source.form != Form::Onnx {

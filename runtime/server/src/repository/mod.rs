@@ -43,9 +43,9 @@ pub(crate) struct Repository {
     slots: RwLock<BTreeMap<String, Arc<Slot>>>,
     /// One compilation at a time: each uses all cores and much memory.
     compiling: tokio::sync::Semaphore,
-    /// Held by a scan that follows changes of the folder.
+    /// State of the scans that follow changes of the folder. Locked during a scan.
     seen: tokio::sync::Mutex<Seen>,
-    /// Changes of state of all slots.
+    /// Counts the changes of state of all slots.
     changes: Arc<AtomicU64>,
 }
 
@@ -54,7 +54,7 @@ struct Slot {
     /// Held while the model is loaded or unloaded.
     changing: tokio::sync::Mutex<()>,
     state: RwLock<State>,
-    /// Those of the repository.
+    /// The counter of the repository.
     changes: Arc<AtomicU64>,
 }
 
@@ -142,7 +142,7 @@ impl Repository {
         }
     }
 
-    /// The models that are in the folder now.
+    /// Scans the folder for models.
     pub(crate) fn scan(&self) -> io::Result<Vec<Source>> {
         scan::scan(&self.folder)
     }
@@ -170,8 +170,8 @@ impl Repository {
         self.all_slots().into_iter().filter_map(|(_, slot)| slot.model()).collect()
     }
 
-    /// All models that are in the folder, and those without a file that are loaded or have a reason
-    /// to report.
+    /// All models in the folder, and models without a file that are loaded, are changing, or have
+    /// failed.
     pub(crate) fn index(&self) -> io::Result<Vec<IndexEntry>> {
         let unloaded = || (ModelState::Unavailable, "not loaded".to_string(), String::new());
         let mut entries: BTreeMap<String, (ModelState, String, String)> =
@@ -179,7 +179,7 @@ impl Repository {
         for (name, slot) in self.all_slots() {
             let (state, reason) = slot.state().describe();
             let version = slot.model().map_or_else(String::new, |model| model.version.clone());
-            // A model without a file that was unloaded is not listed.
+            // Does not list an unloaded model without a file.
             if entries.contains_key(&name) || reason != "not loaded" {
                 entries.insert(name, (state, reason, version));
             }

@@ -1,16 +1,17 @@
 //! Follows changes of the repository's folder (`--model-control-mode poll`).
 //!
 //! A scan loads models that are new or whose files changed, and unloads those whose files are gone.
-//! A change is seen by the size, time and inode of a file, so that an unchanged model costs no
-//! read. A file that is still being written fails to load or loads as it is, and is loaded again by
-//! the first scan after it is complete.
+//! Changes are detected by the size, modification time and inode of a file, so unchanged models are
+//! not read. A file that is still being written fails to load, or is loaded in its present state.
+//! The first scan after it is complete loads it again.
 
 use super::Repository;
 use super::seen::stamps;
 use crate::inference::blocking;
 
 impl Repository {
-    /// Scans the folder and follows its changes. If it cannot be read, everything stays.
+    /// Scans the folder and loads or unloads models by its changes. If the folder cannot be read,
+    /// changes nothing.
     pub(crate) async fn poll(&self) {
         let mut seen = self.seen.lock().await;
         let folder = self.folder.clone();
@@ -29,7 +30,7 @@ impl Repository {
         };
         for name in seen.gone(&found) {
             tracing::info!(model = name, "its file is gone");
-            // The failure is in the index.
+            // A failure shows in the index.
             let _ = self.unload(&name).await;
         }
         found.sort_by_key(|(_, source)| source.form);
@@ -38,7 +39,7 @@ impl Repository {
                 continue;
             }
             let name = source.name.clone();
-            // The failure has been logged, and is not tried again before the files change.
+            // A failure has been logged. The load is not retried until the files change.
             let _ = self.load_source(source).await;
             seen.note(name, stamps);
         }

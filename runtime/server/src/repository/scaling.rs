@@ -4,50 +4,50 @@ use crate::limits::{SCALING_INTERVAL_MS_MIN, SCALING_MS_MAX};
 use atoll_core::scaling::ScalingConfig;
 use serde::Deserialize;
 
-/// How many instances of a model run, and how large they are. The daemon creates, resizes and
-/// removes them by the load.
+/// Settings of the autoscaler, which creates, resizes and removes instances of a model by its load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ScalingSettings {
-    /// The time within which 99 of 100 requests are to be answered, in milliseconds.
+    /// Target of the 99th percentile of latency, in milliseconds.
     pub(crate) latency_ms: u64,
-    /// The fewest instances. With 0, the default, a model without requests has none, and the next
-    /// request waits for one.
+    /// Fewest instances. With 0, the default, an idle model has no instances, and its next request
+    /// waits until one has started.
     #[serde(default)]
     pub(crate) min_instances: u32,
-    /// The most instances; 8 if absent. At the most, instances become larger.
+    /// Most instances; 8 if absent. When this number is reached, instances become larger.
     #[serde(default = "max_instances")]
     pub(crate) max_instances: u32,
-    /// Compute units of an instance in whole percent of a device; 100 if absent. Instances of a
-    /// model with a profile have the partition of a point of the profile instead.
+    /// Compute units of an instance in whole percent of a device; 100 if absent. If the model has a
+    /// profile, instances have the partition of a point of the profile instead.
     #[serde(default = "sm_partition")]
     pub(crate) sm_partition: u32,
-    /// The fraction of the time of an instance, in hundredths; 0.2 if absent. At `max_instances` an
-    /// instance may get a multiple. Instances of a model with a profile have the quota of a point.
+    /// The fraction of the device's time that an instance is guaranteed, in steps of 0.01; 0.2 if
+    /// absent. At `max_instances`, an instance may get a multiple of it. If the model has a
+    /// profile, instances have the quota of a point of the profile instead.
     #[serde(default = "quota_request", deserialize_with = "percent")]
     pub(crate) quota_request: u32,
-    /// The fraction of the time of an instance at most; if absent, or less than its request, its
-    /// request.
+    /// Upper limit of the fraction of the device's time of an instance. If absent, or less than the
+    /// instance's request, it is the request.
     #[serde(default, deserialize_with = "some_percent")]
     pub(crate) quota_limit: Option<u32>,
-    /// Capacity above the predicted load, in percent of it; 30 if absent, at most 900.
+    /// Extra capacity in percent of the predicted load; 30 if absent, at most 900.
     #[serde(default = "headroom_percent")]
     pub(crate) headroom_percent: u64,
-    /// How often it is decided, in milliseconds: 100 to 86400000; 1000 if absent.
+    /// Interval of decisions in milliseconds: 100 to 86400000; 1000 if absent.
     #[serde(default = "interval_ms")]
     pub(crate) interval_ms: u64,
-    /// For how long the capacity has to exceed the load before instances are removed, in
-    /// milliseconds; 30000 if absent.
+    /// How long the capacity has to exceed the load before instances are removed, in milliseconds;
+    /// 30000 if absent.
     #[serde(default = "cool_down_ms")]
     pub(crate) cool_down_ms: u64,
-    /// After how long without a request the last instance is removed, in milliseconds; 60000 if
+    /// Time without requests after which the last instance is removed, in milliseconds; 60000 if
     /// absent.
     #[serde(default = "idle_ms")]
     pub(crate) idle_ms: u64,
 }
 
 impl ScalingSettings {
-    /// Checks the figures.
+    /// Checks the values.
     pub(crate) fn check(&self) -> Result<(), String> {
         let times = [("latency_ms", self.latency_ms), ("cool_down_ms", self.cool_down_ms), ("idle_ms", self.idle_ms)];
         if let Some((name, ms)) = times.into_iter().find(|(_, ms)| *ms > SCALING_MS_MAX) {
@@ -73,7 +73,7 @@ impl ScalingSettings {
         self.config().checked().map(drop).map_err(|error| format!("scaling: {error}"))
     }
 
-    /// The settings of the decisions.
+    /// The configuration of the autoscaler.
     pub(crate) fn config(&self) -> ScalingConfig {
         let ns = |ms: u64| ms.saturating_mul(1_000_000);
         ScalingConfig {
@@ -117,7 +117,7 @@ fn idle_ms() -> u64 {
     60_000
 }
 
-/// A fraction of the time in hundredths, as percent.
+/// Deserializes a fraction in steps of 0.01 to percent.
 fn percent<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
     let fraction = f64::deserialize(deserializer)?;
     let percent = (fraction * 100.0).round();

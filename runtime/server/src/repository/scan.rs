@@ -61,8 +61,8 @@ pub(super) fn scan(folder: &Path) -> io::Result<Vec<Source>> {
     Ok(sources.into_values().collect())
 }
 
-/// The model in a file or folder of the repository. Hidden ones are skipped: editors and downloads
-/// leave incomplete files there.
+/// The model in a file or folder of the repository. Hidden files and folders are skipped, since
+/// editors and downloads write incomplete files there.
 fn source(path: &Path) -> Option<Source> {
     let file_name = path.file_name()?.to_str()?;
     if file_name.starts_with('.') {

@@ -1,4 +1,4 @@
-//! What scans of the repository's folder found, and which files have changed since.
+//! Remembers the models and files that scans of the folder found, to detect changes.
 
 use super::scan::Source;
 use super::settings;
@@ -6,14 +6,15 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// What the last scans found, by model.
+/// The files that the last scans found, by model.
 #[derive(Default)]
 pub(super) struct Seen(BTreeMap<String, Sight>);
 
 struct Sight {
     stamps: Vec<Option<Stamp>>,
-    /// Whether the last scan did not find the model. A second one unloads it: a scan may miss a
-    /// model while its file is being replaced, or if descriptors run out.
+    /// Whether the last scan did not find the model. The model is unloaded if the next scan does
+    /// not find it, either: a scan may miss a model while its file is being replaced, or if file
+    /// descriptors run out.
     is_missing: bool,
 }
 
@@ -36,13 +37,13 @@ impl Stamp {
     }
 }
 
-/// The stamps of a model's file and of the files with its settings.
+/// The stamps of a model's file and of its settings files.
 pub(super) fn stamps(source: &Source) -> Vec<Option<Stamp>> {
     std::iter::once(source.path.clone()).chain(settings::files(source)).map(|path| Stamp::of(&path)).collect()
 }
 
 impl Seen {
-    /// Whether the last scan found the model with the same files.
+    /// Whether the last scan found the model, with the same stamps.
     pub(super) fn is_same(&self, name: &str, stamps: &[Option<Stamp>]) -> bool {
         self.0.get(name).is_some_and(|sight| sight.stamps == stamps && !sight.is_missing)
     }

@@ -3,23 +3,23 @@
 //!
 //! ```toml
 //! class = "real-time"      # default "best-effort"
-//! queue_capacity = 64      # limit of queued requests
+//! queue_capacity = 64      # most queued requests
 //! device = "host:1"        # default: the placement policy decides
-//! state = "auto"           # pairs of state inputs and outputs, found by name, or as in "h=hn,c=cn"
+//! state = "auto"           # pairs of state inputs and outputs: found by name, or as in "h=hn,c=cn"
 //! session_idle_ms = 60000  # how long an idle session is kept
-//! max_batch_size = 32      # requests are gathered into batches of up to 32 rows
-//! response_cache = true    # responses are kept, and sent again for the same inputs
+//! max_batch_size = 32      # gathers requests into batches of up to 32 rows
+//! response_cache = true    # keeps responses and sends them again for the same inputs
 //!
 //! [dynamic_batching]       # all of it optional
 //! preferred_batch_size = [8, 16]
 //! max_queue_delay_microseconds = 500
 //!
-//! [hedging]                # slow requests are sent to a second device, too; the first answer wins
-//! percentile = 95          # of the measured times, after which that is done
-//! extra_percent = 5        # how many requests may be sent twice, of 100
+//! [hedging]                # sends slow requests to a second device, too, and uses the first answer
+//! percentile = 95          # of the measured times, after which a request counts as slow
+//! extra_percent = 5        # most requests that are sent twice, in percent
 //!
-//! [scaling]                # the daemon makes and removes instances by the load
-//! latency_ms = 50          # within which 99 of 100 requests are to be answered
+//! [scaling]                # the daemon creates and removes instances by the load
+//! latency_ms = 50          # target of the 99th percentile of latency
 //! max_instances = 4
 //!
 //! [labels]                 # names of classes: output = file in the folder of the model
@@ -50,10 +50,10 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Settings {
-    /// The class of requests that name none.
+    /// The class of requests that state no class.
     #[serde(default = "best_effort", deserialize_with = "class")]
     pub(crate) class: Class,
-    /// Limit of queued requests; `None` for the engine's default.
+    /// Most queued requests; `None` for the engine's default.
     pub(crate) queue_capacity: Option<NonZeroUsize>,
     /// The device to load it on; `None` if the placement policy decides.
     pub(crate) device: Option<String>,
@@ -65,25 +65,26 @@ pub(crate) struct Settings {
     pub(crate) state: States,
     /// How long an idle session is kept; `None` for the default.
     pub(crate) session_idle_ms: Option<NonZeroU64>,
-    /// Most rows of a batch. Requests of a model that has it are gathered into batches; its rows
-    /// have to be proven independent.
+    /// Most rows of a batch. If it is set, requests are gathered into batches. The compiler must
+    /// have proven that the model's rows are independent.
     pub(crate) max_batch_size: Option<NonZeroU32>,
     /// How requests are gathered; needs `max_batch_size`.
     pub(crate) dynamic_batching: Option<DynamicBatching>,
-    /// Whether responses are kept and sent again for the same inputs; false if absent. Not for
-    /// models that keep state or draw random numbers.
+    /// Whether the response cache keeps responses and sends them again for the same inputs; false
+    /// if absent. Not for models that keep state or draw random numbers.
     #[serde(default)]
     pub(crate) response_cache: bool,
-    /// Whether and how slow requests are sent to a second device as well. Not for models that keep
-    /// state.
+    /// Sends slow requests to a second device as well. Not for models that keep state. If absent,
+    /// requests are not hedged.
     pub(crate) hedging: Option<HedgingSettings>,
-    /// Whether and how the daemon makes and removes instances of the model by its load.
+    /// Creates and removes instances of the model by its load. If absent, the model is not
+    /// autoscaled.
     pub(crate) scaling: Option<ScalingSettings>,
-    /// Files with the names of an output's classes, a line each, in the model's folder. They are
-    /// part of the answers of clients that ask for classes.
+    /// Files in the model's folder with the names of an output's classes, one per line, by output.
+    /// Answers to clients that ask for classes contain these names.
     #[serde(default)]
     pub(crate) labels: BTreeMap<String, String>,
-    /// Fields of `config.pbtxt` that change how Triton serves the model and are not honoured here.
+    /// Fields of `config.pbtxt` that change how Triton serves the model and that are ignored here.
     #[serde(skip)]
     pub(crate) ignored: Vec<String>,
 }
@@ -99,8 +100,8 @@ pub(crate) struct DynamicBatching {
     /// Sizes of batches to prefer, in rows.
     #[serde(default)]
     pub(crate) preferred_batch_size: Vec<u32>,
-    /// How long a request waits for others although the model is free. If absent, the delay is
-    /// chosen from measurements.
+    /// How long a request waits for others although the model is idle. If absent, the daemon
+    /// chooses the delay from measurements.
     pub(crate) max_queue_delay_microseconds: Option<u64>,
     /// Whether real-time requests are gathered as well; false if absent.
     #[serde(default)]
@@ -118,7 +119,7 @@ impl Default for DynamicBatching {
     }
 }
 
-/// How slow requests of a model are sent to a second device.
+/// Hedging of a model's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct HedgingSettings {
@@ -126,13 +127,13 @@ pub(crate) struct HedgingSettings {
     /// 99; 95 if absent.
     #[serde(default = "percentile")]
     pub(crate) percentile: u8,
-    /// How many requests may be sent twice, of 100: 1 to 50; 5 if absent.
+    /// Most requests that are sent twice, in percent: 1 to 50; 5 if absent.
     #[serde(default = "extra_percent")]
     pub(crate) extra_percent: u8,
 }
 
 impl Settings {
-    /// How its requests are hedged.
+    /// The configuration of hedging; `None` if requests are not hedged.
     pub(crate) fn hedging(&self) -> Option<HedgeConfig> {
         let HedgingSettings { percentile, extra_percent } = self.hedging?;
         Some(HedgeConfig { percentile, extra_per_mille: u32::from(extra_percent) * 10 })
@@ -190,7 +191,7 @@ impl Default for Settings {
     }
 }
 
-/// A settings file that is not valid.
+/// Why a settings file cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {reason}")]
 pub(crate) struct SettingsError {
@@ -224,7 +225,7 @@ fn class<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Class, D::
     }
 }
 
-/// The file of our own with the settings of a model.
+/// The path of Atoll's own settings file of a model.
 fn own(source: &Source) -> PathBuf {
     match &source.folder {
         Some(folder) => folder.join("atoll.toml"),

@@ -1,5 +1,5 @@
-//! Why a request was refused or failed: a kind that says whether client or server has to act, and a
-//! message.
+//! Errors of requests. An error has a kind, which tells whether the client or the server is at
+//! fault, and a message.
 
 use crate::graphs::Rejected;
 use crate::identity::{Denial, Reason};
@@ -10,13 +10,13 @@ use atoll_engine::{EngineError, InvokeError};
 use atoll_lease::Refusal;
 use atoll_protocol::ProtocolError;
 
-/// The kind of an error. The status follows from it, over HTTP (`http/error.rs`) and over gRPC
+/// The kind of an error. It determines the status over HTTP (`http/error.rs`) and gRPC
 /// (`grpc/status.rs`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The request is not valid, or does not fit the model.
     BadRequest,
-    /// The request asks for something that Atoll does not have.
+    /// The request asks for a feature that Atoll does not support.
     Unsupported,
     /// Credentials are missing or not valid.
     Unidentified,
@@ -28,11 +28,10 @@ pub(crate) enum Kind {
     WrongMethod,
     /// The request did not arrive in time.
     TooSlow,
-    /// The request contradicts what has happened since: a lease that has ended or has another
-    /// holder.
+    /// The request conflicts with the present state: its lease has ended or has another holder.
     Conflict,
-    /// The instance of the request was removed while the request waited or ran: part of it may have
-    /// run, so clients repeat it only if that does no harm.
+    /// The instance of the request was removed while the request waited or ran. Part of it may have
+    /// run, so a client should repeat it only if that is safe.
     Aborted,
     /// The request is larger than allowed.
     TooLarge,
@@ -42,7 +41,7 @@ pub(crate) enum Kind {
     Internal,
     /// A queue, memory or a quota is full.
     Exhausted,
-    /// The model or the server takes no requests now.
+    /// The model or the server does not accept requests now.
     Unavailable,
     /// The deadline passed.
     DeadlineExceeded,
@@ -85,7 +84,8 @@ impl RequestError {
         RequestError { kind, message: message.into(), reason: None }
     }
 
-    /// The answer for missing or bad credentials. It does not tell which part of a token is wrong.
+    /// The answer for missing or invalid credentials. It does not tell which part of a token is
+    /// wrong.
     pub(crate) fn unidentified(reason: Reason) -> RequestError {
         let (kind, message) = match reason {
             Reason::BadToken => (Kind::Unidentified, "the token is not valid"),
@@ -94,7 +94,7 @@ impl RequestError {
             }
             _ => (
                 Kind::Unidentified,
-                "this daemon wants to know who asks: send the header `Authorization: Bearer TOKEN`, or a client \
+                "this daemon requires authentication: send the header `Authorization: Bearer TOKEN`, or a client \
                 certificate if it has TLS",
             ),
         };
@@ -156,7 +156,8 @@ impl From<InvokeError> for RequestError {
             | InvokeError::OverInstanceMemory { .. }
             | InvokeError::TooManySessions { .. } => Kind::Exhausted,
             InvokeError::DeadlineExceeded => Kind::DeadlineExceeded,
-            // Only the server cancels: for a disconnected client, or while it stops.
+            // Only the server cancels requests: if the client disconnects, or while the server
+            // stops.
             InvokeError::Cancelled
             | InvokeError::ClassRefused(_)
             | InvokeError::SessionBusy
@@ -170,7 +171,8 @@ impl From<InvokeError> for RequestError {
 
 impl From<Rejected> for RequestError {
     fn from(rejected: Rejected) -> RequestError {
-        // What the limits of the request rule out, no later try will bring.
+        // A request that its own limits rule out would be rejected again later, so it is the
+        // client's error.
         let kind = if rejected.reason.is_of_limits() { Kind::BadRequest } else { Kind::Exhausted };
         RequestError::new(kind, rejected.message)
     }
@@ -193,7 +195,7 @@ impl From<LeaseError> for RequestError {
 }
 
 impl From<LoadError> for RequestError {
-    /// As in Triton, any problem with a model is the client's.
+    /// As in Triton, any problem with a model counts as an error of the client.
     fn from(error: LoadError) -> RequestError {
         let kind = match &error {
             LoadError::Engine(EngineError::ShuttingDown) => Kind::Unavailable,

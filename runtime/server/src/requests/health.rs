@@ -7,16 +7,16 @@ use crate::inference::blocking;
 use crate::repository::FindError;
 use atoll_engine::EngineStatistics;
 
-/// Ready if all models are loaded (or have failed, if readiness is not strict) and at least one
-/// device is available, that is, neither lost nor being replaced. If one of several devices fails,
-/// only models that no other device has become unready ([`model_is_ready`]).
+/// Whether the server is ready: all models are loaded (or have failed, if readiness is not strict),
+/// and at least one device is available, that is, neither lost nor unready. If one of several
+/// devices fails, only models that are on no other device become unready ([`model_is_ready`]).
 pub(crate) async fn is_ready(app: &App) -> bool {
     let engine = app.engine.clone();
     let is_available = move || engine.statistics().iter().any(is_available);
     app.is_ready() && blocking(is_available).await.unwrap_or(false)
 }
 
-/// Whether a model takes requests. An error if there is no such model.
+/// Whether a model accepts requests. An error if there is no such model.
 pub(crate) async fn model_is_ready(
     app: &App,
     caller: &Principal,

@@ -1,4 +1,4 @@
-//! Finds out who sent a request, before anything else is done with it.
+//! Identifies the sender of a request, before the request is processed further.
 
 use super::error::RequestError;
 use crate::access_log::note_sender;
@@ -6,8 +6,8 @@ use crate::app::App;
 use crate::identity::Peer;
 use axum::extract::Request;
 
-/// Puts the sender of the request, an `Arc<Principal>`, into its extensions for handlers. An error
-/// if the sender is unknown.
+/// Adds the sender, an `Arc<Principal>`, to the extensions of the request for handlers. An error if
+/// the sender is unknown.
 pub(crate) fn identify(app: &App, request: &mut Request) -> Result<(), RequestError> {
     match app.gate.identify(request.headers(), request.extensions().get::<Peer>()) {
         Ok(principal) => {

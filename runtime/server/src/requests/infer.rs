@@ -1,4 +1,4 @@
-//! An inference request, from its decoded form to its answer.
+//! Runs an inference request, from its decoded form to its answer.
 
 use super::error::{Kind, RequestError};
 use super::shared_memory::Shared;
@@ -31,7 +31,8 @@ pub(crate) struct Checked {
 }
 
 impl Checked {
-    /// Checks a request against its model. `shared` is what was fetched for it from shared memory.
+    /// Checks a request against its model. `shared` is the result of
+    /// [`fetch`](super::shared_memory::fetch) for it.
     pub(crate) fn new(model: &Model, request: InferRequest, shared: Shared) -> Result<Checked, RequestError> {
         let terms = Terms::of(&request.id, &request.parameters)?;
         let binary = binary_by_default(&request)?;
@@ -46,7 +47,7 @@ pub(crate) struct Done {
     result: InvocationResult,
     outputs: Vec<Wanted>,
     shared: Shared,
-    /// Ends with the answer.
+    /// Its span, which ends when the answer is encoded.
     span: Option<Span>,
 }
 
@@ -75,7 +76,7 @@ pub(crate) async fn run(
     }
 }
 
-/// Runs a request that arrived at `arrived`, and notes in its span how.
+/// Runs a request that arrived at `arrived`, and notes the result in its span.
 async fn run_within(
     app: &Arc<App>,
     caller: &Principal,
@@ -131,7 +132,8 @@ async fn run_within(
             }
         }
         Some(place) => {
-            let turn = app.sequences.turn(&app.engine, model, &caller.tenant, place).await?;
+            let turn = app.sequences.turn(&app.engine, model, &caller.tenant, place).await;
+            let turn = turn.inspect_err(|error| record.outcome = Outcome::of(&Err(error.clone())))?;
             step(app, model, turn, invocation, choose).await
         }
     };
@@ -142,17 +144,18 @@ async fn run_within(
     Ok(Done { id, result, outputs, shared, span: None })
 }
 
-/// The answer to a request for an instance that is not there. An instance of a lease that has ended is
-/// told apart, so that clients ask for the leases of now.
+/// The error for an instance that does not exist. If the name is that of a lease's instance, the
+/// kind is `Conflict`, so that clients look up the present leases.
 fn no_instance(name: Option<&str>, error: String) -> RequestError {
     match name.is_some_and(|name| name.starts_with(LEASE_PREFIX)) {
-        true => RequestError::new(Kind::Conflict, format!("{error}; a lease that has ended leaves no instance")),
+        true => RequestError::new(Kind::Conflict, format!("{error}; a lease that has ended has no instance")),
         false => RequestError::bad_request(error),
     }
 }
 
-/// Runs a step of a sequence, under the instance that it names, or under one that the sequence had
-/// or `choose` finds. One that was removed in this moment is replaced by another one, once.
+/// Runs a step of a sequence under the instance that it names; otherwise under the sequence's last
+/// instance, or one that `choose` returns. If that instance was removed meanwhile, retries once
+/// with another one.
 async fn step(
     app: &App,
     model: &Model,
@@ -192,8 +195,8 @@ async fn step_once(
     result
 }
 
-/// Makes the answer of a request, and of it what `encode` makes. Writes the outputs that go to
-/// shared memory. If the future is dropped, it writes no further ones.
+/// Builds the answer to a request and encodes it with `encode`. Writes outputs to shared memory. If
+/// the future is dropped, no further outputs are written.
 pub(crate) async fn finish<T: Send + 'static>(
     app: &Arc<App>,
     model: &Arc<Model>,
@@ -206,21 +209,21 @@ pub(crate) async fn finish<T: Send + 'static>(
         move || done.answer(&app, &model, &|| waiting.strong_count() > 0).map(encode)
     });
     let answered = answered.await?;
-    // Kept by the future until here.
+    // Held until here, so that dropping the future drops it and stops the writes.
     drop(waiting);
     answered
 }
 
 impl Done {
-    /// Bytes of all outputs of the model, for the choice of the thread that makes the answer:
-    /// writing a file may take any time.
+    /// Bytes of all outputs of the model, by which the thread that builds the answer is chosen.
+    /// `usize::MAX` if outputs go to shared memory, since writing a file may take any time.
     fn weight(&self) -> usize {
         let writes = self.shared.outputs.iter().any(Option::is_some);
         if writes { usize::MAX } else { self.result.outputs.iter().map(|output| output.bytes.len()).sum() }
     }
 
-    /// The answer, with the requested outputs. Writes those that go to shared memory, as long as the
-    /// client waits for them.
+    /// The answer with the requested outputs. Writes outputs to shared memory while the client
+    /// still waits for the answer.
     fn answer(self, app: &App, model: &Model, is_awaited: &dyn Fn() -> bool) -> Result<InferResponse, RequestError> {
         let Done { id, mut result, outputs: wanted, shared, mut span } = self;
         let write = |window: &Window, bytes: &[u8]| app.regions.write(window, bytes, is_awaited);

@@ -1,4 +1,4 @@
-//! Leases and capacity, for both protocols.
+//! Requests for leases and capacity, for all protocols.
 
 use crate::app::App;
 use crate::control::devices::report;
@@ -12,7 +12,7 @@ use atoll_engine::{Class, FunctionKey, Tenant};
 use std::sync::Arc;
 use tokio::time::MissedTickBehavior;
 
-/// What each device can hold, and what is promised of it.
+/// The capacity of each device, and the part of it that leases have.
 pub(crate) async fn capacity(app: &Arc<App>, caller: &Principal) -> Result<CapacityReport, LeaseError> {
     may_lease(app, caller)?;
     on(app, |app, leases| {
@@ -85,13 +85,14 @@ pub(crate) async fn list(app: &Arc<App>, caller: &Principal) -> Result<Vec<Lease
     on(app, move |_, leases| Ok(leases.list(&caller))).await
 }
 
-/// Ends leases that were not renewed, for as long as it is polled.
+/// Ends expired leases at an interval. Never returns.
 pub(crate) async fn follow(app: &Arc<App>) {
     let mut ticks = tokio::time::interval(LEASE_TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        // A daemon without a store has none, and a panic was reported.
+        // Ignores the error of a daemon without a store, which has no leases. The panic hook has
+        // reported a panic.
         let _ = on(app, |app, leases| {
             leases.tick(&app.instances, |function| home(app, function));
             Ok(())
@@ -100,11 +101,12 @@ pub(crate) async fn follow(app: &Arc<App>) {
     }
 }
 
-/// Where a function is.
+/// The devices of a function.
 fn home(app: &App, function: &FunctionKey) -> Home {
     match app.stage_model(&function.tenant, &function.name) {
         Ok(model) => Home::On(model.devices.clone()),
-        // At start models of the repository are found one after the other.
+        // While the daemon starts, models of the repository appear one after the other, so a
+        // missing one counts as loading.
         Err(_) if app.has_loaded() && !app.has_function(&function.tenant, &function.name) => Home::Gone,
         Err(_) => Home::Loading,
     }
@@ -124,8 +126,9 @@ async fn on<T: Send + 'static>(
     blocking(run).await.unwrap_or(Err(LeaseError::Panicked))
 }
 
-/// The function that a request for a lease names: `NAME` of the caller's tenant, or `TENANT:NAME`
-/// where the caller sees that tenant. It has to be on one device, of which the lease is.
+/// Finds the function that a request for a lease names: `NAME` of the caller's tenant, or
+/// `TENANT:NAME` if the caller sees that tenant. The function has to be on exactly one device,
+/// which is the device of the lease.
 fn target(app: &App, caller: &Principal, name: &str) -> Result<Target, LeaseError> {
     let unknown = || LeaseError::NoFunction(name.chars().take(256).flat_map(char::escape_debug).collect());
     let key = match name.split_once(':') {
@@ -143,7 +146,7 @@ fn target(app: &App, caller: &Principal, name: &str) -> Result<Target, LeaseErro
     let [device] = model.devices[..] else {
         let names: Vec<&str> = model.on_its_devices(app.engine.devices()).map(String::as_str).collect();
         return Err(LeaseError::Bad(format!(
-            "function `{key}` is on {}, but a lease is of one device; deploy the function with --device for each, \
+            "function `{key}` is on {}, but a lease needs one device; deploy the function with --device for each, \
              under a name for each",
             names.join(" and ")
         )));

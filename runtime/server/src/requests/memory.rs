@@ -1,7 +1,7 @@
-//! Memory of request bodies: reservations and decompression, both bounded.
+//! Memory of request bodies: bounded reservations and bounded decompression.
 //!
-//! Memory is reserved for bytes that have arrived, never for an announced length, so that
-//! announcing a large body costs the server nothing.
+//! Memory is reserved for bytes that have arrived, never for an announced length, so a client that
+//! only announces a large body reserves nothing.
 
 use super::error::{Kind, RequestError};
 use crate::bodies::BodyRoom;
@@ -42,7 +42,7 @@ pub(crate) enum Encoding {
 }
 
 impl Encoding {
-    /// Reads the value of the header that names the encoding.
+    /// Parses the value of the header `Content-Encoding` or `grpc-encoding`.
     pub(crate) fn of(name: &[u8]) -> Result<Encoding, RequestError> {
         match name {
             b"identity" | b"" => Ok(Encoding::Identity),

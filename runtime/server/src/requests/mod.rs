@@ -1,6 +1,6 @@
-//! What requests of the inference protocol do: HTTP (`http/`) and gRPC (`grpc/`) decode a message,
-//! call a function of this module, and encode its result. Every check of a request, and every
-//! error, is here.
+//! Requests of the inference protocol, independent of the transport. HTTP (`http/`) and gRPC
+//! (`grpc/`) decode a message, call a function of this module, and encode its result. All checks of
+//! requests and all errors are here.
 
 pub(crate) mod error;
 pub(crate) mod health;

@@ -10,10 +10,10 @@ use atoll_engine::Class;
 use atoll_protocol::{IndexEntry, ModelState};
 use std::sync::Arc;
 
-/// The models that the caller may use; only those that take requests if `ready` is set.
+/// The models that the caller may use; with `ready`, only those that accept requests.
 pub(crate) async fn index(app: &Arc<App>, caller: &Principal, ready: bool) -> Result<Vec<IndexEntry>, RequestError> {
     let (app, caller) = (app.clone(), caller.clone());
-    // It looks through the folder of the repository.
+    // Reads the folder of the repository, which blocks.
     let index = blocking(move || app.index(&caller)).await.ok_or_else(RequestError::panicked)?;
     let mut index =
         index.map_err(|e| RequestError::new(Kind::Internal, format!("cannot read the model repository: {e}")))?;
@@ -21,8 +21,9 @@ pub(crate) async fn index(app: &Arc<App>, caller: &Principal, ready: bool) -> Re
     Ok(index)
 }
 
-/// Refuses to change a model in a mode that excludes it, or for a tenant that may not. If the tenant
-/// may not even call the model, the answer is the one for a model that does not exist.
+/// Checks that models may be loaded and unloaded by request: the tenant has the right, and the
+/// model control mode allows it. If the tenant may not even call the model, the error is the same
+/// as for a model that does not exist.
 pub(crate) fn check(app: &App, caller: &Principal, name: &str) -> Result<(), RequestError> {
     let refuse = |denial: &_| app.refuse(denial, caller, Class::BestEffort);
     caller.may_control_models().inspect_err(refuse)?;

@@ -1,5 +1,5 @@
-//! Log and trace settings. They are read-only: set when the daemon starts, so a request that would
-//! change one is refused.
+//! Log and trace settings. They are set when the daemon starts. A request that would change one is
+//! refused.
 
 use super::error::RequestError;
 use atoll_protocol::{LogSettings, TraceSettings};
@@ -20,17 +20,17 @@ pub(crate) fn logging() -> LogSettings {
     }
 }
 
-/// The settings of the log, if the request changes none of them.
+/// The settings of the log. An error if `wanted` would change one.
 pub(crate) fn set_logging(wanted: &Map<String, Value>) -> Result<LogSettings, RequestError> {
     unchanged(wanted, logging(), "start the daemon with --log")
 }
 
-/// The settings of traces, if the request changes none of them.
+/// The settings of traces. An error if `wanted` would change one.
 pub(crate) fn set_trace(wanted: &Map<String, Value>) -> Result<TraceSettings, RequestError> {
     unchanged(wanted, TraceSettings::default(), "request traces are not supported")
 }
 
-/// The settings, if the request changes none of them. A null asks for the default.
+/// Returns `current`. An error if `wanted` would change a setting; null stands for the default.
 fn unchanged<T: Serialize>(wanted: &Map<String, Value>, current: T, remedy: &str) -> Result<T, RequestError> {
     let settings = serde_json::to_value(&current).unwrap_or_default();
     for (name, value) in wanted.iter().filter(|(_, value)| !value.is_null()) {

@@ -1,6 +1,6 @@
-//! The extensions for shared memory. System shared memory is registered, listed and used
-//! ([`crate::shared_memory`]); CUDA shared memory is not supported, as in a Triton without GPUs: no
-//! region can be registered, so every list is empty, and unregistering an unknown region succeeds.
+//! The extensions for shared memory. System shared memory can be registered, listed and used
+//! ([`crate::shared_memory`]). CUDA shared memory is not supported: as in a Triton without GPUs, no
+//! region can be registered, every list is empty, and unregistering an unknown region succeeds.
 
 use super::error::{Kind, RequestError};
 use super::memory::reserve;
@@ -27,7 +27,7 @@ pub(crate) async fn register(
     blocking(register).await.ok_or_else(RequestError::panicked)?
 }
 
-/// Forgets a region, or all of the caller if the name is empty.
+/// Unregisters a region of the caller, or all of them if the name is empty.
 pub(crate) fn unregister(app: &App, caller: &Principal, name: &str) {
     app.regions.unregister(caller, name);
 }
@@ -37,35 +37,38 @@ pub(crate) fn status(app: &App, caller: &Principal, name: &str) -> Result<Vec<Re
     app.regions.status(caller, name)
 }
 
-/// Where the outputs of a request are written, and the memory of its inputs from shared memory.
+/// The places of a request's outputs in shared memory, and the reserved memory of the inputs that
+/// were read from there.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
-    /// In the order of the requested outputs; `None` for outputs that are sent in the answer.
+    /// Places in the order of the requested outputs; `None` for outputs that are sent in the
+    /// answer.
     pub(super) outputs: Vec<Option<Window>>,
     _room: Option<BodyRoom>,
 }
 
-/// Bytes of work of [`fetch`], for the choice of its thread: reading a file may take any time.
+/// The weight by which the thread of [`fetch`] is chosen: `usize::MAX` if it reads a file, which
+/// may take any time.
 pub(crate) fn fetch_weight(request: &InferRequest) -> usize {
     if request.shared_inputs.is_empty() { 0 } else { usize::MAX }
 }
 
-/// Bytes of a request's inputs in shared memory, as it says.
+/// Bytes of a request's inputs in shared memory, according to the request.
 fn shared_bytes(request: &InferRequest) -> usize {
     let sizes = request.shared_inputs.iter().map(|input| input.range.byte_size);
     usize::try_from(sizes.fold(0, u64::saturating_add)).unwrap_or(usize::MAX)
 }
 
-/// Copies the inputs of a request that are in shared memory, so that it is as if they had been
-/// sent, and finds the places of its outputs. The memory counts as that of a body, and is taken only
-/// once the request fits the model, as far as that can be told without the bytes.
+/// Copies the inputs of a request from shared memory into the request, and looks up the places of
+/// its outputs. Memory for the inputs is reserved from the budget of bodies, after their names,
+/// datatypes and shapes were checked against the model.
 pub(crate) fn fetch(
     app: &App,
     caller: &Principal,
     model: &Model,
     request: &mut InferRequest,
 ) -> Result<Shared, RequestError> {
-    // The region may be of a request of the tenant that had the right.
+    // Checks the right again: the region may have been registered while the tenant still had it.
     if !request.shared_inputs.is_empty() || request.outputs.iter().any(|output| output.shared.is_some()) {
         caller.may_share_memory().inspect_err(|denial| app.refuse(denial, caller, Class::BestEffort))?;
     }
@@ -101,12 +104,12 @@ pub(crate) fn fetch(
     Ok(Shared { outputs, _room: Some(room) })
 }
 
-/// The answer for a region of CUDA memory that is not registered, as all are.
+/// The error for an unknown region of CUDA memory. No region is ever registered.
 pub(crate) fn unknown_cuda(region: &str) -> RequestError {
     RequestError::bad_request(format!("unable to find CUDA shared memory region `{}`", cut(region)))
 }
 
-/// The answer for the registration of a region of CUDA memory.
+/// The error for the registration of a region of CUDA memory.
 pub(crate) fn refused_cuda(region: &str) -> RequestError {
     RequestError::new(
         Kind::Unsupported,

@@ -11,7 +11,7 @@ use atoll_protocol::{BatchStatistics, DurationStatistics, InferenceStatistics, M
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The statistics of some models.
+/// The statistics of these models.
 pub(crate) async fn statistics(app: &App, models: Vec<Arc<Model>>) -> Result<ModelStatisticsList, RequestError> {
     let engine = app.engine.clone();
     let devices = blocking(move || engine.statistics()).await.ok_or_else(RequestError::panicked)?;
@@ -77,7 +77,7 @@ fn graph_entry(model: &Model, counts: Counts) -> ModelStatistics {
     }
 }
 
-/// The batches by their size, over all devices.
+/// Counts of batches by number of rows, over all devices.
 fn batches(counts: &[&FunctionStatistics]) -> Vec<BatchStatistics> {
     let mut sizes: BTreeMap<u64, BatchStatistics> = BTreeMap::new();
     for batch in counts.iter().flat_map(|function| &function.batches) {

@@ -7,7 +7,7 @@ use atoll_engine::Class;
 use atoll_protocol::{Parameters, ProtocolError};
 use std::time::Duration;
 
-/// What a request asks for, besides its tensors.
+/// The parameters of a request: class, priority, deadline, instance and others.
 #[derive(Debug)]
 pub(crate) struct Terms {
     pub(super) id: String,
@@ -15,7 +15,7 @@ pub(crate) struct Terms {
     pub(super) priority: u32,
     pub(super) instance: Option<String>,
     pub(super) deadline: Option<Duration>,
-    /// The most that a request of a graph may cost.
+    /// Price limit of a request of a graph.
     pub(super) price_max: Option<Cost>,
     pub(super) sequence: Option<Place>,
 }
@@ -30,12 +30,12 @@ impl Terms {
         Ok(Terms { class, priority, instance, deadline, price_max, sequence, id: id.into() })
     }
 
-    /// Adds a deadline, in time from now. The earlier one holds.
+    /// Adds a deadline, as time from now. The earlier one applies.
     pub(crate) fn limit(&mut self, deadline: Option<Duration>) {
         self.deadline = self.deadline.into_iter().chain(deadline).min();
     }
 
-    /// Whether the request begins a sequence.
+    /// Whether the request starts a sequence.
     pub(crate) fn starts_sequence(&self) -> bool {
         self.sequence.as_ref().is_some_and(Place::starts)
     }
@@ -54,14 +54,14 @@ fn class(parameters: &Parameters) -> Result<(Option<Class>, u32), ProtocolError>
     })
 }
 
-/// The earlier of Triton's `timeout` and our `deadline_us`, both in microseconds from now; 0 means
-/// none.
+/// The earlier of Triton's `timeout` and Atoll's `deadline_us`, both in microseconds from now; 0
+/// means no deadline.
 fn deadline(parameters: &Parameters) -> Result<Option<Duration>, ProtocolError> {
     let given = [parameters.unsigned("timeout")?, parameters.unsigned("deadline_us")?];
     Ok(given.into_iter().flatten().filter(|us| *us > 0).min().map(Duration::from_micros))
 }
 
-/// The most that a request of a graph may cost, in units of account.
+/// Parses `price_max`, the price limit of a request of a graph, in units of account.
 fn price_max(parameters: &Parameters) -> Result<Option<Cost>, ProtocolError> {
     let Some(value) = parameters.get("price_max") else { return Ok(None) };
     let refused = || ProtocolError::Parameter {

@@ -1,5 +1,5 @@
-//! What is known of the throughput of a model's instances: a profile of `atoll profile --grid`, or
-//! the measured time of its requests.
+//! The source of the throughput of a model's instances: a profile of `atoll profile --grid`, or the
+//! measured time of its requests.
 
 use crate::model::Model;
 use crate::repository::scaling::ScalingSettings;
@@ -10,17 +10,19 @@ use atoll_kgraph::{LoadPoint, Profile as Measured};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Where the throughput of instances comes from.
+/// The source of the throughput of instances.
 #[derive(Clone, Debug)]
 pub(super) enum Basis {
     /// A profile of one device.
     Profile(Profile),
-    /// The device time of the model's requests, in nanoseconds, as soon as it was measured.
+    /// The measured device time of the model's requests in nanoseconds; `None` until it is
+    /// measured.
     Learned(Option<u64>),
 }
 
 impl Basis {
-    /// The profile of a model on its first device, if there is one that can be used.
+    /// The profile of a model for its first device, if there is a valid one; otherwise measured
+    /// requests.
     pub(super) fn of(model: &Model, folder: Option<&Path>, statistics: &[EngineStatistics]) -> Basis {
         let read = || {
             let device = &model.on_its_devices(statistics).next()?.device;
@@ -42,7 +44,7 @@ impl Basis {
         read().map_or(Basis::Learned(None), Basis::Profile)
     }
 
-    /// A word for it.
+    /// Its name in logs.
     pub(super) fn label(&self) -> &'static str {
         match self {
             Basis::Profile(_) => "profile",
@@ -50,7 +52,7 @@ impl Basis {
         }
     }
 
-    /// The points of an instance, which is on one device; `None` if nothing was measured yet.
+    /// The points of an instance, which is on one device; `None` if nothing is measured yet.
     pub(super) fn points(&self, settings: &ScalingSettings) -> Option<Profile> {
         match self {
             Basis::Profile(profile) => Some(profile.clone()),
@@ -62,12 +64,12 @@ impl Basis {
     }
 }
 
-/// The points for one set of symbols: that with the most points, of equal ones the first.
+/// The points for one set of symbol values: the set with the most points, the first of equal ones.
 fn profile(points: &[LoadPoint]) -> Result<Profile, String> {
     let mut sets: BTreeMap<&[i64], Vec<Point>> = BTreeMap::new();
     for point in points {
         if point.lane_permille % 10 != 0 || point.quota_permille % 10 != 0 {
-            return Err("it has points that are not of whole percents; measure it with `atoll profile --grid`".into());
+            return Err("it has points that are not whole percents; measure it with `atoll profile --grid`".into());
         }
         sets.entry(&point.symbols).or_default().push(Point {
             partition: point.lane_permille / 10,

@@ -1,4 +1,4 @@
-//! The loop that scales models.
+//! The loop of the autoscaler.
 
 use super::basis::Basis;
 use super::instances::Group;
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Scales models until the future is dropped.
+/// Autoscales models until the future is dropped.
 pub(crate) async fn follow(app: &Arc<App>) {
     loop {
         let ticked = app.clone();
@@ -26,7 +26,7 @@ pub(crate) async fn follow(app: &Arc<App>) {
     }
 }
 
-/// Decides for all models that it is time for. Returns when to look again. Blocks.
+/// Decides about all models that are due. Returns the time until the next call. Blocks.
 fn tick(app: &App) -> Duration {
     if app.has_loaded() {
         app.scaler.names_checked.call_once(|| check_names(app));
@@ -47,7 +47,7 @@ fn tick(app: &App) -> Duration {
         statuses.insert(model.key.clone(), scaled.status.clone());
     }
     app.scaler.publish(statuses);
-    // After that, so that a client that was answered sees what was decided for it.
+    // Wakes waiting requests after the decisions, so that they see the new instances.
     app.scaler.wake_waiting(|function| is_over(app, function));
     let removal = remove(app);
     if removal.has_removed && !removal.are_left {
@@ -63,12 +63,12 @@ fn tick(app: &App) -> Duration {
     }
 }
 
-/// Says once which `[scaling.NAME]` of the configuration have no function yet.
+/// Logs the `[scaling.NAME]` sections of the configuration without a function, once.
 fn check_names(app: &App) {
     for function in app.unknown_scaled() {
         tracing::warn!(
             function,
-            "[scaling.NAME] in the configuration names a function that is not deployed; it holds when one is. A model \
+            "[scaling.NAME] in the configuration names a function that is not deployed; it applies once it is. A model \
              of the repository has `[scaling]` in its own settings"
         );
     }
@@ -77,11 +77,11 @@ fn check_names(app: &App) {
 fn begin(app: &App, model: &Model, now: Nanos) -> Scaled {
     let meter = model.scaled.clone().expect("only models that are scaled get here");
     let basis = Basis::of(model, app.scaler.profiles.as_deref(), &app.engine.statistics());
-    tracing::info!(model = model.name, basis = basis.label(), "instances follow the load");
+    tracing::info!(model = model.name, basis = basis.label(), "the model is autoscaled");
     Scaled::new(meter, basis, now)
 }
 
-/// Decides for a model if it is time. Returns when it is time again.
+/// Decides about a model if it is due. Returns the time until it is due again.
 fn turn(app: &App, model: &Model, scaled: &mut Scaled, now: Nanos) -> Duration {
     let group = Group::of(app, model);
     scaled.learn(group.service_ns(scaled.meter.settings.sm_partition));
@@ -117,7 +117,7 @@ fn start(app: &App, model: &Model, scaled: &mut Scaled, group: &Group) {
     let profile = scaled.points();
     let point = scaled.autoscaler.first(profile.as_ref(), scaled.unmeasured()).unwrap_or_else(|error| {
         scaled.note_problem(model, error.to_string());
-        // The fastest one there is.
+        // No point keeps the target: uses the one with the lowest latency.
         let points = profile.iter().flat_map(|profile| profile.points());
         points.min_by_key(|point| point.latency_ns).copied().unwrap_or_else(|| scaled.unmeasured())
     });
@@ -172,7 +172,8 @@ fn decide(app: &App, model: &Model, scaled: &mut Scaled, group: &Group, decided:
     (status.load, status.capacity) = (load, per_second(served.saturating_add(base)));
 }
 
-/// Whether a function is gone or is not scaled any more. One that is being loaded is neither.
+/// Whether a function was removed or is not autoscaled any more. False for one that is being
+/// loaded.
 fn is_over(app: &App, function: &FunctionKey) -> bool {
     match app.stage_model(&function.tenant, &function.name) {
         Ok(model) => model.scaled.is_none(),
@@ -180,16 +181,16 @@ fn is_over(app: &App, function: &FunctionKey) -> bool {
     }
 }
 
-/// What became of instances that are to be removed.
+/// The result of a pass over the instances that are to be removed.
 #[derive(Default)]
 struct Removal {
-    /// Some still have requests.
+    /// Draining instances are left, since they have requests or their removal failed.
     are_left: bool,
     has_removed: bool,
 }
 
-/// Removes instances that have no requests any more, and begins to remove those whose function is
-/// gone or is not scaled any more.
+/// Removes draining instances without requests, and starts to drain those whose function was
+/// removed or is not autoscaled any more.
 fn remove(app: &App) -> Removal {
     let mut removal = Removal::default();
     for (key, instance) in app.instances.all() {
@@ -211,7 +212,7 @@ fn remove(app: &App) -> Removal {
         let is_new = app.scaler.note_removal(&key, removed.is_err());
         if let Err(error) = removed {
             if is_new {
-                tracing::error!(instance = %key, %error, "an instance cannot be removed; it is tried again");
+                tracing::error!(instance = %key, %error, "an instance cannot be removed; the daemon will try again");
             }
             removal.are_left = true;
         } else {
@@ -222,7 +223,7 @@ fn remove(app: &App) -> Removal {
 }
 
 impl Scaled {
-    /// The point of an instance of which nothing is known.
+    /// The point of an instance without any measurement.
     fn unmeasured(&self) -> Point {
         let settings = &self.meter.settings;
         Point { partition: settings.sm_partition, quota: settings.quota_request, throughput: 0, latency_ns: 0 }

@@ -1,4 +1,4 @@
-//! The instances of a model, as its scaling sees and changes them.
+//! The instances of a model, as the autoscaler observes and changes them.
 
 use super::placing::{self, Room, free_key};
 use super::state::{Kind, Scaled};
@@ -19,23 +19,23 @@ pub(super) struct Known {
     instance: Arc<Instance>,
     standing: Option<Standing>,
     is_draining: bool,
-    /// Whether a device has its share, so that requests can run under it.
+    /// Whether its share is in force on a device, so that requests can run under it.
     holds: bool,
 }
 
 /// The instances of a model at one moment.
 pub(super) struct Group {
-    /// Those that the scaling made; their index is their number.
+    /// Instances that the autoscaler created. The index is their [`InstanceId`].
     own: Vec<Known>,
     others: Vec<Known>,
-    /// Devices that serve the requests of an instance that is on all of them.
+    /// Number of devices that serve the requests of an instance without a device of its own.
     devices: u64,
 }
 
 impl Group {
     pub(super) fn of(app: &App, model: &Model) -> Group {
         let function = &model.key;
-        // Requests reach the instance of a lease by its name only.
+        // Instances of leases do not count, since only requests that name them run under them.
         let of_function = |(key, instance): &(FunctionKey, Arc<Instance>)| {
             key.tenant == function.tenant && instance.function == function.name && instance.lease.is_none()
         };
@@ -57,13 +57,14 @@ impl Group {
         Group { own, others, devices: devices.max(1) as u64 }
     }
 
-    /// The instances that take requests, with what a profile says they serve.
+    /// The instances that accept requests, each with its point: its throughput by the profile, or
+    /// as measured.
     pub(super) fn running(&self, profile: Option<&Profile>) -> Vec<scaling::Instance> {
         let own = self.own.iter().zip(0..).filter(|(known, _)| known.holds && !known.is_draining);
         own.map(|(known, id)| scaling::Instance { id: InstanceId(id), point: self.point(known, profile) }).collect()
     }
 
-    /// What the profile says of an instance, or what was measured of it.
+    /// The point of an instance by the profile; without a profile, with its measured throughput.
     fn point(&self, known: &Known, profile: Option<&Profile>) -> Point {
         let percent = |value: f64| value.round().clamp(1.0, 100.0) as u32;
         let (partition, quota) = (percent(known.instance.sm_partition), percent(known.instance.quota_request * 100.0));
@@ -79,13 +80,14 @@ impl Group {
         if known.instance.device.is_some() { 1 } else { self.devices }
     }
 
-    /// Instances that an operator made and that serve all requests, if these are of one class only.
+    /// Instances of operators that can serve all requests of the model. One with a class of its own
+    /// counts only if all recent requests are of that class (`only`).
     fn helpers(&self, only: Option<Class>) -> impl Iterator<Item = &Known> {
         let serves_all = move |known: &&Known| known.instance.class.is_none_or(|class| Some(class) == only);
         self.others.iter().filter(|known| known.holds).filter(serves_all)
     }
 
-    /// What instances that an operator made serve: as measured, or else as profiled.
+    /// The throughput of the instances of operators: as measured, otherwise by the profile.
     pub(super) fn base(&self, profile: Option<&Profile>, only: Option<Class>) -> u64 {
         let of_one = |known: &Known| match measured(known) {
             0 => self.point(known, profile).throughput,
@@ -95,7 +97,7 @@ impl Group {
         self.helpers(only).map(of).fold(0, u64::saturating_add)
     }
 
-    /// Requests that were given to instances beyond those that devices work on.
+    /// Requests that were given to instances and that no device works on yet.
     pub(super) fn queued(&self, only: Option<Class>) -> u64 {
         let all = self.own.iter().chain(self.helpers(only));
         let beyond = |known: &Known| {
@@ -105,22 +107,23 @@ impl Group {
         all.filter_map(beyond).sum()
     }
 
-    /// Begins to remove instances that the scaling made and whose share no device has any more:
-    /// they serve nothing, and others are made where there is room.
+    /// Starts to drain instances of the autoscaler whose share is in force on no device any more.
+    /// They serve no requests, and new ones are created where there is room.
     pub(super) fn remove_refused(&self, app: &App, scaled: &mut Scaled) {
         for known in self.own.iter().filter(|known| !known.holds && !known.is_draining) {
             tracing::warn!(
                 instance = %known.key,
                 device = known.instance.device,
-                "the share of an instance does not hold any more; it will be removed, and another one made where there \
-                 is room"
+                "the share of an instance is not in force any more; the instance will be removed, and another one \
+                 created if there is room"
             );
             app.instances.set_draining(&known.key, true);
             scaled.count(Kind::Remove);
         }
     }
 
-    /// The mean device time of a request on instances that the scaling made with a partition.
+    /// The mean device time of a request in nanoseconds, over the autoscaler's instances with this
+    /// partition.
     pub(super) fn service_ns(&self, partition: u32) -> Option<u64> {
         let has_it = |known: &&Known| known.instance.sm_partition == f64::from(partition);
         let own = self.own.iter().filter(has_it).filter_map(|known| known.standing?.service_ns);
@@ -128,8 +131,8 @@ impl Group {
         times.iter().sum::<u64>().checked_div(times.len() as u64)
     }
 
-    /// Applies a change, and says why in the instances that it makes or resizes. Returns what was
-    /// done.
+    /// Applies a change, and stores `why` in the instances that it creates or resizes. Returns the
+    /// part of the change that succeeded.
     pub(super) fn apply(&self, app: &App, model: &Model, scaled: &mut Scaled, change: &Change, why: &str) -> Change {
         let mut done = Change::default();
         for (id, key) in change.remove.iter().filter_map(|id| Some((id, self.key_of(*id)?))) {
@@ -175,7 +178,7 @@ impl Group {
             let created = create(app, model, scaled, *point, why);
             done.add.extend(created);
             if created != Some(*point) {
-                // There is no room for the others either.
+                // There is no room for the remaining ones, either.
                 break;
             }
         }
@@ -187,7 +190,8 @@ impl Group {
     }
 }
 
-/// Resizes an instance, unless an operator has taken it over meanwhile. Says whether it did.
+/// Resizes an instance, unless an operator has changed it meanwhile. Returns whether it was
+/// resized.
 fn resize(
     app: &App,
     model: &Model,
@@ -206,14 +210,14 @@ fn resize(
     };
     match app.instances.resize(key, change) {
         Ok(()) => Ok(is_own),
-        // It was removed meanwhile.
+        // The instance was removed meanwhile.
         Err(InstanceError::Unknown(_)) => Ok(false),
         Err(error) => Err(error),
     }
 }
 
-/// Makes an instance at a point on another device in place of one that its device has no room to
-/// enlarge, and says whether it did. The old one is removed when its requests have ended.
+/// Replaces an instance that its device has no room to enlarge by one with the size of a point on
+/// another device. Returns whether it did. The old instance drains.
 fn replace(app: &App, model: &Model, scaled: &mut Scaled, key: &FunctionKey, point: Point, why: &str) -> bool {
     let instance = made(&scaled.meter.settings, model, point, why.into(), None);
     let Ok(share) = instance.share(&model.key.tenant) else { return false };
@@ -226,7 +230,7 @@ fn replace(app: &App, model: &Model, scaled: &mut Scaled, key: &FunctionKey, poi
     is_made
 }
 
-/// An instance at a point.
+/// A new instance with the size of a point.
 fn made(settings: &ScalingSettings, model: &Model, point: Point, why: String, device: Option<String>) -> Instance {
     let limit = settings.quota_limit.unwrap_or(point.quota).max(point.quota);
     Instance {
@@ -247,11 +251,12 @@ fn measured(known: &Known) -> u64 {
     known.standing.and_then(|standing| standing.throughput).unwrap_or(0)
 }
 
-/// Creates an instance at a point, or at the largest smaller one for which there is room. Returns
-/// its point; `None` also if it has to wait until others have moved.
+/// Creates an instance with the size of a point or, if there is no room, of the smaller point with
+/// the highest throughput that fits. Returns its point; `None` also if the instance has to wait
+/// until others have moved.
 ///
-/// Where no device has a rectangle, an instance is not bound to compute units: it has its time on
-/// whichever device still promises it.
+/// Where no device has a rectangle, the instance is not bound to compute units: it has its fraction
+/// of time on a device that still promises it.
 fn create(app: &App, model: &Model, scaled: &mut Scaled, point: Point, why: &str) -> Option<Point> {
     let all = scaled.points();
     let mut smaller: Vec<Point> =

@@ -1,4 +1,4 @@
-//! Counts the requests of a model that is scaled.
+//! Counts the requests of an autoscaled model.
 
 use crate::repository::scaling::ScalingSettings;
 use atoll_core::scaling::Observed;
@@ -7,23 +7,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The requests of a model since the last decision, without those that name an instance: these
-/// cannot be served by another one.
+/// Counts of a model's requests since the last decision. Requests that name an instance are not
+/// counted, because no other instance can serve them.
 #[derive(Debug)]
 pub(crate) struct Meter {
     pub(crate) settings: ScalingSettings,
     arrivals: AtomicU64,
     ended: AtomicU64,
     late: AtomicU64,
-    /// Whether there were requests of a class.
+    /// Whether there were requests of a class, indexed by class.
     classes: [AtomicBool; 2],
 }
 
-/// A request. It has ended when this is dropped.
+/// A counted request. Dropping it counts its end, unless it ended while it waited for an instance.
 #[derive(Debug)]
 pub(crate) struct Metered {
     meter: Arc<Meter>,
-    /// When it had an instance. What it waited for one says nothing of the instances.
+    /// When its wait for an instance ended. The wait is not part of its service time.
     began: Option<Instant>,
 }
 
@@ -45,13 +45,14 @@ impl Meter {
         Metered { meter: self.clone(), began: None }
     }
 
-    /// Of which of both classes there were requests since the last call.
+    /// For each class, whether there were requests of it since the last call.
     pub(super) fn take_classes(&self) -> [(Class, bool); 2] {
         [Class::RealTime, Class::BestEffort]
             .map(|class| (class, self.classes[class as usize].swap(false, Ordering::Relaxed)))
     }
 
-    /// What was counted since the last call; neither queue nor other instances.
+    /// The counts since the last call. The caller fills in the queue and the capacity of other
+    /// instances.
     pub(super) fn take(&self) -> Observed {
         let take = |count: &AtomicU64| count.swap(0, Ordering::Relaxed);
         Observed {
@@ -64,7 +65,7 @@ impl Meter {
 }
 
 impl Metered {
-    /// There is an instance for the request.
+    /// Notes that the model has an instance for the request.
     pub(super) fn begin(&mut self) {
         self.began = Some(Instant::now());
     }

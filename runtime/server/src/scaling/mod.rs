@@ -1,11 +1,11 @@
-//! Scaling of models by their load: `[scaling]` in a model's settings.
+//! Autoscaling of models: the section `[scaling]` in a model's settings.
 //!
-//! Requests are counted where they arrive and end (`meter`). A loop (`driver`) gives the counts to
-//! [`atoll_core::scaling`], which decides, and applies the decisions in the way of `atoll instance`
-//! (`instances`). Which device gets a new instance, and which ones move for it, is decided there,
-//! too (`placing`). Instances that an operator created count as capacity and are never changed. An
-//! instance that is to be removed gets no new requests at first, and goes when its requests have
-//! ended.
+//! Requests are counted when they arrive and end (`meter`). A loop (`driver`) passes the counts to
+//! [`atoll_core::scaling`], which decides. The loop then creates, resizes and removes instances as
+//! `atoll instance` does (`instances`). [`atoll_core::scaling`] also chooses the device of a new
+//! instance, and which instances move for it (`placing`). Instances that an operator created count
+//! as capacity and are never changed. An instance is drained before it is removed: it gets no new
+//! requests, and is removed when its own have ended.
 
 pub(crate) mod basis;
 pub(crate) mod driver;

@@ -1,4 +1,5 @@
-//! Requests that wait for an instance of a model. They outlive a reload of the model.
+//! The queue of requests that wait for an instance of a model. It persists when the model is
+//! reloaded.
 
 use crate::limits::SCALING_WAITING_MAX;
 use std::sync::Arc;
@@ -9,9 +10,9 @@ use tokio::sync::Notify;
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     waiting: AtomicUsize,
-    /// Whether the model is not scaled any more, so that none of them gets an instance.
+    /// Whether the model is not autoscaled any more, so that waiting requests get no instance.
     is_over: AtomicBool,
-    /// Wakes them when there may be an instance.
+    /// Wakes the waiting requests when an instance may have started.
     pub(super) started: Notify,
 }
 
@@ -20,24 +21,24 @@ pub(super) struct Queue {
 pub(super) struct Waiting(Arc<Queue>);
 
 impl Queue {
-    /// Lets a request wait; `None` if as many wait as may.
+    /// Adds a request; `None` if [`SCALING_WAITING_MAX`] requests already wait.
     pub(super) fn join(self: &Arc<Queue>) -> Option<Waiting> {
         let more = |waiting: usize| (waiting < SCALING_WAITING_MAX).then_some(waiting + 1);
         self.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok()?;
         Some(Waiting(self.clone()))
     }
 
-    /// Requests that wait.
+    /// Number of waiting requests.
     pub(super) fn waiting(&self) -> u64 {
         self.waiting.load(Ordering::Acquire) as u64
     }
 
-    /// Whether none of them gets an instance, as of the last call of [`Queue::wake`].
+    /// Whether the model was not autoscaled any more at the last call of [`Queue::wake`].
     pub(super) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Acquire)
     }
 
-    /// Lets the requests look for an instance.
+    /// Wakes the waiting requests so that they look for an instance.
     pub(super) fn wake(&self, is_over: bool) {
         self.is_over.store(is_over, Ordering::Release);
         self.started.notify_waiters();

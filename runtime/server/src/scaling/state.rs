@@ -1,4 +1,4 @@
-//! The state of the scaling of all models.
+//! The state of the autoscaler for all models.
 
 use super::basis::Basis;
 use super::meter::Meter;
@@ -14,46 +14,46 @@ use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// The scaling of all models.
+/// The state of the autoscaler.
 pub(crate) struct Scaler {
-    /// Wakes the loop: a request waits for an instance.
+    /// Wakes the loop when a request waits for an instance.
     pub(super) wake: Notify,
     /// The folder of profiles.
     pub(super) profiles: Option<PathBuf>,
-    /// Of the loop only.
+    /// State of each model. Only the loop locks it.
     functions: Mutex<BTreeMap<FunctionKey, Scaled>>,
-    /// For all others, who must not wait for the loop.
+    /// Copies of the statuses, for readers that must not wait for the loop.
     statuses: Mutex<BTreeMap<FunctionKey, ScalingStatus>>,
-    /// The requests that wait for an instance; models for which none waits are left out.
+    /// The queues of requests that wait for an instance. Models without waiting requests have none.
     queues: Mutex<BTreeMap<FunctionKey, Arc<Queue>>>,
-    /// How often an instance of a function moved to another device.
+    /// Number of moves of instances to another device, by function.
     moves: Mutex<BTreeMap<FunctionKey, u64>>,
-    /// Instances whose removal failed, which was logged.
+    /// Instances whose removal has failed and was logged.
     failed: Mutex<BTreeSet<FunctionKey>>,
-    /// Whether the names of `[scaling.NAME]` were looked for.
+    /// Runs the check of the `[scaling.NAME]` sections once.
     pub(super) names_checked: Once,
     began: Instant,
 }
 
-/// The scaling of a model. It begins anew when the model is loaded again.
+/// The autoscaling state of a model. It is reset when the model is loaded again.
 pub(super) struct Scaled {
     pub(super) meter: Arc<Meter>,
     pub(super) autoscaler: Autoscaler,
     pub(super) basis: Basis,
     /// When the next decision is due.
     pub(super) due: Nanos,
-    /// Before that no first instance is started, since one could not be.
+    /// The earliest time of the next attempt to start a first instance.
     pub(super) may_start: Nanos,
-    /// How long an instance takes to start, as a mean.
+    /// Moving average of the time that an instance takes to start.
     cold_start_ns: Option<u64>,
-    /// When there was a request of a class.
+    /// The time of the last request of each class, over the last idle time.
     classes: Vec<(Class, Nanos)>,
     pub(super) status: ScalingStatus,
     /// The problem that was logged last, and when.
     logged: Option<(String, Instant)>,
 }
 
-/// What the scaling of a model does. Rates are in requests per second.
+/// The autoscaling status of a model. Rates are in requests per second.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ScalingStatus {
     /// Whether the throughput of instances comes from a profile, not from measured requests.
@@ -62,17 +62,17 @@ pub(crate) struct ScalingStatus {
     pub(crate) rate: f64,
     /// The rate that was predicted for this interval.
     pub(crate) predicted: f64,
-    /// The load that is to be served: with headroom and queue.
+    /// The load to serve, including headroom and queue.
     pub(crate) load: f64,
-    /// What the instances serve.
+    /// The capacity of the instances.
     pub(crate) capacity: f64,
-    /// Instances that the loop made and that take requests.
+    /// Instances that the autoscaler created and that accept requests.
     pub(crate) instances: u64,
     /// Requests that wait for an instance.
     pub(crate) waiting: u64,
-    /// Decisions, by [`KINDS`].
+    /// Counts of decisions, indexed as [`KINDS`].
     pub(crate) decisions: [u64; KINDS.len()],
-    /// Why the load is not covered, if it is not.
+    /// Why the load is not covered; `None` if it is covered.
     pub(crate) problem: Option<String>,
 }
 
@@ -129,20 +129,20 @@ impl Scaler {
         self.queues().entry(function.clone()).or_default().clone()
     }
 
-    /// How many requests wait for an instance of a model.
+    /// Number of requests that wait for an instance of a model.
     pub(super) fn waiting(&self, function: &FunctionKey) -> u64 {
         self.queues().get(function).map_or(0, |queue| queue.waiting())
     }
 
-    /// Lets all requests that wait look for an instance, and says to those of models that are not
-    /// scaled any more that none comes.
+    /// Wakes all waiting requests so that they look for an instance. Requests of models that are
+    /// not autoscaled any more (`is_over`) stop waiting.
     pub(super) fn wake_waiting(&self, is_over: impl Fn(&FunctionKey) -> bool) {
         let mut queues = self.queues();
         queues.retain(|_, queue| Arc::strong_count(queue) > 1);
         queues.iter().for_each(|(key, queue)| queue.wake(is_over(key)));
     }
 
-    /// The removal of an instance succeeded or failed. Says whether that is a new failure.
+    /// Notes whether the removal of an instance failed. Returns whether this is its first failure.
     pub(super) fn note_removal(&self, instance: &FunctionKey, has_failed: bool) -> bool {
         let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
         if has_failed {
@@ -152,22 +152,22 @@ impl Scaler {
         false
     }
 
-    /// An instance of a function moves to another device.
+    /// Counts a move of an instance of a function to another device.
     pub(super) fn note_move(&self, function: &FunctionKey) {
         *self.moves.lock().unwrap_or_else(PoisonError::into_inner).entry(function.clone()).or_default() += 1;
     }
 
-    /// How often an instance of a function moved since the daemon started.
+    /// Number of moves of a function's instances since the daemon started.
     pub(super) fn moves_of(&self, function: &FunctionKey) -> u64 {
         self.moves.lock().unwrap_or_else(PoisonError::into_inner).get(function).copied().unwrap_or(0)
     }
 
-    /// The models that are scaled, and what their scaling does.
+    /// The statuses of all autoscaled models.
     pub(crate) fn statuses(&self) -> BTreeMap<FunctionKey, ScalingStatus> {
         self.all().clone()
     }
 
-    /// Why a model has no instance.
+    /// Why the load of a model is not covered.
     pub(super) fn problem(&self, function: &FunctionKey) -> Option<String> {
         self.all().get(function)?.problem.clone()
     }
@@ -193,29 +193,29 @@ impl Scaled {
         self.status.decisions[kind as usize] += 1;
     }
 
-    /// The points of an instance; `None` if nothing was measured yet.
+    /// The points of an instance; `None` if nothing is measured yet.
     pub(super) fn points(&self) -> Option<Profile> {
         self.basis.points(&self.meter.settings)
     }
 
-    /// Takes the measured device time of a request, if the model has no profile.
+    /// Updates the measured device time of a request, in nanoseconds, if the model has no profile.
     pub(super) fn learn(&mut self, service_ns: Option<u64>) {
         if let Basis::Learned(known) = &mut self.basis {
             *known = service_ns.or(*known);
         }
     }
 
-    /// An instance was created, which took so long.
+    /// Notes that an instance was created, and how long that took.
     pub(super) fn created(&mut self, took: Duration) {
         self.count(Kind::Create);
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        // A slow start counts less with each one that follows.
+        // An exponential moving average with weight 1/4.
         let mean = self.cold_start_ns.map_or(took, |mean| mean - mean / 4 + took / 4);
         self.cold_start_ns = Some(mean);
         self.autoscaler.set_cold_start(mean);
     }
 
-    /// Notes of which classes there were requests since the last decision.
+    /// Notes the classes of the requests since the last call.
     pub(super) fn see_classes(&mut self, now: Nanos) {
         for (class, _) in self.meter.take_classes().into_iter().filter(|(_, was_there)| *was_there) {
             self.classes.retain(|(known, _)| *known != class);
@@ -225,8 +225,8 @@ impl Scaled {
         self.classes.retain(|(_, at)| now.0.saturating_sub(at.0) < idle_ns);
     }
 
-    /// The class of all requests of the last idle time; `None` if there were several, or no
-    /// request.
+    /// The class of all requests within the last idle time; `None` if there were requests of both
+    /// classes, or none.
     pub(super) fn only_class(&self) -> Option<Class> {
         match self.classes[..] {
             [(class, _)] => Some(class),
@@ -234,14 +234,15 @@ impl Scaled {
         }
     }
 
-    /// A device refused an instance. That counts as often as it is logged.
+    /// Notes that a device refused an instance. Counts it only when it is logged.
     pub(super) fn refuse(&mut self, model: &Model, error: &InstanceError) {
         if self.note_problem(model, error.to_string()) {
             self.count(Kind::Refused);
         }
     }
 
-    /// Why the load is not covered. It is logged once in a cool-down; says whether it was.
+    /// Notes why the load is not covered. Logs the same problem once in a cool-down. Returns
+    /// whether it was logged.
     pub(super) fn note_problem(&mut self, model: &Model, problem: String) -> bool {
         let cool_down = Duration::from_millis(self.meter.settings.cool_down_ms);
         let is_new = self.logged.as_ref().is_none_or(|(known, at)| *known != problem || at.elapsed() >= cool_down);

@@ -1,4 +1,4 @@
-//! Requests of a model that has no instance wait for one.
+//! Lets requests wait while their model has no instance.
 
 use super::meter::Metered;
 use crate::app::App;
@@ -15,12 +15,12 @@ pub(super) fn counted(model: &Model, class: Class) -> Option<Metered> {
 }
 
 /// Counts a request that names no instance, and waits until its model has an instance for this
-/// class. Returns what is left of the deadline, and what ends when the request ends. Requests of
-/// models that are not scaled, or not any more, neither count nor wait.
+/// class. Returns the rest of the deadline, and a guard that the caller drops when the request
+/// ends. Requests of models that are not autoscaled are neither counted nor delayed.
 ///
 /// # Errors
-/// If the deadline passes first, or, without one, a time after which no instance can be expected,
-/// or if too many requests wait.
+/// If no instance starts before the deadline, or without a deadline within
+/// [`SCALING_START_MAX`](crate::limits::SCALING_START_MAX), or if too many requests wait.
 pub(crate) async fn for_instance(
     app: &App,
     model: &Model,
@@ -37,12 +37,12 @@ pub(crate) async fn for_instance(
     let began = Instant::now();
     let queue = app.scaler.queue(&model.key);
     let _waiting = queue.join().ok_or(InvokeError::QueueFull { capacity: SCALING_WAITING_MAX })?;
-    // While requests wait, the loop looks often and wakes them.
+    // While requests wait, the loop runs at short intervals and wakes them.
     app.scaler.wake.notify_one();
     let until_there = async {
         loop {
             let mut started = std::pin::pin!(queue.started.notified());
-            // What starts from here on is noticed.
+            // From here on, a wake-up is not missed.
             started.as_mut().enable();
             if has_one() {
                 return;

@@ -1,4 +1,4 @@
-//! Files of shared memory: which names a tenant may use, and which files lie behind them.
+//! Files of shared memory: checks the names that a tenant may use, and opens the files.
 
 use crate::identity::{Access, Principal};
 use crate::limits::SHARED_KEY_BYTES_MAX;
@@ -7,18 +7,18 @@ use rustix::fs::{FileType, Mode, OFlags, fstat, open, openat};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 
-/// Where `shm_open` keeps its objects.
+/// The folder in which `shm_open` creates objects.
 pub(super) const FOLDER: &str = "/dev/shm";
 
 /// Longest name of a file on Linux.
 const NAME_BYTES_MAX: usize = SHARED_KEY_BYTES_MAX - 1;
 
-/// How the C library names the files of semaphores, which are no tensors.
+/// The prefix of the files of named semaphores, which clients cannot register.
 const SEMAPHORE: &str = "sem.";
 
-/// The name of a file that a tenant may use: one without a folder; for a tenant other than `local`
-/// one that begins with the tenant's name and a colon. Slashes in front are ignored, as `shm_open`
-/// does. Decides without looking at files.
+/// The name of the file for a key, if the tenant may use it. The name must not contain a folder.
+/// Unless the tenant is `local`, it must begin with the tenant's name and a colon. Leading slashes
+/// are ignored, as `shm_open` does. Accesses no file.
 pub(super) fn name<'k>(caller: &Principal, key: &'k str) -> Result<&'k str, RequestError> {
     if key.len() > SHARED_KEY_BYTES_MAX {
         let (bytes, shown) = (key.len(), shown(key));
@@ -52,20 +52,22 @@ fn shown(key: &str) -> String {
     format!("{:?}", key.chars().take(80).collect::<String>())
 }
 
-/// Opens a file of shared memory whose name was checked. It must be an ordinary file with no other
-/// name, of a user who may act for the tenant. Returns the file and its size.
+/// Opens a file of shared memory whose name was checked. It must be a regular file without another
+/// hard link, and belong to a user who may act for the tenant. Returns the file and its size in
+/// bytes.
 pub(super) fn open_shared(access: &Access, caller: &Principal, name: &str) -> Result<(OwnedFd, u64), RequestError> {
     let refused = |reason: &str| RequestError::bad_request(format!("{FOLDER}/{name} {reason}"));
     let folder = open(FOLDER, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
     let folder = folder.map_err(|error| RequestError::bad_request(format!("cannot open {FOLDER}: {error}")))?;
-    // A link is not followed, and neither a pipe nor a lease of the file's owner keeps us waiting.
+    // Does not follow a symbolic link, and does not block on a pipe or on a file lease of the
+    // file's owner.
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = openat(&folder, name, flags, Mode::empty()).map_err(|error| match error {
         Errno::NOENT => refused("does not exist; create it before it is registered"),
         Errno::LOOP => refused("is a link, and links are not followed"),
         Errno::ACCESS => {
             let own = rustix::process::geteuid().as_raw();
-            refused(&format!("is closed to the daemon, which runs as user {own}; let it read and write the file"))
+            refused(&format!("cannot be opened by the daemon, which is user {own}; let it read and write the file"))
         }
         error => refused(&format!("cannot be opened: {error}")),
     })?;
@@ -73,9 +75,9 @@ pub(super) fn open_shared(access: &Access, caller: &Principal, name: &str) -> Re
     if FileType::from_raw_mode(about.st_mode) != FileType::RegularFile {
         return Err(refused("is not a file of shared memory"));
     }
-    // A second name could give a file of one user a name that belongs to another tenant.
+    // A second hard link could give a user's file a name that belongs to another tenant.
     if about.st_nlink != 1 {
-        return Err(refused("has another name, or none any more; create it anew under one name"));
+        return Err(refused("has several names, or was deleted; create it again with one name"));
     }
     let (owner, tenant) = (about.st_uid, &caller.tenant);
     if access.principal(owner, Some(tenant.clone())).is_err() {

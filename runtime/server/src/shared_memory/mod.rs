@@ -1,9 +1,10 @@
-//! Regions of system shared memory: named parts of files in `/dev/shm` that clients register, and
-//! from which requests take inputs and to which they write outputs.
+//! Regions of system shared memory: named parts of files in `/dev/shm` that clients register.
+//! Requests read inputs from regions and write outputs to them.
 //!
-//! The daemon never maps a region. It copies with `pread` and `pwrite`, so a client that shrinks
-//! its file while a request runs gets an error, where a mapping would end the daemon by `SIGBUS`.
-//! Bytes are copied once, before they are checked, so no check can be outrun by a later write.
+//! The daemon never maps a region. It copies with `pread` and `pwrite`. If a client shrinks its
+//! file while a request runs, the copy returns an error; with a mapping, `SIGBUS` would end the
+//! daemon. Bytes are copied once, before they are checked, so a client cannot change them after the
+//! check.
 
 mod file;
 mod region;
@@ -25,16 +26,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Regions by tenant and name.
 type All = BTreeMap<(Tenant, String), Arc<Region>>;
 
-/// The registered regions of all tenants, and what was copied.
+/// The registered regions of all tenants, and counts of copied bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Regions {
-    /// Tenants see their own only.
+    /// A tenant can only use its own regions.
     regions: Mutex<All>,
     pub(crate) read_bytes: AtomicU64,
     pub(crate) written_bytes: AtomicU64,
 }
 
-/// What a tenant has registered.
+/// Number and bytes of a tenant's regions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Registered {
     pub(crate) regions: usize,
@@ -46,7 +47,7 @@ impl Regions {
         self.regions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Registers a region of a principal. Opens a file: blocks, but not for long.
+    /// Registers a region of a principal. Blocks briefly to open a file.
     pub(crate) fn register(
         &self,
         access: &Access,
@@ -65,7 +66,7 @@ impl Regions {
             admit(&self.all())?;
             let region = Region::open(access, caller, file, request)?;
             let mut all = self.all();
-            // Another request may have come first.
+            // Checks again: another request may have registered a region meanwhile.
             admit(&all)?;
             all.insert((caller.tenant.clone(), name.to_owned()), Arc::new(region));
             Ok(())
@@ -76,8 +77,8 @@ impl Regions {
         })
     }
 
-    /// Forgets a region, or all of the principal if `name` is empty. Requests that use it keep it
-    /// until they end. A name that is not registered is no error, as in Triton.
+    /// Unregisters a region of the principal, or all of them if `name` is empty. Requests that use
+    /// a region keep it until they end. As in Triton, an unknown name is not an error.
     pub(crate) fn unregister(&self, caller: &Principal, name: &str) {
         let mut all = self.all();
         match name {
@@ -86,7 +87,7 @@ impl Regions {
         }
     }
 
-    /// One region of the principal, or all if `name` is empty.
+    /// The status of one region of the principal, or of all if `name` is empty.
     pub(crate) fn status(&self, caller: &Principal, name: &str) -> Result<Vec<RegionStatus>, RequestError> {
         let found = self.found(caller, name);
         if found.is_empty() && !name.is_empty() {
@@ -95,7 +96,7 @@ impl Regions {
         Ok(found.iter().map(|(name, region)| region.status(name)).collect())
     }
 
-    /// The regions that [`Regions::status`] reports, which it does without the lock.
+    /// The regions that [`Regions::status`] reports. It reports them after the lock is released.
     fn found(&self, caller: &Principal, name: &str) -> Vec<(String, Arc<Region>)> {
         let all = self.all();
         let own = all.iter().filter(|((tenant, of), _)| *tenant == caller.tenant && (name.is_empty() || of == name));
@@ -108,14 +109,14 @@ impl Regions {
         found.ok_or_else(|| unknown(&range.region))?.window(range)
     }
 
-    /// The bytes of a window.
+    /// Copies the bytes of a window.
     pub(crate) fn read(&self, window: &Window) -> Result<Vec<u8>, RequestError> {
         let bytes = window.read()?;
         self.read_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         Ok(bytes)
     }
 
-    /// Writes bytes to the beginning of a window, as long as the client waits for them.
+    /// Writes bytes to the beginning of a window while `is_awaited` returns true.
     pub(crate) fn write(
         &self,
         window: &Window,
@@ -127,9 +128,9 @@ impl Regions {
         Ok(())
     }
 
-    /// What each tenant has registered, for the metrics.
+    /// Number and bytes of each tenant's regions, for metrics.
     pub(crate) fn registered(&self) -> BTreeMap<Tenant, Registered> {
-        // So that the metrics are there before anything is registered.
+        // `local` is always included, so that the metrics exist before the first registration.
         let mut tenants = BTreeMap::from([(Tenant::default(), Registered::default())]);
         for ((tenant, _), region) in &*self.all() {
             let registered = tenants.entry(tenant.clone()).or_default();
@@ -140,7 +141,7 @@ impl Regions {
     }
 }
 
-/// Refuses a region that is registered already, or above the limits.
+/// Refuses a region whose name is already registered, or that exceeds the limits.
 fn admit(all: &All, caller: &Principal, name: &str, bytes: u64) -> Result<(), RequestError> {
     let own = || all.iter().filter(|((tenant, _), _)| *tenant == caller.tenant);
     if own().any(|((_, of), _)| of == name) {
@@ -150,16 +151,16 @@ fn admit(all: &All, caller: &Principal, name: &str, bytes: u64) -> Result<(), Re
     if own().count() >= SHARED_REGIONS_PER_TENANT_MAX {
         let tenant = &caller.tenant;
         return full(format!(
-            "tenant `{tenant}` has {SHARED_REGIONS_PER_TENANT_MAX} regions, the most that it may have"
+            "tenant `{tenant}` has {SHARED_REGIONS_PER_TENANT_MAX} regions, which is the limit; unregister one first"
         ));
     }
     if all.len() >= SHARED_REGIONS_MAX {
-        return full(format!("all tenants have {SHARED_REGIONS_MAX} regions, the most that the daemon keeps"));
+        return full(format!("all tenants together have {SHARED_REGIONS_MAX} regions, which is the limit"));
     }
     let sum = own().map(|(_, region)| region.bytes()).fold(bytes, u64::saturating_add);
     if sum > SHARED_BYTES_PER_TENANT_MAX {
         let most = SHARED_BYTES_PER_TENANT_MAX;
-        return full(format!("with it, the tenant's regions would have {sum} bytes; the limit is {most}"));
+        return full(format!("with it, the tenant's regions have {sum} bytes; the limit is {most}"));
     }
     Ok(())
 }

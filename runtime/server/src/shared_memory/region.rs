@@ -1,4 +1,4 @@
-//! One region: a range of a file of shared memory, and copies from and to it.
+//! A region: a range of a file of shared memory, with copies from and to it.
 
 use super::file::{FOLDER, open_shared};
 use crate::identity::{Access, Principal};
@@ -9,11 +9,11 @@ use rustix::io::{Errno, pread, pwrite};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// Bytes that are written at once: some hundred microseconds.
+/// Bytes that are written at once, which takes a few hundred microseconds.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// A registered region. Its range lay within the file when it was registered; the file may have
-/// become shorter since.
+/// A registered region. Its range was within the file when it was registered; the file may be
+/// shorter now.
 #[derive(Debug)]
 pub(crate) struct Region {
     file: OwnedFd,
@@ -22,12 +22,12 @@ pub(crate) struct Region {
     byte_size: u64,
 }
 
-/// A part of a region, which it keeps open.
+/// A part of a region. It keeps the region's file open.
 #[derive(Clone, Debug)]
 pub(crate) struct Window {
     region: Arc<Region>,
     range: SharedRange,
-    /// Where it begins in the file.
+    /// Its offset in the file, in bytes.
     at: u64,
 }
 
@@ -61,7 +61,7 @@ impl Region {
         RegionStatus { name: name.into(), key: key.clone(), offset: *offset, byte_size: *byte_size }
     }
 
-    /// A part of the region: the check of every offset and size of a request.
+    /// A part of the region. Checks the offset and the size that a request gives.
     pub(super) fn window(self: Arc<Region>, range: &SharedRange) -> Result<Window, RequestError> {
         let SharedRange { region: name, offset, byte_size } = range;
         let end = offset.checked_add(*byte_size);
@@ -71,19 +71,19 @@ impl Region {
                 "{byte_size} bytes at offset {offset} exceed shared memory region {name:?}, which has {all} bytes"
             )));
         }
-        // Does not overflow: the region lay within a file, and `offset` lies within the region.
+        // Cannot overflow: the region was within a file, and `offset` is within the region.
         let at = self.offset.saturating_add(*offset);
         Ok(Window { range: range.clone(), at, region: self })
     }
 }
 
 impl Window {
-    /// Where it is, for the answer.
+    /// The range that the request named, for the answer.
     pub(crate) fn range(&self) -> &SharedRange {
         &self.range
     }
 
-    /// A copy of its bytes. The caller has reserved memory for them.
+    /// Copies its bytes. The caller has reserved memory for them.
     pub(super) fn read(&self) -> Result<Vec<u8>, RequestError> {
         let bytes = usize::try_from(self.range.byte_size).map_err(|_| self.failed("is too large"))?;
         let (mut bytes, mut done) = (vec![0; bytes], 0);
@@ -98,14 +98,15 @@ impl Window {
         Ok(bytes)
     }
 
-    /// Writes bytes to its beginning. Asks before each piece whether the client waits for them.
+    /// Writes bytes to its beginning, in pieces. Before each piece, checks that the client still
+    /// waits.
     pub(super) fn write(&self, bytes: &[u8], is_awaited: &dyn Fn() -> bool) -> Result<(), RequestError> {
         if bytes.len() as u64 > self.range.byte_size {
             let (need, has) = (bytes.len(), self.range.byte_size);
-            return Err(self.failed(&format!("takes {has} bytes of this output, which has {need} bytes")));
+            return Err(self.failed(&format!("has room for {has} bytes of this output, which has {need} bytes")));
         }
-        // A write behind the end would make the file longer. If the client shrinks it right now,
-        // the file grows again, but by no more than the region.
+        // A write beyond the end would extend the file, so checks the size first. If the client
+        // shrinks the file after this check, the write extends it again, but not beyond the region.
         let file_bytes = fstat(&self.region.file).map_err(|error| self.failed(&format!("cannot be used: {error}")))?;
         if self.at.saturating_add(bytes.len() as u64) > u64::try_from(file_bytes.st_size).unwrap_or(0) {
             return Err(self.shrunk());
@@ -127,7 +128,7 @@ impl Window {
     }
 
     fn shrunk(&self) -> RequestError {
-        self.failed("lies behind the end of its file, which became shorter after it was registered")
+        self.failed("is beyond the end of its file, which became shorter after it was registered")
     }
 
     fn failed(&self, reason: &str) -> RequestError {
@@ -151,7 +152,7 @@ mod tests {
         let bytes = vec![7; all];
         assert_eq!(window.write(&bytes, &|| false).unwrap_err().kind, Kind::Unavailable);
         assert!(window.read().unwrap().iter().all(|byte| *byte == 0));
-        // It leaves while the second piece is written.
+        // The client disconnects while the second piece is written.
         let asked = Cell::new(0);
         assert!(window.write(&bytes, &|| asked.replace(asked.get() + 1) < 2).is_err());
         assert_eq!(window.read().unwrap().iter().filter(|byte| **byte == 7).count(), 2 * PIECE_BYTES);

@@ -118,7 +118,7 @@ fn a_client_that_does_not_read_its_answers_loses_its_connection() {
     let limits = ConnectionLimits { write_pause: Duration::from_millis(200), ..ConnectionLimits::default() };
     let daemon = daemon(limits);
     let mut silent = Connection::open(daemon.http);
-    // More than the buffers of a local connection take: 1,000 answers of 10 KB and more.
+    // 1,000 answers of at least 10 KB each, more than the buffers of a local connection hold.
     for _ in 0..1_000 {
         silent.send("GET", "/ui/dashboard.js", &[], b"");
     }

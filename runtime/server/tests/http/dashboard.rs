@@ -1,4 +1,4 @@
-//! The dashboard: who may load the page, and what the snapshots show to whom.
+//! The dashboard: access to the page, and the snapshots of each tenant.
 
 use crate::support::{Connection, Daemon, Options, eventually, skip, write_bundle};
 use atoll_server::{Access, IdentityConfig, KeyFile, limits};
@@ -105,7 +105,7 @@ fn a_stream_ends_when_the_daemon_stops() {
     daemon.stopped();
 }
 
-/// A daemon with keys and the tokens of these tenants.
+/// A daemon with keys, and the tokens of these tenants.
 fn with_keys(configuration: &str, tenants: &[&str]) -> (Daemon, Vec<String>, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let (keys, file) = (folder.path().join("keys.json"), folder.path().join("atoll.toml"));

@@ -1,4 +1,4 @@
-//! Hedged requests: a slow one is sent to a second device, and the first answer wins.
+//! Hedged requests: a slow request is also sent to a second device, and the first answer is used.
 
 use crate::support::{Answer, Behaviour, Daemon, Options, write_bundle};
 use atoll_engine::InvokeError;
@@ -24,7 +24,7 @@ fn has(daemon: &Daemon, outcome: &str, count: u64) {
     assert!(metrics.contains(&line), "{line}{metrics}");
 }
 
-/// Enough requests to know how long they take, and to have saved up hedges.
+/// Sends enough requests to measure their latency and to collect a budget of hedges.
 fn measure(daemon: &Daemon) {
     (0..40).for_each(|_| assert_eq!(ask(daemon).status, 200));
 }
@@ -39,8 +39,8 @@ fn the_second_device_answers_for_one_that_holds_the_request() {
     assert_eq!(answer.status, 200, "{}", answer.text());
     has(&daemon, "won", 1);
     assert_eq!(daemon.engine.cancelled(), cancelled + 1, "the first device need not go on");
-    // 40 requests at 5 % allow two hedges, and every request a twentieth of one. Slow requests
-    // among the first may have taken some.
+    // 40 requests at 5 % allow two hedges; each further request adds a twentieth. Slow requests
+    // among the first ones may have used some.
     daemon.engine.behave(Behaviour::Echo);
     assert_eq!(ask(&daemon).status, 200);
 }

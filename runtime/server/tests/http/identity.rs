@@ -1,4 +1,4 @@
-//! Who may do what over HTTP: tokens, anonymous requests, and the rights of tenants.
+//! Identity over HTTP: tokens, anonymous requests, and the rights of tenants.
 
 use crate::support::{Answer, Daemon, Options, write_bundle};
 use atoll_server::{Access, IdentityConfig, KeyFile};
@@ -129,7 +129,7 @@ fn a_tenant_may_what_its_section_says() {
     assert_eq!(reason(&answer), (403, json!("class")));
     assert!(answer.error().contains("tenant `vision` may run best-effort work only"), "{}", answer.error());
     assert_eq!(daemon.ask_as(&operator, "/v2/models/toy/infer", Some(REAL_TIME)).status, 200);
-    // The models: what one may not call does not exist.
+    // Models: one that the tenant may not call looks like one that does not exist.
     let hidden = daemon.ask_as(&vision, "/v2/models/secret/infer", Some(BEST_EFFORT));
     let missing = daemon.ask_as(&vision, "/v2/models/absent/infer", Some(BEST_EFFORT));
     assert_eq!((hidden.status, missing.status), (404, 404));

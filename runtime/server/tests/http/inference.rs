@@ -91,7 +91,7 @@ fn classes_have_the_names_of_a_labels_file() {
     let answer = send(&daemon, &InferRequest { outputs, ..request() });
     // The file names the first two of four classes.
     assert_eq!(answer.json()["outputs"][0]["data"], json!(["3.000000:1:coffee mug", "2.000000:3"]));
-    // Another content of the file is taken over by a load.
+    // A load applies new contents of the file.
     std::fs::write(daemon.repository().join("names.txt"), "a\nb\nc\nd\n").unwrap();
     assert_eq!(daemon.post("/v2/repository/models/toy/load", "{}").status, 200);
     let outputs = vec![RequestedOutput { name: "out".into(), binary: Some(false), classes: Some(1), shared: None }];
@@ -102,7 +102,7 @@ fn classes_have_the_names_of_a_labels_file() {
     let refused = daemon.post("/v2/repository/models/toy/load", "{}");
     assert!(refused.error().contains("labels for the output `none`, which the model does not have"));
     assert_eq!(ask(), json!(["3.000000:1:b"]), "the old one stays");
-    // It can be loaded again once the settings are mended.
+    // The model can be loaded again once the settings are corrected.
     std::fs::write(daemon.repository().join("toy.toml"), "").unwrap();
     assert_eq!(daemon.post("/v2/repository/models/toy/load", "{}").status, 200);
 }

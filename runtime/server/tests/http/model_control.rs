@@ -1,4 +1,4 @@
-//! Who loads and unloads models: explicit, none and poll.
+//! Model control modes: explicit, none and poll.
 
 use crate::support::{Daemon, Options, eventually, write_bundle, write_changed_bundle};
 use atoll_server::ModelControl;
@@ -54,7 +54,7 @@ fn poll_follows_the_files() {
     assert!(is_ready(&daemon, "toy") && is_ready(&daemon, "other"));
     let (status, text) = change(&daemon, "toy", "unload");
     assert!(status == 403 && text.contains("--model-control-mode poll"), "{status} {text}");
-    // A new model, one that is gone, and one that changes.
+    // One model is added, one is removed, and one is changed.
     let first = daemon.engine.bundle("toy").unwrap().digest().to_owned();
     let at = |name: &str| daemon.repository().join(name);
     write_bundle(&at("new.kg"));
@@ -63,7 +63,7 @@ fn poll_follows_the_files() {
     eventually(|| is_ready(&daemon, "new"));
     eventually(|| daemon.engine.bundle("other").is_none());
     eventually(|| daemon.engine.bundle("toy").is_some_and(|bundle| bundle.digest() != first));
-    // A broken file does not replace what is served, and one that is repaired does.
+    // A broken file does not replace the served model; a repaired one does.
     let second = daemon.engine.bundle("toy").unwrap().digest().to_owned();
     std::fs::write(at("toy.kg"), "not a bundle").unwrap();
     std::fs::write(at("broken.kg"), "not a bundle").unwrap();
@@ -72,7 +72,7 @@ fn poll_follows_the_files() {
     assert_eq!(daemon.engine.bundle("toy").unwrap().digest(), second);
     write_bundle(&at("toy.kg"));
     eventually(|| daemon.engine.bundle("toy").is_some_and(|bundle| bundle.digest() == first));
-    // Settings belong to the model.
+    // A change of the settings reloads the model, too.
     std::fs::write(at("toy.toml"), "class = \"real-time\"").unwrap();
     eventually(|| daemon.engine.options("toy").is_some_and(|options| options.class == atoll_engine::Class::RealTime));
     // Nothing changes while the folder cannot be read.

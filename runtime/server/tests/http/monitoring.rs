@@ -9,7 +9,8 @@ fn integrations() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../integrations")
 }
 
-/// Names of metrics in a text: words that begin like ours, without the suffixes of histograms.
+/// Names of metrics in a text: words with a prefix of Atoll's metrics, without the suffixes of
+/// histograms.
 fn named(text: &str, histograms: &BTreeSet<String>) -> BTreeSet<String> {
     let words = text.split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_'));
     let ours = words.filter(|word| word.starts_with("atoll_") || word.starts_with("nv_"));

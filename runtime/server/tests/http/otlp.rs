@@ -18,7 +18,7 @@ const BODY: &str = r#"{"id":"r1","inputs":[{"name":"in","datatype":"FP32","shape
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";
 
-/// The messages of OTLP, written from its public definition, with the fields that tests read.
+/// The messages of OTLP, written from the public definition, with the fields that the tests read.
 mod messages {
     #[derive(Clone, PartialEq, prost::Message)]
     pub(super) struct Export {
@@ -103,7 +103,7 @@ mod messages {
     }
 }
 
-/// A collector, which answers with a status.
+/// A collector that answers with `status`.
 struct Collector {
     address: SocketAddr,
     status: Arc<AtomicU16>,
@@ -136,7 +136,7 @@ impl Collector {
         Daemon::with(options, |repository| write_bundle(&repository.join("toy.kg")))
     }
 
-    /// The spans once there are this many.
+    /// Waits until there are this many spans, and takes them.
     fn spans(&self, count: usize) -> Vec<messages::Span> {
         eventually(|| self.spans.lock().unwrap().len() >= count);
         std::mem::take(&mut *self.spans.lock().unwrap())
@@ -240,7 +240,7 @@ fn the_client_decides_by_its_flag_and_the_rate_for_others() {
     let always = collector.daemon(1.0);
     assert_eq!(infer(&always, &[("traceparent", &context("00"))]), 200);
     assert_eq!(infer(&always, &[]), 200);
-    // What the first daemon would have sent has arrived when it has stopped.
+    // A stopped daemon has sent all its spans.
     never.stop();
     let spans = collector.spans(1);
     assert_eq!(spans.len(), 1);
@@ -251,9 +251,9 @@ fn the_client_decides_by_its_flag_and_the_rate_for_others() {
     }
     daemon.stop();
     let count = collector.spans(1).len();
-    // Of 200 tosses of a coin, fewer than 40 or more than 160 heads come once in 10^17 runs.
+    // Fewer than 40 or more than 160 of 200 requests are sampled once in 10^17 runs.
     assert!((40..160).contains(&count), "{count}");
-    // Some intervals have passed.
+    // Several intervals have passed.
     let traces = idle.engine.traced().len() as u64;
     assert!(idle.engine.trace_reads() <= traces, "traces are read though no request is traced");
 }
@@ -291,7 +291,7 @@ fn a_collector_that_is_gone_or_refuses_delays_nothing_and_is_counted() {
     collector.status.store(200, Ordering::Relaxed);
     assert_eq!(infer(&daemon, &[]), 200);
     collector.spans(1);
-    // One that restarts misses nothing.
+    // A collector that restarts misses no span.
     collector.status.store(503, Ordering::Relaxed);
     assert_eq!(infer(&daemon, &[]), 200);
     std::thread::sleep(std::time::Duration::from_millis(700));

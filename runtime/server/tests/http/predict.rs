@@ -1,4 +1,4 @@
-//! The first version of KServe's protocol.
+//! KServe v1.
 
 use crate::support::{Behaviour, Connection, Daemon, Options, write_bundle};
 use atoll_engine::{Class, InvokeError};

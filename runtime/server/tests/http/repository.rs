@@ -1,4 +1,4 @@
-//! Models are loaded, unloaded, replaced, and fail to load.
+//! Loading, unloading and replacing models, and failed loads.
 
 use crate::support::{Behaviour, Compiler, Daemon, Options, eventually, write_bundle, write_changed_bundle};
 use atoll_engine::Class;

@@ -1,4 +1,4 @@
-//! Kept responses: what is answered from the cache, and what is not.
+//! The response cache: requests that are answered from it, and requests that are not.
 
 use crate::support::{Answer, Behaviour, Daemon, Options, write_bundle, write_changed_bundle};
 use atoll_engine::InvokeError;

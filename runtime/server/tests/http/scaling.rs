@@ -1,5 +1,4 @@
-//! Models whose instances follow the load: the first request waits for an instance, and without
-//! requests there is none.
+//! Autoscaled models: the first request waits for an instance, and an idle model has no instances.
 
 use crate::support::{Behaviour, Daemon, eventually};
 
@@ -53,7 +52,7 @@ fn an_instance_with_requests_is_not_removed_before_they_end() {
     let slow =
         std::thread::spawn(move || connection.request("POST", "/v2/models/toy/infer", &[], ASK.as_bytes()).status);
     eventually(|| daemon.engine.asked() == 1);
-    // The settings are taken away: the instance is to go.
+    // The settings are removed, so the instance is drained.
     std::fs::write(daemon.repository().join("toy.toml"), "").unwrap();
     assert_eq!(daemon.post("/v2/repository/models/toy/load", "").status, 200);
     eventually(|| instances(&daemon).is_none());
@@ -84,7 +83,7 @@ fn bad_settings_are_refused_with_the_cause() {
         assert!(answer.status == 400 && answer.error().contains(part), "{settings}: {}", answer.text());
     }
     assert_eq!(daemon.post("/v2/models/toy/infer", ASK).status, 200, "the model serves as before");
-    // An instance cannot have the name of this model.
+    // The name of this model is not valid for its instances.
     let named = |file: &str| daemon.repository().join(file);
     std::fs::copy(named("toy.kg"), named("toy~2.kg")).unwrap();
     std::fs::write(named("toy~2.toml"), "[scaling]\nlatency_ms = 5").unwrap();
@@ -95,7 +94,7 @@ fn bad_settings_are_refused_with_the_cause() {
 
 #[test]
 fn requests_that_wait_are_served_after_a_reload() {
-    // There is no instance to be had at first.
+    // At first no device accepts an instance.
     let daemon = scaled("latency_ms = 1000\ninterval_ms = 100\ncool_down_ms = 100\nidle_ms = 300");
     daemon.engine.refuse_shares(true);
     let mut connection = crate::support::Connection::open(daemon.http);

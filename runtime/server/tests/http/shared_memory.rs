@@ -18,7 +18,7 @@ use tonic::Code;
 
 const INFER: &str = "/v2/models/toy/infer";
 
-/// A file of shared memory, which is removed at the end of the test.
+/// A file of shared memory. It is removed when this is dropped.
 struct Memory {
     name: String,
     file: File,
@@ -40,7 +40,7 @@ impl Memory {
         format!("/dev/shm/{}", self.name).into()
     }
 
-    /// Registers all of it as a region of this name.
+    /// Registers the whole file as a region of this name.
     fn register(&self, daemon: &Daemon, region: &str) {
         let body = json!({ "key": format!("/{}", self.name), "byte_size": self.file.metadata().unwrap().len() });
         let answer = daemon.post(&register_path(region), &body.to_string());
@@ -150,7 +150,7 @@ fn inputs_and_outputs_are_in_regions_over_both_protocols() {
     assert_eq!(answer.outputs[0].parameters, place_of("out", 0, 16));
     assert_eq!(answer.raw_output_contents, [Vec::<u8>::new()], "clients count the raw contents of all outputs");
     assert_eq!(output.get(0, 16), bytes(&[7.0, 8.0, 9.0, 10.0]));
-    // An output that is classified is written as texts.
+    // A classified output is written as strings.
     let classes = json!({ "classification": 1, "shared_memory_region": "out", "shared_memory_byte_size": 64 });
     let answer = daemon.post(INFER, &request(&range("in", 0, 16), &classes));
     assert_eq!(answer.json()["outputs"][0]["datatype"], "BYTES");
@@ -230,7 +230,7 @@ fn bad_registrations_are_refused_with_their_reason() {
         (json!({ "key": "atoll-test-nothing", "byte_size": 1 }), &["does not exist"]),
         (json!({ "key": link.name, "byte_size": 1 }), &["links are not followed"]),
         (json!({ "key": pipe.name, "byte_size": 1 }), &["not a file of shared memory"]),
-        (json!({ "key": memory.name, "byte_size": 1 }), &["has another name"]),
+        (json!({ "key": memory.name, "byte_size": 1 }), &["has several names"]),
         (json!({ "key": folder_name, "byte_size": 1 }), &["cannot be opened"]),
         (json!({ "key": key }), &["byte_size is 0"]),
         (json!({ "key": key, "byte_size": 4097 }), &["4097 bytes at offset 0", "4096 bytes"]),
@@ -286,14 +286,14 @@ fn bad_ranges_are_refused_with_their_reason() {
         (range("r", 0, 16), range("other", 0, 16), &["\"other\""]),
         (range("r", 0, 16), range("r", 90, 16), &["16 bytes at offset 90 exceed"]),
         (range("r", 0, 16), range("r", u64::MAX, u64::MAX), &["exceed"]),
-        (range("r", 0, 16), range("r", 80, 15), &["takes 15 bytes of this output, which has 16 bytes"]),
+        (range("r", 0, 16), range("r", 80, 15), &["has room for 15 bytes of this output, which has 16 bytes"]),
         (range("r", 0, 16), json!({ "shared_memory_region": "r", "shared_memory_byte_size": -1 }), &["-1 is not"]),
     ];
     for (input, output, words) in cases {
         let answer = daemon.post(INFER, &request(&input, &output));
         error(&answer, if words[0] == "limit is" { 413 } else { 400 }, words);
     }
-    // What does not fit the model is refused before memory is read.
+    // A request that does not match the model is refused before memory is read.
     let shaped = |name: &str, datatype: &str, shape: Value| {
         let input = json!({ "name": name, "datatype": datatype, "shape": shape, "parameters": good.clone() });
         json!({ "inputs": [input] }).to_string()
@@ -307,7 +307,7 @@ fn bad_ranges_are_refused_with_their_reason() {
         error(&daemon.post(INFER, &input), 400, &words);
     }
     assert_eq!(daemon.metric("atoll_shared_memory_read_bytes_total"), read);
-    // Too many copies of one region.
+    // Too many inputs from one region.
     let input = |name: String| json!({ "name": name, "datatype": "FP32", "shape": [1, 4], "parameters": good.clone() });
     let many: Vec<Value> = (0..1025).map(|at| input(at.to_string())).collect();
     error(&daemon.post(INFER, &json!({ "inputs": many }).to_string()), 400, &["1025 inputs"]);
@@ -325,7 +325,7 @@ fn memory_that_became_shorter_is_an_error_and_never_grows() {
     error(&daemon.post(INFER, &request(&range("r", 16, 16), &json!({}))), 400, &["\"r\"", "became shorter"]);
     error(&daemon.post(INFER, &request(&range("r", 0, 16), &range("r", 16, 16))), 400, &["became shorter"]);
     assert_eq!(memory.file.metadata().unwrap().len(), 20);
-    // While a request runs.
+    // The file shrinks while a request runs.
     daemon.engine.behave(Behaviour::Hold);
     let mut connection = Connection::open(daemon.http);
     connection.send("POST", INFER, &[], request(&range("r", 0, 16), &range("r", 4, 16)).as_bytes());
@@ -333,7 +333,7 @@ fn memory_that_became_shorter_is_an_error_and_never_grows() {
     memory.file.set_len(0).unwrap();
     daemon.engine.answer_all();
     error(&connection.receive(), 400, &["became shorter"]);
-    // All the time, from another thread.
+    // The file shrinks and grows all the time, from another thread.
     daemon.engine.behave(Behaviour::Echo);
     let ends = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -468,7 +468,8 @@ fn any_range_gives_exactly_its_bytes_or_an_error() {
     tried.unwrap();
 }
 
-/// A place of an output, mostly near the region; `None` to send it.
+/// A random offset and size of an output, mostly near the region; `None` to send the output in the
+/// answer.
 fn any_output() -> impl Strategy<Value = Option<(u64, u64)>> {
     proptest::option::of(prop_oneof![4 => (0..600_u64, 0..40_u64), 1 => (0..u64::MAX, 0..u64::MAX)])
 }

@@ -1,4 +1,4 @@
-//! TLS: certificates of the daemon and of its clients, good and bad ones.
+//! TLS: valid and invalid certificates of the daemon and of clients.
 
 use crate::support::{Authority, Connection, Daemon, Leaf, Options, eventually, write_bundle};
 use atoll_server::{Access, ConnectionLimits, IdentityConfig, KeyFile, TlsFiles};
@@ -85,7 +85,7 @@ fn ask(
     write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{head}\r\n")?;
     let mut text = String::new();
     match stream.read_to_string(&mut text) {
-        // An answer may end without the last words of TLS.
+        // The connection may end without TLS's closing message.
         Err(error) if error.kind() != io::ErrorKind::UnexpectedEof || text.is_empty() => return Err(error),
         _ => {}
     }
@@ -163,7 +163,7 @@ fn client_certificates_that_are_not_valid_fail_the_handshake() {
         params.not_before = date_time_ymd(2900, 1, 1);
     });
     let foreign = Authority::new("another").named("vision", |_| ());
-    // With the name of the authority, but another key.
+    // A forged authority with the same name and another key.
     let forged = Authority::new("authority").named("vision", |_| ());
     for (what, leaf) in [
         ("expired", Some(&expired)),
@@ -205,7 +205,7 @@ fn certificates_are_read_again_and_broken_ones_are_not_taken() {
     let error = setup.daemon.reload().unwrap_err();
     assert!(error.contains("cert.pem: it has no certificate in PEM form"), "{error}");
     assert_eq!(setup.ask(None, "/v2", "").unwrap().0, 200);
-    // A certificate of another key.
+    // The certificate does not match the key.
     let leaf = next.issue(&["localhost"], |_| ());
     std::fs::write(&setup.files.certificate, &leaf.certificate).unwrap();
     let error = setup.daemon.reload().unwrap_err();
@@ -231,7 +231,7 @@ fn a_handshake_that_does_not_end_is_cut_off_and_gives_way_to_others() {
     }
     let metrics = setup.daemon.metrics();
     assert!(metrics.contains("atoll_connections_closed_total{reason=\"slow_handshake\"} 2\n"), "{metrics}");
-    // All places are taken by handshakes that do not end.
+    // Handshakes that never end take all places.
     let setup = Setup::start(None, |options, _| options.connections = Some(limits(Duration::from_secs(3600), 2)));
     let _silent: Vec<Connection> = (0..4).map(|_| Connection::open(setup.daemon.http)).collect();
     let begin = Instant::now();

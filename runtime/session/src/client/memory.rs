@@ -1,4 +1,4 @@
-//! Memory: allocations are local, copies and fills are recorded.
+//! Memory: allocations are made locally, copies and fills are recorded.
 
 use crate::client::{Busy, Client};
 use crate::code::Code;
@@ -7,28 +7,28 @@ use crate::ranges::Span;
 use crate::record::Record;
 use crate::transport::Transport;
 
-/// Copies back that wait in the buffer have at most this many bytes.
+/// Maximum size in bytes of the copies to the host whose records are in the buffer.
 const COPIES_BYTES_MAX: u64 = 64 << 20;
 
-/// Whose a range of memory is.
+/// The owner of a range of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
     Allocation { context: u32 },
     Variable { context: u32, module: u32 },
 }
 
-/// What lies at an address.
+/// The range at an address of device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryKind {
     /// The whole range.
     pub span: Span,
     /// The context that it belongs to.
     pub context: u32,
-    /// Whether it is an allocation, and not a variable of a module.
+    /// Whether it is an allocation rather than a variable of a module.
     pub is_allocation: bool,
 }
 
-/// A copy back: to an address of the program.
+/// The destination of a copy to the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostCopy {
     /// The address in the program's memory.
@@ -38,12 +38,12 @@ pub struct HostCopy {
 }
 
 impl<T: Transport> Client<T> {
-    /// Free and total bytes of the session's memory.
+    /// Returns the free and the total bytes of the session's memory.
     pub fn memory_bytes(&self) -> (u64, u64) {
         self.arena.free_and_total()
     }
 
-    /// Allocates memory. Its contents are those of earlier memory of the session, or zero.
+    /// Allocates memory. It is zero, or has the contents of memory that the session freed.
     pub fn allocate(&mut self, context: u32, bytes: u64) -> Result<u64, Code> {
         self.check()?;
         if bytes == 0 {
@@ -55,7 +55,7 @@ impl<T: Transport> Client<T> {
         Ok(at)
     }
 
-    /// Frees an allocation by its first address.
+    /// Frees the allocation that begins at this address.
     pub fn free(&mut self, at: u64) -> Result<(), Code> {
         self.check()?;
         let found = self.find(at).filter(|found| found.is_allocation && found.span.at == at);
@@ -66,7 +66,7 @@ impl<T: Transport> Client<T> {
         Ok(())
     }
 
-    /// What lies at an address on the device.
+    /// The range at an address of the device.
     pub fn find(&self, at: u64) -> Option<MemoryKind> {
         let (span, owner) = self.ranges.find(at)?;
         Some(match *owner {
@@ -75,7 +75,7 @@ impl<T: Transport> Client<T> {
         })
     }
 
-    /// Copies to the device. The bytes are read before it returns.
+    /// Copies to the device. The bytes are read before the call returns.
     pub fn copy_in(&mut self, stream: u32, to: u64, bytes: &[u8]) -> Result<(), Code> {
         self.check_stream(stream)?;
         self.ranges.check(Span { at: to, bytes: bytes.len() as u64 })?;
@@ -85,8 +85,8 @@ impl<T: Transport> Client<T> {
         Ok(())
     }
 
-    /// Records a copy from the device. The program's memory has the contents after the next call
-    /// that waits, such as [`Client::complete_copies`].
+    /// Records a copy from the device. The data is in the program's memory after the next call that
+    /// waits, such as [`Client::complete_copies`].
     pub fn copy_out(&mut self, stream: u32, to: HostCopy, from: u64) -> Result<(), Code> {
         self.check_stream(stream)?;
         self.check()?;
@@ -102,14 +102,14 @@ impl<T: Transport> Client<T> {
         if is_full { self.complete_copies() } else { Ok(()) }
     }
 
-    /// Whether a recorded copy from the device has yet to write into a range of the program's
-    /// memory.
+    /// Whether a recorded copy from the device that is not complete writes into a range of the
+    /// program's memory.
     pub fn is_awaited(&self, at: u64, bytes: u64) -> bool {
         let ends = |at: u64, bytes: u64| at.saturating_add(bytes);
         self.copies.iter().any(|copy| copy.to < ends(at, bytes) && at < ends(copy.to, copy.bytes))
     }
 
-    /// Waits for all copies from the device that were recorded.
+    /// Waits for all recorded copies from the device.
     pub fn complete_copies(&mut self) -> Result<(), Code> {
         self.check()?;
         if self.copies.is_empty() {
@@ -126,8 +126,8 @@ impl<T: Transport> Client<T> {
         if bytes == 0 { Ok(()) } else { self.push(&Record::CopyWithin { stream, to, from, bytes }) }
     }
 
-    /// Fills rows with an element of `size` bytes: `(pitch, width, height)` are the bytes from row
-    /// to row, the elements of a row, and the rows.
+    /// Fills rows with an element of `size` bytes. `(pitch, width, height)` are the bytes from one
+    /// row to the next, the elements of a row, and the number of rows.
     pub fn fill(
         &mut self,
         stream: u32,

@@ -1,4 +1,4 @@
-//! Modules by content, kernels and their facts, and launches.
+//! Modules, identified by the digest of their image; kernels and their facts; and launches.
 
 use crate::client::{Client, memory};
 use crate::code::Code;
@@ -29,7 +29,7 @@ pub(super) struct Kernel {
     facts: Arc<KernelFacts>,
 }
 
-/// What the server said about a kernel of an image.
+/// The server's answer about a kernel of an image.
 pub(super) type KnownKernel = Result<Arc<KernelFacts>, Code>;
 
 /// Why a module was refused.
@@ -52,7 +52,8 @@ impl From<Code> for LoadError {
 const DYNAMIC_SHARED: usize = 8;
 
 impl<T: Transport> Client<T> {
-    /// Loads PTX or machine code. An image that the session has sent before is not sent again.
+    /// Loads PTX, a fat binary or machine code. An image that the session has sent before is not
+    /// sent again.
     pub fn load(&mut self, context: u32, image: &[u8]) -> Result<u32, LoadError> {
         self.check()?;
         if image.is_empty() || image.len() as u64 > IMAGE_BYTES_MAX {
@@ -88,7 +89,7 @@ impl<T: Transport> Client<T> {
         Ok(())
     }
 
-    /// A kernel of a module by its name.
+    /// The kernel of a module with this name.
     pub fn kernel(&mut self, module: u32, name: &str) -> Result<u32, Code> {
         self.check()?;
         let of = self.modules.get(&module).ok_or(Code::INVALID_HANDLE)?;
@@ -137,7 +138,7 @@ impl<T: Transport> Client<T> {
         self.kernels.get(&kernel).map(|kernel| (kernel.module, kernel.name.clone())).ok_or(Code::INVALID_HANDLE)
     }
 
-    /// A variable of a module by its name.
+    /// The variable of a module with this name.
     pub fn variable(&mut self, module: u32, name: &str) -> Result<Span, Code> {
         self.check()?;
         let of = self.modules.get(&module).ok_or(Code::INVALID_HANDLE)?;
@@ -170,7 +171,7 @@ impl<T: Transport> Client<T> {
         Ok(())
     }
 
-    /// Launches a kernel with its parameter block.
+    /// Launches a kernel. `params` is its parameter block.
     pub fn launch(
         &mut self,
         stream: u32,

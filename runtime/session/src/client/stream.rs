@@ -1,4 +1,4 @@
-//! Streams and events: their numbers are the client's, and their work is recorded.
+//! Streams and events. The client assigns their numbers, and records their work.
 
 use crate::client::Client;
 use crate::code::Code;
@@ -26,13 +26,13 @@ pub(super) struct Event {
 
 /// `CU_EVENT_DISABLE_TIMING`.
 const DISABLE_TIMING: u32 = 2;
-/// Flags of events that are allowed: how to wait, and no timing.
+/// Allowed flags of events: blocking wait, and no timing.
 const EVENT_FLAGS: u32 = 3;
 /// `CU_STREAM_NON_BLOCKING`.
 const NON_BLOCKING: u32 = 1;
 
 impl<T: Transport> Client<T> {
-    /// Creates a stream. The priority is brought into the device's range.
+    /// Creates a stream. The priority is clamped to the device's range.
     pub fn create_stream(&mut self, context: u32, flags: u32, priority: i32) -> Result<u32, Code> {
         self.check()?;
         if flags & !NON_BLOCKING != 0 {
@@ -48,7 +48,7 @@ impl<T: Transport> Client<T> {
         Ok(stream)
     }
 
-    /// Destroys a stream; work in it is still done.
+    /// Destroys a stream. Its work is still done.
     pub fn destroy_stream(&mut self, stream: u32) -> Result<(), Code> {
         if stream == 0 {
             return Err(Code::INVALID_HANDLE);
@@ -59,7 +59,7 @@ impl<T: Transport> Client<T> {
         Ok(())
     }
 
-    /// An error unless a stream exists. 0 is the default stream.
+    /// Returns an error if the stream does not exist. 0 is the default stream.
     pub fn check_stream(&self, stream: u32) -> Result<(), Code> {
         if stream == 0 || self.streams.contains_key(&stream) { Ok(()) } else { Err(Code::INVALID_HANDLE) }
     }
@@ -82,7 +82,7 @@ impl<T: Transport> Client<T> {
         Ok(())
     }
 
-    /// [`Code::NOT_READY`] if a stream has work left.
+    /// Returns [`Code::NOT_READY`] if the stream has work left.
     pub fn query_stream(&mut self, stream: u32) -> Result<(), Code> {
         self.check_stream(stream)?;
         self.check()?;
@@ -121,7 +121,7 @@ impl<T: Transport> Client<T> {
         Ok(())
     }
 
-    /// Makes a stream wait for an event; one that was never recorded has passed.
+    /// Makes a stream wait for an event. An event that was never recorded counts as complete.
     pub fn wait_event(&mut self, stream: u32, event: u32) -> Result<(), Code> {
         self.check_stream(stream)?;
         if self.event(event)?.is_recorded { self.push(&Record::WaitEvent { stream, event }) } else { self.check() }
@@ -133,7 +133,7 @@ impl<T: Transport> Client<T> {
         if is_open { self.ask(&Record::SynchronizeEvent { event }).map(drop) } else { Ok(()) }
     }
 
-    /// [`Code::NOT_READY`] if an event has not passed.
+    /// Returns [`Code::NOT_READY`] if the event is not complete.
     pub fn query_event(&mut self, event: u32) -> Result<(), Code> {
         let is_open = self.is_open(event)?;
         if is_open { self.ask(&Record::QueryEvent { event }).map(drop) } else { Ok(()) }
@@ -151,15 +151,15 @@ impl<T: Transport> Client<T> {
         Ok(f32::from_bits(bits))
     }
 
-    /// Whether an event may not have passed.
+    /// Whether an event may be incomplete.
     fn is_open(&self, event: u32) -> Result<bool, Code> {
         let event = self.event(event)?;
         self.check()?;
         Ok(event.is_recorded && !self.busy.is_empty())
     }
 
-    /// Whether a stream is known to have no work. The default stream is ordered with others, so it
-    /// is idle if all are.
+    /// Whether a stream is known to have no work. The default stream waits for the others, so it is
+    /// idle if all are.
     fn is_idle(&self, stream: u32) -> bool {
         self.busy.is_empty() || (stream != 0 && !self.busy.contains_key(&stream))
     }

@@ -1,4 +1,4 @@
-//! A device of a session in the memory of the test, and the connection of a client to it.
+//! The device of a session, in the memory of the test, and the connection of a client to it.
 
 use atoll_session::{
     Answer, Backend, Client, Code, DeviceFacts, FRAME_BYTES, Frame, KernelFacts, Launch, LoadFailure, Lost, Output,
@@ -8,9 +8,9 @@ use sha2::Digest;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 
-/// Where the session's memory begins.
+/// The first address of the session's memory.
 pub(crate) const BASE: u64 = 1 << 40;
-/// Its size.
+/// The size of the session's memory in bytes.
 pub(crate) const MEMORY: u64 = 32 << 20;
 
 pub(crate) fn memory() -> Span {
@@ -27,14 +27,14 @@ pub(crate) fn facts() -> DeviceFacts {
     DeviceFacts { name, uuid: [0; 16], pci_bus_id: String::new(), driver: 12040, priority: -1, attributes }
 }
 
-/// A device that carries everything out at once, but copies to it in the default stream when that
-/// stream is waited for, or is given other work, or a stream that waits for it is. A launch of 999
-/// blocks is refused; the kernel `fault` breaks the device.
+/// A device that carries out everything at once, except copies to the device in the default stream.
+/// It delays those until that stream, or a stream that waits for it, gets other work or is waited
+/// for. A launch of 999 blocks is refused. The kernel `fault` breaks the device.
 #[derive(Debug)]
 pub(crate) struct Device {
     memory: Vec<u8>,
     is_broken: bool,
-    /// Copies to the device that are not carried out yet.
+    /// Copies to the device that are delayed.
     copies: Vec<(u64, Vec<u8>)>,
 }
 
@@ -50,8 +50,8 @@ impl Device {
         &mut self.memory[start..start + bytes as usize]
     }
 
-    /// Carries copies out in front of what comes next, unless its stream is one that does not wait
-    /// for the default stream.
+    /// Carries out delayed copies before the next work, unless the stream of that work does not
+    /// wait for the default stream.
     fn order(&mut self, stream: Option<&u32>) {
         if stream.is_none_or(|flags| *flags == 0) {
             for (to, bytes) in std::mem::take(&mut self.copies) {
@@ -66,7 +66,7 @@ impl Device {
 }
 
 impl Backend for Device {
-    /// Its flags.
+    /// The flags of the stream.
     type Stream = u32;
     type Event = ();
     type Module = ();
@@ -210,7 +210,7 @@ impl Output for Answers {
 }
 
 impl Wire {
-    /// What the session did.
+    /// What the session has done.
     pub(crate) fn report() -> Report {
         SESSION.with_borrow(|session| session.as_ref().expect("a session").report())
     }
@@ -266,7 +266,7 @@ pub(crate) fn connect() -> Client<Wire> {
     Client::open(Wire::default(), 0).expect("a session")
 }
 
-/// A server that refuses.
+/// A server that refuses every session.
 #[derive(Debug)]
 pub(crate) struct Greeter(VecDeque<u8>);
 

@@ -5,12 +5,12 @@ use atoll_core::Class;
 use atoll_core::placement::{GroupId, Suits};
 use atoll_core::rng::Rng;
 
-/// When the requests of a function arrive.
+/// The arrival process of a function's requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Process {
-    /// Requests per second, independent of each other.
+    /// A Poisson process with this many requests per second.
     Poisson(f64),
-    /// Bursts of requests at one time; the bursts are a Poisson process.
+    /// Bursts of simultaneous requests. The bursts are a Poisson process.
     Bursts {
         /// Requests per second on average.
         rate: f64,
@@ -28,7 +28,7 @@ pub enum Process {
     },
 }
 
-/// In (0, 1], so that the logarithm is finite.
+/// A uniform random number in (0, 1], so that its logarithm is finite.
 fn unit(rng: &mut Rng) -> f64 {
     ((rng.next_u64() >> 11) + 1) as f64 / (1_u64 << 53) as f64
 }
@@ -100,19 +100,19 @@ const AZURE_SECONDS: (f64, f64) = (-0.38, 2.36);
 const AZURE_MEGABYTES: (f64, f64, f64) = (11.652, 0.221, 107.083);
 
 /// Popularity in the same paper (§3.3): 45 % of the applications are invoked once an hour or less,
-/// 81 % once a minute or less. Quantiles and requests per second; between them the rate is
-/// interpolated by its logarithm. The rates span eight orders of magnitude.
+/// 81 % once a minute or less. Each entry is a quantile and its requests per second; between
+/// entries the logarithm of the rate is interpolated. The rates span eight orders of magnitude.
 const AZURE_RATES: [(f64, f64); 4] = [(0.0, 1.0 / 604_800.0), (0.45, 1.0 / 3600.0), (0.81, 1.0 / 60.0), (1.0, 100.0)];
 
 /// Options of [`azure`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Azure {
-    /// Number of functions, each of its own group.
+    /// Number of functions, each in its own group.
     pub functions: usize,
-    /// Offered load: device time of all requests per second. Rates are scaled to it.
+    /// Offered load: device time of all requests per second. Rates are scaled to match it.
     pub load: f64,
-    /// Longest service time in seconds; longer draws are cut. The published times are those of
-    /// general functions, up to hours.
+    /// Longest service time in seconds; longer draws are reduced to it. The published times are
+    /// those of general functions, up to hours.
     pub service_s_max: f64,
     /// Bytes per second at which constants are loaded.
     pub bytes_per_s: f64,

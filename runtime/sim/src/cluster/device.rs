@@ -1,4 +1,4 @@
-//! A device of the cluster: memory, loads, and requests one after the other.
+//! A device of the cluster: its memory, its loads, and its requests, which run one after the other.
 
 use super::{ClusterDevice, ClusterFunction};
 use atoll_core::Nanos;
@@ -9,13 +9,13 @@ use std::collections::{BTreeMap, VecDeque};
 pub(super) struct Device {
     pub(super) spec: ClusterDevice,
     residency: Residency,
-    /// Functions being loaded, and when they will be there.
+    /// Functions being loaded, each with the time at which its load ends.
     loading: BTreeMap<usize, u64>,
     loader_free_at: u64,
     best_effort_free_at: u64,
     real_time_free_at: u64,
     pub(super) running: Vec<Running>,
-    /// Requests for whose constants there is no room until another one ends.
+    /// Requests that wait until there is room for their constants.
     blocked: VecDeque<usize>,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Running {
     pub(super) real_time: bool,
 }
 
-/// What accepting a request led to.
+/// The consequences of accepting a request.
 #[derive(Default)]
 pub(super) struct Accepted {
     /// Functions that were evicted for it.
@@ -60,7 +60,7 @@ impl Device {
         (function.service_ns as f64 / self.spec.speed).round() as u64
     }
 
-    /// Makes room for a function and starts to load it. `None` if what is in use leaves no room.
+    /// Makes room for a function and starts to load it. `None` if constants in use leave no room.
     fn load(&mut self, now: u64, index: usize, function: &ClusterFunction) -> Option<Accepted> {
         let bytes = function.constant_bytes;
         let free = self.spec.memory_bytes.saturating_sub(self.residency.resident_bytes());
@@ -132,7 +132,7 @@ impl Device {
         Some(accepted)
     }
 
-    /// Best-effort requests lose the time that a real-time request takes.
+    /// Delays best-effort requests by the time that a real-time request takes.
     fn preempt(&mut self, service: u64) {
         for running in self.running.iter_mut().filter(|running| !running.real_time) {
             running.end_ns += service;
@@ -149,7 +149,7 @@ impl Device {
         running
     }
 
-    /// A request that waited for memory.
+    /// Removes and returns the first request that waits for memory.
     pub(super) fn unblock(&mut self) -> Option<usize> {
         self.blocked.pop_front()
     }

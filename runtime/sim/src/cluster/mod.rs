@@ -1,7 +1,7 @@
 //! Request-level simulation of a pool of devices. The daemon's own
-//! [`Pool`](atoll_core::placement::Pool) places the requests; a device is a number of slots, a
-//! memory with the daemon's residency, and times: no kernels, queues or preemption inside a device.
-//! One run takes 1 to 10,000 devices.
+//! [`Pool`](atoll_core::placement::Pool) places the requests. A device has slots, memory with the
+//! daemon's residency, and service times; kernels and queues inside a device are not simulated. A
+//! run has 1 to 10,000 devices.
 //!
 //! - [`simulate_cluster`] runs a [`Cluster`] and returns a [`ClusterReport`].
 //! - [`arrivals`] generates arrivals: Poisson, bursts, MMPP, recorded times, and functions in the
@@ -28,7 +28,7 @@ use atoll_core::{Class, Nanos};
 pub struct ClusterFunction {
     /// Its name in reports.
     pub name: String,
-    /// The group it is charged to.
+    /// The group to which its requests count.
     pub group: GroupId,
     /// Class of its requests.
     pub class: Class,
@@ -38,17 +38,17 @@ pub struct ClusterFunction {
     pub reload_ns: u64,
     /// Bytes of its constants.
     pub constant_bytes: u64,
-    /// Where it can run.
+    /// The devices that can run it.
     pub suits: Suits,
 }
 
 /// A device of a simulated cluster.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ClusterDevice {
-    /// Devices of a kind share measured times.
+    /// Its kind. Devices of a kind share measured times.
     pub kind: DeviceKind,
-    /// Best-effort requests that the pool may hand to it at a time. It runs one after the other and
-    /// loads constants meanwhile.
+    /// Largest number of best-effort requests in flight. The device runs them one after the other,
+    /// and loads constants meanwhile.
     pub slots: u32,
     /// Bytes of memory for constants.
     pub memory_bytes: u64,
@@ -65,23 +65,23 @@ pub struct Arrival {
     pub function: usize,
 }
 
-/// Something that happens to a device.
+/// A change of a device's state at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClusterFault {
-    /// When, in nanoseconds from the start.
+    /// When it happens, in nanoseconds from the start.
     pub at_ns: u64,
     /// Index of the device.
     pub device: usize,
-    /// What.
+    /// The change.
     pub kind: FaultKind,
 }
 
-/// What happens to a device.
+/// A change of a device's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
-    /// It dies with all that is on it.
+    /// The device is lost with its requests and constants.
     Lost,
-    /// It is back, empty, after it was lost.
+    /// A lost device returns without constants.
     Back,
     /// It gets no new requests.
     Drained,
@@ -92,9 +92,9 @@ pub enum FaultKind {
 /// A simulated cluster and its workload.
 #[derive(Clone, Debug)]
 pub struct Cluster {
-    /// The pool's configuration. Its visibility tells when requests are announced.
+    /// The pool's configuration. Its visibility decides when requests are announced.
     pub pool: PoolConfig,
-    /// Which constants a device evicts when it has no room.
+    /// The residency policy, which chooses the constants that a device evicts.
     pub residency: &'static ResidencyPolicyEntry,
     /// The devices; at most 65,536.
     pub devices: Vec<ClusterDevice>,
@@ -102,12 +102,11 @@ pub struct Cluster {
     pub functions: Vec<ClusterFunction>,
     /// The requests, by ascending time.
     pub arrivals: Vec<Arrival>,
-    /// What happens to devices, by ascending time.
+    /// Changes of devices, by ascending time.
     pub faults: Vec<ClusterFault>,
-    /// Whether the pool knows service and reload times from the start; else it learns them.
+    /// Whether the pool knows service and reload times from the start. Otherwise it learns them.
     pub times_known: bool,
-    /// If set, the pool decides once in each such step even if nothing happens, as simulators with
-    /// time steps do.
+    /// If set, the pool also decides once per step of this length, like simulators with time steps.
     pub step: Option<Nanos>,
 }
 

@@ -5,7 +5,7 @@ use super::Arrival;
 /// One dispatch that led to an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scheduled {
-    /// When it was handed to the device, in nanoseconds.
+    /// When it was dispatched to the device, in nanoseconds.
     pub start_ns: u64,
     /// The request.
     pub arrival: Arrival,
@@ -17,18 +17,18 @@ pub struct Scheduled {
     pub end_ns: u64,
 }
 
-/// Times of some requests.
+/// Times of a set of answered requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Waits {
-    /// Requests that were answered.
+    /// Number of requests.
     pub jobs: usize,
     /// Mean time from arrival to dispatch, in nanoseconds.
     pub mean_wait_ns: f64,
-    /// The time that 99 % of them waited at most.
+    /// 99th percentile of the time from arrival to dispatch, in nanoseconds.
     pub p99_wait_ns: u64,
-    /// Mean time from arrival to answer.
+    /// Mean time from arrival to answer, in nanoseconds.
     pub mean_completion_ns: f64,
-    /// The time that 99 % of them took at most.
+    /// 99th percentile of the time from arrival to answer, in nanoseconds.
     pub p99_completion_ns: u64,
 }
 
@@ -51,7 +51,7 @@ impl Waits {
     }
 }
 
-/// By nearest rank; 0 if there are no times.
+/// The percentile by nearest rank; 0 if there are no times.
 fn percentile(times: &mut [u64], percent: usize) -> u64 {
     if times.is_empty() {
         return 0;
@@ -65,32 +65,32 @@ fn percentile(times: &mut [u64], percent: usize) -> u64 {
 pub struct FunctionReport {
     /// Its name.
     pub name: String,
-    /// Its requests' times.
+    /// Times of its answered requests.
     pub waits: Waits,
 }
 
 /// Results of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClusterReport {
-    /// All answered requests' times.
+    /// Times of all answered requests.
     pub waits: Waits,
-    /// By function, in the order of the cluster.
+    /// Results by function, in the order of the cluster.
     pub functions: Vec<FunctionReport>,
     /// When the last request was answered, in nanoseconds.
     pub total_ns: u64,
-    /// Dispatches to devices that did not hold the function.
+    /// Number of dispatches to devices that did not hold the function.
     pub cold: usize,
-    /// Loads that the pool asked for ahead of requests.
+    /// Number of loads that the pool requested ahead of requests.
     pub loads: usize,
-    /// Functions evicted from devices.
+    /// Number of functions evicted from devices.
     pub evictions: usize,
-    /// Devices that changed their group.
+    /// Number of moves of devices to another group.
     pub moves: usize,
-    /// Requests dispatched again after their device was lost.
+    /// Number of requests dispatched again after their device was lost.
     pub retries: usize,
-    /// Requests that the pool rejected.
+    /// Number of requests that the pool rejected.
     pub rejected: usize,
-    /// Dispatches, retries included.
+    /// Number of dispatches, including retries.
     pub dispatches: usize,
     /// The schedule, in the order of dispatch.
     pub schedule: Vec<Scheduled>,

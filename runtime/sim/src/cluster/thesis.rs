@@ -1,9 +1,9 @@
-//! The workloads of "Kernel-as-a-Service" scheduling (A. Ramkumar's thesis, chapter 6), in whose
-//! simulator time has integer steps. A step is [`STEP_NS`] here.
+//! The workloads of "Kernel-as-a-Service" scheduling (A. Ramkumar's thesis, chapter 6). Time in the
+//! thesis's simulator has integer steps. A step is [`STEP_NS`] here.
 //!
-//! The printed traces of §6.1 follow from one set of times only: a cold ResNet takes 6 steps, a
-//! warm one 2, a cold BERT 18. The text of the chapter says otherwise (5 + 5 and 10 + 20); those
-//! times are the preset `prose`.
+//! The printed traces of §6.1 are consistent with a single set of times: a cold ResNet takes 6
+//! steps, a warm one 2, a cold BERT 18. The text of the chapter states other times (5 + 5 and 10 +
+//! 20); the preset `prose` has these.
 
 use super::{Arrival, Cluster, ClusterDevice, ClusterFunction, ClusterReport};
 use atoll_core::placement::{DeviceKind, GroupId, PlacementEntry, PoolConfig, Steal, StealMeasure, Suits, Visibility};
@@ -19,23 +19,23 @@ pub const STEP_NS: u64 = 1_000_000;
 pub struct Costs {
     /// Name of the preset.
     pub name: &'static str,
-    /// ResNet: time to load, time to run.
+    /// ResNet: load time and run time.
     pub resnet: (u64, u64),
-    /// BERT: time to load, time to run.
+    /// BERT: load time and run time.
     pub bert: (u64, u64),
 }
 
-/// The presets: `thesis` gives the printed traces, `prose` has the times of the text.
+/// The presets: `thesis` reproduces the printed traces, `prose` has the times of the text.
 pub const COSTS: [Costs; 2] =
     [Costs { name: "thesis", resnet: (4, 2), bert: (10, 8) }, Costs { name: "prose", resnet: (5, 5), bert: (10, 20) }];
 
 /// The policies of the thesis, in its order.
 pub const POLICIES: [&str; 5] = ["round-robin", "balance", "srtf", "mlfqs", "exclusive"];
 
-/// A seed of `mlfqs` with which it draws the buckets of the printed trace.
+/// A seed with which `mlfqs` draws the buckets of the printed trace.
 pub const MLFQS_SEED: u64 = 9;
 
-/// Clients, one model each: ResNet and BERT in turn.
+/// The functions of `clients` clients, which have ResNet and BERT alternately.
 pub fn functions(costs: Costs, clients: usize) -> Vec<ClusterFunction> {
     let function = |client: usize| {
         let (model, (cold, run)) =
@@ -53,7 +53,7 @@ pub fn functions(costs: Costs, clients: usize) -> Vec<ClusterFunction> {
     (0..clients).map(function).collect()
 }
 
-/// The cluster of the thesis: equal devices of one slot with room for everything.
+/// The cluster of the thesis: equal devices with one slot and room for all functions.
 pub fn cluster(
     policy: &'static PlacementEntry,
     functions: Vec<ClusterFunction>,
@@ -84,7 +84,7 @@ pub fn example(policy: &'static PlacementEntry, costs: Costs) -> Cluster {
     cluster
 }
 
-/// A run as the thesis prints it, with times in steps.
+/// The text that the thesis's simulator prints for a run, with times in steps.
 pub fn printed(cluster: &Cluster, report: &ClusterReport) -> String {
     let steps = |ns: f64| ns / STEP_NS as f64;
     let model = |function: usize| format!("ModelType.{}", cluster.functions[function].name);
@@ -130,7 +130,7 @@ pub fn poisson(clients: usize, rate: f64, horizon: u64, seed: u64) -> Vec<Arriva
     arrivals
 }
 
-/// The rule of `exclusive` without moves, as the thesis's Poisson run had it.
+/// The rule of `exclusive` without moves, as in the thesis's Poisson run.
 pub const NO_STEAL: Steal = Steal { measure: StealMeasure::Never, percent: 150, hysteresis: Nanos(0) };
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The main loop: events by time, the pool in between.
+//! The main loop: handles events in the order of time, and lets the pool decide after each time.
 
 use super::device::Device;
 use super::report::{ClusterReport, Scheduled, Waits};
@@ -23,10 +23,10 @@ pub fn simulate_cluster(cluster: &Cluster) -> ClusterReport {
     report
 }
 
-/// Events of devices. Of events at one time, ends come before loads.
+/// Events of devices. At the same time, ends of requests come before ends of loads.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum DeviceEvent {
-    /// The end of a request, unless it was put off.
+    /// The end of a request, unless a preemption has delayed it.
     End {
         request: usize,
     },
@@ -39,11 +39,13 @@ struct World<'a> {
     cluster: &'a Cluster,
     pool: Pool,
     devices: Vec<Option<Device>>,
-    /// How often each device was lost: events of earlier lives are ignored.
+    /// How often each device was lost. Events from before a loss are ignored.
     lives: Vec<u32>,
+    /// Time, event, index of the device, and its `lives` when the event was created.
     events: BinaryHeap<Reverse<(u64, DeviceEvent, usize, u32)>>,
-    /// Requests by the time of their announcement; the next one.
+    /// Requests by the time of their announcement.
     announced: Vec<usize>,
+    /// Index of the next one in `announced`.
     next_announced: usize,
     next_fault: usize,
     /// Start of each request in flight.
@@ -52,7 +54,7 @@ struct World<'a> {
     /// Requests that are neither answered nor rejected.
     open: usize,
     actions: Vec<PoolAction>,
-    /// Whether the pool was told something since its last decision.
+    /// Whether the pool has received an event since its last decision.
     noted: bool,
     report: ClusterReport,
 }
@@ -147,7 +149,7 @@ impl<'a> World<'a> {
         self.pool.now().0
     }
 
-    /// Everything that happens at one time, then the pool's decisions.
+    /// Handles all events of one time, then lets the pool decide.
     fn step(&mut self, now: u64) {
         while self.events.peek().is_some_and(|Reverse(first)| first.0 == now) {
             let Some(Reverse((_, event, device, life))) = self.events.pop() else { break };
@@ -175,7 +177,7 @@ impl<'a> World<'a> {
             self.note(now, PoolEvent::Arrived { request: RequestId(request as u64), spec });
         }
         self.note(now, PoolEvent::Tick);
-        // What devices report at once may lead to more decisions.
+        // Devices may report events at once, which may cause further decisions.
         self.noted = true;
         while std::mem::take(&mut self.noted) {
             self.pool.decide(Nanos(now), &mut self.actions);
@@ -183,7 +185,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Executes the pool's actions, and what follows from them at once.
+    /// Executes the pool's actions, including those that they cause.
     fn act(&mut self, now: u64) {
         while !self.actions.is_empty() {
             for action in std::mem::take(&mut self.actions) {
@@ -216,14 +218,15 @@ impl<'a> World<'a> {
         self.run(now, index, usize::from(device.0));
     }
 
-    /// Starts a request on a device, or leaves it there until there is room for its constants.
+    /// Starts a request on a device. Returns `false` if the request waits there until its constants
+    /// have room.
     fn run(&mut self, now: u64, request: usize, device: usize) -> bool {
         let function = self.cluster.arrivals[request].function;
         let spec = &self.cluster.functions[function];
         let state = self.devices[device].as_mut().expect("the pool dispatches to devices that are there");
         let life = self.lives[device];
         let Some(accepted) = state.accept(now, request, function, spec) else { return false };
-        // A real-time request puts off the ends of all others.
+        // A real-time request delays the ends of all others.
         let first = if spec.class == Class::RealTime { 0 } else { state.running.len() - 1 };
         for running in &state.running[first..] {
             let event = DeviceEvent::End { request: running.request };
@@ -270,7 +273,7 @@ impl<'a> World<'a> {
                 self.unblock(now, usize::from(device.0));
             }
             DeviceEvent::End { request } => {
-                // An end that was put off by a preemption is ignored.
+                // An end that a preemption has delayed is ignored; another event was created.
                 if state.running.iter().any(|running| running.request == request && running.end_ns == now) {
                     self.end(now, request, device);
                 }
@@ -293,7 +296,7 @@ impl<'a> World<'a> {
         self.unblock(now, device);
     }
 
-    /// Starts the requests that wait on a device for memory, as far as there is room.
+    /// Starts requests that wait on a device for memory, while there is room.
     fn unblock(&mut self, now: u64, device: usize) {
         while let Some(request) = self.devices[device].as_mut().and_then(Device::unblock) {
             if !self.run(now, request, device) {

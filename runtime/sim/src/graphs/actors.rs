@@ -1,4 +1,4 @@
-//! The components: requests enter at the source, the controller decides, nodes load and run.
+//! The components: the source sends requests, the controller decides, and nodes load and run.
 
 use atoll_core::Nanos;
 use atoll_core::graphs::{Action, Arrival, Event, FunctionId, NodeId};
@@ -9,22 +9,22 @@ use std::collections::VecDeque;
 pub(super) enum Message {
     /// To the controller.
     Event(Event),
-    /// To a node: run, taking this long.
+    /// To a node: run for `takes` nanoseconds.
     Run { node: NodeId, takes: u64 },
-    /// To a node: load constants, taking this long.
+    /// To a node: load constants, which takes `takes` nanoseconds.
     Load { node: NodeId, function: FunctionId, takes: u64 },
-    /// To a node: fail for good.
+    /// To a node: fail permanently.
     Fail { node: NodeId },
-    /// To the world: what the controller wants done.
+    /// To the world: an action of the controller's policy.
     Done(Action),
 }
 
-/// A component of the simulation. In each step it is given its messages, computes, and sends.
+/// A component of the simulation. In each step it receives messages, computes, and sends messages.
 pub(super) trait Component {
     /// Takes a message into the inbox.
     fn input(&mut self, message: Message);
 
-    /// Computes on the inbox and stages messages in the outbox.
+    /// Handles the messages in the inbox and puts messages into the outbox.
     fn exec(&mut self, now: Nanos);
 
     /// The messages to send.
@@ -36,7 +36,7 @@ fn pop_if<T>(queue: &mut VecDeque<T>, is_due: impl Fn(&T) -> bool) -> Option<T> 
     if queue.front().is_some_and(is_due) { queue.pop_front() } else { None }
 }
 
-/// Sends each request when its time has come, and the failures of nodes.
+/// Sends each request and each failure of a node at its time.
 pub(super) struct Source {
     pub(super) requests: VecDeque<(Nanos, Arrival)>,
     pub(super) losses: VecDeque<(Nanos, NodeId)>,
@@ -61,7 +61,7 @@ impl Component for Source {
     }
 }
 
-/// Asks the policy about each event.
+/// Passes each event to the policy.
 pub(super) struct Controller<'a> {
     pub(super) policy: &'a mut dyn super::GraphPolicy,
     pub(super) inbox: Vec<Event>,
@@ -86,13 +86,13 @@ impl Component for Controller<'_> {
     }
 }
 
-/// Runs one thing at a time, and loads constants one after the other.
+/// A node: executes one run at a time, and loads constants one after the other.
 pub(super) struct SimNode {
     pub(super) id: NodeId,
     pub(super) is_lost: bool,
-    /// The end of the run.
+    /// The end of the current run.
     pub(super) runs_until: Option<u64>,
-    /// Loads that are not done, with the times of their ends.
+    /// Pending loads, each with the time of its end.
     pub(super) loads: VecDeque<(u64, FunctionId)>,
     pub(super) inbox: Vec<Message>,
     pub(super) outbox: Vec<Message>,

@@ -1,9 +1,9 @@
 //! Simulation of graphs of functions on a cluster, in the manner of the thesis on KaaS (§4.3): the
 //! components have an inbox and an outbox, and take steps of fixed length.
 //!
-//! [`simulate_graphs`] drives the daemon's own [`Admission`], or a baseline, over a
-//! [`GraphScenario`], and counts in a [`GraphReport`] what became of the requests. Bills are
-//! computed a second time from what the nodes ran.
+//! [`simulate_graphs`] runs a [`GraphScenario`] with the daemon's own [`Admission`] or a baseline,
+//! and counts the outcomes of the requests in a [`GraphReport`]. To check the bills, it computes
+//! them a second time from the runs of the nodes.
 //!
 //! Start reading at [`simulate_graphs`], then `actors.rs`.
 

@@ -12,8 +12,8 @@ use atoll_core::rng::Rng;
 
 const MS: u64 = 1_000_000;
 
-/// Price per second at which a millisecond costs a thousandth of the unit of account, the unit of
-/// costs in these scenarios.
+/// Price per second, in millionths of the unit of account, at which a millisecond costs a
+/// thousandth of that unit. Costs in these scenarios are multiples of it.
 const UNIT_PER_MS: u64 = 1_000_000;
 
 /// Builds graphs whose tensors all have one element.
@@ -35,7 +35,7 @@ impl Builder {
         }
     }
 
-    /// Adds a stage on the outputs of others.
+    /// Adds a stage whose inputs are the outputs of others.
     fn stage(mut self, name: &str, from: &[&str]) -> Builder {
         self.0.stages.push(StageSpec {
             name: name.into(),
@@ -56,7 +56,8 @@ impl Builder {
         self
     }
 
-    /// Makes the last stage the second one of a cascade on `on`.
+    /// Makes the last stage the second stage of a cascade: it runs if the output of `on` is below
+    /// 0.5, and that output replaces its own otherwise.
     fn cascade(self, on: &str) -> Builder {
         self.with(|stage| {
             stage.when = Some(ConditionSpec { value: Builder::source(on), compare: Compare::Less, threshold: 0.5 });
@@ -64,7 +65,7 @@ impl Builder {
         })
     }
 
-    /// The graph, with the output of one stage.
+    /// Builds the graph. Its output is that of stage `last`.
     fn build(mut self, last: &str) -> Result<Graph, GraphError> {
         self.0.outputs = vec![Link { name: "y".into(), from: Builder::source(last) }];
         Graph::new(self.0)
@@ -80,9 +81,9 @@ fn stage_cost(exec_us: u64, pre_ms: u64, bytes: u64) -> StageCost {
     StageCost { pre: Nanos(pre_ms * MS), exec, batch_step: Nanos(exec.0 / 5), post: Nanos(MS), bytes }
 }
 
-/// An ensemble, a cascade and a chain whose first stage is batchable, on four GPUs and two CPUs.
-/// Requests arrive at random so that their work takes `load_percent` percent of the GPUs. Deadlines
-/// are five times the time that a graph takes alone.
+/// An ensemble, a cascade and a chain whose first stage can be batched, on four GPUs and two CPUs.
+/// Requests arrive as a Poisson process whose work takes `load_percent` percent of the GPUs' time.
+/// Deadlines are five times the time that a graph takes alone.
 ///
 /// # Errors
 /// Never: the graphs are well formed.
@@ -144,31 +145,32 @@ pub fn pipelines(load_percent: u64, duration: Nanos, seed: u64) -> Result<GraphS
     })
 }
 
-/// Goodputs at one latency SLO, in requests per second.
+/// Goodputs at one latency SLO, in requests per second. Each pair has the requests that met the
+/// latency SLO, and those that met the cost SLO.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ThesisRow {
     /// The latency SLO in milliseconds.
     pub slo_ms: u64,
-    /// Requests that kept the latency SLO, and those that kept the cost SLO, with FIFO.
+    /// Goodputs with FIFO.
     pub fifo: (f64, f64),
-    /// The same with whole graphs on one node, as the thesis models Clockwork.
+    /// Goodputs with whole graphs on one node, as the thesis models Clockwork.
     pub clockwork: (f64, f64),
-    /// The same with the thesis' algorithm.
+    /// Goodputs with the algorithm of the thesis.
     pub custom: (f64, f64),
-    /// The same with our options of it.
+    /// Goodputs with the default options of [`Admission`].
     pub ours: (f64, f64),
 }
 
-/// Our counterpart of Table 4.1.
+/// The counterpart of Table 4.1 of the thesis.
 pub type ThesisTable = Vec<ThesisRow>;
 
 /// The latency SLOs of Table 4.1, in milliseconds.
 const SLOS_MS: [u64; 4] = [20, 40, 60, 80];
 
-/// The table with function times and seeds that are ours: the thesis publishes neither. They were
-/// chosen among a few thousand so that the three policies have the published orders by latency,
-/// with FIFO ahead at 60 ms. Others give other orders: what is under test is that the published
-/// table is one that the algorithm can give.
+/// Simulates the table. The thesis publishes neither function times nor seeds. Those used here were
+/// chosen among a few thousand such that the three policies have the published order by latency,
+/// with FIFO ahead at 60 ms. Others give other orders, so the table only shows that the algorithm
+/// can produce the published results.
 ///
 /// # Errors
 /// Never: the graphs are well formed.
@@ -184,7 +186,7 @@ const THESIS_SEEDS: (u64, u64) = (190, 0);
 /// # Errors
 /// Never: the graphs are well formed.
 pub fn thesis_row(slo_ms: u64, times: u64, run: u64) -> Result<ThesisRow, GraphError> {
-    // Each row is a run of its own.
+    // Each row is a separate run with its own seed.
     let seed = run * 1_000 + slo_ms;
     let scenario = thesis_scenario(slo_ms, times, seed)?;
     let (kinds, nodes) = (&scenario.kinds, &scenario.nodes);
@@ -204,8 +206,9 @@ pub fn thesis_row(slo_ms: u64, times: u64, run: u64) -> Result<ThesisRow, GraphE
     })
 }
 
-/// Four graphs with times drawn from the seed `times`, and requests drawn from `seed`. A stage takes
-/// 4 to 16 ms on a CPU and a third of it on a GPU, whose millisecond costs four times as much.
+/// Four graphs with times drawn from the seed `times`, and requests drawn from `seed`. A stage
+/// takes 4 to 16 ms on a CPU and a third of it on a GPU, whose millisecond costs four times as
+/// much.
 fn thesis_scenario(slo_ms: u64, times: u64, seed: u64) -> Result<GraphScenario, GraphError> {
     let kinds = vec![kind("cpu", true, 1), kind("gpu", false, 4)];
     let mut rng = Rng::new(times);

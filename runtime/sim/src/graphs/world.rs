@@ -1,4 +1,4 @@
-//! The run of a scenario: components in steps, messages between them, and the books.
+//! Runs a scenario: steps the components, delivers their messages, and keeps independent counts.
 
 use super::actors::{Component, Controller, Message, SimNode, Source};
 use atoll_core::Nanos;
@@ -16,7 +16,7 @@ pub struct GraphRequest {
     pub at: Nanos,
     /// Index of its graph.
     pub graph: usize,
-    /// Its deadline after its arrival.
+    /// Its deadline, relative to its arrival.
     pub deadline: Nanos,
     /// Its price limit.
     pub price_max: Option<Cost>,
@@ -37,17 +37,18 @@ pub struct GraphScenario {
     pub losses: Vec<(Nanos, NodeId)>,
     /// Length of a step.
     pub step: Nanos,
-    /// When the run ends, whatever is left; `None` for when all requests have ended.
+    /// When the run ends, even if requests are left. If `None`, it ends with the last request.
     pub until: Option<Nanos>,
-    /// What a run takes at least and at most, in percent of its cost; even in between.
+    /// The shortest and the longest duration of a run, in percent of its cost. Durations are
+    /// distributed uniformly.
     pub run_percent: (u64, u64),
-    /// How often in a hundred a condition holds.
+    /// Probability that a condition holds, in percent.
     pub condition_percent: u64,
     /// Seed of run times and conditions.
     pub seed: u64,
 }
 
-/// What became of the requests of a scenario.
+/// The outcomes of the requests of a scenario.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GraphReport {
     /// Requests that arrived.
@@ -58,43 +59,43 @@ pub struct GraphReport {
     pub rejected: u64,
     /// Admitted requests that finished.
     pub finished: u64,
-    /// Finished requests that kept their deadline.
+    /// Finished requests that met their deadline.
     pub in_time: u64,
-    /// Finished requests that kept their price limit.
+    /// Finished requests that met their price limit.
     pub in_price: u64,
     /// Admitted requests that failed because a node was lost.
     pub failed: u64,
     /// Requests that never got an answer.
     pub unanswered: u64,
-    /// Answers after the first one to a request.
+    /// Surplus answers: those after the first one to a request.
     pub answered_again: u64,
-    /// Requests whose bill differs from the price of what the nodes ran for them.
+    /// Requests whose bill differs from the price of their runs.
     pub wrong_bills: u64,
     /// Stages that were skipped.
     pub skipped: u64,
-    /// Runs, and the stages of requests that they served.
+    /// Number of runs, and number of stages of requests that they served.
     pub runs: (u64, u64),
     /// The sum of all bills.
     pub billed: Cost,
-    /// Time that nodes ran, summed.
+    /// The sum of all run times.
     pub busy: Nanos,
     /// The end of the last request.
     pub end: Nanos,
 }
 
 impl GraphReport {
-    /// Requests per second, of a count, over a duration.
+    /// `count` requests in `duration`, as requests per second.
     pub fn per_second(count: u64, duration: Nanos) -> f64 {
         count as f64 / (duration.0.max(1) as f64 / 1e9)
     }
 
-    /// The share of admitted and finished requests that missed their deadline.
+    /// The fraction of finished requests that missed their deadline.
     pub fn missed(&self) -> f64 {
         (self.finished - self.in_time) as f64 / self.finished.max(1) as f64
     }
 }
 
-/// What decides in a simulation.
+/// The policy of a simulation.
 pub trait GraphPolicy {
     /// Deploys a graph.
     ///
@@ -105,7 +106,7 @@ pub trait GraphPolicy {
     /// The function of a stage; `None` if there is no such stage.
     fn function(&self, graph: GraphId, stage: usize) -> Option<FunctionId>;
 
-    /// Takes an event and returns what is to be done about it.
+    /// Handles an event and returns the resulting actions.
     fn handle(&mut self, event: Event, now: Nanos) -> Vec<Action>;
 }
 
@@ -137,8 +138,8 @@ impl GraphPolicy for Fifo {
     }
 }
 
-/// Steps after the last arrival until the run is given up: requests that have not ended by then are
-/// unanswered.
+/// Number of steps after the last arrival after which the run ends. Requests that have not ended by
+/// then count as unanswered.
 const STEPS_AFTER_MAX: u64 = 1_000_000;
 
 /// Runs a scenario to its end.
@@ -204,7 +205,7 @@ impl World<'_> {
         self.books.close(now)
     }
 
-    /// One step: messages are delivered at once, until none is sent any more.
+    /// One step: delivers messages, and the messages sent in reply, until there are none.
     fn step(&mut self, now: Nanos) {
         self.controller.input(Message::Event(Event::Tick));
         self.source.exec(now);
@@ -241,17 +242,17 @@ impl World<'_> {
     }
 }
 
-/// Turns actions into messages, and keeps account of the requests independently of the policy.
+/// Turns actions into messages, and counts the outcomes of requests independently of the policy.
 struct Books<'a> {
     scenario: &'a GraphScenario,
     /// A stage that calls each function.
     functions: BTreeMap<FunctionId, (usize, usize)>,
     rng: Rng,
-    /// What the admitted requests that have not ended cost so far.
+    /// The cost so far of each admitted request that has not ended.
     open: BTreeMap<RequestId, u64>,
     /// Number of answers to each request.
     ended: Vec<u32>,
-    /// Per node, the time that unloading takes before the next load.
+    /// Per node, the unload time that is added to the next load.
     unloads: Vec<u64>,
     report: GraphReport,
 }

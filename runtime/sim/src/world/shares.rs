@@ -8,23 +8,24 @@ use atoll_core::tokens::{BusyTime, ShareSpec, ShareState, TokenConfig};
 use atoll_core::{ClientId, Nanos, TaskId};
 use std::ops::Range;
 
-/// The share of a client in the lane that it calls in.
+/// The share of a client in the lane of its calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShareSetup {
     /// The id of the client.
     pub client: String,
     /// Its share.
     pub share: ShareSpec,
-    /// When the share is removed. From then on the client issues at any time.
+    /// When the share is removed. From then on the client may issue at any time.
     pub removed_at: Option<Nanos>,
 }
 
-/// What a client received.
+/// The device time that a client received.
 #[derive(Clone, Debug)]
 pub struct Received {
     /// The id of the client.
     pub client: String,
-    /// When its launches kept the device busy, in nanoseconds, in the order in which they ended.
+    /// The times in nanoseconds during which its launches kept the device busy, in the order in
+    /// which the launches ended.
     pub busy: Vec<Range<u64>>,
     /// Its share at the end of the run; `None` if it has none.
     pub share: Option<ShareState>,
@@ -39,11 +40,11 @@ impl Received {
     }
 }
 
-/// Runs a simulation in which clients have shares. Returns what each client of the workload
+/// Runs a simulation in which clients have shares. Also returns the device time that each client
 /// received, in the order of the workload.
 ///
 /// # Errors
-/// As [`crate::simulate`], and if a share is for an unknown client or its lane refuses it.
+/// As [`crate::simulate`], and if a share is for an unknown client or its lane rejects it.
 pub fn simulate_shares(
     simulation: &Simulation<'_>,
     shares: &[ShareSetup],
@@ -59,9 +60,9 @@ pub fn simulate_shares(
 /// The shares in a run.
 #[derive(Default)]
 pub(super) struct Shares {
-    /// When the launches of each client kept the device busy; empty if no client has a share.
+    /// The busy times of each client's launches; empty if no client has a share.
     busy: Vec<Vec<Range<u64>>>,
-    /// When shares are removed, and of which client; the last one is the first to be removed.
+    /// The times at which shares are removed, with their clients, in descending order.
     removals: Vec<(Nanos, usize)>,
 }
 
@@ -98,7 +99,7 @@ impl World<'_> {
         }
     }
 
-    /// Tells the scheduler how long a launch that ended kept the device busy.
+    /// Tells the scheduler how long an ended launch kept the device busy.
     pub(super) fn note_busy(&mut self, task: TaskId, ended: &Ended) {
         if self.shares.busy.is_empty() {
             return;

@@ -36,7 +36,7 @@ fn function(index: usize, service_ms: u64) -> ClusterFunction {
     }
 }
 
-/// A random cluster whose devices come and go, all of them back in the end.
+/// A random cluster whose devices are lost and drained. All of them are back in the end.
 fn random(policy: &str, seed: u64) -> Cluster {
     let mut rng = Rng::new(seed);
     let mut functions: Vec<_> = (0..12).map(|index| function(index, 1 + rng.below(9))).collect();
@@ -51,7 +51,7 @@ fn random(policy: &str, seed: u64) -> Cluster {
         device.slots = 1 + rng.below(2) as u32;
     }
     cluster.devices[3] = ClusterDevice { kind: DeviceKind(1), speed: 0.5, ..cluster.devices[3] };
-    // Device 0 stays: with no device left, requests would be rejected.
+    // Device 0 is never lost: without any device, requests would be rejected.
     for device in [1, 3] {
         let at = rng.below(300) * MS;
         let kinds = [(0, FaultKind::Lost), (50, FaultKind::Back), (100, FaultKind::Drained), (150, FaultKind::Resumed)];

@@ -14,7 +14,7 @@ fn admitted(scenario: &GraphScenario) -> GraphReport {
     report
 }
 
-/// Every request is answered once, and billed what was run for it.
+/// Checks that every request is answered once, and that its bill is the price of its runs.
 fn assert_accounts(report: &GraphReport, about: &str) {
     let answers = report.rejected + report.finished + report.failed;
     assert_eq!((answers, report.unanswered, report.answered_again), (report.arrived, 0, 0), "{about}: {report:?}");

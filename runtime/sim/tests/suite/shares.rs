@@ -1,4 +1,4 @@
-//! Clients with shares of a simulated device: splits, limits and what becomes of them under faults.
+//! Clients with shares of a simulated device: splits, limits, and both under faults.
 //! `ATOLL_TEST_FULL=1` runs every device and quota, for longer.
 
 use atoll_core::tokens::{RULES, ShareRequest, ShareSpec, TokenConfig};
@@ -15,7 +15,7 @@ const SECOND: u64 = 1_000 * MS;
 /// Ten times the calls that the device can answer, in calls per second.
 const FLOOD: f64 = 2_500.0;
 
-/// A model of launches of so many milliseconds, in blocks of `block_ns`.
+/// A model whose launches take the given milliseconds, in blocks of `block_ns`.
 fn model(name: &str, units: u32, launch_ms: u64, block_ns: u64) -> (String, Model) {
     let waves = (launch_ms * MS / block_ns) as u32;
     let profile = LaunchProfile::new(units * waves, [block_ns]);
@@ -113,8 +113,8 @@ fn a_split_of_10_to_90_holds_in_any_second() {
     let devices: &[&str] = if is_full() { &["mi50", "v100", "host"] } else { &["host"] };
     for device in devices {
         for (small, large) in [("coarse", "coarse"), ("fine", "coarse"), ("coarse", "fine")] {
-            // With limits above the requests, time in which a client has no call is lent to the
-            // other: there both always have calls.
+            // With limits above the requests, the time of a client without calls is lent to the
+            // other one. So both always have calls there.
             let closed = (Load::Continuous, 0.1, 0.9);
             for (load, small_limit, large_limit) in [closed, (Load::Poisson(FLOOD), 1.0, 1.0)] {
                 let clients = vec![client("a", small, load.clone()), client("b", large, load)];
@@ -209,11 +209,11 @@ fn lanes_have_shares_of_their_own() {
     let (_, received) = setup.run();
     for (pair, promised) in received.chunks(2).zip([0.3, 0.6]) {
         let parts = [0, 1].map(|at| pair[at].part_of(SECOND..2 * SECOND));
-        // The default lane has all compute units, so that lanes wait for one another.
+        // The default lane has all compute units, so that lanes wait for each other.
         let split = parts[0] / (parts[0] + parts[1]);
         assert!((split - promised).abs() < 0.02, "{parts:?}");
     }
-    // Once the lane is closed its clients go on in the default lane, with their shares.
+    // After the lane is closed, its clients continue in the default lane with their shares.
     let closes_at = Some(Nanos(SECOND / 2));
     let clients = ["a", "b"].map(|id| client(id, "half", Load::Continuous)).into();
     let lane = LaneSetup { compute_units: 40, clients: vec!["b".to_owned()], closes_at };

@@ -1,15 +1,15 @@
-//! Leases in the index: their records, and the keys of those that have ended.
+//! Leases in the index: their records, and the keys of ended leases.
 
 use super::Index;
 use crate::error::StoreError;
 use crate::lease::{LeaseChange, LeaseRecords};
 use redb::{ReadableDatabase, ReadableTable, TableDefinition};
 
-/// Number of a lease → its record as text. Older indices have no such table, nor the next two.
+/// Number of a lease → its record as text. Older indices have none of the three tables of leases.
 const LEASES: TableDefinition<u64, &str> = TableDefinition::new("leases");
 /// Keys of leases that have ended.
 const LEASE_KEYS: TableDefinition<&[u8; 16], ()> = TableDefinition::new("lease_keys");
-/// One entry: the highest number of leases and epochs that was used.
+/// [`LAST`] → the highest number of leases and epochs that was used.
 const LEASE_NUMBERS: TableDefinition<&str, u64> = TableDefinition::new("lease_numbers");
 
 const LAST: &str = "last";
@@ -37,7 +37,7 @@ impl Index {
         })
     }
 
-    /// Reads the leases; none if an older daemon wrote the index.
+    /// Reads the leases. Empty if an older daemon wrote the index.
     pub(crate) fn leases(&mut self) -> Result<LeaseRecords, StoreError> {
         let read = read(self.database()?);
         read.map_err(|error| self.failed(error))
@@ -48,7 +48,7 @@ fn read(database: &redb::Database) -> Result<LeaseRecords, redb::Error> {
     let transaction = database.begin_read()?;
     let mut records = LeaseRecords::default();
     match transaction.open_table(LEASES) {
-        // All three tables are written by the first grant.
+        // The first grant creates all three tables, so there are no leases yet.
         Err(redb::TableError::TableDoesNotExist(_)) => return Ok(records),
         table => {
             for entry in table?.iter()? {

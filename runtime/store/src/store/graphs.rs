@@ -1,4 +1,4 @@
-//! Deployed graphs of functions, by their manifests.
+//! Manifests of deployed graphs of functions.
 
 use super::Store;
 use crate::deployment::DeploymentKey;

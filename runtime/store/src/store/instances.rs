@@ -1,4 +1,4 @@
-//! Instances of functions, by their records, which the store does not read.
+//! Records of instances of functions. The store does not interpret them.
 
 use super::Store;
 use crate::deployment::DeploymentKey;

@@ -1,11 +1,11 @@
-//! Leases, by their records, which the store does not read.
+//! Records of leases. The store does not interpret them.
 
 use super::Store;
 use crate::error::StoreError;
 use crate::lease::{LeaseChange, LeaseRecords};
 
 impl Store {
-    /// Writes a change of leases, all of it or nothing. It is durable when this returns.
+    /// Writes a change of leases atomically. It is durable when this returns.
     ///
     /// # Errors
     /// If the disk is full or fails.
@@ -13,7 +13,7 @@ impl Store {
         self.lock().index.apply_leases(change)
     }
 
-    /// All leases with their records, and the keys of those that have ended.
+    /// All leases with their records, and the keys of ended leases.
     ///
     /// # Errors
     /// If the index cannot be read.

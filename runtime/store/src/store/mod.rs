@@ -1,4 +1,4 @@
-//! The store: which tenant may use which object, and where its bytes are.
+//! The store: records which tenant may use which object, and where the bytes of an object are.
 
 mod bundles;
 mod graphs;
@@ -76,7 +76,8 @@ pub(super) fn now_s() -> u64 {
 }
 
 impl Store {
-    /// Opens or creates the store of a folder, and deletes what a killed daemon left there.
+    /// Opens or creates the store of a folder, and deletes incomplete files that a killed daemon
+    /// left there.
     pub fn open(config: &StoreConfig) -> Result<Store, StoreError> {
         let objects = Files::create(config.folder.join("objects"), "")?;
         let bundles = Files::create(config.folder.join("functions"), ".kg")?;

@@ -40,7 +40,7 @@ struct Open {
 struct Builder<'a> {
     functions: &'a BTreeMap<u64, FunctionName>,
     separate: bool,
-    /// Where the timeline begins.
+    /// The beginning of the timeline.
     begin: Nanos,
     /// The latest time in the records so far.
     end: Nanos,
@@ -51,11 +51,11 @@ struct Builder<'a> {
     queues: BTreeMap<(u32, String), Vec<Slice>>,
     depths: BTreeMap<u32, (u64, Vec<(Nanos, u64)>)>,
     decisions: Vec<Mark>,
-    /// Requests from their arrival until they were given to a device, by device.
+    /// Slices of requests from their arrival until they were placed on a device, by device.
     placed: BTreeMap<u32, Vec<Slice>>,
     /// The number of ready real-time tasks.
     urgent: u64,
-    /// Since when there are ready real-time tasks.
+    /// The time since which there are ready real-time tasks.
     urgent_since: Nanos,
     modes: Vec<Slice>,
     /// The names of nodes, shared by slices.
@@ -149,7 +149,7 @@ impl<'a> Builder<'a> {
                 self.finish_task_with(task, at, facts);
             }
             EventKind::Raised { epoch, why } => {
-                let name = if why == Raise::Preempted { "preempt" } else { "evict what is over" };
+                let name = if why == Raise::Preempted { "preempt" } else { "evict ended task" };
                 self.mark(record, name, vec![("epoch", Value::Number(epoch.0.into()))]);
             }
             EventKind::Padded { step, first, blocks } => {
@@ -220,7 +220,7 @@ impl<'a> Builder<'a> {
             ("end", Value::Word(end_word(end))),
         ];
         facts.extend(issued.map(|at| ("queued ns", Value::Number(started.0.saturating_sub(at.0)))));
-        facts.push(("heard after ns", Value::Number(record.at.0.saturating_sub(ended.0))));
+        facts.push(("notified after ns", Value::Number(record.at.0.saturating_sub(ended.0))));
         let name = self.node(record.function, node);
         let slice = Slice { begin: started, end: ended, name, flow: Some(record.task.0), facts, children: Vec::new() };
         self.queues.entry((queue.0, self.owner(record.function))).or_default().push(slice);
@@ -267,7 +267,7 @@ impl<'a> Builder<'a> {
         let title = self.title(open.function);
         let phase = |name, begin: Option<Nanos>, end: Option<Nanos>| Some(Slice::plain(begin?, end?, name));
         let begin = open.arrived.unwrap_or(self.begin);
-        // A request that arrived before the timeline begins is known to have waited there only if
+        // A request that arrived before the beginning of the timeline is drawn as waiting only if
         // its preparation was recorded.
         let waited_until = match open.arrived {
             Some(_) => Some(open.preparing.or(open.ran.map(|ran| ran.0)).unwrap_or(at)),
@@ -328,7 +328,7 @@ impl<'a> Builder<'a> {
         let end = self.end;
         let mut left: Vec<TaskId> = self.open.keys().copied().collect();
         left.sort_unstable();
-        left.into_iter().for_each(|task| self.finish_task(task, end, "not over yet"));
+        left.into_iter().for_each(|task| self.finish_task(task, end, "not finished"));
         let of = |name: String, owner: &str| if owner.is_empty() { name } else { format!("{name} of {owner}") };
         let units = self
             .units

@@ -125,7 +125,7 @@ impl Timeline {
         Timeline { groups: devices.into_iter().flat_map(of).collect() }
     }
 
-    /// Names the devices of placements, which records number.
+    /// Replaces the numbers of devices in the tracks of placements by names.
     pub fn name_devices(&mut self, names: &[String]) {
         let groups = self.groups.iter_mut().filter(|group| group.name.ends_with(PLACEMENT));
         for track in groups.flat_map(|group| &mut group.tracks) {
@@ -161,8 +161,8 @@ impl Track {
         Track { name: name.into(), ..Track::default() }
     }
 
-    /// Sorts everything by time, removes what was over before `from`, and cuts slices that begin
-    /// before it or overlap.
+    /// Sorts everything by time, removes slices and marks that ended before `from`, and cuts slices
+    /// that begin before `from` or overlap.
     fn settle(mut self, from: Nanos) -> Track {
         remove_before(&mut self.slices, from);
         settle(&mut self.slices, from, Nanos(u64::MAX));
@@ -174,7 +174,7 @@ impl Track {
     }
 }
 
-/// Removes slices and children that were over before `from`.
+/// Removes slices and children that ended before `from`.
 fn remove_before(slices: &mut Vec<Slice>, from: Nanos) {
     slices.retain(|slice| slice.begin >= from || slice.end > from);
     slices.iter_mut().for_each(|slice| remove_before(&mut slice.children, from));

@@ -83,7 +83,7 @@ fn a_preemption_is_seen_on_every_track() {
     let track = |group, name| timeline.track(group, name).unwrap_or_else(|| panic!("no track `{name}`: {timeline:#?}"));
     assert_eq!(spans(track("scheduler", "mode")), [(200, 270, "real-time mode")]);
     let marks: Vec<_> = track("scheduler", "decisions").marks.iter().map(|mark| (mark.at.0, mark.name)).collect();
-    assert_eq!(marks, [(201, "preempt"), (300, "cancel"), (301, "evict what is over"), (311, "cancelled")]);
+    assert_eq!(marks, [(201, "preempt"), (300, "cancel"), (301, "evict ended task"), (311, "cancelled")]);
     assert_eq!(spans(track("device queues", "queue 0")), [(221, 250, "relu")]);
     assert_eq!(spans(track("device queues", "queue 1")), [(170, 220, "relu"), (280, 305, "relu")]);
     let depth: Vec<_> =

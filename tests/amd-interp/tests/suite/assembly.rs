@@ -1,5 +1,5 @@
-//! What compilers emit seldom, written in assembly: rounding modes, SDWA, dual instructions, jumps
-//! between code objects; and what is refused.
+//! Instructions that compilers emit rarely, written in assembly: rounding modes, SDWA, dual
+//! instructions, jumps between code objects; and refused instructions.
 
 use atoll_amd_interp::{FaultKind, LoadError, Memory, Options, Program, RunError};
 use rand_xoshiro::SplitMix64;
@@ -7,7 +7,7 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use crate::tools::{Arguments, CPUS, code_object, launch, launch_with, line, program, read_words, seed, words};
 
-/// A kernel `k` of these instructions; its arguments are at `s[0:1]`.
+/// A kernel `k` with these instructions. The address of its arguments is in `s[0:1]`.
 fn assembled(body: &str, cpu: &str) -> Option<Program> {
     let accumulators = if cpu == "gfx90a" { ".amdhsa_accum_offset 16\n" } else { "" };
     let source = format!(
@@ -18,15 +18,16 @@ fn assembled(body: &str, cpu: &str) -> Option<Program> {
     Some(Program::load(&code_object(&source, "s", cpu, &[])?).unwrap())
 }
 
-/// Loads words of two buffers into v2 and v3, and has the output in `s[10:11]`, indexed by v1.
+/// Loads a word of each input buffer into v2, v3 and v4. Sets `s[10:11]` to the output and v1 to
+/// the lane's byte offset.
 const LOAD: &str = "s_load_dwordx4 s[4:7], s[0:1], 0x0\ns_load_dwordx4 s[8:11], s[0:1], 0x10\n\
     v_and_b32 v0, 0x3ff, v0\nv_lshlrev_b32 v1, 2, v0\ns_waitcnt lgkmcnt(0)\nglobal_load_dword v2, v1, s[4:5]\n\
     global_load_dword v3, v1, s[6:7]\nglobal_load_dword v4, v1, s[8:9]\ns_waitcnt vmcnt(0)\n";
 
-/// Stores v5 and moves the output on by 32 words.
+/// Stores v5 and advances the output by 32 words.
 const STORE: &str = "global_store_dword v1, v5, s[10:11]\ns_add_u32 s10, s10, 128\ns_addc_u32 s11, s11, 0\n";
 
-/// Runs 32 lanes on three buffers of 32 words; gives `outputs` words for each lane.
+/// Runs 32 lanes on three buffers of 32 words. Returns `outputs` words for each lane.
 fn run_words(program: &Program, inputs: [&[u32]; 3], outputs: usize) -> Vec<u32> {
     let mut memory = Memory::new();
     let mut arguments = Arguments::default();
@@ -38,7 +39,7 @@ fn run_words(program: &Program, inputs: [&[u32]; 3], outputs: usize) -> Vec<u32>
     read_words(&memory, out)
 }
 
-/// `high + low`, rounded to f32 in a mode of the hardware: nearest, up, down, to zero.
+/// `high + low`, rounded to f32 in a mode of the hardware: to nearest, up, down, to zero.
 fn directed(high: f64, low: f64, mode: usize) -> f32 {
     let nearest = high as f32;
     let below = f64::from(nearest) < high || f64::from(nearest) == high && low > 0.0;
@@ -53,7 +54,7 @@ fn directed(high: f64, low: f64, mode: usize) -> f32 {
     }
 }
 
-/// A sum of f64 and its exact error.
+/// The f64 sum of two numbers and its exact error.
 fn two_sum(a: f64, b: f64) -> (f64, f64) {
     let sum = a + b;
     let part = sum - a;
@@ -151,7 +152,7 @@ fn dual_instructions_read_before_they_write() {
     assert_eq!([got[0], got[32]], [bits(3.75), bits(2.25)]);
 }
 
-/// A proxy as padding launches it: it jumps to the address in its last argument.
+/// A proxy kernel as padding launches it: it jumps to the address in its last argument.
 fn proxy(cpu: &str, kernarg: &str) -> Option<Program> {
     let source = format!(
         "target triple = \"amdgcn-amd-amdhsa\"\n\
@@ -178,7 +179,7 @@ fn a_proxy_jumps_to_a_candidate_of_another_code_object() {
         let shape = line(1, 96, arguments.clone().pointer(target));
         launch_with(&[&proxy, &candidate], "proxy", &shape, &mut memory, &Options::default()).unwrap();
         assert_eq!(read_words(&memory, c), (0..50).map(|i| (2.0 * i as f32).to_bits()).collect::<Vec<_>>());
-        // Without the candidate's code, and to the middle of nowhere.
+        // Jumps without the candidate's code in memory, and into the middle of an instruction.
         for (programs, target) in [(vec![&proxy], target), (vec![&proxy, &candidate], target + 2)] {
             let shape = line(1, 96, arguments.clone().pointer(target));
             match launch_with(&programs, "proxy", &shape, &mut memory, &Options::default()) {

@@ -1,10 +1,11 @@
-//! Control flow, LDS, barriers, lanes, scratch, calls, arguments: `kernels/control.ll`.
+//! Tests of control flow, LDS, barriers, lanes, scratch, calls and arguments, with
+//! `kernels/control.ll`.
 
 use atoll_amd_interp::{FaultKind, Launch, Memory, Options, RunError, run};
 
 use crate::tools::{Arguments, cpus, launch, launch_with, line, program, read_words, words};
 
-/// Runs a test on the kernels of every architecture, with the lanes of a wave.
+/// Runs a test on the kernels of each architecture. `test` gets the number of lanes of a wave.
 fn each(test: impl Fn(&atoll_amd_interp::Program, u32)) {
     for cpu in cpus() {
         if let Some(program) = program("control.ll", cpu) {
@@ -20,7 +21,7 @@ fn fault(result: Result<atoll_amd_interp::Stats, RunError>) -> FaultKind {
     }
 }
 
-/// Words without a pattern.
+/// Pseudorandom words.
 fn some(count: u32) -> Vec<u32> {
     (0..count).map(|i| i.wrapping_mul(0x9e37_79b9) ^ i << 7).collect()
 }
@@ -157,7 +158,7 @@ fn votes_and_permutations_of_lanes() {
                 at(5),
                 at(lane ^ 1),
                 shifted,
-                // Swizzle 2079: the neighbour inside groups of 32.
+                // Swizzle 2079: the lane's number XOR 2, in groups of 32.
                 at(lane ^ 2),
                 at(lane & !7 | (7 - lane % 8)),
             ];

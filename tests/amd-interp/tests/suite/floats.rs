@@ -1,4 +1,5 @@
-//! Floating-point operations: bit for bit where LLVM promises IEEE 754's result, else by error.
+//! Floating-point operations. Results are equal bit for bit where LLVM promises IEEE 754's,
+//! otherwise within an error.
 
 use crate::numeric::{Case, check};
 
@@ -18,12 +19,12 @@ fn nan_or_equal_bf16(a: u64, b: u64) -> bool {
     a == b || a & 0x7fff > 0x7f80 && b & 0x7fff > 0x7f80
 }
 
-/// Either zero is a correct minimum or maximum of both.
+/// Equal numbers, where either zero is a correct minimum or maximum of both.
 fn equal_zeros32(a: u64, b: u64) -> bool {
     nan_or_equal32(a, b) || f32::from_bits(a as u32) == f32::from_bits(b as u32)
 }
 
-/// Within two units in the last place, or both tiny.
+/// Whether numbers differ by at most two units in the last place, or are both tiny.
 fn near32(a: u64, b: u64) -> bool {
     let (x, y) = (f32::from_bits(a as u32), f32::from_bits(b as u32));
     nan_or_equal32(a, b) || (a as i32).abs_diff(b as i32) <= 2 || x.abs() < 1.2e-38 && y.abs() < 1.2e-38
@@ -100,7 +101,7 @@ fn b(v: f32) -> u64 {
     v.to_bits().into()
 }
 
-/// An f16 as f64, exactly.
+/// Converts an f16 to f64, exactly.
 fn h(v: u64) -> f64 {
     let (sign, exponent, fraction) = (v >> 15 & 1, v >> 10 & 31, (v & 0x3ff) as f64);
     let magnitude = match exponent {
@@ -112,7 +113,7 @@ fn h(v: u64) -> f64 {
     if sign == 1 { -magnitude } else { magnitude }
 }
 
-/// The nearest f16, ties to even.
+/// Converts to the nearest f16, ties to even.
 fn to_h(v: f64) -> u64 {
     let sign = u64::from(v.is_sign_negative()) << 15;
     let magnitude = v.abs();
@@ -125,7 +126,7 @@ fn to_h(v: f64) -> u64 {
     sign | if exponent > 15 || bits >= 0x7c00 { 0x7c00 } else { bits }
 }
 
-/// The nearest bf16 of an f32.
+/// Converts an f32 to the nearest bf16.
 fn to_bf16(v: f32) -> u64 {
     let bits = v.to_bits();
     if v.is_nan() { 0x7fc0 } else { u64::from((bits + 0x7fff + (bits >> 16 & 1)) >> 16) }

@@ -1,4 +1,4 @@
-//! Kernels, compiled and assembled by LLVM's tools, against plain Rust.
+//! Compares kernels, compiled and assembled by LLVM's tools, with the same operations in Rust.
 
 #![expect(clippy::print_stderr, reason = "a skipped check and the seed must be seen")]
 

@@ -1,4 +1,4 @@
-//! Matrix instructions against products in Rust, with the register layouts of AMD's documents.
+//! Compares matrix instructions with products in Rust, in the register layouts of AMD's documents.
 
 use std::fmt::Write;
 
@@ -6,13 +6,13 @@ use atoll_amd_interp::Memory;
 
 use crate::tools::{Arguments, compiled, launch, line, read_words, words};
 
-/// One instruction: its intrinsic, and where elements lie.
+/// An instruction: its intrinsic, and the places of elements.
 struct Product {
     cpu: &'static str,
     name: &'static str,
     /// IR types of A and B, and of C and D.
     types: [&'static str; 2],
-    /// Operands of the intrinsic behind A, B and C, or in front of them.
+    /// The operands of the intrinsic in LLVM's syntax: A, B, C and constants.
     call: &'static str,
     rows: usize,
     depth: usize,
@@ -144,7 +144,7 @@ impl Number {
         }
     }
 
-    /// A small integer, which every format holds exactly.
+    /// Encodes a small integer, which every format represents exactly.
     fn encode(self, value: i32) -> u64 {
         match self {
             Number::Byte => value as u8 as u64,
@@ -161,7 +161,7 @@ impl Number {
     }
 }
 
-/// Words of all lanes with an element at its place.
+/// The registers of all lanes, filled with elements.
 struct Registers {
     words_per_lane: usize,
     words: Vec<u32>,

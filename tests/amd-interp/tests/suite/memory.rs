@@ -10,7 +10,7 @@ const HEAD: &str = "target triple = \"amdgcn-amd-amdhsa\"\ndeclare i32 @llvm.amd
     declare void @llvm.amdgcn.s.barrier()\n\
     @cells = internal addrspace(3) global [64 x i64] poison, align 16\n";
 
-/// An `atomicrmw` operation and what it does; `kind` is the element's IR type.
+/// An `atomicrmw` operation and its function; `kind` is the IR type of the element.
 struct Update {
     op: &'static str,
     kind: &'static str,
@@ -49,8 +49,8 @@ fn bytes_of(kind: &str) -> usize {
     if matches!(kind, "i64" | "double") { 8 } else { 4 }
 }
 
-/// Kernel of one update: each lane on its own cell, with the old value returned, or all lanes on
-/// seven cells.
+/// A kernel of one update. Each lane updates its own cell and returns the old value, or all lanes
+/// update seven cells.
 fn atomic_kernel(update: &Update, space: &str, own: bool) -> String {
     let (op, kind) = (update.op, update.kind);
     let (name, cell) = if own { ("own", "%t") } else { ("shared", "%m") };
@@ -121,7 +121,7 @@ fn atomics_on_own_and_on_shared_cells() {
         for (update, space) in UPDATES.iter().flat_map(|u| spaces.map(|s| (u, s))) {
             let bytes = bytes_of(update.kind);
             let value = |i: usize, salt: u64| match update.kind {
-                // Small whole numbers, so that sums do not depend on their order.
+                // Small integers, so that sums do not depend on the order.
                 "float" => u64::from(((i as u64 * salt % 50) as f32).to_bits()),
                 "double" => ((i as u64 * salt % 50) as f64).to_bits(),
                 "i32" => (i as u64 + 1).wrapping_mul(0x9e37_79b9 * salt) & 0xffff_ffff,

@@ -1,4 +1,5 @@
-//! Kernels of one operation each, on random and special operands, in vector and scalar registers.
+//! Runs kernels of one operation each on random and special operands, in vector and scalar
+//! registers.
 
 use std::fmt::Write;
 
@@ -8,7 +9,7 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use crate::tools::{Arguments, compiled, cpus, launch, line, seed};
 
-/// One operation: IR that computes `%r` from `%a`, `%b` and `%c`, and the same in Rust.
+/// An operation: IR that computes `%r` from `%a`, `%b` and `%c`, and the same in Rust.
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     /// Type of the operands.
@@ -17,7 +18,7 @@ pub(crate) struct Case {
     pub(crate) output: &'static str,
     pub(crate) body: &'static str,
     pub(crate) f: fn([u64; 3]) -> u64,
-    /// Whether two results are equal enough.
+    /// Whether two results count as equal.
     pub(crate) same: fn(u64, u64) -> bool,
 }
 
@@ -71,7 +72,7 @@ fn bytes(values: &[u64], size: usize) -> Vec<u8> {
     values.iter().flat_map(|v| v.to_le_bytes()[..size].to_vec()).collect()
 }
 
-/// Operands: all triples of a few special values, and random ones.
+/// Operands: all triples of some special values, and random ones.
 fn operands(special: &[u64], input: &str) -> [Vec<u64>; 3] {
     let mut random = SplitMix64::seed_from_u64(seed());
     let mask = u64::MAX >> (64 - 8 * size(input));
@@ -85,7 +86,7 @@ fn operands(special: &[u64], input: &str) -> [Vec<u64>; 3] {
     }
     let total = (columns[0].len() + 512).next_multiple_of(VECTOR_LANES as usize);
     while columns[0].len() < total {
-        // Numbers of similar size, so that sums and quotients are not all trivial.
+        // Numbers of similar magnitude, so that sums and quotients are not trivial.
         let near = random.next_u64();
         let close = random.next_u32() & 1 == 0;
         for column in &mut columns {

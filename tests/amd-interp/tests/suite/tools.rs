@@ -1,4 +1,4 @@
-//! LLVM's tools: kernels as IR or assembly to linked code objects.
+//! LLVM's tools: translate kernels in IR or assembly to linked code objects.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,14 +9,15 @@ use atoll_amd_interp::{Launch, Memory, Options, Program, RunError, Stats, run};
 /// The architectures on which every kernel runs.
 pub(crate) const CPUS: [&str; 3] = ["gfx906", "gfx90a", "gfx1100"];
 
-/// These, and with `ATOLL_TEST_FULL=1` more. Compiled kernels run on all of them.
+/// The architectures of a run: [`CPUS`], and more with `ATOLL_TEST_FULL=1`.
 pub(crate) fn cpus() -> Vec<&'static str> {
     let more = ["gfx908", "gfx942", "gfx1030", "gfx1201"];
     let full = std::env::var_os("ATOLL_TEST_FULL").is_some();
     CPUS.into_iter().chain(more.into_iter().filter(|_| full)).collect()
 }
 
-/// The folder with `llc`, `llvm-mc` and `ld.lld`, or nothing with a line that says so.
+/// The folder with `llc`, `llvm-mc` and `ld.lld`. `None`, with a line that says so, if they are
+/// missing.
 fn folder() -> Option<&'static Path> {
     static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
     let found = FOLDER.get_or_init(|| {
@@ -40,7 +41,7 @@ fn tool(name: &str, arguments: &[&str]) {
     assert!(output.status.success(), "{name} {arguments:?}\n{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Compiles IR (`ll`) or assembles (`s`), and links. `options` go to the compiler.
+/// Compiles IR (`ll`) or assembles (`s`), and links. `options` are passed to the compiler.
 pub(crate) fn code_object(source: &str, extension: &str, cpu: &str, options: &[&str]) -> Option<Vec<u8>> {
     folder()?;
     let dir = tempfile::tempdir().unwrap();
@@ -58,7 +59,7 @@ pub(crate) fn code_object(source: &str, extension: &str, cpu: &str, options: &[&
     Some(std::fs::read(linked).unwrap())
 }
 
-/// A program of a file in `kernels/`, for a processor.
+/// The program of a file in `kernels/`, for a processor.
 pub(crate) fn program(file: &str, cpu: &str) -> Option<Program> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels").join(file);
     let source = std::fs::read_to_string(&path).unwrap();
@@ -66,7 +67,7 @@ pub(crate) fn program(file: &str, cpu: &str) -> Option<Program> {
     Some(Program::load(&code_object(&source, extension, cpu, &[])?).unwrap())
 }
 
-/// A program of IR.
+/// The program of a text in IR.
 pub(crate) fn compiled(source: &str, cpu: &str) -> Option<Program> {
     Some(Program::load(&code_object(source, "ll", cpu, &[])?).unwrap())
 }
@@ -94,18 +95,18 @@ impl Arguments {
     }
 }
 
-/// A launch of one-dimensional shape.
+/// A launch of a one-dimensional grid and block.
 pub(crate) fn line(grid: u32, block: u32, kernarg: Arguments) -> Launch {
     Launch { grid: [grid, 1, 1], block: [block, 1, 1], dynamic_lds: 0, kernarg: kernarg.0 }
 }
 
-/// Runs a kernel with a limit that no test reaches by itself.
+/// Runs a kernel with an instruction limit that no test reaches.
 pub(crate) fn launch(program: &Program, kernel: &str, launch: &Launch, memory: &mut Memory) -> Result<Stats, RunError> {
     let options = Options { limit: 20_000_000, seed: seed(), ..Options::default() };
     launch_with(&[program], kernel, launch, memory, &options)
 }
 
-/// Runs a kernel whose hidden arguments, which it does not read, are garbage.
+/// Runs a kernel. Its hidden arguments, which it does not read, are arbitrary bytes.
 pub(crate) fn launch_with(
     programs: &[&Program],
     kernel: &str,
@@ -115,7 +116,7 @@ pub(crate) fn launch_with(
 ) -> Result<Stats, RunError> {
     let mut launch = launch.clone();
     if let Ok(kernel) = programs[0].kernel(kernel) {
-        // A damaged descriptor may ask for gigabytes.
+        // A damaged descriptor may declare gigabytes.
         let needed = kernel.descriptor.kernarg_bytes.min(1 << 16) as usize;
         launch.kernarg.resize(launch.kernarg.len().max(needed), 0xa5);
     }

@@ -93,7 +93,7 @@ impl<T> Out<T> {
         }
     }
 
-    /// An error if the pointer is null, to be called before any effect.
+    /// Returns an error if the pointer is null. Called before the entry point has any effect.
     pub(crate) fn is_wanted(self) -> Result<(), Status> {
         if self.0.is_null() { Err(Status::InvalidValue) } else { Ok(()) }
     }

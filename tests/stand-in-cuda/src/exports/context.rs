@@ -62,8 +62,8 @@ entry_points! { CONTEXT:
         }
         driver.contexts.remove(context.handle)?;
         driver.destroy(&context);
-        // Removed from this thread's stack only if it is on top; otherwise a later use finds that
-        // it is destroyed.
+        // Removed from this thread's stack only if it is on top. Elsewhere, its next use returns an
+        // error.
         change_contexts(|contexts| contexts.pop_if(|top| *top == context.handle));
         Ok(())
     }

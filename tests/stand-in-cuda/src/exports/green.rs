@@ -20,8 +20,7 @@ const STEP: u32 = 2;
 const DRIVER_MIN: c_int = 12_040;
 const STREAMS_DRIVER_MIN: c_int = 12_050;
 
-/// Where a resource stores its first compute unit and whether a split returned it: in its private
-/// bytes.
+/// Offsets in a resource's private bytes: its first compute unit, and whether a split returned it.
 const FIRST_AT: usize = 0;
 const SPLIT_AT: usize = 4;
 
@@ -59,7 +58,7 @@ entry_points! { GREEN:
         let driver = supported()?;
         let parts = (0..count as usize).map(|at| units_of(resources.at(at)?)).collect::<Result<Vec<_>, _>>()?;
         let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return Err(Status::InvalidValue) };
-        // Others would do on a GPU; the lanes of this driver are ranges.
+        // A GPU would accept them too. Here the units of a lane must be one range.
         if parts.windows(2).any(|pair| pair[0].end != pair[1].start) {
             return Err(Status::InvalidResourceConfiguration);
         }

@@ -40,8 +40,8 @@ fn report(
     texts.map(drop).ok_or(Status::InvalidValue)
 }
 
-/// The newest version of an entry point that a driver of this version has, by its unversioned name;
-/// or an exact exported symbol.
+/// The entry point with this unversioned name, in the newest form that a driver of this version
+/// has; or the one with this exact symbol.
 fn find(name: &str, version: c_int) -> Result<Address, CUdriverProcAddressQueryResult> {
     let forms = || exported().filter(|(entry, _)| entry.name() == name || entry.symbol == name);
     let is_there = |entry: &EntryPoint| i64::from(entry.since) <= i64::from(version);

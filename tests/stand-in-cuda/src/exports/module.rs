@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// The first word of an ELF file.
 const ELF: u32 = u32::from_le_bytes(*b"\x7fELF");
 
-/// Most bytes of a fat binary.
+/// Maximum size of a fat binary in bytes.
 const FAT_BINARY_BYTES_MAX: u64 = 256 << 20;
 
 /// Registers that a kernel reports. The host has none to count, but programs divide by this number.

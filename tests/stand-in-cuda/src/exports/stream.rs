@@ -1,4 +1,4 @@
-//! Streams, and operations in them beside kernels and copies.
+//! Streams, and operations in them other than kernels and copies.
 
 use super::arguments::{Out, Pointer};
 use super::entry_points;

@@ -23,7 +23,8 @@ entry_points! { DEVICE:
         let runtime = Runtime::get()?;
         match (flags, runtime.count()) {
             (1.., _) => Err(Status::InvalidValue),
-            // As Debian's 5.2.3 answers, and newer releases do.
+            // Without a device, Debian's 5.2.3 returns `hipErrorInvalidDevice` and newer releases
+            // `hipErrorNoDevice`.
             (0, 0) if runtime.options.rocm.0 < 6 => Err(Status::InvalidDevice),
             (0, 0) => Err(Status::NoDevice),
             (0, _) => Ok(()),

@@ -30,7 +30,7 @@ entry_points! { MEMORY:
         if pointer == 0 {
             return Ok(());
         }
-        // Kernels that use it end first.
+        // Work that may use the memory ends first.
         let waited = runtime.current()?.synchronize_all();
         runtime.space.give_back(pointer, |kind| matches!(kind, Kind::Device(_)))?;
         waited
@@ -121,12 +121,13 @@ entry_points! { MEMORY:
     }
 }
 
-/// Refuses a range that is not inside memory of the library.
+/// Returns an error if a range is not inside memory that the library knows.
 fn known(at: u64, bytes: u64) -> Result<(), Status> {
     if Runtime::get()?.space.has(at, bytes) { Ok(()) } else { Err(Status::InvalidValue) }
 }
 
-/// One of both ranges is the program's, or both are known.
+/// Adds a copy. A range that the library does not know is the program's; at most one of the two may
+/// be.
 fn copy(to: u64, from: u64, bytes: u64, stream: hipStream_t) -> Result<(), Status> {
     if known(to, bytes).is_err() && known(from, bytes).is_err() || to == 0 || from == 0 {
         return Err(Status::InvalidValue);

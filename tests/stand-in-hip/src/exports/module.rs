@@ -16,16 +16,16 @@ use std::ffi::CStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Most threads of a block.
+/// Maximum number of threads of a block.
 const THREADS_MAX: u32 = 1024;
 
-/// Most bytes of a kernarg segment.
+/// Maximum size of a kernarg segment in bytes.
 const KERNARG_BYTES_MAX: usize = 64 << 10;
 
 /// Bytes of the header of an ELF file.
 const HEADER_BYTES: usize = 64;
 
-/// Distance of the addresses of programs: more than the largest image.
+/// Distance of the base addresses of programs: more than the largest image.
 const PROGRAM_BYTES: u64 = 1 << 28;
 
 entry_points! { MODULE:
@@ -107,7 +107,8 @@ entry_points! { MODULE:
             return Err(Status::InvalidConfiguration);
         }
         if !kernel_params.is_null() {
-            // The addresses of parameters one by one: only the form with a segment is implemented.
+            // Launches with the addresses of single parameters are not implemented, only those with
+            // a kernarg segment.
             return Err(Status::NotSupported);
         }
         // SAFETY: as the caller guarantees.
@@ -135,7 +136,7 @@ fn with_kernel<T>(
     look(&module.program, module.program.kernel(&kernel).map_err(|_| Status::NotFound)?)
 }
 
-/// The bytes of an ELF file, whose table of sections is at its end.
+/// The bytes of an ELF file. Its size is the end of the section table.
 ///
 /// # Safety
 /// The pointer must be null or the address of a whole file.

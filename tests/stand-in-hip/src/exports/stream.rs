@@ -10,7 +10,7 @@ use atoll_hip_api::constants::{EVENT_DISABLE_TIMING, EVENT_INTERPROCESS, STREAM_
 use atoll_hip_api::types::*;
 use std::sync::Arc;
 
-/// The priority of a stream that was created without one.
+/// The priority of a stream that is created without one.
 const USUAL: c_int = 0;
 
 entry_points! { STREAM:

@@ -91,7 +91,7 @@ struct ListArgs {
     file: FileArgs,
 }
 
-/// Revoke tokens, in force once the daemon has read its keys again (`atoll auth reload`)
+/// Revoke tokens; takes effect when the daemon reads its keys again (`atoll auth reload`)
 #[derive(Debug, clap::Args)]
 struct RevokeArgs {
     /// Ids of the keys: the part of a token after `atoll_`
@@ -102,7 +102,7 @@ struct RevokeArgs {
     file: FileArgs,
 }
 
-/// Have a running daemon read its keys and certificates again
+/// Make a running daemon read its keys and certificates again
 #[derive(Debug, clap::Args)]
 struct ReloadArgs {
     #[command(flatten)]

@@ -110,7 +110,7 @@ struct InvokeArgs {
     #[arg(long, value_enum)]
     class: Option<ClassName>,
 
-    /// Reject the call if it would take longer than this time, and cancel it after it
+    /// Deadline of the call: reject the call if it would take longer, and cancel it after this time
     #[arg(long, value_name = "MICROSECONDS")]
     deadline_us: Option<u64>,
 

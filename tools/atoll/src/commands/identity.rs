@@ -35,7 +35,7 @@ pub(super) struct IdentityArgs {
     #[arg(long, requires = "tls_cert")]
     tls_metrics: bool,
 
-    /// Serve requests without a token and a client certificate, as this tenant [without a name:
+    /// Serve requests with neither a token nor a client certificate as this tenant [without a name:
     /// local, which may do everything] [default: allow_anonymous of --config; else local on
     /// loopback while there are neither keys nor --tls-client-ca]
     #[arg(long, value_name = "TENANT", num_args = 0..=1, require_equals = true, default_missing_value = "local")]

@@ -77,7 +77,7 @@ struct CreateArgs {
     control: ControlArgs,
 }
 
-/// Change an instance; its requests go on
+/// Change an instance; its requests continue
 #[derive(Debug, clap::Args)]
 struct ResizeArgs {
     /// The instance, as in NAME or TENANT:NAME
@@ -95,7 +95,7 @@ struct ResizeArgs {
     control: ControlArgs,
 }
 
-/// Remove an instance; requests that name it end
+/// Remove an instance; its requests end with an error
 #[derive(Debug, clap::Args)]
 struct RmArgs {
     /// The instance, as in NAME or TENANT:NAME
@@ -120,7 +120,7 @@ struct ListArgs {
 #[derive(Debug, Default, clap::Args)]
 struct Figures {
     /// Compute units of the device that it is bound to, in percent: above 0, at most 100. Rounded
-    /// up to what the device assigns [default: 100]
+    /// up to the device's groups of units [default: 100]
     #[arg(long, value_name = "PERCENT", value_parser = parse_number)]
     sm_partition: Option<f64>,
 
@@ -239,13 +239,13 @@ fn show(instance: &InstanceReport, json: bool) -> Result<()> {
     if json { print_json(instance) } else { Ok(print(&text(std::slice::from_ref(instance)))?) }
 }
 
-/// The table of instances, and a line for each one that does not have what it asked for.
+/// The table of instances, and a line for each instance whose share is not set or not bound.
 fn text(instances: &[InstanceReport]) -> String {
     let mut text = table(instances);
     for report in instances {
         let name = name(report);
         if let Some(reason) = &report.refused {
-            text += &format!("{name} does not hold, and requests that name it are refused: {reason}\n");
+            text += &format!("{name} is set on no device, and requests that name it are refused: {reason}\n");
         }
         for ShareEntry { device, unbound, .. } in &report.devices {
             if let Some(reason) = unbound {
@@ -377,7 +377,7 @@ mod tests {
         assert!(text.contains("2-4 of 8") && text.contains("any of 8"), "{text}");
         assert!(
             text.ends_with(
-                "slow does not hold, and requests that name it are refused: host:1: it has no room\n\
+                "slow is set on no device, and requests that name it are refused: host:1: it has no room\n\
                  slow is not bound to compute units of host:0: it is full\n\
                  slow is the autoscaler's and is removed when its requests have ended: the load exceeded the capacity\n"
             ),

@@ -29,7 +29,7 @@ enum Command {
     Generate(Generate),
 }
 
-/// Make a pair of keys of minisign: a secret one in FILE, and a public one beside it (.pub)
+/// Make a minisign key pair: the secret key in FILE, the public key beside it (.pub)
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 struct Generate {
@@ -37,8 +37,8 @@ struct Generate {
     #[arg(short, long, value_name = "FILE", default_value = "atoll.key")]
     output: PathBuf,
 
-    /// Encrypt the secret key with a password that is asked for. Without it, everyone who can read
-    /// the file can sign
+    /// Encrypt the secret key with a password, which is read from the terminal. Without it,
+    /// everyone who can read the file can sign
     #[arg(long)]
     encrypt: bool,
 }

@@ -1,4 +1,9 @@
-//! `atoll lease`: instances that are held for a limited time, as placement engines hold them.
+//! `atoll lease`: instances that are granted for a limited time, for placement engines.
+
+mod annotations;
+mod figures;
+mod hold;
+mod holder;
 
 use super::functions::ls::class_name;
 use super::instance::parse_number;
@@ -16,12 +21,14 @@ Examples:
   atoll lease renew 5 --epoch 6 --holder replica-1
   atoll lease ls --json
   atoll lease release 5 --epoch 6 --holder replica-1
+  atoll lease hold --function resnet50 --sm-partition 30 --quota-request 0.4 --gpu-mem 2G --lease-file lease.json
 
 A lease ends unless it is renewed within its time to live, and with it its instance `lease-NUMBER`, which requests name.
 The answer to each command has the epoch for the next one. A command that is repeated with the same request id gets the
 same lease.";
 
-/// Grant, renew and release leases of instances of functions; report what devices have left for them
+/// Grant, renew and release leases of instances of functions; report the remaining capacity of
+/// devices
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -38,16 +45,17 @@ enum Command {
     Takeover(HoldArgs),
     /// End a lease, and with it its instance
     Release(HoldArgs),
+    Hold(hold::Args),
     /// List leases
     Ls(ListArgs),
-    /// Report what each device can hold, and what is promised to leases
+    /// Report the capacity of each device, and the part that is promised to leases
     Capacity(ListArgs),
 }
 
 /// Grant an instance of a function as a lease
 #[derive(Debug, clap::Args)]
 struct GrantArgs {
-    /// Chosen at random, and the same in all repetitions of the request
+    /// Id of the request: chosen at random, and the same in all repetitions
     #[arg(long, value_name = "ID")]
     request_id: String,
 
@@ -83,7 +91,7 @@ struct GrantArgs {
     #[arg(long, value_name = "NUMBER")]
     real_time_slots: Option<u32>,
 
-    /// Time to live without renewal, from 5 to 600
+    /// Time to live without renewal, in seconds: 5 to 600
     #[arg(long, value_name = "SECONDS", default_value_t = LEASE_TTL_S)]
     ttl: i64,
 
@@ -139,6 +147,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
             args.control.connect()?.release_lease(hold(&args)).classify()?;
             if args.json { print_json(&serde_json::json!({ "released": args.lease })) } else { Ok(()) }
         }
+        Command::Hold(args) => hold::run(&args),
         Command::Ls(ListArgs { json, control }) => {
             let leases = control.connect()?.leases().classify()?;
             if json { print_json(&leases) } else { Ok(print(&table(&leases))?) }
@@ -159,7 +168,7 @@ fn spec(args: GrantArgs) -> LeaseSpec {
         sm_partition: args.sm_partition,
         quota_request: args.quota_request,
         quota_limit: args.quota_limit,
-        // More than the daemon can count is more than any device has.
+        // More than the daemon's integer type holds is more than any device has.
         gpu_mem: i64::try_from(args.gpu_mem).unwrap_or(i64::MAX),
         real_time_slots: args.real_time_slots.map(i64::from),
         ttl_s: args.ttl,

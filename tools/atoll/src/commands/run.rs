@@ -25,14 +25,14 @@ Examples:
 
 The exit code is the program's.";
 
-/// How long kernels of a program that has ended are waited for.
+/// How long the server waits for kernels of a program that has ended.
 const BUSY_TIME: Duration = Duration::from_secs(10);
 
-/// Sessions at once.
+/// Sessions at the same time.
 const SESSIONS_MAX: usize = 64;
 
-/// Run an unmodified CUDA program on a device that is elsewhere: its calls are recorded, and carried
-/// out by a server
+/// Run an unmodified CUDA program on a device of another process: its calls are recorded, and a
+/// server executes them
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -44,12 +44,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["listen", "driver", "ordinal", "memory_mib"])]
     server: Option<Address>,
 
-    /// Run no program, but serve others at this address: unix:PATH, or a loopback address and port
+    /// Run no program, but serve programs of other processes at this address: unix:PATH, or a
+    /// loopback address and port
     #[arg(long, value_name = "ADDRESS", conflicts_with = "program")]
     listen: Option<Address>,
 
-    /// The CUDA driver of the server [default: the installed one, else the one that runs kernels on
-    /// the CPU, if it lies beside this program]
+    /// The CUDA driver of the server [default: the installed one, or else the stand-in driver in
+    /// this program's folder, which runs kernels on the CPU]
     #[arg(long, value_name = "FILE")]
     driver: Option<PathBuf>,
 
@@ -61,7 +62,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     memory_mib: Option<u64>,
 
-    /// Say on standard error what each session did
+    /// Print statistics of each session on standard error
     #[arg(long)]
     report: bool,
 }
@@ -76,7 +77,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             let address = Address::Unix(folder.path().join("sessions.sock"));
             let server = Server::start(options(args)?, &address)?;
             let status = start(args, &address)?;
-            // Sessions of the program and of those that it started end with it.
+            // Sessions of the program and of its child processes end with it.
             let began = Instant::now();
             while server.sessions() > 0 && began.elapsed() < BUSY_TIME {
                 server.wait_ended(u64::MAX, Duration::from_millis(5));
@@ -86,7 +87,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             }
             if server.sessions() > 0 {
                 tracing::warn!("a kernel of the program still runs after {} s; it is left", BUSY_TIME.as_secs());
-                // Stopping the server would wait for it; the end of this process does not.
+                // Stopping the server would wait for the kernel; the exit of this process does not.
                 std::mem::forget(server);
             }
             drop(folder);
@@ -102,7 +103,7 @@ fn listen(args: &Args, address: &Address) -> Result<()> {
     print(&format!("serving sessions at {place}\n"))?;
     let mut said = 0;
     loop {
-        // Ends beyond those that are kept are not said.
+        // Not all ends are reported: the server keeps only the latest ones.
         let ended = server.wait_ended(said + 1, Duration::from_secs(3600));
         let count = server.ended();
         let news = ended.len().min(usize::try_from(count - said).unwrap_or(usize::MAX));
@@ -116,7 +117,7 @@ fn options(args: &Args) -> Result<Options> {
     let gpu = match (&args.driver, open(None, args.ordinal), &stand_in) {
         (Some(file), _, _) => open(Some(file), args.ordinal).or_user_error()?,
         (None, Ok(gpu), _) => gpu,
-        // A device that an installed driver does not have is the user's mistake.
+        // If the installed driver has no such device, the argument is wrong.
         (None, Err(OpenError::NoLibrary { .. } | OpenError::NoDevice), Some(file)) => open(Some(file), args.ordinal)?,
         (None, Err(error), _) => return Err(error).or_user_error(),
     };
@@ -142,8 +143,8 @@ fn start(args: &Args, address: &Address) -> Result<ExitStatus> {
     child.wait().context("cannot wait for the program")
 }
 
-/// Signals that would end this process, and with it the server, before the program. Those from a
-/// terminal reach the program by themselves; SIGTERM is handed on.
+/// Signals that would end this process, and with it the server, before the program. Signals from a
+/// terminal also reach the program; SIGTERM is forwarded.
 struct Signals {
     runtime: Runtime,
     from_terminal: [Signal; 2],
@@ -151,8 +152,8 @@ struct Signals {
 }
 
 impl Signals {
-    /// From here on the signals end this process no longer. A program that it starts has the
-    /// system's defaults.
+    /// From here on the signals no longer end this process. Programs that it starts get the
+    /// system's default actions.
     fn take() -> Result<Signals> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
         let guard = runtime.enter();
@@ -162,7 +163,7 @@ impl Signals {
         Ok(Signals { runtime, from_terminal, terminate })
     }
 
-    /// Hands SIGTERM on until this process ends.
+    /// Forwards SIGTERM until this process ends.
     fn hand_on(self, child: &Child) -> Result<()> {
         let program = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
         let Signals { runtime, from_terminal: [mut interrupt, mut quit], mut terminate } = self;
@@ -182,7 +183,7 @@ impl Signals {
     }
 }
 
-/// Ends this program as the program ended.
+/// Exits with the program's exit code, or 128 plus the signal that ended it.
 fn end(status: ExitStatus) -> Result<()> {
     match status.code().or_else(|| status.signal().map(|signal| 128 + signal)) {
         Some(0) | None => Ok(()),
@@ -195,7 +196,7 @@ fn say(args: &Args, ended: &Ended) {
         tracing::warn!("a session ended: {why}");
     }
     if args.report {
-        // Standard output is the program's.
+        // Standard output belongs to the program.
         let _ = std::io::stderr().write_all(text(&ended.report).as_bytes());
     }
 }

@@ -46,10 +46,10 @@ pub(crate) struct Args {
     #[command(flatten)]
     symbols: SymbolArgs,
 
-    /// Who loads and unloads models, as in Triton. explicit: --load-model and requests of tenants
-    /// with model_control; none: all at start, requests are refused; poll: all at start, then as
-    /// their files appear, change and vanish, requests are refused [default: as Triton's explicit
-    /// with --load-model "*"]
+    /// How models are loaded and unloaded, as in Triton. explicit: by --load-model, and by requests
+    /// of tenants with model_control; none: all at start; poll: all at start, then loaded and
+    /// unloaded as their files appear, change and vanish. With none and poll, requests to load or
+    /// unload are refused [default: as Triton's explicit with --load-model "*"]
     #[arg(long, value_name = "MODE")]
     model_control_mode: Option<ModelControlMode>,
 
@@ -165,8 +165,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "URL")]
     otlp_endpoint: Option<String>,
 
-    /// Part of the requests without a traceparent that is traced, from 0 to 1; with 0, no request is
-    /// traced [default: otlp_sample_rate of --config, or 1]
+    /// Fraction of the requests without a traceparent that are traced, from 0 to 1; with 0, no
+    /// request is traced [default: otlp_sample_rate of --config, or 1]
     #[arg(long, value_name = "RATE")]
     otlp_sample_rate: Option<f64>,
 

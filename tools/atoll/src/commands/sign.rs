@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// What is appended to the name of a bundle for that of its signature.
+/// The suffix that a signature's file name adds to the bundle's.
 const EXTENSION: &str = ".minisig";
 
 const EXAMPLES: &str = "\

@@ -55,7 +55,7 @@ fn render(report: &UsageReport) -> String {
         ("read", Align::Right),
     ]);
     report.rows.iter().filter(|row| was_used(row)).for_each(|row| table.row(cells(row)));
-    // Prices need a column if there are any, a single device needs none.
+    // The column of prices is shown if there are any, and that of devices if there are several.
     if report.devices.iter().all(|device| device.price_per_s.is_none()) {
         table.hide(5);
     }
@@ -72,7 +72,7 @@ fn render(report: &UsageReport) -> String {
     format!("{devices}{table}{}{}{}", bills(report), executors(report), quotas(report))
 }
 
-/// What the processes of tenants used, as the system accounts for it; empty if there are none.
+/// The use of tenants' processes as the operating system measures it; empty if there are none.
 fn executors(report: &UsageReport) -> String {
     if report.executors.is_empty() {
         return String::new();
@@ -124,7 +124,7 @@ fn quotas(report: &UsageReport) -> String {
     if is_empty { String::new() } else { format!("\n{table}") }
 }
 
-/// What each tenant owes, if devices have prices.
+/// The price of each tenant's device time, if devices have prices.
 fn bills(report: &UsageReport) -> String {
     let mut bills: BTreeMap<&Tenant, f64> = BTreeMap::new();
     for row in &report.rows {

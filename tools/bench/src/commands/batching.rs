@@ -32,7 +32,8 @@ Examples:
 
 Built models: mlp (8 layers of 1024 x 1024), and those of `atoll-models`.";
 
-/// Share of the duration that is not measured: the first batches find cold caches and unknown sizes.
+/// Part of the duration before the measurement: the first batches find cold caches and unknown
+/// sizes.
 const WARM_UP_SHARE: u32 = 4;
 
 /// Largest relative difference of a row of a batch from the row alone, in the Euclidean norm.
@@ -147,7 +148,7 @@ fn ask(handle: &EngineHandle, inputs: &[Tensor]) -> Result<Vec<OutputTensor>> {
     Ok(invoke(handle, request("model", inputs, None))?.outputs)
 }
 
-/// Lets every client send its row again and again. Returns all latencies and the time it took.
+/// Each client sends its row repeatedly. Returns all latencies and the total time.
 fn load(
     handle: &EngineHandle,
     inputs: &[Vec<Tensor>],
@@ -173,7 +174,7 @@ fn load(
     Ok((all?.concat(), begin.elapsed().as_secs_f64()))
 }
 
-/// Whether outputs of FP32 differ by no more than the tolerance, and others not at all.
+/// Whether FP32 outputs are equal within the tolerance, and other outputs are identical.
 fn are_equal(outputs: &[OutputTensor], alone: &[OutputTensor]) -> bool {
     outputs.iter().zip(alone).all(|(output, alone)| {
         let numbers = |tensor: &OutputTensor| -> Vec<f64> {

@@ -159,8 +159,8 @@ fn start(handle: &EngineHandle, path: &Path, tier: Tier) -> Result<Duration> {
     Ok(took)
 }
 
-/// Copies the file's bytes into new memory. This is the reference for warm starts as well, although
-/// they copy nothing.
+/// Copies the file's bytes into new memory. This is also the reference for warm starts, although
+/// these copy nothing.
 fn copy(path: &Path, tier: Tier) -> Result<Duration> {
     let bytes = std::fs::metadata(path)?.len();
     if matches!(tier, Tier::New | Tier::Disk) {

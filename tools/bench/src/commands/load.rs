@@ -118,8 +118,8 @@ impl Workload {
         found
     }
 
-    /// Keeps `concurrency` requests outstanding until it is stopped, or a request fails other than
-    /// by a full queue.
+    /// Keeps `concurrency` requests in flight until it is stopped, or until a request fails with an
+    /// error other than a full queue.
     pub fn closed_loop(&self, concurrency: usize) -> ClosedLoop {
         let stop = Arc::new(AtomicBool::new(false));
         let (workload, stopping, begin) = (self.clone(), stop.clone(), Instant::now());

@@ -30,7 +30,7 @@ Examples:
 
 Each part of the split is an instance with this request and limit, and requests outstanding all the time.";
 
-/// Part of the duration that is not measured: the first requests find cold caches.
+/// Part of the duration before the measurement: the first requests find cold caches.
 const WARM_UP: Duration = Duration::from_secs(1);
 
 /// Instances of one function that share the device by quotas of time
@@ -49,7 +49,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     duration: f64,
 
-    /// Requests that the first instance has outstanding; the others have two
+    /// Requests of the first instance in flight; the others have two
     #[arg(long, value_name = "COUNT", default_value_t = 2)]
     flood: usize,
 
@@ -91,7 +91,7 @@ struct Instance {
     promised: f64,
     /// The part of the measured time in which its launches kept the device busy.
     received: f64,
-    /// The largest distance of the received from the promised part over any second.
+    /// The largest difference between the received and the promised part over any second.
     error_max: f64,
     /// Device time beyond the limit of a window: the 99th percentile over all windows.
     p99_overshoot_us: f64,
@@ -143,7 +143,7 @@ fn measure(args: &Args, handle: &EngineHandle, bundle: &Arc<Bundle>) -> Result<V
     let (stop, plain) = (AtomicBool::new(false), request("model", &inputs, None));
     let observe = || {
         std::thread::sleep(WARM_UP);
-        // A share that is set again is measured anew.
+        // Setting a share again resets its measurement.
         names.iter().zip(&args.split.0).try_for_each(|(name, part)| set(name, part))?;
         let (before, began) = (handle.statistics().shares, Instant::now());
         std::thread::sleep(Duration::from_secs_f64(args.duration));
@@ -165,7 +165,7 @@ fn measure(args: &Args, handle: &EngineHandle, bundle: &Arc<Bundle>) -> Result<V
     })
 }
 
-/// Has so many requests outstanding until it is stopped.
+/// Keeps a number of requests in flight until it is stopped.
 fn keep_busy(handle: &EngineHandle, request: &InvocationRequest, outstanding: usize, stop: &AtomicBool) -> Result<()> {
     let (answers, answered) = mpsc::channel();
     let submit = || {

@@ -1,4 +1,4 @@
-//! Models whose control flow is decided at run time, with inputs that lead to different decisions.
+//! Models whose control flow is decided at run time. Their inputs lead to different decisions.
 
 #![allow(dead_code, reason = "each of the two crates uses a part")]
 
@@ -6,7 +6,7 @@ use atoll_frontend::onnx::proto::*;
 use atoll_frontend::tensor::Tensor;
 use atoll_kgraph::DType;
 
-/// A model, and inputs for several runs.
+/// A model, and the inputs of several runs.
 pub(crate) struct Flow {
     pub(crate) name: &'static str,
     pub(crate) proto: ModelProto,
@@ -21,7 +21,7 @@ fn names(names: &str) -> Vec<String> {
     names.split_whitespace().map(|name| if name == "-" { String::new() } else { name.to_owned() }).collect()
 }
 
-/// A node with operands and results, separated by spaces; `-` is an omitted one.
+/// A node. Operands and results are separated by spaces; `-` stands for an omitted one.
 fn node(op: &str, inputs: &str, outputs: &str) -> NodeProto {
     NodeProto { op_type: op.into(), input: names(inputs), output: names(outputs), ..NodeProto::default() }
 }
@@ -48,7 +48,7 @@ fn subgraph(name: &str, inputs: &str, nodes: Vec<NodeProto>, outputs: &str) -> A
     AttributeProto { name: name.into(), g: Some(graph), r#type, ..AttributeProto::default() }
 }
 
-/// An input; a dimension is a number or a name.
+/// A graph input. `dims` are numbers or names, separated by spaces.
 fn input(name: &str, elem_type: i32, dims: &str) -> ValueInfoProto {
     let dim = |dim: &str| {
         let value = dim.parse().map_or_else(|_| DimensionValue::DimParam(dim.into()), DimensionValue::DimValue);
@@ -69,7 +69,7 @@ fn integers(name: &str, dims: &[i64], values: &[i64]) -> TensorProto {
     TensorProto { name: name.into(), dims: dims.to_vec(), data_type: INT64, int64_data, ..TensorProto::default() }
 }
 
-/// A model with the constants that the flows use.
+/// A model with these nodes, and the constants that they use.
 pub(crate) fn model(inputs: Vec<ValueInfoProto>, nodes: Vec<NodeProto>, outputs: &str) -> ModelProto {
     let weights: Vec<f32> = (0..16).map(|i| ((i * 7) % 11) as f32 / 8.0 - 0.6).collect();
     let initializer = vec![
@@ -97,7 +97,7 @@ pub(crate) fn model(inputs: Vec<ValueInfoProto>, nodes: Vec<NodeProto>, outputs:
     ModelProto { ir_version: 8, graph: Some(graph), opset_import, ..ModelProto::default() }
 }
 
-/// A loop with a body; `operands` are its trip count, condition and first values.
+/// A loop with a body. `operands` are its trip count, its condition and the initial states.
 pub(crate) fn looping(operands: &str, results: &str, body: (&str, Vec<NodeProto>, &str)) -> NodeProto {
     with(node("Loop", operands, results), vec![subgraph("body", body.0, body.1, body.2)])
 }
@@ -123,7 +123,7 @@ fn truth(value: i64) -> Tensor {
     Tensor::ints(DType::Bool, vec![], [value])
 }
 
-/// A branch with a matrix product, and one with two results of which one is a view of an operand.
+/// An `If`. One branch has a matrix product; a result of the other is a view of an operand.
 fn branches() -> Flow {
     let then = vec![node("MatMul", "x w", "a"), node("ReduceSum", "a zero", "b")];
     let other = vec![node("Neg", "x", "n"), node("Relu", "n", "d"), node("Reshape", "row one_four", "e")];
@@ -134,7 +134,7 @@ fn branches() -> Flow {
     Flow { name: "branches", proto: model(inputs, nodes, "y sum"), runs: runs.into() }
 }
 
-/// A number of iterations that is an input, without a condition.
+/// A loop whose number of iterations is an input, without a condition.
 fn counted() -> Flow {
     let body = vec![node("Identity", "go", "next"), node("Mul", "v half", "h"), node("Add", "h x", "u")];
     let nodes = vec![looping("n - x", "y", ("i go v", body, "next u"))];
@@ -143,7 +143,7 @@ fn counted() -> Flow {
     Flow { name: "counted", proto: model(inputs, nodes, "y"), runs: runs.into() }
 }
 
-/// A condition only, which may be false before the first iteration.
+/// A loop with only a condition, which may be false before the first iteration.
 fn until() -> Flow {
     let body = vec![node("Add", "v v", "u"), node("Less", "u limit", "l"), node("Squeeze", "l zero", "next")];
     let nodes = vec![looping("many c x", "y", ("i go v", body, "next u"))];
@@ -152,7 +152,8 @@ fn until() -> Flow {
     Flow { name: "until", proto: model(inputs, nodes, "y"), runs: runs.into() }
 }
 
-/// Stacked rows of a loop that its condition may end early. `count` names the number of iterations.
+/// A loop that stacks rows and that its condition may end early. `count` names the number of
+/// iterations.
 fn stacked(name: &'static str, count: &str) -> Flow {
     let body = vec![
         node("Add", "v v", "u"),
@@ -171,7 +172,7 @@ fn stacked(name: &'static str, count: &str) -> Flow {
     Flow { name, proto: model(inputs, nodes, "y rows sum"), runs: runs.into() }
 }
 
-/// States that are exchanged, some of them as views; and one that no iteration changes.
+/// A loop that exchanges states, some of them as views, and has a state that no iteration changes.
 fn exchanged() -> Flow {
     let body = vec![
         node("Identity", "go", "next"),
@@ -195,7 +196,8 @@ fn exchanged() -> Flow {
     Flow { name: "exchanged", proto: model(inputs, nodes, "p q r t k o"), runs: (0..4).map(run).collect() }
 }
 
-/// A branch, and a loop in the other branch, in a loop; their decisions depend on its iterations.
+/// A loop whose body has an `If` with a loop in one branch. Their decisions depend on the
+/// iteration.
 fn nested() -> Flow {
     let inner = vec![node("Identity", "on", "still"), node("Add", "s x", "t")];
     let inner = looping("i - v", "b", ("j on s", inner, "still t"));
@@ -211,7 +213,7 @@ fn nested() -> Flow {
     Flow { name: "nested", proto: model(inputs, nodes, "y"), runs }
 }
 
-/// A scan whose length is a named size, with both directions and different axes.
+/// A scan whose length is a named size, in both directions and along different axes.
 fn scanned() -> Flow {
     let body = vec![node("Add", "s p", "s2"), node("Mul", "s2 q", "o1"), node("Sub", "s2 q", "o2")];
     let attributes = vec![

@@ -1,4 +1,4 @@
-//! Addresses: from state spaces of PTX to pointers of LLVM's address spaces.
+//! Addresses: from PTX's state spaces to pointers in LLVM's address spaces.
 
 use super::*;
 use atoll_lower::program::Symbol;
@@ -43,14 +43,14 @@ impl Emitter<'_> {
         Ok(if *offset == 0 { start } else { self.w.offset(&start, &constant(I64, (*offset).into())) })
     }
 
-    /// A pointer from an address that is the processor's own.
+    /// A pointer from an address that is the same in PTX and on the processor.
     fn absolute(&mut self, base: &Opnd, space: u8) -> Val {
         let at = self.operand(base, Elem::I64);
         self.w.cast("inttoptr", &at, pointer(space))
     }
 
-    /// A pointer from an offset in the thread's local memory. An access without local memory would
-    /// be out of bounds.
+    /// A pointer from an offset in the thread's local memory. Without local memory, every access
+    /// would be out of bounds.
     fn local_pointer(&mut self, base: &Opnd) -> Val {
         let at = self.operand(base, Elem::I32);
         match self.local.clone() {
@@ -59,7 +59,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// `cvta`: between a state space and generic addresses.
+    /// `cvta`: converts between addresses of a state space and generic addresses.
     pub(super) fn cvta(&mut self, inst: &Inst) -> Result<(), LowerError> {
         let source = self.op(inst, 1)?.clone();
         let is_to = inst.has("to");

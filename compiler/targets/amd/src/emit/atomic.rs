@@ -1,9 +1,9 @@
 //! `atom` and `red`.
 //!
-//! Operations on integers are atomic instructions of every scope. Sums of floats other than f64,
-//! and operations on halves, are compare-and-swap loops: as on NVIDIA's devices, a sum of f32 in
-//! global memory flushes subnormal numbers and one in shared memory does not, which AMD's
-//! instructions do differently on every generation.
+//! Operations on integers are atomic instructions in every scope. Sums of floats other than f64,
+//! and all operations on halves, are compare-and-swap loops. On NVIDIA's devices a sum of f32
+//! flushes subnormal numbers in global memory and keeps them in shared memory. AMD's instructions
+//! treat them differently in each generation.
 
 use super::memory::scope;
 use super::*;
@@ -12,7 +12,7 @@ use atoll_emit::{Arithmetic, AtomicOp, is_half};
 use atoll_lower::program::{is_signed, storage};
 use atoll_ptx::StateSpace;
 
-/// An atomic on one number.
+/// An atomic operation on one number.
 #[derive(Clone, Copy, Debug)]
 struct Update {
     op: AtomicOp,
@@ -35,7 +35,7 @@ fn order(inst: &Inst) -> &'static str {
 }
 
 impl Emitter<'_> {
-    /// `atom.space.op.type d, [a], b, c` and `red.space.op.type [a], b`, also of vectors.
+    /// `atom.space.op.type d, [a], b, c` and `red.space.op.type [a], b`, also with vectors.
     pub(super) fn atomic(&mut self, inst: &Inst) -> Result<(), LowerError> {
         let ty = self.ty_of(inst)?;
         let op = inst.form.modifiers.iter().find_map(|m| AtomicOp::of(m));
@@ -54,7 +54,7 @@ impl Emitter<'_> {
             let at = self.w.offset_const(&pointer, part as u64 * u64::from(ty.bytes()));
             let mut operands = Vec::new();
             for index in first + 1..inst.ops.len().min(first + 3) {
-                // Further operands are a cache policy.
+                // Another operand is a cache policy, which is ignored.
                 if index == first + 1 || op == AtomicOp::CompareAndSwap {
                     operands.extend(parts(self.op(inst, index)?).get(part).cloned());
                 }
@@ -73,7 +73,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// One update; returns the old value.
+    /// Emits one update. Returns the old value.
     fn update(&mut self, update: Update, pointer: &Val, values: &[Val]) -> Val {
         if let [expected, new] = values {
             return self.compare_and_swap(update, pointer, expected, new).0;
@@ -116,7 +116,8 @@ impl Emitter<'_> {
         old
     }
 
-    /// The new value from the old one and the operand: a sum of f32, or an operation on halves.
+    /// Computes the new value from the old value and the operand: a sum of f32, or an operation on
+    /// halves.
     fn combined(&mut self, update: Update, pointer: &Val, old: &Val, value: &Val) -> Val {
         if is_half(update.ty) {
             return self.combined_halves(update, old, value);
@@ -136,7 +137,7 @@ impl Emitter<'_> {
         self.w.select(&in_shared, &kept, &flushed)
     }
 
-    /// The same for a half or a pair of halves, as bits.
+    /// Computes the new value of one or two halves, as bits.
     fn combined_halves(&mut self, update: Update, old: &Val, value: &Val) -> Val {
         let mut results = Vec::new();
         for index in 0..update.ty.bits() / 16 {

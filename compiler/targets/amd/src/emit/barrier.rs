@@ -1,27 +1,27 @@
 //! Barriers of a block, and their reductions.
 //!
-//! A reduction combines one word per wave in shared memory behind the kernel's static part. If all
-//! threads of the block are known to reach a barrier exactly once, as at the entry of a preemptible
-//! kernel, each wave writes a word of its own and one barrier suffices. Otherwise waves may have
-//! exited: the waves that remain clear a word, add to it and read it, with a barrier after each
-//! step.
+//! A reduction combines words of waves in shared memory that follows the kernel's static part. If
+//! all threads of the block are known to reach a barrier exactly once, as at the entry of a
+//! preemptible kernel, each wave writes its own word and one barrier suffices. Otherwise some waves
+//! may have exited. The remaining waves then clear one word, add to it and read it, with a barrier
+//! after each step.
 
 use super::*;
 use atoll_lower::graph::Graph;
 use atoll_lower::program::{Participants, Reduce, ReduceOp};
 use atoll_ptx::Immediate;
 
-/// Bytes of a word of a reduction.
+/// Bytes of the word of a reduction.
 const WORD: u32 = 4;
 
-/// Shared memory of reductions.
+/// The shared memory of reductions.
 #[derive(Debug)]
 pub(super) struct Plan {
     /// Waves of a block.
     waves: u32,
-    /// The barriers that all threads reach exactly once; each has words of its own, at this offset.
+    /// The barriers that all threads reach exactly once, with the offsets of their words.
     once: Vec<(BlockId, u32)>,
-    /// Offset of the word of all other reductions.
+    /// Offset of the word that all other reductions use.
     shared_word: u32,
     dynamic_start: u32,
 }
@@ -54,7 +54,7 @@ impl Plan {
 }
 
 impl Emitter<'_> {
-    /// A barrier at the end of a block.
+    /// Emits the barrier at the end of a block.
     pub(super) fn barrier(
         &mut self,
         block: BlockId,
@@ -80,7 +80,8 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// The hardware has one barrier per block, for all its waves.
+    /// Refuses barriers for a part of the block: the hardware has one barrier per block, for all
+    /// its waves.
     fn refuse_partial(&self, participants: &Participants) -> Result<(), LowerError> {
         let Participants { number, threads, only_arrives } = participants;
         let block = self.analysis.block;
@@ -97,24 +98,24 @@ impl Emitter<'_> {
             return Err(self.refused(self.line, "barriers for a part of the threads of a block"));
         }
         if self.analysis.scheduled {
-            // The line of a barrier of the kernel itself, not of one that a pass has added.
+            // The line of a barrier in the kernel's text, not of one that a pass has added.
             let is_barrier = |block: &&atoll_lower::program::Block| matches!(block.term, Term::Barrier { .. });
             let lines = self.program.blocks.iter().filter(is_barrier).map(|block| block.line);
             let line = lines.filter(|line| *line > 0).min().unwrap_or(self.line);
-            return Err(self.refused(line, "barriers that warps reach on different ways"));
+            return Err(self.refused(line, "barriers that warps reach on different paths"));
         }
         Ok(())
     }
 
-    /// Waits for all waves of the block that have not ended, and makes their accesses visible.
+    /// Waits for all waves of the block that have not exited, and makes their accesses visible.
     fn block_barrier(&mut self) {
         self.w.effect(format_args!("fence syncscope(\"workgroup\") release"));
         self.w.effect(format_args!("call void @llvm.amdgcn.s.barrier()"));
         self.w.effect(format_args!("fence syncscope(\"workgroup\") acquire"));
     }
 
-    /// What a wave contributes: the number of lanes whose predicate holds (`popc`), whether any
-    /// does (`or`), or whether any does not (`and`).
+    /// The word of a wave: the number of lanes whose predicate holds (`popc`), whether any
+    /// predicate holds (`or`), or whether any does not (`and`).
     fn wave_word(&mut self, reduce: &Reduce) -> Val {
         let source = self.read(reduce.source);
         let inverts = reduce.negated != (reduce.op == ReduceOp::And);
@@ -132,7 +133,7 @@ impl Emitter<'_> {
         self.w.resize(&any, Elem::I32, false)
     }
 
-    /// All threads reach this barrier, once: every wave has a word.
+    /// A reduction at a barrier that all threads reach exactly once: every wave has a word.
     fn reduce_once(&mut self, op: ReduceOp, word: &Val, words: u32) -> Val {
         let thread = self.linear_thread();
         let wave = self.w.bin_const("lshr", &thread, self.architecture.wave_lanes().ilog2().into());
@@ -151,7 +152,7 @@ impl Emitter<'_> {
         total
     }
 
-    /// Any waves may have exited, and the barrier may be reached again.
+    /// A reduction at a barrier that may be reached again, and that exited waves do not reach.
     fn reduce_again(&mut self, op: ReduceOp, word: &Val) -> Val {
         let at = shared_address(self.barriers.shared_word);
         self.w.effect(format_args!("store i32 0, {at}, align 4"));
@@ -169,7 +170,7 @@ impl Emitter<'_> {
         total
     }
 
-    /// Whether this lane is the lowest of its wave that runs.
+    /// Whether this lane is the lowest running lane of its wave.
     fn is_first_lane(&mut self) -> Val {
         let running = self.wave_ballot(&constant(I1, 1));
         let low = self.w.resize(&running, Elem::I32, false);
@@ -182,8 +183,8 @@ impl Emitter<'_> {
         self.w.compare("icmp eq", &below, &constant(I32, 0))
     }
 
-    /// `bar.warp.sync`, and `bar.sync` in a block of one warp: the lanes run in lock step; the
-    /// compiler must not move accesses across it.
+    /// `bar.warp.sync`, and `bar.sync` in a block of one warp. The lanes run in lock step, so only
+    /// the compiler must not move accesses across it.
     pub(super) fn warp_barrier(&mut self, inst: &Inst) -> Result<(), LowerError> {
         self.w.effect(format_args!("fence syncscope(\"wavefront\") acq_rel"));
         self.w.effect(format_args!("call void @llvm.amdgcn.wave.barrier()"));
@@ -213,7 +214,7 @@ impl Emitter<'_> {
     }
 }
 
-/// The result of a reduction from the sum of what the waves contribute.
+/// The result of a reduction, from the sum of the waves' words.
 fn reduced(w: &mut Writer, op: ReduceOp, total: &Val) -> Val {
     match op {
         ReduceOp::Popc => total.clone(),
@@ -222,7 +223,7 @@ fn reduced(w: &mut Writer, op: ReduceOp, total: &Val) -> Val {
     }
 }
 
-/// The pointer to an offset of shared memory.
+/// The pointer to an offset in shared memory.
 fn shared_address(offset: u32) -> Val {
     Emitter::spelled(Ty::scalar(pointer(SHARED)), format!("inttoptr (i32 {offset} to ptr addrspace({SHARED}))"))
 }

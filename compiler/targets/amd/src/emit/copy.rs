@@ -1,5 +1,5 @@
-//! `cp.async`: copies from global to shared memory. Each copy is performed at once, so groups of
-//! copies are complete before a thread waits for them.
+//! `cp.async`: copies from global to shared memory. Each copy is carried out at once, so a group is
+//! complete before a thread waits for it.
 
 use super::*;
 use atoll_ptx::{Immediate, StateSpace};
@@ -26,8 +26,8 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Number of bytes that are read from the source, if an operand gives it; the remaining bytes
-    /// are zero.
+    /// The number of bytes that are read from the source, if an operand has it. The remaining bytes
+    /// become zero.
     fn source_bytes(&mut self, inst: &Inst, bytes: u32) -> Option<Val> {
         let operand = inst.ops.get(3)?;
         let whole = constant(I32, bytes.into());
@@ -55,7 +55,7 @@ impl Emitter<'_> {
         self.w.effect(format_args!("store {value}, {to}, align {bytes}"));
     }
 
-    /// A copy of which the last bytes may be missing. Bytes that are not given are not read.
+    /// A copy whose last bytes may be absent. Absent bytes are not read.
     fn copy_given(&mut self, to: &Val, from: &Val, given: &Val, bytes: u32) {
         let (all, some, done) = (self.w.label("whole"), self.w.label("ragged"), self.w.label("copied"));
         let is_whole = self.w.compare("icmp eq", given, &constant(I32, bytes.into()));
@@ -69,7 +69,7 @@ impl Emitter<'_> {
         for index in 0..bytes - 1 {
             let (read, next) = (self.w.label("given"), self.w.label("next"));
             let is_given = self.w.compare("icmp ugt", given, &constant(I32, index.into()));
-            // The bytes are given from the first one on.
+            // The first `given` bytes are copied.
             self.w.br_if(&is_given, &read, if index == 0 { &done } else { &next });
             self.w.place(&read);
             let (source, target) = (self.w.offset_const(from, index.into()), self.w.offset_const(to, index.into()));

@@ -1,8 +1,9 @@
-//! Operations in the rounding modes other than to nearest.
+//! Operations in the rounding modes other than to nearest even.
 //!
-//! f32 is computed in f64 and rounded to odd there, then once to f32 in the wanted mode. The basic
-//! operations of f64 set the processor's rounding mode around one instruction; quotients and roots
-//! of f64 are sequences of instructions, which this target does not have in these modes.
+//! f32 is computed in f64, rounded to odd there, and then rounded once to f32 in the requested
+//! mode. The basic operations on f64 set the processor's rounding mode around one instruction.
+//! Quotients and roots of f64 are sequences of instructions; this target does not support them in
+//! these modes.
 
 use super::*;
 use atoll_emit::Arithmetic;
@@ -17,7 +18,7 @@ fn number(rounding: Rounding) -> u32 {
     }
 }
 
-/// The word of a mode in PTX.
+/// The names of the modes in PTX.
 const MODES: [&str; 3] = ["rz", "rm", "rp"];
 
 impl Emitter<'_> {
@@ -31,7 +32,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// An operation in a rounding mode.
+    /// Emits an operation in a rounding mode.
     pub(super) fn rounded_towards(&mut self, op: Rounded, rounding: Rounding, arguments: &[&Val]) -> Val {
         if op == Rounded::Narrow {
             return self.narrow(arguments[0], rounding);
@@ -48,11 +49,12 @@ impl Emitter<'_> {
         self.zero_of_difference(&exact_or_odd, &value, &wide, op)
     }
 
-    /// Rounding down, a sum of opposite numbers is −0; to nearest it is +0.
+    /// The sign of a zero sum of opposite numbers: −0 when rounding down; the computation to
+    /// nearest gives +0.
     fn zero_of_difference(&mut self, sum: &Val, value: &Val, arguments: &[Val], op: Rounded) -> Val {
         let zero = constant(sum.ty, 0);
         let is_zero = self.w.compare("fcmp oeq", sum, &zero);
-        // Only the sum of two positive zeros is +0.
+        // A zero sum is +0 only if both summands are +0.
         let [a, b] = match (op, arguments) {
             (Rounded::Fma, [a, b, c]) => [self.w.bin("fmul", a, b), c.clone()],
             (_, [a, b, ..]) => [a.clone(), b.clone()],
@@ -69,7 +71,7 @@ impl Emitter<'_> {
         self.w.select(&is_negative_zero, &constant(value.ty, 1 << 31), value)
     }
 
-    /// An operation on doubles that hold floats: exact, or rounded to odd.
+    /// An operation on doubles that hold floats. The result is exact or rounded to odd.
     fn rounded_to_odd(&mut self, op: Rounded, arguments: &[Val]) -> Val {
         match (op, arguments) {
             (Rounded::Add, [a, b]) => self.sum_to_odd(a, b),
@@ -77,7 +79,7 @@ impl Emitter<'_> {
                 let b = self.w.value(b.ty, format_args!("fneg {b}"));
                 self.sum_to_odd(a, &b)
             }
-            // Twice 24 bits fit.
+            // The product of two numbers of 24 bits is exact in a double.
             (Rounded::Mul, [a, b]) => self.w.bin("fmul", a, b),
             (Rounded::Fma, [a, b, c]) => {
                 let product = self.w.bin("fmul", a, b);
@@ -85,7 +87,7 @@ impl Emitter<'_> {
             }
             (Rounded::Div, [a, b]) => {
                 let quotient = self.w.bin("fdiv", a, b);
-                // The sign of a − q·b is that of the error of q, if b is positive.
+                // For positive b, the error of q has the sign of a − q·b.
                 let negative = self.w.value(b.ty, format_args!("fneg {quotient}"));
                 let rest = self.w.call("llvm.fma", a.ty, &[&negative, b, a]);
                 let one = constant(a.ty, 1f64.to_bits().into());
@@ -103,20 +105,20 @@ impl Emitter<'_> {
         }
     }
 
-    /// The error of an infinite sum is no number, and the sum stays.
+    /// A sum, rounded to odd. The error of an infinite sum is NaN, which leaves the sum unchanged.
     fn sum_to_odd(&mut self, a: &Val, b: &Val) -> Val {
         let sum = self.w.bin("fadd", a, b);
         let error = Arithmetic(self).sum_error(a, b, &sum);
         Arithmetic(self).make_odd(&sum, &error)
     }
 
-    /// Rounds a double to a float.
+    /// Rounds a double to a float in a rounding mode.
     fn narrow(&mut self, value: &Val, rounding: Rounding) -> Val {
         let nearest = self.w.cast("fptrunc", value, Elem::F32);
         let back = self.w.cast("fpext", &nearest, Elem::F64);
         let (is_above, is_below) = (self.w.compare("fcmp ogt", &back, value), self.w.compare("fcmp olt", &back, value));
         let bits = self.w.cast("bitcast", &nearest, Elem::I32);
-        // The neighbours in the order of magnitude; the sign of a zero that was rounded stays.
+        // The neighbours by magnitude. The sign is kept if the value was rounded to zero.
         let larger = self.w.bin_const("add", &bits, 1);
         let smaller = self.w.bin_const("sub", &bits, 1);
         let is_negative = self.w.compare("icmp slt", &bits, &constant(bits.ty, 0));
@@ -138,8 +140,8 @@ impl Emitter<'_> {
         self.w.cast("bitcast", &chosen, Elem::F32)
     }
 
-    /// Converts a float to f16: to the nearest one, and to its neighbour if that is on the wrong
-    /// side.
+    /// Converts a float to f16: to the nearest one, or to its neighbour if the nearest is on the
+    /// wrong side.
     pub(super) fn half_towards(&mut self, value: &Val, rounding: Rounding) -> Val {
         let nearest = self.w.cast("fptrunc", value, Elem::F16);
         let back = self.w.cast("fpext", &nearest, Elem::F32);
@@ -164,7 +166,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// One instruction of f64 between two changes of the rounding mode of f64 and f16.
+    /// Emits one f64 instruction between two changes of the rounding mode of f64 and f16.
     fn in_mode(&mut self, op: Rounded, rounding: Rounding, arguments: &[&Val]) -> Val {
         const REGISTER: &str = "hwreg(HW_REG_MODE, 2, 2)";
         let negated =

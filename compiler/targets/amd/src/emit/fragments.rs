@@ -6,12 +6,12 @@ use super::*;
 use atoll_emit::matrix::{MatrixShape, per_register};
 use atoll_lower::program::storage;
 
-/// Rows of the matrices that `ldmatrix` moves, and 16-bit numbers per row.
+/// The number of rows of the matrices that `ldmatrix` moves, and of 16-bit numbers in a row.
 const ROWS: u32 = 8;
-/// Registers per row.
+/// Registers of a row.
 const ROW_REGISTERS: u32 = 4;
 
-/// The matrix that a fragment belongs to.
+/// The matrix of a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fragment {
     A,
@@ -25,11 +25,12 @@ struct Layout {
     fragment: Fragment,
     ty: ScalarType,
     shape: MatrixShape,
-    /// Numbers per register.
+    /// Numbers in a register.
     per: u32,
 }
 
-/// Lane l has the number at `first + group · (l div 4) + within · (l mod 4)` along one axis.
+/// A coordinate of a number in each lane: lane l has it at `first + group · (l div 4) + within · (l
+/// mod 4)`.
 #[derive(Clone, Copy)]
 struct Place {
     first: u32,
@@ -38,7 +39,7 @@ struct Place {
 }
 
 impl Layout {
-    /// The number of registers that the fragment fills.
+    /// The number of registers of the fragment.
     fn registers(self) -> u32 {
         let MatrixShape { m, n, k } = self.shape;
         let numbers = match self.fragment {
@@ -49,7 +50,7 @@ impl Layout {
         numbers / (LANES * self.per)
     }
 
-    /// Row and column of the lanes' numbers.
+    /// Row and column of a number of the fragment, for all lanes.
     fn place(self, number: u32) -> [Place; 2] {
         let (shape, per) = (self.shape, self.per);
         let row_tiles = shape.m / ROWS;
@@ -71,13 +72,13 @@ impl Layout {
 }
 
 impl Emitter<'_> {
-    /// The lane's row within a tile, and its number within the row.
+    /// The lane's row within a tile, and its position within the row.
     fn group_and_within(&mut self) -> (Val, Val) {
         let lane = self.lane();
         (self.w.bin_const("lshr", &lane, 2), self.w.bin_const("and", &lane, 3))
     }
 
-    /// The number of matrices that a `.m8n8….b16` instruction moves.
+    /// The number of matrices that an `.m8n8….b16` instruction moves.
     fn matrices(&self, inst: &Inst) -> Result<u32, LowerError> {
         let count = [("x1", 1), ("x2", 2), ("x4", 4)].into_iter().find(|(word, _)| inst.has(word));
         match count {
@@ -86,7 +87,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// The pointer to a row of a matrix, which another lane provides.
+    /// The pointer to a row of a matrix, whose address another lane holds.
     fn row_pointer(&mut self, own: &Val, matrix: u32, row: &Val) -> Val {
         let bits = if own.ty.elem.bits() == 64 { Elem::I64 } else { Elem::I32 };
         let address = self.w.cast("ptrtoint", own, bits);
@@ -95,8 +96,8 @@ impl Emitter<'_> {
         self.w.cast("inttoptr", &address, own.ty.elem)
     }
 
-    /// `ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {…}, [a]`: lane 8i + j provides the address
-    /// of row j of matrix i.
+    /// `ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {…}, [a]`: lane 8i + j has the address of
+    /// row j of matrix i.
     pub(super) fn load_matrices(&mut self, inst: &Inst) -> Result<(), LowerError> {
         let count = self.matrices(inst)?;
         let own = self.pointer(inst, self.op(inst, 1)?)?;
@@ -156,8 +157,8 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Transposes an 8 × 8 matrix of 16-bit numbers, two per lane: the lane's row and two columns
-    /// become its column and two rows.
+    /// Transposes an 8 × 8 matrix of 16-bit numbers, two per lane: row r, columns c and c + 1 of a
+    /// lane become column r, rows c and c + 1.
     fn transposed(&mut self, matrix: &Val) -> Val {
         let (group, within) = self.group_and_within();
         let column = self.w.bin_const("lshr", &group, 1);
@@ -204,7 +205,7 @@ impl Emitter<'_> {
             }
             loaded.extend(sum);
         }
-        // A fragment of halves has twice as many registers as it needs.
+        // The operand for a fragment of f16 has twice as many registers as the fragment needs.
         for (register, value) in registers.iter().zip(loaded.iter().cycle()) {
             self.set_operand(register, value, false);
         }
@@ -250,7 +251,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// The distance between rows (of a `.col` matrix: columns), in elements.
+    /// The distance in elements between rows, or between columns of a `.col` matrix.
     fn leading_dimension(&mut self, inst: &Inst, layout: Layout) -> Val {
         let Layout { fragment, shape, .. } = layout;
         if let Some(stride) = inst.ops.get(2) {
@@ -265,7 +266,7 @@ impl Emitter<'_> {
         constant(I64, if inst.has("row") { columns } else { rows }.into())
     }
 
-    /// The address of the number that the lane holds at one position of a fragment.
+    /// The address of a number of the fragment that the lane holds.
     fn element_pointer(&mut self, inst: &Inst, base: &Val, stride: &Val, layout: Layout, number: u32) -> Val {
         let (group, within) = self.group_and_within();
         let [row, column] = layout.place(number).map(|place| {

@@ -1,4 +1,4 @@
-//! Lowers one instruction: handles its guard and dispatches to the family of the opcode.
+//! Lowers one instruction: emits its guard and calls the code for its opcode.
 
 use super::*;
 use atoll_emit::Arithmetic;
@@ -66,7 +66,7 @@ impl Emitter<'_> {
             "__assertfail" => self.trap(abi::TrapCode::Assert),
             "vprintf" => Err(self.unsupported(inst, "output of kernels")),
             "createpolicy" => {
-                // A hint for caches; any number is valid.
+                // A hint for caches, for which any number is valid.
                 self.set_operand(self.op(inst, 0)?, &constant(I64, 0), false);
                 Ok(())
             }
@@ -95,7 +95,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// An operand of the instruction.
+    /// The operand of the instruction with this index.
     pub(super) fn op<'i>(&self, inst: &'i Inst, index: usize) -> Result<&'i Opnd, LowerError> {
         inst.ops.get(index).ok_or_else(|| self.malformed(inst, "has too few operands"))
     }
@@ -134,7 +134,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Whether the parts of a vector have equal width and add up to `bits`.
+    /// Whether the parts of a vector have equal widths that sum up to `bits`.
     fn add_up(&self, parts: &[Opnd], bits: u32) -> bool {
         let width = bits / parts.len().max(1) as u32;
         parts.iter().all(|part| match part {
@@ -170,7 +170,7 @@ impl Emitter<'_> {
     }
 }
 
-/// Whether an instruction must not run where its guard fails.
+/// Whether an instruction must not execute if its guard does not hold.
 fn has_effect(inst: &Inst) -> bool {
     let opcode = inst.form.opcode.as_str();
     matches!(

@@ -1,9 +1,10 @@
 //! Matrix products of a warp, `mma.sync` and `wmma.mma`, by shuffles and scalar products.
 //!
-//! [`atoll_emit::matrix`] describes their layout.
+//! [`atoll_emit::matrix`] describes the layout of the matrices.
 //!
-//! *Rounding.* As on the host target: products are added to the accumulator in ascending k by fused
-//! multiply-adds, with one rounding per product; an f16 result is rounded once more at the end.
+//! *Rounding.* The same as on the host target: fused multiply-adds add the products to the
+//! accumulator in ascending k, with one rounding per product. An f16 result is rounded once more at
+//! the end.
 
 use super::*;
 use atoll_emit::Arithmetic;
@@ -18,11 +19,12 @@ const ROW_LANES: u32 = 4;
 /// Lanes of a warp.
 pub(super) const LANES: u32 = 32;
 
-/// A factor of a product: the lane's own registers, and those of other lanes that were read.
+/// A factor of a product: the lane's own registers, and the registers of other lanes that were
+/// read.
 struct Factor {
     ty: ScalarType,
     registers: Vec<Val>,
-    /// By register and the number of the lane within its row, with the half for B.
+    /// Key: the register, and the lane's position within its row; for B also the half.
     read: HashMap<(u32, u32), Val>,
 }
 
@@ -46,7 +48,7 @@ impl Emitter<'_> {
         self.write_accumulators(inst, d, &sums, types.d)
     }
 
-    /// The registers of a vector operand, at least `count`.
+    /// The registers of a vector operand. An error if there are fewer than `count`.
     pub(super) fn registers<'i>(&self, inst: &Inst, operand: &'i Opnd, count: u32) -> Result<&'i [Opnd], LowerError> {
         let parts = match operand {
             Opnd::Vec(parts) => parts.as_slice(),
@@ -65,7 +67,7 @@ impl Emitter<'_> {
         Ok(Factor { ty, registers, read: HashMap::new() })
     }
 
-    /// The number at a place of a register.
+    /// The number at a position in a register.
     fn number(&mut self, register: &Val, ty: ScalarType, place: u32) -> Val {
         match ty {
             ScalarType::F16 | ScalarType::Bf16 => {
@@ -73,7 +75,7 @@ impl Emitter<'_> {
                 let bits = self.w.resize(&moved, Elem::I16, false);
                 Arithmetic(self).half_to_float(&bits, ty)
             }
-            // Only the 10 bits of its fraction are used.
+            // The product uses only 10 bits of the fraction.
             ScalarType::Tf32 => {
                 let bits = self.w.bin_const("and", register, -0x2000);
                 self.w.cast("bitcast", &bits, Elem::F32)
@@ -83,7 +85,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// The input accumulators: `count` numbers.
+    /// The `count` input accumulators.
     fn accumulators(
         &mut self,
         inst: &Inst,
@@ -125,7 +127,8 @@ impl Emitter<'_> {
         let is_int = !start[0].ty.elem.is_float();
         let saturates = is_int && inst.has("satfinite");
         let per = per_register(a.ty);
-        // Sums of bytes cannot overflow; if the result must saturate, the input is added last.
+        // Sums of products of bytes cannot overflow. If the result must saturate, the input is
+        // added last.
         let mut sums: Vec<Val> =
             if saturates { start.iter().map(|s| constant(s.ty, 0)).collect() } else { start.clone() };
         let (row_tiles, k_tiles) = (shape.m / TILE, shape.k / (ROW_LANES * per));
@@ -150,7 +153,7 @@ impl Emitter<'_> {
         sums
     }
 
-    /// A register of A in the lane of the same row that holds the column.
+    /// A register of A from the lane of the same row that holds the column.
     fn of_row(&mut self, factor: &mut Factor, register: u32, within: u32) -> Val {
         if let Some(known) = factor.read.get(&(register, within)) {
             return known.clone();
@@ -163,8 +166,8 @@ impl Emitter<'_> {
         value
     }
 
-    /// A register of B in the lane that holds the row, for the column of the lane's first or second
-    /// result.
+    /// A register of B from the lane that holds the row, for the column of the lane's first or
+    /// second result.
     fn of_column(&mut self, factor: &mut Factor, register: u32, within: u32, half: u32) -> Val {
         let key = (register, 2 * within + half);
         if let Some(known) = factor.read.get(&key) {

@@ -4,17 +4,17 @@ use super::*;
 use atoll_lower::program::{is_signed, storage};
 use atoll_ptx::StateSpace;
 
-/// How an access relates to those of other threads.
+/// The memory order of an access.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Order {
     /// No order.
     Weak,
-    /// The memory does not change while the kernel runs.
+    /// The memory is not written while the kernel runs.
     Invariant,
-    /// No order, and the caches need not keep the data.
+    /// No order, and non-temporal: caches need not keep the data.
     Streaming,
     Volatile,
-    /// Atomic, with LLVM's name of the order.
+    /// Atomic, with LLVM's name of the memory order.
     Atomic(&'static str),
 }
 
@@ -36,14 +36,14 @@ impl Order {
     }
 }
 
-/// LLVM's scope of an instruction: with a blank behind it, and empty for the whole system.
+/// LLVM's scope of an instruction, with a blank at the end; empty for the whole system.
 pub(super) fn scope(inst: &Inst) -> &'static str {
     if inst.has("cta") {
         "syncscope(\"workgroup\") "
     } else if inst.has("sys") || inst.has("mmio") {
         ""
     } else {
-        // `.gpu`, `.cluster`, `.gl` of `membar`, and no scope at all.
+        // `.gpu`, `.cluster`, `.gl` of `membar`, or no scope.
         "syncscope(\"agent\") "
     }
 }
@@ -112,7 +112,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// AMD GPUs access at most 64 bits at once so that no other thread sees a part.
+    /// Refuses ordered accesses of 128 bits: AMD GPUs access at most 64 bits atomically.
     fn refuse_wide_atomic(&self, inst: &Inst, elem: Elem, order: Order) -> Result<(), LowerError> {
         match order {
             Order::Atomic(_) if elem == Elem::I128 => Err(self.unsupported(inst, "an ordered access of 128 bits")),
@@ -149,7 +149,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Values side by side.
+    /// Joins values to a vector.
     pub(super) fn vector(&mut self, values: &[Val]) -> Val {
         if let [one] = values {
             return one.clone();

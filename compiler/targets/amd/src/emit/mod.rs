@@ -1,10 +1,10 @@
 //! Emits LLVM IR for a kernel.
 //!
-//! A thread of PTX is a lane: a basic block of the kernel is a basic block of LLVM, a branch is a
-//! branch. Registers of PTX are stack slots that LLVM turns into SSA values.
+//! A thread of PTX is a lane. A basic block of the kernel is a basic block of LLVM, and a branch is
+//! a branch. Registers of PTX are stack slots, which LLVM turns into SSA values.
 //!
-//! *Addresses.* Shared memory is addressed from 0, as the LDS of a block is, and local memory from
-//! the start of the thread's one stack array. Global addresses and generic addresses are those of
+//! *Addresses.* Shared memory has addresses from 0, like the LDS of a block. Local memory has
+//! addresses from the start of the thread's stack array. Global and generic addresses are those of
 //! the processor.
 
 mod access;
@@ -39,22 +39,22 @@ const GLOBAL: u8 = 1;
 const SHARED: u8 = 3;
 /// The address space of memory that does not change during a launch.
 const CONSTANT: u8 = 4;
-/// The address space of a thread's own memory (scratch).
+/// The address space of a thread's private memory (scratch).
 const PRIVATE: u8 = 5;
 
-/// One kernel's IR and what its module needs.
+/// The IR of one kernel, and what its module needs for it.
 #[derive(Debug)]
 pub(crate) struct EmittedKernel {
     pub(crate) name: Name,
     /// The body of the function.
     pub(crate) body: String,
-    /// Math routines it calls.
+    /// The math routines that it calls.
     pub(crate) math: BTreeSet<Routine>,
     /// The block shape.
     pub(crate) block: BlockShape,
     /// Bytes of PTX's parameter block.
     pub(crate) params_bytes: u32,
-    /// Bytes of shared memory that every block has, up to the start of the dynamic part.
+    /// Bytes of shared memory of every block, up to the start of the dynamic part.
     pub(crate) shared_bytes: u32,
 }
 
@@ -67,13 +67,13 @@ pub(crate) struct Emitter<'a> {
     architecture: Architecture,
     /// Registers that never hold a subnormal f32.
     flushed: Vec<bool>,
-    /// Stack slot of each register.
+    /// The stack slot of each register.
     slots: Vec<Val>,
-    /// Label of each block.
+    /// The label of each block.
     labels: Vec<Label>,
     /// The thread's local memory.
     local: Option<Val>,
-    /// The predicate of the current instruction, if its destination keeps its old value where the
+    /// The predicate of the current instruction, if its destination keeps the old value where the
     /// predicate does not hold.
     kept_unless: Option<Val>,
     line: u32,
@@ -161,8 +161,8 @@ impl Emitter<'_> {
         self.w.br(&label);
     }
 
-    /// The lanes of a wave run in lock step: a lane that has taken a lock would wait forever behind
-    /// the loop for the lanes that still wait for the lock.
+    /// Refuses loops that wait for a lock. The lanes of a wave run in lock step: a lane that has
+    /// taken the lock would wait after the loop for the lanes that still wait for the lock.
     fn refuse_spins(&self) -> Result<(), LowerError> {
         let Some(head) = self.analysis.spins.first().filter(|_| self.analysis.block.threads() > 1) else {
             return Ok(());

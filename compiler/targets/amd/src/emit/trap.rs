@@ -1,10 +1,10 @@
-//! Traps: the first one of a launch writes a record; every trap ends its wave.
+//! Traps. The first trap of a launch writes a record; every trap ends its wave.
 
 use super::*;
 use crate::abi::TrapCode;
 
 impl Emitter<'_> {
-    /// Ends the wave, after it has recorded the trap if the launch has a record.
+    /// Records the trap if the launch has a record, and ends the wave.
     pub(super) fn trap(&mut self, code: TrapCode) -> Result<(), LowerError> {
         let address = self.hidden(I64, abi::TRAP_RECORD);
         let record = self.w.cast("inttoptr", &address, pointer(GLOBAL));
@@ -22,7 +22,7 @@ impl Emitter<'_> {
         self.w.place(&end);
         self.w.effect(format_args!("call void @llvm.amdgcn.endpgm()"));
         self.w.terminate(format_args!("unreachable"));
-        // What follows in the block is unreachable, but must be well-formed.
+        // The rest of the block is unreachable, but must be well-formed.
         let after = self.w.label("after_trap");
         self.w.place(&after);
         Ok(())
@@ -46,7 +46,7 @@ impl Emitter<'_> {
         self.w.effect(format_args!("store atomic {complete}, {record} release, align 4"));
     }
 
-    /// A check that an address lies in one of several ranges ([`atoll_lower::bounds`]).
+    /// Checks that an address lies in one of several ranges ([`atoll_lower::bounds`]).
     pub(super) fn bound(&mut self, inst: &Inst) -> Result<(), LowerError> {
         let address = self.operand(self.op(inst, 0)?, Elem::I64);
         let mut outside = constant(I1, 1);

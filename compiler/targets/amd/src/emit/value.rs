@@ -1,4 +1,4 @@
-//! Reading operands and writing registers.
+//! Reads operands and writes registers.
 
 use super::*;
 use atoll_emit::writer::bits_of;
@@ -7,13 +7,13 @@ use atoll_lower::program::{Special, Symbol};
 const AXES: [&str; 3] = ["x", "y", "z"];
 
 impl Emitter<'_> {
-    /// A register.
+    /// The value of a register.
     pub(super) fn read(&mut self, reg: Reg) -> Val {
         let slot = self.slots[reg].clone();
         self.w.load(Ty::scalar(self.program.regs[reg].elem), &slot)
     }
 
-    /// An operand read as an element type.
+    /// The value of an operand as an element type.
     pub(super) fn operand(&mut self, operand: &Opnd, elem: Elem) -> Val {
         let value = match operand {
             Opnd::Reg(reg) => self.read(*reg),
@@ -31,7 +31,7 @@ impl Emitter<'_> {
         self.w.reinterpret(&value, elem, false)
     }
 
-    /// Writes a register; `signed` tells how a narrower value is extended.
+    /// Writes a register. `signed` says how a narrower value is extended.
     pub(super) fn set(&mut self, reg: Reg, value: &Val, signed: bool) {
         let mut value = self.w.reinterpret(value, self.program.regs[reg].elem, signed);
         let slot = self.slots[reg].clone();
@@ -42,7 +42,7 @@ impl Emitter<'_> {
         self.w.store(&value, &slot);
     }
 
-    /// Writes a destination operand of a 32- or 64-bit result and, if it is a pair, a predicate.
+    /// Writes a destination operand: a 32- or 64-bit result and, if it is a pair, a predicate.
     pub(super) fn set_pair(&mut self, operand: &Opnd, value: &Val, holds: &Val) {
         match operand {
             Opnd::Pair(to, pred) => {
@@ -68,7 +68,7 @@ impl Emitter<'_> {
                 self.w.bin_const("lshr", &thread, 5)
             }
             Special::NWarpId => constant(I32, block.warps().into()),
-            // PTX promises no more about these than that they are below the number of processors.
+            // PTX guarantees only that these are below the number of processors.
             Special::SmId | Special::GridId => constant(I32, 0),
             Special::NSmId => constant(I32, 1),
             Special::LaneMaskEq => self.lane_mask(1, 0),
@@ -88,7 +88,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// `from << lane`, combined with `flip` by an exclusive or.
+    /// `from << lane`, XOR `flip`.
     fn lane_mask(&mut self, from: i128, flip: i128) -> Val {
         let lane = self.lane();
         let mask = self.w.bin("shl", &constant(I32, from), &lane);
@@ -113,7 +113,7 @@ impl Emitter<'_> {
         self.w.bin("add", &rows, &x)
     }
 
-    /// The lane within its wave.
+    /// The index of the lane in its wave.
     pub(super) fn wave_lane(&mut self) -> Val {
         let all = constant(I32, -1);
         let low = self.w.call_named("llvm.amdgcn.mbcnt.lo", I32, &[&all, &constant(I32, 0)]);
@@ -123,7 +123,7 @@ impl Emitter<'_> {
         self.w.call_named("llvm.amdgcn.mbcnt.hi", I32, &[&all, &low])
     }
 
-    /// `%laneid`: the lane within its warp.
+    /// `%laneid`: the index of the lane in its warp.
     pub(super) fn lane(&mut self) -> Val {
         let lane = self.wave_lane();
         if self.architecture.wave_lanes() == 32 { lane } else { self.w.bin_const("and", &lane, 31) }
@@ -154,7 +154,7 @@ impl Emitter<'_> {
         constant(I64, offset.into())
     }
 
-    /// A spelled value.
+    /// A value with this spelling.
     pub(super) fn spelled(ty: Ty, text: impl Into<Spelling>) -> Val {
         Val { ty, text: text.into() }
     }

@@ -1,19 +1,18 @@
-//! Instructions that exchange data between the lanes of a warp. In a wave of 64 lanes, both halves
-//! execute them for themselves. The member mask is ignored: a wave runs in lock step, and the lanes
-//! that run take part.
+//! Instructions that exchange data between the lanes of a warp. In a wave of 64 lanes each half
+//! executes them by itself. The member mask is ignored: a wave runs in lock step, and its running
+//! lanes take part.
 
 use super::*;
 use atoll_lower::program::is_signed;
 
 impl Emitter<'_> {
-    /// The lanes of the wave for which a predicate holds: an integer of as many bits as the wave
-    /// has lanes.
+    /// The mask of the wave's lanes for which a predicate holds: an integer with one bit per lane.
     pub(super) fn wave_ballot(&mut self, holds: &Val) -> Val {
         let ty = if self.architecture.wave_lanes() == 32 { I32 } else { I64 };
         self.w.call("llvm.amdgcn.ballot", ty, &[holds])
     }
 
-    /// The lanes of the warp for which a predicate holds.
+    /// The mask of the warp's lanes for which a predicate holds.
     pub(super) fn ballot(&mut self, holds: &Val) -> Val {
         let lanes = self.wave_ballot(holds);
         if lanes.ty == I32 {
@@ -27,13 +26,13 @@ impl Emitter<'_> {
         self.w.select(&is_high, &high, &low)
     }
 
-    /// The lanes of the warp that run.
+    /// The mask of the warp's running lanes.
     fn running(&mut self) -> Val {
         self.ballot(&constant(I1, 1))
     }
 
-    /// The value of another lane of the warp, 0 to 31. If that lane does not run, the value is not
-    /// defined.
+    /// The value of another lane of the warp, 0 to 31. The value is undefined if that lane does not
+    /// run.
     pub(super) fn of_lane(&mut self, value: &Val, lane: &Val) -> Val {
         if value.ty.elem.bits() == 64 {
             let bits = self.w.reinterpret(value, Elem::I64, false);
@@ -115,8 +114,9 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// `match.any.sync d, a, mask`: the lanes with the same value. `match.all.sync d|p, a, mask`:
-    /// all lanes if they agree, else none; and whether they agree.
+    /// `match.any.sync d, a, mask`: the mask of the lanes with the same value. `match.all.sync d|p,
+    /// a, mask`: the mask of all lanes if their values are equal, otherwise 0; and whether they are
+    /// equal.
     pub(super) fn match_lanes(&mut self, inst: &Inst) -> Result<(), LowerError> {
         let elem = Elem::int(self.ty_of(inst)?.bits());
         let value = self.operand(self.op(inst, 1)?, elem);

@@ -1,7 +1,6 @@
 #![allow(dead_code, reason = "each test uses a part")]
 
-//! The kernels of `tests/kernels`, with the block shapes that they are launched with, and LLVM's
-//! programs.
+//! The kernels of `tests/kernels` with their block shapes, and LLVM's programs.
 
 use atoll_passes::{PassOptions, TransformOptions};
 use atoll_ptx::{Module, Name};
@@ -36,7 +35,7 @@ pub(crate) struct File {
 }
 
 impl File {
-    /// The module after the passes of models.
+    /// The module after the passes that models use.
     pub(crate) fn preemptible(&self) -> Module {
         let mut module = self.module.clone();
         let blocks: BTreeMap<Name, [u32; 3]> = self.kernels.iter().map(|k| (k.name.clone(), k.block)).collect();
@@ -71,7 +70,7 @@ pub(crate) fn files() -> Vec<File> {
     paths.iter().map(read).collect()
 }
 
-/// The kernels of a file, in this form of its module, that the target accepts.
+/// The kernels of a file that the target accepts in this form of their module.
 pub(crate) fn accepted(file: &File, module: &Module, architecture: Architecture) -> Vec<KernelShape> {
     let is_accepted = |kernel: &&KernelShape| {
         llvm_ir(module, std::slice::from_ref(kernel), architecture, &Options::default()).is_ok()
@@ -79,7 +78,7 @@ pub(crate) fn accepted(file: &File, module: &Module, architecture: Architecture)
     file.kernels.iter().filter(is_accepted).cloned().collect()
 }
 
-/// Whether the whole corpus is wanted.
+/// Whether the whole corpus is tested.
 pub(crate) fn is_full() -> bool {
     std::env::var_os("ATOLL_TEST_FULL").is_some_and(|value| value == "1")
 }

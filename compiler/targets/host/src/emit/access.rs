@@ -54,7 +54,7 @@ impl Guarded<'_> {
 }
 
 impl Emitter<'_> {
-    /// Emits the checks in front of an access.
+    /// Emits the checks before an access.
     pub(super) fn guard_access(&mut self, access: &Guarded<'_>, address: &Address) {
         if self.check {
             self.check_access(access, address);

@@ -74,7 +74,7 @@ impl Update {
 }
 
 impl Emitter<'_> {
-    /// `atom.space.op.type d, [a], b, c` and `red.space.op.type [a], b`, also of vectors.
+    /// `atom.space.op.type d, [a], b, c` and `red.space.op.type [a], b`, also with vectors.
     pub(super) fn atomic(&mut self, inst: &Inst) -> Result<(), HostError> {
         let ty = self.ty_of(inst)?;
         let op = inst.form.modifiers.iter().find_map(|m| AtomicOp::of(m));
@@ -265,7 +265,7 @@ impl Emitter<'_> {
         Arithmetic(self).flush(&sum)
     }
 
-    /// The same for a half or a pair of halves, as bits.
+    /// Computes the new value of one or two halves, as bits.
     fn combined_halves(&mut self, update: Update, old: &Val, value: &Val) -> Val {
         let count = update.ty.bits() / 16;
         let mut results = Vec::new();

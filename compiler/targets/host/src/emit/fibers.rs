@@ -10,7 +10,7 @@
 //! A barrier counts warps, as the hardware does: if some lanes of a warp arrive, the whole warp
 //! counts as arrived.
 //!
-//! The block's *frame* and the fibers' stacks are placed in scratch memory behind local memory. The
+//! The block's *frame* and the fibers' stacks are placed in scratch memory after local memory. The
 //! size of a stack is known once LLVM has laid out the warp's function.
 
 use super::*;
@@ -20,7 +20,7 @@ use atoll_lower::program::{Participants, Reduce, ReduceOp};
 /// Stack space beyond the warp's own frame: for the helpers that the warp calls, and for the
 /// registers that a signal saves on a thread without an alternate signal stack.
 pub(crate) const FIBER_RESERVE_BYTES: u32 = 64 << 10;
-/// Alignment of the stacks, and of the frame in front of them.
+/// Alignment of the stacks, and of the frame before them.
 pub(crate) const FIBER_ALIGN: u32 = 64;
 
 /// Offsets in a block's frame.

@@ -22,7 +22,7 @@ use atoll_lower::program::{BlockId, EXIT, Term};
 const MAX_LINEARISED: usize = 8;
 const MIN_LINEARISED: usize = 2000;
 
-/// Limit on the nesting of loops that lanes leave in different iterations, and of exits behind
+/// Limit on the nesting of loops that lanes leave in different iterations, and of exits that follow
 /// other exits. Emitting them recurses, and each needs its own copy or mask.
 const MAX_NESTED: usize = 256;
 
@@ -69,7 +69,7 @@ pub(super) struct Flow {
     contexts: Vec<Context>,
     labels: HashMap<(ContextId, BlockId), Label>,
     queue: Vec<(ContextId, BlockId)>,
-    /// Number of exits behind which the current code is nested.
+    /// Number of exits that the current code follows.
     exits: usize,
     /// Instructions of influences emitted so far, each counted every time it is emitted.
     linearised: usize,

@@ -135,7 +135,7 @@ impl Emitter<'_> {
             }
             loaded.push(self.joined_numbers(&numbers));
         }
-        // A fragment of halves has twice as many registers as it needs.
+        // The operand for a fragment of f16 has twice as many registers as the fragment needs.
         for (register, value) in registers.iter().zip(loaded.iter().cycle()) {
             self.set_operand(register, value, false);
         }

@@ -24,7 +24,7 @@ enum Order {
 }
 
 impl Emitter<'_> {
-    /// The address of an access of `bytes` bytes per lane; emits the checks in front of it.
+    /// The address of an access of `bytes` bytes per lane; emits the checks before it.
     pub(super) fn address(
         &mut self,
         inst: &Inst,
@@ -328,7 +328,7 @@ impl Emitter<'_> {
     }
 
     /// The value to store if all lanes store to one address. PTX allows the value of any lane; this
-    /// target takes the last active lane.
+    /// target takes that of the last active lane.
     fn last_lane(&mut self, source: &Opnd, elem: Elem) -> Val {
         if self.is_uniform(source) {
             return self.get(source, elem, 1);

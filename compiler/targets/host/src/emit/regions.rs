@@ -23,10 +23,10 @@ pub(super) struct Regions {
     /// Offset in the warp's record of each register that has one.
     record: HashMap<Reg, u32>,
     record_bytes: u32,
-    /// Bytes of local memory of the whole block, in front of the records.
+    /// Bytes of local memory of the whole block, before the records.
     local_bytes: u32,
     warps: u32,
-    /// Bytes of the frame, behind local memory, if warps are fibers.
+    /// Bytes of the frame, after local memory, if warps are fibers.
     frame_bytes: u32,
     /// Some warps may run with fewer than 32 lanes.
     partial: bool,
@@ -40,7 +40,7 @@ pub(super) struct Regions {
 struct Region {
     /// First block.
     entry: BlockId,
-    /// The barrier in front of it.
+    /// The barrier before it.
     barrier: Option<BlockId>,
     /// Registers live at its start.
     live: Vec<bool>,
@@ -58,7 +58,7 @@ struct State {
     kept: Vec<KeptRegister>,
     /// Accumulator of the reduction at each barrier in `stops`.
     sums: BTreeMap<BlockId, Val>,
-    /// Result of the reduction in front of the region.
+    /// Result of the reduction before the region.
     reduced: Val,
 }
 
@@ -402,7 +402,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Writes the result of the barrier in front of a region.
+    /// Writes the result of the barrier before a region.
     fn write_reduction(&mut self, index: usize) {
         let Some(barrier) = self.regions.list[index].barrier else { return };
         let Term::Barrier { reduce: Some(reduce), .. } = &self.program.blocks[barrier].term else { return };
@@ -463,7 +463,7 @@ enum Kept {
     Save,
     /// At the start of a warp.
     Restore,
-    /// When a warp arrives at the barrier in front of another region.
+    /// When a warp arrives at the barrier before another region.
     Take { to: usize },
     /// After all warps.
     Keep,

@@ -136,8 +136,9 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// `match.any.sync d, a, mask`: the lanes with the same value. `match.all.sync d|p, a, mask`:
-    /// all lanes if they agree, else none; and whether they agree.
+    /// `match.any.sync d, a, mask`: the mask of the lanes with the same value. `match.all.sync d|p,
+    /// a, mask`: the mask of all lanes if their values are equal, otherwise 0; and whether they are
+    /// equal.
     pub(super) fn match_lanes(&mut self, inst: &Inst) -> Result<(), HostError> {
         let elem = Elem::int(self.ty_of(inst)?.bits());
         let value = self.get(self.op(inst, 1)?, elem, LANES);

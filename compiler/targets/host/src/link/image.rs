@@ -2,7 +2,7 @@
 //!
 //! An address equals the offset in the file, so that the loader maps three segments unchanged:
 //! headers, loader tables and constants (read-only); code; the dynamic section and variables
-//! (writable). Sections that are not loaded follow behind them.
+//! (writable). Sections that are not loaded follow after them.
 
 use super::{Kind, Place, Relative, Section, Symbol};
 use object::elf::{self, DynamicTag, SectionFlags, SectionType};

@@ -162,7 +162,7 @@ fn tree_reduction_in_dynamic_shared_memory() {
 }
 
 /// The form that the preemption pass gives a kernel: agree on the epoch, run, write the progress
-/// byte behind a barrier.
+/// byte after a barrier.
 const PREEMPTIBLE: &str = "
 .visible .entry work(.param .u64 out, .param .u32 n, .param .u64 epoch, .param .u64 evicted, .param .u64 progress, \
     .param .u32 issued)

@@ -50,7 +50,7 @@ fn lanes_take_a_lock_one_after_the_other() {
     }
 }
 
-/// A lock inside a loop and behind a branch, followed by a warp-wide operation.
+/// A lock inside a loop and after a branch, followed by a warp-wide operation.
 const LOCK_IN_LOOP: &str = "
 .visible .entry k(.param .u64 lock, .param .u64 count, .param .u64 out)
 {

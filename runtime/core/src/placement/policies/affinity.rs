@@ -9,19 +9,20 @@ use crate::placement::state::{Order, State};
 use crate::placement::{FunctionId, GroupId, RequestId};
 use std::collections::BTreeMap;
 
-/// How much more device time counts on a device that does not hold the function.
+/// The factor for device time on a device that does not hold the function.
 const ELSEWHERE: u64 = 10;
 
 /// Each group has a virtual time: the expected device time of its requests so far, divided by its
-/// weight. Requests on devices that do not hold their function count tenfold. The group whose
-/// virtual time would be lowest after its next request is next; of equal ones, the one that ran
-/// longest ago. A group that was idle starts at the lowest virtual time of the others.
+/// weight. Requests on devices that do not hold their function count tenfold. The next group is the
+/// one whose virtual time would be lowest after its next request; of equal ones, the one that ran
+/// longest ago. A group that was idle starts at least at the highest virtual time at which a group
+/// was dispatched.
 #[derive(Default)]
 pub(super) struct Affinity {
     heads: Heads<(GroupId, ClassId), Order>,
     clocks: BTreeMap<GroupId, Clock>,
     dispatches: u64,
-    /// Virtual time of the group that was dispatched last, before the dispatch.
+    /// The highest virtual time at which a group was dispatched.
     base: u64,
 }
 

@@ -6,8 +6,8 @@ use crate::ids::{DeviceId, Nanos};
 use crate::placement::state::State;
 use crate::placement::{FunctionId, RequestId};
 
-/// The oldest request that a free device suits runs on the next free device after that of the last
-/// dispatch.
+/// Dispatches the oldest request that has a suitable free device, to the next such device after
+/// that of the last dispatch.
 #[derive(Default)]
 pub(super) struct Balance {
     heads: Fifo,

@@ -1,13 +1,15 @@
 //! Placement by expected cost.
 //!
-//! The cost of a request on a device is its expected service time there, plus its share of the time
-//! to load its function if the device does not hold it. Requests with a low cost come first, as in
-//! SRTF; waiting counts against the cost ([`Ageing`](super::super::Ageing)), so nothing starves:
-//! the key `service + arrival × ageing` of a request does not change while it waits.
+//! The cost of a request on a device is its expected service time there. If the device does not
+//! hold the function, a share of the time to load it is added. Requests with a low cost come first,
+//! as in SRTF. Waiting time is subtracted from the cost ([`Ageing`](super::super::Ageing)), so that
+//! no request starves. The sort key `service + arrival × ageing` does not change while a request
+//! waits.
 //!
-//! A function that is loaded somewhere waits for that device unless a load elsewhere is expected to
-//! finish earlier, the requests of the function would keep its devices busy for longer than a load
-//! takes, or its first request has already waited as long as a load takes (the ski-rental rule).
+//! Requests of a function that is loaded on a device wait for that device, with three exceptions: a
+//! load onto another device is expected to finish earlier; the waiting requests would keep the
+//! function's devices busy for longer than a load takes; or the first request has waited as long as
+//! a load takes (the ski-rental rule).
 
 use super::Policy;
 use super::heads::{Heads, head_of};
@@ -19,10 +21,11 @@ use crate::placement::device_set::DeviceSet;
 use crate::placement::state::{Device, Function, State};
 use crate::placement::{FunctionId, PoolAction, RequestId};
 
-/// Devices or functions that one decision looks at. Beyond it, the best of the first ones is taken,
-/// so that a decision takes bounded time.
+/// Devices or functions that one decision examines at most, so that its time is bounded. The best
+/// of them is taken.
 const LOOKED_AT: usize = 64;
-/// Devices that are looked at for how soon a holder of a function is free, and for a replica.
+/// Devices that are examined to find how soon a holder of a function is free, or to place a
+/// replica.
 const HOLDERS: usize = 16;
 /// Functions that are unloaded for one that does not fit.
 const UNLOADS_MAX: usize = 4;
@@ -34,11 +37,11 @@ pub(super) struct Cost {
     heads: Heads<ClassId, u64>,
     /// Devices with a free slot.
     free: DeviceSet,
-    /// Functions whose queue has grown since the last look at replication.
+    /// Functions whose queue has grown since replication was last considered.
     grown: Vec<FunctionId>,
     /// Functions that were dispatched to a device that did not hold them.
     cold: Vec<(FunctionId, DeviceId)>,
-    /// Functions to unload for them.
+    /// Functions to unload to make room for the functions of `cold`.
     unloads: Vec<PoolAction>,
 }
 
@@ -55,12 +58,13 @@ impl Cost {
     }
 
     fn key(&self, service: u64, arrival: Nanos) -> u64 {
-        // Divided first: the product of a long uptime would not fit.
+        // Divided first, since the product would overflow after a long uptime.
         service.saturating_add(arrival.0 / 1000 * self.ageing)
     }
 
-    /// The share of a load in the cost of the function's first request: the load serves all that
-    /// wait. A load that evicts others is likely to cause another one.
+    /// The share of a load in the cost of the function's first request: the waiting requests divide
+    /// the time of the load. A load that evicts other functions counts twice, because it is likely
+    /// to cause another load.
     fn load_share(state: &State, function: &Function, device: DeviceId) -> u64 {
         let reload = state.reload(function, device);
         let member = state.member(device);
@@ -68,8 +72,8 @@ impl Cost {
         (if evicts { 2 * reload } else { reload }) / (function.waiting.len() as u64).max(1)
     }
 
-    /// Whether the function should be loaded onto this device now rather than wait for one that
-    /// holds it.
+    /// Whether to load the function onto this device now instead of waiting for a device that holds
+    /// it.
     fn is_worth_loading(now: Nanos, state: &State, function: &Function, device: DeviceId) -> bool {
         let active = &state.classes.get(function.class).active;
         let until = |holder| state.member(holder).busy_until.0;
@@ -83,8 +87,8 @@ impl Cost {
         reload < soonest.saturating_sub(now.0) || waited >= reload || backlog > reload
     }
 
-    /// The best function for a free device: walks functions in the order of their keys. The first
-    /// one that the device holds is the best of those; the others pay for a load.
+    /// The best function for a free device. Walks functions in the order of their keys: the first
+    /// one that the device holds is the best resident one; the others pay for a load.
     fn for_device(&self, now: Nanos, state: &State, device: DeviceId) -> Option<(u64, FunctionId)> {
         let mut best: Option<(u64, FunctionId)> = None;
         for &class in &state.member(device).classes {
@@ -127,9 +131,9 @@ impl Cost {
         Cost::is_worth_loading(now, state, function, device).then_some(device)
     }
 
-    /// Loads a function with waiting requests onto one more device with room, while that device may
-    /// still run something else. The last half of a device's memory is for functions that keep their
-    /// devices busy for longer than a load takes.
+    /// Loads a function with waiting requests onto one more device that has room. The device may
+    /// still be busy with other requests. The second half of a device's memory is reserved for
+    /// functions whose waiting requests take longer than a load.
     fn replicate(now: Nanos, state: &State, id: FunctionId) -> Option<PoolAction> {
         let function = state.functions.get(&id)?;
         let class = state.classes.get(function.class);
@@ -153,7 +157,8 @@ impl Cost {
         Some(PoolAction::Load { function: id, device })
     }
 
-    /// Unloads functions that other devices hold too from a device that has too much.
+    /// Unloads idle functions that other devices hold, too, from a device whose resident bytes
+    /// exceed its memory.
     fn make_room(state: &State, device: DeviceId, keep: FunctionId) -> Vec<PoolAction> {
         let mut actions = Vec::new();
         let Some(member) = state.device(device) else { return actions };
@@ -173,7 +178,7 @@ impl Cost {
     }
 }
 
-/// All devices of a set, from the one after the last dispatch on.
+/// All devices of a set, starting after the device of the last dispatch.
 fn from_cursor<'a>(set: &'a DeviceSet, state: &State) -> impl Iterator<Item = DeviceId> + 'a {
     let first = set.first_from(state.cursor);
     std::iter::successors(first, |device| set.first_from(u32::from(device.0) + 1)).take(set.len())
@@ -216,8 +221,8 @@ impl Policy for Cost {
         }
     }
 
-    /// When the first request of a function that leaves a free device unused has waited as long as a
-    /// load takes.
+    /// The next time at which a function's first request has waited as long as a load onto a free
+    /// device takes.
     fn wakeup(&self, now: Nanos, state: &State) -> Option<Nanos> {
         if self.free.is_empty() {
             return None;

@@ -1,4 +1,5 @@
-//! Exclusive devices for each group (thesis §6.1), with three rules of when a device changes hands.
+//! Exclusive devices for each group (thesis §6.1), with three rules for moving a device to another
+//! group.
 
 use super::Policy;
 use super::heads::{Heads, head_of};
@@ -13,19 +14,20 @@ use std::collections::{BTreeMap, BTreeSet};
 const LOAD_GAIN: f64 = 1.0 / 256.0;
 
 /// Every group has a list of devices and a queue. Until the first dispatch the devices are divided
-/// evenly, in order; later ones go to the group with the fewest.
+/// evenly, in order. Devices that are added later go to the group with the fewest.
 ///
-/// An idle device moves by the rule in [`Steal`], at most one per moment, and never the last one of
-/// a group. If there are more groups than devices, a group without one takes an idle device from
-/// the group with the most, or from a group that has nothing older waiting.
+/// An idle device moves by the rule in [`Steal`], at most one per decision, and never the last
+/// device of a group. If there are more groups than devices, a group without one takes an idle
+/// device: from the group with the most devices, or from a group with one device and no older
+/// waiting request.
 ///
-/// A request that none of its group's devices suits runs on any free device that does.
+/// If none of a group's devices suits a request, the request runs on any suitable free device.
 pub(super) struct Exclusive {
     steal: Steal,
     heads: Heads<(GroupId, ClassId), Order>,
     groups: BTreeMap<GroupId, Own>,
     owners: BTreeMap<DeviceId, Owned>,
-    /// Whether devices or groups came or went.
+    /// Whether devices or groups were added or removed.
     changed: bool,
     /// Whether a request was dispatched.
     started: bool,
@@ -33,15 +35,16 @@ pub(super) struct Exclusive {
     arrivals: u64,
 }
 
-/// What belongs to a group.
+/// The devices and the load of a group.
 #[derive(Default)]
 struct Own {
     /// Devices by their position in the list.
     devices: BTreeMap<u64, DeviceId>,
-    /// Those with a free slot.
+    /// Positions of the devices with a free slot.
     free: BTreeSet<u64>,
-    /// Decaying mean of expected service time per arrival of any group, and when it was updated.
+    /// Decaying mean of the group's expected service time per arrival of any group.
     load: f64,
+    /// The number of arrivals at which `load` was updated.
     load_at: u64,
 }
 
@@ -86,7 +89,7 @@ impl Exclusive {
         own.free.remove(&owned.position);
     }
 
-    /// Follows changes of the devices and groups.
+    /// Assigns devices to groups after devices or groups were added or removed.
     fn redistribute(&mut self, now: Nanos, state: &State, actions: &mut Vec<PoolAction>) {
         let gone: Vec<DeviceId> = self.owners.keys().copied().filter(|id| state.device(*id).is_none()).collect();
         gone.into_iter().for_each(|device| self.release(device));
@@ -108,7 +111,7 @@ impl Exclusive {
             if !self.started {
                 let group = groups[index * groups.len() / devices.len()];
                 if self.owners.get(&device).is_some_and(|owned| owned.group != group) {
-                    // A division before the first dispatch is no move.
+                    // A new division before the first dispatch is reported without a former group.
                     self.release(device);
                 }
                 self.give(now, state, device, group, actions);
@@ -119,7 +122,7 @@ impl Exclusive {
         }
     }
 
-    /// The first idle device of a group that was not moved a short time ago.
+    /// The first idle device of a group that was not moved within the hysteresis.
     fn idle(&self, now: Nanos, state: &State, group: GroupId) -> Option<DeviceId> {
         let own = &self.groups[&group];
         let settled = |device: &DeviceId| {
@@ -144,10 +147,10 @@ impl Exclusive {
         oldest
     }
 
-    /// A group that waits and has no device takes one.
+    /// Finds a device for a group that has waiting requests and no device.
     fn rescue(&self, now: Nanos, state: &State) -> Option<(DeviceId, GroupId)> {
         let mut poor = self.groups.iter().filter(|(_, own)| own.devices.is_empty()).peekable();
-        // Usually there are enough devices.
+        // Usually every group has a device.
         poor.peek()?;
         let oldest = self.oldest();
         let (order, taker) = poor.filter_map(|(group, _)| Some((*oldest.get(group)?, *group))).min()?;
@@ -163,7 +166,7 @@ impl Exclusive {
         Some((device, taker))
     }
 
-    /// The thesis's rule: queues are compared by length.
+    /// The rule of the thesis: compares the lengths of queues.
     fn by_depth(&self, now: Nanos, state: &State) -> Option<(DeviceId, GroupId)> {
         let taker = *self.groups.keys().rev().max_by_key(|group| Self::depth(state, **group))?;
         let depth = Self::depth(state, taker);
@@ -174,7 +177,7 @@ impl Exclusive {
         (depth * 100 > least * self.steal.percent as usize).then_some((device, taker))
     }
 
-    /// Groups are compared by load per device. A move that would have to be undone is not made.
+    /// Compares groups by load per device. Avoids moves that would have to be undone.
     fn by_rate(&self, now: Nanos, state: &State) -> Option<(DeviceId, GroupId)> {
         let load = |group: GroupId, devices: usize| {
             let own = &self.groups[&group];

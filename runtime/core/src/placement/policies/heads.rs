@@ -1,4 +1,4 @@
-//! The first waiting requests of all functions, in the order of a policy.
+//! Indexes of the functions with waiting requests, in the order of a policy.
 
 use super::super::classes::ClassId;
 use super::super::state::{Order, State};
@@ -7,7 +7,7 @@ use foldhash::fast::FixedState;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Functions with waiting requests, divided into parts and sorted by a key within each part. `P`
-/// contains whatever restricts the devices, usually the class.
+/// contains the properties that restrict the devices, usually the class.
 pub(super) struct Heads<P, K> {
     parts: BTreeMap<P, BTreeSet<(K, FunctionId)>>,
     entries: HashMap<FunctionId, (P, K), FixedState>,
@@ -57,7 +57,7 @@ impl<P: Ord + Copy, K: Ord + Copy> Heads<P, K> {
         self.parts.get(&part).into_iter().flatten().copied()
     }
 
-    /// Functions with waiting requests.
+    /// Number of functions with waiting requests.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
@@ -73,7 +73,7 @@ impl Fifo {
     }
 }
 
-/// The request at the head of a function that is in an index.
+/// The first waiting request of a function that is in an index.
 pub(super) fn head_of(state: &State, function: FunctionId) -> RequestId {
     state.head(function).expect("indexes hold functions with waiting requests").1
 }

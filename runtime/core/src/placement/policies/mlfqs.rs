@@ -10,12 +10,12 @@ use crate::placement::state::{Order, State};
 use crate::placement::{FunctionId, RequestId};
 use crate::rng::Rng;
 
-/// Requests are in buckets by expected service time. A bucket is drawn at random among those whose
-/// first request can run, and that request runs on the next free device after that of the last
-/// dispatch. Nothing is drawn if there is only one such bucket.
+/// Sorts requests into buckets by expected service time. Draws a bucket at random among those whose
+/// first request can run, and dispatches that request to the next free device after that of the
+/// last dispatch. If there is only one such bucket, it is taken without a draw.
 ///
-/// If it sees the future, it draws among all buckets and waits until the first request of the
-/// bucket has arrived, as the thesis's simulator does.
+/// If the policy sees the future, it draws among all buckets and waits until the first request of
+/// the bucket has arrived, as the thesis's simulator does.
 pub(super) struct Mlfqs {
     heads: Heads<(Bucket, ClassId), Order>,
     sees_future: bool,

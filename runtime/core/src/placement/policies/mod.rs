@@ -26,32 +26,33 @@ pub(super) trait Policy: Send {
         false
     }
 
-    /// The first waiting request of a function, its class or its expected times may have changed.
-    /// Also called when the function is removed.
+    /// The function's first waiting request, class or expected times may have changed. Also called
+    /// when the function is removed.
     fn function_changed(&mut self, state: &State, function: FunctionId);
 
-    /// The device may have got or lost free slots or residents, may be new, or gone.
+    /// The device's free slots or residents may have changed, or it was added or removed.
     fn device_changed(&mut self, _state: &State, _device: DeviceId) {}
 
     /// A best-effort request of a function arrived.
     fn arrived(&mut self, _state: &State, _function: FunctionId) {}
 
-    /// Called once before the dispatches of a moment. May push moves.
+    /// Called once before the dispatches of a decision. May push moves.
     fn before(&mut self, _now: Nanos, _state: &State, _actions: &mut Vec<PoolAction>) {}
 
     /// The next request to dispatch, and a device of its class with a free slot.
     fn next(&mut self, now: Nanos, state: &State) -> Option<(RequestId, DeviceId)>;
 
-    /// Its decision was carried out.
+    /// Called when a choice of [`Policy::next`] is dispatched.
     fn dispatched(&mut self, _now: Nanos, _state: &State, _function: FunctionId, _device: DeviceId) {}
 
-    /// A later time at which it wants to be asked again although nothing happens before.
+    /// The time after `now` at which the policy wants to decide again if no event comes first.
     fn wakeup(&self, _now: Nanos, _state: &State) -> Option<Nanos> {
         None
     }
 
-    /// Called after the dispatches of a moment until it returns `None`: a function to load onto a
-    /// device with room for it, or to unload. The pool carries out each before it asks for the next.
+    /// Called after the dispatches of a decision until it returns `None`. Returns a function to
+    /// load onto a device that has room for it, or a function to unload. The pool carries out each
+    /// before the next call.
     fn after(&mut self, _now: Nanos, _state: &State) -> Option<PoolAction> {
         None
     }
@@ -60,9 +61,9 @@ pub(super) trait Policy: Send {
 /// One row of the policy table.
 #[derive(Clone, Copy, Debug)]
 pub struct PlacementEntry {
-    /// The name it is selected by.
+    /// The name by which it is selected.
     pub name: &'static str,
-    /// What it does, in one line for help texts.
+    /// A description in one line, for help texts.
     pub about: &'static str,
     pub(super) make: fn(&PoolOptions) -> Box<dyn Policy>,
 }

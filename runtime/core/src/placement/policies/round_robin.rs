@@ -6,8 +6,9 @@ use crate::ids::{DeviceId, Nanos};
 use crate::placement::state::State;
 use crate::placement::{FunctionId, RequestId};
 
-/// The oldest request runs on the device after that of the last dispatch, and waits for it: nothing
-/// passes it. Devices that are draining or do not suit it are skipped.
+/// Dispatches the oldest request to the device after that of the last dispatch. If that device has
+/// no free slot, the request waits, and no other request overtakes it. Devices that are draining or
+/// do not suit the request are skipped.
 #[derive(Default)]
 pub(super) struct RoundRobin {
     heads: Fifo,

@@ -9,11 +9,12 @@ use crate::placement::config::{PoolOptions, Visibility};
 use crate::placement::state::{Order, State};
 use crate::placement::{FunctionId, RequestId};
 
-/// The request with the shortest expected service time runs on the next free device after that of
-/// the last dispatch. Service times are learned; a function that never ran counts as the shortest.
+/// Dispatches the request with the shortest expected service time to the next free device after
+/// that of the last dispatch. Service times are learned; a function without a known time counts as
+/// the shortest.
 ///
-/// If it sees the future, it waits for a shorter request that has not arrived yet, with devices
-/// idle, as the thesis's simulator does.
+/// If the policy sees the future, it leaves devices idle and waits for a shorter request that has
+/// not arrived yet, as the thesis's simulator does.
 pub(super) struct Srtf {
     heads: Heads<ClassId, (u64, Order)>,
     visibility: Visibility,
@@ -25,7 +26,8 @@ impl Srtf {
     }
 }
 
-/// Expected service time of a function wherever it is shortest; 0 if nothing is known.
+/// The shortest expected service time of a function on any kind of device, in nanoseconds; 0 if
+/// none is known.
 pub(super) fn shortest_service(state: &State, function: FunctionId) -> u64 {
     state.function(function).times.shortest_service().unwrap_or_default().0
 }

@@ -7,9 +7,9 @@ use crate::placement::classes::ClassId;
 use crate::placement::state::{Order, State};
 use crate::placement::{FunctionId, GroupId, RequestId};
 
-/// Each group may use its share of all slots, by weight and at least one, and no more, even if the
-/// others are idle. Within its share, the oldest request runs, where its function is loaded if that
-/// device is free.
+/// Each group may use its share of all slots, by weight and at least one slot. It never gets more,
+/// even if other groups are idle. Among the groups below their share, the oldest request runs,
+/// preferably on a free device that holds its function.
 #[derive(Default)]
 pub(super) struct StaticShares {
     heads: Heads<(GroupId, ClassId), Order>,

@@ -1,4 +1,4 @@
-//! What each policy decides.
+//! Tests of the decisions of each policy.
 
 use super::world::World;
 use crate::ids::{DeviceId, Nanos};
@@ -10,7 +10,7 @@ fn plain(policy: &str, devices: u16) -> World {
     World::with_devices(policy, PoolOptions::default(), devices, ROOM)
 }
 
-/// Moves of devices between groups, the first division not included.
+/// Moves of devices between groups, without the first division.
 fn moves(world: &World) -> Vec<(u16, u32)> {
     let moved = |action: &PoolAction| match action {
         PoolAction::Move { device, from: Some(_), to } => Some((device.0, to.0)),
@@ -105,7 +105,7 @@ fn exclusive_groups_keep_to_their_devices() {
     assert_eq!(world.dispatches(), [(1, 0), (2, 1), (5, 2)]);
     world.done(2, 10);
     assert_eq!(world.dispatches()[3..], [(3, 1)]);
-    // A function that only another group's device suits runs there.
+    // A function whose only suitable device belongs to another group runs there.
     let spec = FunctionSpec { group: GroupId(1), suits: Suits::Only(vec![DeviceId(3)]), ..FunctionSpec::default() };
     world.add_function(3, spec);
     world.request(6, 3);
@@ -296,7 +296,7 @@ fn nothing_starves_under_cost() {
     let mut next = 10;
     world.request(next, 1);
     world.request(1, 2);
-    // It is overtaken by what arrives within this time, which takes twice as long to serve.
+    // Requests that arrive within this time overtake it. Serving them takes twice as long.
     let bound = 1000 * 1000 / 20;
     for _ in 0..2 * bound / 10 + 200 {
         for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! What the pool does whatever the policy.
+//! Tests of the pool that hold for all policies.
 
 use super::world::World;
 use crate::ids::{Class, DeviceId, Nanos};
@@ -59,7 +59,7 @@ fn the_requests_of_a_lost_device_come_first_again_in_order() {
             assert_eq!(world.dispatches().last().unwrap().0, request, "{}", entry.name);
             world.done(request, 10);
         }
-        // Its end may still come; it counts once.
+        // The device may still report its end, which is ignored.
         let end = RequestEnd::Done { service: Nanos(1), loaded: None };
         world.send(PoolEvent::Finished { request: RequestId(6), device: DeviceId(1), end });
         world.done(6, 10);
@@ -188,7 +188,7 @@ fn a_device_that_refuses_a_function_does_not_attract_its_requests() {
             assert_eq!(world.pool.wakeup(), Some(until), "{}", entry.name);
             world.now = until;
             world.send(PoolEvent::Tick);
-            // Both are taken into account again.
+            // The function may run on both devices again.
             (6..10).for_each(|request| world.arrive(request, spec(&world, class)));
             let places: Vec<u16> = world.dispatches().iter().skip(6).map(|dispatch| dispatch.1).collect();
             assert!(places.contains(&refusing) || entry.name == "exclusive", "{}: {places:?}", entry.name);
@@ -210,7 +210,7 @@ fn the_only_device_is_not_suspended() {
     }
     assert_eq!(rejections(&world), [(1, RejectReason::TooManyAttempts { attempts })]);
     world.send(PoolEvent::DeviceResumed { device: DeviceId(1) });
-    // A device that is lost leaves the refusing one as the only one.
+    // After the loss of the other device, the refusing device is the only one.
     world.request(2, 1);
     let (_, refusing) = world.dispatches().last().copied().unwrap();
     world.finish(2, RequestEnd::Refused { until: Nanos(1000) });

@@ -9,7 +9,7 @@ use crate::rng::Rng;
 const SEEDS: u64 = 30;
 const EVENTS: usize = 1000;
 
-/// Policies that leave no device idle while a request that it suits is waiting.
+/// Policies that leave no device idle while a request that it can run is waiting.
 const WORK_CONSERVING: [&str; 4] = ["balance", "srtf", "mlfqs", "affinity"];
 
 struct Run {
@@ -102,7 +102,8 @@ impl Run {
             2 => RequestEnd::Refused { until: Nanos(self.world.now.0 + self.rng.below(60)) },
             _ => RequestEnd::Done { service: Nanos(self.rng.below(100)), loaded },
         };
-        // What is not retried after a retryable failure or a refusal is rejected by the pool.
+        // After a retryable failure or a refusal, the pool rejects a request that it does not
+        // retry.
         self.world.finish(request, end);
     }
 
@@ -125,7 +126,7 @@ impl Run {
             _ => self.world.send(PoolEvent::Tick),
         }
         if self.world.pool.wakeup().is_some_and(|at| at <= self.world.now) {
-            // Nothing was sent at this time.
+            // No event was sent at this time.
             self.world.send(PoolEvent::Tick);
         }
         self.check_idle();
@@ -141,7 +142,7 @@ impl Run {
         });
     }
 
-    /// Cancels any request. If it is waiting, it is over.
+    /// Cancels a random request. A waiting request ends at once.
     fn cancel(&mut self) {
         let request = RequestId(1 + self.rng.below(self.requests + 1));
         let waits = self.world.requests.get(&request).is_some_and(|sent| sent.ended.is_none() && sent.on.is_none());
@@ -151,7 +152,7 @@ impl Run {
         self.world.send(PoolEvent::Cancelled { request });
     }
 
-    /// The end of a request that is not in flight on that device.
+    /// Reports the end of a request on a device on which it is not in flight.
     fn stale(&mut self) {
         let (request, device) = (RequestId(1 + self.rng.below(self.requests + 1)), self.any_device());
         if self.world.requests.get(&request).is_none_or(|sent| sent.on != Some(device)) {
@@ -184,7 +185,8 @@ impl Run {
         }
     }
 
-    /// All devices come back and everything in flight finishes: every request ends.
+    /// Brings all devices back and finishes all requests in flight, after which every request has
+    /// ended.
     fn settle(&mut self) {
         for id in 0..6 {
             if self.world.devices.contains_key(&DeviceId(id)) {

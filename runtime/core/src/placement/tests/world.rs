@@ -4,7 +4,7 @@ use crate::ids::{Class, DeviceId, Nanos};
 use crate::placement::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A device as the test knows it.
+/// The test's own state of a device.
 #[derive(Clone, Debug)]
 pub(super) struct Device {
     pub(super) spec: DeviceSpec,
@@ -13,7 +13,7 @@ pub(super) struct Device {
     pub(super) resident: BTreeSet<FunctionId>,
 }
 
-/// A request as the test knows it.
+/// The test's own state of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
     pub(super) spec: RequestSpec,
@@ -22,14 +22,14 @@ pub(super) struct Sent {
     pub(super) ended: Option<&'static str>,
 }
 
-/// The pool between clients and devices.
+/// A pool, its clients and its devices.
 pub(super) struct World {
     pub(super) pool: Pool,
     pub(super) now: Nanos,
     pub(super) devices: BTreeMap<DeviceId, Device>,
     pub(super) functions: BTreeMap<FunctionId, FunctionSpec>,
     pub(super) requests: BTreeMap<RequestId, Sent>,
-    /// Until when a device refuses a function.
+    /// The time until which a device refuses a function.
     pub(super) refusals: BTreeMap<(FunctionId, DeviceId), Nanos>,
     /// Dispatches and rejections in order.
     pub(super) log: Vec<PoolAction>,
@@ -70,7 +70,7 @@ impl World {
         self.send(PoolEvent::FunctionAdded { function: FunctionId(id), spec });
     }
 
-    /// Adds a function of its own group with known times on devices of kind 0.
+    /// Adds a function in a group of its own, with known times on devices of kind 0.
     pub(super) fn add_timed(&mut self, id: u32, service: u64, reload: u64) {
         let expected = Expected { service: Some(Nanos(service)), reload: Some(Nanos(reload)) };
         let spec = FunctionSpec {
@@ -112,7 +112,7 @@ impl World {
         self.send(PoolEvent::Finished { request, device, end });
     }
 
-    /// It finishes after the service time.
+    /// Finishes a request after its service time.
     pub(super) fn done(&mut self, id: u64, service: u64) {
         self.finish(id, RequestEnd::Done { service: Nanos(service), loaded: None });
     }
@@ -194,7 +194,7 @@ impl World {
         self.log.iter().filter_map(dispatch).collect()
     }
 
-    /// Requests that have neither ended nor are in flight.
+    /// Requests that have not ended and are not in flight.
     pub(super) fn waiting(&self) -> impl Iterator<Item = (RequestId, Sent)> {
         let waiting = self.requests.iter().filter(|(_, sent)| sent.ended.is_none() && sent.on.is_none());
         waiting.map(|(id, sent)| (*id, *sent))

@@ -1,5 +1,5 @@
-//! Lanes of a ledger: which client is in which lane and on which compute units, and what the tasks
-//! of each lane want.
+//! The lanes of a ledger: each client's lane and compute units, and the classes of work that wait
+//! in each lane.
 
 use super::TokenLedger;
 use crate::ids::{Class, ClientId, LaneId, Nanos};
@@ -7,8 +7,8 @@ use crate::tokens::client::{ShareState, State};
 use crate::tokens::share::Span;
 
 impl TokenLedger {
-    /// Notes the lane of a client, and the compute units that it is bound to; they hold from its
-    /// next token on.
+    /// Sets the lane of a client and the compute units to which it is bound. They take effect with
+    /// its next token.
     pub(crate) fn bind(&mut self, client: ClientId, lane: LaneId, span: Option<Span>) {
         let Ok(at) = self.place_of(client) else { return };
         (self.clients[at].lane, self.clients[at].span) = (lane, span);
@@ -20,7 +20,8 @@ impl TokenLedger {
         self.place_of(client).ok().map(|at| self.clients[at].lane)
     }
 
-    /// A lane closes: its clients have their shares in the default lane, and are bound to nothing.
+    /// Closes a lane: moves the shares of its clients to the default lane, without bound compute
+    /// units.
     pub(crate) fn unbind_lane(&mut self, lane: LaneId) {
         for client in &mut self.clients {
             if client.lane == lane {
@@ -37,18 +38,18 @@ impl TokenLedger {
         self.shares(now).zip(lanes).filter(move |(_, other)| *other == lane).map(|(state, _)| state)
     }
 
-    /// Whether clients are bound to compute units: lanes have this ledger in common.
+    /// Whether a client is bound to compute units, so that several lanes use this ledger.
     pub(crate) fn has_bound_clients(&self) -> bool {
         self.clients.iter().any(|client| client.span.is_some())
     }
 
-    /// The clients whose tokens are over and whose launches have not ended.
+    /// The clients whose tokens have ended and whose launches have not.
     pub(crate) fn draining(&self) -> impl Iterator<Item = ClientId> {
         self.clients.iter().filter(|client| matches!(client.state, State::Draining(_))).map(|client| client.id)
     }
 
-    /// Whether tokens were given or ended since the last call, or compute units became free in a lane
-    /// that gives no tokens because it closes: other lanes have something to do.
+    /// Whether other lanes must decide again: tokens were given or ended since the last call, or
+    /// compute units became free in a closing lane, which gives no tokens.
     pub(crate) fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.is_changed) || self.is_stale
     }
@@ -60,12 +61,13 @@ impl TokenLedger {
 
     // What clients want.
 
-    /// Begins a list of clients that want to issue; [`TokenLedger::want`] follows for each.
+    /// Begins a new list of the clients that want to issue. A call of [`TokenLedger::want`] follows
+    /// for each client.
     pub fn begin_wants(&mut self) {
         self.begin_wants_in(LaneId::DEFAULT);
     }
 
-    /// [`TokenLedger::begin_wants`] for the tasks of one lane.
+    /// Like [`TokenLedger::begin_wants`], for the tasks of one lane.
     pub(crate) fn begin_wants_in(&mut self, lane: LaneId) {
         for client in &mut self.clients {
             client.wanted = client.wants;
@@ -78,7 +80,7 @@ impl TokenLedger {
         self.want_in(LaneId::DEFAULT, client, class);
     }
 
-    /// [`TokenLedger::want`] of a task of one lane.
+    /// Like [`TokenLedger::want`], for a task of one lane.
     pub(crate) fn want_in(&mut self, lane: LaneId, client: ClientId, class: Class) {
         let Ok(at) = self.place_of(client) else { return };
         let client = &mut self.clients[at];

@@ -1,12 +1,13 @@
-//! Our rule.
+//! Atoll's own rule.
 //!
-//! The order: real-time work; clients below their request, the smallest used part of the request
-//! first; clients beyond it (their time is *lent*), those of groups that use less than they request
-//! first. Tokens go down the order as long as the partitions fit. A client below its request that
-//! does not fit reserves its place: clients behind it get tokens only if these end before it can
-//! begin (EASY backfilling). Partitions fit if they are no more than the lane together and clients
-//! that are bound to compute units have none in common. Lent tokens end as soon as a client below
-//! its request needs their compute units, other tokens only for real-time work.
+//! Clients are ordered: real-time work first; then clients below their request, ordered by the used
+//! part of the request; then clients beyond it (their time is *lent*), of which those that run keep
+//! running and groups that use less than they request come first. Tokens are given in this order
+//! while the partitions fit. They fit if their sum is at most the lane, and no two clients are
+//! bound to the same compute unit. A client below its request that does not fit reserves a start
+//! time: clients behind it get tokens only if these end before that time (EASY backfilling). A lent
+//! token ends as soon as a client below its request needs its compute units; other best-effort
+//! tokens end early only for real-time work.
 
 use super::{Decision, Finding, Round, Standing, Units, WHOLE};
 use crate::ids::Class;
@@ -26,7 +27,7 @@ pub(super) fn plan(round: &Round<'_>, clients: &mut [Standing], decisions: &mut 
         if client.finding != Finding::Rest {
             continue;
         }
-        // A new partition holds from the next token on.
+        // A token is not extended after its partition changed: the next token has the new one.
         let is_resized = client.token.is_some_and(|token| token.units != client.units);
         let class = client.wants.filter(|class| client.remaining(*class) > 0 && !is_resized);
         if class == Some(Class::RealTime) {
@@ -47,7 +48,7 @@ pub(super) fn plan(round: &Round<'_>, clients: &mut [Standing], decisions: &mut 
     carry_out(round, clients, &grants, decisions);
 }
 
-/// Puts clients into their order. Sorts small keys and moves each client twice.
+/// Sorts the clients by [`rank`]. Sorting small keys is cheaper than moving clients around.
 fn sort(round: &Round<'_>, clients: &mut [Standing]) {
     let key = |(at, client): (usize, &Standing)| {
         let (tier, is_behind, used_part) = rank(round, client);
@@ -60,8 +61,8 @@ fn sort(round: &Round<'_>, clients: &mut [Standing]) {
     clients.copy_from_slice(&sorted);
 }
 
-/// Ends tokens, and gives the planned ones whose compute units are free now. The others follow when
-/// launches of tokens that ended have ended, too.
+/// Ends tokens, and gives the planned tokens whose compute units are free now. The other planned
+/// tokens are given later, once the launches of ended tokens have ended.
 fn carry_out(round: &Round<'_>, clients: &[Standing], grants: &[(usize, Class, u64)], decisions: &mut Vec<Decision>) {
     let over = clients.iter().filter(|client| client.finding == Finding::Over);
     decisions.extend(over.map(|client| Decision::End { at: client.at }));
@@ -84,25 +85,25 @@ fn carry_out(round: &Round<'_>, clients: &[Standing], grants: &[(usize, Class, u
     }
 }
 
-/// The compute units that a client holds or would hold.
+/// The compute units of a client's token, or of its next token if it has none.
 fn held(client: &Standing) -> Units {
     client.token.map_or(client.units, |token| token.units)
 }
 
-/// Whether a token goes on until it expires, unless real-time work needs its compute units: it is
-/// not lent, or it was given just now.
+/// Whether a token is firm: only real-time work may end it early. A token is firm if it is not
+/// lent, or if it is younger than the shortest token.
 fn is_firm(round: &Round<'_>, client: &Standing) -> bool {
     let Some(token) = client.token.filter(|token| token.until > round.now) else { return false };
     let is_new = round.now < token.since.saturating_add(round.min_token);
     client.wants == Some(token.class) && (is_promised(client, token.class) || is_new)
 }
 
-/// Whether a token of the client would not be lent.
+/// Whether a token of this class is promised to the client, and not lent.
 fn is_promised(client: &Standing, class: Class) -> bool {
     class == Class::RealTime || client.is_below_request()
 }
 
-/// Until when a firm token is firm.
+/// The time until which a firm token stays firm.
 fn firm_until(round: &Round<'_>, client: &Standing) -> u64 {
     let Some(token) = client.token else { return round.now };
     match is_promised(client, token.class) {
@@ -111,14 +112,14 @@ fn firm_until(round: &Round<'_>, client: &Standing) -> u64 {
     }
 }
 
-/// When the first lent token that is kept for its minimum may be taken back.
+/// A call for the time when the first firm lent token may be taken back.
 fn next_return(round: &Round<'_>, clients: &[Standing]) -> Option<Decision> {
     let firm = clients.iter().filter(|client| client.finding == Finding::Firm);
     let lent = firm.filter(|client| client.token.is_some_and(|token| !is_promised(client, token.class)));
     lent.map(|client| firm_until(round, client)).min().map(|at_ns| Decision::Again { at_ns })
 }
 
-/// The place of a client in the order; the id decides between equal ones.
+/// The sort key of a client. The id breaks ties.
 fn rank(round: &Round<'_>, client: &Standing) -> (u8, bool, u64) {
     let tier = match client.wants {
         Some(Class::RealTime) => 0,
@@ -126,7 +127,7 @@ fn rank(round: &Round<'_>, client: &Standing) -> (u8, bool, u64) {
         _ if client.runs(round.now) => 2,
         _ => 3,
     };
-    // The used part of the request, in 2^-32.
+    // The used fraction of the request, in units of 2^-32.
     let used_part = match u32::try_from(client.asked) {
         Ok(asked) => (u64::from(asked) << 32) / client.request,
         Err(_) => {
@@ -139,11 +140,11 @@ fn rank(round: &Round<'_>, client: &Standing) -> (u8, bool, u64) {
 
 struct Plan<'a> {
     round: &'a Round<'a>,
-    /// Until when compute units are given away, and how many.
+    /// Compute units that are taken, each with the time until which they are.
     commitments: Vec<(u64, Units)>,
-    /// Their sum.
+    /// The sum of their parts of the lane, in millionths.
     taken: u32,
-    /// When the first client that waits below its request can begin.
+    /// When the first waiting client below its request can begin.
     reserved: Option<u64>,
 }
 
@@ -153,8 +154,7 @@ impl Plan<'_> {
         self.taken += held(client).part;
     }
 
-    /// Takes firm tokens of best-effort work back until a partition fits, the last of the order
-    /// first.
+    /// Ends firm tokens of best-effort work, from the back of the order, until a partition fits.
     fn take_back(&mut self, clients: &mut [Standing], wanted: Units) {
         for client in clients.iter_mut().rev() {
             if self.has_room(wanted) {
@@ -176,7 +176,7 @@ impl Plan<'_> {
         self.taken + wanted.part <= WHOLE && (wanted.span.is_none() || !self.commitments.iter().any(is_taken))
     }
 
-    /// Until when a client may have a token that begins now; `None` if it gets none.
+    /// The end of a token that the client gets now; `None` if it gets none.
     fn token(&mut self, client: &Standing, class: Class) -> Option<u64> {
         let round = self.round;
         if !self.has_room(held(client)) {
@@ -191,13 +191,13 @@ impl Plan<'_> {
         };
         let shortest = round.now.saturating_add(round.min_token);
         let until = round.now.saturating_add(budget.min(round.max_token)).min(round.window_ends).max(shortest);
-        // A lent token that may go on is not extended before it expires.
+        // A running token that may continue is not extended before it expires.
         let running = client.token.filter(|token| token.until > round.now && token.class == class);
         let (until, shortest) = running.map_or((until, shortest), |token| (token.until, round.now + 1));
         Some(self.reserved.map_or(until, |reserved| until.min(reserved))).filter(|until| *until >= shortest)
     }
 
-    /// When enough commitments have ended for a partition.
+    /// The time at which enough commitments have ended for a partition to fit.
     fn fits_at(&self, wanted: Units) -> u64 {
         let mut ends = self.commitments.clone();
         ends.sort_unstable_by_key(|(until, units)| (*until, units.part));

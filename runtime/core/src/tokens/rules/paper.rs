@@ -1,9 +1,9 @@
-//! FaST-GShare §3.3.2. Clients without remaining quota are dropped until the next window; the
-//! others get tokens in the order of their shortfall until one does not fit.
+//! FaST-GShare §3.3.2. Clients that have used up their limit wait for the next window. The others
+//! get tokens in the order of their shortfall until the first that does not fit.
 //!
-//! The paper leaves the length of a token open; here it is the request of a window, as in the
-//! published code. It has no classes, and it does not say that launches are stopped: work that is on
-//! the device when a token expires runs on.
+//! The paper does not say how long a token is; here it is the request of a window, as in the
+//! published code. The paper has no classes and does not stop launches: work that is on the device
+//! when a token expires runs to its end.
 
 use super::{Decision, Round, Standing, WHOLE, end_expired};
 use std::cmp::Reverse;

@@ -1,6 +1,6 @@
-//! FaST-GShare's published code (ST-vGPU, 2025-09-30), with its faults: it does not count the
-//! compute units of tokens that it gives in the same round, small clients overtake large ones, and
-//! units are free as soon as a token expires. The ledger charges its tokens in full.
+//! FaST-GShare's published code (ST-vGPU, 2025-09-30), with its faults: it ignores the compute
+//! units of other tokens given in the same round; small clients overtake large ones; compute units
+//! count as free as soon as a token expires. The ledger charges tokens in full.
 
 use super::{Decision, Round, Standing, WHOLE, end_expired};
 use std::cmp::Ordering;
@@ -17,8 +17,8 @@ pub(super) fn plan(round: &Round<'_>, clients: &mut [Standing], decisions: &mut 
     }
 }
 
-/// Below the request before above it; below it the larger missing part first; above it the least
-/// use first.
+/// Clients below their request come first, those that lack the larger part of it before the others.
+/// Clients above it follow, those with the least use first.
 fn order(a: &Standing, b: &Standing) -> Ordering {
     let missing =
         |client: &Standing, other: &Standing| u128::from(client.request - client.used) * u128::from(other.request);

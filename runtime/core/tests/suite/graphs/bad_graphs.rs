@@ -1,4 +1,4 @@
-//! Descriptions that are refused, each with its cause.
+//! Invalid descriptions of graphs, each with its error.
 
 use super::support::{cost, cpu_and_gpu, form, graph, kind, link, plain_costs, source, spec, stage, tensor};
 use atoll_core::Nanos;

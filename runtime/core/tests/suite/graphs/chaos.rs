@@ -1,4 +1,4 @@
-//! Random events: runs that take too long, requests that are cancelled, nodes that are lost.
+//! Random events: runs that take too long, cancelled requests, and lost nodes.
 
 use super::support::{MS, random_costs, random_graph};
 use atoll_core::Nanos;
@@ -9,7 +9,7 @@ use atoll_core::graphs::{
 use atoll_core::rng::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is under test.
+/// The policy under test.
 enum Policy {
     Admission(Box<Admission>),
     Fifo(Box<Fifo>),
@@ -24,12 +24,12 @@ impl Policy {
     }
 }
 
-/// The cluster as it is, judged independently of the policy.
+/// The state of the cluster, kept independently of the policy.
 struct World {
     policy: Policy,
     rng: Rng,
     now: u64,
-    /// What is to come, by time.
+    /// Future events by time.
     coming: BTreeMap<(u64, u64), Event>,
     number: u64,
     running: BTreeSet<NodeId>,
@@ -92,7 +92,7 @@ impl World {
             Event::Ended { node } => drop(self.running.remove(&node)),
             Event::Lost { node } => {
                 self.lost.insert(node);
-                // What it was doing never ends.
+                // The run on the lost node never ends.
                 self.running.remove(&node);
                 self.coming.retain(|_, event| *event != Event::Ended { node });
             }
@@ -187,7 +187,7 @@ fn run(seed: u64) -> [u64; 4] {
         world.now = at;
         world.event(event);
     }
-    // FIFO keeps what no node that is left can run; an admission never does.
+    // With FIFO, requests that no remaining node can run wait for ever; an admission leaves none.
     if let Policy::Admission(admission) = &world.policy {
         assert_eq!((admission.running(), world.open.len()), (0, 0), "seed {seed}: every request ends");
         assert_eq!(world.ended.len(), 120, "seed {seed}");

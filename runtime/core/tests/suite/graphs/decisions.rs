@@ -1,4 +1,4 @@
-//! Single decisions, and the rules between events and actions.
+//! Single decisions of the admission, and the actions that follow from events.
 
 use super::bad_graphs::cascade;
 use super::support::{MS, cost, cpu_and_gpu, ensemble, graph, nodes, plain_costs, spec};
@@ -114,11 +114,11 @@ fn waiting_requests_are_batched_where_no_deadline_suffers() {
     let first = admission.handle(arrival(1, 100), at(0));
     let started = load_all(&mut admission, &first, at(10));
     assert_eq!(starts(&started), [(0, vec![(1, 0)])]);
-    // It waits for the first run, until 14 ms, and may end by 18 ms.
+    // The second request waits for the first run, until 14 ms, and must end by 18 ms.
     assert_eq!(planned_end(&admission.handle(arrival(2, 18), at(10))), at(18));
-    // Joining it would end both at 19 ms, so the third has a run of its own.
+    // If the third joined the second, both would end at 19 ms. So the third has a separate run.
     assert_eq!(planned_end(&admission.handle(arrival(3, 40), at(10))), at(22));
-    // The fourth joins the third, which may wait.
+    // The fourth joins the third, whose deadline allows it.
     let fourth = admission.handle(arrival(4, 40), at(10));
     assert_eq!(planned_end(&fourth), at(23));
     let Verdict::Admitted { ref stages, .. } = explanation(&fourth).verdict else { panic!("{fourth:?}") };
@@ -275,7 +275,7 @@ fn a_cancelled_request_gives_its_reservations_back() {
     admission.handle(Event::Cancelled { request: RequestId(1) }, at(1));
     load_all(&mut admission, &first, at(10));
     assert_eq!(planned_end(&admission.handle(arrival(3, 15), at(10))), at(14));
-    // Cancelled while it runs: its node goes on, and there is no answer.
+    // The request is cancelled while it runs: its node continues, and there is no answer.
     admission.handle(Event::Cancelled { request: RequestId(3) }, at(11));
     assert_eq!(admission.handle(Event::Ended { node: NodeId(0) }, at(14)), []);
     assert_eq!(admission.running(), 0);

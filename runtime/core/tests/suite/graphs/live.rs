@@ -1,5 +1,5 @@
-//! What a daemon needs of the admission beside decisions: new costs, residency that it learns of,
-//! questions without reservations, graphs that come and go.
+//! Functions of the admission that a daemon needs besides decisions: new costs, residency that it
+//! learns of, explanations without reservations, and graphs that are deployed and removed.
 
 use super::support::{MS, cost, cpu_and_gpu, graph, nodes, plain_costs, spec};
 use atoll_core::Nanos;
@@ -91,7 +91,7 @@ fn the_place_of_a_removed_graph_is_used_again_after_its_requests() {
     assert_ne!(first, second, "a request of the first one is running");
     let actions = admission.handle(Event::Ended { node: NodeId(0) }, at(14));
     assert!(matches!(actions[..], [Action::Finished { .. }]), "{actions:?}");
-    // What the removed graph had loaded does not count any more.
+    // Constants that the removed graph had loaded no longer count.
     let third = admission.deploy(graph.clone(), plain_costs(&graph)).unwrap();
     assert_eq!(third, first);
     admission.remove(third);

@@ -1,11 +1,11 @@
-//! Phase one: the optimal assignments are those that a list of all assignments gives.
+//! Phase one: the optimal assignments equal those found by listing all assignments.
 
 use super::support::{MS, ensemble, graph, plain_costs, random_costs, random_graph};
 use atoll_core::Nanos;
 use atoll_core::graphs::{Cost, CostTable, Graph, KindId, Plans, Qualify, evaluate};
 use atoll_core::rng::Rng;
 
-/// Latency and cost of the assignments that no other is better than or equal to, by a list of all.
+/// Latency and cost of the Pareto-optimal assignments, found by listing all assignments.
 fn brute_force(graph: &Graph, costs: &CostTable) -> Vec<(Nanos, Cost)> {
     let (stages, kinds) = (graph.stages().len(), costs.kinds().len());
     let mut all = Vec::new();

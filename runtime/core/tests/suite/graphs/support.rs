@@ -119,7 +119,7 @@ pub(crate) fn random_graph(rng: &mut Rng, count: usize) -> Graph {
     graph(&stages)
 }
 
-/// Random costs on `kinds` kinds: those with higher numbers are faster and dearer, more or less.
+/// Random costs on `kinds` kinds. Kinds with higher numbers tend to be faster and dearer.
 pub(crate) fn random_costs(rng: &mut Rng, graph: &Graph, kinds: u64) -> CostTable {
     let row = |rng: &mut Rng| {
         let base = 1 + rng.below(40);

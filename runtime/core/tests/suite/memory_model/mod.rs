@@ -78,7 +78,7 @@ pub(crate) struct World {
     steps: u64,
     /// Digest of all actions, and of the state after each step.
     digest: Digest,
-    /// The device is lost for good: no action may be issued for it.
+    /// The device is lost: no action may be issued for it anymore.
     device_lost: bool,
     totals: Totals,
 }

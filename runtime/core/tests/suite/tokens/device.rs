@@ -1,5 +1,5 @@
-//! A device around a ledger: clients with launches of blocks, in virtual time. Partitions do not
-//! disturb each other.
+//! A simulated device with a ledger: clients have launches of blocks, in virtual time. Work in one
+//! partition does not slow down work in another.
 
 use atoll_core::tokens::{BusyTime, ShareSpec, ShareState, TokenConfig, TokenLedger};
 use atoll_core::{Class, ClientId, Nanos};
@@ -44,7 +44,7 @@ pub(crate) struct Device {
     /// Launches of clients whose shares were removed.
     pub(crate) leaving: BTreeMap<ClientId, Launch>,
     pub(crate) now: u64,
-    /// From raising an epoch until kernels see it.
+    /// Time from raising an epoch until kernels see it.
     pub(crate) flag_ns: u64,
     /// How late the next completion is reported.
     pub(crate) late_ns: u64,
@@ -86,13 +86,13 @@ impl Device {
         recalled.into_iter().for_each(|client| self.tell(client));
     }
 
-    /// The next time at which something happens by itself.
+    /// The time of the next event of the device or the ledger.
     pub(crate) fn next(&self) -> Option<u64> {
         let launches = self.workers.values().filter_map(|worker| worker.launch.as_ref()).chain(self.leaving.values());
         launches.map(|launch| launch.reported).chain(self.ledger.next_grant().map(|at| at.0)).min()
     }
 
-    /// Lets the time pass to `now` and everything happen that is due.
+    /// Advances the time to `now`, and handles all events that are due.
     pub(crate) fn advance(&mut self, now: u64) {
         self.now = now;
         for client in self.workers.keys().copied().collect::<Vec<_>>() {

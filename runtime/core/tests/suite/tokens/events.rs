@@ -1,5 +1,5 @@
-//! Event lists of the three rules on the same load: `tests/suite/tokens/*.load`, with what each rule does
-//! in `*.RULE`. `ATOLL_RECORD=1` writes the lists anew.
+//! Event lists of the three rules on the same loads: `tests/suite/tokens/*.load` has the loads,
+//! `*.RULE` the actions of each rule. `ATOLL_RECORD=1` writes the lists anew.
 
 use super::device::{Device, Work};
 use atoll_core::tokens::{RULES, Rule, ShareRequest, ShareSpec, TokenConfig};
@@ -10,8 +10,8 @@ use std::path::Path;
 
 const MS: u64 = 1_000_000;
 
-/// A load: the window, the clients, and when they begin to want so much device time. Times are in
-/// milliseconds.
+/// A load: the window, the clients, and for each piece of work its time and device time. Times are
+/// in milliseconds.
 struct LoadFile {
     window: u64,
     until: u64,
@@ -45,8 +45,8 @@ fn parse(text: &str) -> LoadFile {
     load
 }
 
-/// What a rule does: one line for each token that is given, expires or frees its compute units, and
-/// the use of each window.
+/// The actions of a rule: a line for each token that is given, expires or frees its compute units,
+/// and the use in each window.
 fn run(load: &LoadFile, rule: &'static Rule) -> String {
     let config = TokenConfig::for_device(0).with_window(load.window, MS).expect("a window").with_rule(rule);
     let mut device = Device::new(config);

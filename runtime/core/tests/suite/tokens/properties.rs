@@ -1,8 +1,9 @@
-//! Properties of the rule `atoll`, in seeded runs with faults: late completions, launches that
+//! Properties of the rule `atoll`, in random runs with faults: late completions, launches that
 //! ignore their epochs, a clock that stands still, clients that are removed or resized at any time,
-//! lost devices.
+//! and lost devices.
 //!
-//! A failure prints the command that runs its seed alone. `ATOLL_TEST_FULL=1` takes a million steps.
+//! A failure prints the command that runs its seed alone. `ATOLL_TEST_FULL=1` takes a million
+//! steps.
 
 use super::device::{Device, Work};
 use atoll_core::rng::Rng;
@@ -55,7 +56,7 @@ fn work(rng: &mut Rng, real_time: bool) -> Work {
     Work { class, left: 1 + rng.below(10 * WINDOW), launch, block }
 }
 
-/// What a client may have used at most, since its share was set or changed.
+/// Bounds on the use of a client since its share was set or changed.
 struct Bound {
     /// Index of the first window that counts.
     from: u64,
@@ -83,7 +84,7 @@ impl Run {
         let share = share(&mut self.rng, 40);
         if self.device.set(client, share) {
             let from = self.device.now / WINDOW + 2;
-            // Work that runs meanwhile goes on.
+            // Work that runs meanwhile continues.
             let new = Bound { from, block_max: 0, is_real_time: false };
             self.bounds.entry(client).or_insert(new).from = from;
         }
@@ -127,7 +128,7 @@ impl Run {
         }
     }
 
-    /// The clock stands still: nothing changes, however often the ledger is asked.
+    /// While the clock stands still, repeated calls of the ledger change nothing.
     fn stand_still(&mut self) {
         self.device.advance(self.device.now);
         let states = |device: &Device| device.ledger.shares(Nanos(device.now)).collect::<Vec<_>>();
@@ -147,7 +148,7 @@ impl Run {
         let idle = |client: &ClientId| {
             states.iter().any(|state| state.client == *client && !state.has_token && !state.is_draining)
         };
-        // Clients that wait, with whether they are below their request or real-time.
+        // Partitions of waiting clients, and whether each is below its request or real-time.
         let waiting: Vec<(u32, bool)> = device
             .workers
             .iter()
@@ -165,15 +166,15 @@ impl Run {
         let free = WHOLE - device.ledger.occupied();
         let fits = |partition: u32| partition <= free;
         if waiting.iter().any(|&(partition, _)| fits(partition)) {
-            // Compute units are kept for a client below its request, and for the next client of the
-            // order until the launches before it have ended.
+            // Compute units may stay idle for a client below its request that does not fit, and for
+            // the next client of the order until earlier launches have ended.
             let drains = states.iter().any(|state| state.is_draining);
             let is_reserved = waiting.iter().any(|&(partition, first)| (first || drains) && !fits(partition));
             assert!(is_reserved, "idle compute units at {}: {waiting:?}, free {free}", device.now);
         }
     }
 
-    /// Use within each window, and since the share was set, is within the limit.
+    /// Checks that the use within each window, and since the share was set, is within the limit.
     fn check_use(&self) {
         for (client, bound) in &self.bounds {
             let worker = &self.device.workers[client];

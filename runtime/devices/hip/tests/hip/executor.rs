@@ -87,7 +87,7 @@ fn an_epoch_is_raised_again_after_its_word_was_cleared() {
             rig.device.fill(preempt.epoch_word, 0, 4).expect("memory");
             if raised > 0 {
                 rig.device.store_epoch(preempt.epoch_word, Epoch(raised));
-                // The transfer runs after the raise, for which nothing else waits.
+                // Nothing else waits for the raise; this transfer runs after it.
                 assert_eq!(rig.u32(preempt.epoch_word), raised);
             }
             let status = rig.run(1, &Launch::spin_preemptible(1, counts, 0, preempt)).status;

@@ -1,5 +1,5 @@
-//! Faults, and interruption. Both end the work of their process, or need another library, so each
-//! runs in a process of its own.
+//! Faults and interruption. These tests end the work of their process, or need another library, so
+//! each runs in a separate process.
 
 use super::executor::executor;
 use super::suite::rig::{Launch, Preempt, Rig, Wanted, wait_for};
@@ -137,13 +137,13 @@ fn interrupt_here() {
         preempt = Preempt { epoch: Epoch(round + 1), ..preempt };
         rig.device.fill(preempt.evicted_word, 0, 4).expect("memory");
     }
-    // A block that must not run again is left alone, and so is everything beside it.
+    // If one block must not run again, no block is killed.
     let first = rig.submit(1, &note(preempt, false)).expect("room");
     rig.wait_for(log, 6);
     rig.device.interrupt(QueueId(1), first, 1);
     rig.device.store_epoch(gate, Epoch(1));
     assert_eq!((rig.wait().status, rig.u32(log)), (LaunchStatus::Complete, 6));
-    // So is a task that was not told to leave, and the one beside it that was.
+    // Nor is a block killed if one of the tasks was not told to exit.
     let gate = rig.alloc(4);
     let tasks: Vec<_> = (0..2).map(|_| (rig.alloc(4096), rig.preempt(1))).collect();
     let note = |(log, preempt): (_, Preempt)| Launch::note_preemptible(1, log, 1, gate, 1, preempt);

@@ -1,6 +1,6 @@
-//! A graph with a loop, an `if` in it, and a loop in the loop. Its first three inputs say how often
-//! the loop runs at most, after how many iterations its condition is false, and in which iteration
-//! the other branch is taken.
+//! A graph with a loop that contains an `if` and an inner loop. Its first three inputs are the
+//! largest number of iterations, the number of iterations after which the condition is false, and
+//! the iteration that takes the other branch.
 
 use crate::toy::{self, Constants, OUT, TMP, W, X};
 use atoll_kgraph::*;

@@ -13,7 +13,7 @@ function node(name, attributes, ...children) {
 
 const swatches = new Map();
 
-/** The line of a series in the legend. */
+/** The entry of a series in the legend. */
 export function swatch(name, at) {
   let kept = swatches.get(name);
   if (!kept || kept.dataset.at !== String(at)) {
@@ -28,8 +28,8 @@ export function swatch(name, at) {
 }
 
 /**
- * Draws cumulative distributions. A series has `counts`, pairs of the index of a bound and requests;
- * `bounds` are in microseconds.
+ * Draws cumulative distributions. `counts` of a series are pairs of the index of a bound and the
+ * number of requests. `bounds` are in microseconds.
  */
 export function drawCurves(svg, series, bounds) {
   const left = 44, right = 776, top = 10, bottom = 286;
@@ -69,7 +69,7 @@ export function drawCurves(svg, series, bounds) {
   svg.replaceChildren(...drawn);
 }
 
-/** The index of the bound below which this part of the requests lies. */
+/** The index of the bound below which this fraction of the requests is. */
 export function quantile(counts, total, part) {
   let sum = 0;
   for (const [bucket, count] of counts) {

@@ -16,7 +16,7 @@ let token = null;
 let paused = false;
 let stream = null;
 let wake = () => {};
-/** Past views, the oldest first: all of the last second, and one a second before. */
+/** Past views, the oldest first: all of the last second, and one for each second before. */
 let history = [];
 let announced = { at_s: 0, preemptions: null, trouble: -1 };
 let shown_s = 0;
@@ -25,7 +25,7 @@ function say(id, words) {
   if (element(id).textContent !== words) element(id).textContent = words;
 }
 
-/** Waits until the page is to show something. */
+/** Waits until the page is visible, not paused, and not waiting for a token. */
 async function ready() {
   while (paused || document.hidden || !element("token").hidden) {
     say("state", paused ? "Paused" : "Waiting");
@@ -33,7 +33,7 @@ async function ready() {
   }
 }
 
-/** Reads a stream of server-sent events until it ends. Tells whether it had any. */
+/** Reads a stream of server-sent events until it ends. Returns whether there was an event. */
 async function read(response) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
@@ -43,7 +43,7 @@ async function read(response) {
     if (done) return any;
     const events = (rest + value).split("\n\n");
     rest = events.pop();
-    // Only the latest counts if the page was slow.
+    // Shows only the latest event if the page was slow.
     const last = events.pop();
     any ||= last !== undefined;
     if (last) take(JSON.parse(last.slice("data: ".length)));
@@ -110,7 +110,7 @@ element("window").addEventListener("change", () => {
 });
 
 function take(view) {
-  // A daemon that was started again counts from 0.
+  // A daemon that was restarted counts from 0.
   const last = history[history.length - 1];
   if (last && view.status.uptime_s < last.status.uptime_s) history = [];
   history.push(view);
@@ -124,12 +124,12 @@ function take(view) {
   render(view);
 }
 
-/** The view of some seconds ago, or the oldest. */
+/** The view of this many seconds ago, or the oldest one. */
 function ago(view, seconds) {
   return history.findLast((past) => view.at_s - past.at_s >= seconds) ?? history[0];
 }
 
-/** The growth per second of a number since a second ago; null if it cannot be told. */
+/** A function that returns the rate per second of a counter; null if it is unknown. */
 function rates(view) {
   const past = ago(view, RATES_S);
   const seconds = view.at_s - past.at_s;
@@ -285,7 +285,7 @@ function showEvents(view) {
   show("events-table", `The last preemptions, the latest first${lost}`, columns, rows, (row) => row.number, "None since the page is open.");
 }
 
-/** The requests of the chosen time: counts by bucket, without those before. */
+/** The requests of the chosen period: counts by bucket, without earlier requests. */
 function recent(view) {
   const seconds = Number(element("window").value);
   const before = seconds > 0 ? byKey(ago(view, seconds).latencies) : new Map();
@@ -293,7 +293,7 @@ function recent(view) {
     const past = before.get(keyOf(row));
     const old = new Map(past?.counts ?? []);
     const counts = row.counts.map(([at, count]) => [at, count - (old.get(at) ?? 0)]);
-    // Fewer than before: the function was loaded again.
+    // A lower count than before: the function was loaded again.
     const again = counts.some(([, count]) => count < 0);
     const kept = again ? row.counts : counts.filter(([, count]) => count > 0);
     const total = kept.reduce((sum, [, count]) => sum + count, 0);
@@ -402,7 +402,7 @@ function gibSeconds(row) {
   return Object.values(row.memory).reduce((sum, of) => sum + of.byte_s, 0) / 2 ** 30;
 }
 
-/** Tells screen readers about preemptions now and then, and about trouble at once. */
+/** Announces preemptions to screen readers at intervals, and failures immediately. */
 function announce(view) {
   const count = view.status.devices.reduce((sum, device) => sum + (device.whole?.preemptions ?? 0), 0);
   if (view.at_s - announced.at_s >= ANNOUNCE_S) {

@@ -2,7 +2,7 @@
 
 const known = new WeakMap();
 
-/** Numbers as text; a dash for what the viewer may not see or nothing was measured. */
+/** Numbers as text; a dash for values that the viewer may not see or that were not measured. */
 export const text = {
   count: (value) => (value == null ? "–" : value.toLocaleString("en")),
   rate: (value) => (value == null ? "–" : value.toFixed(value < 100 ? 1 : 0)),
@@ -41,8 +41,8 @@ export const text = {
 };
 
 /**
- * Shows rows in a table. A column is `[title, cell]` or `[title, cell, "number"]`, where `cell` makes
- * the text of a row, or an element. The first column names the row. `key` identifies a row.
+ * Shows rows in a table. A column is `[title, cell]` or `[title, cell, "number"]`. `cell` returns the
+ * text or the element for a row. The first column is the header of the row. `key` identifies a row.
  */
 export function show(id, caption, columns, rows, key, none) {
   const table = document.getElementById(id);

@@ -1,4 +1,4 @@
-//! Tables of costs, with built-in stages and devices that do nothing.
+//! Tests of cost tables, with built-in stages and devices that do nothing.
 
 use super::*;
 use crate::graphs::builtin::Builtin;
@@ -7,7 +7,7 @@ use crate::prices::Prices;
 
 const WORKS: [StageWork; 2] = [StageWork::Builtin(Builtin::Max), StageWork::Builtin(Builtin::Max)];
 
-/// The costs of a graph of two stages that took so long in each of three runs.
+/// The costs of a graph whose two stages took this long in each of three runs.
 fn costs(took: Duration) -> Costs {
     let desk = Desk::new(Arc::new(Devices::default()), &Prices::default()).expect("few kinds");
     let costs = Costs::new(Some(desk), "t", 2);
@@ -43,7 +43,7 @@ fn a_table_is_made_once_by_one_request_and_again_when_costs_move() {
 
 #[test]
 fn a_price_limit_is_not_ignored_where_there_are_no_plans() {
-    // Their sum overflows.
+    // The sum of the stages' times overflows, so the graph cannot be planned.
     let costs = costs(Duration::MAX);
     assert!(costs.is_due(&WORKS));
     costs.make_table(&graph(), &WORKS);

@@ -1,4 +1,4 @@
-//! The desk with devices that do nothing: turns, and what becomes of requests that leave.
+//! Tests of the desk with devices that do nothing: turns, and requests that are cancelled.
 
 use super::*;
 use atoll_core::graphs::{Form, GraphSpec, Link, SourceName, StageCost, StageSpec, TensorSpec};
@@ -12,7 +12,7 @@ use tokio::sync::mpsc::error::TryRecvError;
 
 const MS: u64 = 1_000_000;
 
-/// Two devices, the second of which can be lost, and drained.
+/// Two devices. The flags say whether the second one is lost, and whether it is drained.
 #[derive(Default)]
 pub(in crate::graphs) struct Devices(AtomicBool, AtomicBool);
 
@@ -76,7 +76,8 @@ pub(in crate::graphs) fn graph() -> Graph {
     .expect("a good graph")
 }
 
-/// A desk with the graph, whose stages take so many milliseconds on each device; 0 for never.
+/// A desk with the graph. `ms` is the time of a stage on each device in milliseconds; 0 if it
+/// cannot run there.
 fn desk(devices: Arc<Devices>, ms: [u64; 2]) -> (Arc<Desk>, GraphId) {
     let desk = Desk::new(devices, &Prices::default()).expect("few kinds");
     let cost = |ms: u64| (ms > 0).then(|| StageCost { exec: Nanos(ms * MS), ..StageCost::default() });
@@ -90,7 +91,7 @@ fn within(ms: u64) -> Limits {
     Limits { deadline: Some(Duration::from_millis(ms)), price_max: None }
 }
 
-/// The stage, device and turn of the next call, which must be there.
+/// The stage, device and turn of the next call. Panics if there is none.
 fn run(ticket: &mut Ticket) -> (usize, Option<DeviceId>, Turn) {
     match ticket.calls.try_recv() {
         Ok(Call::Run { stage, device, turn }) => (stage, device, turn),
@@ -122,7 +123,7 @@ fn a_request_that_leaves_gives_its_devices_to_the_next_one() {
     let mut second = desk.arrive(graph, within(60_000)).1.expect("admitted");
     let (.., turn) = run(&mut first);
     assert!(matches!(second.calls.try_recv(), Err(TryRecvError::Empty)), "the device has one run at a time");
-    // Its stage is still on the device when the client leaves.
+    // The stage is still on the device when the client disconnects.
     drop(first);
     assert!(matches!(second.calls.try_recv(), Err(TryRecvError::Empty)));
     drop(turn);

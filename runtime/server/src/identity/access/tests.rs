@@ -64,7 +64,7 @@ fn traces_and_shared_memory_are_settings() {
     assert_eq!(Access::parse("", 500).unwrap().otlp(), None);
     for (text, says) in [
         ("otlp_sample_rate = 1", "needs otlp_endpoint"),
-        ("otlp_endpoint = \"c:4318\"", "not a URL of HTTP"),
+        ("otlp_endpoint = \"c:4318\"", "not an HTTP URL"),
         ("otlp_endpoint = \"http://c\"\notlp_sample_rate = 2", "not from 0 to 1"),
     ] {
         assert!(Access::parse(text, 500).unwrap_err().contains(says), "{text}");

@@ -1,4 +1,4 @@
-//! Health and reflection, and what is no RPC of the port.
+//! Health, reflection, and requests that are not RPCs of the port.
 
 use crate::support::grpc::health::health_check_response::ServingStatus;
 use crate::support::grpc::health::health_client::HealthClient;

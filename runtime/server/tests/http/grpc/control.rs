@@ -1,4 +1,4 @@
-//! Everything but inference: metadata, configuration, statistics, the repository, settings.
+//! All RPCs except inference: metadata, configuration, statistics, the repository, settings.
 
 use crate::support::grpc::proto::log_settings_request::SettingValue as LogValue;
 use crate::support::grpc::proto::log_settings_request::setting_value::ParameterChoice as LogChoice;

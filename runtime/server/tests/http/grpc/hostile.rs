@@ -36,7 +36,7 @@ fn is_served(daemon: &Daemon) -> bool {
     daemon.block_on(daemon.client().model_infer(request(""))).is_ok()
 }
 
-/// Calls `ModelInfer` with these bytes as the body, which ends only if `ends`.
+/// Calls `ModelInfer` with these bytes as the body. The body ends only if `ends` is true.
 fn call(daemon: &Daemon, more: &[(&'static str, &'static str)], body: &[u8], ends: bool) -> Status {
     let mut request = http::Request::post("/inference.GRPCInferenceService/ModelInfer");
     for (name, value) in [("content-type", "application/grpc"), ("te", "trailers")].iter().chain(more) {
@@ -138,7 +138,7 @@ fn half_a_request_is_given_up_and_takes_no_memory_of_others() {
     for half in [&[][..], &whole[..3], &whole[..whole.len() - 1]] {
         says(&call(&daemon, &[], half, false), Code::DeadlineExceeded, &["paused for 0.1 seconds"]);
     }
-    // The request is whole with its message, whether or not more could come.
+    // The request is complete with its message, although the body has not ended.
     says(&call(&daemon, &[], &whole, false), Code::Ok, &[]);
     for half in [&whole[..3], &whole[..whole.len() - 1]] {
         says(&call(&daemon, &[], half, true), Code::InvalidArgument, &["ended within a message"]);

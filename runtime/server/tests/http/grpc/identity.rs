@@ -1,5 +1,4 @@
-//! Who may do what over gRPC: tokens, certificates, rights, and the name by which clients call the
-//! port.
+//! Identity over gRPC: tokens, certificates, rights, and the host name that clients use.
 
 use crate::support::grpc::proto::ServerLiveRequest;
 use crate::support::grpc::proto::infer_parameter::ParameterChoice;
@@ -97,7 +96,7 @@ fn a_certificate_is_a_tenant_and_none_is_refused() {
     assert!(daemon.block_on(robot.server_ready(ServerReadyRequest {})).unwrap().into_inner().ready);
     let mut other = connect(&daemon, &authority, Some(&authority.named("other", |_| ()))).unwrap();
     denied(daemon.block_on(other.server_ready(ServerReadyRequest {})), Code::PermissionDenied, "unknown_certificate");
-    // With TLS 1.3 the client learns of the refusal when it reads.
+    // With TLS 1.3 the client sees the refusal only when it reads.
     let without = connect(&daemon, &authority, None);
     let asked = without.map(|mut client| daemon.block_on(client.server_ready(ServerReadyRequest {})));
     assert!(!matches!(asked, Ok(Ok(_))));

@@ -1,4 +1,4 @@
-//! The gRPC port: the same protocol with another form.
+//! The gRPC port: the same protocol over another transport.
 
 mod checks;
 mod control;

@@ -1,4 +1,4 @@
-//! The end of a daemon with gRPC clients.
+//! Stops a daemon with gRPC clients.
 
 use crate::support::grpc::health::HealthCheckRequest;
 use crate::support::grpc::health::health_client::HealthClient;

@@ -86,7 +86,7 @@ fn a_stream_runs_a_limited_number_of_requests_at_a_time() {
         stream.requests.try_send(request(&number.to_string())).unwrap();
     }
     eventually(|| daemon.engine.held() == most);
-    // Answered by another connection, so the stream had time to take more.
+    // Another connection was answered, so the stream had time to read more requests.
     assert!(daemon.get("/v2/health/live").status == 200 && daemon.engine.held() == most);
     daemon.engine.behave(Behaviour::Echo);
     daemon.engine.answer_all();

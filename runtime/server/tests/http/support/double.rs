@@ -40,18 +40,18 @@ pub(crate) struct Double {
     ids: AtomicU64,
     preempts: AtomicBool,
     refuses_shares: AtomicBool,
-    /// Shares that were set, and whether they still hold.
+    /// Shares that were set, and whether each is still in force.
     shares: Mutex<BTreeMap<ShareClient, bool>>,
     trace_reads: AtomicU64,
 }
 
 impl Double {
-    /// Whether new shares are refused.
+    /// Sets whether new shares are refused.
     pub(crate) fn refuse_shares(&self, refuses: bool) {
         self.refuses_shares.store(refuses, Ordering::Relaxed);
     }
 
-    /// No share that was set before holds any more.
+    /// Ends the force of all shares that were set before.
     pub(crate) fn lose_shares(&self) {
         self.shares.lock().unwrap().values_mut().for_each(|holds| *holds = false);
     }
@@ -91,12 +91,12 @@ impl Double {
         self.functions.lock().unwrap().get(&FunctionKey::local(name)).map(|(bundle, ..)| bundle.clone())
     }
 
-    /// From now on each look at the trace finds that `toy` was preempted for a request of `urgent`.
+    /// From now on, each read of the trace shows that `toy` was preempted by a request of `urgent`.
     pub(crate) fn preempt(&self) {
         self.preempts.store(true, Ordering::Relaxed);
     }
 
-    /// How often one of the traces was read.
+    /// Number of reads of all traces together.
     pub(crate) fn trace_reads(&self) -> u64 {
         self.trace_reads.load(Ordering::Relaxed)
     }
@@ -125,7 +125,7 @@ fn echo(request: InvocationRequest) -> InvocationResult {
     }
 }
 
-/// The only stage of a chain; these tests send no longer ones.
+/// The only stage of a chain. These tests send no chains with several stages.
 fn single(mut chain: ChainRequest) -> InvocationRequest {
     let stage = chain.stages.remove(0);
     let input = |input| match input {
@@ -212,7 +212,7 @@ impl Inference for Double {
         InvocationId(self.ids.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Echoes if other devices hold their requests.
+    /// Echoes the inputs if the behaviour is `Hold`, as a second device that is not slow.
     fn submit_to(&self, _device: DeviceId, _why: Why, chain: ChainRequest, reply: Reply) -> InvocationId {
         if matches!(*self.behaviour.lock().unwrap(), Behaviour::Hold) {
             reply(Ok(echo(single(chain))));
@@ -280,7 +280,7 @@ impl Inference for Double {
                 queue_depths,
                 ..DeviceStatistics::default()
             };
-            // As if the configuration set a quota for one tenant.
+            // Stands for a configuration with a quota for one tenant.
             let quota = TenantBytes { all: 1 << 30, best_effort: 1 << 20 };
             let guest = TenantMemory { tenant: "guest".parse().expect("a name"), quota, ..TenantMemory::default() };
             EngineStatistics {

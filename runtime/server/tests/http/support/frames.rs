@@ -17,7 +17,7 @@ pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     [&length[1..], &[kind, flags], &stream.to_be_bytes()[..], payload].concat()
 }
 
-/// The headers of a call of `ModelInfer`, with further ones.
+/// The headers of a call of `ModelInfer`, with additional ones.
 pub(crate) fn headers(more: &[(&str, &str)]) -> Vec<u8> {
     let path = "/inference.GRPCInferenceService/ModelInfer";
     let fixed = [(":method", "POST"), (":scheme", "http"), (":authority", "localhost"), (":path", path)];

@@ -1,4 +1,4 @@
-//! A gRPC client of the daemon: tonic's, with the messages of `proto/`.
+//! A gRPC client of the daemon, by tonic, with the messages of `proto/`.
 
 use super::Daemon;
 use proto::grpc_inference_service_client::GrpcInferenceServiceClient;
@@ -23,7 +23,7 @@ pub(crate) type Client = GrpcInferenceServiceClient<Channel>;
 pub(crate) const VALUES: [f32; 4] = [0.5, 3.0, -1.0, 2.0];
 
 impl Daemon {
-    /// A connection of its own.
+    /// A new connection.
     pub(crate) fn channel(&self) -> Channel {
         let endpoint = Endpoint::from_shared(format!("http://{}", self.grpc)).unwrap();
         self.block_on(endpoint.connect()).unwrap()
@@ -33,7 +33,7 @@ impl Daemon {
         Client::new(self.channel())
     }
 
-    /// The value of a metric without or with labels, as it is written.
+    /// The value of a metric. `name` includes the labels, if any, as they are written.
     pub(crate) fn metric(&self, name: &str) -> u64 {
         let metrics = self.metrics();
         let line = metrics.lines().find_map(|text| text.strip_prefix(name)?.strip_prefix(' '));
@@ -70,7 +70,7 @@ pub(crate) fn typed(values: &[f32]) -> InferInputTensor {
     }
 }
 
-/// The message with an `Authorization` like that of HTTP.
+/// The message with the metadata `authorization`.
 pub(crate) fn with_token<T>(token: &str, message: T) -> Request<T> {
     let mut request = Request::new(message);
     request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());

@@ -43,14 +43,14 @@ pub(crate) struct Daemon {
     serving: Option<JoinHandle<Result<(), ServeError>>>,
 }
 
-/// Deviations from the default daemon.
+/// Options of the daemon that differ from the defaults.
 #[derive(Default)]
 pub(crate) struct Options {
     pub(crate) compiler: Option<Arc<Compiler>>,
     pub(crate) body_bytes_max: Option<usize>,
     pub(crate) drain: Option<Duration>,
     pub(crate) connections: Option<ConnectionLimits>,
-    /// Turns strict readiness off.
+    /// Whether strict readiness is off.
     pub(crate) lax_readiness: bool,
     pub(crate) identity: Option<IdentityConfig>,
     pub(crate) model_control: Option<ModelControl>,
@@ -102,17 +102,17 @@ impl Daemon {
         daemon
     }
 
-    /// Runs a client's part on the threads of the daemon.
+    /// Runs the code of a client on the threads of the daemon.
     pub(crate) fn block_on<T>(&self, part: impl Future<Output = T>) -> T {
         self.runtime.block_on(async { tokio::time::timeout(TIMEOUT, part).await.expect("an answer in time") })
     }
 
-    /// Starts a client's part on the threads of the daemon.
+    /// Starts the code of a client on the threads of the daemon.
     pub(crate) fn spawn<T: Send + 'static>(&self, part: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
         self.runtime.spawn(part)
     }
 
-    /// Has the daemon read its keys and certificates again.
+    /// Makes the daemon read its keys and certificates again.
     pub(crate) fn reload(&self) -> Result<(), String> {
         self.reloader.reload().map_err(|error| error.to_string())
     }
@@ -159,7 +159,7 @@ impl Daemon {
     }
 }
 
-/// Says that a test, or a part of it, is skipped.
+/// Reports that a test, or a part of it, is skipped.
 #[allow(clippy::print_stderr, reason = "the runner collects these lines")]
 pub(crate) fn skip(reason: &str) {
     eprintln!("SKIPPED: {reason}");

@@ -10,7 +10,7 @@ pub(crate) fn write_bundle(path: &Path) {
     write(path, "toy");
 }
 
-/// The same with another digest.
+/// Writes the same model with another digest.
 pub(crate) fn write_changed_bundle(path: &Path) {
     write(path, "changed");
 }

@@ -8,7 +8,7 @@ fn steps(ns: f64) -> f64 {
     ns / STEP_NS as f64
 }
 
-/// (start, arrival, model, device) in steps, devices from 1.
+/// A line of a trace: start and arrival in steps, model, and device, counted from 1.
 fn lines(report: &ClusterReport) -> Vec<(u64, u64, char, usize)> {
     let line = |scheduled: &super::super::Scheduled| {
         let model = ['R', 'B'][scheduled.arrival.function];

@@ -1,4 +1,4 @@
-//! Whether a daemon that is started like this program could limit executors by control groups.
+//! Whether a daemon that is started in the same way could limit executors by control groups.
 
 use super::Finding;
 use atoll_executor::ControlGroups;

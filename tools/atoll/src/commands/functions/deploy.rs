@@ -37,7 +37,7 @@ pub(super) struct Args {
     #[arg(long, value_enum)]
     class: Option<ClassName>,
 
-    /// Do not serve the function over HTTP, where every tenant can call it
+    /// Do not serve the function over HTTP and gRPC, where tenants with the right can call it
     #[arg(long)]
     private: bool,
 
@@ -51,7 +51,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE", conflicts_with = "no_signature")]
     signature: Option<PathBuf>,
 
-    /// Send no signature, even if one lies beside the bundle
+    /// Send no signature, even if there is one beside the bundle
     #[arg(long)]
     no_signature: bool,
 
@@ -64,7 +64,7 @@ pub(super) struct Args {
 }
 
 impl Args {
-    /// The signature to send: that of the flag, or one beside the bundle.
+    /// The signature to send: the file of the flag, or the one beside the bundle.
     fn signature(&self) -> Result<Option<String>> {
         let beside = sign::beside(&self.bundle);
         let path = match &self.signature {

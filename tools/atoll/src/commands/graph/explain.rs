@@ -15,7 +15,7 @@ pub(super) fn admission(report: &AdmissionReport) -> String {
     text
 }
 
-/// The versions of functions, with what they served.
+/// The versions of functions, with their requests and mean times.
 pub(super) fn versions(graph: &GraphReport) -> String {
     let mut table = Table::new([
         ("stage", Align::Left),

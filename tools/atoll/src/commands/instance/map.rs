@@ -24,7 +24,8 @@ pub(super) struct Args {
 /// Columns of the drawing: 2 % of the time each.
 const COLUMNS: usize = 50;
 
-/// Rows of the drawing at most; a device with more compute units has several in a row.
+/// Largest number of rows of the drawing; on a device with more compute units, a row stands for
+/// several.
 const ROWS_MAX: u32 = 16;
 
 /// Width of a device in the picture, in its units; a thousandth of the time is one of them.
@@ -33,7 +34,7 @@ const WIDTH: f64 = 1000.0;
 /// Height of a device in the picture.
 const HEIGHT: f64 = 400.0;
 
-/// Margin of a device in the picture, above it for its name.
+/// Margin above a device in the picture, for its name.
 const MARGIN: f64 = 40.0;
 
 pub(super) fn run(args: &Args) -> Result<()> {
@@ -117,7 +118,7 @@ fn drawing(devices: &BTreeMap<String, Device>) -> String {
     text
 }
 
-/// What the drawing shows at a compute unit and a time: the client there, or nothing.
+/// The letter at a compute unit and a time: that of the client there, or a dot.
 fn cell(device: &Device, unit: u32, column: usize) -> char {
     let time = (column as f64 + 0.5) / COLUMNS as f64;
     let is_there = |area: &ShareArea| {

@@ -20,7 +20,8 @@ const BATCHES_MAX: usize = 16;
 #[derive(Debug, clap::Args)]
 pub(super) struct GridArgs {
     /// Measure throughput and latency on a grid of shares of the device instead. A grid that was
-    /// stopped goes on where it was; larger partitions are left out once they bring under 3 % more
+    /// stopped continues where it was; larger partitions are skipped once they bring less than 3 %
+    /// more throughput
     #[arg(long)]
     pub(super) grid: bool,
 
@@ -49,7 +50,8 @@ pub(super) struct GridArgs {
     #[arg(long, requires = "grid")]
     fresh: bool,
 
-    /// Print what the grid says at this partition and quota, with the error of the interpolation
+    /// Print the interpolated values at this partition and quota, with the error of the
+    /// interpolation
     #[arg(long, value_name = "PARTITION,QUOTA", value_parser = parse_at, requires = "grid")]
     at: Option<(u32, u32)>,
 }
@@ -114,12 +116,12 @@ pub(super) fn run(args: &GridArgs, target: &Target<'_>, mut profile: Profile) ->
             Ok(())
         };
         let points = grid.measure(&inputs, &mut profile, &mut keep)?;
-        // Contradicting points may have been dropped last.
+        // Contradicting points may have been dropped after the last call of `keep`.
         profile.write(target.path)?;
         text += &table(&points, batch);
         text += &format!("{} of {} were known\n", known.min(points.len()), counted(points.len() as u32, "point"));
         if let Some(from) = flat {
-            text += &format!("partitions from {from} % on are left out: they bring under 3 % more\n");
+            text += &format!("partitions from {from} % on are skipped: less than 3 % more throughput\n");
         }
         if let Some((partition, quota)) = args.at {
             let estimate = scaling(&points).map_err(user_error_of)?.estimate(partition, quota);

@@ -10,8 +10,8 @@ const OUT_OF_MEMORY_SCORE: i32 = -500;
 
 const SCORE_FILE: &str = "/proc/self/oom_score_adj";
 
-/// The place where groups of executors are made, with the quotas of tenants; `None` if there is
-/// none, which is logged, or no executor.
+/// The place where the daemon makes groups for executors, with the quotas of tenants. `None`
+/// without executors, or if no groups can be made, which is logged.
 pub(super) fn enter(has_executors: bool, access: &Access) -> Option<Arc<ControlGroups>> {
     lower_score();
     if !has_executors {
@@ -50,12 +50,12 @@ fn quotas(access: &Access) -> ExecutorQuotas {
         (tenant.to_string(), ExecutorQuota { process_bytes, ..quota })
     });
     let own = ("local".to_owned(), ExecutorQuota::UNLIMITED);
-    // A section of `local` is stronger than the default.
+    // A section of `local` takes precedence over the default.
     ExecutorQuotas { default: quota(access.default_limits()), tenants: [own].into_iter().chain(tenants).collect() }
 }
 
-/// Makes this process one of the last that the system kills, unless the operator chose a score.
-/// Only root may do that; executors raise their own score in any case.
+/// Lowers this process's out-of-memory score, so the system kills it late, unless the operator
+/// chose a score. Only root may do that; executors raise their own score in any case.
 fn lower_score() {
     if std::fs::read_to_string(SCORE_FILE).is_ok_and(|score| score.trim() == "0") {
         let _ = std::fs::write(SCORE_FILE, OUT_OF_MEMORY_SCORE.to_string());

@@ -2,6 +2,7 @@
 
 use crate::control::{Classify, ControlArgs};
 use crate::failure::OrUserError;
+use crate::interrupt::stop_on_interrupt;
 use crate::output::{bytes, is_in_foreground, print, print_json};
 use anyhow::{Context, Result, anyhow};
 use atoll_client::{Client, Trace};
@@ -15,10 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
-use tokio::signal::unix::{SignalKind, signal};
 
 /// Polling interval. The daemon keeps records of several seconds, but those of compute units only
 /// for a tenth of a second if blocks are short.
@@ -165,7 +164,7 @@ impl Recording {
             // Reads once more after the end, up to the newest record.
             let is_last = is_over || stop.load(Relaxed) || self.is_full();
             self.look(client)?;
-            // A shell may move the process to the background and back.
+            // A shell may move the process to the background or to the foreground.
             if is_in_foreground() {
                 let seconds = self.began.elapsed().as_secs_f64();
                 bar.set_message(format!("{seconds:.0} s, {} records; stop with Ctrl-C", self.records()));
@@ -263,7 +262,8 @@ impl DeviceRecording {
             let at = piece.records.first().or(self.records.last()).map(|record| record.at).unwrap_or_default();
             self.gaps.push((at, piece.lost));
         }
-        // An end without the device's timestamp counts from when the engine learned of it.
+        // For an end without a timestamp of the device, the time when the engine learned of it
+        // counts.
         let is_earlier = |record: &Record| match (record.kind, self.from) {
             (EventKind::Chunk { ended, .. } | EventKind::Ended { ended, .. }, Some(from)) => {
                 ended.0 > 0 && ended <= from
@@ -332,26 +332,6 @@ fn text(summary: &Summary) -> String {
         summary.seconds,
         devices.join(" and ")
     )
-}
-
-/// Becomes true on SIGINT, which then no longer ends the process.
-fn stop_on_interrupt() -> Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-    let guard = runtime.enter();
-    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-    drop(guard);
-    let ours = stop.clone();
-    std::thread::spawn(move || {
-        runtime.block_on(async {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-            }
-        });
-        ours.store(true, Relaxed);
-    });
-    Ok(stop)
 }
 
 fn clocks() -> Clocks {

@@ -1,5 +1,5 @@
-//! `atoll bench cluster --mixes`: the recorded mixes on four devices that hold a fifth of all
-//! constants each.
+//! `atoll bench cluster --mixes`: the recorded mixes on four devices, each with memory for a fifth
+//! of all constants.
 
 use crate::output::{Align, Table};
 use crate::report::Findings;
@@ -12,12 +12,12 @@ use atoll_sim::cluster::{Arrival, Cluster, ClusterDevice, ClusterFunction, Clust
 use serde_json::json;
 
 const DEVICES: usize = 4;
-/// Share of all constants that fits a device: 1 of this many.
+/// A device has memory for one part in this many of all constants.
 const FIFTH: u64 = 5;
-/// The mixes have no service times. A request takes as long as a load of its function, as if it
-/// read its constants once at the speed of a load.
+/// Service times, which the mixes do not have: a request takes as long as a load of its function,
+/// as if it read its constants once at that speed.
 const SERVICE_PER_RELOAD: f64 = 1.0;
-/// Part of the time that devices would be busy without loads. The arrivals are spread to it.
+/// Load of the devices without the time of constant loads. Arrivals are spread to reach it.
 const LOAD: f64 = 0.5;
 
 /// The cluster that replays a mix.
@@ -121,8 +121,8 @@ mod tests {
     use super::*;
     use atoll_core::placement::PLACEMENTS;
 
-    /// The claim of `cost`: on no mix more than 5 % worse than the best of the others, and on at
-    /// least five better than each of them by 10 %.
+    /// `cost` is at most 5 % worse than the best other policy on every mix, and at least 10 %
+    /// better than all others on five mixes.
     #[test]
     fn cost_completes_requests_sooner_than_the_others() {
         let policies: Vec<_> = PLACEMENTS.iter().collect();

@@ -17,7 +17,7 @@ use std::fmt::Write;
 
 /// Steps of the Poisson runs.
 const HORIZON: u64 = 1000;
-/// Requests per step of each model for which the devices are busy 80 % of the time.
+/// Requests per step and model that keep the devices busy for 80 % of the time.
 const LOAD: f64 = 0.8;
 /// The seed of the tables.
 const SEED: u64 = 1;
@@ -30,7 +30,7 @@ fn rate_of(load: f64, devices: usize, costs: Costs) -> f64 {
     load * devices as f64 / (costs.resnet.1 + costs.bert.1) as f64
 }
 
-/// Row of a Poisson run. `variant` is a policy of the thesis, or one of its variants.
+/// A row of a Poisson run: a policy of the thesis, or a variant of one.
 fn poisson_row(variant: Variant, devices: usize, rate: f64, seed: u64) -> Row {
     let arrivals = poisson(2, rate, HORIZON, seed);
     let mut cluster = cluster(policy(variant.policy), functions(COSTS[0], 2), devices, arrivals);

@@ -11,7 +11,7 @@ use atoll_sim::cluster::{Arrival, Cluster, ClusterDevice, ClusterFault, ClusterF
 use std::path::Path;
 use std::str::FromStr;
 
-/// Bytes of the constants of each function, if they are not drawn.
+/// Bytes of the constants of each function, unless they are random.
 const CONSTANT_BYTES: u64 = 1 << 20;
 /// Requests of a burst.
 const BURST: u32 = 10;
@@ -23,7 +23,7 @@ const STEPS_PER_S: f64 = 1000.0;
 const AZURE: (f64, f64) = (1.0, 10e9);
 /// Largest file with a trace, in bytes, and its largest number of requests.
 const TRACE_MAX: (u64, usize) = (256 << 20, 10_000_000);
-/// Requests that a run may have, so that it fits memory.
+/// Most requests of a run, so that it fits into memory.
 const REQUESTS_MAX: f64 = 50e6;
 
 /// How requests arrive.
@@ -168,7 +168,7 @@ pub(super) fn cluster(args: &Args, point: Point, policy: &'static PlacementEntry
     let device = ClusterDevice { kind: DeviceKind(0), slots: args.slots, memory_bytes, speed: 1.0 };
     let mut pool = PoolConfig::new(policy);
     pool.waiting_max = usize::MAX;
-    // As in the research runs that the tests of the simulation compare with.
+    // As in the reference runs of the simulation's tests.
     pool.options.seed = point.seed.wrapping_add(1000);
     if args.no_steal {
         pool.options.steal = NO_STEAL;
@@ -188,7 +188,7 @@ pub(super) fn cluster(args: &Args, point: Point, policy: &'static PlacementEntry
         arrivals: workload.arrivals.clone(),
         faults,
         times_known: !args.learn,
-        // Only `exclusive` moves devices when nothing happens.
+        // Only `exclusive` moves devices without an event.
         step: (policy.name == "exclusive" && args.arrivals != ArrivalKind::Azure).then_some(Nanos(STEP_NS)),
     }
 }

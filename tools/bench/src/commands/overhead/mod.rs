@@ -59,7 +59,7 @@ pub(crate) struct Args {
 /// What was measured.
 struct Measured {
     ways: Vec<(&'static str, Distribution)>,
-    /// Time of the check of a token.
+    /// Mean time to check a token.
     token_check: Option<Duration>,
 }
 
@@ -92,7 +92,7 @@ pub(crate) fn run(args: &Args) -> Result<Findings> {
     Findings::new(&fields, table.to_string() + &token)
 }
 
-/// Sends each request by every way in turn, so that disturbances affect all of them.
+/// Sends each request over all paths in turn, so that disturbances affect all paths alike.
 fn measure(args: &Args, invokers: &[&Invoker]) -> Result<Vec<Distribution>> {
     let mut ways = Vec::new();
     for invoker in invokers {
@@ -119,7 +119,7 @@ fn here(_: &Args) -> Result<Measured> {
     ))
 }
 
-/// Serves the null model in this process, and measures it in all ways.
+/// Serves the null model in this process, and measures it over all paths.
 #[cfg(feature = "compiler")]
 fn here(args: &Args) -> Result<Measured> {
     use crate::invoker::Local;

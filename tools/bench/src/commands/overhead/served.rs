@@ -15,7 +15,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// Checks of a token that are timed together.
+/// Number of token checks that are timed together.
 const TOKEN_CHECKS: u32 = 100_000;
 
 /// A running daemon with a client.
@@ -78,7 +78,7 @@ fn wait_until_ready(url: &str, credentials: &CredentialArgs) -> Result<Remote> {
     }
 }
 
-/// A certificate for loopback, signed by itself.
+/// A self-signed certificate for loopback.
 pub(super) fn certificate(folder: &Path) -> Result<TlsFiles> {
     let key = KeyPair::generate()?;
     let certificate = CertificateParams::new(vec!["127.0.0.1".into()])?.self_signed(&key)?;
@@ -89,7 +89,7 @@ pub(super) fn certificate(folder: &Path) -> Result<TlsFiles> {
     Ok(files)
 }
 
-/// The mean time of the check of a token among 64.
+/// The mean time to check a token, with 64 keys.
 pub(super) fn token_check(folder: &Path) -> Result<Duration> {
     let path = folder.join("checked.json");
     let mut token = None;

@@ -108,7 +108,7 @@ impl Emitter<'_> {
         self.continue_with(context, meet, remaining);
     }
 
-    /// Emits blocks one behind another, each under its pending mask. `cut` holds the heads of the
+    /// Emits blocks one after another, each under its pending mask. `cut` holds the heads of the
     /// enclosing loops.
     pub(super) fn linearise(
         &mut self,

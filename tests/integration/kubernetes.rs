@@ -1,0 +1,61 @@
+//! `integrations/kubernetes`: the manifests, and the device plugin with the protocol of the kubelet.
+
+use crate::functions::{manifest, packed};
+use crate::serve::atoll;
+use anyhow::{Context, Result, ensure};
+use atoll_tests::{full, program, python, root, skip};
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Runs a script of `tests/python`, whose last line of output begins with `last`.
+fn script(python: &Path, name: &str, arguments: &[&OsStr], last: &str) -> Result<()> {
+    let output = Command::new(python)
+        .arg(root().join("tests/python").join(name))
+        .args(arguments)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env_remove("ATOLL_URL")
+        .env_remove("ATOLL_TOKEN")
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| python.display().to_string())?;
+    let (out, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let is_done = out.lines().last().is_some_and(|line| line.starts_with(last));
+    ensure!(output.status.success() && is_done, "{name}: {out}{errors}");
+    Ok(())
+}
+
+/// The device plugin.
+fn plugin() -> Result<PathBuf> {
+    let path = program("atoll-device-plugin");
+    ensure!(path.exists(), "{} is not built; run cargo build -p atoll-device-plugin", path.display());
+    Ok(path)
+}
+
+#[test]
+fn manifests_are_right_and_wrong_resources_are_refused() -> Result<()> {
+    // Beside the other environment.
+    let other = python().ancestors().nth(3).context("an environment has a folder")?.join("kubernetes/bin/python");
+    let has_schemas = full() && other.exists();
+    if !has_schemas {
+        skip("the schemas of Kubernetes, and Helm: 300 MB, which `make test-full` installs and uses");
+    }
+    let python = if has_schemas { other } else { python() };
+    let (atoll, plugin) = (atoll(), plugin()?);
+    let arguments = [atoll.as_os_str(), plugin.as_os_str()];
+    script(&python, "kubernetes_manifests.py", &arguments, "all manifests are right")
+}
+
+#[test]
+fn the_device_plugin_offers_shares_and_containers_hold_leases() -> Result<()> {
+    // The paths of its sockets must be short.
+    let folder = tempfile::Builder::new().prefix("ak").tempdir_in("/tmp")?;
+    let bundle = folder.path().join("affine.kg");
+    packed(&manifest("affine"), &bundle)?;
+    let (atoll, plugin, work) = (atoll(), plugin()?, folder.path().join("w"));
+    if !full() {
+        skip("annotations of FaST-GShare and the names of HAMi with a daemon: seconds, in `make test-full`");
+    }
+    let arguments = [atoll.as_os_str(), plugin.as_os_str(), bundle.as_os_str(), work.as_os_str()];
+    script(&python(), "kubelet.py", &arguments, "all of it holds")
+}

@@ -142,8 +142,8 @@ impl Layout {
         Some(u64::from(left) * 1_000_000 / u64::from((TIME * self.all_rows()).max(1)))
     }
 
-    /// Whether the free area is at least that of a share. If not, the share does not fit in any
-    /// arrangement.
+    /// Whether the bound clients leave at least the area of a share. If not, no arrangement of them
+    /// has room for the share.
     pub fn has_area(&self, share: &ShareSpec) -> bool {
         let client = self.client(share);
         let placed = self.clients.values().filter_map(|client| client.at.ok());

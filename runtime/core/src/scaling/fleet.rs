@@ -3,10 +3,11 @@
 use crate::ids::ClientId;
 use crate::packing::{Divisible, InstanceId, Layout};
 use crate::scaling::host::{Entry, Host, Need, Placed, Relocation, Spot, Stay};
+use crate::tokens::{ShareSpec, check_lane};
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-/// How many sets of instances a decision tries to move: it must end.
+/// How many sets of instances a decision tries to move, which bounds its time.
 const TRIES_MAX: usize = 128;
 
 /// Of a device with more instances that may move, pairs are not tried.
@@ -44,15 +45,27 @@ impl<'a> Site<'a> {
         self.entries.push(*entry);
     }
 
-    /// The device with another instance, if there is a rectangle for it.
+    /// The device with another instance, if there is a rectangle for it and its engine accepts the
+    /// share.
     fn with(&self, entry: &Entry) -> Option<Site<'a>> {
-        // Most devices that are full are passed over here, before everything is arranged anew.
+        // Most devices that are full are skipped here, before everything is arranged anew.
         if !self.layout.has_area(&entry.need.share) {
             return None;
         }
         let mut site = self.clone();
         site.add(entry);
-        site.layout.rect(entry.client).map(|_| site)
+        (site.layout.rect(entry.client).is_some() && site.can_keep_shares()).then_some(site)
+    }
+
+    /// Whether the device can keep all shares together, as its engine checks. Those that are not
+    /// bound to compute units have no rectangle, but their time is promised, too.
+    fn can_keep_shares(&self) -> bool {
+        let reserved = (0..).map(ClientId).zip(&self.host.reserved);
+        let own = self.entries.iter().map(|entry| (entry.client, &entry.need.share));
+        let granted = |(client, share): (ClientId, &ShareSpec)| {
+            share.with_partition(self.layout.granted(client).unwrap_or(share.partition()))
+        };
+        check_lane(&reserved.chain(own).map(granted).collect::<Vec<_>>()).is_ok()
     }
 
     fn remove(&mut self, client: ClientId) {
@@ -182,7 +195,9 @@ impl<'a> Fleet<'a> {
 
     /// Whether an instance has to wait until others have left a device.
     fn waits(&self, device: usize, entry: &Entry) -> bool {
-        self.taken[device].len() > self.sites[device].entries.len() && !self.fits_now(device, entry)
+        let planned = &self.sites[device].entries;
+        let is_leaving = |taken: &Entry| planned.iter().all(|planned| planned.client != taken.client);
+        self.taken[device].iter().any(is_leaving) && !self.fits_now(device, entry)
     }
 
     /// Whether there is a rectangle beside everything that takes room on a device now.
@@ -199,30 +214,31 @@ impl<'a> Fleet<'a> {
         if self.sites.iter().filter(|site| site.host.is_open).count() < 2 {
             return None;
         }
-        let mut tries = 0;
-        let mut best: Option<Repacked<'a>> = None;
+        let mut sets: Vec<(usize, usize, Vec<Entry>)> = Vec::new();
         for device in self.open(&entry.need) {
-            for away in self.sets(device) {
-                tries += 1;
-                if tries > TRIES_MAX {
-                    return best;
-                }
-                let Some(found) = self.moved(device, &away, Some(entry), to_any) else { continue };
-                let rank = |repacked: &Repacked<'_>| (repacked.cost_ns(), repacked.moves.len());
-                let is_better = best.as_ref().is_none_or(|best| rank(&found) < rank(best));
-                if found.cost_ns() <= pay_ns && is_better {
-                    best = Some(found);
-                }
+            sets.extend(self.sets(device).into_iter().enumerate().map(|(number, away)| (number, device, away)));
+        }
+        // The first sets of each device, so that one with many instances does not use all tries.
+        sets.sort_by_key(|(number, device, _)| (*number, *device));
+        let mut best: Option<Repacked<'a>> = None;
+        for (_, device, away) in sets.into_iter().take(TRIES_MAX) {
+            let Some(found) = self.moved(device, &away, Some(entry), to_any) else { continue };
+            let rank = |repacked: &Repacked<'_>| (repacked.cost_ns(), repacked.moves.len());
+            let is_better = best.as_ref().is_none_or(|best| rank(&found) < rank(best));
+            if found.cost_ns() <= pay_ns && is_better {
+                best = Some(found);
             }
         }
         best
     }
 
-    /// The cheapest moves after which a device with instances has none, if they cost at most so
-    /// much. The device with the smallest instances is tried first.
+    /// The moves after which a device with instances has none, if they cost at most so much. The
+    /// device with the smallest instances is tried first. Devices that are lost or drained are left
+    /// out: their instances are replaced in any case.
     pub(super) fn emptied(&self, pay_ns: u64) -> Option<Repacked<'a>> {
         let is_movable = |site: &Site<'_>| site.entries.iter().all(|entry| entry.move_ns(true).is_some());
-        let sizes = self.sites.iter().enumerate().filter(|(_, site)| !site.entries.is_empty() && is_movable(site));
+        let may_be_freed = |site: &Site<'_>| site.host.is_open && !site.entries.is_empty() && is_movable(site);
+        let sizes = self.sites.iter().enumerate().filter(|(_, site)| may_be_freed(site));
         let size = |site: &Site<'_>| site.entries.iter().map(|entry| entry.need.size()).sum::<u64>();
         let mut devices: Vec<(u64, usize)> = sizes.map(|(at, site)| (size(site), at)).collect();
         devices.sort_unstable();

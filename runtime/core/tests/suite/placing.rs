@@ -172,13 +172,53 @@ fn devices_that_are_lost_or_promised_to_tenants_take_nothing() {
 fn a_device_is_freed_when_others_have_room_and_that_pays() {
     let hosts = vec![host(10, 1 << 30); 3];
     let placed = [movable(0, need(0, 100, 60), 0), movable(1, need(1, 100, 30), 1), movable(2, need(2, 100, 20), 2)];
-    let moves = consolidate(&hosts, &placed, 30 * SECOND);
+    let moves = consolidate(&hosts, &placed, false, 30 * SECOND);
     assert_eq!(moves.iter().map(|found| (found.instance.0, found.from, found.to)).collect::<Vec<_>>(), [(2, 2, 0)]);
-    assert_eq!(consolidate(&hosts, &placed, moves[0].cost_ns - 1), []);
+    assert_eq!(consolidate(&hosts, &placed, false, moves[0].cost_ns - 1), []);
     let leaving = [placed[0], placed[1], placed[2], Placed { stay: Stay::Leaving, ..movable(3, need(1, 1, 1), 1) }];
-    assert_eq!(consolidate(&hosts, &leaving, 30 * SECOND), []);
+    assert_eq!(consolidate(&hosts, &leaving, false, 30 * SECOND), []);
     let full = [movable(0, need(0, 100, 60), 0), movable(1, need(1, 100, 50), 1)];
-    assert_eq!(consolidate(&hosts, &full, 30 * SECOND), []);
+    assert_eq!(consolidate(&hosts, &full, false, 30 * SECOND), []);
+}
+
+#[test]
+fn the_first_sets_of_each_device_are_tried() {
+    let hosts = vec![host(10, 1 << 30); 3];
+    // Device 0 has more sets than are tried, and none of its instances may leave it.
+    let stuck = |id| movable(id, Need { devices: 1, ..need(0, 100, 4) }, 0);
+    let mut placed: Vec<Placed> = (0..24).map(stuck).collect();
+    placed.extend([movable(30, need(1, 100, 60), 1), movable(31, need(2, 100, 10), 2)]);
+    let found = want(&hosts, &placed, Need { devices: 0b11, ..need(3, 100, 50) });
+    assert_eq!(found.moves.iter().map(|found| (found.instance.0, found.to)).collect::<Vec<_>>(), [(30, 2)]);
+    assert_eq!(found.spots[0].1, Spot::Later { device: 1 });
+}
+
+#[test]
+fn instances_that_made_room_do_not_move_back_before_it_is_used() {
+    let hosts = vec![host(10, 1 << 30); 2];
+    let fixed = Placed { stay: Stay::Fixed, ..movable(1, need(2, 100, 20), 0) };
+    let placed = vec![movable(0, need(0, 100, 60), 0), fixed];
+    let mut fleet = Simulated { hosts, placed, next: 100, seed: 0 };
+    let wanted = Need { devices: 1, ..need(1, 100, 50) };
+    let first = want(&fleet.hosts, &fleet.placed, wanted);
+    assert_eq!((first.spots[0].1, first.moves.len()), (Spot::Later { device: 0 }, 1));
+    fleet.relocate(&first.moves);
+    fleet.placed.retain(|placed| placed.stay != Stay::Leaving);
+    let back = consolidate(&fleet.hosts, &fleet.placed, false, 30 * SECOND);
+    assert_eq!(back.iter().map(|found| (found.from, found.to)).collect::<Vec<_>>(), [(1, 0)], "the place is free");
+    assert_eq!(consolidate(&fleet.hosts, &fleet.placed, true, 30 * SECOND), [], "another one waits for it");
+    assert_eq!(want(&fleet.hosts, &fleet.placed, wanted).spots[0].1, now(0));
+}
+
+#[test]
+fn shares_that_are_not_bound_are_promised_their_time() {
+    let divisible = Divisible { units: 10, step: 1, lanes_max: 1 };
+    let hosts = [Host { divisible, ..host(10, 1 << 30) }];
+    // The second one has no lane, so it has no rectangle.
+    let placed = [movable(0, need(0, 50, 70), 0), movable(1, need(1, 40, 80), 0)];
+    assert_eq!(want(&hosts, &placed, need(2, 50, 30)).spots[0].1, now(0));
+    // There is a rectangle beside the first one, but not as much time beside the second one.
+    assert_eq!(want(&hosts, &placed, need(2, 100, 30)).spots[0].1, Spot::Nowhere(Nowhere::Room));
 }
 
 /// A fleet whose instances are moved by successors, as the daemon moves them.
@@ -275,7 +315,7 @@ fn seeded_fleets_keep_their_promises_while_instances_come_move_and_leave() {
                 }
                 8 => {
                     let used = fleet.used();
-                    let moves = consolidate(&fleet.hosts, &fleet.placed, SECOND);
+                    let moves = consolidate(&fleet.hosts, &fleet.placed, false, SECOND);
                     fleet.relocate(&moves);
                     if !moves.is_empty() {
                         assert_eq!(fleet.used(), used - 1, "ATOLL_SEED={seed}");

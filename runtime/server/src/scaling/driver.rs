@@ -14,6 +14,7 @@ use atoll_core::scaling::{Change, Decision, Point, ScaleError, Why};
 use atoll_engine::FunctionKey;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Autoscales models until the future is dropped.
@@ -50,12 +51,17 @@ fn tick(app: &App) -> Duration {
     // Wakes waiting requests after the decisions, so that they see the new instances.
     app.scaler.wake_waiting(|function| is_over(app, function));
     let removal = remove(app);
-    if removal.has_removed && !removal.are_left {
-        // Others may have room for the instances of a device now. They stay there for the shortest
-        // cool-down at least.
+    if removal.has_removed {
+        app.scaler.may_free.store(true, Ordering::Relaxed);
+    }
+    // An instance that waits for room would lose it to the instances that moved away for it.
+    let waits = functions.values().any(|scaled| scaled.awaits_room);
+    if !removal.are_left && !waits && app.scaler.may_free.swap(false, Ordering::Relaxed) {
+        // Other devices may have room for the instances of a device now. They stay there for the
+        // shortest cool-down at least.
         let cool_down_ms = |model: &Arc<Model>| model.scaled.as_ref().map(|meter| meter.settings.cool_down_ms);
         let cool_down_ms = models.iter().filter_map(cool_down_ms).min().unwrap_or(0);
-        placing::free_a_device(app, cool_down_ms.saturating_mul(1_000_000));
+        placing::free_a_device(app, waits, cool_down_ms.saturating_mul(1_000_000));
     }
     match removal.are_left {
         true => next.min(SCALING_DRAIN_EVERY),
@@ -92,9 +98,11 @@ fn turn(app: &App, model: &Model, scaled: &mut Scaled, now: Nanos) -> Duration {
     let only = scaled.only_class();
     if waiting > 0 && running.is_empty() && now >= scaled.may_start {
         scaled.may_start = later(now, SCALING_RETRY);
+        scaled.awaits_room = false;
         start(app, model, scaled, &group);
     } else if now >= scaled.due {
         scaled.due = later(now, Duration::from_millis(scaled.meter.settings.interval_ms));
+        scaled.awaits_room = false;
         let mut observed = scaled.meter.take();
         observed.queued = waiting + group.queued(only);
         observed.base = group.base(profile.as_ref(), only);

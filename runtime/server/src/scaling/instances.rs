@@ -221,7 +221,9 @@ fn resize(
 fn replace(app: &App, model: &Model, scaled: &mut Scaled, key: &FunctionKey, point: Point, why: &str) -> bool {
     let instance = made(&scaled.meter.settings, model, point, why.into(), None);
     let Ok(share) = instance.share(&model.key.tenant) else { return false };
-    let Room::On(device @ Some(_)) = placing::room(app, model, share, 0) else { return false };
+    let room = placing::room(app, model, share, 0);
+    scaled.awaits_room |= matches!(room, Room::Later);
+    let Room::On(device @ Some(_)) = room else { return false };
     let successor = Instance { device, ..instance };
     let is_made = free_key(app, &model.key).is_some_and(|key| app.instances.create(key, successor, true).is_ok());
     if is_made {
@@ -280,7 +282,10 @@ fn create(app: &App, model: &Model, scaled: &mut Scaled, point: Point, why: &str
                 Ok(()) => return Some(point),
                 Err(error) => last = Some(error),
             },
-            Room::Later => return None,
+            Room::Later => {
+                scaled.awaits_room = true;
+                return None;
+            }
             Room::Nowhere(reason) => last = Some(InstanceError::NoPlace { function: model.key.clone(), reason }),
         }
     }

@@ -162,7 +162,7 @@ pub(super) fn room(app: &App, model: &Model, share: ShareSpec, pay_ns: u64) -> R
         }
         Some((_, Spot::Later { .. })) if have_moved => Room::Later,
         Some((_, Spot::Nowhere(why))) => Room::Nowhere(why.to_string()),
-        _ => Room::Nowhere("others cannot move; the log says why".into()),
+        _ => Room::Nowhere("instances that would have to move cannot; it is tried again".into()),
     }
 }
 
@@ -185,10 +185,11 @@ pub(super) fn open_devices(app: &App, model: &Model) -> Vec<Option<String>> {
     devices.into_iter().map(|(_, at)| app.engine.devices().get(at).cloned()).collect()
 }
 
-/// Moves the instances of a device to others, if that frees it and pays.
-pub(super) fn free_a_device(app: &App, pay_ns: u64) {
+/// Moves the instances of a device to others if that frees the device and pays. `waits` says
+/// whether a new instance waits for room.
+pub(super) fn free_a_device(app: &App, waits: bool, pay_ns: u64) {
     let Some(view) = View::of(app) else { return };
-    for relocation in consolidate(&view.hosts, &view.placed, pay_ns) {
+    for relocation in consolidate(&view.hosts, &view.placed, waits, pay_ns) {
         if !view.relocate(app, &relocation, "its device is free without it") {
             return;
         }

@@ -10,6 +10,7 @@ use atoll_core::scaling::{Autoscaler, Predictor, Profile};
 use atoll_engine::{Class, FunctionKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
@@ -28,6 +29,8 @@ pub(crate) struct Scaler {
     queues: Mutex<BTreeMap<FunctionKey, Arc<Queue>>>,
     /// Number of moves of instances to another device, by function.
     moves: Mutex<BTreeMap<FunctionKey, u64>>,
+    /// Whether instances were removed since the loop last looked for a device that moves free.
+    pub(super) may_free: AtomicBool,
     /// Instances whose removal has failed and was logged.
     failed: Mutex<BTreeSet<FunctionKey>>,
     /// Runs the check of the `[scaling.NAME]` sections once.
@@ -44,6 +47,8 @@ pub(super) struct Scaled {
     pub(super) due: Nanos,
     /// The earliest time of the next attempt to start a first instance.
     pub(super) may_start: Nanos,
+    /// Whether a new instance waits until others have moved.
+    pub(super) awaits_room: bool,
     /// Moving average of the time that an instance takes to start.
     cold_start_ns: Option<u64>,
     /// The time of the last request of each class, over the last idle time.
@@ -98,6 +103,7 @@ impl Scaler {
             statuses: Mutex::default(),
             queues: Mutex::default(),
             moves: Mutex::default(),
+            may_free: AtomicBool::new(false),
             failed: Mutex::default(),
             names_checked: Once::new(),
             began: Instant::now(),
@@ -117,6 +123,7 @@ impl Scaler {
     }
 
     pub(super) fn publish(&self, statuses: BTreeMap<FunctionKey, ScalingStatus>) {
+        self.moves.lock().unwrap_or_else(PoisonError::into_inner).retain(|key, _| statuses.contains_key(key));
         *self.all() = statuses;
     }
 
@@ -183,6 +190,7 @@ impl Scaled {
             basis,
             due: Nanos(now.0.saturating_add(config.interval_ns)),
             may_start: now,
+            awaits_room: false,
             cold_start_ns: None,
             classes: Vec::new(),
             logged: None,

@@ -66,6 +66,8 @@ struct Function<'a> {
     foreseen: usize,
     /// Arrivals of requests that have no instance.
     waiting: VecDeque<u64>,
+    /// Whether a new instance waits until others have moved.
+    awaits_room: bool,
     due: u64,
     report: FunctionScaling,
 }
@@ -79,6 +81,8 @@ struct World<'a> {
     report: ScalingReport,
     /// Arrivals since the last sample.
     arrived: u64,
+    /// Whether instances were removed since moves that free a device were last looked for.
+    may_free: bool,
 }
 
 /// The share of an instance at a point.
@@ -96,13 +100,14 @@ impl<'a> World<'a> {
             observed: Observed::default(),
             foreseen: 0,
             waiting: VecDeque::new(),
+            awaits_room: false,
             due: 0,
             report: FunctionScaling { name: setup.name.clone(), ..FunctionScaling::default() },
             setup,
         };
         let functions = setup.functions.iter().map(function).collect();
         let report = ScalingReport::default();
-        World { setup, functions, servers: Vec::new(), next: 0, now: 0, report, arrived: 0 }
+        World { setup, functions, servers: Vec::new(), next: 0, now: 0, report, arrived: 0, may_free: false }
     }
 
     /// The next decision: its time and its function.
@@ -210,9 +215,12 @@ impl<'a> World<'a> {
         }
         let before = self.servers.len();
         self.servers.retain(|server| !server.is_draining || !server.ends.is_empty());
-        if self.servers.len() < before && self.setup.controller == Controller::Autoscaler {
+        self.may_free |= self.servers.len() < before && self.setup.controller == Controller::Autoscaler;
+        let waits = self.functions.iter().any(|function| function.awaits_room);
+        if self.may_free && !waits && self.servers.iter().all(|server| !server.is_draining) {
+            self.may_free = false;
             let pay_ns = self.functions.iter().map(|function| function.setup.config.cool_down_ns).min().unwrap_or(0);
-            let moves = consolidate(&self.setup.hosts, &self.placed(), pay_ns);
+            let moves = consolidate(&self.setup.hosts, &self.placed(), waits, pay_ns);
             self.relocate(&moves);
         }
     }
@@ -227,6 +235,7 @@ impl<'a> World<'a> {
         let own = self.servers.iter().filter(|server| server.function == function && !server.is_draining);
         let beyond: u64 = own.map(|server| (server.ends.len() as u64).saturating_sub(1)).sum();
         let of = &mut self.functions[function];
+        of.awaits_room = false;
         let mut observed = std::mem::take(&mut of.observed);
         observed.queued = of.waiting.len() as u64 + beyond;
         let (profile, unmeasured) = (&of.setup.profile, of.setup.profile.points()[0]);
@@ -297,6 +306,7 @@ impl<'a> World<'a> {
         let (need, pay_ns) = (self.need(function, &point), self.functions[function].setup.config.cool_down_ns);
         let found = assign(&self.setup.hosts, &self.placed(), &[(NEW, need)], pay_ns);
         self.relocate(&found.moves);
+        self.functions[function].awaits_room = matches!(found.spots[..], [(_, Spot::Later { .. })]);
         match found.spots[..] {
             [(_, Spot::Now { device, .. })] => {
                 self.functions[function].report.created += 1;

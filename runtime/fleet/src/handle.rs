@@ -40,7 +40,8 @@ struct Shared {
     /// Locked before `placements`, never while that is locked.
     shares: Mutex<Shares>,
     /// The clients whose shares are not set, and those that are bound to a device. A copy that
-    /// requests can read without waiting for `shares`, which is locked while engines answer.
+    /// requests can read without waiting for `shares`, which is locked while engines answer. No
+    /// other lock is taken while it is held.
     standings: RwLock<shares::Standings>,
     /// The pool and its policy, if it chooses the device of each request.
     pool: Option<(&'static str, Dispatcher)>,
@@ -120,6 +121,7 @@ impl FleetHandle {
         if self.0.members.len() == 1 {
             return self.usable(&[DeviceId(0)]).map(Route::Device);
         }
+        let bound = self.bound_of(request);
         let placements = self.placements();
         let places = request.stages.iter().map(|stage| placements.get(&stage.function));
         let places: Vec<&Placement> = places.collect::<Option<_>>().ok_or(InvokeError::UnknownFunction)?;
@@ -130,7 +132,7 @@ impl FleetHandle {
         if common.is_empty() {
             return Err(InvokeError::BadInput(self.scattered(request, &places)));
         }
-        if let Some(device) = self.bound_of(request) {
+        if let Some(device) = bound {
             if !common.contains(&device) {
                 return Err(InvokeError::BadInput(self.bound_elsewhere(request, device)));
             }

@@ -4,12 +4,15 @@
 //! constants. Instances are kept in the store and restored after a restart. The fleet decides on
 //! which devices their shares apply.
 
+mod route;
+#[cfg(test)]
+mod tests;
+
 use crate::names::{BadName, check_name};
 use crate::routes::{Routed, Routes};
 use atoll_core::routing::Standing;
 use atoll_engine::{
-    Class, DeviceId, EngineError, FunctionKey, InstanceMemory, InvocationResult, InvokeError, ShareClient, ShareError,
-    ShareRequest, ShareSpec, Tenant,
+    Class, DeviceId, EngineError, FunctionKey, InstanceMemory, ShareClient, ShareError, ShareRequest, ShareSpec, Tenant,
 };
 use atoll_fleet::{Inference, device_named};
 use atoll_store::{DeploymentKey, Store, StoreError};
@@ -142,7 +145,19 @@ pub(crate) fn client(key: &FunctionKey) -> ShareClient {
     ShareClient { tenant: key.tenant.clone(), instance: Some(key.name.clone()) }
 }
 
-/// Sets the share of an instance where it is to hold.
+/// Binds an instance of the autoscaler that an older version stored without a device.
+///
+/// # Errors
+/// If there are several devices. The autoscaler counts an instance as one on a single device.
+fn on_one_device(mut instance: Instance, devices: &[String]) -> Result<Instance, String> {
+    if instance.autoscaled.is_some() && instance.device.is_none() {
+        let [only] = devices else { return Err("an older version created it on all devices".into()) };
+        instance.device = Some(only.clone());
+    }
+    Ok(instance)
+}
+
+/// Sets the share of an instance on its devices.
 fn hold(engine: &dyn Inference, key: &FunctionKey, instance: &Instance, share: ShareSpec) -> Result<(), EngineError> {
     let (client, function) = (client(key), function_of(key, instance));
     let Some(name) = &instance.device else { return engine.set_share(&client, Some(&function), share) };
@@ -154,13 +169,16 @@ fn hold(engine: &dyn Inference, key: &FunctionKey, instance: &Instance, share: S
 impl Instances {
     /// Restores the instances of a store. Their shares apply once their functions are loaded. An
     /// instance whose record is damaged or whose share is not possible any more, for example because
-    /// its device is gone, is logged and left out; the autoscaler creates others if there is room.
+    /// its device is gone, is logged and left out. One of the autoscaler is removed from the store,
+    /// too; the autoscaler creates others if there is room.
     pub(crate) fn new(engine: Arc<dyn Inference>, store: Option<Arc<Store>>) -> Instances {
         let (mut all, routes) = (BTreeMap::new(), Arc::new(Routes::new()));
-        for (DeploymentKey { tenant, name }, record) in store.iter().flat_map(|store| store.instances()) {
-            let key = FunctionKey { tenant, name };
+        for (deployment, record) in store.iter().flat_map(|store| store.instances()) {
+            let key = FunctionKey { tenant: deployment.tenant.clone(), name: deployment.name.clone() };
             let read = serde_json::from_str::<Instance>(&record).map_err(|error| error.to_string());
+            let is_autoscaled = read.as_ref().is_ok_and(|instance| instance.autoscaled.is_some());
             let placed = read.and_then(|instance| {
+                let instance = on_one_device(instance, engine.devices())?;
                 let share = instance.share(&key.tenant).map_err(|error| error.to_string())?;
                 hold(&*engine, &key, &instance, share).map_err(|error| error.to_string())?;
                 routes.set(&function_of(&key, &instance), &key.name, share.limit());
@@ -168,6 +186,13 @@ impl Instances {
             });
             match placed {
                 Ok(instance) => drop(all.insert(key, Arc::new(instance))),
+                Err(error) if is_autoscaled => {
+                    tracing::warn!(instance = %key, error, "an instance of the autoscaler is not restored");
+                    let removed = store.iter().try_for_each(|store| store.remove_instance(&deployment).map(drop));
+                    if let Err(error) = removed {
+                        tracing::error!(instance = %key, %error, "its record cannot be removed");
+                    }
+                }
                 Err(error) => tracing::error!(instance = %key, error, "an instance cannot be restored"),
             }
         }
@@ -249,22 +274,6 @@ impl Instances {
             let is_there = |device| self.engine.device_of_share(&client).is_none_or(|bound| bound == device);
             self.find(&key).is_some_and(may_serve) && self.engine.holds_share(&client) && device.is_none_or(is_there)
         })
-    }
-
-    /// The route of a request to an instance. A request that names an instance runs under that one.
-    /// Another request of a single function runs under an instance that the daemon chooses, and a
-    /// chain of functions under the share of its tenant.
-    pub(crate) fn route<'a>(
-        &'a self,
-        function: &'a FunctionKey,
-        class: Class,
-        deadline: Option<Duration>,
-        named: Option<String>,
-        functions: usize,
-    ) -> Route<'a> {
-        let chooses = named.is_none() && functions == 1;
-        let (last, refused) = (None, Vec::new());
-        Route { instances: self, function, class, deadline, device: None, named, chooses, last, refused }
     }
 
     /// Counts a request as running under an instance until it ends. `None` without an instance.
@@ -407,67 +416,5 @@ impl Instances {
         self.engine.remove_share(&client(key));
         tracing::info!(instance = %key, "instance removed");
         Ok(())
-    }
-}
-
-/// The instances that a request tries in turn. An instance that the daemon chose and that refuses
-/// the request is not chosen again. If all refuse it, the request runs under the share of its
-/// tenant.
-pub(crate) struct Route<'a> {
-    instances: &'a Instances,
-    function: &'a FunctionKey,
-    class: Class,
-    deadline: Option<Duration>,
-    /// The device that runs the request, if it is given.
-    device: Option<DeviceId>,
-    named: Option<String>,
-    chooses: bool,
-    /// The instance that was chosen last.
-    last: Option<String>,
-    refused: Vec<String>,
-}
-
-impl Route<'_> {
-    /// The request runs on this device, under an instance that is there.
-    pub(crate) fn on(self, device: Option<DeviceId>) -> Self {
-        Route { device, ..self }
-    }
-
-    /// The instance for the next attempt.
-    pub(crate) fn next(&mut self) -> Option<String> {
-        if !self.chooses {
-            return self.named.clone();
-        }
-        let Route { function, class, deadline, device, .. } = *self;
-        self.last = self.instances.choose_on(function, class, deadline, &self.refused, device);
-        self.last.clone()
-    }
-
-    /// A copy of the request for another attempt; `None` if there will be no other attempt.
-    pub(crate) fn keep<R: Clone>(&self, request: &R) -> Option<R> {
-        self.last.is_some().then(|| request.clone())
-    }
-
-    /// Whether the chosen instance is bound to a device that takes no requests any more.
-    fn has_lost_its_device(&self) -> bool {
-        let Some(name) = &self.last else { return false };
-        let client = client(&FunctionKey { tenant: self.function.tenant.clone(), name: name.clone() });
-        let engine = &self.instances.engine;
-        engine.device_of_share(&client).is_some() && !engine.holds_share(&client)
-    }
-
-    /// Whether the chosen instance refused the request, so that another one has to be tried.
-    pub(crate) fn is_refused(&mut self, result: &Result<InvocationResult, InvokeError>) -> bool {
-        use InvokeError::{Device, InstanceRemoved, OverInstanceMemory, Unavailable, UnknownInstance};
-        let of_instance = match result {
-            Err(OverInstanceMemory { .. } | UnknownInstance(_) | InstanceRemoved(_)) => true,
-            // Its device was lost with the request, or drained just before it.
-            Err(Device(_) | Unavailable(_)) => self.has_lost_its_device(),
-            _ => false,
-        };
-        if of_instance {
-            self.refused.extend(self.last.take());
-        }
-        of_instance
     }
 }

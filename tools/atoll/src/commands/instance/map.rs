@@ -73,10 +73,10 @@ fn devices(instances: &[InstanceReport]) -> BTreeMap<String, Device> {
     devices
 }
 
-/// The name of a client, and whether it leaves the device.
+/// The name of a client, and whether it is draining.
 fn name(report: &InstanceReport) -> String {
-    let leaves = if report.draining { " (leaves)" } else { "" };
-    super::name(report) + leaves
+    let draining = if report.draining { " (draining)" } else { "" };
+    super::name(report) + draining
 }
 
 /// The letter of a client in the drawing.
@@ -223,7 +223,7 @@ mod tests {
         let drawn = drawing(&devices(&[report("f-auto-1", "host:0", true), report("f-auto-2", "host:1", false)]));
         assert!(drawn.contains("host:0, 2 compute units") && drawn.contains("host:1, 2 compute units"), "{drawn}");
         assert!(
-            drawn.contains("A  f-auto-1 (leaves): units 0-1") && drawn.contains("A  f-auto-2: units 0-1"),
+            drawn.contains("A  f-auto-1 (draining): units 0-1") && drawn.contains("A  f-auto-2: units 0-1"),
             "{drawn}"
         );
     }

@@ -180,7 +180,7 @@ fn measure(args: &Args, daemon: &Served, shape: Shape, seed: u64) -> Result<Meas
     let function = function(args, &latencies);
     let answered = function.latencies_ns.len() as u64;
     ensure!(answered > 0, "no request was answered; the daemon's log says why");
-    let service_ns = (watched.received.values().sum::<u64>() / answered).max(1);
+    let service_ns = (watched.received_ns / answered).max(1);
     // What instances serve follows from the device time of a request.
     watched.samples.iter_mut().for_each(|sample| sample.capacity *= 1e9 / service_ns as f64);
     let report = ScalingReport {
@@ -221,8 +221,10 @@ struct Watch {
     promised_s: f64,
     used_s: f64,
     devices_max: u64,
-    /// The device time that each instance received on each device, in nanoseconds.
-    received: BTreeMap<(String, ShareClient), u64>,
+    /// The device time that instances received, in nanoseconds.
+    received_ns: u64,
+    /// The device time that each instance had received on each device at the last look.
+    counters: BTreeMap<(String, ShareClient), u64>,
     samples: Vec<Sample>,
 }
 
@@ -256,9 +258,10 @@ impl Watch {
                 devices.insert(engine.device.name.clone());
                 sample.instances += 1;
                 let key = (engine.device.name.clone(), share.client.clone());
-                let received = self.received.entry(key).or_default();
-                // A share that is set again is measured anew.
-                *received = (*received).max(share.received_ns);
+                let before = self.counters.insert(key, share.received_ns).unwrap_or(0);
+                // The counter of an instance that was created again begins at 0.
+                let is_new = share.received_ns < before;
+                self.received_ns += share.received_ns - if is_new { 0 } else { before };
             }
         }
         sample.devices = devices.len() as u64;

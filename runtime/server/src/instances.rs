@@ -168,9 +168,9 @@ fn hold(engine: &dyn Inference, key: &FunctionKey, instance: &Instance, share: S
 
 impl Instances {
     /// Restores the instances of a store. Their shares apply once their functions are loaded. An
-    /// instance whose record is damaged or whose share is not possible any more, for example because
-    /// its device is gone, is logged and left out. One of the autoscaler is removed from the store,
-    /// too; the autoscaler creates others if there is room.
+    /// instance whose record is damaged or whose share is not possible any more, for example
+    /// because its device is gone, is logged and left out. One of the autoscaler is removed from
+    /// the store, too; the autoscaler creates others if there is room.
     pub(crate) fn new(engine: Arc<dyn Inference>, store: Option<Arc<Store>>) -> Instances {
         let (mut all, routes) = (BTreeMap::new(), Arc::new(Routes::new()));
         for (deployment, record) in store.iter().flat_map(|store| store.instances()) {

@@ -130,8 +130,8 @@ impl Layout {
         }
     }
 
-    /// The area that remains of the smallest free rectangle that holds a share while all others stay
-    /// where they are, in millionths of the device; `None` if there is no such rectangle.
+    /// The area that remains of the smallest free rectangle that holds a share while all others
+    /// stay where they are, in millionths of the device; `None` if there is no such rectangle.
     pub fn slack(&self, share: &ShareSpec) -> Option<u64> {
         let client = self.client(share);
         self.fit(&client).ok()?;

@@ -91,9 +91,9 @@ fn adopt<'a>(fleet: &mut Fleet<'a>, repacked: Repacked<'a>, entry: &Entry, moves
 
 /// The moves after which a device that has instances has none any more, if there are any that pay.
 ///
-/// Nothing moves while instances are leaving, or while a new one waits for its place (`waits`, after
-/// [`Spot::Later`]): the instances that made room for it could move back into that place, would
-/// have to make room again, and so on without end.
+/// Nothing moves while instances are leaving, or while a new one waits for its place (`waits`,
+/// after [`Spot::Later`]): the instances that made room for it could move back into that place,
+/// would have to make room again, and so on without end.
 pub fn consolidate(hosts: &[Host], placed: &[Placed], waits: bool, pay_ns: u64) -> Vec<Relocation> {
     if waits || placed.iter().any(|placed| placed.stay == Stay::Leaving) {
         return Vec::new();

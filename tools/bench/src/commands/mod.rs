@@ -81,10 +81,10 @@ Examples:
 /// isolation by lanes (lanes) and by GPU partitions (parts), shares of time (shares), parallel
 /// branches (branches), overhead of daemon and engine (overhead, engine), cold starts (coldstart).
 /// Speed: kernels and models beside their peers (kernel, models), cost of passes and dkp modules
-/// (transform, assembled, dkp). Policies: residency on recorded mixes (residency), many functions on
-/// one device (functions), scheduling on real and simulated devices (disb), placement on simulated
-/// clusters (cluster), instances that follow changing loads (scaling), the figures of FaST-GShare
-/// (fast). Serving: batches of requests (batching).
+/// (transform, assembled, dkp). Policies: residency on recorded mixes (residency), many functions
+/// on one device (functions), scheduling on real and simulated devices (disb), placement on
+/// simulated clusters (cluster), instances that follow changing loads (scaling), the figures of
+/// FaST-GShare (fast). Serving: batches of requests (batching).
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub struct Args {

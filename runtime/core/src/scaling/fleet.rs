@@ -220,8 +220,14 @@ impl<'a> Fleet<'a> {
         }
         // The first sets of each device, so that one with many instances does not use all tries.
         sets.sort_by_key(|(number, device, _)| (*number, *device));
+        let has_area = |(_, device, away): &(usize, usize, Vec<Entry>)| {
+            let mut layout = self.sites[*device].layout.clone();
+            away.iter().for_each(|gone| layout.remove(gone.client));
+            layout.has_area(&entry.need.share)
+        };
         let mut best: Option<Repacked<'a>> = None;
-        for (_, device, away) in sets.into_iter().take(TRIES_MAX) {
+        // Sets that leave too little area are no tries.
+        for (_, device, away) in sets.into_iter().filter(has_area).take(TRIES_MAX) {
             let Some(found) = self.moved(device, &away, Some(entry), to_any) else { continue };
             let rank = |repacked: &Repacked<'_>| (repacked.cost_ns(), repacked.moves.len());
             let is_better = best.as_ref().is_none_or(|best| rank(&found) < rank(best));

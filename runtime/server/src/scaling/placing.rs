@@ -1,5 +1,5 @@
-//! Where the instances of models go: the devices as [`atoll_core::scaling`] sees them, and the
-//! moves that it decides.
+//! Places the instances of models: collects devices and instances for [`atoll_core::scaling`], and
+//! carries out the moves that it decides.
 
 use crate::app::App;
 use crate::graphs::Functions;
@@ -12,7 +12,7 @@ use atoll_engine::{DeviceId, FunctionKey, ShareSpec};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Room for `-auto-` and a number in an instance's name.
+/// Bytes reserved for `-auto-` and a number in an instance's name.
 const SUFFIX_BYTES: usize = 12;
 
 /// The number of the instance that is to be placed.
@@ -50,7 +50,7 @@ fn mask(devices: &[DeviceId]) -> u64 {
 }
 
 impl View {
-    /// `None` if the daemon says nothing of its devices, as doubles of tests do.
+    /// `None` if the fleet reports no room of devices, as a test double does.
     fn of(app: &App) -> Option<View> {
         let rooms = app.engine.share_rooms();
         if rooms.is_empty() {
@@ -142,8 +142,8 @@ fn stay(app: &App, key: &FunctionKey, instance: &Instance) -> Stay {
     Stay::Movable { drain_ns }
 }
 
-/// Where a new instance of a model goes; others begin to move if it goes there only then. `pay_ns`
-/// is how long it stays at least.
+/// Chooses the place of a new instance of a model, and starts the moves that make room for it.
+/// `pay_ns` is how long the instance stays at least.
 pub(super) fn room(app: &App, model: &Model, share: ShareSpec, pay_ns: u64) -> Room {
     let Some(mut view) = View::of(app) else { return Room::On(None) };
     let of_function = view.function(&model.key, Some(model));

@@ -71,6 +71,12 @@ impl Setup {
         Ok(())
     }
 
+    /// As [`Setup::kill_and_restart`], with other options.
+    pub(crate) fn kill_and_restart_with(&mut self, options: &[&str]) -> Result<()> {
+        self.options = options.iter().map(|option| option.to_string()).collect();
+        self.kill_and_restart()
+    }
+
     /// Runs the command line against the daemon.
     fn atoll(&self, arguments: &[&str]) -> Result<Output> {
         Ok(self.command(arguments).output()?)

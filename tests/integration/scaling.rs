@@ -6,7 +6,7 @@ use crate::executors::wait_until;
 use crate::fleet::two_hosts;
 use crate::functions::pack_grind;
 use anyhow::{Context, Result, ensure};
-use atoll_client::{Class, Client, InstanceReport, InstanceSpec};
+use atoll_client::{Class, Client, Deploy, InstanceReport, InstanceSpec};
 use atoll_tests::chaos::grind;
 use atoll_tests::http::ask;
 use std::process::Output;
@@ -108,7 +108,7 @@ fn instances_come_with_the_load_and_go_without_it_and_no_request_is_lost() -> Re
     check(&setup, 1)?;
     let first = made(&mut client)?;
     ensure!(first.len() == 1 && first[0].instance.as_deref() == Some("grind-auto-1"), "{first:?}");
-    ensure!(first[0].devices.len() == 2 && first[0].quota_request == 0.1, "on both devices: {first:?}");
+    ensure!(first[0].devices.len() == 1 && first[0].quota_request == 0.1, "on one device: {first:?}");
     let operators = InstanceSpec {
         name: "mine".into(),
         function: "grind".into(),
@@ -145,7 +145,8 @@ fn instances_come_with_the_load_and_go_without_it_and_no_request_is_lost() -> Re
         }
         grown.and(went_on)
     })?;
-    ensure!(made(&mut client)?.len() <= 3, "at most max_instances");
+    let staying = made(&mut client)?.iter().filter(|report| !report.draining).count();
+    ensure!(staying <= 3, "at most max_instances, and those that they replace");
     let listed = setup.command(&["instance", "ls"]).output()?;
     let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
     ensure!(listed.contains("is the autoscaler's") && listed.contains("requests/s"), "{listed}");
@@ -207,6 +208,109 @@ fn a_request_waits_for_room_until_its_deadline_and_instances_outlive_the_daemon(
     let (status, text) = load(&setup, "latency_ms = 500\nmin_instances = 3\nmax_instances = 2")?;
     ensure!(status == 400 && text.contains("at least 3 instances, and at most 2"), "{text}");
     Ok(())
+}
+
+/// The devices of the instances that the daemon made, in order.
+fn devices(client: &mut Client) -> Result<Vec<String>> {
+    let mut devices: Vec<String> = made(client)?.into_iter().filter_map(|report| report.device).collect();
+    devices.sort();
+    Ok(devices)
+}
+
+#[test]
+fn instances_fill_a_device_before_another_one_and_leave_one_that_is_drained_or_gone() -> Result<()> {
+    let settings = "latency_ms = 500\nquota_request = 0.5\nmin_instances = 3\nmax_instances = 3\ninterval_ms = 100\n\
+                    cool_down_ms = 500\nidle_ms = 60000";
+    let hosts = two_hosts()?;
+    let options: Vec<&str> = hosts.iter().map(String::as_str).collect();
+    let mut setup = start(&options, settings)?;
+    let mut client = setup.client()?;
+    wait_until("three instances", || Ok(devices(&mut client)?.len() == 3))?;
+    let places = devices(&mut client)?;
+    ensure!(places[0] != places[2], "a device has room for two halves: {places:?}");
+    let (full, other) = match places[1] == places[0] {
+        true => (places[0].clone(), places[2].clone()),
+        false => (places[2].clone(), places[0].clone()),
+    };
+    check(&setup, 1)?;
+    let map = setup.command(&["instance", "map"]).output()?;
+    let map = String::from_utf8_lossy(&map.stdout).into_owned();
+    ensure!(map.contains(&format!("{full}, ")) && map.contains(&format!("{other}, ")), "{map}");
+
+    let drain = setup.command(&["device", "drain", &other]).output()?;
+    ensure!(drain.status.success(), "{}", String::from_utf8_lossy(&drain.stderr));
+    wait_until("the instance of the drained device to go", || Ok(devices(&mut client)? == [&*full, &*full]))?;
+    check(&setup, 1)?;
+    let resume = setup.command(&["device", "resume", &other]).output()?;
+    ensure!(resume.status.success(), "{}", String::from_utf8_lossy(&resume.stderr));
+    wait_until("three instances again", || Ok(devices(&mut client)?.len() == 3))?;
+
+    // One of the devices is gone after a restart; the other one has room for two. A function that
+    // names the device itself is not ready, and says why.
+    let bound = Deploy { device: Some("host:1".into()), ..Deploy::default() };
+    client.deploy(&setup.path("affine.kg"), &bound)?;
+    setup.kill_and_restart_with(&options[..2])?;
+    let mut client = setup.client()?;
+    wait_until("the instances of the device that is left", || Ok(devices(&mut client)? == ["host:0", "host:0"]))?;
+    wait_until("the function of the device that is gone", || {
+        let models = setup.json(&["models", "--url", &setup.daemon.http])?;
+        let affine = models.as_array().into_iter().flatten().find(|model| model["name"] == "affine");
+        let reason = affine.and_then(|model| model["reason"].as_str()).unwrap_or_default();
+        Ok(reason.contains("there is no device `host:1`; choose one of: host:0"))
+    })?;
+    check(&setup, 1)
+}
+
+/// `y = 3 x + b`, twice.
+const TWICE: &str = r#"
+name = "twice"
+[inputs]
+x = { datatype = "FP32", shape = [-1] }
+b = { datatype = "FP32", shape = [-1] }
+[[stage]]
+name = "first"
+function = "affine"
+inputs = { x = "x", b = "b" }
+[[stage]]
+name = "second"
+function = "affine"
+inputs = { x = "first.y", b = "b" }
+[outputs]
+y = "second.y"
+"#;
+
+#[test]
+fn the_load_of_a_graph_reaches_the_instances_of_its_functions() -> Result<()> {
+    let settings = "[scaling.affine]\nlatency_ms = 1000\nquota_request = 0.2\ninterval_ms = 100\nidle_ms = 1000\n\
+                    cool_down_ms = 500";
+    let setup = Setup::start(&["--compute-units", "1"], settings)?;
+    let mut client = setup.client()?;
+    client.deploy(&setup.path("affine.kg"), &Deploy::default())?;
+    std::fs::write(setup.path("twice.toml"), TWICE)?;
+    let deployed = setup.command(&["graph", "deploy", "twice.toml"]).output()?;
+    ensure!(deployed.status.success(), "{}", String::from_utf8_lossy(&deployed.stderr));
+    ensure!(made(&mut client)?.is_empty(), "there are no requests");
+    let call = || -> Result<()> {
+        let inputs = [("x", [1.0, 2.0]), ("b", [1.0, 0.0])]
+            .map(|(name, data)| serde_json::json!({ "name": name, "datatype": "FP32", "shape": [2], "data": data }));
+        let request = serde_json::json!({ "inputs": inputs });
+        let (status, text) = ask(&setup.daemon.http, "POST", "/v2/models/twice/infer", &request.to_string())?;
+        // 3 (3·1 + 1) + 1 and 3 (3·2).
+        ensure!(status == 200 && text.contains("[13.0,18.0]"), "{status}: {text}");
+        Ok(())
+    };
+    // Both stages wait for the first instance, and run under it.
+    call()?;
+    let first = made(&mut client)?;
+    ensure!(first.len() == 1 && first[0].function.as_deref() == Some("affine"), "{first:?}");
+    ensure!(first[0].service_ms.is_some() && first[0].devices[0].received_s > 0.0, "nothing ran under it: {first:?}");
+    // The second stage counts like the first one.
+    call()?;
+    wait_until("a rate of arrivals", || {
+        call()?;
+        Ok(sample(&setup, "atoll_scaling_arrival_rate{model=\"affine\"}") > 0.0)
+    })?;
+    wait_until("no instance without requests", || Ok(made(&mut client)?.is_empty()))
 }
 
 /// Runs `atoll profile --grid` for `grind` with the cache of the daemon.

@@ -78,6 +78,9 @@ pub struct InstanceReport {
     /// instance are refused until the device has room.
     #[serde(default)]
     pub refused: Option<String>,
+    /// The device that it is bound to; `None` if it is on each device of its function.
+    #[serde(default)]
+    pub device: Option<String>,
     /// Why the autoscaler created it or changed its size; `None` if an operator created or last
     /// changed it.
     #[serde(default)]

@@ -74,7 +74,7 @@ pub use request::{
     OutputTensor, Reply, StageInput, StageRequest,
 };
 pub use session::SessionId;
-pub use share::{InstanceMemory, SHARE_PERIOD_WINDOWS, ShareClient, ShareStatistics};
+pub use share::{InstanceMemory, SHARE_PERIOD_WINDOWS, ShareClient, ShareStatistics, divisible};
 pub use statistics::{
     BatchStatistics, ClassStatistics, ConstantState, ConstantStatistics, DeviceStatistics, EngineStatistics,
     FunctionMemory, FunctionStatistics, LaneStatistics, TenantMemory,

@@ -1,10 +1,25 @@
 //! Clients with shares, and statistics of the device time that they received.
 
 use crate::histogram::Histogram;
-use atoll_core::packing::Rect;
+use atoll_core::limits::DEFAULT_LANE_QUEUES;
+use atoll_core::packing::{Divisible, Rect};
 use atoll_core::tokens::{Ppm, ShareSpec, Span};
 use atoll_core::{LaneId, Tenant};
+use atoll_device::{DeviceInfo, LaneUnits};
 use std::fmt;
+
+/// Device queues of a lane for clients with shares: one for each class.
+pub(crate) const SHARE_LANE_QUEUES: u32 = 2;
+
+/// How the compute units of a device are divided among clients with shares.
+pub fn divisible(device: &DeviceInfo) -> Divisible {
+    let step = match device.lane_units {
+        LaneUnits::None => 0,
+        LaneUnits::Any => 1,
+        LaneUnits::Ranges { step } => step.max(1),
+    };
+    Divisible { units: device.compute_units, step, lanes_max: DEFAULT_LANE_QUEUES / SHARE_LANE_QUEUES }
+}
 
 /// A client of the scheduler: a tenant, or an instance of one of its functions.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

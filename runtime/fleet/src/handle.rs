@@ -1,13 +1,14 @@
 //! The handle of a fleet, usable from any thread.
 
 mod choice;
+mod shares;
 
 use crate::dispatcher::{Admitted, DeviceState, Dispatcher, POOL, POOLED};
 use crate::inference::{DeviceTraits, FleetStatus, Inference, Placed};
 use crate::member::Member;
 use crate::placements::{Placement, Placements};
 use crate::placing::Placing;
-use crate::shares::{ShareRefusal, Shares};
+use crate::shares::{ShareRefusal, ShareRoom, Shares};
 use atoll_core::DeviceId;
 use atoll_core::limits::DEVICES_MAX;
 use atoll_core::placement::{FunctionId, Why};
@@ -17,11 +18,10 @@ use atoll_engine::{
     InvokeError, Reply, SessionId, ShareClient, ShareSpec, StageRequest, TraceBatch,
 };
 use atoll_kgraph::Bundle;
-use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 /// The id of an invocation that was rejected before it reached an engine.
@@ -39,9 +39,10 @@ struct Shared {
     placements: RwLock<Placements>,
     /// Locked before `placements`, never while that is locked.
     shares: Mutex<Shares>,
-    /// The clients whose shares are not set. A copy that requests can read without waiting for
-    /// `shares`, which is locked while engines answer.
-    refused: RwLock<BTreeSet<ShareClient>>,
+    /// The clients whose shares are not set, and those that are bound to a device. A copy that
+    /// requests can read without waiting for `shares`, which is locked while engines answer. No
+    /// other lock is taken while it is held.
+    standings: RwLock<shares::Standings>,
     /// The pool and its policy, if it chooses the device of each request.
     pool: Option<(&'static str, Dispatcher)>,
     /// A bit for each device that gets no new requests.
@@ -83,8 +84,8 @@ impl FleetHandle {
             _ => None,
         };
         let (placements, shares, drained) = (RwLock::default(), Mutex::default(), AtomicU64::new(0));
-        let refused = RwLock::default();
-        Ok(FleetHandle(Arc::new(Shared { members, names, placements, shares, refused, pool, drained })))
+        let standings = RwLock::default();
+        Ok(FleetHandle(Arc::new(Shared { members, names, placements, shares, standings, pool, drained })))
     }
 
     fn member(&self, device: DeviceId) -> Option<&dyn Member> {
@@ -106,29 +107,6 @@ impl FleetHandle {
         self.with_members(&devices)
     }
 
-    /// Removes the shares of a function from devices that do not have it, and retries refused
-    /// shares on the freed units. `is_last` says that no device has the function any more.
-    fn displace_shares(&self, function: &FunctionKey, devices: &[DeviceId], is_last: bool) {
-        let mut shares = self.shares();
-        shares.displace(function, &self.with_members(devices));
-        if is_last {
-            shares.forget_refusals(function);
-        }
-        if !devices.is_empty() {
-            shares.retry(|function| self.members_of(function));
-        }
-        self.note_refusals(&shares);
-    }
-
-    fn note_refusals(&self, shares: &Shares) {
-        let refused = shares.refusals().into_iter().map(|refusal| refusal.client).collect();
-        *self.0.refused.write().unwrap_or_else(PoisonError::into_inner) = refused;
-    }
-
-    fn shares(&self) -> MutexGuard<'_, Shares> {
-        self.0.shares.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn placements(&self) -> RwLockReadGuard<'_, Placements> {
         self.0.placements.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -143,6 +121,7 @@ impl FleetHandle {
         if self.0.members.len() == 1 {
             return self.usable(&[DeviceId(0)]).map(Route::Device);
         }
+        let bound = self.bound_of(request);
         let placements = self.placements();
         let places = request.stages.iter().map(|stage| placements.get(&stage.function));
         let places: Vec<&Placement> = places.collect::<Option<_>>().ok_or(InvokeError::UnknownFunction)?;
@@ -152,6 +131,13 @@ impl FleetHandle {
         let common: Vec<DeviceId> = first.devices.iter().copied().filter(is_everywhere).collect();
         if common.is_empty() {
             return Err(InvokeError::BadInput(self.scattered(request, &places)));
+        }
+        if let Some(device) = bound {
+            if !common.contains(&device) {
+                return Err(InvokeError::BadInput(self.bound_elsewhere(request, device)));
+            }
+            // The engine of a lost device says why it is lost.
+            return self.usable(&[device]).map(Route::Device);
         }
         let device = self.usable(&common)?;
         // The engine of a lost device says why it is lost.
@@ -231,7 +217,7 @@ impl Inference for FleetHandle {
         // Shares are set before the function accepts requests.
         let mut shares = self.shares();
         shares.place(&function, &self.with_members(&chosen));
-        self.note_refusals(&shares);
+        self.note_shares(&shares);
         drop(shares);
         let loaded = self.load_onto(&chosen, &bundle, &options).inspect_err(|_| {
             self.displace_shares(&function, &chosen, true);
@@ -291,27 +277,37 @@ impl Inference for FleetHandle {
         function: Option<&FunctionKey>,
         share: ShareSpec,
     ) -> Result<(), EngineError> {
-        let mut shares = self.shares();
-        let devices = match function {
-            None => self.ids().collect(),
-            Some(function) => self.placements().get(function).map_or_else(Vec::new, |place| place.devices.clone()),
-        };
-        shares.set(client, function, share, &self.with_members(&devices))?;
-        shares.retry(|function| self.members_of(function));
-        self.note_refusals(&shares);
-        Ok(())
+        self.put_share(client, function, share, None)
+    }
+
+    fn set_share_on(
+        &self,
+        client: &ShareClient,
+        function: &FunctionKey,
+        share: ShareSpec,
+        device: DeviceId,
+    ) -> Result<(), EngineError> {
+        self.put_share(client, Some(function), share, Some(device))
+    }
+
+    fn device_of_share(&self, client: &ShareClient) -> Option<DeviceId> {
+        self.bound_device(client)
+    }
+
+    fn share_rooms(&self) -> Vec<ShareRoom> {
+        self.rooms()
     }
 
     fn remove_share(&self, client: &ShareClient) -> bool {
         let mut shares = self.shares();
         let was_there = shares.remove(client, &self.0.members);
         shares.retry(|function| self.members_of(function));
-        self.note_refusals(&shares);
+        self.note_shares(&shares);
         was_there
     }
 
     fn holds_share(&self, client: &ShareClient) -> bool {
-        !self.0.refused.read().unwrap_or_else(PoisonError::into_inner).contains(client)
+        self.share_holds(client)
     }
 
     fn limit_memory(&self, client: &ShareClient, limit: Option<InstanceMemory>) {

@@ -1,7 +1,7 @@
 //! The interface through which the server uses the devices.
 
 use crate::dispatcher::DeviceState;
-use crate::shares::ShareRefusal;
+use crate::shares::{ShareRefusal, ShareRoom};
 use atoll_core::DeviceId;
 use atoll_core::placement::Why;
 use atoll_core::scaling::Decision;
@@ -85,6 +85,36 @@ pub trait Inference: Send + Sync + 'static {
         _share: ShareSpec,
     ) -> Result<(), EngineError> {
         Ok(())
+    }
+
+    /// As [`Inference::set_share`], on one of the devices of the function only. Requests of the
+    /// instance run there. If the device is lost, drained, or without the function, the share is
+    /// not in force ([`Inference::holds_share`]). Blocks. A test double sets the share on all
+    /// devices.
+    ///
+    /// # Errors
+    ///
+    /// As [`Inference::set_share`], and [`EngineError::Unservable`] if the function is loaded, but
+    /// not on this device, or if the device is lost.
+    fn set_share_on(
+        &self,
+        client: &ShareClient,
+        function: &FunctionKey,
+        share: ShareSpec,
+        _device: DeviceId,
+    ) -> Result<(), EngineError> {
+        self.set_share(client, Some(function), share)
+    }
+
+    /// The device to which [`Inference::set_share_on`] bound a client; `None` if it is not bound.
+    fn device_of_share(&self, _client: &ShareClient) -> Option<DeviceId> {
+        None
+    }
+
+    /// The room for shares of each device, in the order of [`Inference::devices`]. Blocks. Empty
+    /// for a test double.
+    fn share_rooms(&self) -> Vec<ShareRoom> {
+        Vec::new()
     }
 
     /// Removes the shares of a client; `false` if it has none. Cancels the invocations of an

@@ -37,4 +37,4 @@ pub use handle::FleetHandle;
 pub use inference::{DeviceTraits, FleetStatus, Inference, Placed, device_named};
 pub use member::Member;
 pub use placing::Placing;
-pub use shares::ShareRefusal;
+pub use shares::{ShareRefusal, ShareRoom};

@@ -1,5 +1,6 @@
 //! The interface through which the fleet uses an engine.
 
+use atoll_core::packing::Divisible;
 use atoll_engine::{
     ChainRequest, EngineError, EngineHandle, EngineStatistics, FunctionInfo, FunctionKey, FunctionOptions,
     InstanceMemory, InvocationId, InvokeError, Reply, SessionId, ShareClient, ShareSpec, TraceBatch,
@@ -25,6 +26,11 @@ pub trait Member: Send + Sync + 'static {
     /// Device memory in bytes.
     fn memory_bytes(&self) -> u64 {
         u64::MAX
+    }
+
+    /// How its compute units are divided among clients with shares.
+    fn divisible(&self) -> Divisible {
+        Divisible { units: 1, step: 0, lanes_max: 0 }
     }
 
     fn is_lost(&self) -> bool;
@@ -75,6 +81,10 @@ impl Member for EngineHandle {
 
     fn memory_bytes(&self) -> u64 {
         self.device_info().memory_bytes
+    }
+
+    fn divisible(&self) -> Divisible {
+        atoll_engine::divisible(self.device_info())
     }
 
     fn is_lost(&self) -> bool {

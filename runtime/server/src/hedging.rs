@@ -6,7 +6,7 @@ use crate::inference::{Pending, invoke};
 use crate::running::Permit;
 use atoll_core::Nanos;
 use atoll_core::placement::{HedgeConfig, Hedges, Why};
-use atoll_engine::{ChainRequest, InvocationResult, InvokeError};
+use atoll_engine::{ChainRequest, InvocationResult, InvokeError, ShareClient};
 use atoll_fleet::{Inference, may_retry};
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,7 +46,8 @@ impl Hedging {
     ) -> Result<InvocationResult, InvokeError> {
         let (begun, after) = (Instant::now(), self.lock().arrived());
         // Requests with large inputs are not hedged: their copy would cost more than a hedge gains.
-        let after = after.filter(|_| may_retry(&request));
+        // Those of an instance that is bound to a device are not, since it has no share elsewhere.
+        let after = after.filter(|_| may_retry(&request) && !is_bound(engine, &request));
         let result = match after {
             Some(after) => self.hedged(engine, permit, request, begun, Duration::from_nanos(after.0)).await,
             None => invoke(engine, permit, request).await,
@@ -103,4 +104,11 @@ impl Hedging {
         counted.fetch_add(1, Ordering::Relaxed);
         answer
     }
+}
+
+/// Whether a request names an instance that is bound to one device.
+fn is_bound(engine: &Arc<dyn Inference>, request: &ChainRequest) -> bool {
+    let (Some(instance), Some(stage)) = (&request.instance, request.stages.first()) else { return false };
+    let client = ShareClient { tenant: stage.function.tenant.clone(), instance: Some(instance.clone()) };
+    engine.device_of_share(&client).is_some()
 }

@@ -4,12 +4,21 @@ use crate::running::Permit;
 use atoll_engine::{ChainRequest, InvocationId, InvocationResult, InvokeError, Reply};
 use atoll_fleet::Inference;
 use std::sync::Arc;
+use std::time::Instant;
 use tokio::sync::oneshot;
 
 /// Runs blocking work on the pool of blocking threads. `None` if it panicked; the panic hook has
 /// reported the panic.
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     tokio::task::spawn_blocking(work).await.ok()
+}
+
+/// Waits until a time; forever for `None`.
+pub(crate) async fn passed(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// The result of an invocation whose reply was dropped without an answer, which engines never do.

@@ -4,14 +4,17 @@
 //! constants. Instances are kept in the store and restored after a restart. The fleet decides on
 //! which devices their shares apply.
 
+mod route;
+#[cfg(test)]
+mod tests;
+
 use crate::names::{BadName, check_name};
 use crate::routes::{Routed, Routes};
 use atoll_core::routing::Standing;
 use atoll_engine::{
-    Class, EngineError, FunctionKey, InstanceMemory, InvocationResult, InvokeError, ShareClient, ShareError,
-    ShareRequest, ShareSpec, Tenant,
+    Class, DeviceId, EngineError, FunctionKey, InstanceMemory, ShareClient, ShareError, ShareRequest, ShareSpec, Tenant,
 };
-use atoll_fleet::Inference;
+use atoll_fleet::{Inference, device_named};
 use atoll_store::{DeploymentKey, Store, StoreError};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,6 +44,10 @@ pub(crate) struct Instance {
     /// changed it.
     #[serde(default)]
     pub(crate) autoscaled: Option<String>,
+    /// The device that it is on, by its name, because devices may have other numbers after a
+    /// restart; `None` if it is on all devices of its function.
+    #[serde(default)]
+    pub(crate) device: Option<String>,
 }
 
 /// The properties of a lease that its instance needs.
@@ -70,6 +77,8 @@ pub(crate) enum InstanceError {
     Unknown(String),
     #[error("{0}")]
     Share(ShareError),
+    #[error("there is no place for an instance of `{function}`: {reason}")]
+    NoPlace { function: FunctionKey, reason: String },
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
@@ -136,24 +145,54 @@ pub(crate) fn client(key: &FunctionKey) -> ShareClient {
     ShareClient { tenant: key.tenant.clone(), instance: Some(key.name.clone()) }
 }
 
+/// Binds an instance of the autoscaler that an older version stored without a device.
+///
+/// # Errors
+/// If there are several devices. The autoscaler counts an instance as one on a single device.
+fn on_one_device(mut instance: Instance, devices: &[String]) -> Result<Instance, String> {
+    if instance.autoscaled.is_some() && instance.device.is_none() {
+        let [only] = devices else { return Err("an older version created it on all devices".into()) };
+        instance.device = Some(only.clone());
+    }
+    Ok(instance)
+}
+
+/// Sets the share of an instance on its devices.
+fn hold(engine: &dyn Inference, key: &FunctionKey, instance: &Instance, share: ShareSpec) -> Result<(), EngineError> {
+    let (client, function) = (client(key), function_of(key, instance));
+    let Some(name) = &instance.device else { return engine.set_share(&client, Some(&function), share) };
+    let unknown = || EngineError::UnknownDevice { name: name.clone(), known: engine.devices().join(", ") };
+    let device = device_named(engine.devices(), name).ok_or_else(unknown)?;
+    engine.set_share_on(&client, &function, share, device)
+}
+
 impl Instances {
     /// Restores the instances of a store. Their shares apply once their functions are loaded. An
-    /// instance whose record is damaged or whose share is not possible any more is logged and left
-    /// out.
+    /// instance whose record is damaged or whose share is not possible any more, for example
+    /// because its device is gone, is logged and left out. One of the autoscaler is removed from
+    /// the store, too; the autoscaler creates others if there is room.
     pub(crate) fn new(engine: Arc<dyn Inference>, store: Option<Arc<Store>>) -> Instances {
         let (mut all, routes) = (BTreeMap::new(), Arc::new(Routes::new()));
-        for (DeploymentKey { tenant, name }, record) in store.iter().flat_map(|store| store.instances()) {
-            let key = FunctionKey { tenant, name };
+        for (deployment, record) in store.iter().flat_map(|store| store.instances()) {
+            let key = FunctionKey { tenant: deployment.tenant.clone(), name: deployment.name.clone() };
             let read = serde_json::from_str::<Instance>(&record).map_err(|error| error.to_string());
+            let is_autoscaled = read.as_ref().is_ok_and(|instance| instance.autoscaled.is_some());
             let placed = read.and_then(|instance| {
+                let instance = on_one_device(instance, engine.devices())?;
                 let share = instance.share(&key.tenant).map_err(|error| error.to_string())?;
-                let function = FunctionKey { tenant: key.tenant.clone(), name: instance.function.clone() };
-                engine.set_share(&client(&key), Some(&function), share).map_err(|error| error.to_string())?;
-                routes.set(&function, &key.name, share.limit());
+                hold(&*engine, &key, &instance, share).map_err(|error| error.to_string())?;
+                routes.set(&function_of(&key, &instance), &key.name, share.limit());
                 Ok(instance)
             });
             match placed {
                 Ok(instance) => drop(all.insert(key, Arc::new(instance))),
+                Err(error) if is_autoscaled => {
+                    tracing::warn!(instance = %key, error, "an instance of the autoscaler is not restored");
+                    let removed = store.iter().try_for_each(|store| store.remove_instance(&deployment).map(drop));
+                    if let Err(error) = removed {
+                        tracing::error!(instance = %key, %error, "its record cannot be removed");
+                    }
+                }
                 Err(error) => tracing::error!(instance = %key, error, "an instance cannot be restored"),
             }
         }
@@ -210,6 +249,18 @@ impl Instances {
         deadline: Option<Duration>,
         except: &[String],
     ) -> Option<String> {
+        self.choose_on(function, class, deadline, except, None)
+    }
+
+    /// As [`Instances::choose`], of those that hold on a device.
+    fn choose_on(
+        &self,
+        function: &FunctionKey,
+        class: Class,
+        deadline: Option<Duration>,
+        except: &[String],
+        device: Option<DeviceId>,
+    ) -> Option<String> {
         self.routes.choose(function, deadline, |name| {
             if except.iter().any(|other| other == name) {
                 return false;
@@ -219,23 +270,10 @@ impl Instances {
             let may_serve = |instance: Arc<Instance>| {
                 instance.class.is_none_or(|own| own == class) && instance.lease.is_none() && !self.is_draining(&key)
             };
-            self.find(&key).is_some_and(may_serve) && self.engine.holds_share(&client(&key))
+            let client = client(&key);
+            let is_there = |device| self.engine.device_of_share(&client).is_none_or(|bound| bound == device);
+            self.find(&key).is_some_and(may_serve) && self.engine.holds_share(&client) && device.is_none_or(is_there)
         })
-    }
-
-    /// The route of a request to an instance. A request that names an instance runs under that one.
-    /// Another request of a single function runs under an instance that the daemon chooses, and a
-    /// chain of functions under the share of its tenant.
-    pub(crate) fn route<'a>(
-        &'a self,
-        function: &'a FunctionKey,
-        class: Class,
-        deadline: Option<Duration>,
-        named: Option<String>,
-        functions: usize,
-    ) -> Route<'a> {
-        let chooses = named.is_none() && functions == 1;
-        Route { instances: self, function, class, deadline, named, chooses, last: None, refused: Vec::new() }
     }
 
     /// Counts a request as running under an instance until it ends. `None` without an instance.
@@ -327,15 +365,16 @@ impl Instances {
         };
         let undo = || before.map_or_else(|| self.engine.limit_memory(&client(&key), None), limit);
         limit(&instance);
-        self.engine.set_share(&client(&key), Some(&function), share).inspect_err(|_| undo())?;
+        hold(&*self.engine, &key, &instance, share).inspect_err(|_| undo())?;
         if let Some(store) = self.store.as_ref().filter(|_| instance.lease.is_none()) {
             let record = serde_json::to_string(&instance).expect("checked numbers and texts can be serialized");
             let stored =
                 store.put_instance(DeploymentKey { tenant: key.tenant.clone(), name: key.name.clone() }, record);
             if let Err(error) = stored {
-                let share_before = before.and_then(|before| before.share(&key.tenant).ok());
-                let holds_again = |share| self.engine.set_share(&client(&key), Some(&function), share).is_ok();
-                if !share_before.is_some_and(holds_again) {
+                let holds_again = |before: &Instance| {
+                    before.share(&key.tenant).is_ok_and(|share| hold(&*self.engine, &key, before, share).is_ok())
+                };
+                if !before.is_some_and(holds_again) {
                     self.engine.remove_share(&client(&key));
                 }
                 undo();
@@ -377,46 +416,5 @@ impl Instances {
         self.engine.remove_share(&client(key));
         tracing::info!(instance = %key, "instance removed");
         Ok(())
-    }
-}
-
-/// The instances that a request tries in turn. An instance that the daemon chose and that refuses
-/// the request is not chosen again. If all refuse it, the request runs under the share of its
-/// tenant.
-pub(crate) struct Route<'a> {
-    instances: &'a Instances,
-    function: &'a FunctionKey,
-    class: Class,
-    deadline: Option<Duration>,
-    named: Option<String>,
-    chooses: bool,
-    /// The instance that was chosen last.
-    last: Option<String>,
-    refused: Vec<String>,
-}
-
-impl Route<'_> {
-    /// The instance for the next attempt.
-    pub(crate) fn next(&mut self) -> Option<String> {
-        if !self.chooses {
-            return self.named.clone();
-        }
-        self.last = self.instances.choose(self.function, self.class, self.deadline, &self.refused);
-        self.last.clone()
-    }
-
-    /// A copy of the request for another attempt; `None` if there will be no other attempt.
-    pub(crate) fn keep<R: Clone>(&self, request: &R) -> Option<R> {
-        self.last.is_some().then(|| request.clone())
-    }
-
-    /// Whether the chosen instance refused the request, so that another one has to be tried.
-    pub(crate) fn is_refused(&mut self, result: &Result<InvocationResult, InvokeError>) -> bool {
-        use InvokeError::{InstanceRemoved, OverInstanceMemory, UnknownInstance};
-        let of_instance = matches!(result, Err(OverInstanceMemory { .. } | UnknownInstance(_) | InstanceRemoved(_)));
-        if of_instance {
-            self.refused.extend(self.last.take());
-        }
-        of_instance
     }
 }

@@ -15,10 +15,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[derive(Debug, Default)]
 pub(crate) struct Running(Mutex<BTreeMap<Tenant, u64>>);
 
-/// The right of a call to have invocations. Counts until it and all its copies are dropped.
+/// The right to have invocations. Counts until it and all its copies are dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct Permit {
-    _counted: Arc<Counted>,
+    _counted: Option<Arc<Counted>>,
+}
+
+impl Permit {
+    /// For invocations of the daemon itself, for example to warm up a model. Counts for no tenant.
+    pub(crate) fn of_daemon() -> Permit {
+        Permit { _counted: None }
+    }
 }
 
 #[derive(Debug)]
@@ -46,7 +53,7 @@ impl Running {
             None => return Err(Denial::Invocations { tenant, wanted: count, running, limit }),
         };
         drop(all);
-        Ok(Permit { _counted: Arc::new(Counted { running: self.clone(), tenant, count }) })
+        Ok(Permit { _counted: Some(Arc::new(Counted { running: self.clone(), tenant, count })) })
     }
 
     /// Number of invocations of a tenant.

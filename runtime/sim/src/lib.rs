@@ -7,6 +7,7 @@
 //!   [`Report`]; [`simulate_shares`] also gives clients shares of the device; [`watch`] also
 //!   returns the use of each compute unit over time.
 //! - [`cluster`] simulates a pool of many devices, request by request.
+//! - [`scaling`] simulates functions whose instances follow their load on a cluster.
 //! - [`Model`] reads kernel profiles, among them REEF's published ones.
 //! - [`graphs`] simulates graphs of functions on a cluster.
 //!
@@ -34,6 +35,7 @@ mod occupancy;
 mod parameters;
 mod reef;
 mod report;
+pub mod scaling;
 mod world;
 
 pub use arrivals::Arrivals;

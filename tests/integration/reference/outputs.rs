@@ -172,6 +172,7 @@ fn benches() -> Vec<Sample> {
         bench("atoll bench disb", &disb),
         bench("atoll bench dkp", &["--only", "vector_add", "--rounds", "1"]),
         bench("atoll bench engine", &["--kernels", "10", "--compute-units", "1", "--count", "1"]),
+        bench("atoll bench fast", &["--seconds", "1"]),
         bench("atoll bench functions", &many),
         bench("atoll bench kernel", &["--only", "vector_add", "--rounds", "1", "--no-peers"]),
         bench("atoll bench latency", &["--rt", "null.kg", "--be", "null.kg", "--duration", "0.2"]),
@@ -179,6 +180,7 @@ fn benches() -> Vec<Sample> {
         bench("atoll bench overhead", &["--count", "5", "--warm-up", "0"]),
         bench("atoll bench preempt", &[&full[..], &["--count", "2"]].concat()),
         bench("atoll bench residency", &["zipf"]),
+        bench("atoll bench scaling", &["--load", "step", "--seconds", "10"]),
         bench("atoll bench shares", &["--model", "null.kg", "--duration", "2"]),
         bench("atoll bench transform", &["null", "--rounds", "1"]),
     ]

@@ -62,6 +62,17 @@ impl Table {
         }
     }
 
+    /// An empty table whose columns are known at run time.
+    pub fn of_columns(header: impl Iterator<Item = (String, Align)>) -> Table {
+        let (titles, columns): (Vec<String>, Vec<Align>) = header.unzip();
+        Table { columns, rows: vec![titles] }
+    }
+
+    /// Adds a row to such a table.
+    pub fn cells(&mut self, cells: impl Iterator<Item = String>) {
+        self.rows.push(cells.take(self.columns.len()).collect());
+    }
+
     /// Adds a row with one cell per column.
     pub fn row<const N: usize>(&mut self, cells: [String; N]) {
         self.rows.push(cells.into());

@@ -95,9 +95,8 @@ impl Layout {
     /// [`Layout::places`] returns the result.
     pub fn set(&mut self, id: ClientId, share: &ShareSpec) {
         let old = self.clients.remove(&id);
-        let partition = share.partition();
-        let (time, rows, is_whole) = (thousandths(share.request()), self.rows(partition), self.is_whole(partition));
-        let mut client = Client { partition, time, rows, is_whole, at: Err(Reason::Indivisible) };
+        let mut client = self.client(share);
+        let (time, rows, is_whole) = (client.time, client.rows, client.is_whole);
         if self.device.step > 0 {
             client.at = match old.filter(|old| (old.time, old.rows, old.is_whole) == (time, rows, is_whole)) {
                 Some(old) => old.at,
@@ -131,6 +130,27 @@ impl Layout {
         }
     }
 
+    /// The area that remains of the smallest free rectangle that holds a share while all others
+    /// stay where they are, in millionths of the device; `None` if there is no such rectangle.
+    pub fn slack(&self, share: &ShareSpec) -> Option<u64> {
+        let client = self.client(share);
+        self.fit(&client).ok()?;
+        let placed = self.clients.values().filter_map(|client| client.at.ok());
+        let free = FreeList::around(TIME, self.all_rows(), placed);
+        let holds = free.rects().iter().filter(|room| room.w >= client.time && room.h >= client.rows);
+        let left = holds.map(|room| room.area() - client.time * client.rows).min()?;
+        Some(u64::from(left) * 1_000_000 / u64::from((TIME * self.all_rows()).max(1)))
+    }
+
+    /// Whether the bound clients leave at least the area of a share. If not, no arrangement of them
+    /// has room for the share.
+    pub fn has_area(&self, share: &ShareSpec) -> bool {
+        let client = self.client(share);
+        let placed = self.clients.values().filter_map(|client| client.at.ok());
+        let taken: u64 = placed.map(|rect| u64::from(rect.area())).sum();
+        taken + u64::from(client.time) * u64::from(client.rows) <= u64::from(TIME) * u64::from(self.all_rows())
+    }
+
     /// The compute units of a client; `None` if it has no share.
     pub fn place(&self, id: ClientId) -> Option<Place> {
         self.clients.get(&id).map(|client| self.place_of(client))
@@ -159,6 +179,13 @@ impl Layout {
         let rect = client.at.ok()?;
         let span = self.span(client, rect);
         Some(Rect { y: span.first, h: span.count, ..rect })
+    }
+
+    /// A client without a place.
+    fn client(&self, share: &ShareSpec) -> Client {
+        let partition = share.partition();
+        let (time, rows, is_whole) = (thousandths(share.request()), self.rows(partition), self.is_whole(partition));
+        Client { partition, time, rows, is_whole, at: Err(Reason::Indivisible) }
     }
 
     /// Number of groups of compute units of the device.

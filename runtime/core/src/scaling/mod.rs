@@ -7,6 +7,9 @@
 //! and to and from zero. For a function without a measured profile, [`Profile::learned`] derives
 //! one from the device time of its requests.
 //!
+//! [`assign`] chooses the device of a new instance, and which instances move to make room;
+//! [`consolidate`] chooses the moves that free a device.
+//!
 //! Differences from the paper: points that break the SLO are not used; a remainder of zero adds no
 //! instance; an instance larger than the surplus is skipped (the paper's loop never ends); every
 //! function is processed (the paper's loop returns after the first).
@@ -15,6 +18,9 @@ mod algorithm;
 mod autoscaler;
 mod config;
 mod estimate;
+mod fleet;
+mod host;
+mod placing;
 mod predictor;
 mod profile;
 
@@ -22,5 +28,7 @@ pub use algorithm::{Change, INSTANCES_MAX, Instance, ScaleError, scale};
 pub use autoscaler::{Autoscaler, Decision, Observed, Why};
 pub use config::{ConfigError, HEADROOM_PERCENT_MAX, ScalingConfig};
 pub use estimate::Estimate;
+pub use host::{Constants, Host, NS_PER_BYTE, Need, Nowhere, Placed, Relocation, Spot, Stay};
+pub use placing::{Assignment, assign, consolidate};
 pub use predictor::{LEVEL_PERCENT, Predictor, RATE_MAX, SEASON_PERCENT, SLOTS_MAX};
 pub use profile::{POINTS_MAX, Point, Profile, ProfileError};

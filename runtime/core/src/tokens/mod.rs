@@ -29,6 +29,7 @@ mod share;
 pub use client::ShareState;
 pub use ledger::TokenLedger;
 pub use rules::{RULES, Rule, rule_by_name};
+pub(crate) use share::check_lane;
 pub use share::{Ppm, ShareError, ShareRequest, ShareSpec, Span};
 
 use crate::ids::Nanos;

@@ -200,7 +200,7 @@ impl ShareSpec {
 /// Rejects shares that a lane cannot honour together. The check of the area (partition times
 /// request) is not enough, because two clients whose partitions exceed the lane never run at the
 /// same time: two shares of 60 % × 0.8 have an area of 96 % and need 160 % of the time.
-pub(super) fn check_lane(shares: &[ShareSpec]) -> Result<(), ShareError> {
+pub(crate) fn check_lane(shares: &[ShareSpec]) -> Result<(), ShareError> {
     let area: u128 = shares.iter().map(|share| u128::from(share.partition.0) * u128::from(share.request.0)).sum();
     if area > 1_000_000_000_000 {
         return Err(ShareError::LaneArea { sum: saturated((area / 1_000_000) as u64) });

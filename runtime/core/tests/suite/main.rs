@@ -11,6 +11,7 @@ mod memory_simulation;
 mod model;
 mod packing;
 mod padding;
+mod placing;
 mod recorded;
 mod routing;
 mod scaling;

@@ -3,17 +3,13 @@
 use super::memory_gate::MemoryGate;
 use crate::error::EngineError;
 use crate::meter::Meter;
-use crate::share::ShareClient;
-use atoll_core::limits::DEFAULT_LANE_QUEUES;
-use atoll_core::packing::{Divisible, Layout};
+use crate::share::{ShareClient, divisible};
+use atoll_core::packing::Layout;
 use atoll_core::tokens::{Ppm, ShareSpec, Span};
 use atoll_core::{ClientId, LaneId};
-use atoll_device::{DeviceInfo, LaneUnits};
+use atoll_device::DeviceInfo;
 use crossbeam_channel::Sender;
 use std::collections::BTreeMap;
-
-/// Device queues of a lane for clients with shares: one for each class.
-pub(super) const SHARE_LANE_QUEUES: u32 = 2;
 
 /// The worker's state of lanes, besides the scheduler's.
 #[derive(Debug)]
@@ -54,18 +50,12 @@ pub(super) struct Sharer {
 
 impl Lanes {
     pub(super) fn new(device: &DeviceInfo) -> Lanes {
-        let step = match device.lane_units {
-            LaneUnits::None => 0,
-            LaneUnits::Any => 1,
-            LaneUnits::Ranges { step } => step.max(1),
-        };
-        let lanes_max = DEFAULT_LANE_QUEUES / SHARE_LANE_QUEUES;
         Lanes {
             units: BTreeMap::new(),
             closing: BTreeMap::new(),
             shares: BTreeMap::new(),
             memory: BTreeMap::new(),
-            layout: Layout::new(Divisible { units: device.compute_units, step, lanes_max }),
+            layout: Layout::new(divisible(device)),
             spans: BTreeMap::new(),
             clients: BTreeMap::new(),
             names: Vec::new(),

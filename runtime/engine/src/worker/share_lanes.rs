@@ -2,9 +2,9 @@
 //! clients between them, and closes lanes without clients.
 
 use super::Worker;
-use super::lane_state::SHARE_LANE_QUEUES;
 use crate::clock;
 use crate::error::EngineError;
+use crate::share::SHARE_LANE_QUEUES;
 use atoll_core::packing::Place;
 use atoll_core::tokens::{Ppm, ShareSpec, Span};
 use atoll_core::{ClientId, LaneId};

@@ -1,10 +1,11 @@
 //! Shares of functions on fake engines. They are set before the function accepts requests, on all
 //! of its devices or on none.
 
-use crate::support::{Notes, bundle, fleet, load};
+use crate::support::{Notes, bundle, chain, fleet, ignore, load};
+use atoll_core::DeviceId;
 use atoll_core::placement::{PoolConfig, placement_by_name};
-use atoll_engine::{FunctionKey, ShareClient, ShareRequest, ShareSpec, Tenant};
-use atoll_fleet::{FleetHandle, Inference, Placing, ShareRefusal};
+use atoll_engine::{ChainRequest, FunctionKey, ShareClient, ShareRequest, ShareSpec, Tenant};
+use atoll_fleet::{FleetHandle, Inference, Placing, ShareRefusal, ShareRoom};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -78,4 +79,70 @@ fn a_share_that_one_device_refuses_holds_on_none_and_is_set_when_there_is_room()
     fleet.unload(&FunctionKey::local("f")).unwrap();
     assert_eq!(fleet.share_refusals(), []);
     assert!(fleet.remove_share(&client("b")) && !fleet.remove_share(&client("b")));
+}
+
+fn bind(fleet: &FleetHandle, instance: &str, device: u16) -> Result<(), String> {
+    let function = FunctionKey::local("f");
+    let set = fleet.set_share_on(&client(instance), &function, share(0.1), DeviceId(device));
+    set.map_err(|error| error.to_string())
+}
+
+fn request(instance: &str) -> ChainRequest {
+    ChainRequest { instance: Some(instance.into()), ..chain(&["f"]) }
+}
+
+#[test]
+fn a_share_on_one_device_brings_its_requests_there() {
+    let (fleet, notes) = two([4, 4]);
+    bind(&fleet, "b", 1).unwrap();
+    load(&fleet, "f", &bundle("t", 10, 1), None).unwrap();
+    set(&fleet, "everywhere", "f").unwrap();
+    assert_eq!(held(&notes), [vec!["everywhere"], vec!["b", "everywhere"]]);
+    assert_eq!(fleet.device_of_share(&client("b")), Some(DeviceId(1)));
+    assert_eq!(fleet.device_of_share(&client("everywhere")), None);
+    for _ in 0..5 {
+        fleet.submit(request("b"), ignore());
+    }
+    let on = |device: usize| notes[device].held.lock().unwrap().len();
+    assert_eq!((on(0), on(1)), (0, 5), "the pool is not asked");
+    let rooms = fleet.share_rooms();
+    let names = |room: &ShareRoom| room.held.iter().map(|(client, _)| client.to_string()).collect::<Vec<_>>();
+    assert_eq!(rooms.iter().map(names).collect::<Vec<_>>(), [vec!["everywhere"], vec!["b", "everywhere"]]);
+    // It goes to another device, and leaves the first one.
+    bind(&fleet, "b", 0).unwrap();
+    assert_eq!(held(&notes), [vec!["b", "everywhere"], vec!["everywhere"]]);
+    fleet.submit(request("b"), ignore());
+    assert_eq!((on(0), on(1)), (1, 5));
+    load(&fleet, "only", &bundle("t", 10, 2), Some("host:1")).unwrap();
+    let wrong = fleet.set_share_on(&client("c"), &FunctionKey::local("only"), share(0.1), DeviceId(0));
+    let wrong = wrong.unwrap_err().to_string();
+    assert!(wrong.contains("bound to device 0, and it is on host:1 only"), "{wrong}");
+}
+
+#[test]
+fn a_share_whose_device_is_lost_drained_or_full_does_not_hold() {
+    let (fleet, notes) = two([4, 1]);
+    load(&fleet, "f", &bundle("t", 10, 1), None).unwrap();
+    bind(&fleet, "b", 1).unwrap();
+    let full = bind(&fleet, "c", 1).unwrap_err();
+    assert!(full.contains("1 clients with shares"), "{full}");
+    bind(&fleet, "c", 0).unwrap();
+    let holds = |instance: &str| fleet.holds_share(&client(instance));
+    assert!(holds("b") && holds("c"));
+    fleet.set_drained("host:1", true).unwrap();
+    assert!(!holds("b") && holds("c"));
+    assert!(!fleet.share_rooms()[1].is_open);
+    fleet.set_drained("host:1", false).unwrap();
+    assert!(holds("b"));
+    notes[1].lose();
+    assert!(!holds("b") && holds("c"));
+    let lost = bind(&fleet, "d", 1).unwrap_err();
+    assert!(lost.contains("bound to host:1, which is lost"), "{lost}");
+    // A function that comes back without the device does not bring the share there.
+    fleet.unload(&FunctionKey::local("f")).unwrap();
+    load(&fleet, "f", &bundle("t", 10, 1), None).unwrap();
+    assert!(!holds("b") && holds("c"));
+    let refusals = fleet.share_refusals();
+    let [ShareRefusal { client: refused, device, .. }] = &refusals[..] else { panic!("{refusals:?}") };
+    assert_eq!((refused, device.as_str()), (&client("b"), "device 1"));
 }

@@ -144,7 +144,7 @@ impl Control {
             deadline,
         };
         let asked = Asked { price_max, id: call.id.as_deref().unwrap_or_default() };
-        let result = run_graph(&self.app.engine, &permit, &model, request, class, asked).await;
+        let result = run_graph(self.app.clone(), &self.app.engine, &permit, &model, request, class, asked).await;
         let result = result.or_refuse()?.or_refuse()?;
         let mut attachments = Attachments::default();
         let last = model.graph.as_ref().map_or(0, |graph| graph.works.len().saturating_sub(1));

@@ -27,6 +27,7 @@ impl Control {
             gpu_mem: spec.gpu_mem,
             lease: None,
             autoscaled: None,
+            device: None,
         };
         let (app, made) = (self.app.clone(), key.clone());
         let create = move || {
@@ -88,6 +89,7 @@ impl Control {
                 service_ms: None,
                 throughput: None,
                 refused: None,
+                device: None,
                 autoscaled: None,
                 draining: false,
             });
@@ -113,6 +115,9 @@ impl Control {
         let function = FunctionKey { tenant: key.tenant.clone(), name: instance.function.clone() };
         let standing = self.app.instances.standing(key, instance);
         let refusal = refusals.iter().find(|refusal| refusal.client == client(key));
+        let refused = refusal.map(|refusal| format!("{}: {}", refusal.device, refusal.reason));
+        let is_closed = || instance.device.is_some() && !self.app.engine.holds_share(&client(key));
+        let closed = || instance.device.as_ref().map(|device| format!("{device}: it is lost or drained"));
         InstanceReport {
             instance: Some(key.to_string()),
             tenant: key.tenant.clone(),
@@ -126,7 +131,8 @@ impl Control {
             requests: standing.map_or(0, |standing| standing.in_flight.into()),
             service_ms: standing.and_then(|standing| standing.service_ns).map(|ns| ns as f64 / 1e6),
             throughput: standing.and_then(|standing| standing.throughput).map(|rate| rate as f64 / 1e3),
-            refused: refusal.map(|refusal| format!("{}: {}", refusal.device, refusal.reason)),
+            refused: refused.or_else(|| closed().filter(|_| is_closed())),
+            device: instance.device.clone(),
             autoscaled: instance.autoscaled.clone(),
             draining: self.app.instances.is_draining(key),
         }

@@ -125,7 +125,8 @@ impl HasRefusalKind for InstanceError {
             | InstanceError::Exists(_)
             | InstanceError::Leased(_)
             | InstanceError::Reserved(_)
-            | InstanceError::Share(_) => RefusalKind::BadRequest,
+            | InstanceError::Share(_)
+            | InstanceError::NoPlace { .. } => RefusalKind::BadRequest,
             InstanceError::NoFunction(_) | InstanceError::Unknown(_) => RefusalKind::NotFound,
             InstanceError::Store(error) => error.kind(),
             InstanceError::Engine(EngineError::ShuttingDown) => RefusalKind::Busy,

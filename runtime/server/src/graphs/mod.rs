@@ -9,6 +9,7 @@
 //! Start reading in `run.rs`.
 
 mod builtin;
+mod calls;
 mod costs;
 mod counts;
 mod desk;
@@ -17,6 +18,7 @@ mod run;
 mod stage;
 pub(crate) mod work;
 
+pub(crate) use calls::{Answer, StageCall, Stages};
 pub(crate) use costs::{CostView, Rejected, rejection};
 pub(crate) use counts::Counts;
 pub(crate) use desk::{Desk, Limits};

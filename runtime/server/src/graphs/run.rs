@@ -1,12 +1,13 @@
 //! Runs a request through a graph. A stage starts as soon as its inputs exist; independent stages
 //! run at the same time. Intermediate tensors stay in the daemon.
 
+use super::calls::{StageCall, Stages};
 use super::costs::{Decision, Ran, Rejected};
 use super::desk::{Call, Limits, Ticket, Turn, next_call};
 use super::stage::{Held, StageResult, StageWork, check_form, check_input, no_room, placed, run_builtin};
 use super::work::GraphWork;
 use crate::bodies::BodyRoom;
-use crate::inference::{invoke, invoke_by};
+use crate::inference::{invoke, passed};
 use crate::model::Model;
 use crate::running::Permit;
 use atoll_core::graphs::{Condition, Cost, GraphOutput, Next, Progress, Source};
@@ -36,6 +37,7 @@ pub(crate) struct Asked<'a> {
 /// # Errors
 /// [`Rejected`] if the request is not admitted. No stage has run then.
 pub(crate) async fn run_graph(
+    stages: Arc<dyn Stages>,
     engine: &Arc<dyn Inference>,
     permit: &Permit,
     model: &Model,
@@ -76,6 +78,7 @@ pub(crate) async fn run_graph(
         id => id.to_owned(),
     };
     let run = Run {
+        stages,
         engine,
         permit,
         id,
@@ -134,6 +137,7 @@ struct Place {
 }
 
 struct Run<'a> {
+    stages: Arc<dyn Stages>,
     engine: &'a Arc<dyn Inference>,
     permit: &'a Permit,
     id: String,
@@ -318,15 +322,13 @@ impl Run<'_> {
             deadline: remaining,
             times_launches: false,
         };
-        let (engine, permit) = (self.engine.clone(), self.permit.clone());
         let why = if turn.is_some() { Why::Reserved } else { Why::Measured };
+        let device = device.map(|device| (device, why));
+        let (class, permit) = (self.terms.class, self.permit.clone());
+        let call = StageCall { model: model.clone(), class, request, device, permit };
+        let stages = self.stages.clone();
         self.tasks.spawn(async move {
-            let answer = match device {
-                Some(device) => {
-                    invoke_by(&engine, &permit, |reply| engine.submit_to(device, why, request, reply)).await
-                }
-                None => invoke(&engine, &permit, request).await,
-            };
+            let answer = stages.call(call).await;
             let result = answer.map(|result| {
                 let InvocationResult { outputs, timing, preemptions, cold_start, device, .. } = result;
                 let outputs = placed(&model.outputs, &used, outputs);
@@ -418,13 +420,5 @@ impl Run<'_> {
             batch: 1,
             launches: Vec::new(),
         })
-    }
-}
-
-/// Waits until a time; forever for `None`.
-async fn passed(at: Option<Instant>) {
-    match at {
-        Some(at) => tokio::time::sleep_until(at.into()).await,
-        None => std::future::pending().await,
     }
 }

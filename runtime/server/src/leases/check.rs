@@ -41,6 +41,7 @@ pub(super) fn check(spec: &LeaseSpec, target: &Target) -> Result<(Ask, Detail), 
         quota_limit: spec.quota_limit,
         gpu_mem: Some(memory_bytes),
         autoscaled: None,
+        device: None,
         lease: Some(Leased { real_time_slots }),
     };
     instance.share(&target.tenant).map_err(|error| LeaseError::Bad(error.to_string()))?;

@@ -86,6 +86,7 @@ fn operators_instance() -> Instance {
         quota_limit: 0.2,
         gpu_mem: None,
         autoscaled: None,
+        device: None,
         lease: None,
     }
 }

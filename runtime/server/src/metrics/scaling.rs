@@ -48,8 +48,8 @@ pub(super) const SCALING_METRICS: &[Metric] = &[
     of_daemon(
         Kind::Counter,
         "atoll_scaling_decisions_total",
-        "Instances that the autoscaler created, resized, removed, or that a device refused; the same refusal counts \
-         once in a cool-down",
+        "Instances that the autoscaler created, resized, removed, moved to another device, or that a device refused; \
+         the same refusal counts once in a cool-down",
         |s, out| {
             for (function, status) in s.scaling {
                 for (kind, count) in KINDS.into_iter().zip(status.decisions) {

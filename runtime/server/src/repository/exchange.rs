@@ -23,6 +23,7 @@ use crate::inference::{blocking, invoke};
 use crate::model::Model;
 use crate::names::check_name;
 use crate::reshape::{Reshapes, reshapes};
+use crate::running::Permit;
 use atoll_engine::{Class, EngineError, FunctionKey, FunctionOptions, InvocationRequest, LaneId};
 use atoll_kgraph::Bundle;
 use std::collections::BTreeMap;
@@ -296,7 +297,7 @@ impl Repository {
                     instance: None,
                     deadline: None,
                 };
-                if let Err(error) = invoke(&self.engine, request.into()).await {
+                if let Err(error) = invoke(&self.engine, &Permit::of_daemon(), request.into()).await {
                     tracing::warn!(model = model.name, sample = name, %error, "a sample of model_warmup failed");
                     break;
                 }

@@ -116,7 +116,7 @@ async fn run_within(
     let result = match sequence.filter(|_| model.keeps_state()) {
         None if model.graph.is_some() => {
             let asked = graphs::Asked { price_max, id: &id };
-            let run = run_graph(&app.engine, &permit, model, invocation, class, asked).await;
+            let run = run_graph(app.clone(), &app.engine, &permit, model, invocation, class, asked).await;
             run.inspect_err(|_| record.outcome = Outcome::Refused)?
         }
         None => {

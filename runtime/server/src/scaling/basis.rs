@@ -52,18 +52,15 @@ impl Basis {
         }
     }
 
-    /// The points of an instance whose function is on this many devices; `None` if nothing is
-    /// measured yet.
-    pub(super) fn points(&self, settings: &ScalingSettings, devices: u64) -> Option<Profile> {
-        let of_one = match self {
-            Basis::Profile(profile) => profile.clone(),
+    /// The points of an instance, which is on one device; `None` if nothing is measured yet.
+    pub(super) fn points(&self, settings: &ScalingSettings) -> Option<Profile> {
+        match self {
+            Basis::Profile(profile) => Some(profile.clone()),
             Basis::Learned(service_ns) => {
                 let (partition, unit) = (settings.sm_partition, settings.quota_request);
-                Profile::learned(partition, unit, (*service_ns)?, WINDOW_NS_DEFAULT).ok()?
+                Profile::learned(partition, unit, (*service_ns)?, WINDOW_NS_DEFAULT).ok()
             }
-        };
-        let on_all = |point: &Point| Point { throughput: point.throughput.saturating_mul(devices), ..*point };
-        Profile::new(of_one.points().iter().map(on_all).collect()).ok()
+        }
     }
 }
 

@@ -2,7 +2,8 @@
 
 use super::basis::Basis;
 use super::instances::Group;
-use super::state::Scaled;
+use super::placing;
+use super::state::{Kind, Scaled};
 use crate::app::App;
 use crate::graphs::Functions;
 use crate::inference::blocking;
@@ -13,6 +14,7 @@ use atoll_core::scaling::{Change, Decision, Point, ScaleError, Why};
 use atoll_engine::FunctionKey;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Autoscales models until the future is dropped.
@@ -42,12 +44,26 @@ fn tick(app: &App) -> Duration {
             *scaled = begin(app, model, now);
         }
         next = next.min(turn(app, model, scaled, now));
+        scaled.status.decisions[Kind::Move as usize] = app.scaler.moves_of(&model.key);
         statuses.insert(model.key.clone(), scaled.status.clone());
     }
     app.scaler.publish(statuses);
     // Wakes waiting requests after the decisions, so that they see the new instances.
     app.scaler.wake_waiting(|function| is_over(app, function));
-    match remove(app) {
+    let removal = remove(app);
+    if removal.has_removed {
+        app.scaler.may_free.store(true, Ordering::Relaxed);
+    }
+    // An instance that waits for room would lose it to the instances that moved away for it.
+    let waits = functions.values().any(|scaled| scaled.awaits_room);
+    if !removal.are_left && !waits && app.scaler.may_free.swap(false, Ordering::Relaxed) {
+        // Other devices may have room for the instances of a device now. They stay there for the
+        // shortest cool-down at least.
+        let cool_down_ms = |model: &Arc<Model>| model.scaled.as_ref().map(|meter| meter.settings.cool_down_ms);
+        let cool_down_ms = models.iter().filter_map(cool_down_ms).min().unwrap_or(0);
+        placing::free_a_device(app, waits, cool_down_ms.saturating_mul(1_000_000));
+    }
+    match removal.are_left {
         true => next.min(SCALING_DRAIN_EVERY),
         false => next,
     }
@@ -75,16 +91,18 @@ fn begin(app: &App, model: &Model, now: Nanos) -> Scaled {
 fn turn(app: &App, model: &Model, scaled: &mut Scaled, now: Nanos) -> Duration {
     let group = Group::of(app, model);
     scaled.learn(group.service_ns(scaled.meter.settings.sm_partition));
-    let profile = scaled.points(group.devices);
+    let profile = scaled.points();
     let running = group.running(profile.as_ref());
     let waiting = app.scaler.waiting(&model.key);
     scaled.see_classes(now);
     let only = scaled.only_class();
     if waiting > 0 && running.is_empty() && now >= scaled.may_start {
         scaled.may_start = later(now, SCALING_RETRY);
+        scaled.awaits_room = false;
         start(app, model, scaled, &group);
     } else if now >= scaled.due {
         scaled.due = later(now, Duration::from_millis(scaled.meter.settings.interval_ms));
+        scaled.awaits_room = false;
         let mut observed = scaled.meter.take();
         observed.queued = waiting + group.queued(only);
         observed.base = group.base(profile.as_ref(), only);
@@ -104,7 +122,7 @@ fn later(now: Nanos, by: Duration) -> Nanos {
 
 /// Starts the first instance for requests that wait for one.
 fn start(app: &App, model: &Model, scaled: &mut Scaled, group: &Group) {
-    let profile = scaled.points(group.devices);
+    let profile = scaled.points();
     let point = scaled.autoscaler.first(profile.as_ref(), scaled.unmeasured()).unwrap_or_else(|error| {
         scaled.note_problem(model, error.to_string());
         // No point keeps the target: uses the one with the lowest latency.
@@ -152,7 +170,7 @@ fn decide(app: &App, model: &Model, scaled: &mut Scaled, group: &Group, decided:
         }
     }
     let group = Group::of(app, model);
-    let profile = scaled.points(group.devices);
+    let profile = scaled.points();
     let running = group.running(profile.as_ref());
     let served: u64 = running.iter().map(|instance| instance.point.throughput).sum();
     let base = group.base(profile.as_ref(), scaled.only_class());
@@ -171,10 +189,18 @@ fn is_over(app: &App, function: &FunctionKey) -> bool {
     }
 }
 
+/// The result of a pass over the instances that are to be removed.
+#[derive(Default)]
+struct Removal {
+    /// Draining instances are left, since they have requests or their removal failed.
+    are_left: bool,
+    has_removed: bool,
+}
+
 /// Removes draining instances without requests, and starts to drain those whose function was
-/// removed or is not autoscaled any more. Returns whether draining instances are left.
-fn remove(app: &App) -> bool {
-    let mut are_left = false;
+/// removed or is not autoscaled any more.
+fn remove(app: &App) -> Removal {
+    let mut removal = Removal::default();
     for (key, instance) in app.instances.all() {
         if instance.autoscaled.is_none() {
             continue;
@@ -187,7 +213,7 @@ fn remove(app: &App) -> bool {
         app.instances.set_draining(&key, true);
         let is_busy = app.instances.standing(&key, &instance).is_some_and(|standing| standing.in_flight > 0);
         if is_busy {
-            are_left = true;
+            removal.are_left = true;
             continue;
         }
         let removed = app.instances.remove_drained(&key);
@@ -196,10 +222,12 @@ fn remove(app: &App) -> bool {
             if is_new {
                 tracing::error!(instance = %key, %error, "an instance cannot be removed; the daemon will try again");
             }
-            are_left = true;
+            removal.are_left = true;
+        } else {
+            removal.has_removed = true;
         }
     }
-    are_left
+    removal
 }
 
 impl Scaled {

@@ -1,10 +1,10 @@
 //! The instances of a model, as the autoscaler observes and changes them.
 
-use super::meter::Meter;
+use super::placing::{self, Room, free_key};
 use super::state::{Kind, Scaled};
 use crate::app::App;
 use crate::instances::{Instance, InstanceError, client};
-use crate::limits::{FUNCTION_NAME_BYTES_MAX, SCALING_SMALLER_TRIES_MAX};
+use crate::limits::SCALING_SMALLER_TRIES_MAX;
 use crate::model::Model;
 use crate::repository::scaling::ScalingSettings;
 use atoll_core::packing::InstanceId;
@@ -12,9 +12,6 @@ use atoll_core::routing::Standing;
 use atoll_core::scaling::{self, Change, INSTANCES_MAX, Point, Profile};
 use atoll_engine::{Class, FunctionKey};
 use std::sync::Arc;
-
-/// Bytes reserved for `-auto-` and a number in an instance's name.
-const SUFFIX_BYTES: usize = 12;
 
 /// An instance of the model.
 pub(super) struct Known {
@@ -31,8 +28,8 @@ pub(super) struct Group {
     /// Instances that the autoscaler created. The index is their [`InstanceId`].
     own: Vec<Known>,
     others: Vec<Known>,
-    /// Number of devices that serve an instance's requests.
-    pub(super) devices: u64,
+    /// Number of devices that serve the requests of an instance without a device of its own.
+    devices: u64,
 }
 
 impl Group {
@@ -73,14 +70,14 @@ impl Group {
         let (partition, quota) = (percent(known.instance.sm_partition), percent(known.instance.quota_request * 100.0));
         let estimate = profile.and_then(|profile| profile.estimate(partition, quota));
         estimate.map_or_else(
-            || Point { partition, quota, throughput: self.measured(known), latency_ns: 0 },
+            || Point { partition, quota, throughput: measured(known), latency_ns: 0 },
             |estimate| estimate.point,
         )
     }
 
-    fn measured(&self, known: &Known) -> u64 {
-        let of_one = known.standing.and_then(|standing| standing.throughput).unwrap_or(0);
-        of_one.saturating_mul(self.devices)
+    /// The devices that serve an instance.
+    fn devices_of(&self, known: &Known) -> u64 {
+        if known.instance.device.is_some() { 1 } else { self.devices }
     }
 
     /// Instances of operators that can serve all requests of the model. One with a class of its own
@@ -92,27 +89,34 @@ impl Group {
 
     /// The throughput of the instances of operators: as measured, otherwise by the profile.
     pub(super) fn base(&self, profile: Option<&Profile>, only: Option<Class>) -> u64 {
-        let of = |known: &Known| match self.measured(known) {
+        let of_one = |known: &Known| match measured(known) {
             0 => self.point(known, profile).throughput,
             measured => measured,
         };
+        let of = |known: &Known| of_one(known).saturating_mul(self.devices_of(known));
         self.helpers(only).map(of).fold(0, u64::saturating_add)
     }
 
     /// Requests that were given to instances and that no device works on yet.
     pub(super) fn queued(&self, only: Option<Class>) -> u64 {
-        let all = self.own.iter().chain(self.helpers(only)).filter_map(|known| known.standing);
-        let beyond = |standing: Standing| {
-            u64::from(standing.in_flight).saturating_sub(self.devices.saturating_mul(standing.batch.into()))
+        let all = self.own.iter().chain(self.helpers(only));
+        let beyond = |known: &Known| {
+            let Standing { in_flight, batch, .. } = known.standing?;
+            Some(u64::from(in_flight).saturating_sub(self.devices_of(known).saturating_mul(batch.into())))
         };
-        all.map(beyond).sum()
+        all.filter_map(beyond).sum()
     }
 
     /// Starts to drain instances of the autoscaler whose share is in force on no device any more.
     /// They serve no requests, and new ones are created where there is room.
     pub(super) fn remove_refused(&self, app: &App, scaled: &mut Scaled) {
         for known in self.own.iter().filter(|known| !known.holds && !known.is_draining) {
-            tracing::warn!(instance = %known.key, "an instance has no share on any device; it will be removed");
+            tracing::warn!(
+                instance = %known.key,
+                device = known.instance.device,
+                "the share of an instance is not in force any more; the instance will be removed, and another one \
+                 created if there is room"
+            );
             app.instances.set_draining(&known.key, true);
             scaled.count(Kind::Remove);
         }
@@ -145,11 +149,19 @@ impl Group {
                     done.resize.push((*id, *point));
                 }
                 Ok(false) => {}
+                // Its device has no room for that; another one may have.
+                Err(_) if replace(app, model, scaled, key, *point, why) => {
+                    scaled.count(Kind::Resize);
+                    done.resize.push((*id, *point));
+                }
                 Err(error) => scaled.refuse(model, &error),
             }
         }
         let mut may_stay: Vec<&Known> = self.own.iter().filter(|known| known.is_draining && known.holds).collect();
-        for point in &change.add {
+        // The largest first, as they are placed.
+        let mut add = change.add.clone();
+        add.sort_by_key(|point| std::cmp::Reverse(point.area()));
+        for point in &add {
             let is_like = |known: &&Known| {
                 let is_near = |a: f64, b: u32| (a - f64::from(b)).abs() < 0.5;
                 is_near(known.instance.sm_partition, point.partition)
@@ -192,7 +204,8 @@ fn resize(
     let change = |instance: &mut Instance| {
         is_own = instance.autoscaled.is_some();
         if is_own {
-            *instance = made(&scaled.meter.settings, model, point, why.to_owned());
+            let device = instance.device.take();
+            *instance = made(&scaled.meter.settings, model, point, why.to_owned(), device);
         }
     };
     match app.instances.resize(key, change) {
@@ -203,8 +216,24 @@ fn resize(
     }
 }
 
+/// Replaces an instance that its device has no room to enlarge by one with the size of a point on
+/// another device. Returns whether it did. The old instance drains.
+fn replace(app: &App, model: &Model, scaled: &mut Scaled, key: &FunctionKey, point: Point, why: &str) -> bool {
+    let instance = made(&scaled.meter.settings, model, point, why.into(), None);
+    let Ok(share) = instance.share(&model.key.tenant) else { return false };
+    let room = placing::room(app, model, share, 0);
+    scaled.awaits_room |= matches!(room, Room::Later);
+    let Room::On(device @ Some(_)) = room else { return false };
+    let successor = Instance { device, ..instance };
+    let is_made = free_key(app, &model.key).is_some_and(|key| app.instances.create(key, successor, true).is_ok());
+    if is_made {
+        app.instances.set_draining(key, true);
+    }
+    is_made
+}
+
 /// A new instance with the size of a point.
-fn made(settings: &ScalingSettings, model: &Model, point: Point, why: String) -> Instance {
+fn made(settings: &ScalingSettings, model: &Model, point: Point, why: String, device: Option<String>) -> Instance {
     let limit = settings.quota_limit.unwrap_or(point.quota).max(point.quota);
     Instance {
         function: model.key.name.clone(),
@@ -214,26 +243,59 @@ fn made(settings: &ScalingSettings, model: &Model, point: Point, why: String) ->
         quota_limit: f64::from(limit) / 100.0,
         gpu_mem: None,
         autoscaled: Some(why),
+        device,
         lease: None,
     }
 }
 
+/// What the profile or its requests say of an instance on one device.
+fn measured(known: &Known) -> u64 {
+    known.standing.and_then(|standing| standing.throughput).unwrap_or(0)
+}
+
 /// Creates an instance with the size of a point or, if there is no room, of the smaller point with
-/// the highest throughput that fits. Returns its point.
+/// the highest throughput that fits. Returns its point; `None` also if the instance has to wait
+/// until others have moved.
+///
+/// Where no device has a rectangle, the instance is not bound to compute units: it has its fraction
+/// of time on a device that still promises it.
 fn create(app: &App, model: &Model, scaled: &mut Scaled, point: Point, why: &str) -> Option<Point> {
-    let all = scaled.points(1);
+    let all = scaled.points();
     let mut smaller: Vec<Point> =
         all.iter().flat_map(Profile::points).filter(|other| other.area() < point.area()).copied().collect();
     smaller.sort_by_key(|point| std::cmp::Reverse((point.throughput, std::cmp::Reverse(point.area()))));
+    smaller.truncate(SCALING_SMALLER_TRIES_MAX);
+    let points: Vec<Point> = std::iter::once(point).chain(smaller).collect();
+    let pay_ns = scaled.meter.settings.cool_down_ms.saturating_mul(1_000_000);
     let mut last = None;
-    for point in std::iter::once(point).chain(smaller.into_iter().take(SCALING_SMALLER_TRIES_MAX)) {
-        let began = std::time::Instant::now();
-        match create_one(app, model, &scaled.meter, point, why) {
-            Ok(()) => {
-                scaled.created(began.elapsed());
-                return Some(point);
+    for &point in &points {
+        let instance = made(&scaled.meter.settings, model, point, why.into(), None);
+        let share = match instance.share(&model.key.tenant) {
+            Ok(share) => share,
+            Err(error) => {
+                last = Some(InstanceError::Share(error));
+                continue;
             }
-            Err(error) => last = Some(error),
+        };
+        match placing::room(app, model, share, pay_ns) {
+            Room::On(device) => match create_at(app, model, scaled, Instance { device, ..instance }) {
+                Ok(()) => return Some(point),
+                Err(error) => last = Some(error),
+            },
+            Room::Later => {
+                scaled.awaits_room = true;
+                return None;
+            }
+            Room::Nowhere(reason) => last = Some(InstanceError::NoPlace { function: model.key.clone(), reason }),
+        }
+    }
+    for device in placing::open_devices(app, model) {
+        for &point in &points {
+            let instance = made(&scaled.meter.settings, model, point, why.into(), device.clone());
+            match create_at(app, model, scaled, instance) {
+                Ok(()) => return Some(point),
+                Err(error) => last = Some(error),
+            }
         }
     }
     if let Some(error) = last {
@@ -242,14 +304,12 @@ fn create(app: &App, model: &Model, scaled: &mut Scaled, point: Point, why: &str
     None
 }
 
-fn create_one(app: &App, model: &Model, meter: &Meter, point: Point, why: &str) -> Result<(), InstanceError> {
-    let stem: String = model.key.name.chars().take(FUNCTION_NAME_BYTES_MAX - SUFFIX_BYTES).collect();
-    for number in 1..=INSTANCES_MAX + 1 {
-        let key = FunctionKey { tenant: model.key.tenant.clone(), name: format!("{stem}-auto-{number}") };
-        if app.instances.find(&key).is_some() {
-            continue;
-        }
-        return app.instances.create(key, made(&meter.settings, model, point, why.into()), true);
-    }
-    Err(InstanceError::Exists(format!("{stem}-auto-{INSTANCES_MAX}")))
+/// Creates an instance under the next free name.
+fn create_at(app: &App, model: &Model, scaled: &mut Scaled, instance: Instance) -> Result<(), InstanceError> {
+    let began = std::time::Instant::now();
+    let none = || InstanceError::Exists(format!("{}-auto-{INSTANCES_MAX}", model.key.name));
+    let key = free_key(app, &model.key).ok_or_else(none)?;
+    app.instances.create(key, instance, true)?;
+    scaled.created(began.elapsed());
+    Ok(())
 }

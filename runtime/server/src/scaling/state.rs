@@ -10,6 +10,7 @@ use atoll_core::scaling::{Autoscaler, Predictor, Profile};
 use atoll_engine::{Class, FunctionKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
@@ -26,6 +27,10 @@ pub(crate) struct Scaler {
     statuses: Mutex<BTreeMap<FunctionKey, ScalingStatus>>,
     /// The queues of requests that wait for an instance. Models without waiting requests have none.
     queues: Mutex<BTreeMap<FunctionKey, Arc<Queue>>>,
+    /// Number of moves of instances to another device, by function.
+    moves: Mutex<BTreeMap<FunctionKey, u64>>,
+    /// Whether instances were removed since the loop last looked for a device that moves free.
+    pub(super) may_free: AtomicBool,
     /// Instances whose removal has failed and was logged.
     failed: Mutex<BTreeSet<FunctionKey>>,
     /// Runs the check of the `[scaling.NAME]` sections once.
@@ -42,6 +47,8 @@ pub(super) struct Scaled {
     pub(super) due: Nanos,
     /// The earliest time of the next attempt to start a first instance.
     pub(super) may_start: Nanos,
+    /// Whether a new instance waits until others have moved.
+    pub(super) awaits_room: bool,
     /// Moving average of the time that an instance takes to start.
     cold_start_ns: Option<u64>,
     /// The time of the last request of each class, over the last idle time.
@@ -69,13 +76,13 @@ pub(crate) struct ScalingStatus {
     /// Requests that wait for an instance.
     pub(crate) waiting: u64,
     /// Counts of decisions, indexed as [`KINDS`].
-    pub(crate) decisions: [u64; 4],
+    pub(crate) decisions: [u64; KINDS.len()],
     /// Why the load is not covered; `None` if it is covered.
     pub(crate) problem: Option<String>,
 }
 
 /// Kinds of decisions.
-pub(crate) const KINDS: [&str; 4] = ["create", "resize", "remove", "refused"];
+pub(crate) const KINDS: [&str; 5] = ["create", "resize", "remove", "move", "refused"];
 
 /// An index of [`KINDS`].
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +90,7 @@ pub(super) enum Kind {
     Create,
     Resize,
     Remove,
+    Move,
     Refused,
 }
 
@@ -94,6 +102,8 @@ impl Scaler {
             functions: Mutex::default(),
             statuses: Mutex::default(),
             queues: Mutex::default(),
+            moves: Mutex::default(),
+            may_free: AtomicBool::new(false),
             failed: Mutex::default(),
             names_checked: Once::new(),
             began: Instant::now(),
@@ -113,6 +123,7 @@ impl Scaler {
     }
 
     pub(super) fn publish(&self, statuses: BTreeMap<FunctionKey, ScalingStatus>) {
+        self.moves.lock().unwrap_or_else(PoisonError::into_inner).retain(|key, _| statuses.contains_key(key));
         *self.all() = statuses;
     }
 
@@ -148,6 +159,16 @@ impl Scaler {
         false
     }
 
+    /// Counts a move of an instance of a function to another device.
+    pub(super) fn note_move(&self, function: &FunctionKey) {
+        *self.moves.lock().unwrap_or_else(PoisonError::into_inner).entry(function.clone()).or_default() += 1;
+    }
+
+    /// Number of moves of a function's instances since the daemon started.
+    pub(super) fn moves_of(&self, function: &FunctionKey) -> u64 {
+        self.moves.lock().unwrap_or_else(PoisonError::into_inner).get(function).copied().unwrap_or(0)
+    }
+
     /// The statuses of all autoscaled models.
     pub(crate) fn statuses(&self) -> BTreeMap<FunctionKey, ScalingStatus> {
         self.all().clone()
@@ -169,6 +190,7 @@ impl Scaled {
             basis,
             due: Nanos(now.0.saturating_add(config.interval_ns)),
             may_start: now,
+            awaits_room: false,
             cold_start_ns: None,
             classes: Vec::new(),
             logged: None,
@@ -179,10 +201,9 @@ impl Scaled {
         self.status.decisions[kind as usize] += 1;
     }
 
-    /// The points of an instance whose function is on this many devices; `None` if nothing is
-    /// measured yet.
-    pub(super) fn points(&self, devices: u64) -> Option<Profile> {
-        self.basis.points(&self.meter.settings, devices)
+    /// The points of an instance; `None` if nothing is measured yet.
+    pub(super) fn points(&self) -> Option<Profile> {
+        self.basis.points(&self.meter.settings)
     }
 
     /// Updates the measured device time of a request, in nanoseconds, if the model has no profile.

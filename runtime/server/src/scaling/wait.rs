@@ -7,6 +7,13 @@ use crate::model::Model;
 use atoll_engine::{Class, InvokeError};
 use std::time::{Duration, Instant};
 
+/// Counts a request that does not wait for an instance.
+pub(super) fn counted(model: &Model, class: Class) -> Option<Metered> {
+    let mut metered = model.scaled.as_ref()?.arrive(class);
+    metered.begin();
+    Some(metered)
+}
+
 /// Counts a request that names no instance, and waits until its model has an instance for this
 /// class. Returns the rest of the deadline, and a guard that the caller drops when the request
 /// ends. Requests of models that are not autoscaled are neither counted nor delayed.

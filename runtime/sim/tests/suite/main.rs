@@ -3,5 +3,6 @@
 mod cluster;
 mod device;
 mod graphs;
+mod scaling;
 mod shares;
 mod world;

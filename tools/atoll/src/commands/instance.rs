@@ -369,6 +369,7 @@ mod tests {
             service_ms: None,
             throughput: None,
             refused: Some("host:1: it has no room".into()),
+            device: None,
             autoscaled: Some("the load exceeded the capacity".into()),
             draining: true,
         };

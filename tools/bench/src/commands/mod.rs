@@ -14,6 +14,7 @@ mod disb;
 mod dkp;
 #[cfg(feature = "native")]
 mod engine;
+mod fast;
 #[cfg(feature = "native")]
 mod functions;
 #[cfg(feature = "native")]
@@ -32,6 +33,7 @@ mod parts;
 mod preempt;
 #[cfg(feature = "native")]
 mod residency;
+mod scaling;
 #[cfg(feature = "compiler")]
 mod shares;
 #[cfg(feature = "native")]
@@ -57,6 +59,7 @@ Examples:
   atoll bench branches
   atoll bench overhead
   atoll bench preempt
+  atoll bench scaling --load step,spike
   atoll bench shares --split 10:90 --duration 10
   atoll bench kernel
   atoll bench models --against onnxruntime
@@ -69,7 +72,8 @@ Examples:
   atoll bench parts --model densenet201.kg --beside resnet152.kg --device cuda:0
   atoll bench dkp --device cuda:0
   atoll bench disb --device sim:mi50 --profiles reef-mi50
-  atoll bench cluster --thesis";
+  atoll bench cluster --thesis
+  atoll bench fast --figure 11";
 
 /// Run benchmarks
 ///
@@ -77,9 +81,10 @@ Examples:
 /// isolation by lanes (lanes) and by GPU partitions (parts), shares of time (shares), parallel
 /// branches (branches), overhead of daemon and engine (overhead, engine), cold starts (coldstart).
 /// Speed: kernels and models beside their peers (kernel, models), cost of passes and dkp modules
-/// (transform, assembled, dkp). Policies: residency on recorded mixes (residency), many functions on
-/// one device (functions), scheduling on real and simulated devices (disb), placement on simulated
-/// clusters (cluster). Serving: batches of requests (batching).
+/// (transform, assembled, dkp). Policies: residency on recorded mixes (residency), many functions
+/// on one device (functions), scheduling on real and simulated devices (disb), placement on
+/// simulated clusters (cluster), instances that follow changing loads (scaling), the figures of
+/// FaST-GShare (fast). Serving: batches of requests (batching).
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub struct Args {
@@ -106,6 +111,7 @@ enum Bench {
     Dkp(dkp::Args),
     #[cfg(feature = "native")]
     Engine(engine::Args),
+    Fast(fast::Args),
     #[cfg(feature = "native")]
     Functions(functions::Args),
     /// Serve one function exclusively; started by `bench functions`
@@ -128,6 +134,7 @@ enum Bench {
     Preempt(preempt::Args),
     #[cfg(feature = "native")]
     Residency(residency::Args),
+    Scaling(Box<scaling::Args>),
     #[cfg(feature = "compiler")]
     Shares(shares::Args),
     #[cfg(feature = "native")]
@@ -152,6 +159,7 @@ pub fn run(args: &Args) -> Result<()> {
         Bench::Dkp(args) => dkp::run(args),
         #[cfg(feature = "native")]
         Bench::Engine(args) => engine::run(args),
+        Bench::Fast(args) => fast::run(args),
         #[cfg(feature = "native")]
         Bench::Functions(args) => functions::run(args),
         #[cfg(feature = "native")]
@@ -170,6 +178,7 @@ pub fn run(args: &Args) -> Result<()> {
         Bench::Preempt(args) => preempt::run(args),
         #[cfg(feature = "native")]
         Bench::Residency(args) => residency::run(args),
+        Bench::Scaling(args) => scaling::run(args),
         #[cfg(feature = "compiler")]
         Bench::Shares(args) => shares::run(args),
         #[cfg(feature = "native")]

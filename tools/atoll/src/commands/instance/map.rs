@@ -65,12 +65,18 @@ fn devices(instances: &[InstanceReport]) -> BTreeMap<String, Device> {
             let device = devices.entry(entry.device.clone()).or_default();
             device.units = entry.compute_units;
             match entry.area {
-                Some(area) => device.placed.push((super::name(report), area)),
-                None => device.others.push(super::name(report)),
+                Some(area) => device.placed.push((name(report), area)),
+                None => device.others.push(name(report)),
             }
         }
     }
     devices
+}
+
+/// The name of a client, and whether it is draining.
+fn name(report: &InstanceReport) -> String {
+    let draining = if report.draining { " (draining)" } else { "" };
+    super::name(report) + draining
 }
 
 /// The letter of a client in the drawing.
@@ -186,6 +192,40 @@ mod tests {
         );
         assert_eq!(drawing(&two()), expected);
         assert_eq!(drawing(&BTreeMap::new()), "no device has shares\n");
+    }
+
+    #[test]
+    fn an_instance_that_moves_is_on_both_devices_until_it_has_left() {
+        let entry = |device: &str| atoll_client::ShareEntry {
+            device: device.into(),
+            compute_units: 2,
+            area: Some(ShareArea { first_unit: 0, units: 2, time_from: 0.0, time: 0.5 }),
+            ..atoll_client::ShareEntry::default()
+        };
+        let report = |name: &str, device: &str, draining: bool| InstanceReport {
+            instance: Some(name.into()),
+            tenant: atoll_client::Tenant::default(),
+            function: Some("f".into()),
+            class: None,
+            sm_partition: 100.0,
+            quota_request: 0.5,
+            quota_limit: 0.5,
+            gpu_mem: None,
+            devices: vec![entry(device)],
+            requests: 0,
+            service_ms: None,
+            throughput: None,
+            refused: None,
+            device: Some(device.into()),
+            autoscaled: Some("it made room".into()),
+            draining,
+        };
+        let drawn = drawing(&devices(&[report("f-auto-1", "host:0", true), report("f-auto-2", "host:1", false)]));
+        assert!(drawn.contains("host:0, 2 compute units") && drawn.contains("host:1, 2 compute units"), "{drawn}");
+        assert!(
+            drawn.contains("A  f-auto-1 (draining): units 0-1") && drawn.contains("A  f-auto-2: units 0-1"),
+            "{drawn}"
+        );
     }
 
     #[test]

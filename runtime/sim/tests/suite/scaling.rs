@@ -1,0 +1,104 @@
+//! Functions whose instances follow loads that step, ramp and spike on a cluster, against an oracle
+//! that knows every request.
+//!
+//! A failure prints its seed.
+
+use atoll_core::packing::Divisible;
+use atoll_core::scaling::{Host, ScalingConfig};
+use atoll_sim::scaling::{
+    Controller, SHAPES, Scaled, ScaledFunction, ScalingReport, Shape, resnet_like, simulate_scaling,
+};
+
+const MS: u64 = 1_000_000;
+const SECOND: u64 = 1_000 * MS;
+const END: u64 = 120 * SECOND;
+
+fn config() -> ScalingConfig {
+    ScalingConfig {
+        slo_ns: 69 * MS,
+        interval_ns: 100 * MS,
+        headroom_percent: 60,
+        cool_down_ns: 5 * SECOND,
+        idle_ns: 20 * SECOND,
+        cold_start_ns: 5 * MS,
+        min_instances: 0,
+        max_instances: 100,
+    }
+}
+
+fn is_full() -> bool {
+    std::env::var_os("ATOLL_TEST_FULL").is_some_and(|value| value == "1")
+}
+
+fn function(number: u64, shape: Shape, seed: u64) -> ScaledFunction {
+    let part = number as f64 / 3.0;
+    ScaledFunction {
+        name: format!("f{number}"),
+        profile: resnet_like(76_000),
+        config: config(),
+        constant_bytes: 100 << 20,
+        arrivals: shape.arrivals(10.0, 100.0, END, part, seed + number),
+    }
+}
+
+fn cluster(devices: usize, functions: Vec<ScaledFunction>, controller: Controller) -> Scaled {
+    let divisible = Divisible { units: 80, step: 1, lanes_max: 64 };
+    let host = Host { divisible, bytes: 16 << 30, is_open: true, reserved: Vec::new() };
+    Scaled { hosts: vec![host; devices], functions, end_ns: END, start_ns: 5 * MS, controller }
+}
+
+fn run(devices: usize, shape: Shape, controller: Controller, seed: u64) -> ScalingReport {
+    let functions = (0..3).map(|number| function(number, shape, seed)).collect();
+    simulate_scaling(&cluster(devices, functions, controller))
+}
+
+#[test]
+fn loads_that_change_are_followed_and_cost_more_than_an_oracle_pays() {
+    for shape in SHAPES {
+        for seed in if is_full() { 1..6 } else { 1..2 } {
+            let report = run(8, shape, Controller::Autoscaler, seed);
+            let oracle = run(8, shape, Controller::Oracle, seed);
+            let what = format!("{shape:?}, seed {seed}");
+            // The first requests of a spike that nothing announces wait for instances.
+            let allowed = if shape == Shape::Spike { 0.03 } else { 0.01 };
+            assert!(report.miss_ratio() < allowed, "{what}: {} missed", report.miss_ratio());
+            assert!(oracle.miss_ratio() < 0.02, "{what}: the oracle missed {}", oracle.miss_ratio());
+            assert!(report.promised_device_s > oracle.promised_device_s, "{what}");
+            assert_eq!(report.refused + oracle.refused, 0, "{what}");
+            for (report, oracle) in report.functions.iter().zip(&oracle.functions) {
+                assert_eq!((report.requests, report.unserved), (oracle.requests, 0), "{what}");
+                assert!(report.latencies_ns.is_sorted() && report.created >= report.removed, "{what}");
+                assert_eq!(report.latencies_ns.len() as u64, report.requests, "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_first_request_waits_for_its_instance_to_start() {
+    let report = run(4, Shape::Step, Controller::Autoscaler, 3);
+    for function in &report.functions {
+        let from_zero = function.from_zero_ns.expect("there was no instance at first");
+        assert!((5 * MS..200 * MS).contains(&from_zero), "{}: {from_zero} ns", function.name);
+    }
+}
+
+#[test]
+fn instances_use_few_devices_and_those_without_room_are_counted() {
+    let report = run(8, Shape::Step, Controller::Autoscaler, 4);
+    // Each of the three functions needs less than two devices at its highest load.
+    assert!((1..=6).contains(&report.devices_max), "{} devices", report.devices_max);
+    assert!(report.used_device_s >= report.promised_device_s, "less is used than promised");
+    assert!(report.samples.iter().all(|sample| sample.devices <= report.devices_max));
+    let small = run(1, Shape::Step, Controller::Autoscaler, 4);
+    assert!(small.refused > 0 && small.devices_max == 1);
+    assert_eq!(run(1, Shape::Step, Controller::Autoscaler, 4), small, "not deterministic");
+}
+
+#[test]
+fn a_run_without_requests_costs_nothing() {
+    let quiet = ScaledFunction { arrivals: Vec::new(), ..function(0, Shape::Step, 1) };
+    let report = simulate_scaling(&cluster(2, vec![quiet], Controller::Autoscaler));
+    assert_eq!((report.promised_device_s, report.used_device_s, report.miss_ratio()), (0.0, 0.0, 0.0));
+    assert!(report.samples.len() > 1_000 && report.functions[0].quantile_ns(0.99) == 0);
+}

@@ -17,4 +17,6 @@ if [ "$crate" = core ]; then
     # A generator of random numbers has no wrong ones, and perturbation is itself a tool of tests.
     excluded=(--exclude '**/rng.rs' --exclude '**/perturb.rs' --exclude-re '::perturb$')
 fi
-exec cargo mutants --package "atoll-$crate" --test-package "atoll-$crate" --output "${ATOLL_CACHE:-target}/mutants/$crate" "${excluded[@]}" "$@"
+output=${ATOLL_CACHE:-target}/mutants
+mkdir -p "$output"
+exec cargo mutants --package "atoll-$crate" --test-package "atoll-$crate" --output "$output/$crate" "${excluded[@]}" "$@"

@@ -8,9 +8,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub(crate) struct Draft(Mutex<LaunchReport>);
 
 impl Draft {
-    /// Records that the launch failed. Only the first fault is kept.
+    /// Records that the launch failed. The first fault is kept, but one without a line makes room
+    /// for one of the same kind that has a line: a block that had no time left to start says less
+    /// than one that was stopped while it ran.
     pub(crate) fn fail(&self, fault: Fault) {
-        lock(&self.0).fault.get_or_insert(fault);
+        let mut report = lock(&self.0);
+        let says_more = |kept: &Fault| kept.kind == fault.kind && kept.line.is_none() && fault.line.is_some();
+        if report.fault.as_ref().is_none_or(says_more) {
+            report.fault = Some(fault);
+        }
     }
 
     /// Appends a text as a whole, or drops it as a whole if it does not fit.
@@ -37,6 +43,23 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use atoll_device::FaultKind;
+
+    fn kept(faults: &[(FaultKind, Option<u32>)]) -> Option<(FaultKind, Option<u32>)> {
+        let draft = Draft::default();
+        for (kind, line) in faults {
+            draft.fail(Fault { line: *line, ..Fault::of_kernel(kind.clone(), "k") });
+        }
+        draft.finish().fault.map(|fault| (fault.kind, fault.line))
+    }
+
+    #[test]
+    fn the_first_fault_is_kept_unless_a_later_one_of_its_kind_knows_the_line() {
+        let late = || FaultKind::TimeLimit { limit_ns: 1 };
+        assert_eq!(kept(&[(late(), None), (late(), Some(3)), (late(), Some(4))]), Some((late(), Some(3))));
+        assert_eq!(kept(&[(late(), None), (FaultKind::Trap, Some(3))]), Some((late(), None)));
+        assert_eq!(kept(&[(FaultKind::Trap, Some(3)), (late(), None)]), Some((FaultKind::Trap, Some(3))));
+    }
 
     #[test]
     fn text_beyond_the_limit_is_counted_and_ends_the_output() {

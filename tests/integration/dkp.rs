@@ -287,14 +287,14 @@ fn of_models(names: &[&str], random: &mut Rng) -> Result<Vec<Foreign>> {
 
 #[test]
 fn kernels_of_other_compilers_share_launches() -> Result<()> {
-    share_launches(&foreign()?, if full() { 500 } else { 20 })
+    share_launches(&foreign()?, if full() { 150 } else { 20 })
 }
 
 #[test]
 fn kernels_of_models_share_launches() -> Result<()> {
     let names: &[&str] =
         if full() { &["squeezenet", "distilbert", "mobilenet_v2", "densenet121"] } else { &["squeezenet"] };
-    share_launches(&of_models(names, &mut Rng::new(seed()))?, if full() { 300 } else { 10 })
+    share_launches(&of_models(names, &mut Rng::new(seed()))?, if full() { 100 } else { 10 })
 }
 
 /// Launches pairs of kernels together and compares with each kernel alone.

@@ -87,7 +87,7 @@ fn requests_survive_executors_that_are_killed_and_stopped() -> Result<()> {
     };
     let totals = std::thread::scope(|scope| -> Result<Vec<(u32, u32)>> {
         let clients: Vec<_> = (0..3).map(|_| scope.spawn(client)).collect();
-        let harmed = (0..if full() { 20 } else { 2 }).try_for_each(|_| {
+        let harmed = (0..if full() { 8 } else { 2 }).try_for_each(|_| {
             harm(pid, Signal::KILL)?;
             // In a full run, longer than the window in which the daemon counts losses; otherwise a
             // few losses in a row are tolerated.

@@ -315,7 +315,7 @@ fn one_access_each(text: &str) -> Vec<String> {
 #[test]
 #[expect(clippy::print_stdout, reason = "how many launches trapped is part of the test's output")]
 fn hostile_kernels_access_nothing_outside_their_region() -> Result<()> {
-    let rounds = if full() { 2000 } else { 15 };
+    let rounds = if full() { 300 } else { 15 };
     let mut ground = Ground::new()?;
     let mut tally = Tally::default();
     for (text, form) in HOSTILE.into_iter().flat_map(|text| FORMS.map(|form| (text, form))) {

@@ -321,7 +321,7 @@ fn run(seed: u64, wanted: u64) -> Result<()> {
 
 #[test]
 fn interrupted_kernels_give_the_same_results() {
-    let wanted = if full() { 1_000_000 } else { 4_000 };
+    let wanted = if full() { 300_000 } else { 4_000 };
     let seed = atoll_tests::seed();
     if let Err(error) = run(seed, wanted) {
         panic!("{error:#}\nagain: ATOLL_SEED={seed} cargo test -p atoll-tests --test integration interrupted_kernels");

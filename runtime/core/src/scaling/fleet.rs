@@ -86,8 +86,10 @@ impl<'a> Site<'a> {
         needs().map(|need| need.bytes).fold(constants, u64::saturating_add)
     }
 
-    fn has_memory(&self, need: &Need) -> bool {
-        self.bytes_with(Some(need)) <= self.host.bytes
+    /// Whether there is memory for an instance, which may be one of its own.
+    fn has_memory(&self, entry: &Entry) -> bool {
+        let is_here = self.entries.iter().any(|own| own.client == entry.client);
+        self.bytes_with((!is_here).then_some(&entry.need)) <= self.host.bytes
     }
 }
 
@@ -160,7 +162,7 @@ impl<'a> Fleet<'a> {
         let candidates = self.open(&entry.need).filter(|at| self.sites[*at].entries.is_empty() != is_used);
         let rank = |at: usize| {
             let site = &self.sites[at];
-            let fits = site.has_memory(&entry.need) && site.with(entry).is_some();
+            let fits = site.has_memory(entry) && site.with(entry).is_some();
             let slack = site.layout.slack(&entry.need.share);
             fits.then(|| (self.waits(at, entry), slack.is_none(), slack, at))
         };
@@ -200,11 +202,13 @@ impl<'a> Fleet<'a> {
         self.taken[device].iter().any(is_leaving) && !self.fits_now(device, entry)
     }
 
-    /// Whether there is a rectangle beside everything that takes room on a device now.
+    /// Whether there is a rectangle beside everything that takes room on a device now, and memory,
+    /// unless even the plan exceeds the memory.
     fn fits_now(&self, device: usize, entry: &Entry) -> bool {
-        let mut site = Site::new(self.sites[device].host);
+        let planned = &self.sites[device];
+        let mut site = Site::new(planned.host);
         self.taken[device].iter().for_each(|taken| site.add(taken));
-        site.with(entry).is_some()
+        (site.has_memory(entry) || !planned.has_memory(entry)) && site.with(entry).is_some()
     }
 
     /// The cheapest moves after which there is room for an instance, if they cost at most so much.
@@ -275,8 +279,7 @@ impl<'a> Fleet<'a> {
         let mut fleet = self.clone();
         away.iter().for_each(|entry| fleet.sites[device].remove(entry.client));
         if let Some(new) = new {
-            fleet.sites[device] =
-                fleet.sites[device].with(new).filter(|_| fleet.sites[device].has_memory(&new.need))?;
+            fleet.sites[device] = fleet.sites[device].with(new).filter(|_| fleet.sites[device].has_memory(new))?;
         }
         let mut away = away.to_vec();
         away.sort_by_key(|entry| (Reverse(entry.need.size()), entry.id));

@@ -172,7 +172,7 @@ pub(super) fn open_devices(app: &App, model: &Model) -> Vec<Option<String>> {
     let promised = |at: usize| {
         let of_device = view.placed.iter().filter(|placed| placed.device == at).map(|placed| placed.need.share);
         let all = of_device.chain(view.hosts[at].reserved.iter().copied());
-        all.map(|share| u64::from(share.partition().of(share.request().millionths().into()))).sum::<u64>()
+        all.map(|share| share.partition().of(share.request().millionths().into())).sum::<u64>()
     };
     let mut devices: Vec<(u64, usize)> = model
         .devices

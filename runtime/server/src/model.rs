@@ -263,6 +263,11 @@ impl Model {
         self.digest == bundle.digest() && self.settings == *settings
     }
 
+    /// Whether it is this version of its model, made of this bundle, with whatever settings.
+    pub(crate) fn is_version(&self, number: u64, bundle: &Bundle) -> bool {
+        self.digest == bundle.digest() && self.version == number.to_string()
+    }
+
     pub(crate) fn note_request(&self) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.last_inference_ms.store(now.as_millis() as u64, Ordering::Relaxed);

@@ -263,7 +263,11 @@ impl Repository {
         }
         // Only what this model has loaded: a function of this name may have been deployed.
         if let Some(model) = old.values().find(|model| model.key == place.key) {
-            self.unload_function(model).await?;
+            // Where only settings change, requests that wait are served by the function that follows.
+            if !model.is_version(*number, bundle) {
+                model.retire();
+            }
+            self.unload(&model.key).await?;
         }
         if let Some(holder) = holder {
             slot.forget(holder);
@@ -336,7 +340,11 @@ impl Repository {
     /// requests have ended.
     pub(super) async fn unload_function(&self, model: &Model) -> Result<(), LoadError> {
         model.retire();
-        let (engine, key) = (self.engine.clone(), model.key.clone());
+        self.unload(&model.key).await
+    }
+
+    async fn unload(&self, key: &FunctionKey) -> Result<(), LoadError> {
+        let (engine, key) = (self.engine.clone(), key.clone());
         match blocking(move || engine.unload(&key)).await.ok_or(LoadError::Panicked)? {
             // The model is already unloaded: nothing left to do.
             Ok(()) | Err(EngineError::NotLoaded(_)) => Ok(()),

@@ -244,8 +244,8 @@ mod tests {
         assert_eq!(summary, [("a", vec![(1, Form::Onnx)]), ("b", vec![(1, Form::Bundle)]), ("e", e), ("h", h)]);
         let skipped = &found[2].skipped;
         let expected = [
-            ("`0`", "begins with 0"),
             ("`03`", "begins with 0"),
+            ("`0`", "begins with 0"),
             ("`4`", "neither"),
             ("`5x`", "no number"),
             ("`99999999999999999999`", "no number"),

@@ -267,7 +267,7 @@ impl Repository {
             if !model.is_version(*number, bundle) {
                 model.retire();
             }
-            self.unload(&model.key).await?;
+            self.unload_key(&model.key).await?;
         }
         if let Some(holder) = holder {
             slot.forget(holder);
@@ -340,10 +340,10 @@ impl Repository {
     /// requests have ended.
     pub(super) async fn unload_function(&self, model: &Model) -> Result<(), LoadError> {
         model.retire();
-        self.unload(&model.key).await
+        self.unload_key(&model.key).await
     }
 
-    async fn unload(&self, key: &FunctionKey) -> Result<(), LoadError> {
+    async fn unload_key(&self, key: &FunctionKey) -> Result<(), LoadError> {
         let (engine, key) = (self.engine.clone(), key.clone());
         match blocking(move || engine.unload(&key)).await.ok_or(LoadError::Panicked)? {
             // The model is already unloaded: nothing left to do.

@@ -208,7 +208,8 @@ impl<'a> World<'a> {
         let now = self.now;
         for server in &mut self.servers {
             let observed = &mut self.functions[server.function].observed;
-            while let Some((_, is_late)) = server.ends.pop_front_if(|(ends, _)| *ends <= now) {
+            while let Some(&(_, is_late)) = server.ends.front().filter(|(ends, _)| *ends <= now) {
+                server.ends.pop_front();
                 observed.ended += 1;
                 observed.late += u64::from(is_late);
             }

@@ -117,7 +117,13 @@ pub(crate) struct Args {
     max_instances: u32,
 
     /// Simulated devices
-    #[arg(id = "simulated", long = "devices", value_name = "COUNT", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(
+        id = "simulated",
+        long = "devices",
+        value_name = "COUNT",
+        default_value_t = 4,
+        value_parser = clap::value_parser!(u32).range(1..=64)
+    )]
     devices: u32,
 
     /// Simulated functions

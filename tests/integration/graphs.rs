@@ -153,23 +153,26 @@ fn an_ensemble_with_a_cascade_gives_what_a_client_computes_from_its_models() -> 
     Ok(())
 }
 
-/// `y = 3 x + b`, twice.
-const TWICE: &str = r#"
+/// The manifest of a graph that computes `y = 3 x + b` twice by a function of this name.
+pub(crate) fn twice(function: &str) -> String {
+    const MANIFEST: &str = r#"
 name = "twice"
 [inputs]
 x = { datatype = "FP32", shape = [-1] }
 b = { datatype = "FP32", shape = [-1] }
 [[stage]]
 name = "first"
-function = "line"
+function = "FUNCTION"
 inputs = { x = "x", b = "b" }
 [[stage]]
 name = "second"
-function = "line"
+function = "FUNCTION"
 inputs = { x = "first.y", b = "b" }
 [outputs]
 y = "second.y"
 "#;
+    MANIFEST.replace("FUNCTION", function)
+}
 
 #[test]
 fn graphs_of_deployed_functions_survive_restarts_and_bad_manifests_are_refused() -> Result<()> {
@@ -179,7 +182,8 @@ fn graphs_of_deployed_functions_survive_restarts_and_bad_manifests_are_refused()
     std::fs::create_dir(&repository)?;
     packed(&manifest("affine"), &at.join("affine.kg"))?;
     let daemon = Daemon::start_with(&repository, at, &[])?;
-    let early = deploy(at, TWICE)?;
+    let twice = twice("line");
+    let early = deploy(at, &twice)?;
     let message = String::from_utf8_lossy(&early.stderr).into_owned();
     ensure!(!early.status.success() && message.contains("calls function `line`, which is not deployed"), "{message}");
     succeed(at, &["fn", "deploy", "affine.kg", "--name", "line"])?;
@@ -192,11 +196,11 @@ fn graphs_of_deployed_functions_survive_restarts_and_bad_manifests_are_refused()
         ("name = \"second\"", "name = \"first\"", "two stages named `first`"),
         ("name = \"twice\"", "name = \"twice\"\ndeadline_ms = 0", "not a time above 0"),
     ] {
-        let output = deploy(at, &TWICE.replacen(from, to, 1))?;
+        let output = deploy(at, &twice.replacen(from, to, 1))?;
         let message = String::from_utf8_lossy(&output.stderr).into_owned();
         ensure!(!output.status.success() && message.contains(expected), "{to}: {message}");
     }
-    let deployed = deploy(at, TWICE)?;
+    let deployed = deploy(at, &twice)?;
     ensure!(deployed.status.success(), "{}", String::from_utf8_lossy(&deployed.stderr));
     let call = |daemon: &Daemon| -> Result<(u16, String)> {
         let tensor =

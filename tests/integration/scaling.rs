@@ -5,6 +5,7 @@ use crate::control::Setup;
 use crate::executors::wait_until;
 use crate::fleet::two_hosts;
 use crate::functions::pack_grind;
+use crate::graphs::twice;
 use anyhow::{Context, Result, ensure};
 use atoll_client::{Class, Client, Deploy, InstanceReport, InstanceSpec};
 use atoll_tests::chaos::grind;
@@ -261,24 +262,6 @@ fn instances_fill_a_device_before_another_one_and_leave_one_that_is_drained_or_g
     check(&setup, 1)
 }
 
-/// `y = 3 x + b`, twice.
-const TWICE: &str = r#"
-name = "twice"
-[inputs]
-x = { datatype = "FP32", shape = [-1] }
-b = { datatype = "FP32", shape = [-1] }
-[[stage]]
-name = "first"
-function = "affine"
-inputs = { x = "x", b = "b" }
-[[stage]]
-name = "second"
-function = "affine"
-inputs = { x = "first.y", b = "b" }
-[outputs]
-y = "second.y"
-"#;
-
 #[test]
 fn the_load_of_a_graph_reaches_the_instances_of_its_functions() -> Result<()> {
     let settings = "[scaling.affine]\nlatency_ms = 1000\nquota_request = 0.2\ninterval_ms = 100\nidle_ms = 1000\n\
@@ -286,7 +269,7 @@ fn the_load_of_a_graph_reaches_the_instances_of_its_functions() -> Result<()> {
     let setup = Setup::start(&["--compute-units", "1"], settings)?;
     let mut client = setup.client()?;
     client.deploy(&setup.path("affine.kg"), &Deploy::default())?;
-    std::fs::write(setup.path("twice.toml"), TWICE)?;
+    std::fs::write(setup.path("twice.toml"), twice("affine"))?;
     let deployed = setup.command(&["graph", "deploy", "twice.toml"]).output()?;
     ensure!(deployed.status.success(), "{}", String::from_utf8_lossy(&deployed.stderr));
     ensure!(made(&mut client)?.is_empty(), "there are no requests");

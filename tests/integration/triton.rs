@@ -25,7 +25,7 @@ fn a_triton_repository_is_served_to_tritons_clients() -> Result<()> {
     let explained =
         Command::new(program("atoll")).args(["models", "--explain", "scale", "--url", &daemon.http]).output()?;
     ensure!(explained.status.success(), "{}", text(&explained));
-    for words in ["scale has version 1, 2; the policy `all` serves 1, 2", "instance_group.count", "not honoured"] {
+    for words in ["scale has versions 1, 2; the policy `all` serves 1, 2", "instance_group.count", "not honoured"] {
         ensure!(text(&explained).contains(words), "{words}: {}", text(&explained));
     }
     Ok(())

@@ -67,7 +67,8 @@ fn explained(explanation: &ModelExplanation) -> String {
     let listed = |versions: &[u64]| versions.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
     let mut text = String::new();
     // Writing to a string never fails.
-    let _ = write!(text, "{name} has version {}", listed(versions));
+    let noun = if versions.len() == 1 { "version" } else { "versions" };
+    let _ = write!(text, "{name} has {noun} {}", listed(versions));
     let _ = match problem.is_empty() {
         true => writeln!(text, "; the policy `{version_policy}` serves {}", listed(served)),
         false => writeln!(text, "; it cannot be loaded: {problem}"),

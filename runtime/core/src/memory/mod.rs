@@ -36,6 +36,8 @@ mod quota;
 mod quota_admission;
 mod sessions;
 mod slots;
+#[cfg(test)]
+mod tests;
 
 pub use constants::{SetState, divide};
 pub use event::{

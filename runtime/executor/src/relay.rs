@@ -367,14 +367,21 @@ impl Relay {
     }
 
     /// Takes launches from the rings, in the order of the queues' numbers.
+    ///
+    /// The daemon may have closed the lane of a queue and opened another one just before it put a
+    /// launch there, so orders that were sent before the launches are handled before them.
     fn take_commands(&mut self) -> Result<(), ServeError> {
         let corrupt = |_| ServeError::BadOrder("a corrupt ring".to_owned());
+        let mut taken = Vec::new();
         for index in 0..self.queues.len() {
             while let Some(command) = self.queues[index].commands.pop_with(Command::take).map_err(corrupt)? {
-                self.submit(index, &command)?;
+                taken.push((index, command));
             }
         }
-        Ok(())
+        if !taken.is_empty() {
+            self.take_orders()?;
+        }
+        taken.iter().try_for_each(|(index, command)| self.submit(*index, command))
     }
 
     fn submit(&mut self, index: usize, command: &Command) -> Result<(), ServeError> {
@@ -387,10 +394,6 @@ impl Relay {
             _ => vec![0; PARAMS_BYTES_MAX + 1],
         };
         let queue = QueueId(index as u32);
-        if !self.relayed.has_queue(queue) {
-            // The order that opens its lane was sent before the launch.
-            self.take_orders()?;
-        }
         if !self.relayed.has_queue(queue) {
             return Err(ServeError::BadOrder(format!("a launch for device queue {index}, which belongs to no lane")));
         }

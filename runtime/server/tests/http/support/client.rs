@@ -75,7 +75,17 @@ impl Connection {
     /// Waits until the server closes the connection. Discards what it sends before.
     pub(crate) fn closed(&mut self) {
         let mut chunk = [0; 4096];
-        while matches!(self.stream.read(&mut chunk), Ok(1..)) {}
+        while matches!(self.read(&mut chunk), Ok(1..)) {}
+    }
+
+    /// Reads once. A signal to this process does not count.
+    fn read(&mut self, chunk: &mut [u8]) -> std::io::Result<usize> {
+        loop {
+            match self.stream.read(chunk) {
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                read => return read,
+            }
+        }
     }
 
     /// Reads until what has arrived is enough.
@@ -83,7 +93,7 @@ impl Connection {
         let mut received = Vec::new();
         while !is_enough(&String::from_utf8_lossy(&received)) {
             let mut chunk = [0; 65536];
-            let count = self.stream.read(&mut chunk).unwrap();
+            let count = self.read(&mut chunk).unwrap();
             assert!(count > 0, "the connection was closed after {:?}", String::from_utf8_lossy(&received));
             received.extend_from_slice(&chunk[..count]);
         }
@@ -98,7 +108,7 @@ impl Connection {
                 return answer;
             }
             let mut chunk = [0; 65536];
-            let count = self.stream.read(&mut chunk).unwrap();
+            let count = self.read(&mut chunk).unwrap();
             assert!(count > 0, "the connection was closed after {:?}", String::from_utf8_lossy(&received));
             received.extend_from_slice(&chunk[..count]);
             if first_read_bytes == 0 {

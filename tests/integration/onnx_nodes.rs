@@ -52,6 +52,33 @@ fn node_cases_run_on_the_host_device() -> Result<()> {
     if filter.is_none() && full() { table.compare(&root().join("docs/reference/onnx-operators.md")) } else { Ok(()) }
 }
 
+/// Integers of 2 and 4 bits and floats of 4 and 8 bits: all casts to and from them, quantisation, and
+/// operators that move them, as ONNX's reference implementation answers.
+#[test]
+fn narrow_types_answer_as_onnx_does() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let script = root().join("tests/python/narrow_cases.py");
+    let output = std::process::Command::new(python()).args(["-W", "ignore"]).arg(script).arg(folder.path()).output();
+    let output = output.context("narrow types need the Python environment of `make setup`")?;
+    ensure!(output.status.success(), "narrow_cases.py failed: {}", String::from_utf8_lossy(&output.stderr));
+    let mut cases: Vec<PathBuf> =
+        std::fs::read_dir(folder.path())?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+    cases.sort();
+    ensure!(cases.len() == 39, "{} cases instead of 39", cases.len());
+    let runner = Runner::start(EngineConfig::default())?;
+    let mut failures = Vec::new();
+    for path in &cases {
+        match runner.run(&case::read(path)?) {
+            Outcome::Right => {}
+            Outcome::RightWithConstants => failures.push(format!("{}: only with constants", name(path))),
+            Outcome::Refused(reason) | Outcome::Wrong(reason) => failures.push(format!("{}: {reason}", name(path))),
+        }
+    }
+    runner.stop();
+    ensure!(failures.is_empty(), "{}", failures.join("\n"));
+    Ok(())
+}
+
 #[expect(clippy::print_stderr, reason = "the count of a run is read by people")]
 fn summarise(table: &Table, cases: usize) {
     eprintln!("ONNX node cases: {} of {cases} run, {} refused", table.run(), table.refused());

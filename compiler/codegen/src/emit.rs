@@ -6,7 +6,7 @@ use crate::schedule::{Schedule, Tensor, Work, WorkKind};
 use crate::target::TargetDescription;
 use crate::variants::variants;
 use crate::writer::Written;
-use atoll_frontend::tensor_graph::Op;
+use atoll_frontend::tensor_graph::{Op, PadMode};
 use atoll_kgraph::{Argument, Expr, KernelId, LaunchSpec, LaunchVariant};
 use atoll_ptx::{
     Address, AddressBase, Directive, Function, Instruction, Item, ItemKind, Module, Name, Operand, StatementKind, build,
@@ -65,6 +65,8 @@ pub fn emit(schedule: &Schedule, target: &TargetDescription) -> Result<Emitted, 
 
 /// The kernel of one node; `None` for a copy.
 fn write(target: &TargetDescription, work: &Work) -> Result<Option<Written>, CodegenError> {
+    let carried = carried(work);
+    let work = carried.as_ref().unwrap_or(work);
     let inputs = &work.inputs[..];
     let output = work.outputs.first().ok_or_else(|| CodegenError::inconsistent("an operator has no results"))?;
     let input = |i: usize| inputs.get(i).ok_or_else(|| CodegenError::inconsistent(format!("operand {i} is missing")));
@@ -93,6 +95,24 @@ fn write(target: &TargetDescription, work: &Work) -> Result<Option<Written>, Cod
         },
     };
     written.map(Some)
+}
+
+/// Work that only moves elements of a narrow type, in the type that carries them: their bytes are
+/// moved as they are. `None` for all other work.
+fn carried(work: &Work) -> Option<Work> {
+    let moves = match &work.kind {
+        WorkKind::ConcatPart { .. } => true,
+        WorkKind::Op(Op::Pointwise(program)) => program.is_identity(),
+        WorkKind::Op(Op::Pad { mode, .. }) => !matches!(mode, PadMode::Constant(_)),
+        WorkKind::Op(op) => matches!(op, Op::Gather { .. } | Op::Transpose { .. } | Op::Slice { .. }),
+        WorkKind::Copy | WorkKind::Recurrence(_) => false,
+    };
+    if !moves || !work.outputs.iter().any(|tensor| tensor.dtype.is_narrow()) {
+        return None;
+    }
+    let mut work = work.clone();
+    work.inputs.iter_mut().chain(&mut work.outputs).for_each(|tensor| tensor.dtype = tensor.dtype.carrier());
+    Some(work)
 }
 
 /// Replaces the kernel's own check numbers in the arguments by those of the graph.

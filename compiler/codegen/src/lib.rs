@@ -32,6 +32,7 @@ mod error;
 mod kernels;
 mod math;
 mod math64;
+mod narrow;
 mod point;
 mod product;
 mod real;

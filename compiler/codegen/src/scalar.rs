@@ -2,6 +2,7 @@
 
 use crate::error::CodegenError;
 use crate::writer::{Writer, mem};
+use atoll_frontend::tensor::is_narrow_float;
 use atoll_kgraph::DType;
 use atoll_ptx::{Immediate, Name, Operand, ScalarType};
 
@@ -20,11 +21,13 @@ pub(crate) struct Scalar {
 pub(crate) fn held_as(dtype: DType) -> ScalarType {
     match dtype {
         DType::Bool => ScalarType::Pred,
-        DType::U8 | DType::U16 | DType::U32 => ScalarType::U32,
-        DType::I8 | DType::I16 | DType::I32 => ScalarType::S32,
+        DType::U8 | DType::U16 | DType::U32 | DType::U2 | DType::U4 => ScalarType::U32,
+        DType::I8 | DType::I16 | DType::I32 | DType::I2 | DType::I4 => ScalarType::S32,
         DType::U64 => ScalarType::U64,
         DType::I64 => ScalarType::S64,
         DType::F16 | DType::Bf16 | DType::F32 => ScalarType::F32,
+        DType::F4e2m1 | DType::F8e4m3fn | DType::F8e4m3fnuz => ScalarType::F32,
+        DType::F8e5m2 | DType::F8e5m2fnuz | DType::F8e8m0 => ScalarType::F32,
         DType::F64 => ScalarType::F64,
     }
 }
@@ -32,8 +35,10 @@ pub(crate) fn held_as(dtype: DType) -> ScalarType {
 /// The type that loads and stores use, before conversion.
 fn memory_type(dtype: DType) -> &'static str {
     match dtype {
-        DType::Bool | DType::U8 => "u8",
-        DType::I8 => "s8",
+        DType::Bool | DType::U8 | DType::U2 | DType::U4 => "u8",
+        DType::F4e2m1 | DType::F8e4m3fn | DType::F8e4m3fnuz => "u8",
+        DType::F8e5m2 | DType::F8e5m2fnuz | DType::F8e8m0 => "u8",
+        DType::I8 | DType::I2 | DType::I4 => "s8",
         DType::U16 | DType::Bf16 => "u16",
         DType::I16 => "s16",
         DType::F16 => "b16",
@@ -110,9 +115,15 @@ impl Writer {
                 let bits = self.make(ScalarType::B32, "shl.b32", [bits.into(), 16.into()]);
                 self.make(ScalarType::F32, "mov.b32", [bits.into()])
             }
+            narrow if is_narrow_float(narrow) => {
+                let code = self.make(ScalarType::U32, &dotted, [from]);
+                self.narrow_number(narrow, &code.into())
+            }
             _ => self.make(held_as(dtype), &dotted, [from]),
         };
-        Scalar { dtype, operand: operand.into() }
+        let value = Scalar { dtype, operand: operand.into() };
+        // Clients may set the bits of a byte that do not count.
+        if dtype.bits() < 8 && !is_float(dtype) { self.wrapped(&value) } else { value }
     }
 
     /// Stores an element to global memory.
@@ -122,6 +133,7 @@ impl Writer {
             DType::Bool => self.make(ScalarType::U32, "selp.u32", [1.into(), 0.into(), value.operand.clone()]).into(),
             DType::F16 => self.make(ScalarType::B16, "cvt.rn.f16.f32", [value.operand.clone()]).into(),
             DType::Bf16 => self.bf16_bits(&value.operand).into(),
+            narrow if is_narrow_float(narrow) => self.narrow_code(narrow, &value.operand).into(),
             other => self.in_register(&value.operand, held_as(other)),
         };
         self.emit(&dotted, [mem(address, offset), held]);
@@ -228,6 +240,7 @@ impl Writer {
             DType::Bf16 => self.bf16_bits(&source).into(),
             DType::F32 => self.make(ScalarType::B32, "mov.b32", [source]).into(),
             DType::F64 => self.make(ScalarType::B64, "mov.b64", [source]).into(),
+            narrow if is_narrow_float(narrow) => self.narrow_code(narrow, &source).into(),
             _ => source,
         };
         let operand: Operand = match to {
@@ -242,6 +255,7 @@ impl Writer {
             }
             DType::F32 => self.make(ScalarType::F32, "mov.b32", [bits]).into(),
             DType::F64 => self.make(ScalarType::F64, "mov.b64", [bits]).into(),
+            narrow if is_narrow_float(narrow) => self.narrow_number(narrow, &bits).into(),
             _ => bits,
         };
         self.wrapped(&Scalar { dtype: to, operand })
@@ -254,8 +268,10 @@ impl Writer {
             (_, Operand::Immediate(_)) => value.operand.clone(),
             (DType::U8, register) => self.make(ScalarType::U32, "and.b32", [register.clone(), 0xff.into()]).into(),
             (DType::U16, register) => self.make(ScalarType::U32, "and.b32", [register.clone(), 0xffff.into()]).into(),
-            (DType::I8 | DType::I16, register) => {
-                let surplus = if value.dtype == DType::I8 { 24 } else { 16 };
+            (DType::U2, register) => self.make(ScalarType::U32, "and.b32", [register.clone(), 3.into()]).into(),
+            (DType::U4, register) => self.make(ScalarType::U32, "and.b32", [register.clone(), 15.into()]).into(),
+            (DType::I2 | DType::I4 | DType::I8 | DType::I16, register) => {
+                let surplus = 32 - value.dtype.bits();
                 let up = self.make(ScalarType::B32, "shl.b32", [register.clone(), surplus.into()]);
                 self.make(ScalarType::S32, "shr.s32", [up.into(), surplus.into()]).into()
             }
@@ -267,6 +283,10 @@ impl Writer {
                 let bits = self.bf16_bits(register);
                 let wide = self.make(ScalarType::B32, "shl.b32", [bits.into(), 16.into()]);
                 self.make(ScalarType::F32, "mov.b32", [wide.into()]).into()
+            }
+            (narrow, register) if is_narrow_float(narrow) => {
+                let code = self.narrow_code(narrow, register);
+                self.narrow_number(narrow, &code.into()).into()
             }
             _ => value.operand.clone(),
         };

@@ -29,7 +29,7 @@ macro_rules! families {
 }
 
 families! {
-    functions integers broadcasting movement reductions products
+    functions integers broadcasting movement narrow reductions products
     convolutions volumes windows recurrence buffers symbolic
 }
 

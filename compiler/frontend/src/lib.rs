@@ -23,6 +23,7 @@
 pub mod batch;
 pub mod control;
 pub mod memory_plan;
+pub mod narrow;
 pub mod nest;
 pub mod onnx;
 pub mod program;

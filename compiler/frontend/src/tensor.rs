@@ -1,5 +1,6 @@
 //! Tensors in host memory, for constant folding and for the reference interpreter.
 
+use crate::narrow;
 use atoll_kgraph::DType;
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ pub struct Tensor {
 /// Elements of a [`Tensor`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Data {
-    /// F16, Bf16, F32, F64.
+    /// F16, Bf16, F32, F64, narrow floats.
     Float(Vec<f64>),
     /// Bool (0 or 1) and all integers.
     Int(Vec<i64>),
@@ -30,7 +31,12 @@ pub enum Data {
 
 /// Whether `dtype` is a floating-point type.
 pub fn is_float(dtype: DType) -> bool {
-    matches!(dtype, DType::F16 | DType::Bf16 | DType::F32 | DType::F64)
+    matches!(dtype, DType::F16 | DType::Bf16 | DType::F32 | DType::F64) || is_narrow_float(dtype)
+}
+
+/// Whether `dtype` is a floating-point type of 8 bits or fewer.
+pub fn is_narrow_float(dtype: DType) -> bool {
+    dtype.is_narrow() && !matches!(dtype, DType::U2 | DType::I2 | DType::U4 | DType::I4)
 }
 
 /// Rounds `value` to the nearest value of the type.
@@ -39,7 +45,7 @@ pub fn round_float(dtype: DType, value: f64) -> f64 {
         DType::F16 => half::f16::from_f64(value).to_f64(),
         DType::Bf16 => half::bf16::from_f64(value).to_f64(),
         DType::F32 => f64::from(value as f32),
-        _ => value,
+        _ => narrow::round(dtype, value as f32).map_or(value, f64::from),
     }
 }
 
@@ -53,6 +59,9 @@ pub fn wrap_int(dtype: DType, value: i64) -> i64 {
         DType::I16 => i64::from(value as i16),
         DType::U32 => i64::from(value as u32),
         DType::I32 => i64::from(value as i32),
+        DType::U2 => value & 3,
+        DType::U4 => value & 15,
+        DType::I2 | DType::I4 => (value << (64 - dtype.bits())) >> (64 - dtype.bits()),
         _ => value,
     }
 }
@@ -69,6 +78,10 @@ pub fn int_bounds(dtype: DType) -> (i64, i64) {
         DType::U32 => (0, u32::MAX.into()),
         DType::I32 => (i32::MIN.into(), i32::MAX.into()),
         DType::U64 => (0, i64::MAX),
+        DType::U2 => (0, 3),
+        DType::I2 => (-2, 1),
+        DType::U4 => (0, 15),
+        DType::I4 => (-8, 7),
         _ => (i64::MIN, i64::MAX),
     }
 }
@@ -115,6 +128,12 @@ impl Tensor {
             DType::U32 => Data::Int(read(bytes, |b| i64::from(u32::from_le_bytes(b)))),
             DType::I32 => Data::Int(read(bytes, |b| i64::from(i32::from_le_bytes(b)))),
             DType::U64 | DType::I64 => Data::Int(read(bytes, i64::from_le_bytes)),
+            DType::U2 | DType::I2 | DType::U4 | DType::I4 => {
+                Data::Int(bytes.iter().map(|b| wrap_int(dtype, i64::from(*b))).collect())
+            }
+            DType::F4e2m1 | DType::F8e4m3fn | DType::F8e4m3fnuz | DType::F8e5m2 | DType::F8e5m2fnuz | DType::F8e8m0 => {
+                Data::Float(bytes.iter().map(|b| narrow::decode(dtype, *b).map_or(f64::NAN, f64::from)).collect())
+            }
         };
         Some(Tensor { dtype, shape: shape.to_vec(), data })
     }
@@ -126,6 +145,7 @@ impl Tensor {
                 DType::F16 => write(values, |v| half::f16::from_f64(v).to_le_bytes()),
                 DType::Bf16 => write(values, |v| half::bf16::from_f64(v).to_le_bytes()),
                 DType::F32 => write(values, |v| (v as f32).to_le_bytes()),
+                dtype if dtype.is_narrow() => values.iter().filter_map(|v| narrow::encode(dtype, *v as f32)).collect(),
                 _ => write(values, f64::to_le_bytes),
             },
             Data::Int(values) => match self.dtype.bytes() {
@@ -200,6 +220,13 @@ mod tests {
             [DType::Bool, DType::U8, DType::I8, DType::U16, DType::I16, DType::U32, DType::I32, DType::U64, DType::I64]
         {
             let tensor = Tensor::ints(dtype, vec![3], [0, 1, -7]);
+            assert_eq!(Tensor::from_bytes(dtype, &[3], &tensor.to_bytes()), Some(tensor));
+        }
+        for dtype in DType::NARROW {
+            let tensor = match is_float(dtype) {
+                true => Tensor::floats(dtype, vec![3], [0.5, 2.0, 4.0]),
+                false => Tensor::ints(dtype, vec![3], [0, 1, -7]),
+            };
             assert_eq!(Tensor::from_bytes(dtype, &[3], &tensor.to_bytes()), Some(tensor));
         }
         assert_eq!(Tensor::from_bytes(DType::F32, &[2], &[0; 7]), None);

@@ -343,7 +343,7 @@ fn check_program(program: &PointProgram, inputs: &[&Value], accumulated: Option<
             };
             let found = *found.ok_or_else(|| format!("step {index} reads an input or step that does not exist"))?;
             let wanted = match step.op {
-                PointOp::BitCast if found.bytes() != step.ty.bytes() => {
+                PointOp::BitCast if found.bits() != step.ty.bits() => {
                     return Err(format!("step {index} reads the bits of {found:?} as {:?}", step.ty));
                 }
                 PointOp::Cast | PointOp::BitCast => continue,

@@ -138,6 +138,9 @@ pub enum BufferKind {
 }
 
 /// Element type of a buffer.
+///
+/// An element occupies whole bytes: types of 4 and 2 bits take one byte each, of which only the low
+/// bits count. Signed ones are stored with their sign extended, narrow floats as their codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the variants are the type names of every framework")]
@@ -155,13 +158,63 @@ pub enum DType {
     Bf16,
     F32,
     F64,
+    U2,
+    I2,
+    U4,
+    I4,
+    F4e2m1,
+    F8e4m3fn,
+    F8e4m3fnuz,
+    F8e5m2,
+    F8e5m2fnuz,
+    F8e8m0,
 }
 
 impl DType {
+    /// The narrow types: numbers are stored in them, but kernels compute in other types.
+    pub const NARROW: [DType; 10] = [
+        DType::U2,
+        DType::I2,
+        DType::U4,
+        DType::I4,
+        DType::F4e2m1,
+        DType::F8e4m3fn,
+        DType::F8e4m3fnuz,
+        DType::F8e5m2,
+        DType::F8e5m2fnuz,
+        DType::F8e8m0,
+    ];
+
+    /// Whether this is one of [`DType::NARROW`].
+    pub fn is_narrow(self) -> bool {
+        DType::NARROW.contains(&self)
+    }
+
+    /// The type of the same bytes for clients and for kernels that only move elements: I8 for signed
+    /// narrow integers, U8 for all other narrow types, the type itself otherwise.
+    pub fn carrier(self) -> DType {
+        match self {
+            DType::I2 | DType::I4 => DType::I8,
+            other if other.is_narrow() => DType::U8,
+            other => other,
+        }
+    }
+
+    /// Number of bits of an element that count.
+    pub fn bits(self) -> u32 {
+        match self {
+            DType::U2 | DType::I2 => 2,
+            DType::U4 | DType::I4 | DType::F4e2m1 => 4,
+            other => 8 * other.bytes() as u32,
+        }
+    }
+
     /// Size of one element in bytes.
     pub fn bytes(self) -> u64 {
         match self {
             DType::Bool | DType::U8 | DType::I8 => 1,
+            DType::U2 | DType::I2 | DType::U4 | DType::I4 | DType::F4e2m1 => 1,
+            DType::F8e4m3fn | DType::F8e4m3fnuz | DType::F8e5m2 | DType::F8e5m2fnuz | DType::F8e8m0 => 1,
             DType::U16 | DType::I16 | DType::F16 | DType::Bf16 => 2,
             DType::U32 | DType::I32 | DType::F32 => 4,
             DType::U64 | DType::I64 | DType::F64 => 8,
@@ -186,6 +239,16 @@ impl std::fmt::Display for DType {
             DType::Bf16 => "bf16",
             DType::F32 => "f32",
             DType::F64 => "f64",
+            DType::U2 => "u2",
+            DType::I2 => "i2",
+            DType::U4 => "u4",
+            DType::I4 => "i4",
+            DType::F4e2m1 => "f4e2m1",
+            DType::F8e4m3fn => "f8e4m3fn",
+            DType::F8e4m3fnuz => "f8e4m3fnuz",
+            DType::F8e5m2 => "f8e5m2",
+            DType::F8e5m2fnuz => "f8e5m2fnuz",
+            DType::F8e8m0 => "f8e8m0",
         })
     }
 }
@@ -327,5 +390,21 @@ impl KernelGraph {
     /// Buffers of a kind, in order of their ids.
     pub fn buffers_of(&self, kind: BufferKind) -> impl Iterator<Item = (BufferId, &BufferSpec)> {
         self.buffers.iter().enumerate().filter(move |(_, b)| b.kind == kind).map(|(i, b)| (BufferId(i as u32), b))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_narrow_type_is_a_byte_of_which_some_bits_count() {
+        for dtype in DType::NARROW {
+            assert_eq!(serde_json::to_string(&dtype).expect("a name"), format!("\"{dtype}\""));
+            assert!(dtype.bytes() == 1 && dtype.bits() <= 8 && !dtype.carrier().is_narrow(), "{dtype}");
+            assert!(dtype.to_string()[1..].starts_with(&dtype.bits().to_string()), "{dtype}");
+        }
+        assert!(!DType::U8.is_narrow() && DType::F16.carrier() == DType::F16 && DType::I4.carrier() == DType::I8);
+        assert_eq!([DType::Bool, DType::F16, DType::I64].map(DType::bits), [8, 16, 64]);
     }
 }

@@ -197,7 +197,8 @@ impl<'a> Signature<'a> {
             self.symbols.iter().map(|symbol| (symbol.min == symbol.max).then_some(symbol.min)).collect();
         self.session.iter().for_each(|(symbol, value)| values[symbol.0 as usize] = Some(*value));
         for (spec, input) in self.inputs.iter().zip(inputs) {
-            if input.dtype != Some(spec.dtype) {
+            // Clients know narrow types by the types that carry them.
+            if input.dtype.is_none_or(|dtype| dtype != spec.dtype && dtype != spec.dtype.carrier()) {
                 return Err(self.mismatch(spec, input, ""));
             }
             self.bind_dimensions(spec, input, &mut values)?;
@@ -332,12 +333,14 @@ fn integer(dtype: DType, data: &[u8], index: usize) -> Option<i64> {
     let element = data.get(index.checked_mul(bytes)?..)?.get(..bytes)?;
     let mut wide = [0_u8; 8];
     wide[..bytes].copy_from_slice(element);
-    let unsigned = u64::from_le_bytes(wide);
-    let unused = 64 - 8 * bytes as u32;
+    let unused = 64 - dtype.bits();
+    let shifted = u64::from_le_bytes(wide) << unused;
     match dtype {
-        DType::Bool | DType::U8 | DType::U16 | DType::U32 | DType::U64 => i64::try_from(unsigned).ok(),
-        DType::I8 | DType::I16 | DType::I32 | DType::I64 => Some(((unsigned << unused) as i64) >> unused),
+        DType::Bool | DType::U8 | DType::U16 | DType::U32 | DType::U64 => i64::try_from(shifted >> unused).ok(),
+        DType::U2 | DType::U4 => i64::try_from(shifted >> unused).ok(),
+        DType::I8 | DType::I16 | DType::I32 | DType::I64 | DType::I2 | DType::I4 => Some((shifted as i64) >> unused),
         DType::F16 | DType::Bf16 | DType::F32 | DType::F64 => None,
+        DType::F4e2m1 | DType::F8e4m3fn | DType::F8e4m3fnuz | DType::F8e5m2 | DType::F8e5m2fnuz | DType::F8e8m0 => None,
     }
 }
 
@@ -407,6 +410,22 @@ mod tests {
         for (found, expected) in refusals {
             assert_eq!(found.expect_err("a mismatch").to_string(), expected);
         }
+    }
+
+    #[test]
+    fn a_narrow_input_is_given_as_itself_or_as_the_type_that_carries_it() {
+        for narrow in DType::NARROW {
+            let mut graph = graph();
+            graph.buffers[1].dtype = narrow;
+            let bind = |dtype| bind_symbols(&graph, &[form(&[4, 3], DType::F32), form(&[2, 5], dtype)]);
+            assert_eq!((bind(narrow), bind(narrow.carrier())), (Ok(vec![2, 5]), Ok(vec![2, 5])), "{narrow}");
+            let other = if narrow.carrier() == DType::I8 { DType::U8 } else { DType::I8 };
+            let text = bind(other).expect_err("another type").to_string();
+            assert_eq!(text, format!("input `b` is {other} [2, 5]; the model takes {narrow} [n, m]"));
+        }
+        assert_eq!(integer(DType::I4, &[0x0c, 0xf7], 0), Some(-4));
+        assert_eq!(integer(DType::U2, &[0x0c, 0xf7], 1), Some(3));
+        assert_eq!(integer(DType::F8e5m2, &[1], 0), None);
     }
 
     #[test]

@@ -44,12 +44,14 @@ fn symbol_names(graph: &KernelGraph, shape: &[Expr]) -> Vec<String> {
     if names.iter().all(String::is_empty) { Vec::new() } else { names }
 }
 
-/// The protocol's data type of a kernel graph's type.
+/// The protocol's data type of a kernel graph's type. The protocol has no narrow types, so clients
+/// see the types that carry them.
 fn datatype(dtype: DType) -> DataType {
     match dtype {
         DType::Bool => DataType::Bool,
-        DType::U8 => DataType::Uint8,
-        DType::I8 => DataType::Int8,
+        DType::U8 | DType::U2 | DType::U4 | DType::F4e2m1 => DataType::Uint8,
+        DType::F8e4m3fn | DType::F8e4m3fnuz | DType::F8e5m2 | DType::F8e5m2fnuz | DType::F8e8m0 => DataType::Uint8,
+        DType::I8 | DType::I2 | DType::I4 => DataType::Int8,
         DType::U16 => DataType::Uint16,
         DType::I16 => DataType::Int16,
         DType::U32 => DataType::Uint32,
@@ -81,4 +83,16 @@ pub fn dtype_of(datatype: DataType) -> Option<DType> {
         DataType::Fp64 => DType::F64,
         DataType::Bytes => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_see_the_type_that_carries_a_narrow_one() {
+        for narrow in DType::NARROW {
+            assert_eq!(dtype_of(datatype(narrow)), Some(narrow.carrier()), "{narrow}");
+        }
+    }
 }

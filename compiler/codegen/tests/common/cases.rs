@@ -5,6 +5,7 @@ mod convolutions;
 mod functions;
 mod integers;
 mod movement;
+mod narrow;
 mod products;
 mod reductions;
 mod symbolic;
@@ -14,6 +15,7 @@ pub use convolutions::{convolutions, volumes};
 pub use functions::functions;
 pub use integers::integers;
 pub use movement::{broadcasting, movement};
+pub use narrow::narrow;
 pub use products::products;
 pub use reductions::reductions;
 pub use symbolic::{buffers, symbolic};
@@ -64,6 +66,7 @@ pub fn all() -> Vec<Model> {
         integers(),
         broadcasting(),
         movement(),
+        narrow(),
         reductions(),
         products(),
         convolutions(),

@@ -6,7 +6,7 @@
 //! [`Lowering::emit`] folds: an operator on constants gives constants, one on sizes gives sizes,
 //! and every other operator becomes a node.
 
-use super::error::{LowerError, LowerResult, invalid, unsupported};
+use super::error::{LowerError, LowerResult, invalid};
 use super::read::{Literal, RANK_MAX, TENSOR_BYTES_MAX};
 use super::sizes;
 use crate::nest::{Nest, NestArg, NestBuilder};
@@ -17,7 +17,7 @@ use crate::tensor::{Data, Tensor};
 use crate::tensor_graph::{Op, PointArg, PointOp, PointProgram, RunTimeSize, TensorGraph, TensorNode, Value, ValueId};
 use atoll_kgraph::{Condition, DType, Expr, SymbolId, SymbolSpec};
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Element type and shape.
@@ -52,8 +52,6 @@ pub(crate) struct Lowering {
     folded_bytes: u64,
     /// Whether the results of the current nodes may be discarded at run time.
     pub(super) speculative: bool,
-    /// Constants that were unpacked from a type of fewer bits.
-    unpacked: HashSet<ValueId>,
 }
 
 /// The nonzero elements of a tensor.
@@ -140,36 +138,12 @@ impl Lowering {
     /// Adds a constant from the model.
     pub(crate) fn literal(&mut self, name: &str, literal: Literal) -> ValueId {
         let shape = literal.shape.iter().map(|d| Expr::Const(*d as i64)).collect();
-        let id = self.graph.add_value(Value {
-            name: name.into(),
-            dtype: literal.dtype,
-            shape,
-            constant: Some(literal.bytes),
-        });
-        if literal.is_unpacked {
-            self.unpacked.insert(id);
-        }
-        id
-    }
-
-    /// Returns an error if the value was unpacked from a type of fewer bits and the operator
-    /// depends on that type.
-    pub(crate) fn require_own_type(&self, id: ValueId, what: &str) -> LowerResult<()> {
-        if self.unpacked.contains(&id) {
-            unsupported(format!(
-                "{what} has a type of 8 bits or less in which no kernel computes; \
-                 convert it to int8, uint8 or float in the model"
-            ))
-        } else {
-            Ok(())
-        }
+        self.graph.add_value(Value { name: name.into(), dtype: literal.dtype, shape, constant: Some(literal.bytes) })
     }
 
     /// Adds a computed constant.
     pub(crate) fn constant(&mut self, name: &str, tensor: &Tensor) -> ValueId {
-        let literal =
-            Literal { dtype: tensor.dtype, shape: tensor.shape.clone(), bytes: tensor.to_bytes(), is_unpacked: false };
-        self.literal(name, literal)
+        self.literal(name, Literal { dtype: tensor.dtype, shape: tensor.shape.clone(), bytes: tensor.to_bytes() })
     }
 
     /// Adds a tensor of sizes: a constant if all of them are numbers.
@@ -302,12 +276,7 @@ impl Lowering {
         }
         if let (Op::Reshape, Some(bytes)) = (op, inputs.first().and_then(|id| self.graph.value(*id).constant.as_ref()))
         {
-            let literal = Literal {
-                dtype: types[0].0,
-                shape: types[0].1.clone(),
-                bytes: Arc::clone(bytes),
-                is_unpacked: self.unpacked.contains(&inputs[0]),
-            };
+            let literal = Literal { dtype: types[0].0, shape: types[0].1.clone(), bytes: Arc::clone(bytes) };
             return Ok(Some(vec![self.literal(name, literal)]));
         }
         let tensors: Vec<Tensor> = inputs.iter().filter_map(|id| self.tensor(*id)).collect();
@@ -328,6 +297,10 @@ impl Lowering {
 
     /// Evaluates an operator on sizes; `None` if the result cannot be expressed.
     fn emit_sizes(&mut self, name: &str, op: &Op, inputs: &[ValueId], outputs: &[Type]) -> Option<ValueId> {
+        if outputs.iter().any(|(dtype, _)| dtype.is_narrow()) {
+            // Expressions neither wrap nor round.
+            return None;
+        }
         let operands: Option<Vec<sizes::Operand>> = inputs
             .iter()
             .map(|id| Some(sizes::Operand { shape: static_shape(self.shape(*id))?, values: self.known(*id)? }))

@@ -190,7 +190,7 @@ impl Import<'_> {
         let tensor = input.r#type.as_ref().and_then(|t| t.tensor_type.as_ref());
         let tensor =
             tensor.ok_or_else(|| ImportError::DType { what: place(), dtype: "sequence, map or optional".into() })?;
-        let dtype = read::dtype_of(tensor.elem_type)
+        let dtype = read::stored_dtype_of(tensor.elem_type)
             .ok_or_else(|| ImportError::DType { what: place(), dtype: read::dtype_name(tensor.elem_type) })?;
         let shape = tensor.shape.as_ref().ok_or_else(|| {
             invalid("its shape is missing; run shape inference on the model, for example onnx.shape_inference".into())
@@ -239,7 +239,6 @@ impl Import<'_> {
                 Item::Sequence(_) => return Err(ImportError::DType { what: place, dtype: "sequence".into() }.into()),
                 Item::Nothing => return Err(ImportError::DType { what: place, dtype: "optional".into() }.into()),
             };
-            self.lowering.require_own_type(id, "an output").map_err(Failure::Lower)?;
             let id = self.lowering.computed(id)?;
             let graph = &self.lowering.graph;
             let is_own =

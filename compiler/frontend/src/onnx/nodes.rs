@@ -110,7 +110,7 @@ impl<'m> Import<'m> {
             ))
             .into());
         }
-        ops::find(&node.domain, &node.op_type).ok_or_else(|| {
+        let operator = ops::find(&node.domain, &node.op_type).ok_or_else(|| {
             Failure::Import(ImportError::UnsupportedOperator {
                 node: call.name.clone(),
                 operator: node.op_type.clone(),
@@ -118,7 +118,9 @@ impl<'m> Import<'m> {
                 opset: call.opset,
                 nearest: ops::nearest(&node.op_type),
             })
-        })
+        })?;
+        ops::narrow::check_operands(&self.lowering, call)?;
+        Ok(operator)
     }
 
     /// The item that a name refers to; an initialiser is decoded when it is first used.

@@ -1,7 +1,7 @@
 //! Decodes bytes to protobuf, and tensors to little-endian bytes. All checks of untrusted input
 //! that do not depend on an operator are here.
 
-use super::packed::{Packed, packed};
+use super::packed;
 use super::proto::{DataLocation, DataType, ModelProto, TensorProto};
 use crate::onnx::error::ImportError;
 use atoll_kgraph::DType;
@@ -41,7 +41,12 @@ pub(super) fn too_large(what: &str, found: String, limit: String) -> ImportError
     ImportError::TooLarge { what: what.into(), found, limit }
 }
 
-/// The type of ONNX's number `data_type`; `None` for strings, complex numbers and packed types.
+/// The type of ONNX's number `data_type`; `None` for strings and complex numbers.
+pub(super) fn stored_dtype_of(data_type: i32) -> Option<DType> {
+    dtype_of(data_type).or_else(|| packed::narrow(data_type))
+}
+
+/// As [`stored_dtype_of`], and `None` for narrow types: a type in which kernels compute.
 pub(super) fn dtype_of(data_type: i32) -> Option<DType> {
     Some(match DataType::try_from(data_type).ok()? {
         DataType::Float => DType::F32,
@@ -66,32 +71,27 @@ pub(super) fn dtype_name(data_type: i32) -> String {
     DataType::try_from(data_type).map_or_else(|_| format!("number {data_type}"), |t| format!("{t:?}"))
 }
 
-/// A tensor of the model as little-endian bytes.
+/// A tensor of the model as little-endian bytes; narrow elements have a byte each.
 pub(crate) struct Literal {
     pub(crate) dtype: DType,
     pub(crate) shape: Vec<usize>,
     pub(crate) bytes: Arc<[u8]>,
-    /// Whether it was unpacked from a type of fewer bits.
-    pub(crate) is_unpacked: bool,
 }
 
 /// Decodes a tensor. `folder` is the folder of external data; `None` if the model was not read from
 /// a file.
 pub(super) fn read_tensor(tensor: &TensorProto, name: &str, folder: Option<&Path>) -> Result<Literal, ImportError> {
-    let packed = packed(tensor.data_type);
-    let dtype = packed
-        .map(|packed| packed.dtype)
-        .or_else(|| dtype_of(tensor.data_type))
+    let dtype = stored_dtype_of(tensor.data_type)
         .ok_or_else(|| ImportError::DType { what: format!("tensor {name}"), dtype: dtype_name(tensor.data_type) })?;
     let (shape, bytes_count) = tensor_shape(tensor, name, dtype)?;
     let count = bytes_count / dtype.bytes();
-    let stored = packed.map_or(bytes_count, |packed| packed.stored_bytes(count));
+    let stored = packed::stored_bytes(dtype, count);
     let bytes: Arc<[u8]> = if tensor.data_location == DataLocation::External as i32 {
         external_data(tensor, name, stored, folder)?.into()
     } else if !tensor.raw_data.is_empty() {
         Arc::from(&tensor.raw_data[..])
-    } else if packed.is_some() {
-        Packed::typed_data(tensor).into()
+    } else if dtype.is_narrow() {
+        packed::typed_data(tensor).into()
     } else {
         typed_data(tensor, dtype).into()
     };
@@ -99,12 +99,8 @@ pub(super) fn read_tensor(tensor: &TensorProto, name: &str, folder: Option<&Path
         let reason = format!("its shape {shape:?} needs {stored} bytes, it has {}", bytes.len());
         return Err(ImportError::Invalid { place: format!("tensor {name}"), reason });
     }
-    match packed {
-        Some(packed) => {
-            Ok(Literal { dtype, shape, bytes: packed.unpack(&bytes, count as usize).into(), is_unpacked: true })
-        }
-        None => Ok(Literal { dtype, shape, bytes, is_unpacked: false }),
-    }
+    let bytes = if dtype.bits() < 8 { packed::unpack(dtype, &bytes, count as usize).into() } else { bytes };
+    Ok(Literal { dtype, shape, bytes })
 }
 
 fn tensor_shape(tensor: &TensorProto, name: &str, dtype: DType) -> Result<(Vec<usize>, u64), ImportError> {

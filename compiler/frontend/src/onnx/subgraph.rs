@@ -259,7 +259,7 @@ fn stack(
         return Ok(Item::Tensor(layout::stack(&mut import.lowering, name, rows, axis)?));
     }
     let tensor = graph.output.get(output).and_then(|o| o.r#type.as_ref()).and_then(|t| t.tensor_type.as_ref());
-    let dtype = tensor.and_then(|t| read::dtype_of(t.elem_type));
+    let dtype = tensor.and_then(|t| read::stored_dtype_of(t.elem_type));
     let dims: Option<Vec<usize>> =
         tensor.and_then(|t| t.shape.as_ref()).and_then(|shape| {
             shape

@@ -87,6 +87,9 @@ fn element_type(dtype: Dtype) -> Option<DType> {
         Dtype::BF16 => DType::Bf16,
         Dtype::F32 => DType::F32,
         Dtype::F64 => DType::F64,
+        Dtype::F8_E4M3 => DType::F8e4m3fn,
+        Dtype::F8_E5M2 => DType::F8e5m2,
+        Dtype::F8_E8M0 => DType::F8e8m0,
         _ => return None,
     })
 }

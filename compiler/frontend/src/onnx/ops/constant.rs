@@ -73,7 +73,7 @@ pub(super) fn constant_of_shape(lowering: &mut Lowering, call: &Call<'_>) -> Res
     Ok(vec![match static_shape(&shape) {
         Some(shape) if generated_bytes(&shape, value.dtype).is_some_and(|bytes| lowering.reserve_generated(bytes)) => {
             let bytes: Arc<[u8]> = value.to_bytes().repeat(shape.iter().product()).into();
-            lowering.literal(&call.name, Literal { dtype: value.dtype, shape, bytes, is_unpacked: false })
+            lowering.literal(&call.name, Literal { dtype: value.dtype, shape, bytes })
         }
         _ => lowering.fill(&call.name, value.dtype, shape, number)?,
     }])

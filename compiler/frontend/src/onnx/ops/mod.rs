@@ -25,6 +25,7 @@ pub(super) mod layout;
 mod loss;
 mod matmul;
 mod ml;
+pub(super) mod narrow;
 mod ngrams;
 mod norm;
 mod order;

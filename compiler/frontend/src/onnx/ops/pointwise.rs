@@ -3,9 +3,10 @@
 use super::super::call::Call;
 use super::super::error::{LowerError, LowerResult, invalid, unsupported};
 use super::super::lowering::Lowering;
-use super::super::read::{dtype_name, dtype_of};
+use super::super::read::{dtype_name, stored_dtype_of};
+use super::narrow::Rounding;
 use crate::program::ProgramBuilder;
-use crate::tensor::is_float;
+use crate::tensor::{is_float, is_narrow_float};
 use crate::tensor_graph::{PointArg, PointOp, ValueId};
 use atoll_kgraph::DType;
 
@@ -188,14 +189,26 @@ pub(super) fn modulo(lowering: &mut Lowering, call: &Call<'_>) -> Results {
 
 pub(super) fn cast(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let to = call.int("to", 0)? as i32;
-    let Some(dtype) = dtype_of(to) else { return unsupported(format!("a cast to {}", dtype_name(to))) };
-    Ok(vec![lowering.cast(&call.name, call.input(0)?, dtype)?])
+    let Some(dtype) = stored_dtype_of(to) else { return unsupported(format!("a cast to {}", dtype_name(to))) };
+    converted(lowering, call, dtype)
 }
 
 pub(super) fn cast_like(lowering: &mut Lowering, call: &Call<'_>) -> Results {
-    lowering.require_own_type(call.input(1)?, "its target")?;
     let dtype = lowering.dtype(call.input(1)?);
-    Ok(vec![lowering.cast(&call.name, call.input(0)?, dtype)?])
+    converted(lowering, call, dtype)
+}
+
+/// Operand 0 as `dtype`. The attributes of the conversion matter only for narrow floats.
+fn converted(lowering: &mut Lowering, call: &Call<'_>, dtype: DType) -> Results {
+    let x = call.input(0)?;
+    let from = lowering.dtype(x);
+    if from == dtype || !is_narrow_float(dtype) {
+        return Ok(vec![lowering.cast(&call.name, x, dtype)?]);
+    }
+    let rounding = Rounding::of(call)?;
+    Ok(vec![lowering.pointwise(&call.name, &[x], dtype, |p, x| {
+        rounding.convert(p, from, dtype, x[0]);
+    })?])
 }
 
 /// The bounds are attributes before opset 11 and operands from opset 11 on.
@@ -280,9 +293,8 @@ pub(super) fn bit_shift(lowering: &mut Lowering, call: &Call<'_>) -> Results {
 /// Reinterprets the bits as another type of the same width.
 pub(super) fn bit_cast(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (x, to) = (call.input(0)?, call.int("to", 0)? as i32);
-    lowering.require_own_type(x, "its operand")?;
-    let Some(dtype) = dtype_of(to) else { return unsupported(format!("a cast to {}", dtype_name(to))) };
-    if lowering.dtype(x).bytes() != dtype.bytes() {
+    let Some(dtype) = stored_dtype_of(to) else { return unsupported(format!("a cast to {}", dtype_name(to))) };
+    if lowering.dtype(x).bits() != dtype.bits() {
         return invalid(format!("it casts the bits of {:?} to {dtype:?}, which has another width", lowering.dtype(x)));
     }
     if lowering.dtype(x) == dtype {

@@ -6,9 +6,10 @@
 use super::super::call::{Call, axis_of};
 use super::super::error::{LowerError, LowerResult, invalid, unsupported};
 use super::super::lowering::Lowering;
-use super::super::read::{dtype_name, dtype_of};
+use super::super::read::{dtype_name, stored_dtype_of};
+use super::narrow::Rounding;
 use crate::program::ProgramBuilder;
-use crate::tensor::int_bounds;
+use crate::tensor::{int_bounds, is_narrow_float};
 use crate::tensor_graph::{Op, PointArg, PointOp, Reduce, ReduceKind, ValueId};
 use atoll_kgraph::{DType, Expr};
 
@@ -67,7 +68,7 @@ fn scaling_type(dtype: DType) -> DType {
 fn output_type(call: &Call<'_>) -> LowerResult<Option<DType>> {
     match call.int("output_dtype", 0)? as i32 {
         0 => Ok(None),
-        number => match dtype_of(number) {
+        number => match stored_dtype_of(number) {
             Some(dtype) => Ok(Some(dtype)),
             None => unsupported(format!("a result of type {}", dtype_name(number))),
         },
@@ -82,11 +83,14 @@ pub(super) fn dequantize_linear(lowering: &mut Lowering, call: &Call<'_>) -> Res
         parameter(lowering, call, 1, &shape)?.ok_or_else(|| LowerError::Invalid("its scale is missing".into()))?;
     let scale_ty = lowering.dtype(scale);
     let result = output_type(call)?.unwrap_or(scale_ty);
+    if result.is_narrow() {
+        return unsupported(format!("a result of type {result}, in which no kernel computes"));
+    }
     let ty = scaling_type(scale_ty);
     let zero = parameter(lowering, call, 2, &shape)?;
     let inputs: Vec<ValueId> = [x, scale].into_iter().chain(zero).collect();
     Ok(vec![lowering.pointwise(&call.name, &inputs, result, |p, x| {
-        // Differences of 8-bit floats are floats as well; those of integers fit into 32 bits.
+        // Differences of narrow floats are floats as well; those of integers fit into 32 bits.
         let exact = if crate::tensor::is_float(dtype) { ty } else { DType::I32 };
         let mut value = cast_step(p, dtype, exact, x[0]);
         if let Some(zero) = x.get(2) {
@@ -119,7 +123,18 @@ fn saturated(p: &mut ProgramBuilder, ty: DType, to: DType, scaled: PointArg, zer
 fn quantised(dtype: DType) -> LowerResult<DType> {
     match dtype {
         DType::U8 | DType::I8 | DType::U16 | DType::I16 => Ok(dtype),
-        other => unsupported(format!("quantisation to {other:?}; U8, I8, U16 and I16 are supported")),
+        narrow if narrow.is_narrow() && narrow != DType::F8e8m0 => Ok(narrow),
+        other => unsupported(format!(
+            "quantisation to {other:?}; integers of up to 16 bits and narrow floats with a sign are supported"
+        )),
+    }
+}
+
+/// Returns the type; an error if it is not an integer to which numbers can be quantised.
+fn quantised_integer(dtype: DType) -> LowerResult<DType> {
+    match quantised(dtype)? {
+        narrow if narrow.is_narrow() => unsupported(format!("a result of type {narrow}")),
+        integer => Ok(integer),
     }
 }
 
@@ -128,9 +143,6 @@ pub(super) fn quantize_linear(lowering: &mut Lowering, call: &Call<'_>) -> Resul
     let (dtype, shape) = (lowering.dtype(x), lowering.shape(x).to_vec());
     let scale =
         parameter(lowering, call, 1, &shape)?.ok_or_else(|| LowerError::Invalid("its scale is missing".into()))?;
-    if let Some(zero) = call.optional(2) {
-        lowering.require_own_type(zero, "its zero point")?;
-    }
     let zero = parameter(lowering, call, 2, &shape)?;
     let result = match (zero, output_type(call)?) {
         (Some(zero), _) => lowering.dtype(zero),
@@ -138,13 +150,21 @@ pub(super) fn quantize_linear(lowering: &mut Lowering, call: &Call<'_>) -> Resul
         (None, None) => DType::U8,
     };
     let result = quantised(result)?;
-    let (scale_ty, ty) = (lowering.dtype(scale), scaling_type(dtype));
+    let (scale_ty, ty, rounding) = (lowering.dtype(scale), scaling_type(dtype), Rounding::of(call)?);
     let inputs: Vec<ValueId> = [x, scale].into_iter().chain(zero).collect();
     Ok(vec![lowering.pointwise(&call.name, &inputs, result, |p, x| {
         let value = cast_step(p, dtype, ty, x[0]);
         let scale = cast_step(p, scale_ty, ty, x[1]);
         let scaled = p.step(PointOp::Div, ty, &[value, scale]);
-        saturated(p, ty, result, scaled, x.get(2).copied());
+        match x.get(2) {
+            zero if !is_narrow_float(result) => saturated(p, ty, result, scaled, zero.copied()),
+            Some(zero) => {
+                let zero = cast_step(p, result, ty, *zero);
+                let sum = p.step(PointOp::Add, ty, &[scaled, zero]);
+                rounding.convert(p, ty, result, sum)
+            }
+            None => rounding.convert(p, ty, result, scaled),
+        };
     })?])
 }
 
@@ -246,7 +266,7 @@ fn requantized(
     zero: ValueId,
 ) -> LowerResult<ValueId> {
     let ty = DType::F32;
-    let result = quantised(lowering.dtype(zero))?;
+    let result = quantised_integer(lowering.dtype(zero))?;
     let mut wide = Vec::with_capacity(3);
     for (at, scale) in scales.into_iter().enumerate() {
         wide.push(lowering.cast(&format!("{name}.scale{at}"), scale, ty)?);

@@ -78,6 +78,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("atoll-models", &["atoll-frontend"]),
     ("gpu-probe", &["atoll-cuda"]),
     ("atoll-amd-interp", &[]),
+    ("atoll-hostile-client", &[]),
+    ("atoll-hostile-executor", &["atoll-core", "atoll-device", "atoll-device-host"]),
     ("atoll-stand-in-hip", &["atoll-amd-interp", "atoll-hip-api"]),
     (
         "atoll-stand-in-cuda",

@@ -32,6 +32,7 @@ mod gpu_probe;
 mod graphs;
 mod grpc;
 mod hip;
+mod hostile;
 mod idempotence;
 mod identity;
 mod imports;

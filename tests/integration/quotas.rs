@@ -13,7 +13,7 @@ fn named(name: &str) -> Deploy {
 }
 
 /// All files below a folder.
-fn files(folder: &Path) -> Result<usize> {
+pub(crate) fn files(folder: &Path) -> Result<usize> {
     let mut count = 0;
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;

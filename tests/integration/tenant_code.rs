@@ -18,7 +18,7 @@ use std::time::Instant;
 const FRIEND: &str = "[tenant.friend]\ntrusted_code = true\n";
 
 /// Writes a copy of a bundle with changed sources.
-fn forge(from: &Path, to: &Path, change: impl Fn(&mut TargetContents)) -> Result<()> {
+pub(crate) fn forge(from: &Path, to: &Path, change: impl Fn(&mut TargetContents)) -> Result<()> {
     let bundle = Bundle::open(from)?;
     let target = |name: &str| -> Result<TargetContents> {
         let image = bundle.target(name).context("a target")?.clone();

@@ -145,6 +145,10 @@ fn a_daemon_that_is_root_limits_a_tenant_by_a_control_group() -> Result<()> {
     let Some(report) = boot("root")? else { return Ok(()) };
     check_groups(&report)?;
     ensure!(report.section("scores")?.contains("daemon -500"), "{}", report.0);
+    // The group of an executor vanishes: the executor goes on, and `atoll ps` names what it lacks.
+    let vanished = report.section("vanished")?;
+    let says = ["removed", "[4.0,7.0]", "control group: "];
+    ensure!(says.iter().all(|part| vanished.contains(part)), "{}", report.0);
     // A tenant without a group is still served, and the log names the failure.
     let refused = report.section("refused")?;
     ensure!(refused.contains("4.000000") && refused.contains("its jail lacks control group: "), "{}", report.0);

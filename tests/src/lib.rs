@@ -42,6 +42,12 @@ pub fn skip(reason: &str) {
     eprintln!("SKIPPED: {reason}");
 }
 
+/// Prints a figure that a test measured and does not check.
+#[expect(clippy::print_stderr, reason = "a figure must be seen")]
+pub fn measured(text: &str) {
+    eprintln!("MEASURED: {text}");
+}
+
 /// Python of the virtual environment that `make setup` creates.
 pub fn python() -> PathBuf {
     cache("ATOLL_VENV", "venv").join("bin/python")

@@ -33,6 +33,17 @@ echo "== ps"
 atoll ps
 echo "== usage"
 atoll usage --json
+echo "== vanished"
+# The group of a running executor is removed; only root can move its process out.
+for group in /sys/fs/cgroup/atoll/executor-*; do
+    [ -w /sys/fs/cgroup/cgroup.procs ] && [ -d "$group" ] || continue
+    for process in $(cat "$group/cgroup.procs"); do echo "$process" >/sys/fs/cgroup/cgroup.procs; done
+    rmdir "$group" && echo "removed"
+done
+sleep 1
+ask
+echo
+atoll ps
 echo "== refused"
 # From here on the kernel refuses further groups.
 limit=/sys/fs/cgroup/atoll/cgroup.max.descendants

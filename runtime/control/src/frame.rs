@@ -56,6 +56,14 @@ pub enum WireError {
     /// A file that is not sealed.
     #[error(transparent)]
     NotSealed(#[from] atoll_sealed::NotSealed),
+    /// The frames of a user have too many files at one time. Only the daemon reports it.
+    #[error("the requests of this user have {found} files at one time; the limit is {limit}")]
+    FilesOfUser {
+        /// The number of files.
+        found: usize,
+        /// The limit.
+        limit: usize,
+    },
     /// The connection failed.
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -70,6 +78,11 @@ pub struct Frame {
 }
 
 impl Frame {
+    /// Number of files in the frame.
+    pub fn files(&self) -> usize {
+        self.files.len()
+    }
+
     /// Decodes the message, and returns it with the attachments.
     pub fn decode<T: DeserializeOwned>(self) -> Result<(T, Attachments), WireError> {
         let message = serde_json::from_slice(&self.message).map_err(|error| WireError::Message(error.to_string()))?;
@@ -130,6 +143,11 @@ impl Incoming {
     /// Whether part of a frame has arrived.
     pub fn has_begun(&self) -> bool {
         !self.head.is_empty()
+    }
+
+    /// Number of files that have arrived.
+    pub fn files(&self) -> usize {
+        self.frame.files.len()
     }
 
     /// Reads once. Returns [`io::ErrorKind::WouldBlock`] if the socket is non-blocking and has no

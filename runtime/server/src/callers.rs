@@ -10,6 +10,8 @@
 //! script. Each such request would make the daemon collect a snapshot. The paths of the dashboard's
 //! data are therefore checked by the header `Sec-Fetch-Site`, too.
 
+use crate::app::App;
+use crate::identity::Reason;
 use crate::requests::error::{Kind, RequestError};
 use axum::extract::Request;
 use axum::http::uri::Authority;
@@ -36,25 +38,31 @@ impl Callers {
         Callers { hosts: (!is_open).then(|| lower(hosts)), origins: lower(origins) }
     }
 
-    /// Refuses a request that the rules do not allow.
-    pub(crate) fn check(&self, request: &Request) -> Result<(), RequestError> {
+    /// Refuses a request that the rules do not allow, and counts it.
+    pub(crate) fn check(&self, app: &App, request: &Request) -> Result<(), RequestError> {
         // HTTP/2 sends the host in the pseudo-header `:authority`.
         let uri = (request.version() == Version::HTTP_2).then(|| request.uri());
         let is_guarded = GUARDED.contains(&request.uri().path());
-        self.allowed(request.headers(), uri, is_guarded).map_err(|message| RequestError::new(Kind::Denied, message))
+        self.allowed(request.headers(), uri, is_guarded).map_err(|(reason, message)| {
+            app.refuse_unknown(reason);
+            RequestError::new(Kind::Denied, message)
+        })
     }
 
-    fn allowed(&self, headers: &HeaderMap, uri: Option<&Uri>, is_guarded: bool) -> Result<(), String> {
-        let host = self.check_host(headers, uri.and_then(Uri::authority))?;
-        let Some(origin) = headers.get(header::ORIGIN) else { return check_site(headers, is_guarded) };
+    fn allowed(&self, headers: &HeaderMap, uri: Option<&Uri>, is_guarded: bool) -> Result<(), (Reason, String)> {
+        let host = self.check_host(headers, uri.and_then(Uri::authority)).map_err(|text| (Reason::Host, text))?;
+        let Some(origin) = headers.get(header::ORIGIN) else {
+            return check_site(headers, is_guarded).map_err(|text| (Reason::Origin, text));
+        };
         let origin = origin.to_str().unwrap_or_default().to_ascii_lowercase();
         let is_own = host.is_some_and(|host| origin.split_once("://").is_some_and(|(_, of)| of == host.as_str()));
         if is_own || self.origins.contains(&origin) {
             return Ok(());
         }
-        Err(format!(
+        let text = format!(
             "web pages of {origin:?} may not call this server; to allow them, start the daemon with --allow-origin"
-        ))
+        );
+        Err((Reason::Origin, text))
     }
 
     /// Checks the host that the client called. `None` if the request names no host.
@@ -90,13 +98,13 @@ fn check_site(headers: &HeaderMap, is_guarded: bool) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    fn check(callers: &Callers, host: &str, origin: Option<&str>) -> Result<(), String> {
+    fn check(callers: &Callers, host: &str, origin: Option<&str>) -> Result<(), Reason> {
         let mut headers = HeaderMap::new();
         headers.insert(header::HOST, host.parse().unwrap());
         if let Some(origin) = origin {
             headers.insert(header::ORIGIN, origin.parse().unwrap());
         }
-        callers.allowed(&headers, None, false)
+        callers.allowed(&headers, None, false).map_err(|(reason, _)| reason)
     }
 
     #[test]
@@ -106,7 +114,7 @@ mod tests {
             assert_eq!(check(&callers, host, None), Ok(()), "{host}");
         }
         for host in ["evil.example:8000", "localhost.evil.example", "127.0.0.1.evil.example", "", "a b"] {
-            assert!(check(&callers, host, None).is_err(), "{host}");
+            assert_eq!(check(&callers, host, None), Err(Reason::Host), "{host}");
         }
     }
 
@@ -124,7 +132,7 @@ mod tests {
             assert_eq!(check(&callers, "127.0.0.1:8000", Some(origin)), Ok(()), "{origin}");
         }
         for origin in ["null", "http://127.0.0.1:9000", "http://evil.example", "https://dash.example:444"] {
-            assert!(check(&callers, "127.0.0.1:8000", Some(origin)).is_err(), "{origin}");
+            assert_eq!(check(&callers, "127.0.0.1:8000", Some(origin)), Err(Reason::Origin), "{origin}");
         }
     }
 

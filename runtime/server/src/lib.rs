@@ -28,6 +28,7 @@
 
 mod access_log;
 mod app;
+mod arriving;
 mod bodies;
 mod bytes;
 mod cache_counts;

@@ -172,6 +172,11 @@ pub const CONTROL_CONNECTIONS_MAX: usize = 1024;
 /// Most open control connections of one user, so that a user cannot block the others.
 pub const CONTROL_CONNECTIONS_PER_USER_MAX: usize = 256;
 
+/// Most file descriptors in frames of one user that arrive or are being answered: eight full frames,
+/// or four for each connection. Without this limit, frames that never end could take all
+/// descriptors of the daemon.
+pub const CONTROL_FILES_PER_USER_MAX: usize = 1024;
+
 /// Longest wait for the next part of a frame, and for a client to read more of an answer. A second
 /// is already long for a local socket.
 pub const FRAME_TIMEOUT: Duration = Duration::from_secs(30);

@@ -1,6 +1,7 @@
 //! Connections of one port: accept, serve, drain.
 
 use crate::app::App;
+use crate::arriving::ArrivingBody;
 use crate::identity::{Peer, Reason};
 use crate::limits::{HEADERS_BYTES_MAX, STREAMS_PER_CONNECTION_MAX};
 use crate::places::{Closed, ConnectionLimits, Place, Places, RequestGuard, Seat, Watched};
@@ -160,7 +161,8 @@ async fn connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
             if let Some(peer) = &peer {
                 request.extensions_mut().insert(peer.clone());
             }
-            let (guard, answer) = (place.request(), router.call(request));
+            let guard = place.request();
+            let answer = router.call(request.map(|body| ArrivingBody::new(body, &place, wire)));
             async move { answer.await.map(|response| response.map(|body| GuardedBody { body, _guard: guard })) }
         }
     });
@@ -202,6 +204,10 @@ async fn until_end<C: Future<Output = hyper::Result<()>>>(
             served.await
         }
         () = place.closing() => {
+            if place.is_busy() && place.is_dispensable() {
+                // Its request would not end, and a new connection waits for the place.
+                return Ok(());
+            }
             finish(served.as_mut());
             loop {
                 tokio::select! {

@@ -4,9 +4,10 @@
 //! An idle connection costs a file descriptor and a place that another client may need. A
 //! connection that sends the head of a request slowly is closed after
 //! [`ConnectionLimits::head_timeout`], an idle one after [`ConnectionLimits::idle_timeout`]. If all
-//! places are taken, the connection that has been idle longest is closed for a new one. A
-//! connection with a running request is never closed for another one. If its client reads nothing
-//! for [`ConnectionLimits::write_pause`], the connection is closed and its requests are cancelled.
+//! places are taken, the connection that has been idle longest is closed for a new one; if none is
+//! idle, one whose request arrives too slowly. A connection with a running request is never closed
+//! for another one. If its client reads nothing for [`ConnectionLimits::write_pause`], the
+//! connection is closed and its requests are cancelled.
 
 use crate::limits;
 use crate::tls::Wire;
@@ -24,6 +25,13 @@ use tokio::time::Sleep;
 /// A connection that began to send a request head less than this ago is not closed to make room:
 /// most heads are complete by then.
 const HEAD_GRACE: Duration = Duration::from_secs(1);
+
+/// The same for the body of a request in HTTP/1. After this time a body is slow if it has arrived
+/// with less than [`BODY_BYTES_PER_S_MIN`].
+const BODY_GRACE: Duration = Duration::from_secs(1);
+
+/// Lowest speed of a body that keeps its place, in bytes per second: that of a modem.
+const BODY_BYTES_PER_S_MIN: u64 = 4096;
 
 /// Limits on the number of connections of a port and on their idle time.
 #[derive(Clone, Copy, Debug)]
@@ -125,6 +133,11 @@ pub(crate) struct Place {
     /// Running requests: at most one in HTTP/1, any number in HTTP/2.
     running: AtomicUsize,
     sending_head: AtomicBool,
+    /// Whether the body of the request in HTTP/1 is arriving, since when, in milliseconds since
+    /// `epoch`, and how many bytes of it have arrived.
+    sending_body: AtomicBool,
+    body_since_ms: AtomicU64,
+    body_bytes: AtomicU64,
     closing: AtomicBool,
     /// Start of the current activity, or the last traffic while idle, in milliseconds since
     /// `epoch`.
@@ -138,6 +151,9 @@ impl Place {
         let place = Place {
             running: AtomicUsize::new(0),
             sending_head: AtomicBool::new(false),
+            sending_body: AtomicBool::new(false),
+            body_since_ms: AtomicU64::new(0),
+            body_bytes: AtomicU64::new(0),
             closing: AtomicBool::new(false),
             since_ms: AtomicU64::new(0),
             epoch,
@@ -159,8 +175,41 @@ impl Place {
         }
     }
 
+    fn now_ms(&self) -> u64 {
+        self.epoch.elapsed().as_millis() as u64
+    }
+
     fn touch(&self) {
-        self.since_ms.store(self.epoch.elapsed().as_millis() as u64, Ordering::Relaxed);
+        self.since_ms.store(self.now_ms(), Ordering::Relaxed);
+    }
+
+    /// Notes that the body of a request begins to arrive, or has arrived.
+    pub(crate) fn note_body(&self, is_arriving: bool) {
+        self.body_since_ms.store(self.now_ms(), Ordering::Relaxed);
+        self.body_bytes.store(0, Ordering::Relaxed);
+        self.sending_body.store(is_arriving, Ordering::Relaxed);
+    }
+
+    /// Notes bytes of a body.
+    pub(crate) fn note_body_bytes(&self, bytes: usize) {
+        self.body_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// How long the body of a request has been arriving, if it arrives too slowly to keep its
+    /// place.
+    fn slow_body(&self) -> Option<Duration> {
+        if !self.sending_body.load(Ordering::Relaxed) {
+            return None;
+        }
+        let ms = self.now_ms().saturating_sub(self.body_since_ms.load(Ordering::Relaxed));
+        let since = Duration::from_millis(ms);
+        let is_slow = self.body_bytes.load(Ordering::Relaxed) < ms * BODY_BYTES_PER_S_MIN / 1000;
+        (since > BODY_GRACE && is_slow).then_some(since)
+    }
+
+    /// Whether no request runs whose body has arrived, or arrives fast enough.
+    pub(crate) fn is_dispensable(&self) -> bool {
+        !self.is_busy() || self.slow_body().is_some()
     }
 
     /// Duration of the current activity.
@@ -263,7 +312,7 @@ impl Places {
                     taken.insert(id, place.clone());
                     return Seat { places: self.clone(), id, place };
                 }
-                if !taken.values().any(|place| place.activity() == Activity::Closing && !place.is_busy()) {
+                if !taken.values().any(|place| place.activity() == Activity::Closing && place.is_dispensable()) {
                     self.make_room(&taken);
                 }
             }
@@ -277,7 +326,12 @@ impl Places {
             taken.values().filter(move |place| place.activity() == activity).max_by_key(|place| place.age())
         };
         let slow = || longest(Activity::SendingHead).filter(|place| place.age() > HEAD_GRACE);
-        if let Some(place) = longest(Activity::Idle).or_else(slow) {
+        let slow_body = || {
+            let running = taken.values().filter(|place| place.activity() == Activity::Request);
+            let slow = running.filter_map(|place| Some((place.slow_body()?, place)));
+            slow.max_by_key(|(since, _)| *since).map(|(_, place)| place)
+        };
+        if let Some(place) = longest(Activity::Idle).or_else(slow).or_else(slow_body) {
             self.close(place, Closed::MadeRoom);
         }
     }

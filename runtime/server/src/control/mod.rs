@@ -20,7 +20,8 @@ pub(crate) mod usage;
 
 use crate::app::App;
 use crate::deployed::Deployed;
-use crate::limits::{CONTROL_CONNECTIONS_MAX, CONTROL_CONNECTIONS_PER_USER_MAX};
+use crate::identity::Reason;
+use crate::limits::{CONTROL_CONNECTIONS_MAX, CONTROL_CONNECTIONS_PER_USER_MAX, CONTROL_FILES_PER_USER_MAX};
 use crate::listen::stopped;
 use atoll_store::Store;
 use std::collections::HashMap;
@@ -56,8 +57,16 @@ pub(crate) struct Control {
     pub(crate) app: Arc<App>,
     pub(crate) store: Arc<Store>,
     pub(crate) deployed: Arc<Deployed>,
-    /// Number of open connections by user id.
-    open: Mutex<HashMap<u32, usize>>,
+    /// What each user holds, by user id.
+    open: Mutex<HashMap<u32, Holding>>,
+}
+
+/// What a user's connections hold.
+#[derive(Clone, Copy, Debug, Default)]
+struct Holding {
+    connections: usize,
+    /// File descriptors in frames that arrive or are being answered.
+    files: usize,
 }
 
 /// A listening socket; dropping it removes the file.
@@ -159,43 +168,63 @@ impl Control {
             Ok(peer) => peer.uid(),
             Err(error) => return tracing::warn!(%error, "cannot determine the user of a control connection"),
         };
-        let Some(_seat) = Seat::take(&self, uid) else {
-            return tracing::warn!(
-                uid,
-                "a user already has {CONTROL_CONNECTIONS_PER_USER_MAX} open control connections; closing a further one"
-            );
+        let Some(mut seat) = Seat::take(&self, uid) else {
+            self.app.refuse_unknown(Reason::Connections);
+            let text = format!("user {uid} already has {CONTROL_CONNECTIONS_PER_USER_MAX} open control connections");
+            tracing::warn!(uid, "{text}; closing a further one");
+            return session::turn_away(&stream, text);
         };
-        if let Err(error) = session::run(&self, stream, uid, stop).await {
+        if let Err(error) = session::run(&self, stream, uid, &mut seat, stop).await {
             tracing::debug!(uid, %error, "a control connection broke");
         }
     }
 }
 
-/// A user's open connection, counted in [`Control::open`] until it is dropped.
+/// A user's open connection and the files in its frame, counted in [`Control::open`] until it is
+/// dropped.
 struct Seat<'a> {
     control: &'a Control,
     uid: u32,
+    files: usize,
 }
 
 impl Seat<'_> {
     fn take(control: &Control, uid: u32) -> Option<Seat<'_>> {
         let mut open = control.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = open.entry(uid).or_default();
-        if *count >= CONTROL_CONNECTIONS_PER_USER_MAX {
+        let holding = open.entry(uid).or_default();
+        if holding.connections >= CONTROL_CONNECTIONS_PER_USER_MAX {
             return None;
         }
-        *count += 1;
+        holding.connections += 1;
         drop(open);
-        Some(Seat { control, uid })
+        Some(Seat { control, uid, files: 0 })
+    }
+
+    /// Sets the number of files in the frame of this connection. An error names the number that all
+    /// connections of the user would hold.
+    fn hold(&mut self, files: usize) -> Result<(), usize> {
+        if files == self.files {
+            return Ok(());
+        }
+        let mut open = self.control.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let holding = open.entry(self.uid).or_default();
+        let all = holding.files - self.files + files;
+        if files > self.files && all > CONTROL_FILES_PER_USER_MAX {
+            self.control.app.refuse_unknown(Reason::Files);
+            return Err(all);
+        }
+        (holding.files, self.files) = (all, files);
+        Ok(())
     }
 }
 
 impl Drop for Seat<'_> {
     fn drop(&mut self) {
         let mut open = self.control.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = open.get_mut(&self.uid) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(holding) = open.get_mut(&self.uid) {
+            holding.connections -= 1;
+            holding.files -= self.files;
+            if holding.connections == 0 {
                 open.remove(&self.uid);
             }
         }

@@ -191,6 +191,7 @@ impl HasRefusalKind for WireError {
     fn kind(&self) -> RefusalKind {
         match self {
             WireError::Io(_) => RefusalKind::Daemon,
+            WireError::FilesOfUser { .. } => RefusalKind::Quota,
             _ => RefusalKind::BadRequest,
         }
     }

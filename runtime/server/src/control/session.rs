@@ -1,10 +1,10 @@
 //! One connection: reads a request, sends its answer, and repeats.
 
-use super::Control;
 use super::invoke::Plans;
-use super::refusal::{OrRefuse, refused};
+use super::refusal::{HasRefusalKind, OrRefuse, refused};
+use super::{Control, Seat};
 use crate::identity::{Denied, Principal, Reason};
-use crate::limits::FRAME_TIMEOUT;
+use crate::limits::{CONTROL_FILES_PER_USER_MAX, FRAME_TIMEOUT};
 use crate::listen::stopped;
 use atoll_control::{
     Answer, Attachments, Frame, Incoming, Outgoing, Progress, Refusal, RefusalKind, Request, WireError,
@@ -47,12 +47,13 @@ pub(super) async fn run(
     control: &Control,
     stream: UnixStream,
     uid: u32,
+    seat: &mut Seat<'_>,
     mut stop: watch::Receiver<bool>,
 ) -> Result<(), WireError> {
     let mut session: Option<Session> = None;
     loop {
         let frame = tokio::select! {
-            frame = receive(&stream) => frame,
+            frame = receive(&stream, seat) => frame,
             () = stopped(&mut stop) => return Ok(()),
         };
         let (request, attachments) = match frame.and_then(|frame| frame.map(Frame::decode).transpose()) {
@@ -78,7 +79,17 @@ pub(super) async fn run(
             let message = format!("the answer does not fit a frame: {error}");
             Outgoing::new(&Answer::Refused(Refusal { kind: RefusalKind::BadRequest, message }), Attachments::default())
         })?;
+        // The request's files are closed.
+        let _ = seat.hold(0);
         send(&stream, frame).await?;
+    }
+}
+
+/// Tells a peer why its connection is closed, if that can be sent at once.
+pub(super) fn turn_away(stream: &UnixStream, message: String) {
+    let refusal = Answer::Refused(Refusal { kind: RefusalKind::Busy, message });
+    if let Ok(mut frame) = Outgoing::new(&refusal, Attachments::default()) {
+        let _ = frame.step(stream);
     }
 }
 
@@ -116,7 +127,7 @@ async fn answer(
 /// Sends the reason for a protocol error, if the peer still reads, and ends the connection.
 async fn report_protocol_error(stream: &UnixStream, error: WireError) -> Result<(), WireError> {
     if !matches!(error, WireError::Io(_)) {
-        let refusal = Refusal { kind: RefusalKind::BadRequest, message: error.to_string() };
+        let refusal = Refusal { kind: error.kind(), message: error.to_string() };
         let frame = Outgoing::new(&Answer::Refused(refusal), Attachments::default())?;
         let _ = send(stream, frame).await;
     }
@@ -125,7 +136,7 @@ async fn report_protocol_error(stream: &UnixStream, error: WireError) -> Result<
 
 /// The next frame; `None` if the peer closed the connection. Waits without limit for the first
 /// byte, and up to [`FRAME_TIMEOUT`] for each further part.
-async fn receive(stream: &UnixStream) -> Result<Option<Frame>, WireError> {
+async fn receive(stream: &UnixStream, seat: &mut Seat<'_>) -> Result<Option<Frame>, WireError> {
     let mut incoming = Incoming::default();
     loop {
         let ready = stream.ready(Interest::READABLE);
@@ -135,11 +146,21 @@ async fn receive(stream: &UnixStream) -> Result<Option<Frame>, WireError> {
             ready.await?;
         }
         match step(stream, Interest::READABLE, || incoming.step(stream))? {
-            Some(Progress::Done(frame)) => return Ok(Some(frame)),
+            Some(Progress::Done(frame)) => {
+                hold(seat, frame.files())?;
+                return Ok(Some(frame));
+            }
             Some(Progress::Closed) => return Ok(None),
-            Some(Progress::More) | None => {}
+            Some(Progress::More) => hold(seat, incoming.files())?,
+            None => {}
         }
     }
+}
+
+/// Counts the files of a frame that has arrived in part or whole.
+fn hold(seat: &mut Seat<'_>, files: usize) -> Result<(), WireError> {
+    let limit = CONTROL_FILES_PER_USER_MAX;
+    seat.hold(files).map_err(|found| WireError::FilesOfUser { found, limit })
 }
 
 async fn send(stream: &UnixStream, mut frame: Outgoing) -> Result<(), WireError> {

@@ -114,7 +114,7 @@ async fn enter(State(entrance): State<Entrance>, mut request: Request, next: Nex
 fn check(entrance: &Entrance, request: &mut Request) -> Result<(), RequestError> {
     let arrival = Arrival::now("grpc", request.headers());
     let Entrance { app, callers, stop } = entrance;
-    callers.check(request)?;
+    callers.check(app, request)?;
     identify(app, request)?;
     let deadline = timeout::of(request.headers())?.and_then(|timeout| arrival.at.checked_add(timeout));
     let encoding = encoding(request.headers_mut())?;

@@ -34,7 +34,8 @@ use std::sync::Arc;
 /// The routes of the metrics port: metrics and health. Health checks on this port still work when
 /// the inference port is flooded.
 pub(crate) fn beside_metrics(metrics: Router, app: Arc<App>, callers: Arc<Callers>) -> Router {
-    metrics.merge(health_routes().with_state(app)).layer(from_fn_with_state(callers, check_caller))
+    let checked = from_fn_with_state((app.clone(), callers), check_caller);
+    metrics.merge(health_routes().with_state(app)).layer(checked)
 }
 
 /// All routes of the inference port. Every request is identified before it is routed, except those
@@ -47,7 +48,7 @@ pub(crate) fn router(app: Arc<App>, callers: Arc<Callers>) -> Router {
         .layer(Extension(Arc::new(Hub::<Snapshot>::new())))
         .layer(from_fn_with_state(app.clone(), identify))
         .merge(page_routes().method_not_allowed_fallback(wrong_method))
-        .layer(from_fn_with_state(callers, check_caller))
+        .layer(from_fn_with_state((app.clone(), callers), check_caller))
         .layer(from_fn_with_state(app.clone(), count))
         .layer(from_fn_with_state(app.clone(), log))
         .with_state(app)
@@ -80,8 +81,12 @@ async fn log(State(app): State<Arc<App>>, request: Request, next: Next) -> Respo
 }
 
 /// Refuses requests that the rules on hosts and origins do not allow.
-async fn check_caller(State(callers): State<Arc<Callers>>, request: Request, next: Next) -> Response {
-    match callers.check(&request) {
+async fn check_caller(
+    State((app, callers)): State<(Arc<App>, Arc<Callers>)>,
+    request: Request,
+    next: Next,
+) -> Response {
+    match callers.check(&app, &request) {
         Ok(()) => next.run(request).await,
         Err(error) => error.into_response(),
     }

@@ -33,10 +33,18 @@ pub(crate) enum Reason {
     /// A deployment beyond a quota of the tenant: functions, descriptors, bundles on disk, device
     /// memory, or time of the compiler.
     Deployment,
+    /// A page of another site in a browser (`Origin`, `Sec-Fetch-Site`).
+    Origin,
+    /// A `Host` header with a name that is not allowed.
+    Host,
+    /// A control connection of a user who has as many as one user may have.
+    Connections,
+    /// Descriptors in frames of a user who has as many as one user may have.
+    Files,
 }
 
 impl Reason {
-    pub(crate) const ALL: [Reason; 14] = [
+    pub(crate) const ALL: [Reason; 18] = [
         Reason::NoCredentials,
         Reason::BadToken,
         Reason::UnknownCertificate,
@@ -51,6 +59,10 @@ impl Reason {
         Reason::Lease,
         Reason::Invocations,
         Reason::Deployment,
+        Reason::Origin,
+        Reason::Host,
+        Reason::Connections,
+        Reason::Files,
     ];
 
     /// Its name in metrics and error answers.
@@ -70,6 +82,10 @@ impl Reason {
             Reason::Lease => "lease",
             Reason::Invocations => "invocations",
             Reason::Deployment => "deployment",
+            Reason::Origin => "origin",
+            Reason::Host => "host",
+            Reason::Connections => "connections",
+            Reason::Files => "files",
         }
     }
 }

@@ -96,6 +96,23 @@ fn bodies_that_are_announced_and_not_sent_take_nothing_from_others() {
 }
 
 #[test]
+fn requests_whose_bodies_arrive_too_slowly_make_room() {
+    let daemon = daemon(ConnectionLimits { most: 2, ..ConnectionLimits::default() });
+    let head = b"POST /v2/models/toy/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n";
+    let mut slow = Connection::open(daemon.http);
+    slow.send_raw(&[head.as_slice(), b"{"].concat());
+    let mut fast = Connection::open(daemon.http);
+    fast.send_raw(&[head.as_slice(), &[b' '; 50_000]].concat());
+    let mut other = Connection::open(daemon.http);
+    assert!(is_alive(&mut other));
+    slow.closed();
+    fast.send_raw(&[b' '; 50_000]);
+    assert_eq!(fast.receive().status, 400, "it kept its place");
+    let metrics = daemon.metrics();
+    assert!(metrics.contains("atoll_connections_closed_total{reason=\"made_room\"} 1\n"), "{metrics}");
+}
+
+#[test]
 fn web_pages_of_others_are_refused_on_both_ports() {
     let daemon = Daemon::start();
     for (address, path) in

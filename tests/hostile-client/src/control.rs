@@ -1,0 +1,59 @@
+//! Frames of the control socket that carry descriptors and never end.
+
+use anyhow::{Result, ensure};
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use std::io::{IoSlice, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+/// Most descriptors in a frame (`atoll_control`).
+pub const FILES_MAX: usize = 128;
+
+/// A frame that announces `files` descriptors and a message, sends the descriptors and one byte of
+/// the message, and then nothing.
+const HEAD: [u8; 17] = *b"ATLC\x01\x00\x80\x00\x10\x00\x00\x00\x00\x00\x00\x00{";
+
+/// Opens a connection and sends the beginning of a frame with `files` descriptors.
+///
+/// # Errors
+/// If the server does not accept it.
+pub fn half_a_frame(socket: &Path, files: usize) -> Result<UnixStream> {
+    ensure!(files <= FILES_MAX, "a frame has at most {FILES_MAX} descriptors");
+    let stream = UnixStream::connect(socket)?;
+    let file = memfd_create("hostile", MemfdFlags::CLOEXEC)?;
+    let files: Vec<BorrowedFd<'_>> = (0..files).map(|_| file.as_fd()).collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    ensure!(control.push(SendAncillaryMessage::ScmRights(&files)));
+    // The server may have closed the connection already, and says why.
+    let _ = sendmsg(&stream, &[IoSlice::new(&HEAD)], &mut control, SendFlags::NOSIGNAL);
+    Ok(stream)
+}
+
+/// How long the server has for its refusals.
+const ANSWERED_AFTER: Duration = Duration::from_secs(1);
+
+/// Opens up to `count` connections with half a frame each. Returns those that the server keeps, and
+/// its words about the others.
+///
+/// # Errors
+/// If the server accepts no connection.
+pub fn half_frames(socket: &Path, count: usize, files: usize) -> Result<(Vec<UnixStream>, Vec<String>)> {
+    let (mut kept, mut refusals) = (Vec::new(), Vec::new());
+    let streams = (0..count).map(|_| half_a_frame(socket, files)).collect::<Result<Vec<_>>>()?;
+    std::thread::sleep(ANSWERED_AFTER);
+    for stream in streams {
+        stream.set_read_timeout(Some(Duration::from_millis(1)))?;
+        let mut text = Vec::new();
+        match (&stream).read_to_end(&mut text) {
+            // Nothing was said, so the server waits for the rest.
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock && text.is_empty() => kept.push(stream),
+            _ => refusals.push(String::from_utf8_lossy(&text).into_owned()),
+        }
+    }
+    Ok((kept, refusals))
+}

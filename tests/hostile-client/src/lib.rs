@@ -1,0 +1,35 @@
+//! Clients that no server wants, for tests of the daemon.
+//!
+//! - [`hold`]: connections that take places and memory and send nothing more: idle ones, heads and
+//!   bodies that do not end, and many well-behaved clients that keep their connections.
+//! - [`http1`]: requests that two servers would read differently, and clients that close half of
+//!   their connection.
+//! - [`http2`]: streams that are reset as soon as they are opened, and floods of frames.
+//! - [`control`]: frames of the control socket that never end and carry descriptors.
+//!
+//! The program `hostile_client` runs the last as another user. Not here: what must hold meanwhile;
+//! see `tests/integration/hostile`.
+
+pub mod control;
+pub mod hold;
+pub mod http1;
+pub mod http2;
+
+use std::io;
+use std::net::TcpStream;
+use std::time::Duration;
+
+/// How long a client waits for bytes.
+pub const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Connects, with [`TIMEOUT`] for reading and writing.
+///
+/// # Errors
+/// If there is no server.
+pub fn connect(address: &str) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}

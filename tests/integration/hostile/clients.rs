@@ -1,0 +1,210 @@
+//! Clients that hold connections and memory, flood queues, and send what servers read differently.
+
+use super::{AFFINE, URGENT, beside, post, start};
+use crate::cancel::metric;
+use crate::control::Setup;
+use crate::executors::wait_until;
+use anyhow::{Context, Result, ensure};
+use atoll_client::Deploy;
+use atoll_hostile_client::hold::{HALF_A_HEAD, HEALTH, body_that_does_not_end, keep_alive, open, trickle};
+use atoll_hostile_client::http1::{answers, half_closed, smuggled};
+use atoll_hostile_client::http2::Flood;
+use atoll_tests::http::ask;
+use atoll_tests::{full, measured};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::io::{Read, Write};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Connections that were closed, by reason.
+fn closed(setup: &Setup, reason: &str) -> Result<f64> {
+    metric(&setup.daemon, &format!("atoll_connections_closed_total{{reason=\"{reason}\"}}"))
+}
+
+/// Descriptors and resident bytes of the daemon.
+fn held(setup: &Setup) -> Result<(usize, u64)> {
+    let process = format!("/proc/{}", setup.daemon.process().id());
+    let status = std::fs::read_to_string(format!("{process}/status"))?;
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("its resident memory")?;
+    let resident: u64 = resident.trim().trim_end_matches("kB").trim().parse()?;
+    Ok((std::fs::read_dir(format!("{process}/fd"))?.count(), resident << 10))
+}
+
+/// The bodies would take the whole memory for bodies, if they were believed.
+#[test]
+fn declared_bodies_and_silent_connections_take_nothing_from_others() -> Result<()> {
+    let setup = start(&[], "")?;
+    let before = held(&setup)?.1;
+    beside("silent connections", &setup, |others| {
+        let (bodies, rest) = if full() { (1_000, 3_000) } else { (64, 300) };
+        let mut bodies = open(&setup.daemon.http, bodies, &body_that_does_not_end(AFFINE, 128 << 20))?;
+        let idle = open(&setup.daemon.http, rest, b"")?;
+        let slow = open(&setup.daemon.http, rest, HALF_A_HEAD)?;
+        others.go_on(10)?;
+        // The control socket has no busy moment either.
+        setup.client_of("other")?.deploy(&setup.path("affine.kg"), &Deploy::default())?;
+        let (descriptors, resident) = held(&setup)?;
+        measured(&format!("silent connections: {descriptors} descriptors, {} MiB more", (resident - before) >> 20));
+        ensure!(resident < before + (512 << 20), "{resident} bytes are resident, {before} before");
+        // Each is told why it ends, and counted.
+        wait_until("slow heads are cut off", || Ok(closed(&setup, "slow_head")? >= slow.len() as f64))?;
+        for body in &mut bodies {
+            let mut answer = String::new();
+            body.read_to_string(&mut answer).ok();
+            ensure!(answer.starts_with("HTTP/1.1 408") && answer.contains("paused for 10 seconds"), "{answer}");
+        }
+        drop(idle);
+        Ok(())
+    })
+}
+
+/// All places of the port are taken by requests whose bodies arrive byte by byte. They make room.
+#[test]
+fn requests_whose_bodies_hardly_arrive_give_their_places_to_others() -> Result<()> {
+    // The daemon takes a quarter of the descriptors for connections, and inherits this limit.
+    let files = getrlimit(Resource::Nofile).maximum.unwrap_or(1 << 20);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(files), maximum: Some(files) })?;
+    let places = usize::try_from(files / 4)?.min(8192);
+    let setup = start(&[], "")?;
+    beside("bodies that arrive byte by byte", &setup, |others| {
+        let over = AtomicBool::new(false);
+        let mut bodies = open(&setup.daemon.http, places + 50, &body_that_does_not_end(AFFINE, 1 << 20))?;
+        std::thread::scope(|scope| -> Result<()> {
+            scope.spawn(|| {
+                while !over.load(Relaxed) {
+                    trickle(&mut bodies);
+                    std::thread::sleep(Duration::from_millis(500));
+                }
+            });
+            let done = others.go_on(10);
+            over.store(true, Relaxed);
+            done
+        })?;
+        ensure!(closed(&setup, "made_room")? >= 50.0);
+        Ok(())
+    })
+}
+
+/// Most clients of the issue: 2,000 that keep their connections, 1,000 idle ones, 100 slow ones.
+#[test]
+fn every_request_of_well_behaved_clients_is_answered_beside_idle_and_slow_ones() -> Result<()> {
+    let setup = start(&[], "")?;
+    let (clients, idle, slow, rounds) = if full() { (2_000, 1_000, 100, 5) } else { (200, 200, 50, 2) };
+    let (descriptors_before, resident_before) = held(&setup)?;
+    beside("many clients", &setup, |_| {
+        let idle = open(&setup.daemon.http, idle, b"")?;
+        let slow = open(&setup.daemon.http, slow, HALF_A_HEAD)?;
+        let request = post(AFFINE, URGENT);
+        let totals = std::thread::scope(|scope| {
+            let address = &setup.daemon.http;
+            let parts: Vec<_> = [HEALTH, &request, HEALTH, HEALTH]
+                .into_iter()
+                .map(|request| scope.spawn(move || keep_alive(address, clients / 4, rounds, request)))
+                .collect();
+            parts.into_iter().map(|part| part.join().expect("no panic")).collect::<Vec<_>>()
+        });
+        let failures: Vec<&String> = totals.iter().flat_map(|part| &part.failures).collect();
+        let answered: usize = totals.iter().map(|part| part.answered).sum();
+        ensure!(failures.is_empty() && answered == clients * rounds, "{answered} were answered: {failures:?}");
+        let longest = totals.iter().flat_map(|part| &part.times).max().context("a time")?;
+        let (descriptors, resident) = held(&setup)?;
+        measured(&format!(
+            "{answered} requests of {clients} clients, the longest {longest:?}; {descriptors} descriptors"
+        ));
+        // Those of the test: its clients, those of `beside`, and what the daemon opens for itself.
+        let most = descriptors_before + clients + idle.len() + slow.len() + 100;
+        ensure!(descriptors <= most, "{descriptors} descriptors, at most {most}");
+        ensure!(resident < resident_before + (256 << 20), "{resident} bytes are resident, {resident_before} before");
+        Ok(())
+    })
+}
+
+#[test]
+fn ambiguous_requests_are_refused_and_what_they_hide_is_not_answered() -> Result<()> {
+    let setup = start(&[], "")?;
+    beside("ambiguous requests", &setup, |others| {
+        let requests = smuggled("/v2/repository/index", "/v2/health/live");
+        std::thread::scope(|scope| -> Result<()> {
+            let asked: Vec<_> = requests
+                .iter()
+                .map(|request| (request.name, scope.spawn(|| answers(&setup.daemon.http, &request.bytes))))
+                .collect();
+            for (name, answered) in asked {
+                let statuses = answered.join().expect("no panic").with_context(|| name)?;
+                ensure!(statuses.len() == 1, "{name}: {statuses:?}");
+            }
+            Ok(())
+        })?;
+        // A client that closes its half has a right to its answer.
+        ensure!(half_closed(&setup.daemon.http, HEALTH)? == 200);
+        others.go_on(3)
+    })
+}
+
+#[test]
+fn floods_of_frames_end_their_connection() -> Result<()> {
+    let setup = start(&[], "")?;
+    let frames = if full() { 1_000_000 } else { 20_000 };
+    beside("floods of HTTP/2 frames", &setup, |others| {
+        for flood in Flood::ALL {
+            let end = flood.run(&setup.daemon.grpc, frames)?;
+            measured(&format!("{flood:?}: {end:?}"));
+            others.go_on(3)?;
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn best_effort_requests_leave_places_for_real_time_requests_of_their_model() -> Result<()> {
+    let setup = start(&["--queue-capacity", "4"], "")?;
+    let body = URGENT.replace("\"priority\": 1", "\"priority\": 2");
+    let stop = AtomicBool::new(false);
+    let refused = AtomicUsize::new(0);
+    std::thread::scope(|scope| -> Result<()> {
+        let floods: Vec<_> = (0..if full() { 64 } else { 16 })
+            .map(|_| {
+                scope.spawn(|| -> Result<()> {
+                    while !stop.load(Relaxed) {
+                        let (status, answer) = ask(&setup.daemon.http, "POST", AFFINE, &body)?;
+                        ensure!(status == 200 || (status == 503 && answer.contains("queue")), "{status}: {answer}");
+                        refused.fetch_add(usize::from(status == 503), Relaxed);
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        // Real-time requests to the same model are among the work beside it.
+        let done = beside("a queue of best-effort requests", &setup, |others| {
+            wait_until("the queue is full", || Ok(refused.load(Relaxed) > 0))?;
+            others.go_on(20)
+        });
+        stop.store(true, Relaxed);
+        floods.into_iter().try_for_each(|flood| flood.join().expect("no panic"))?;
+        done
+    })?;
+    let rejected = metric(&setup.daemon, "atoll_rejected_requests_total{model=\"affine\",version=\"1\"}")?;
+    ensure!(rejected >= 1.0, "{rejected}");
+    Ok(())
+}
+
+/// Requests as a browser sends them for a page of another site, or after its name was pointed here.
+#[test]
+fn web_pages_of_other_sites_drive_nothing() -> Result<()> {
+    let setup = start(&[], "")?;
+    let denied = |reason: &str| metric(&setup.daemon, &format!("atoll_denied_requests_total{{reason=\"{reason}\"}}"));
+    let unload = "POST /v2/repository/models/affine/unload HTTP/1.1\r\nContent-Length: 0\r\n";
+    for (reason, headers, says) in [
+        ("origin", "Host: localhost\r\nOrigin: https://evil.example", "--allow-origin"),
+        ("host", "Host: evil.example", "--allow-host"),
+    ] {
+        let before = denied(reason)?;
+        let mut stream = atoll_hostile_client::connect(&setup.daemon.http)?;
+        write!(stream, "{unload}{headers}\r\nConnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        ensure!(answer.starts_with("HTTP/1.1 403") && answer.contains(says), "{answer}");
+        ensure!(denied(reason)? == before + 1.0, "{reason}");
+    }
+    super::ask(&setup.daemon.http, &post(AFFINE, URGENT))
+}

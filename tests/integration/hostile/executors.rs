@@ -1,0 +1,174 @@
+//! Native code that takes memory, floods the channel, makes system calls, and changes the rings and
+//! counters that its executor shares with the daemon.
+
+use super::{Intruder, beside, pack_hostile, rights, start};
+use crate::cancel::{TIMEOUT, metric};
+use crate::executors::wait_until;
+use anyhow::{Context, Result, ensure};
+use atoll_device::cpus;
+use atoll_hostile_executor::Attack;
+use atoll_tests::{full, seed};
+use std::time::{Duration, Instant};
+
+/// System calls of x86-64 Linux.
+const MMAP: u64 = 9;
+const CLONE: u64 = 56;
+const KILL: u64 = 62;
+const GETPPID: u64 = 110;
+const MEMFD_CREATE: u64 = 319;
+
+const EPERM: u64 = 1;
+const ENOMEM: u64 = 12;
+
+fn system_call(number: u64, arguments: [u64; 6]) -> Attack {
+    Attack::Call { number, arguments }
+}
+
+#[test]
+fn memory_beyond_the_quota_costs_only_the_executor_that_takes_it() -> Result<()> {
+    let setup = start(&[], &rights(&["hoarder", "toucher", "sharer"]))?;
+    let bundle = pack_hostile(&setup)?;
+    beside("memory", &setup, |others| {
+        // Private memory is limited before it is touched: 2 GiB, and 256 MiB for each compute unit.
+        let mut hoarder = Intruder::new(&setup, &bundle, "hoarder")?;
+        let out = hoarder.run(&Attack::Hoard { part: 64 << 20 })?.ok().context("it is refused, not killed")?;
+        let most = (2 << 30) + cpus::allowed().len() as u64 * (256 << 20);
+        ensure!(out[1] == ENOMEM && out[0] <= most, "it got {} bytes of private memory, error {}", out[0], out[1]);
+        // Shared memory that no limit counts cannot be mapped or made.
+        let mut sharer = Intruder::new(&setup, &bundle, "sharer")?;
+        let shared = system_call(MMAP, [0, 64 << 20, 3, 0x21, u64::MAX, 0]);
+        ensure!(sharer.run(&shared)?.ok().is_some_and(|out| out[0] == EPERM.wrapping_neg()), "shared memory");
+        let cause = ["made a forbidden system call"];
+        sharer.is_ended(&setup, &system_call(MEMFD_CREATE, [0; 6]), "protocol_violation", &cause)?;
+        // Device memory that was not granted, in windows: little of it is ever mapped.
+        let mut toucher = Intruder::new(&setup, &bundle, "toucher")?;
+        let touch = Attack::Windows { window: 2 << 20, bytes: 96 << 20 };
+        let violations = "atoll_executor_losses_total{cause=\"protocol_violation\"}";
+        let before = metric(&setup.daemon, violations)?;
+        // The call may end before the executor is checked; then the next one gets the cause.
+        let message = toucher.run(&touch)?.err();
+        wait_until("the executor is killed", || Ok(metric(&setup.daemon, violations)? > before))?;
+        let log = std::fs::read_to_string(setup.path(crate::serve::LOG))?;
+        let cause = "MiB of device memory, and its work holds at most";
+        ensure!(message.as_ref().is_none_or(|message| message.contains(cause)) && log.contains(cause), "{message:?}");
+        others.go_on(5)
+    })
+}
+
+#[test]
+fn messages_that_nothing_asked_for_end_their_executor() -> Result<()> {
+    let setup = start(&[], &rights(&["teller", "flooder", "babbler", "sender", "ringer"]))?;
+    let bundle = pack_hostile(&setup)?;
+    let report = r#"{"Report":{"launch":7,"fault":null,"printed":"x","printed_lost_bytes":0,"is_last":true}}"#;
+    let send = |times, text: &str| Attack::Send { times, text: text.to_owned() };
+    beside("messages", &setup, |others| {
+        for (tenant, attack, cause) in [
+            ("teller", send(1, "\"Shown\""), "it answered a mapping that was not requested"),
+            ("flooder", send(1_000_000, report), "parts of reports for"),
+            ("babbler", send(1, "what?"), "an invalid message"),
+            ("sender", Attack::SendFile { text: "\"Shown\"".into() }, "it sent descriptors"),
+        ] {
+            let mut intruder = Intruder::new(&setup, &bundle, tenant)?;
+            intruder.is_ended(&setup, &attack, "protocol_violation", &[cause])?;
+        }
+        // Rings of the bell without a completion. A slow daemon may see few of them, because rings
+        // add up until it looks.
+        let mut ringer = Intruder::new(&setup, &bundle, "ringer")?;
+        let times = if full() { 20_000_000 } else { 1_000_000 };
+        if let Err(message) = ringer.run(&Attack::Ring { times })? {
+            ensure!(message.contains("it rings without completions"), "{message}");
+        }
+        others.go_on(5)
+    })
+}
+
+#[test]
+fn forbidden_calls_and_signals_reach_no_other_process() -> Result<()> {
+    let setup = start(&[], &rights(&["forker", "killer", "ender"]))?;
+    let bundle = pack_hostile(&setup)?;
+    let daemon = u64::from(setup.daemon.process().id());
+    beside("system calls and signals", &setup, |others| {
+        // A thread: CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD.
+        let thread = system_call(CLONE, [0x10f00, 0, 0, 0, 0, 0]);
+        for (tenant, attack) in [("forker", thread), ("killer", system_call(KILL, [daemon, 9, 0, 0, 0, 0]))] {
+            let mut intruder = Intruder::new(&setup, &bundle, tenant)?;
+            intruder.is_ended(&setup, &attack, "protocol_violation", &["made a forbidden system call"])?;
+        }
+        let mut ender = Intruder::new(&setup, &bundle, "ender")?;
+        let end = system_call(231, [0; 6]);
+        ender.is_ended(&setup, &end, "died", &["ended by itself, with status 0"])?;
+        ender.is_ended(&setup, &system_call(GETPPID, [0; 6]), "protocol_violation", &["forbidden system call"])?;
+        others.go_on(5)
+    })
+}
+
+#[test]
+fn words_that_are_scribbled_on_are_refused_and_not_believed() -> Result<()> {
+    let setup = start(&[], &rights(&["claimer", "announcer", "scribbler", "vandal"]))?;
+    let bundle = pack_hostile(&setup)?;
+    let began = Instant::now();
+    beside("scribbles", &setup, |others| {
+        let mut claimer = Intruder::new(&setup, &bundle, "claimer")?;
+        let busy = Attack::Store { at: claimer.layout.busy_at, value: u64::MAX / 2 };
+        is_killed(&setup, &mut claimer, &busy, "of work, and at most")?;
+        // Seeds of a full run differ from day to day by ATOLL_SEED.
+        let rounds = if full() { 50 } else { 3 };
+        for (tenant, only_rings) in [("scribbler", true), ("vandal", false)] {
+            let mut intruder = Intruder::new(&setup, &bundle, tenant)?;
+            let range = if only_rings { intruder.layout.rings() } else { 0..intruder.layout.bytes };
+            for round in 0..rounds {
+                let attack = Attack::Scribble { seed: seed() * 1000 + round, words: 200, range: range.clone() };
+                // The rings may still work, or the tenant is unavailable after many losses.
+                let _ = intruder.run(&attack)?;
+                others.go_on(1)?;
+            }
+        }
+        // No counter of the daemon is higher than what is possible.
+        let possible = began.elapsed().as_secs_f64() + 60.0;
+        for name in ["atoll_device_busy_seconds_total", "atoll_device_seconds_total"] {
+            let Ok(seconds) = metric(&setup.daemon, name) else { continue };
+            ensure!(seconds <= possible * cpus::allowed().len() as f64, "{name} is {seconds}");
+        }
+        let busy = metric(&setup.daemon, "atoll_device_busy_seconds_total")?;
+        ensure!(busy >= 0.0, "{busy}");
+        others.go_on(5)
+    })
+}
+
+/// Runs an attack that the next check of the executor finds. The call may end before it.
+fn is_killed(setup: &crate::control::Setup, intruder: &mut Intruder, attack: &Attack, cause: &str) -> Result<()> {
+    let violations = "atoll_executor_losses_total{cause=\"protocol_violation\"}";
+    let before = metric(&setup.daemon, violations)?;
+    let message = intruder.run(attack)?.err();
+    wait_until("the executor is killed", || Ok(metric(&setup.daemon, violations)? > before))?;
+    let log = std::fs::read_to_string(setup.path(crate::serve::LOG))?;
+    ensure!(message.is_none_or(|message| message.contains(cause)) && log.contains(cause), "{attack:?}: {log}");
+    Ok(())
+}
+
+#[test]
+fn a_thread_that_computes_behind_a_forged_completion_is_ended() -> Result<()> {
+    let setup = start(&[], &rights(&["forger"]))?;
+    let bundle = pack_hostile(&setup)?;
+    beside("forged completions", &setup, |others| {
+        let mut forger = Intruder::new(&setup, &bundle, "forger")?;
+        let before = setup.client_of("forger")?.processes()?.executors;
+        let pid = before.first().and_then(|executor| executor.pid).context("its process")?;
+        // The call succeeds: its completion was forged. The thread goes on, and is found.
+        let start = Instant::now();
+        let out = forger.run(&Attack::Forge { time: Duration::from_secs(60) })?;
+        ensure!(out.is_ok(), "the forged completion was not taken: {out:?}");
+        let process = format!("/proc/{pid}");
+        wait_until("the thief is killed", || Ok(!std::path::Path::new(&process).exists()))?;
+        ensure!(start.elapsed() < TIMEOUT, "it computed for its whole time");
+        let log = std::fs::read_to_string(setup.path(crate::serve::LOG))?;
+        ensure!(log.contains("within") && log.contains("without a launch"), "{log}");
+        ensure!(metric(&setup.daemon, "atoll_executor_losses_total{cause=\"protocol_violation\"}")? >= 1.0);
+        // On the host device the kernel's count of CPU time is the bill.
+        let usage = setup.json(&["usage", "--tenant", "forger"])?;
+        let rows = usage["rows"].as_array().context("rows")?;
+        let billed: f64 = rows.iter().filter_map(|row| row["billed_s"].as_f64()).sum();
+        ensure!(billed > 1.0, "{billed} s were billed for more than 2 s: {usage}");
+        others.go_on(5)
+    })
+}

@@ -1,0 +1,93 @@
+//! Executors that answer nothing: their code takes the daemon's messages, and no signal reaches it.
+
+use super::{Intruder, beside, hidden, pack_hostile, rights, start};
+use crate::cancel::metric;
+use crate::executors::wait_until;
+use anyhow::{Context, Result, ensure};
+use atoll_client::{Call, Deploy};
+use atoll_hostile_executor::Attack;
+use atoll_tests::full;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+/// Three tenants whose executors take the messages that ask to load code, and many deployments of
+/// each, which all wait. The deployments, calls and requests of others go on meanwhile.
+#[test]
+fn deployments_that_an_executor_does_not_answer_delay_only_their_tenant() -> Result<()> {
+    const THIEVES: [&str; 3] = ["thief-a", "thief-b", "thief-c"];
+    let setup = start(&["--time-limit", "1"], &rights(&THIEVES))?;
+    let bundle = pack_hostile(&setup)?;
+    let deployments = if full() { 80 } else { 12 };
+    let (answered, stolen) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    beside("deployments that no executor answers", &setup, |others| {
+        std::thread::scope(|scope| -> Result<()> {
+            let thieves = THIEVES.map(|tenant| {
+                let (setup, bundle, stolen) = (&setup, &bundle, &stolen);
+                scope.spawn(move || -> Result<()> {
+                    let mut thief = Intruder::new(setup, bundle, tenant)?;
+                    stolen.fetch_add(1, SeqCst);
+                    let message = thief.run(&Attack::Steal { time: Duration::from_secs(120) })?.err();
+                    // The time limit of a launch ends it: no signal does.
+                    let message = message.context("it was not ended")?;
+                    ensure!(message.contains("and was killed"), "{message}");
+                    Ok(())
+                })
+            });
+            wait_until("the thieves run", || Ok(stolen.load(SeqCst) == THIEVES.len()))?;
+            std::thread::sleep(Duration::from_millis(300));
+            let waiting: Vec<_> = THIEVES
+                .into_iter()
+                .flat_map(|tenant| (0..deployments).map(move |index| (tenant, index)))
+                .map(|(tenant, index)| {
+                    let (setup, bundle, answered) = (&setup, &bundle, &answered);
+                    scope.spawn(move || -> Result<()> {
+                        // It may succeed with the next executor, or fail with the cause.
+                        let _ = setup.client_of(tenant)?.deploy(bundle, &hidden(&format!("f{index}")));
+                        answered.fetch_add(1, SeqCst);
+                        Ok(())
+                    })
+                })
+                .collect();
+            // A tenant that deploys, calls and removes functions meanwhile.
+            let mut other = setup.client_of("other")?;
+            for round in 0..3 {
+                other.deploy(&setup.path("affine.kg"), &Deploy::default())?;
+                super::affine(&mut other)?;
+                other.remove_function("affine")?;
+                let done = answered.load(SeqCst);
+                ensure!(round > 0 || done < THIEVES.len() * deployments, "nothing waited: {done} were answered");
+                others.go_on(2)?;
+            }
+            thieves.into_iter().chain(waiting).try_for_each(|thread| thread.join().expect("no panic"))
+        })
+    })?;
+    ensure!(metric(&setup.daemon, "atoll_executor_losses_total{cause=\"hung\"}")? >= 3.0);
+    Ok(())
+}
+
+/// Functions are removed while their executor computes and lets no signal through. Its process is
+/// killed and reaped, and its memory freed, while others are served.
+#[test]
+fn removing_a_function_of_a_busy_executor_delays_no_other() -> Result<()> {
+    let setup = start(&["--time-limit", "1"], &rights(&["spinner"]))?;
+    let bundle = pack_hostile(&setup)?;
+    let rounds = if full() { 4 } else { 1 };
+    beside("removing functions", &setup, |others| {
+        for _ in 0..rounds {
+            let mut spinner = Intruder::new(&setup, &bundle, "spinner")?;
+            std::thread::scope(|scope| -> Result<()> {
+                let spinning = scope.spawn(|| spinner.run(&Attack::Spin { time: Duration::from_secs(120) }));
+                wait_until("it runs", || Ok(metric(&setup.daemon, "atoll_executors")? >= 3.0))?;
+                std::thread::sleep(Duration::from_millis(200));
+                setup.client_of("spinner")?.remove_function("hostile")?;
+                others.go_on(5)?;
+                let message = spinning.join().expect("no panic")?.err().context("it was not ended")?;
+                ensure!(!message.is_empty());
+                Ok(())
+            })?;
+            let mut client = setup.client_of("spinner")?;
+            ensure!(client.invoke(Call::of("hostile")).is_err(), "it is removed");
+        }
+        Ok(())
+    })
+}

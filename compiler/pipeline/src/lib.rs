@@ -37,7 +37,7 @@ pub use builder::{CompileReport, PRODUCER};
 pub use error::CompileError;
 pub use observer::{Observer, Silent};
 pub use options::{CompileOptions, TransformOptions};
-pub use pack::{PackError, pack};
+pub use pack::{LaunchShape, ModuleContents, ModuleKernel, ModuleVariable, PackError, pack, pack_launch, read_module};
 pub use padding::{PaddedKernels, pad_bundles};
 pub use recompile::{RecompileError, recompile};
 pub use stage::{Form, Stage, StageTime};

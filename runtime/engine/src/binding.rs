@@ -11,16 +11,19 @@
 //! Each node of an `if` or `loop` segment has one step, no matter how often it runs. A host step at
 //! each border of a segment chooses the step that follows.
 
+mod flush;
 mod steps;
 mod work;
 
 use crate::branches::{Branches, Capacity};
+use atoll_core::memory::FunctionId;
 use atoll_core::{Fork, Step, StepCost};
 use atoll_kgraph::expr::EvalError;
 use atoll_kgraph::{
     BufferId, BufferKind, DType, Flow, FlowLoop, InvocationLayout, KernelGraph, Place, ReadBack, TargetImage,
     dependencies,
 };
+pub(crate) use flush::Piece;
 use std::sync::Arc;
 use steps::Builder;
 pub(crate) use work::{BindError, FenceRanges, LaunchTemplate, Relocation, Site, Space, Work};
@@ -58,6 +61,8 @@ pub(crate) struct Binding {
     /// Per item of the flow, the number of steps before it. The last entry is the number of all
     /// steps.
     pub(crate) item_steps: Vec<u32>,
+    /// The functions whose kernels a flush of a CUDA session launches.
+    pub(crate) code: Vec<FunctionId>,
     /// The name of the first node of each loop, for messages.
     loop_names: Vec<String>,
 }
@@ -161,6 +166,7 @@ impl Binding {
             branches,
             flow,
             item_steps,
+            code: Vec::new(),
             loop_names,
         })
     }

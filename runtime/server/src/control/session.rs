@@ -83,7 +83,7 @@ pub(super) async fn run(
 }
 
 impl Control {
-    fn principal(&self, uid: u32, wanted: Option<Tenant>) -> Result<Principal, Denied> {
+    pub(crate) fn principal(&self, uid: u32, wanted: Option<Tenant>) -> Result<Principal, Denied> {
         let found = self.app.gate.access().principal(uid, wanted);
         found.inspect_err(|_| self.app.refuse_unknown(Reason::User))
     }

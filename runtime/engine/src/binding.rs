@@ -87,6 +87,38 @@ impl Binding {
         Binding::of(graph, target, ranges, layout, symbols, (largest.into(), 0))
     }
 
+    /// The binding of a flush of a CUDA session with `memory_bytes` bytes of memory.
+    ///
+    /// # Errors
+    /// Why a piece of work is invalid.
+    pub(crate) fn of_flush(ranges: FenceRanges, memory_bytes: u64, pieces: &[Piece<'_>]) -> Result<Binding, String> {
+        let parts = flush::parts(ranges, memory_bytes, pieces)?;
+        let flush::Parts { layout, inputs, outputs, steps, work, params, relocations, code } = parts;
+        let symbols = vec![layout.bytes as i64];
+        let output = |place: Place| Output { shape: vec![place.bytes as i64], place };
+        let branches = Branches::new(steps.len());
+        branches.disable();
+        Ok(Binding {
+            largest: symbols.as_slice().into(),
+            symbols,
+            sizes_known: 0,
+            ranges,
+            layout,
+            inputs,
+            outputs: outputs.into_iter().map(output).collect(),
+            nodes: vec![0; steps.len()],
+            item_steps: vec![steps.len() as u32],
+            steps: steps.into(),
+            work,
+            params,
+            relocations,
+            branches,
+            flow: Flow { items: Vec::new(), loops: Vec::new() },
+            code,
+            loop_names: Vec::new(),
+        })
+    }
+
     /// The binding after the next size was read back as `value`, in the same memory.
     pub(crate) fn with_size(
         &self,

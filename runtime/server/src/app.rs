@@ -4,7 +4,7 @@ use crate::access_log::AccessLog;
 use crate::bodies::{Bodies, ROOM_BYTES_MAX};
 use crate::compiler::CompilerService;
 use crate::config::{ModelControl, ServerConfig};
-use crate::cuda::Counts;
+use crate::cuda::counts::Counts;
 use crate::deployed::Deployed;
 use crate::graphs::{Desk, Functions, Graphs};
 use crate::identity::{Denial, Gate, Principal, Reason, Reloaded};

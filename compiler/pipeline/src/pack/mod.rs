@@ -58,12 +58,10 @@ mod constants;
 mod expression;
 mod graph;
 mod kernels;
-mod launch;
+pub(crate) mod launch;
 mod manifest;
 mod merge;
 mod place;
-
-pub use launch::{LaunchShape, ModuleContents, ModuleKernel, ModuleVariable, pack_launch, read_module};
 
 use crate::builder::{BundleBuilder, CompileReport};
 use crate::error::CompileError;

@@ -5,14 +5,11 @@
 //! are relocated.
 
 use super::work::{FenceRanges, LaunchTemplate, Relocation, Site, Space, Work};
-use super::{Binding, Branches, Output};
 use crate::limits::{FLUSH_BLOCKS_MAX, FLUSH_BYTES_MIN};
 use atoll_core::Step;
 use atoll_core::memory::FunctionId;
 use atoll_device::AddressSlots;
-use atoll_kgraph::{
-    BUFFER_ALIGN, Flow, InvocationLayout, KernelFacts, LaunchLayout, Place, fence_params, preempt_params,
-};
+use atoll_kgraph::{BUFFER_ALIGN, InvocationLayout, KernelFacts, LaunchLayout, Place, fence_params, preempt_params};
 
 /// Alignment of a progress map in bytes, so that it can be read in words.
 const PROGRESS_ALIGN: u64 = 16;
@@ -32,22 +29,33 @@ pub(crate) enum Piece<'a> {
     Fill { to: u64, pattern: [u8; 8], bytes: u64 },
 }
 
-impl Binding {
-    /// The binding of a flush of a session with `memory_bytes` bytes of memory.
-    ///
-    /// # Errors
-    /// Why a piece of work is invalid.
-    pub(crate) fn of_flush(ranges: FenceRanges, memory_bytes: u64, pieces: &[Piece<'_>]) -> Result<Binding, String> {
-        let mut flush = Flush::new(memory_bytes);
-        for piece in pieces {
-            flush.transfer(piece)?;
-        }
-        flush.begin_control();
-        for (index, piece) in pieces.iter().enumerate() {
-            flush.add(piece, ranges).map_err(|reason| format!("call {index} of the flush: {reason}"))?;
-        }
-        Ok(flush.finish(ranges))
+/// The parts of a binding of a flush.
+#[derive(Debug)]
+pub(super) struct Parts {
+    pub(super) layout: InvocationLayout,
+    pub(super) inputs: Vec<Place>,
+    pub(super) outputs: Vec<Place>,
+    pub(super) steps: Vec<Step>,
+    pub(super) work: Vec<Work>,
+    pub(super) params: Vec<u8>,
+    pub(super) relocations: Vec<Relocation>,
+    pub(super) code: Vec<FunctionId>,
+}
+
+/// The parts of a flush of a session with `memory_bytes` bytes of memory.
+///
+/// # Errors
+/// Why a piece of work is invalid.
+pub(super) fn parts(ranges: FenceRanges, memory_bytes: u64, pieces: &[Piece<'_>]) -> Result<Parts, String> {
+    let mut flush = Flush::new(memory_bytes);
+    for piece in pieces {
+        flush.transfer(piece)?;
     }
+    flush.begin_control();
+    for (index, piece) in pieces.iter().enumerate() {
+        flush.add(piece, ranges).map_err(|reason| format!("call {index} of the flush: {reason}"))?;
+    }
+    Ok(flush.finish())
 }
 
 /// A binding under construction.
@@ -58,7 +66,7 @@ struct Flush {
     /// Begin of the control area, which begins with the epoch word.
     control: u64,
     inputs: Vec<Place>,
-    outputs: Vec<Output>,
+    outputs: Vec<Place>,
     /// Inputs and outputs whose copies were added.
     copied: [usize; 2],
     steps: Vec<Step>,
@@ -103,8 +111,7 @@ impl Flush {
             }
             Piece::CopyOut { bytes, .. } => {
                 let place = self.take(bytes, BUFFER_ALIGN)?;
-                let shape = vec![i64::try_from(bytes).map_err(|_| "a copy is too large".to_owned())?];
-                self.outputs.push(Output { shape, place });
+                self.outputs.push(place);
             }
             Piece::Launch { .. } | Piece::Copy { .. } | Piece::Fill { .. } => {}
         }
@@ -126,7 +133,7 @@ impl Flush {
                 Work::Copy { from, to: self.state(to, bytes)?, bytes }
             }
             Piece::CopyOut { from, bytes } => {
-                let to = Site { space: Space::Invocation, offset: self.outputs[self.copied[1]].place.offset };
+                let to = Site { space: Space::Invocation, offset: self.outputs[self.copied[1]].offset };
                 self.copied[1] += 1;
                 Work::Copy { from: self.state(from, bytes)?, to, bytes }
             }
@@ -224,13 +231,11 @@ impl Flush {
         self.params[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    fn finish(self, ranges: FenceRanges) -> Binding {
-        let Flush { memory_bytes, end, control, .. } = self;
-        // Few sizes, so that later flushes find the memory of earlier ones.
-        let bytes = end.next_power_of_two().max(FLUSH_BYTES_MIN);
-        let symbols = vec![bytes as i64];
+    fn finish(self) -> Parts {
+        let Flush { memory_bytes, end, control, inputs, outputs, steps, work, params, relocations, code, .. } = self;
         let layout = InvocationLayout {
-            bytes,
+            // Few sizes, so that later flushes find the memory of earlier ones.
+            bytes: end.next_power_of_two().max(FLUSH_BYTES_MIN),
             buffers: Vec::new(),
             state_bytes: memory_bytes,
             arena: Place::default(),
@@ -239,27 +244,7 @@ impl Flush {
             checks: Place::default(),
             launches: self.launches,
         };
-        let branches = Branches::new(self.steps.len());
-        branches.disable();
-        Binding {
-            largest: symbols.as_slice().into(),
-            symbols,
-            sizes_known: 0,
-            ranges,
-            layout,
-            inputs: self.inputs,
-            outputs: self.outputs,
-            nodes: vec![0; self.steps.len()],
-            item_steps: vec![self.steps.len() as u32],
-            steps: self.steps.into(),
-            work: self.work,
-            params: self.params,
-            relocations: self.relocations,
-            branches,
-            flow: Flow { items: Vec::new(), loops: Vec::new() },
-            code: self.code,
-            loop_names: Vec::new(),
-        }
+        Parts { layout, inputs, outputs, steps, work, params, relocations, code }
     }
 }
 
@@ -298,9 +283,9 @@ mod tests {
             launch(&plain, [1, 1, 1], &params),
             Piece::CopyOut { from: 4000, bytes: 96 },
         ];
-        let binding = Binding::of_flush(RANGES, 4096, &pieces).unwrap();
-        assert_eq!(*binding.steps, [Step::Host, Step::Preemptible, Step::NotPreemptible, Step::Host]);
-        assert_eq!((binding.inputs[0], binding.outputs[0].place.offset), (Place { offset: 0, bytes: 100 }, 256));
+        let binding = parts(RANGES, 4096, &pieces).unwrap();
+        assert_eq!(binding.steps, [Step::Host, Step::Preemptible, Step::NotPreemptible, Step::Host]);
+        assert_eq!((binding.inputs[0], binding.outputs[0].offset), (Place { offset: 0, bytes: 100 }, 256));
         assert_eq!((binding.layout.state_bytes, binding.layout.bytes), (4096, FLUSH_BYTES_MIN));
         assert_eq!(binding.code, [FunctionId(3)], "each function once");
         let progress = binding.layout.launches[0].unwrap().progress;
@@ -312,7 +297,7 @@ mod tests {
     #[test]
     fn wrong_calls_are_refused() {
         let kernel = kernel();
-        let refused = |piece| Binding::of_flush(RANGES, 4096, &[piece]).unwrap_err();
+        let refused = |piece| parts(RANGES, 4096, &[piece]).unwrap_err();
         for piece in [
             Piece::CopyIn { to: 4000, bytes: 97 },
             Piece::CopyOut { from: u64::MAX, bytes: 8 },

@@ -1,8 +1,8 @@
 //! The calls of a session on the engine. Calls are collected, and run as one task when the message
 //! ends or its data is needed. Streams run in the order of the calls.
 
-use super::Counts;
 use super::code::{Module, SessionCode};
+use super::counts::Counts;
 use super::errors::of_task;
 use super::facts;
 use crate::identity::Principal;

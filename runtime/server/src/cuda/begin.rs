@@ -2,6 +2,7 @@
 
 use super::backend::{Collected, EngineBackend};
 use super::code::SessionCode;
+use super::counts::Counts;
 use super::errors::{of_kernel, of_task};
 use super::facts;
 use crate::app::App;
@@ -147,10 +148,10 @@ fn own_share(
 }
 
 /// Keeps the number of open sessions.
-pub(super) struct Open(Arc<super::Counts>);
+pub(super) struct Open(Arc<Counts>);
 
 impl Open {
-    pub(super) fn new(counts: Arc<super::Counts>) -> Open {
+    pub(super) fn new(counts: Arc<Counts>) -> Open {
         counts.open.fetch_add(1, Relaxed);
         Open(counts)
     }

@@ -10,6 +10,7 @@
 //! | `begin` | admission of a session: rights, memory, share, its function |
 //! | `backend` | [`backend::EngineBackend`]: the calls of a session on the engine |
 //! | `code` | modules, and the functions of their kernels |
+//! | `counts` | counts of all sessions, for metrics |
 //! | `errors` | errors of the daemon as errors of CUDA |
 //! | `facts` | what programs see of the device |
 //! | `socket` | how a connection to the control socket becomes a session |
@@ -20,25 +21,9 @@
 mod backend;
 mod begin;
 mod code;
+pub(crate) mod counts;
 mod errors;
 mod facts;
 mod socket;
 
 pub(crate) use socket::{is_session, serve};
-
-use std::sync::atomic::AtomicU64;
-
-/// Counts of all sessions.
-#[derive(Debug, Default)]
-pub(crate) struct Counts {
-    /// Sessions that are open.
-    pub(crate) open: AtomicU64,
-    /// Sessions that began; also the number of the next one.
-    pub(crate) begun: AtomicU64,
-    /// Bytes of the memory of open sessions.
-    pub(crate) memory_bytes: AtomicU64,
-    /// Tasks that sessions submitted.
-    pub(crate) flushes: AtomicU64,
-    /// Launches in them.
-    pub(crate) launches: AtomicU64,
-}

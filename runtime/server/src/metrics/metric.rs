@@ -2,7 +2,7 @@
 
 use super::recorder::{DeviceRecorder, Recorder};
 use super::text::Samples;
-use crate::cuda::Counts;
+use crate::cuda::counts::Counts;
 use crate::graphs::Desk;
 use crate::model::Model;
 use crate::response_cache::ResponseCache;

@@ -119,7 +119,7 @@ fn kernels(bundle: &Bundle, image: &TargetImage) -> Result<Kernels, CompileError
 }
 
 /// The resources that the kernels need without the passes that add parameters or checks.
-fn plain_reports(module: &Module) -> Result<Vec<KernelReport>, CompileError> {
+pub(crate) fn plain_reports(module: &Module) -> Result<Vec<KernelReport>, CompileError> {
     let passes = TransformOptions { shared_to_dynamic: true, ..TransformOptions::NONE };
     Ok(atoll_passes::transform(&mut module.clone(), &passes, &mut |_, _| {})?.kernels)
 }

@@ -45,6 +45,11 @@ pub trait Domains {
         self.domain(name)
     }
 
+    /// The address at which kernels of its domain see an offset, if the device knows it.
+    fn kernel_address(&self, _at: DeviceOffset) -> Option<u64> {
+        None
+    }
+
     /// Gives a part of memory to a domain. `at` is its offset relative to [`Domains::domain`].
     /// Called once for each part, before the part is used. Parts do not overlap.
     ///

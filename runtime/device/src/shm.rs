@@ -55,16 +55,21 @@ impl Mapping {
     /// Reserves an empty range for `bytes` bytes: maps twice the size, keeps the aligned part and
     /// unmaps the rest.
     pub(crate) fn reserve(bytes: u64) -> std::io::Result<Mapping> {
-        Mapping::reserve_within(bytes, bytes)
+        Mapping::reserve_within(bytes, bytes, None)
     }
 
-    /// Like [`Mapping::reserve`], in a range that is large enough for `span_bytes` bytes.
-    fn reserve_within(bytes: u64, span_bytes: u64) -> std::io::Result<Mapping> {
+    /// Like [`Mapping::reserve`], in a range that is large enough for `span_bytes` bytes, and at
+    /// `wanted` if that is a multiple of its size and these addresses are free.
+    fn reserve_within(bytes: u64, span_bytes: u64, wanted: Option<u64>) -> std::io::Result<Mapping> {
         let out_of_memory = || std::io::Error::from(std::io::ErrorKind::OutOfMemory);
         let span = usize::try_from(span_bytes.max(bytes)).map_err(|_| out_of_memory())?;
         let bytes = usize::try_from(bytes).map_err(|_| out_of_memory())?;
         let page = rustix::param::page_size();
         let span = span.checked_next_power_of_two().ok_or_else(out_of_memory)?.max(page);
+        let wanted = wanted.and_then(|at| usize::try_from(at).ok()).filter(|at| at.is_multiple_of(span));
+        if let Some(base) = wanted.and_then(|at| reserve_at(at, span)) {
+            return Ok(Mapping { base, bytes, span });
+        }
         let reserved = span.checked_mul(2).ok_or_else(out_of_memory)?;
         let nowhere = std::ptr::null_mut();
         // SAFETY: a new mapping at an address that the kernel chooses; nothing refers to it yet.
@@ -132,6 +137,21 @@ impl Mapping {
     }
 }
 
+/// Reserves these addresses if all of them are free.
+fn reserve_at(at: usize, span: usize) -> Option<NonNull<u8>> {
+    let wanted = std::ptr::without_provenance_mut(at);
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
+    // SAFETY: a new mapping, which replaces nothing; nothing refers to it yet.
+    let start = unsafe { rustix::mm::mmap_anonymous(wanted, span, ProtFlags::empty(), flags) }.ok()?;
+    if start.addr() != at {
+        // An old kernel ignores the flag and maps elsewhere.
+        // SAFETY: the mapping was made above.
+        let _ = unsafe { rustix::mm::munmap(start, span) };
+        return None;
+    }
+    NonNull::new(start.cast::<u8>())
+}
+
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: we own the mapping, and no borrow of it outlives `self`.
@@ -151,17 +171,18 @@ impl Region {
 
     /// Maps a region that another process created. Fails if its size is not sealed.
     pub fn attach(fd: OwnedFd) -> std::io::Result<Region> {
-        Region::attach_within(fd, 0)
+        Region::attach_within(fd, 0, None)
     }
 
     /// Like [`Region::attach`], in an otherwise empty range that is large enough for `span_bytes`
-    /// bytes, for fences of that size.
-    pub fn attach_within(fd: OwnedFd, span_bytes: u64) -> std::io::Result<Region> {
+    /// bytes, for fences of that size. The range is at the address `wanted` if that is a multiple
+    /// of its size and these addresses are free.
+    pub fn attach_within(fd: OwnedFd, span_bytes: u64, wanted: Option<u64>) -> std::io::Result<Region> {
         if !rustix::fs::fcntl_get_seals(&fd)?.contains(SealFlags::SHRINK) {
             return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, "the size of the memory is not sealed"));
         }
         let bytes = u64::try_from(rustix::fs::fstat(&fd)?.st_size).unwrap_or(0);
-        let mapping = Mapping::reserve_within(bytes, span_bytes)?;
+        let mapping = Mapping::reserve_within(bytes, span_bytes, wanted)?;
         // SAFETY: nothing refers to the mapping yet; the size seal keeps its pages valid.
         unsafe { mapping.show(0, mapping.bytes(), fd.as_fd(), ProtFlags::READ | ProtFlags::WRITE)? };
         Ok(Region { mapping, fd })
@@ -338,7 +359,13 @@ pub(crate) mod tests {
     #[test]
     fn a_region_may_be_alone_in_a_larger_range() {
         let ours = Region::create("test", 8192).unwrap();
-        let theirs = Region::attach_within(ours.as_fd().try_clone_to_owned().unwrap(), (1 << 20) + 1).unwrap();
+        let fd = || ours.as_fd().try_clone_to_owned().unwrap();
+        let wanted = crate::space::MEMORY_ADDRESS + (1 << 43);
+        let theirs = Region::attach_within(fd(), (1 << 20) + 1, Some(wanted)).unwrap();
+        assert_eq!(theirs.address(0), Some(wanted));
+        let taken = Region::attach_within(fd(), (1 << 20) + 1, Some(wanted)).unwrap();
+        assert_ne!(taken.address(0), Some(wanted), "the addresses are not free");
+        let theirs = Region::attach_within(fd(), (1 << 20) + 1, None).unwrap();
         let begin = theirs.address(0).unwrap();
         assert!(begin.is_multiple_of(2 << 20) && theirs.bytes() == 8192);
         assert!(is_readable(begin + 8191) && !is_readable(begin + 8192) && !is_readable(begin + (2 << 20) - 1));

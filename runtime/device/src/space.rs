@@ -23,6 +23,11 @@ pub const CONSTANTS_BASE: DeviceOffset = DeviceOffset(1 << 46);
 /// 128 TiB of addresses that a process has.
 pub const MEMORY_BYTES_MAX: u64 = 1 << 42;
 
+/// Where an executor maps the memory of its domain, if these addresses are free: the same in every
+/// executor, so that a CUDA session knows the addresses of its memory. A multiple of the largest
+/// range, below the addresses that the system gives to libraries.
+pub const MEMORY_ADDRESS: u64 = 1 << 45;
+
 /// Creates device memory, zeroed; pages are allocated when first touched.
 pub fn memory_region(bytes: u64) -> Result<Arc<Region>, DeviceError> {
     let region = Region::create("atoll-memory", bytes)

@@ -11,16 +11,19 @@
 //! Each node of an `if` or `loop` segment has one step, no matter how often it runs. A host step at
 //! each border of a segment chooses the step that follows.
 
+mod flush;
 mod steps;
 mod work;
 
 use crate::branches::{Branches, Capacity};
+use atoll_core::memory::FunctionId;
 use atoll_core::{Fork, Step, StepCost};
 use atoll_kgraph::expr::EvalError;
 use atoll_kgraph::{
     BufferId, BufferKind, DType, Flow, FlowLoop, InvocationLayout, KernelGraph, Place, ReadBack, TargetImage,
     dependencies,
 };
+pub(crate) use flush::Piece;
 use std::sync::Arc;
 use steps::Builder;
 pub(crate) use work::{BindError, FenceRanges, LaunchTemplate, Relocation, Site, Space, Work};
@@ -58,6 +61,8 @@ pub(crate) struct Binding {
     /// Per item of the flow, the number of steps before it. The last entry is the number of all
     /// steps.
     pub(crate) item_steps: Vec<u32>,
+    /// The functions whose kernels a flush of a CUDA session launches.
+    pub(crate) code: Vec<FunctionId>,
     /// The name of the first node of each loop, for messages.
     loop_names: Vec<String>,
 }
@@ -80,6 +85,38 @@ impl Binding {
             layout = layout.with_sizes(graph, target, &symbols)?;
         }
         Binding::of(graph, target, ranges, layout, symbols, (largest.into(), 0))
+    }
+
+    /// The binding of a flush of a CUDA session with `memory_bytes` bytes of memory.
+    ///
+    /// # Errors
+    /// Why a piece of work is invalid.
+    pub(crate) fn of_flush(ranges: FenceRanges, memory_bytes: u64, pieces: &[Piece<'_>]) -> Result<Binding, String> {
+        let parts = flush::parts(ranges, memory_bytes, pieces)?;
+        let flush::Parts { layout, inputs, outputs, steps, work, params, relocations, code } = parts;
+        let symbols = vec![layout.bytes as i64];
+        let output = |place: Place| Output { shape: vec![place.bytes as i64], place };
+        let branches = Branches::new(steps.len());
+        branches.disable();
+        Ok(Binding {
+            largest: symbols.as_slice().into(),
+            symbols,
+            sizes_known: 0,
+            ranges,
+            layout,
+            inputs,
+            outputs: outputs.into_iter().map(output).collect(),
+            nodes: vec![0; steps.len()],
+            item_steps: vec![steps.len() as u32],
+            steps: steps.into(),
+            work,
+            params,
+            relocations,
+            branches,
+            flow: Flow { items: Vec::new(), loops: Vec::new() },
+            code,
+            loop_names: Vec::new(),
+        })
     }
 
     /// The binding after the next size was read back as `value`, in the same memory.
@@ -161,6 +198,7 @@ impl Binding {
             branches,
             flow,
             item_steps,
+            code: Vec::new(),
             loop_names,
         })
     }

@@ -146,6 +146,14 @@ impl Chain {
         Chain::flatten(vec![stage])
     }
 
+    /// A flush of a CUDA session, as a call of the session's function.
+    pub(crate) fn of_flush(function: Arc<Function>, slot: QueueSlot, binding: Binding, inputs: Vec<Vec<u8>>) -> Chain {
+        let inputs = inputs.into_iter().map(Source::Bytes).collect();
+        let outputs = (0..binding.outputs.len()).collect();
+        let binding = Arc::new(binding);
+        Chain::flatten(vec![Stage { function, binding, slot: Some(slot), inputs, outputs, first_step: 0 }])
+    }
+
     /// Whether it is a single call that may run in a batch.
     pub(crate) fn gathers(&self, class: Class) -> bool {
         let [Stage { function, binding, .. }] = self.stages.as_slice() else { return false };

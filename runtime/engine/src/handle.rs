@@ -39,7 +39,7 @@ pub struct Engine {
 /// error that the engine is shutting down.
 #[derive(Clone, Debug)]
 pub struct EngineHandle {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     /// Real-time submissions.
     urgent: Sender<Command>,
     /// All other commands. The channel itself has no bound. Its length has one, since a submission
@@ -256,16 +256,24 @@ impl EngineHandle {
         let submitted = clock::now();
         let id = InvocationId(self.shared.next_id());
         match self.admit(id, request, session, submitted) {
-            Ok(submission) => {
-                let channel = if submission.class == Class::RealTime { &self.urgent } else { &self.normal };
-                // If the engine has stopped, the send fails and drops the reply, which then answers
-                // with an error.
-                let _ = channel.send(Command::Submit(Box::new(submission), reply));
-                self.shared.doorbell.ring();
-            }
+            Ok(submission) => self.pass_on(submission, reply),
             Err(error) => reply.send(Err(error)),
         }
         id
+    }
+
+    /// Passes a checked invocation to the engine's thread.
+    pub(crate) fn pass_on(&self, submission: Submission, reply: PendingReply) {
+        let channel = if submission.class == Class::RealTime { &self.urgent } else { &self.normal };
+        // If the engine has stopped, the send fails and drops the reply, which then answers with an
+        // error.
+        let _ = channel.send(Command::Submit(Box::new(submission), reply));
+        self.shared.doorbell.ring();
+    }
+
+    /// Whether the engine is shutting down.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.shared.closed.load(Ordering::Relaxed)
     }
 
     /// Cancels an invocation. It is answered with [`InvokeError::Cancelled`] once none of its
@@ -306,7 +314,7 @@ impl EngineHandle {
         session: Option<Arc<Session>>,
         submitted: Nanos,
     ) -> Result<Submission, InvokeError> {
-        if self.shared.closed.load(Ordering::Relaxed) {
+        if self.is_closed() {
             return Err(InvokeError::ShuttingDown);
         }
         let deadline =
@@ -340,7 +348,7 @@ impl EngineHandle {
     }
 
     /// Sends a command and waits for its answer; `None` if the engine stops before answering.
-    fn ask<T>(&self, command: impl FnOnce(Sender<T>) -> Command) -> Option<T> {
+    pub(crate) fn ask<T>(&self, command: impl FnOnce(Sender<T>) -> Command) -> Option<T> {
         let (answer, answered) = bounded(1);
         self.send(command(answer));
         answered.recv().ok()

@@ -22,6 +22,8 @@ pub(crate) struct Instance {
     /// The generation of the constant set for which those offsets are valid.
     pub(crate) generation: u64,
     module: ModuleId,
+    /// The modules of [`Binding::code`].
+    modules: Vec<ModuleId>,
     /// [`Binding::params`] with the addresses filled in.
     params: Vec<u8>,
     /// Per step: whether the evicted word may be nonzero.
@@ -57,6 +59,7 @@ impl Instance {
             constants,
             generation,
             module,
+            modules: Vec::new(),
             evicted,
             holder: None,
             state: DeviceOffset(0),
@@ -71,6 +74,11 @@ impl Instance {
         self.params.clone_from(&binding.params);
         self.binding = binding;
         self.relocate();
+    }
+
+    /// Sets the modules of [`Binding::code`].
+    pub(crate) fn set_modules(&mut self, modules: Vec<ModuleId>) {
+        self.modules = modules;
     }
 
     /// Updates the offsets of the constants after they were loaded again.
@@ -167,10 +175,12 @@ impl Instance {
     pub(crate) fn record(&mut self, step: u32, launch: LaunchId, epoch: Epoch) -> Option<(LaunchRecord, &[u8])> {
         let binding = Arc::clone(&self.binding);
         let Work::Launch(template) = &binding.work[step as usize] else { return None };
+        let other = template.code.map(|code| self.modules.get(code as usize).copied());
+        let module = other.map_or(Some(self.module), |other| other)?;
         let epoch = if template.stays { epoch.out_of_reach() } else { epoch };
         let record = LaunchRecord {
             launch,
-            module: self.module,
+            module,
             kernel: template.kernel,
             grid: template.grid,
             shared_bytes: template.shared_bytes,

@@ -27,6 +27,13 @@ pub const SESSIONS_PER_TENANT_MAX: usize = 4096;
 /// read an answer before the next question.
 pub const SESSION_IDLE_DEFAULT: Duration = Duration::from_secs(60);
 
+/// Blocks of one launch of a CUDA session: its progress map has a byte for each.
+pub const FLUSH_BLOCKS_MAX: u64 = 1 << 26;
+
+/// The least memory of a flush of a CUDA session, in bytes: small flushes all have the same size,
+/// so each finds the memory of the one before.
+pub const FLUSH_BYTES_MIN: u64 = 64 << 10;
+
 /// Functions that one chain may call. Each has its own memory for as long as the chain runs.
 pub const CHAIN_STAGES_MAX: usize = 64;
 

@@ -19,6 +19,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(crate) struct Session {
     pub(crate) id: SessionId,
     pub(crate) function: Arc<Function>,
+    /// Bytes of its memory, if it is a CUDA session: its steps are flushes.
+    pub(crate) memory_bytes: Option<u64>,
     /// How long it is kept without a step, in nanoseconds.
     pub(crate) idle_ns: u64,
     progress: Mutex<Progress>,
@@ -122,13 +124,30 @@ impl Sessions {
             );
             return Err(InvokeError::BadInput(reason));
         }
+        let values = kept.first();
+        self.insert(id, function, values, None, idle_ns)
+    }
+
+    /// Opens a CUDA session with memory of its own, which is kept until the session is closed.
+    pub(crate) fn open_memory(&self, id: SessionId, function: Arc<Function>, bytes: u64) -> Result<(), InvokeError> {
+        self.insert(id, function, Vec::new(), Some(bytes), u64::MAX)
+    }
+
+    fn insert(
+        &self,
+        id: SessionId,
+        function: Arc<Function>,
+        values: Vec<i64>,
+        memory_bytes: Option<u64>,
+        idle_ns: u64,
+    ) -> Result<(), InvokeError> {
         let mut all = self.all();
         let tenant = &function.key.tenant;
         if all.values().filter(|session| session.function.key.tenant == *tenant).count() >= SESSIONS_PER_TENANT_MAX {
             return Err(InvokeError::TooManySessions { limit: SESSIONS_PER_TENANT_MAX });
         }
-        let progress = Progress { values: kept.first(), next: None, state_bytes: None, is_running: false };
-        all.insert(id, Arc::new(Session { id, function, idle_ns, progress: Mutex::new(progress) }));
+        let progress = Progress { values, next: None, state_bytes: None, is_running: false };
+        all.insert(id, Arc::new(Session { id, function, memory_bytes, idle_ns, progress: Mutex::new(progress) }));
         Ok(())
     }
 

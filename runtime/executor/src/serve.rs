@@ -12,7 +12,7 @@ use atoll_device::link::Link;
 use atoll_device::process::{DeviceKind, OpenDevice, RunningUnits, StartUnits, UnitResources};
 use atoll_device::report::LaunchReport;
 use atoll_device::shm::Region;
-use atoll_device::space::constants_window;
+use atoll_device::space::{MEMORY_ADDRESS, constants_window};
 use atoll_device::{DeviceError, ModuleId, ModuleImage};
 use atoll_kgraph::KernelFacts;
 use rustix::process::Signal;
@@ -151,7 +151,8 @@ fn start(
     let [link, bell, memory] = exactly(descriptors)?;
     let link = Link::attach(link, units.link_shape()).map_err(os("map the command rings"))?;
     // It may be smaller than the device, but the fences of kernels have the size of the device.
-    let memory = Region::attach_within(memory, units.memory_bytes()).map_err(os("map device memory"))?;
+    let memory = Region::attach_within(memory, units.memory_bytes(), Some(MEMORY_ADDRESS));
+    let memory = memory.map_err(os("map device memory"))?;
     let memory = Arc::new(memory);
     memory.prefer_huge_pages();
     if memory.bytes() > units.memory_bytes() {

@@ -14,8 +14,8 @@ use atoll_core::limits::DEVICES_MAX;
 use atoll_core::placement::{FunctionId, Why};
 use atoll_core::scaling::Decision;
 use atoll_engine::{
-    ChainRequest, EngineError, EngineStatistics, FunctionKey, FunctionOptions, InstanceMemory, InvocationId,
-    InvokeError, Reply, SessionId, ShareClient, ShareSpec, StageRequest, TraceBatch,
+    ChainRequest, EngineError, EngineStatistics, FlushRequest, FunctionKey, FunctionOptions, InstanceMemory,
+    InvocationId, InvokeError, Reply, SessionId, ShareClient, ShareSpec, StageRequest, TraceBatch,
 };
 use atoll_kgraph::Bundle;
 use std::fmt;
@@ -157,6 +157,14 @@ impl FleetHandle {
                 "it is only on {names}, which is drained; run `atoll device resume` to use it again"
             ))
         })
+    }
+
+    /// The device with the sessions of a function.
+    fn home(&self, function: &FunctionKey) -> Result<&dyn Member, InvokeError> {
+        let first = || self.placements().get(function).and_then(|placement| placement.devices.first().copied());
+        let device = if self.0.members.len() == 1 { Some(DeviceId(0)) } else { first() };
+        let device = device.map(|device| self.usable(&[device])).transpose()?;
+        device.and_then(|device| self.member(device)).ok_or(InvokeError::UnknownFunction)
     }
 
     /// Whether a device has all functions of a request.
@@ -409,11 +417,25 @@ impl Inference for FleetHandle {
     }
 
     fn open_session(&self, function: &FunctionKey, idle: Duration) -> Result<SessionId, InvokeError> {
-        let first = || self.placements().get(function).and_then(|placement| placement.devices.first().copied());
-        let device = if self.0.members.len() == 1 { Some(DeviceId(0)) } else { first() };
-        let device = device.map(|device| self.usable(&[device])).transpose()?;
-        let member = device.and_then(|device| self.member(device)).ok_or(InvokeError::UnknownFunction)?;
-        member.open_session(function, idle)
+        self.home(function)?.open_session(function, idle)
+    }
+
+    fn open_memory(&self, function: &FunctionKey, bytes: u64) -> Result<SessionId, InvokeError> {
+        self.home(function)?.open_memory(function, bytes)
+    }
+
+    fn memory_address(&self, session: SessionId) -> Option<u64> {
+        self.member(DeviceId::of_id(session.0))?.memory_address(session)
+    }
+
+    fn submit_flush(&self, session: SessionId, request: FlushRequest, reply: Reply) -> InvocationId {
+        match self.member(DeviceId::of_id(session.0)) {
+            Some(member) => member.submit_flush(session, request, reply),
+            None => {
+                reply(Err(InvokeError::NoSession));
+                REFUSED
+            }
+        }
     }
 
     fn close_session(&self, session: SessionId) {

@@ -6,8 +6,8 @@ use atoll_core::DeviceId;
 use atoll_core::placement::Why;
 use atoll_core::scaling::Decision;
 use atoll_engine::{
-    ChainRequest, EngineError, EngineStatistics, FunctionInfo, FunctionKey, FunctionOptions, InstanceMemory,
-    InvocationId, InvokeError, Reply, SessionId, ShareClient, ShareSpec, TraceBatch,
+    ChainRequest, EngineError, EngineStatistics, FlushRequest, FunctionInfo, FunctionKey, FunctionOptions,
+    InstanceMemory, InvocationId, InvokeError, Reply, SessionId, ShareClient, ShareSpec, TraceBatch,
 };
 use atoll_kgraph::Bundle;
 use std::sync::Arc;
@@ -195,6 +195,29 @@ pub trait Inference: Send + Sync + 'static {
     /// session's state unchanged.
     fn submit_step(&self, _session: SessionId, request: ChainRequest, reply: Reply) -> InvocationId {
         self.submit(request, reply)
+    }
+
+    /// Opens a CUDA session on the function's device; see
+    /// [`EngineHandle::open_memory`](atoll_engine::EngineHandle::open_memory). Closed by
+    /// [`Inference::close_session`].
+    ///
+    /// # Errors
+    /// If there is no such function, or its tenant has too many sessions. A test double always
+    /// fails.
+    fn open_memory(&self, _function: &FunctionKey, _bytes: u64) -> Result<SessionId, InvokeError> {
+        Err(InvokeError::NoSession)
+    }
+
+    /// The address at which kernels see the memory of a CUDA session, after its first flush. `None`
+    /// if the device does not know it. Blocks.
+    fn memory_address(&self, _session: SessionId) -> Option<u64> {
+        None
+    }
+
+    /// Runs the next flush of a CUDA session: one invocation of its function.
+    fn submit_flush(&self, _session: SessionId, _request: FlushRequest, reply: Reply) -> InvocationId {
+        reply(Err(InvokeError::NoSession));
+        InvocationId(u64::MAX)
     }
 
     /// The statistics of each device's engine, in the order of [`Inference::devices`].

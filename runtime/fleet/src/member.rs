@@ -2,8 +2,8 @@
 
 use atoll_core::packing::Divisible;
 use atoll_engine::{
-    ChainRequest, EngineError, EngineHandle, EngineStatistics, FunctionInfo, FunctionKey, FunctionOptions,
-    InstanceMemory, InvocationId, InvokeError, Reply, SessionId, ShareClient, ShareSpec, TraceBatch,
+    ChainRequest, EngineError, EngineHandle, EngineStatistics, FlushRequest, FunctionInfo, FunctionKey,
+    FunctionOptions, InstanceMemory, InvocationId, InvokeError, Reply, SessionId, ShareClient, ShareSpec, TraceBatch,
 };
 use atoll_kgraph::Bundle;
 use std::sync::Arc;
@@ -48,6 +48,19 @@ pub trait Member: Send + Sync + 'static {
 
     fn submit_step(&self, _session: SessionId, request: ChainRequest, reply: Reply) -> InvocationId {
         self.submit(request, reply)
+    }
+
+    fn open_memory(&self, _function: &FunctionKey, _bytes: u64) -> Result<SessionId, InvokeError> {
+        Err(InvokeError::NoSession)
+    }
+
+    fn memory_address(&self, _session: SessionId) -> Option<u64> {
+        None
+    }
+
+    fn submit_flush(&self, _session: SessionId, _request: FlushRequest, reply: Reply) -> InvocationId {
+        reply(Err(InvokeError::NoSession));
+        InvocationId(u64::MAX)
     }
 
     fn trace(&self, from: Option<u64>) -> Option<TraceBatch>;
@@ -121,6 +134,18 @@ impl Member for EngineHandle {
 
     fn submit_step(&self, session: SessionId, request: ChainRequest, reply: Reply) -> InvocationId {
         EngineHandle::submit_step(self, session, request, reply)
+    }
+
+    fn open_memory(&self, function: &FunctionKey, bytes: u64) -> Result<SessionId, InvokeError> {
+        EngineHandle::open_memory(self, function, bytes)
+    }
+
+    fn memory_address(&self, session: SessionId) -> Option<u64> {
+        EngineHandle::memory_address(self, session)
+    }
+
+    fn submit_flush(&self, session: SessionId, request: FlushRequest, reply: Reply) -> InvocationId {
+        EngineHandle::submit_flush(self, session, request, reply)
     }
 
     fn trace(&self, from: Option<u64>) -> Option<TraceBatch> {

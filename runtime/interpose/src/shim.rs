@@ -12,6 +12,9 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 /// The environment variable with the server's address.
 const VARIABLE: &str = "ATOLL_SESSION";
 
+/// The environment variable with the terms of the session.
+const TERMS_VARIABLE: &str = "ATOLL_SESSION_TERMS";
+
 /// The session of this process; set by `cuInit`. Never dropped: the system closes the socket when
 /// the process ends, and functions that run at exit may still call the driver.
 static SHIM: OnceLock<Result<Mutex<Shim>, Code>> = OnceLock::new();
@@ -76,7 +79,9 @@ impl Shim {
             refuse(Code::NO_DEVICE, &format_args!("no server of sessions answers at {address}: {error}"))
         })?;
         let raw = link.raw();
-        let client = Client::open(link, 0).map_err(|(code, why)| refuse(code, &why))?;
+        // Without terms, the server chooses.
+        let terms = std::env::var(TERMS_VARIABLE).unwrap_or_default();
+        let client = Client::open_with(link, 0, &terms).map_err(|(code, why)| refuse(code, &why))?;
         if let Err(error) = reserve(client.memory()) {
             log(&format_args!(
                 "the program already uses addresses of the session's device memory ({error}): calls that find the \

@@ -4,6 +4,7 @@ use crate::access_log::AccessLog;
 use crate::bodies::{Bodies, ROOM_BYTES_MAX};
 use crate::compiler::CompilerService;
 use crate::config::{ModelControl, ServerConfig};
+use crate::cuda::counts::Counts;
 use crate::deployed::Deployed;
 use crate::graphs::{Desk, Functions, Graphs};
 use crate::identity::{Denial, Gate, Principal, Reason, Reloaded};
@@ -61,6 +62,8 @@ pub(crate) struct App {
     pub(crate) responses: ResponseCache,
     /// The invocations that tenants have queued or running.
     pub(crate) running: Arc<Running>,
+    /// Sessions of CUDA programs.
+    pub(crate) cuda: Arc<Counts>,
     /// Regions of shared memory that clients have registered.
     pub(crate) regions: Regions,
     /// The right to run a built-in stage of a graph.
@@ -107,6 +110,7 @@ impl App {
             bodies: Bodies::new(),
             responses: ResponseCache::new(config.response_cache_bytes),
             running: Arc::default(),
+            cuda: Arc::default(),
             regions: Regions::default(),
             builtin_turns: Arc::new(Semaphore::new(BUILTIN_STAGES_MAX)),
             model_control: config.model_control.clone(),

@@ -29,6 +29,17 @@ pub trait CompilerService: Send + Sync + 'static {
         None
     }
 
+    /// The kernels and variables of a module of a CUDA program, in PTX. Blocks.
+    fn read_module(&self, _ptx: &str) -> Result<ModuleContents, CompileFailure> {
+        Err(CompileFailure("this compiler does not take modules of CUDA programs".into()))
+    }
+
+    /// Writes a bundle with the PTX of one kernel of such a module, and without code, which
+    /// [`CompilerService::recompile`] makes. Blocks.
+    fn pack_launch(&self, _ptx: &str, _shape: LaunchShape<'_>, _destination: &Path) -> Result<(), CompileFailure> {
+        Err(CompileFailure("this compiler does not take modules of CUDA programs".into()))
+    }
+
     /// Recompiles the kernels of an untrusted bundle from the PTX that they had before the passes
     /// ([`Bundle::source`]). On devices that isolate tenants, bounds every access to the tenant's
     /// memory; a kernel whose accesses cannot be bounded is an error. Blocks for at most
@@ -39,6 +50,56 @@ pub trait CompilerService: Send + Sync + 'static {
         limits: CompileLimits,
         progress: &dyn Fn(CompileProgress),
     ) -> Result<Vec<TargetContents>, CompileFailure>;
+}
+
+/// A kernel of a CUDA program's module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModuleKernel {
+    /// Its name.
+    pub name: String,
+    /// Offset and size of each parameter in the parameter block, in bytes.
+    pub params: Vec<(u32, u32)>,
+    /// Shared memory that it declares, in bytes.
+    pub shared_bytes: u32,
+    /// Maximum number of threads of a block.
+    pub threads_max: u32,
+}
+
+/// A variable of a CUDA program's module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModuleVariable {
+    /// Its name.
+    pub name: String,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// Its alignment in bytes.
+    pub align: u32,
+    /// The bytes of its initializer; the rest is 0.
+    pub content: Vec<u8>,
+    /// Addresses of variables in its initializer: offset, variable, and offset in that.
+    pub addresses: Vec<(usize, String, i64)>,
+}
+
+/// The contents of a CUDA program's module.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ModuleContents {
+    /// Its kernels.
+    pub kernels: Vec<ModuleKernel>,
+    /// Its variables in global and constant memory.
+    pub variables: Vec<ModuleVariable>,
+}
+
+/// A kernel of a CUDA program with its launch shape.
+#[derive(Clone, Copy, Debug)]
+pub struct LaunchShape<'a> {
+    /// The kernel.
+    pub kernel: &'a str,
+    /// Threads of a block in x, y, z.
+    pub block: [u32; 3],
+    /// Shared memory of a launch besides what the kernel declares, in bytes.
+    pub dynamic_shared_bytes: u32,
+    /// The address of each variable of the module.
+    pub variables: &'a [(String, u64)],
 }
 
 /// Limits of one compilation for a tenant.

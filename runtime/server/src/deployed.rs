@@ -2,6 +2,7 @@
 //! and finds them by name.
 
 mod error;
+mod session;
 
 pub(crate) use error::DeployError;
 

@@ -37,6 +37,7 @@ mod code;
 mod compiler;
 mod config;
 mod control;
+mod cuda;
 mod dashboard;
 mod deployed;
 mod graphs;
@@ -73,7 +74,10 @@ mod tls;
 pub use access_log::{AccessLogConfig, AccessLogFormat};
 pub use bytes::parse_bytes;
 pub use code::{BadKey, BadSignature, TrustedKeys};
-pub use compiler::{CompileFailure, CompileLimits, CompileProgress, CompilerService};
+pub use compiler::{
+    CompileFailure, CompileLimits, CompileProgress, CompilerService, LaunchShape, ModuleContents, ModuleKernel,
+    ModuleVariable,
+};
 pub use config::{ModelControl, ServerConfig};
 pub use control::ControlConfig;
 pub use http::{RouteDescription, RoutePort, routes};

@@ -166,6 +166,25 @@ pub const PATTERN_BYTES_MAX: usize = 256;
 /// Longest name of a deployed function in bytes, so that it fits a metric label and a table column.
 pub const FUNCTION_NAME_BYTES_MAX: usize = 128;
 
+/// Most open sessions of CUDA programs: each has a thread.
+pub const CUDA_SESSIONS_MAX: u64 = 512;
+
+/// Device memory of a session of a CUDA program that asks for no other size, in bytes.
+pub const CUDA_BYTES_DEFAULT: u64 = 256 << 20;
+
+/// Device memory of a session for variables of its modules, besides what the program allocates.
+pub const CUDA_VARIABLES_BYTES: u64 = 8 << 20;
+
+/// Bytes of copies and parameters from which the collected calls of a session run: a flush has
+/// device memory for its copies in addition to the session's.
+pub const CUDA_FLUSH_BYTES_MAX: usize = 8 << 20;
+
+/// Collected calls of a session that run at once.
+pub const CUDA_FLUSH_CALLS_MAX: usize = 4096;
+
+/// Blocks of launches from which the collected calls of a session run: each has a byte of progress.
+pub const CUDA_FLUSH_BLOCKS_MAX: u64 = 1 << 20;
+
 /// Most open connections to the control socket. Further ones wait until one closes.
 pub const CONTROL_CONNECTIONS_MAX: usize = 1024;
 

@@ -11,8 +11,10 @@ const BUFFER_BYTES: usize = 64 << 10;
 
 /// A connected socket.
 #[derive(Debug)]
-pub(crate) enum Connection {
+pub enum Connection {
+    /// A Unix socket.
     Unix(UnixStream),
+    /// A TCP connection.
     Tcp(TcpStream),
 }
 

@@ -5,7 +5,7 @@
 //! | `backend` | [`CudaBackend`]: a session on `runtime/cuda` |
 //! | `connection` | a connected socket, and the buffer of answers |
 //! | `program` | [`environment`]: the variables by which a program finds library and server |
-//! | `server` | [`Server`]: listeners, sessions and their ends |
+//! | `server` | [`Server`]: listeners, sessions and their ends; [`serve`]: one session |
 //! | `stub` | libraries with the names of the runtime's versions |
 //!
 //! What it is not: it does not check records, which `runtime/session` does, and it does not
@@ -26,5 +26,6 @@ mod stub;
 
 pub use atoll_cuda::OpenError;
 pub use backend::{CudaBackend, open};
+pub use connection::Connection;
 pub use program::{LIBRARY, RUNTIME, STAND_IN, beside, environment};
-pub use server::{Ended, Options, Server, StartError};
+pub use server::{Admission, Ended, Options, Server, StartError, serve};

@@ -4,7 +4,8 @@ use crate::backend::CudaBackend;
 use crate::connection::{Connection, Outgoing};
 use atoll_cuda::Gpu;
 use atoll_session::{
-    Address, Code, FRAME_BYTES, Frame, HELLO_BYTES, Hello, Lost, Output, Refused, Replayer, Report, Welcome, limits,
+    Address, Backend, Code, FRAME_BYTES, Frame, HELLO_BYTES, Hello, Lost, Output, Refused, Replayer, Report, Span,
+    Welcome, limits,
 };
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, Read};
@@ -223,7 +224,7 @@ impl Shared {
     }
 
     fn serve(&self, number: u64, connection: Connection, is_full: bool) {
-        let session = || serve(connection, &self.options, is_full);
+        let session = || serve(connection, |hello, _| admit(hello, &self.options, is_full));
         // A panic ends this session only.
         let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(session));
         let ended = ended.unwrap_or_else(|_| Ended {
@@ -268,14 +269,17 @@ fn is_own_user(connection: &Connection) -> bool {
         .is_ok_and(|peer| peer.uid == rustix::process::geteuid() || peer.uid.is_root())
 }
 
-/// Serves a session from its greeting to its end.
-fn serve(mut connection: Connection, options: &Options, is_full: bool) -> Ended {
+/// A backend with its memory, and the encoded facts about its device; or why a session is refused.
+pub type Admission<B> = Result<(B, Span, Vec<u8>), (Code, String)>;
+
+/// Serves a session from its greeting to its end, on this thread. `admit` gets the greeting and the
+/// terms; the version has been checked.
+pub fn serve<B: Backend>(mut connection: Connection, admit: impl FnOnce(Hello, &str) -> Admission<B>) -> Ended {
     let ended = |why: String| Ended { report: Report::default(), why: Some(why) };
-    let replayer = match greet(&mut connection, options, is_full) {
+    let mut replayer = match greet(&mut connection, admit) {
         Ok(replayer) => replayer,
         Err(why) => return ended(why),
     };
-    let mut replayer = replayer;
     let why = match connection.try_clone() {
         Ok(other) => run(&mut connection, &mut Outgoing::new(other), &mut replayer).err(),
         Err(error) => Some(error.to_string()),
@@ -288,17 +292,25 @@ fn serve(mut connection: Connection, options: &Options, is_full: bool) -> Ended 
 }
 
 /// Reads the greeting, and answers it with facts about the device or with a refusal.
-fn greet(connection: &mut Connection, options: &Options, is_full: bool) -> Result<Replayer<CudaBackend>, String> {
+fn greet<B: Backend>(
+    connection: &mut Connection,
+    admit: impl FnOnce(Hello, &str) -> Admission<B>,
+) -> Result<Replayer<B>, String> {
     let text = |error: io::Error| format!("no greeting came: {error}");
     connection.set_read_timeout(Some(HELLO_TIME)).map_err(text)?;
     let mut bytes = [0; HELLO_BYTES];
     connection.read_exact(&mut bytes).map_err(text)?;
-    connection.set_read_timeout(None).map_err(text)?;
     let hello = Hello::read(&bytes).map_err(|error| format!("not a session client: {error}"))?;
+    let has_version = hello.version == limits::VERSION;
+    // The greeting of another version may end here.
+    let mut terms = vec![0; if has_version { hello.terms_bytes as usize } else { 0 }];
+    connection.read_exact(&mut terms).map_err(text)?;
+    connection.set_read_timeout(None).map_err(text)?;
+    let terms = String::from_utf8_lossy(&terms);
     let mut outgoing = Outgoing::new(connection.try_clone().map_err(text)?);
-    match admit(hello, options, is_full) {
-        Ok((backend, facts)) => {
-            let memory = backend.memory();
+    let admitted = if has_version { admit(hello, &terms) } else { Err(other_version(hello.version)) };
+    match admitted {
+        Ok((backend, memory, facts)) => {
             welcome(&mut outgoing, None, (memory.at, memory.bytes), &facts).map_err(|lost| lost.to_string())?;
             Ok(Replayer::new(backend, memory))
         }
@@ -311,11 +323,12 @@ fn greet(connection: &mut Connection, options: &Options, is_full: bool) -> Resul
     }
 }
 
-fn admit(hello: Hello, options: &Options, is_full: bool) -> Result<(CudaBackend, Vec<u8>), (Code, String)> {
-    if hello.version != limits::VERSION {
-        let text = format!("the client speaks version {}, the server {}", hello.version, limits::VERSION);
-        return Err((Code::SYSTEM_DRIVER_MISMATCH, text));
-    }
+fn other_version(version: u32) -> (Code, String) {
+    let text = format!("the client speaks version {version}, the server {}", limits::VERSION);
+    (Code::SYSTEM_DRIVER_MISMATCH, text)
+}
+
+fn admit(hello: Hello, options: &Options, is_full: bool) -> Admission<CudaBackend> {
     if is_full {
         return Err((Code::DEVICE_UNAVAILABLE, format!("all {} sessions are taken", options.sessions_max)));
     }
@@ -327,7 +340,8 @@ fn admit(hello: Hello, options: &Options, is_full: bool) -> Result<(CudaBackend,
     let failed = |error: atoll_cuda::CudaError| (Code(error.code), error.to_string());
     let backend = CudaBackend::new(&options.gpu, wanted).map_err(failed)?;
     let facts = backend.facts().map_err(failed)?.write();
-    Ok((backend, facts))
+    let memory = backend.memory();
+    Ok((backend, memory, facts))
 }
 
 fn welcome(
@@ -346,10 +360,10 @@ fn welcome(
 
 /// Carries out messages until the client closes the connection. Between two messages that is no
 /// error.
-fn run(
+fn run<B: Backend>(
     connection: &mut Connection,
     outgoing: &mut Outgoing,
-    replayer: &mut Replayer<CudaBackend>,
+    replayer: &mut Replayer<B>,
 ) -> Result<(), String> {
     let mut body = Vec::new();
     loop {

@@ -83,6 +83,11 @@ pub trait Backend {
     /// Makes a stream wait for an event.
     fn wait(&mut self, stream: Option<&Self::Stream>, event: &Self::Event) -> Result<(), Code>;
 
+    /// Ends a message: work that was only collected is carried out now.
+    fn flush(&mut self) -> Result<(), Code> {
+        Ok(())
+    }
+
     /// Waits for all work of the session.
     fn synchronize(&mut self) -> Result<(), Code>;
 

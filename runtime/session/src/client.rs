@@ -10,7 +10,7 @@ use crate::code::Code;
 use crate::facts::DeviceFacts;
 use crate::field::WireError;
 use crate::frame::{ANSWER_BYTES, Answer, Hello, Kind, WELCOME_BYTES, Welcome};
-use crate::limits::VERSION;
+use crate::limits::{TERMS_BYTES_MAX, VERSION};
 use crate::ranges::{Ranges, Span};
 use crate::record::Record;
 use crate::recorder::Recorder;
@@ -72,10 +72,21 @@ pub struct Client<T> {
 
 impl<T: Transport> Client<T> {
     /// Begins a session. The error has a text for the log in the program.
-    pub fn open(mut transport: T, memory_bytes: u64) -> Result<Client<T>, (Code, String)> {
+    pub fn open(transport: T, memory_bytes: u64) -> Result<Client<T>, (Code, String)> {
+        Client::open_with(transport, memory_bytes, "")
+    }
+
+    /// Begins a session on terms, which only the server reads ([`crate::Terms`]).
+    pub fn open_with(mut transport: T, memory_bytes: u64, terms: &str) -> Result<Client<T>, (Code, String)> {
         let lost = |lost: Lost| (Code::DEVICE_UNAVAILABLE, lost.to_string());
         let wire = |error: WireError| (Code::DEVICE_UNAVAILABLE, format!("not a session server: {error}"));
-        transport.send(&Hello { version: VERSION, memory_bytes }.write()).map_err(lost)?;
+        let terms_bytes = u32::try_from(terms.len()).unwrap_or(u32::MAX);
+        if terms_bytes > TERMS_BYTES_MAX {
+            return Err((Code::INVALID_VALUE, format!("the terms have more than {TERMS_BYTES_MAX} bytes")));
+        }
+        let mut hello = Hello { version: VERSION, memory_bytes, terms_bytes }.write();
+        hello.extend_from_slice(terms.as_bytes());
+        transport.send(&hello).map_err(lost)?;
         let mut bytes = [0; WELCOME_BYTES];
         transport.receive(&mut bytes).map_err(lost)?;
         let welcome = Welcome::read(&bytes).map_err(wire)?;

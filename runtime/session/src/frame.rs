@@ -3,10 +3,10 @@
 
 use crate::code::Code;
 use crate::field::{Field, Reader, WireError};
-use crate::limits::{ANSWER_BYTES_MAX, FACTS_BYTES_MAX, MESSAGE_BYTES_MAX};
+use crate::limits::{ANSWER_BYTES_MAX, FACTS_BYTES_MAX, MESSAGE_BYTES_MAX, TERMS_BYTES_MAX};
 
 /// First bytes of both greetings.
-const MAGIC: [u8; 8] = *b"ATOLLSES";
+pub const MAGIC: [u8; 8] = *b"ATOLLSES";
 /// First bytes of the end of an answer.
 const ANSWER_MAGIC: u32 = u32::from_le_bytes(*b"ANSR");
 
@@ -26,6 +26,8 @@ pub struct Hello {
     pub version: u32,
     /// The device memory that the client asks for, in bytes; 0 if the server chooses.
     pub memory_bytes: u64,
+    /// Bytes of the terms that follow, as a text ([`crate::Terms`]).
+    pub terms_bytes: u32,
 }
 
 impl Hello {
@@ -33,7 +35,7 @@ impl Hello {
     pub fn write(&self) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
         self.version.write(&mut bytes);
-        0u32.write(&mut bytes);
+        self.terms_bytes.write(&mut bytes);
         self.memory_bytes.write(&mut bytes);
         bytes
     }
@@ -43,8 +45,9 @@ impl Hello {
         let mut reader = Reader::new(bytes);
         check_magic(reader.get()?)?;
         let version = reader.get()?;
-        reader.get::<u32>()?;
-        Ok(Hello { version, memory_bytes: reader.get()? })
+        let terms_bytes = reader.get()?;
+        within("the size of terms", terms_bytes, TERMS_BYTES_MAX)?;
+        Ok(Hello { version, memory_bytes: reader.get()?, terms_bytes })
     }
 }
 
@@ -203,7 +206,7 @@ mod tests {
 
     #[test]
     fn frames_have_their_sizes_and_are_read_as_written() {
-        let hello = Hello { version: 3, memory_bytes: 5 };
+        let hello = Hello { version: 3, memory_bytes: 5, terms_bytes: 7 };
         assert_eq!(Hello::read(&hello.write().try_into().expect("its size")), Ok(hello));
         let welcome = Welcome {
             version: 1,
@@ -229,6 +232,8 @@ mod tests {
     #[test]
     fn wrong_frames_are_refused() {
         assert!(Hello::read(&[0; HELLO_BYTES]).is_err());
+        let hello = Hello { version: 3, memory_bytes: 5, terms_bytes: TERMS_BYTES_MAX + 1 };
+        assert!(Hello::read(&hello.write().try_into().expect("its size")).is_err());
         assert!(Welcome::read(&[0; WELCOME_BYTES]).is_err());
         assert!(Answer::read(&[0; ANSWER_BYTES]).is_err());
         let mut bytes = Frame { kind: Kind::Post, sequence: 0, bytes: MESSAGE_BYTES_MAX + 1 }.write();

@@ -13,6 +13,7 @@
 //! | `code` | [`Code`]: an error of the driver by its number |
 //! | `field`, `record`, `frame` | the encoding: fields, [`Record`]s, frames around them |
 //! | `facts` | [`DeviceFacts`] and [`KernelFacts`], which the client learns once |
+//! | `terms` | [`Terms`]: class, memory and share that a client asks for |
 //! | `arena`, `ranges` | the client's allocator, and the memory that exists |
 //! | `recorder` | [`Recorder`]: the buffer of a client; [`Wait`]: the calls that send it |
 //! | `client` | [`Client`]: addresses, handles, and the calls of a program |
@@ -54,6 +55,7 @@ mod record;
 mod recorder;
 mod replay;
 mod report;
+mod terms;
 mod transport;
 
 pub use address::{Address, AddressError};
@@ -62,11 +64,12 @@ pub use client::{Cause, Client, HostCopy, LoadError, MemoryKind};
 pub use code::Code;
 pub use facts::{DeviceFacts, KernelFacts};
 pub use field::WireError;
-pub use frame::{ANSWER_BYTES, Answer, FRAME_BYTES, Frame, HELLO_BYTES, Hello, Kind, WELCOME_BYTES, Welcome};
+pub use frame::{ANSWER_BYTES, Answer, FRAME_BYTES, Frame, HELLO_BYTES, Hello, Kind, MAGIC, WELCOME_BYTES, Welcome};
 pub use occupancy::{active_blocks, available_shared, best_block};
 pub use ranges::Span;
 pub use record::{Record, records};
 pub use recorder::{Recorder, Wait};
 pub use replay::{Output, Refused, Replayer};
 pub use report::Report;
+pub use terms::{Terms, TermsError};
 pub use transport::{Lost, Transport};

@@ -1,7 +1,10 @@
 //! Every limit of the protocol.
 
 /// The version of the protocol; client and server must have the same.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
+
+/// Maximum size of the terms of a greeting in bytes.
+pub const TERMS_BYTES_MAX: u32 = 1024;
 
 /// Maximum size of the records of one message in bytes.
 pub const MESSAGE_BYTES_MAX: u64 = 128 << 20;

@@ -69,6 +69,9 @@ struct Earlier {
     call: u64,
 }
 
+/// The record that an error of collected work names: most often a launch fails.
+const FLUSH_RECORD: u16 = 7;
+
 /// The state of a session.
 #[derive(Debug)]
 pub struct Replayer<B: Backend> {
@@ -151,6 +154,11 @@ impl<B: Backend> Replayer<B> {
                     self.earlier.get_or_insert(Earlier { code: code.0, record: record.number(), call });
                 }
             }
+        }
+        if let Err(code) = self.backend.flush() {
+            self.report.failures += 1;
+            let (record, call) = (FLUSH_RECORD, self.report.calls.saturating_sub(1));
+            self.earlier.get_or_insert(Earlier { code, record, call });
         }
         if frame.kind == Kind::Call { self.answer(frame.sequence, last, output) } else { Ok(()) }
     }

@@ -51,7 +51,9 @@ mod with {
         CompileError, CompileOptions, Observer, PRODUCER, PaddedKernels, Stage, Target, UnknownTarget, compile,
         pad_bundles,
     };
-    use atoll_server::{CompileFailure, CompileLimits, CompileProgress};
+    use atoll_server::{
+        CompileFailure, CompileLimits, CompileProgress, LaunchShape, ModuleContents, ModuleKernel, ModuleVariable,
+    };
     use indicatif::{ProgressBar, ProgressStyle};
 
     /// The compiler as used by the daemon; compiles for the daemon's devices only.
@@ -97,6 +99,10 @@ mod with {
         None
     }
 
+    fn failure(error: CompileError) -> CompileFailure {
+        CompileFailure(format!("{:#}", anyhow::Error::new(error)))
+    }
+
     impl CompilerService for Service {
         fn identity(&self) -> String {
             // The location of the kernel cache does not affect the result.
@@ -116,13 +122,35 @@ mod with {
             let options = CompileOptions { symbols, states, ..self.options.clone() };
             let compiled = compile(source, destination, &options, &observer);
             bars.finish();
-            compiled.map(drop).map_err(|error: CompileError| CompileFailure(format!("{:#}", anyhow::Error::new(error))))
+            compiled.map(drop).map_err(failure)
         }
 
         fn why_not_batched(&self, source: &Path, of_model: &ModelOptions) -> Option<String> {
             let ModelOptions { symbols, states } = of_model.clone();
             let options = CompileOptions { symbols, states, ..self.options.clone() };
             atoll_pipeline::why_not_batched(source, &options).ok()?
+        }
+
+        fn read_module(&self, ptx: &str) -> Result<ModuleContents, CompileFailure> {
+            let contents = atoll_pipeline::read_module(ptx).map_err(failure)?;
+            let kernel = |kernel: atoll_pipeline::ModuleKernel| {
+                let atoll_pipeline::ModuleKernel { name, params, shared_bytes, threads_max } = kernel;
+                ModuleKernel { name, params, shared_bytes, threads_max }
+            };
+            let variable = |variable: atoll_pipeline::ModuleVariable| {
+                let atoll_pipeline::ModuleVariable { name, bytes, align, content, addresses } = variable;
+                ModuleVariable { name, bytes, align, content, addresses }
+            };
+            Ok(ModuleContents {
+                kernels: contents.kernels.into_iter().map(kernel).collect(),
+                variables: contents.variables.into_iter().map(variable).collect(),
+            })
+        }
+
+        fn pack_launch(&self, ptx: &str, shape: LaunchShape<'_>, destination: &Path) -> Result<(), CompileFailure> {
+            let LaunchShape { kernel, block, dynamic_shared_bytes, variables } = shape;
+            let shape = atoll_pipeline::LaunchShape { kernel, block, dynamic_shared_bytes, variables };
+            atoll_pipeline::pack_launch(ptx, shape, &self.options.targets, destination).map_err(failure)
         }
 
         fn recompile(

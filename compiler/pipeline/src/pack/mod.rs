@@ -58,8 +58,10 @@ mod constants;
 mod expression;
 mod graph;
 mod kernels;
+pub(crate) mod launch;
 mod manifest;
 mod merge;
+mod place;
 
 use crate::builder::{BundleBuilder, CompileReport};
 use crate::error::CompileError;

@@ -153,6 +153,7 @@ impl Builder<'_> {
         self.nodes.push(index as u32);
         self.work.push(Work::Launch(LaunchTemplate {
             node: index as u32,
+            code: None,
             kernel: spec.kernel.0,
             grid: layout.grid,
             shared_bytes: kernel.shared_bytes,

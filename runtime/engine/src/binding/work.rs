@@ -73,6 +73,9 @@ pub(crate) enum Work {
 pub(crate) struct LaunchTemplate {
     /// Index of the node, for messages.
     pub(crate) node: u32,
+    /// The module of its kernel, as an index in [`super::Binding::code`]; `None` for the module of
+    /// the function.
+    pub(crate) code: Option<u32>,
     pub(crate) kernel: u32,
     pub(crate) grid: [u32; 3],
     pub(crate) shared_bytes: u32,

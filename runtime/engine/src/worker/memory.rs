@@ -12,7 +12,7 @@ use crate::statistics::TenantMemory;
 use atoll_core::memory::{self, Action, Event, Granted, Place, SlotId};
 use atoll_core::residency::ItemId;
 use atoll_core::{Action as TaskAction, DeviceOffset, Event as TaskEvent, TaskId, Tenant};
-use atoll_device::DeviceError;
+use atoll_device::{DeviceError, ModuleId};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -131,6 +131,9 @@ impl Worker {
                 // The previous invocation in this memory had read sizes back.
                 instance.bind(binding);
             }
+            if !instance.binding.code.is_empty() {
+                instance.set_modules(self.modules_of(&instance.binding.code));
+            }
             if instance.generation != self.memory.generation(function) {
                 let (generation, offsets) = self.memory.constant_offsets(function);
                 instance.move_constants(generation, offsets);
@@ -141,6 +144,13 @@ impl Worker {
         let invocation = self.invocation(task);
         invocation.instances = instances;
         invocation.slots = slots.iter().map(|granted| granted.slot).collect();
+    }
+
+    /// The modules of functions. One that was unloaded has an impossible module, whose launches the
+    /// device refuses.
+    fn modules_of(&self, functions: &[FunctionId]) -> Vec<ModuleId> {
+        let module = |id| self.functions.get(id).map_or(ModuleId(u32::MAX), |loaded| loaded.module);
+        functions.iter().map(module).collect()
     }
 
     /// Clears new memory that may hold data of other tenants, and checks that kept memory is still

@@ -311,6 +311,7 @@ impl Worker {
                 self.take_urgent();
                 self.close_session(session);
             }
+            Command::SessionAddress { session, answer } => drop(answer.send(self.session_address(session))),
             Command::Load { function, answer } => self.begin_load(function, answer),
             Command::Unload { key, answer } => self.unload(&key, answer),
             Command::OpenLane { spec, answer } => drop(answer.send(self.open_lane(&spec))),

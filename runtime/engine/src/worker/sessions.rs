@@ -14,7 +14,17 @@ use atoll_core::{DeviceOffset, TaskId};
 use atoll_device::DeviceError;
 use std::sync::Arc;
 
+/// Larger memory is cleared by returning its pages to the system, which is faster than writing.
+const CLEARED_BY_WRITING_MAX: u64 = 1 << 20;
+
 impl Worker {
+    /// The address at which kernels see the memory of a session that has begun, if the device knows
+    /// it.
+    pub(super) fn session_address(&self, session: SessionId) -> Option<u64> {
+        let memory = self.holdings.sessions.get(&session)?;
+        self.device.kernel_address(memory.at)
+    }
+
     fn session_of(&mut self, task: TaskId) -> Option<Arc<Session>> {
         self.invocation(task).submission.session.clone()
     }
@@ -37,7 +47,10 @@ impl Worker {
                 if let Err(error) = self.allow(Part::Session(session.id), tenant, place) {
                     return Ok(Some(InvokeError::Unavailable(error.to_string())));
                 }
-                self.device.fill(at, 0, place.bytes)?;
+                match place.bytes < CLEARED_BY_WRITING_MAX {
+                    true => self.device.fill(at, 0, place.bytes)?,
+                    false => self.device.give_back(at, place.bytes)?,
+                }
             }
         }
         instance.set_state(at);

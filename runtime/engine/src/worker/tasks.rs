@@ -254,13 +254,18 @@ impl Worker {
     /// Records which kernel failed and why, for the reply.
     pub(super) fn note_failed_launch(&mut self, task: TaskId, step: u32, fault: Option<&Fault>) {
         let device = self.shared.device.name.clone();
-        let invocation = self.invocation(task);
+        let invocation = self.invocations.get_mut(&task).expect("the scheduler names only unfinished invocations");
         let StagePlace { stage, step: Some(step) } = invocation.submission.chain.locate(step) else { return };
         let Some(launch) = invocation.instances.get(stage).and_then(|instance| instance.launch(step)) else { return };
         let Stage { function, .. } = &invocation.submission.chain.stages[stage];
-        let node = function.graph().nodes[launch.node as usize].name.escape_debug();
-        let kernel = function.image().kernels[launch.kernel as usize].name.escape_debug();
-        let steps = invocation.instances[stage].binding.work.len();
+        let binding = &invocation.instances[stage].binding;
+        let code = launch.code.map(|code| binding.code[code as usize]);
+        // The kernel of a session belongs to another function, which has one node.
+        let other = code.and_then(|code| self.functions.get(&code)).map(|loaded| &loaded.function);
+        let (owner, node) = other.map_or((function, launch.node as usize), |other| (other, 0));
+        let node = owner.graph().nodes[node].name.escape_debug();
+        let kernel = owner.image().kernels[launch.kernel as usize].name.escape_debug();
+        let steps = binding.work.len();
         let happened = fault.map_or_else(|| format!("kernel '{kernel}' failed"), ToString::to_string);
         let mut reason = format!("{happened} (node '{node}', step {} of {steps}, on {device})", step + 1);
         if fault.is_some_and(|fault| matches!(fault.kind, FaultKind::BadAddress { .. })) {

@@ -35,13 +35,15 @@ impl Worker {
             invocation.evicted = EvictedRuns { step, ran_ns: 0, finished };
             return None;
         }
+        let invocation = &self.invocations[&task];
         let StagePlace { stage, step } = invocation.submission.chain.locate(step);
         let function = &invocation.submission.chain.stages[stage].function;
-        let launch = invocation.instances[stage].launch(step?)?;
-        Some(Fault::of_kernel(
-            FaultKind::TimeLimit { limit_ns },
-            &function.image().kernels[launch.kernel as usize].name,
-        ))
+        let instance = &invocation.instances[stage];
+        let launch = instance.launch(step?)?;
+        let code = launch.code.map(|code| instance.binding.code[code as usize]);
+        let other = code.and_then(|code| self.functions.get(&code)).map(|loaded| &loaded.function);
+        let kernel = &other.unwrap_or(function).image().kernels[launch.kernel as usize];
+        Some(Fault::of_kernel(FaultKind::TimeLimit { limit_ns }, &kernel.name))
     }
 
     /// Finished blocks of a step, by its progress map; `None` if it has none.

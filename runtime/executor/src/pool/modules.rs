@@ -1,12 +1,13 @@
 //! Modules and domains of a pool: a module is loaded by the executor of its domain.
 
 use super::ExecutorPool;
-use super::addresses::DOMAIN_SHIFT;
+use super::addresses::{DOMAIN_SHIFT, split};
 use super::lifecycle::is_kept;
 use crate::domain::{Domain, Module, State};
 use crate::parts::{FROM_START, Parts};
 use crate::sealed::SealedModule;
 use atoll_core::DeviceOffset;
+use atoll_device::space::MEMORY_ADDRESS;
 use atoll_device::{Device, DeviceError, DomainState, Domains, ExecutorStatistics, ModuleId, ModuleImage, Modules};
 use std::time::Duration;
 
@@ -110,6 +111,12 @@ impl Domains for ExecutorPool {
         let base = self.domain(name)?;
         let has_parts = self.known(name).is_some_and(|domain| domain.parts.is_some());
         Ok(if has_parts { DeviceOffset(base.0 | FROM_START) } else { base })
+    }
+
+    fn kernel_address(&self, at: DeviceOffset) -> Option<u64> {
+        let (number, within) = split(at);
+        let domain = self.domains.iter().find(|domain| domain.number() == number).filter(|_| !self.is_remote())?;
+        domain.local(within).map(|local| MEMORY_ADDRESS + local.0)
     }
 
     fn place_part(&mut self, name: &str, at: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {

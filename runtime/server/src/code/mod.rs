@@ -83,6 +83,12 @@ impl CodeGate {
         CodeGate { compiler, keys, cache, budget: CompileBudget::default(), turn: Semaphore::new(1) }
     }
 
+    /// The compiler.
+    pub(crate) fn compiler(&self) -> Result<&dyn CompilerService, CompileFailure> {
+        let without = || CompileFailure("this daemon was built with no compiler".into());
+        self.compiler.as_deref().ok_or_else(without)
+    }
+
     /// The bundle with the code that runs for a tenant. Blocks while the code is compiled; to be
     /// called on a blocking thread of the tokio runtime.
     pub(crate) fn admit(

@@ -19,10 +19,12 @@ mod trace;
 pub(crate) mod usage;
 
 use crate::app::App;
+use crate::cuda;
 use crate::deployed::Deployed;
 use crate::identity::Reason;
 use crate::limits::{CONTROL_CONNECTIONS_MAX, CONTROL_CONNECTIONS_PER_USER_MAX, CONTROL_FILES_PER_USER_MAX};
 use crate::listen::stopped;
+use atoll_control::WireError;
 use atoll_store::Store;
 use std::collections::HashMap;
 use std::fs::{self, Permissions};
@@ -174,7 +176,17 @@ impl Control {
             tracing::warn!(uid, "{text}; closing a further one");
             return session::turn_away(&stream, text);
         };
-        if let Err(error) = session::run(&self, stream, uid, &mut seat, stop).await {
+        let mut waiting = stop.clone();
+        let is_session = tokio::select! {
+            is_session = cuda::is_session(&stream) => is_session,
+            () = stopped(&mut waiting) => return,
+        };
+        let served = match is_session {
+            Ok(true) => cuda::serve(self.clone(), stream, uid, stop).await.map_err(WireError::Io),
+            Ok(false) => session::run(&self, stream, uid, &mut seat, stop).await,
+            Err(error) => Err(error.into()),
+        };
+        if let Err(error) = served {
             tracing::debug!(uid, %error, "a control connection broke");
         }
     }

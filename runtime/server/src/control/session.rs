@@ -94,7 +94,7 @@ pub(super) fn turn_away(stream: &UnixStream, message: String) {
 }
 
 impl Control {
-    fn principal(&self, uid: u32, wanted: Option<Tenant>) -> Result<Principal, Denied> {
+    pub(crate) fn principal(&self, uid: u32, wanted: Option<Tenant>) -> Result<Principal, Denied> {
         let found = self.app.gate.access().principal(uid, wanted);
         found.inspect_err(|_| self.app.refuse_unknown(Reason::User))
     }

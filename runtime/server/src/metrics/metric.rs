@@ -2,6 +2,7 @@
 
 use super::recorder::{DeviceRecorder, Recorder};
 use super::text::Samples;
+use crate::cuda::counts::Counts;
 use crate::graphs::Desk;
 use crate::model::Model;
 use crate::response_cache::ResponseCache;
@@ -47,6 +48,8 @@ pub(super) struct Snapshot<'a> {
     pub(super) models: &'a [Arc<Model>],
     pub(super) responses: &'a ResponseCache,
     pub(super) regions: &'a Regions,
+    /// Sessions of CUDA programs.
+    pub(super) cuda: &'a Counts,
     /// The queue in front of the devices.
     pub(super) fleet: &'a FleetStatus,
     /// The admission of requests to graphs.

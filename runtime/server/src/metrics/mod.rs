@@ -4,6 +4,7 @@
 mod access_log;
 mod batches;
 mod codes;
+mod cuda;
 mod executors;
 mod graphs;
 mod grpc;
@@ -31,6 +32,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use cuda::CUDA_METRICS;
 use graphs::GRAPH_METRICS;
 use grpc::GRPC_METRICS;
 use hedges::HEDGE_METRICS;
@@ -83,6 +85,7 @@ fn render(app: &App) -> String {
         models: &models,
         responses: &app.responses,
         regions: &app.regions,
+        cuda: &app.cuda,
         fleet: &fleet,
         desk: app.desk.as_deref(),
         refusals: &app.engine.share_refusals(),
@@ -107,6 +110,7 @@ fn all_metrics() -> impl Iterator<Item = &'static Metric> {
         ACCESS_LOG_METRICS,
         SHARED_MEMORY_METRICS,
         OTLP_METRICS,
+        CUDA_METRICS,
     ];
     METRICS.iter().chain(others.into_iter().flatten())
 }

@@ -1,14 +1,17 @@
 //! `atoll run`
 
+use crate::control::{CONTROL_SOCKET_VARIABLE, ClassName};
 use crate::failure::{OrUserError, user_error};
 use crate::output::print;
 use anyhow::{Context, Result};
-use atoll_session::{Address, Report};
+use atoll_client::{Tenant, default_socket};
+use atoll_session::{Address, Report, Terms};
 use atoll_session_server::{Ended, LIBRARY, OpenError, Options, STAND_IN, Server, beside, environment, open};
 use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal};
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
@@ -19,6 +22,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 const EXAMPLES: &str = "\
 Examples:
   atoll run -- ./vector-add 1000000
+  atoll run --class real-time --memory-mib 512 -- ./vector-add 1000000
   atoll run --report -- python3 train.py
   atoll run --listen 127.0.0.1:9000                 # where the GPU is
   atoll run --server 127.0.0.1:9000 -- ./vector-add # where it is not, through a forwarded port
@@ -31,8 +35,8 @@ const BUSY_TIME: Duration = Duration::from_secs(10);
 /// Sessions at the same time.
 const SESSIONS_MAX: usize = 64;
 
-/// Run an unmodified CUDA program on a device of another process: its calls are recorded, and a
-/// server executes them
+/// Run an unmodified CUDA program on a device of another process: its calls are recorded, and the
+/// daemon, or a server that is started for the program, executes them
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -40,9 +44,42 @@ pub(crate) struct Args {
     #[arg(value_name = "PROGRAM", last = true, required_unless_present = "listen")]
     program: Vec<OsString>,
 
-    /// Server, as unix:PATH or HOST:PORT [default: one that is started for the program]
-    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["listen", "driver", "ordinal", "memory_mib"])]
+    /// Server, as unix:PATH or HOST:PORT; PATH may be the control socket of a daemon [default: the
+    /// running daemon, or else a server that is started for the program]
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["listen", "driver", "ordinal", "private"])]
     server: Option<Address>,
+
+    /// Start a server for the program even if a daemon runs
+    #[arg(long, conflicts_with = "listen")]
+    private: bool,
+
+    /// Control socket of the daemon [default: $XDG_RUNTIME_DIR/atoll.sock or /run/atoll.sock]
+    #[arg(long, value_name = "PATH", env = CONTROL_SOCKET_VARIABLE)]
+    control_socket: Option<PathBuf>,
+
+    /// Class of the program's work in a daemon
+    #[arg(long, value_name = "CLASS", default_value = "best-effort")]
+    class: ClassName,
+
+    /// Act for this tenant of a daemon (only root and the daemon's own user may)
+    #[arg(long, value_name = "NAME")]
+    tenant: Option<Tenant>,
+
+    /// Device of a daemon [default: its first host device]
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
+
+    /// Compute units for the program in percent, as a share of its own in a daemon
+    #[arg(long, value_name = "PERCENT")]
+    sm_partition: Option<f64>,
+
+    /// Fraction of the device's time that the program gets in a daemon whenever it has work
+    #[arg(long, value_name = "FRACTION")]
+    quota_request: Option<f64>,
+
+    /// Upper limit of that fraction
+    #[arg(long, value_name = "FRACTION")]
+    quota_limit: Option<f64>,
 
     /// Run no program, but serve programs of other processes at this address: unix:PATH, or a
     /// loopback address and port
@@ -58,11 +95,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 0)]
     ordinal: u32,
 
-    /// Device memory of a session in MiB [default: half of what is free]
+    /// Device memory of a session in MiB [default: half of what is free, or 256 in a daemon]
     #[arg(long, value_name = "N")]
     memory_mib: Option<u64>,
 
-    /// Print statistics of each session on standard error
+    /// Print statistics of each session on standard error; starts a server for the program, unless
+    /// one is given
     #[arg(long)]
     report: bool,
 }
@@ -73,6 +111,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         (Some(address), _) => listen(args, address),
         (None, Some(address)) => end(start(args, address)?),
         (None, None) => {
+            if let Some(address) = daemon(args) {
+                return end(start(args, &address)?);
+            }
             let folder = tempfile::tempdir().context("cannot make a folder for the socket")?;
             let address = Address::Unix(folder.path().join("sessions.sock"));
             let server = Server::start(options(args)?, &address)?;
@@ -94,6 +135,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             end(status)
         }
     }
+}
+
+/// The running daemon, unless a server of its own was asked for.
+fn daemon(args: &Args) -> Option<Address> {
+    if args.private || args.report || args.driver.is_some() || args.ordinal != 0 {
+        return None;
+    }
+    let socket = args.control_socket.clone().unwrap_or_else(default_socket);
+    UnixStream::connect(&socket).is_ok().then_some(Address::Unix(socket))
 }
 
 /// Serves until the process is ended.
@@ -134,9 +184,20 @@ fn start(args: &Args, address: &Address) -> Result<ExitStatus> {
     })?;
     let folder = tempfile::tempdir().context("cannot make a folder for the library")?;
     let variables = environment(folder.path(), &library, address).context("cannot link the library")?;
+    let terms = Terms {
+        is_real_time: Some(args.class == ClassName::RealTime),
+        tenant: args.tenant.as_ref().map(ToString::to_string),
+        device: args.device.clone(),
+        memory_mib: args.memory_mib,
+        sm_partition: args.sm_partition,
+        quota_request: args.quota_request,
+        quota_limit: args.quota_limit,
+    };
     let (program, arguments) = args.program.split_first().ok_or_else(|| user_error("no program is given"))?;
     let signals = Signals::take().context("cannot receive signals")?;
-    let started = Command::new(program).args(arguments).envs(variables).spawn();
+    let mut command = Command::new(program);
+    command.args(arguments).envs(variables).env("ATOLL_SESSION_TERMS", terms.write());
+    let started = command.spawn();
     let mut child =
         started.with_context(|| format!("cannot start {}", Path::new(program).display())).or_user_error()?;
     signals.hand_on(&child).context("cannot hand signals on to the program")?;

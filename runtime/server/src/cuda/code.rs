@@ -1,0 +1,236 @@
+//! Modules of a session, and the functions of their kernels: one for each launch shape, compiled
+//! when it is first launched.
+
+use super::errors::{INVALID_PTX, UNSUPPORTED_PTX_VERSION, of_kernel};
+use super::facts::CAPABILITY;
+use crate::compiler::{LaunchShape, ModuleContents, ModuleKernel, ModuleVariable};
+use crate::deployed::{DeployError, Deployed};
+use atoll_engine::{Class, EngineError, FunctionKey, FunctionOptions, Tenant};
+use atoll_fleet::Inference;
+use atoll_session::{Code, LoadFailure, Span};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use tempfile::TempDir;
+
+/// PTX of a kernel that does nothing: the function of a session, which is billed.
+const NOTHING: &str = ".version 7.0\n.target sm_50\n.address_size 64\n.visible .entry nothing() {\n    ret;\n}\n";
+
+/// The newest version of PTX that modules may have.
+const PTX_VERSION_MAX: (u32, u32) = (9, 5);
+
+/// A module of a program.
+#[derive(Debug)]
+pub(super) struct Module {
+    /// Its number in the session.
+    number: u32,
+    ptx: String,
+    pub(super) kernels: Vec<ModuleKernel>,
+    /// Name and address of each variable.
+    addresses: Vec<(String, u64)>,
+    /// The memory of the variables.
+    variables: Vec<(String, Span)>,
+}
+
+impl Module {
+    /// The memory of a variable.
+    pub(super) fn variable(&self, name: &str) -> Option<Span> {
+        self.variables.iter().find(|(known, _)| known == name).map(|(_, span)| *span)
+    }
+}
+
+/// A kernel with its launch shape: number of the module, name, block, dynamic shared memory.
+type Shape = (u32, String, [u32; 3], u32);
+
+/// The code of a session. Dropping it unloads all functions.
+pub(super) struct SessionCode {
+    deployed: Arc<Deployed>,
+    engine: Arc<dyn Inference>,
+    /// The function that is billed.
+    pub(super) base: FunctionKey,
+    class: Class,
+    device: String,
+    modules: u32,
+    /// Memory for variables, and the parts in use, from begin to end.
+    memory: Span,
+    used: BTreeMap<u64, u64>,
+    /// Functions that were loaded so far; the number of the next one.
+    functions: u64,
+    loaded: HashMap<Shape, FunctionKey>,
+    /// Files of bundles.
+    folder: TempDir,
+}
+
+impl SessionCode {
+    /// Loads the function of a session.
+    pub(super) fn begin(
+        deployed: Arc<Deployed>,
+        engine: Arc<dyn Inference>,
+        tenant: &Tenant,
+        name: String,
+        (class, device): (Class, String),
+    ) -> Result<SessionCode, DeployError> {
+        let folder = tempfile::tempdir().map_err(|source| EngineError::Os { what: "make a folder", source })?;
+        let base = FunctionKey { tenant: tenant.clone(), name };
+        let loaded = HashMap::new();
+        let (memory, used) = (Span { at: 0, bytes: 0 }, BTreeMap::new());
+        let (modules, functions) = (0, 0);
+        let code =
+            SessionCode { deployed, engine, base, class, device, modules, memory, used, functions, loaded, folder };
+        let shape = LaunchShape { kernel: "nothing", block: [1, 1, 1], dynamic_shared_bytes: 0, variables: &[] };
+        code.load(&code.base, NOTHING, shape)?;
+        Ok(code)
+    }
+
+    /// Sets the memory for variables of modules.
+    pub(super) fn set_memory(&mut self, memory: Span) {
+        self.memory = memory;
+    }
+
+    /// Reads an image of a program. Also returns the initial contents of its variables.
+    pub(super) fn module(&mut self, image: &[u8]) -> Result<(Module, Vec<(u64, Vec<u8>)>), LoadFailure> {
+        let failure = |code, log: String| LoadFailure { code, log };
+        let ptx = text(image)?;
+        let read = self.deployed.read_module(&ptx).map_err(|error| failure(INVALID_PTX, error.to_string()))?;
+        let ModuleContents { kernels, variables } = read;
+        self.modules += 1;
+        let mut module = Module { number: self.modules, ptx, kernels, addresses: Vec::new(), variables: Vec::new() };
+        for variable in &variables {
+            let Some(span) = self.place(variable) else {
+                self.release(&module);
+                let (bytes, all) = (variable.bytes, self.memory.bytes);
+                let log = format!("variable {}: no room for {bytes} bytes among {all} for variables", variable.name);
+                return Err(failure(Code::OUT_OF_MEMORY, log));
+            };
+            module.addresses.push((variable.name.clone(), span.at));
+            module.variables.push((variable.name.clone(), span));
+        }
+        let mut contents = Vec::with_capacity(variables.len());
+        for (variable, (_, span)) in variables.into_iter().zip(&module.variables) {
+            let mut content = variable.content;
+            for (slot, name, offset) in variable.addresses {
+                let (Some(other), Some(to)) = (module.variable(&name), content.get_mut(slot..slot + 8)) else {
+                    self.release(&module);
+                    let log = format!("variable {}: the address of {name} is not supported", variable.name);
+                    return Err(failure(Code::NOT_SUPPORTED, log));
+                };
+                to.copy_from_slice(&other.at.wrapping_add_signed(offset).to_le_bytes());
+            }
+            content.resize(span.bytes as usize, 0);
+            contents.push((span.at, content));
+        }
+        Ok((module, contents))
+    }
+
+    /// Takes the first gap that is large enough.
+    fn place(&mut self, variable: &ModuleVariable) -> Option<Span> {
+        let end = self.memory.at.checked_add(self.memory.bytes)?;
+        let align = u64::from(variable.align).max(1);
+        let begins = [self.memory.at].into_iter().chain(self.used.values().copied());
+        let ends = self.used.keys().copied().chain([end]);
+        let fits = |(begin, end): (u64, u64)| {
+            let at = begin.checked_next_multiple_of(align)?;
+            at.checked_add(variable.bytes).filter(|last| *last <= end).map(|_| at)
+        };
+        let at = begins.zip(ends).find_map(fits)?;
+        self.used.insert(at, at + variable.bytes);
+        Some(Span { at, bytes: variable.bytes })
+    }
+
+    fn release(&mut self, module: &Module) {
+        for (_, span) in &module.variables {
+            self.used.remove(&span.at);
+        }
+    }
+
+    /// Unloads the kernels of a module, and frees its variables.
+    pub(super) fn unload(&mut self, module: &Module) {
+        self.release(module);
+        let own = self.loaded.extract_if(|(number, ..), _| *number == module.number);
+        own.for_each(|(_, key)| unload(&*self.engine, &key));
+    }
+
+    /// The function of a kernel for a launch shape; compiles and loads it first if it is new.
+    pub(super) fn function(
+        &mut self,
+        module: &Module,
+        (kernel, block, dynamic_shared_bytes): (&str, [u32; 3], u32),
+    ) -> Result<FunctionKey, Code> {
+        let shape = LaunchShape { kernel, block, dynamic_shared_bytes, variables: &module.addresses };
+        let own = (module.number, kernel.to_owned(), block, dynamic_shared_bytes);
+        if let Some(known) = self.loaded.get(&own) {
+            return Ok(known.clone());
+        }
+        self.functions += 1;
+        let name = format!("{} {}", self.base.name, self.functions);
+        let key = FunctionKey { tenant: self.base.tenant.clone(), name };
+        self.load(&key, &module.ptx, shape).map_err(|error| {
+            tracing::warn!(session = %self.base, kernel, %error, "a kernel of a CUDA session cannot be loaded");
+            of_kernel(&error)
+        })?;
+        self.loaded.insert(own, key.clone());
+        Ok(key)
+    }
+
+    fn load(&self, key: &FunctionKey, ptx: &str, shape: LaunchShape<'_>) -> Result<(), DeployError> {
+        let file = self.folder.path().join("kernel.kg");
+        let bundle = self.deployed.session_code(&key.tenant, ptx, shape, &file)?;
+        let options = FunctionOptions {
+            key: key.clone(),
+            class: self.class,
+            queue_capacity: None,
+            lane: Default::default(),
+            batching: None,
+        };
+        self.engine.load(bundle, options, Some(&self.device))?;
+        Ok(())
+    }
+}
+
+impl Drop for SessionCode {
+    fn drop(&mut self) {
+        self.loaded.values().chain([&self.base]).for_each(|key| unload(&*self.engine, key));
+    }
+}
+
+fn unload(engine: &dyn Inference, key: &FunctionKey) {
+    match engine.unload(key) {
+        Ok(()) | Err(EngineError::NotLoaded(_) | EngineError::ShuttingDown) => {}
+        Err(error) => tracing::warn!(function = %key, %error, "a function of a CUDA session cannot be unloaded"),
+    }
+}
+
+/// The PTX in an image: a text, or the best one of a fat binary.
+fn text(image: &[u8]) -> Result<String, LoadFailure> {
+    let failure = |code, log: &str| LoadFailure { code, log: log.to_owned() };
+    let ptx = if image.starts_with(&atoll_fatbin::MAGIC.to_le_bytes()) {
+        atoll_fatbin::ptx(image, CAPABILITY).map_err(|error| failure(Code::INVALID_IMAGE, &error.to_string()))?
+    } else if image.starts_with(b"\x7fELF") {
+        return Err(failure(Code::INVALID_IMAGE, "machine code does not run in sessions of a daemon; it needs PTX"));
+    } else {
+        image.into()
+    };
+    let end = ptx.iter().position(|byte| *byte == 0).unwrap_or(ptx.len());
+    let text = std::str::from_utf8(&ptx[..end]).map_err(|_| failure(INVALID_PTX, "the PTX is not UTF-8"))?;
+    let number = text.lines().find_map(|line| line.trim().strip_prefix(".version"));
+    let number = number.and_then(|number| number.trim().split_once('.'));
+    let version = number.and_then(|(major, minor)| Some((major.parse::<u32>().ok()?, minor.parse::<u32>().ok()?)));
+    if version.is_some_and(|version| version > PTX_VERSION_MAX) {
+        return Err(failure(UNSUPPORTED_PTX_VERSION, "the version of the PTX is newer than 9.5"));
+    }
+    Ok(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_texts_are_taken() {
+        assert_eq!(text(b".version 7.0\0rest").map(|text| text.len()), Ok(12));
+        let code = |image: &[u8]| text(image).map(drop).map_err(|failure| failure.code);
+        assert_eq!(code(b"\x7fELF\x02\x01"), Err(Code::INVALID_IMAGE));
+        assert_eq!(code(b"\xff\xfe"), Err(INVALID_PTX));
+        assert_eq!(code(b"// 1\n.version 99.0\n"), Err(UNSUPPORTED_PTX_VERSION));
+        assert_eq!(code(&atoll_fatbin::MAGIC.to_le_bytes()), Err(Code::INVALID_IMAGE));
+    }
+}

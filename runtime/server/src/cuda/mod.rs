@@ -1,0 +1,29 @@
+//! Sessions of CUDA programs in the daemon.
+//!
+//! A session is a client of a tenant, with a class, memory and, if it asks for one, a share of its
+//! own. The calls that a message brings become one task, which the engine schedules and preempts
+//! like every other. `runtime/session` checks the calls; kernels are compiled from their PTX with a
+//! fence, whether or not the tenant is trusted.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `begin` | admission of a session: rights, memory, share, its function |
+//! | `backend` | [`backend::EngineBackend`]: the calls of a session on the engine |
+//! | `code` | modules, and the functions of their kernels |
+//! | `counts` | counts of all sessions, for metrics |
+//! | `errors` | errors of the daemon as errors of CUDA |
+//! | `facts` | what programs see of the device |
+//! | `socket` | how a connection to the control socket becomes a session |
+//!
+//! Invariants: a session has at most one task at a time. When it ends, for any reason, its tasks are
+//! cancelled, and its memory, functions and share are gone before it counts as ended.
+
+mod backend;
+mod begin;
+mod code;
+pub(crate) mod counts;
+mod errors;
+mod facts;
+mod socket;
+
+pub(crate) use socket::{is_session, serve};

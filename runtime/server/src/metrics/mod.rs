@@ -85,6 +85,7 @@ fn render(app: &App) -> String {
         regions: &app.regions,
         fleet: &fleet,
         desk: app.desk.as_deref(),
+        stages: &app.stage_processes.usage(),
         refusals: &app.engine.share_refusals(),
         scaling: &app.scaler.statuses(),
     };

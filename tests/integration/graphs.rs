@@ -60,19 +60,19 @@ scores = "both.y"
 best = "best.indices"
 "#;
 
-fn run(folder: &Path, arguments: &[&str]) -> Result<Output> {
+pub(crate) fn run(folder: &Path, arguments: &[&str]) -> Result<Output> {
     let command = Command::new(atoll()).args(arguments).env("XDG_RUNTIME_DIR", folder).current_dir(folder).output();
     Ok(command?)
 }
 
 /// Runs a command that must succeed, and returns its output.
-fn succeed(folder: &Path, arguments: &[&str]) -> Result<String> {
+pub(crate) fn succeed(folder: &Path, arguments: &[&str]) -> Result<String> {
     let output = run(folder, arguments)?;
     ensure!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     Ok(String::from_utf8(output.stdout)?)
 }
 
-fn deploy(folder: &Path, text: &str) -> Result<Output> {
+pub(crate) fn deploy(folder: &Path, text: &str) -> Result<Output> {
     std::fs::write(folder.join("graph.toml"), text)?;
     run(folder, &["graph", "deploy", "graph.toml"])
 }

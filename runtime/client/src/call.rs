@@ -49,6 +49,9 @@ pub enum Content {
     Object(Digest),
     /// An output of an earlier function of the call, by the index of the function.
     Output(usize, String),
+    /// An output of a future ([`crate::Client::defer`]): its name, and the output's. The call waits
+    /// until the future ends.
+    Future(String, String),
 }
 
 impl From<Tensor> for Content {
@@ -69,6 +72,7 @@ impl Content {
             Content::Tensor(tensor) => Input::Bytes { form: tensor.form(), blob: attachments.add(&tensor.bytes)? },
             Content::Object(digest) => Input::Object { digest: *digest, form: None },
             Content::Output(stage, name) => Input::Output { stage: *stage, name: name.clone() },
+            Content::Future(future, output) => Input::Future { future: future.clone(), output: output.clone() },
         })
     }
 }

@@ -5,9 +5,10 @@ use crate::error::ClientError;
 use crate::trace::Trace;
 use atoll_control as wire;
 use atoll_control::{
-    Attachments, CapacityReport, CompileStage, DevicesReport, FunctionSummary, GraphReport, Incoming, InstanceReport,
-    InstanceResize, InstanceSpec, Invoke, Invoked, LeaseHold, LeaseReport, LeaseSpec, ObjectSummary, Outgoing,
-    ProcessReport, Progress, Put, Rename, Request, Statistics, StatusReport, UsageReport, WireError,
+    Attachments, CapacityReport, CompileStage, DeferredCall, DevicesReport, FunctionSummary, GraphReport, Incoming,
+    InstanceReport, InstanceResize, InstanceSpec, Invoke, InvokeGraph, Invoked, LeaseHold, LeaseReport, LeaseSpec,
+    ObjectSummary, Outgoing, ProcessReport, Progress, Put, Rename, Request, Statistics, StatusReport, UsageReport,
+    WireError,
 };
 use atoll_core::{Class, Tenant};
 use atoll_protocol::TensorMetadata;
@@ -186,12 +187,52 @@ impl Client {
 
     /// Calls functions and waits for the result.
     pub fn invoke(&mut self, call: Call) -> Result<Answer, ClientError> {
-        let mut attachments = Attachments::default();
-        let stages: std::io::Result<Vec<_>> = call.stages.iter().map(|stage| stage.attach(&mut attachments)).collect();
-        let stages = wire::Call::Stages { stages: stages?, remember: call.remember };
-        let deadline_us = call.deadline.map(|within| u64::try_from(within.as_micros()).unwrap_or(u64::MAX));
-        let request = Invoke { call: stages, instance: call.instance, class: call.class, deadline_us };
+        let (request, attachments) = invoke_request(call)?;
         self.invoked(&Request::Invoke(request), attachments)
+    }
+
+    /// Begins a call of functions that continues in the background, also after this connection
+    /// closes. Calls of this tenant may name its outputs by [`Content::Future`], before it ends and
+    /// until a minute after its end. `future` is a name that no other future of the tenant has.
+    pub fn defer(&mut self, future: &str, call: Call) -> Result<(), ClientError> {
+        let (invoke, attachments) = invoke_request(call)?;
+        self.begin(future, DeferredCall::Invoke(invoke), attachments)
+    }
+
+    /// Begins a call of a graph, like [`Client::defer`].
+    pub fn defer_graph(
+        &mut self,
+        future: &str,
+        graph: &str,
+        inputs: &[(&str, Content)],
+        deadline: Option<Duration>,
+    ) -> Result<(), ClientError> {
+        let mut attachments = Attachments::default();
+        let inputs = attached(inputs, &mut attachments)?;
+        let call = InvokeGraph {
+            graph: graph.into(),
+            inputs,
+            class: None,
+            deadline_us: deadline.map(micros),
+            price_max: None,
+            id: None,
+        };
+        self.begin(future, DeferredCall::InvokeGraph(call), attachments)
+    }
+
+    /// Waits until the call of a future ends, and returns its outputs.
+    pub fn await_future(&mut self, future: &str) -> Result<Answer, ClientError> {
+        self.invoked(&Request::Await { future: future.into() }, Attachments::default())
+    }
+
+    /// Drops a future with its outputs. A call that has not ended continues.
+    pub fn forget_future(&mut self, future: &str) -> Result<(), ClientError> {
+        expect!(self.ask(&Request::Forget { future: future.into() })?.0, wire::Answer::Done => ())
+    }
+
+    fn begin(&mut self, future: &str, call: DeferredCall, attachments: Attachments) -> Result<(), ClientError> {
+        let request = Request::Defer { future: future.into(), call };
+        expect!(self.ask_with(&request, attachments)?.0, wire::Answer::Done => ())
     }
 
     /// Repeats a remembered call with other contents for some inputs; only these contents are sent.
@@ -252,18 +293,15 @@ impl Client {
         id: Option<&str>,
     ) -> Result<Answer, ClientError> {
         let mut attachments = Attachments::default();
-        let attached: std::io::Result<BTreeMap<String, wire::Input>> =
-            inputs.iter().map(|(name, content)| Ok(((*name).to_owned(), content.attach(&mut attachments)?))).collect();
-        let deadline_us = deadline.map(|within| u64::try_from(within.as_micros()).unwrap_or(u64::MAX));
-        let request = Request::InvokeGraph {
+        let call = InvokeGraph {
             graph: graph.into(),
-            inputs: attached?,
+            inputs: attached(inputs, &mut attachments)?,
             class,
-            deadline_us,
+            deadline_us: deadline.map(micros),
             price_max,
             id: id.map(str::to_owned),
         };
-        self.invoked(&request, attachments)
+        self.invoked(&Request::InvokeGraph(call), attachments)
     }
 
     /// Creates an instance of a function: a share under which its requests run. Only for root and
@@ -428,4 +466,25 @@ impl From<atoll_sealed::NotSealed> for ClientError {
     fn from(error: atoll_sealed::NotSealed) -> ClientError {
         ClientError::Wire(WireError::from(error))
     }
+}
+
+/// A call of functions as a request.
+fn invoke_request(call: Call) -> std::io::Result<(Invoke, Attachments)> {
+    let mut attachments = Attachments::default();
+    let stages: std::io::Result<Vec<_>> = call.stages.iter().map(|stage| stage.attach(&mut attachments)).collect();
+    let stages = wire::Call::Stages { stages: stages?, remember: call.remember };
+    let deadline_us = call.deadline.map(micros);
+    Ok((Invoke { call: stages, instance: call.instance, class: call.class, deadline_us }, attachments))
+}
+
+/// The inputs of a graph as parts of a request.
+fn attached(
+    inputs: &[(&str, Content)],
+    attachments: &mut Attachments,
+) -> std::io::Result<BTreeMap<String, wire::Input>> {
+    inputs.iter().map(|(name, content)| Ok(((*name).to_owned(), content.attach(attachments)?))).collect()
+}
+
+fn micros(within: Duration) -> u64 {
+    u64::try_from(within.as_micros()).unwrap_or(u64::MAX)
 }

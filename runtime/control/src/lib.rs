@@ -28,6 +28,7 @@
 
 mod admission;
 mod blob;
+mod deferred;
 mod devices;
 mod frame;
 mod functions;
@@ -44,6 +45,7 @@ mod usage;
 
 pub use admission::*;
 pub use blob::{Attachments, Blob, Content};
+pub use deferred::*;
 pub use devices::*;
 pub use frame::{Frame, Incoming, Outgoing, Progress, VERSION, WireError};
 pub use functions::*;

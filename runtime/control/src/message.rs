@@ -1,6 +1,7 @@
 //! The messages of the protocol: requests and answers.
 
 use crate::blob::Blob;
+use crate::deferred::{DeferredCall, InvokeGraph};
 use crate::devices::DevicesReport;
 use crate::functions::{FunctionSummary, Statistics};
 use crate::graph::GraphReport;
@@ -72,22 +73,27 @@ pub enum Request {
         graph: String,
     },
     /// Calls a graph. Answered with [`Answer::Invoked`].
-    InvokeGraph {
-        /// Its name.
-        graph: String,
-        /// Sources of its inputs: bytes or objects.
-        inputs: BTreeMap<String, Input>,
-        /// The class; `None` for best-effort.
-        class: Option<Class>,
-        /// Cancels the call after this time, in microseconds.
-        deadline_us: Option<u64>,
-        /// Price limit of the call, in units of account; `None` for the graph's own limit.
-        #[serde(default)]
-        price_max: Option<f64>,
-        /// An id by which a version of each function is chosen: calls with the same id get the same
-        /// version.
-        #[serde(default)]
-        id: Option<String>,
+    InvokeGraph(InvokeGraph),
+    /// Begins a call that continues in the background, also after the connection closes. Later
+    /// calls of the tenant may name its outputs ([`Input::Future`]). Answered with
+    /// [`Answer::Done`] at once.
+    Defer {
+        /// A name for the future that no other one of the tenant has.
+        future: String,
+        /// The call.
+        call: DeferredCall,
+    },
+    /// Waits until the call of a future ends. Its outputs are kept for a minute after the end.
+    /// Answered with [`Answer::Invoked`].
+    Await {
+        /// The future.
+        future: String,
+    },
+    /// Drops a future with its outputs. A call that has not ended continues. Answered with
+    /// [`Answer::Done`].
+    Forget {
+        /// The future.
+        future: String,
     },
     /// Creates an instance of a function. Only for root and the daemon's own user, unless they
     /// chose a tenant. Answered with [`Answer::Instance`].
@@ -281,6 +287,13 @@ pub enum Input {
         stage: usize,
         /// Its output.
         name: String,
+    },
+    /// An output of a future. The call waits until the future ends.
+    Future {
+        /// The future.
+        future: String,
+        /// Its output; of several of this name, that of the last function.
+        output: String,
     },
 }
 

@@ -1,4 +1,4 @@
-//! The jail of a process that compiles the code of a tenant.
+//! The jail of a process that compiles the code of a tenant, and of one that runs its CPU stages.
 //!
 //! A compiler is large and reads input of the tenant, so a bug in it may give the tenant control of
 //! this process. The process has its input in memory and two pipes to the daemon, and nothing else:
@@ -8,6 +8,9 @@
 //! There are two differences from the jail of executors. Threads start and end while the process
 //! runs. And a system call that is not listed fails instead of ending the process, because the
 //! libraries of compilers try calls that they do not need.
+//!
+//! A stage process may also read from its standard input, over which its requests come. It opens no
+//! other descriptors.
 
 use crate::jail::{apply, close_inherited, filter, give_up, only_to_ourselves, uncounted_memory};
 use rustix::process::DumpableBehavior;
@@ -52,6 +55,9 @@ const ALLOWED: &[i64] = &[
     libc::SYS_gettid,
 ];
 
+/// Reading requests, for stage processes.
+const READING: &[i64] = &[libc::SYS_read, libc::SYS_readv];
+
 /// Confines a process that compiles untrusted code; this cannot be undone. To be called once, while
 /// the process has one thread, after its input is mapped and before it is read. Closes all
 /// descriptors but the standard ones. Limits private memory to `private_bytes`. Returns the parts of
@@ -60,6 +66,19 @@ const ALLOWED: &[i64] = &[
 /// # Errors
 /// If a part that is required fails, with its name.
 pub fn enter_compile_jail(private_bytes: u64) -> Result<Vec<String>, String> {
+    enter(private_bytes, &[ALLOWED])
+}
+
+/// Confines a process that runs the CPU stages of a tenant, as [`enter_compile_jail`] does. The
+/// process may still read from its standard input.
+///
+/// # Errors
+/// If a part that is required fails, with its name.
+pub fn enter_stage_jail(private_bytes: u64) -> Result<Vec<String>, String> {
+    enter(private_bytes, &[ALLOWED, READING])
+}
+
+fn enter(private_bytes: u64, allowed: &[&[i64]]) -> Result<Vec<String>, String> {
     let failed = |what: &str| {
         let what = what.to_owned();
         move |error: std::io::Error| format!("{what}: {error}")
@@ -76,7 +95,8 @@ pub fn enter_compile_jail(private_bytes: u64) -> Result<Vec<String>, String> {
     let no_uncounted = filter(&[], uncounted_memory()?, SeccompAction::Allow, errno(libc::EPERM))?;
     let ruled = [(libc::SYS_clone, threads_only()?), (libc::SYS_tgkill, only_to_ourselves()?)];
     // `clone3` is listed, so that the filter above answers it.
-    let listed = filter(&[ALLOWED, &[libc::SYS_clone3]], ruled, errno(libc::EPERM), SeccompAction::Allow)?;
+    let lists = [allowed, &[&[libc::SYS_clone3]]].concat();
+    let listed = filter(&lists, ruled, errno(libc::EPERM), SeccompAction::Allow)?;
     apply(&[no_clone3, no_uncounted, listed])?;
     Ok(missing)
 }
@@ -98,10 +118,10 @@ mod tests {
     use rustix::fs::{MemfdFlags, memfd_create};
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
     use std::fs::File;
-    use std::io::ErrorKind;
+    use std::io::{ErrorKind, Read};
     use std::net::{TcpListener, UdpSocket};
     use std::os::unix::net::UnixDatagram;
-    use std::process::Command;
+    use std::process::{Command, Stdio};
 
     /// Set in the process that enters the jail: this test once more.
     const INSIDE: &str = "ATOLL_TEST_INSIDE_COMPILE_JAIL";
@@ -110,21 +130,25 @@ mod tests {
 
     #[test]
     fn a_process_in_the_jail_has_memory_threads_and_its_pipes_only() {
-        if std::env::var_os(INSIDE).is_some() {
-            return inside();
+        if let Some(kind) = std::env::var_os(INSIDE) {
+            return inside(kind == "stages");
         }
-        let itself = std::env::current_exe().unwrap();
-        let arguments = ["--exact", NAME, "--nocapture", "--test-threads=1"];
-        let output = Command::new(itself).args(arguments).env(INSIDE, "1").output().unwrap();
-        let text = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
-        assert!(output.status.success() && text.contains("refused all"), "{}: {text}", output.status);
+        for kind in ["compiler", "stages"] {
+            let itself = std::env::current_exe().unwrap();
+            let arguments = ["--exact", NAME, "--nocapture", "--test-threads=1"];
+            let output = Command::new(itself).args(arguments).env(INSIDE, kind).stdin(Stdio::null()).output().unwrap();
+            let text = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+            assert!(output.status.success() && text.contains("refused all"), "{kind}: {}: {text}", output.status);
+        }
     }
 
     #[allow(clippy::print_stdout, reason = "the other process reads it")]
-    fn inside() {
+    fn inside(is_of_stages: bool) {
         let own = std::env::current_exe().unwrap();
         assert!(File::open(&own).is_ok());
-        enter_compile_jail(LIMIT).unwrap();
+        let enter = if is_of_stages { enter_stage_jail } else { enter_compile_jail };
+        enter(LIMIT).unwrap();
+        assert_eq!(std::io::stdin().read(&mut [0]).is_ok(), is_of_stages, "reading requests");
         let refused = |what: &str, error: std::io::Error| {
             assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{what}: {error}");
         };

@@ -35,7 +35,7 @@
 //! which is the engine's.
 //!
 //! Start reading at [`ExecutorPool`], then `device` (daemon) and `serve` (executor). `jail` drops
-//! the rights of an executor, and `compile_jail` those of a process that compiles.
+//! the rights of an executor, and `compile_jail` those of a process that compiles or runs CPU stages.
 //!
 //! # Invariants
 //!
@@ -72,7 +72,7 @@ mod supervisor;
 mod wire;
 
 pub use cgroup::{ControlGroups, ExecutorQuota, ExecutorQuotas, NoControlGroups, PROCESS_BYTES, UNIT_BYTES};
-pub use compile_jail::enter_compile_jail;
+pub use compile_jail::{enter_compile_jail, enter_stage_jail};
 pub use config::ExecutorConfig;
 pub use device::ExecutorDevice;
 pub use pool::ExecutorPool;

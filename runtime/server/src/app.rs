@@ -6,7 +6,7 @@ use crate::compiler::CompilerService;
 use crate::config::{ModelControl, ServerConfig};
 use crate::cuda::counts::Counts;
 use crate::deployed::Deployed;
-use crate::graphs::{Desk, Functions, Graphs};
+use crate::graphs::{Desk, Functions, Graphs, StageProcesses};
 use crate::identity::{Denial, Gate, Principal, Reason, Reloaded};
 use crate::inference::blocking;
 use crate::instances::{Instance, Instances};
@@ -68,6 +68,8 @@ pub(crate) struct App {
     pub(crate) regions: Regions,
     /// The right to run a built-in stage of a graph.
     pub(crate) builtin_turns: Arc<Semaphore>,
+    /// The processes that run CPU stages of graphs.
+    pub(crate) stage_processes: Arc<StageProcesses>,
     pub(crate) model_control: ModelControl,
     strict_readiness: bool,
     loaded: AtomicBool,
@@ -113,6 +115,7 @@ impl App {
             cuda: Arc::default(),
             regions: Regions::default(),
             builtin_turns: Arc::new(Semaphore::new(BUILTIN_STAGES_MAX)),
+            stage_processes: Arc::default(),
             model_control: config.model_control.clone(),
             strict_readiness: config.strict_readiness,
             loaded: AtomicBool::new(false),
@@ -425,6 +428,10 @@ impl Functions for App {
 
     fn builtin_turns(&self) -> Arc<Semaphore> {
         self.builtin_turns.clone()
+    }
+
+    fn stage_processes(&self) -> Arc<StageProcesses> {
+        self.stage_processes.clone()
     }
 
     fn desk(&self) -> Option<Arc<Desk>> {

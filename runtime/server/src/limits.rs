@@ -213,6 +213,25 @@ pub(crate) const TRACE_NODES_BYTES_MAX: usize = 1 << 20;
 /// Largest manifest of a graph in bytes. A manifest of the largest graph takes a tenth of it.
 pub const GRAPH_MANIFEST_BYTES_MAX: usize = 256 << 10;
 
+/// Most futures of a tenant.
+pub const FUTURES_MAX: usize = 64;
+
+/// Most bytes of the outputs of all futures of a tenant. They are kept in memory.
+pub const FUTURES_BYTES_MAX: usize = 64 << 20;
+
+/// How long the outputs of a future are kept after the end of its call.
+pub const FUTURE_LIFETIME: Duration = Duration::from_secs(60);
+
+/// Most bytes of the files of a graph, all together. Their text is sent in one message of the control
+/// protocol.
+pub const GRAPH_FILES_BYTES_MAX: usize = 5 << 19;
+
+/// Largest manifest of a graph in bytes, with its files in base64.
+pub const GRAPH_TEXT_BYTES_MAX: usize = GRAPH_MANIFEST_BYTES_MAX + GRAPH_FILES_BYTES_MAX / 3 * 4 + 4096;
+
+/// Most bytes of the files of all graphs of a tenant. The daemon keeps them in memory.
+pub const GRAPH_FILES_TENANT_BYTES_MAX: usize = 32 << 20;
+
 /// Most graphs of a tenant. Each is a few kilobytes; the limit keeps lists short.
 pub const GRAPHS_PER_TENANT_MAX: usize = 256;
 

@@ -79,6 +79,9 @@ pub(crate) enum Command {
     /// Run launches for a daemon; started by `atoll serve`
     #[command(hide = true)]
     Executor,
+    /// Run the CPU stages of a tenant's graphs for a daemon; started by `atoll serve`
+    #[command(hide = true)]
+    Stages,
     #[cfg(feature = "compiler")]
     #[command(hide = true)]
     Recompile(commands::recompile::Args),

@@ -5,31 +5,20 @@ use super::admission::report as admission_report;
 use super::invoke::Reader;
 use super::refusal::{OrRefuse, bad_request, panicked};
 use super::requests::{Answered, plain};
-use crate::graphs::{Asked, Callee, DeployedGraph, Graphs, Limits, StageWork, run_graph};
+use crate::graphs::{Asked, CPU, Callee, DeployedGraph, Graphs, Limits, StageWork, run_graph};
 use crate::identity::Principal;
 use crate::inference::blocking;
 use crate::model::Model;
 use crate::prices::price;
 use atoll_control::{
-    Answer, Attachments, Form, GraphReport, GraphStage, Input, Invoked, Output, Refusal, RefusalKind, Timing, Value,
-    VersionEntry,
+    Answer, Attachments, Form, GraphReport, GraphStage, InvokeGraph, Invoked, Output, Refusal, RefusalKind, Timing,
+    Value, VersionEntry,
 };
 use atoll_core::Nanos;
 use atoll_core::graphs::{CostTable, Kind, Plans, StageCost};
-use atoll_engine::{Class, EngineStatistics, FunctionKey, InvocationRequest};
-use std::collections::BTreeMap;
+use atoll_engine::{EngineStatistics, FunctionKey, InvocationRequest};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// A call of a graph.
-pub(super) struct GraphCall {
-    pub(super) graph: String,
-    pub(super) inputs: BTreeMap<String, Input>,
-    pub(super) class: Option<Class>,
-    pub(super) deadline_us: Option<u64>,
-    pub(super) price_max: Option<f64>,
-    pub(super) id: Option<String>,
-}
 
 /// Checks the limits of a request.
 fn limits(deadline_us: Option<u64>, price_max: Option<f64>) -> Result<Limits, Refusal> {
@@ -107,7 +96,7 @@ impl Control {
     pub(super) async fn invoke_graph(
         &self,
         principal: &Principal,
-        call: GraphCall,
+        call: InvokeGraph,
         attachments: Attachments,
     ) -> Answered {
         let not_ready = |reason: String| Refusal {
@@ -188,6 +177,11 @@ impl Control {
             let (function, builtin) = match works {
                 StageWork::Function(callee) => (Some(callee), None),
                 StageWork::Builtin(builtin) => (None, Some(builtin.name().to_owned())),
+                StageWork::Program(stage) => (None, Some(stage.work.label.clone())),
+            };
+            let program = match works {
+                StageWork::Program(stage) => Some(stage),
+                _ => None,
             };
             let names = |callee: &Arc<Callee>| {
                 let all = self.app.engine.devices();
@@ -198,10 +192,13 @@ impl Control {
                 name: stages[index].name.clone(),
                 function: function.map(|callee| names_of(callee)),
                 builtin,
-                device: function.map(names),
+                device: function.map(names).or_else(|| program.map(|_| CPU.to_owned())),
                 after: stages[index].needs.iter().map(|&needed| stages[needed].name.clone()).collect(),
                 when: graph.manifest.stages[index].when.clone(),
-                mean_ns: function.and_then(|callee| mean_ns_of(&statistics, callee)),
+                mean_ns: match program {
+                    Some(stage) => stage.mean_ns(),
+                    None => function.and_then(|callee| mean_ns_of(&statistics, callee)),
+                },
                 versions: function.map_or_else(Vec::new, |callee| versions(callee)),
             }
         };
@@ -263,8 +260,9 @@ fn mean_ns(statistics: &[EngineStatistics], model: &Model) -> Option<u64> {
 /// device, so there is one assignment.
 fn latency_ns(graph: &atoll_core::graphs::Graph, stages: &[GraphStage]) -> Option<u64> {
     let row = |stage: &GraphStage| {
-        // Built-in stages take microseconds.
-        let exec = if stage.builtin.is_some() { 1 } else { stage.mean_ns?.max(1) };
+        // Built-in stages without a device take microseconds.
+        let is_small = stage.builtin.is_some() && stage.device.is_none();
+        let exec = if is_small { 1 } else { stage.mean_ns?.max(1) };
         Some(vec![Some(StageCost { exec: Nanos(exec), ..StageCost::default() })])
     };
     let rows = stages.iter().map(row).collect::<Option<Vec<_>>>()?;

@@ -249,8 +249,8 @@ impl Reader<'_> {
                 let content = &lease.content;
                 self.tensor(metadata, form.ok_or_else(unknown)?, content.bytes(), || content.to_vec())
             }
-            Input::Output { .. } => Err(bad_request(format!(
-                "input `{}` refers to an output; inputs of a graph are bytes or objects",
+            Input::Output { .. } | Input::Future { .. } => Err(bad_request(format!(
+                "input `{}` refers to an output; inputs of a graph are bytes, objects or futures",
                 metadata.name
             ))),
         }

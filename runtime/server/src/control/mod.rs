@@ -7,6 +7,7 @@
 
 mod admission;
 pub(crate) mod devices;
+mod futures;
 mod graphs;
 mod instances;
 mod invoke;
@@ -59,6 +60,8 @@ pub(crate) struct Control {
     pub(crate) app: Arc<App>,
     pub(crate) store: Arc<Store>,
     pub(crate) deployed: Arc<Deployed>,
+    /// Calls in the background.
+    futures: Arc<futures::Futures>,
     /// What each user holds, by user id.
     open: Mutex<HashMap<u32, Holding>>,
 }
@@ -117,7 +120,7 @@ impl Drop for ControlListener {
 
 impl Control {
     pub(crate) fn new(app: Arc<App>, store: Arc<Store>, deployed: Arc<Deployed>) -> Control {
-        Control { app, store, deployed, open: Mutex::default() }
+        Control { app, store, deployed, futures: Arc::default(), open: Mutex::default() }
     }
 
     /// Serves the socket until `stop` turns true, then lets running requests continue for `drain`.

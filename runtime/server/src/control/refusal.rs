@@ -159,7 +159,7 @@ impl HasRefusalKind for GraphDeployError {
             GraphDeployError::Manifest(_) | GraphDeployError::Name(_) | GraphDeployError::Taken(_) => {
                 RefusalKind::BadRequest
             }
-            GraphDeployError::TooMany { .. } => RefusalKind::Quota,
+            GraphDeployError::TooMany { .. } | GraphDeployError::TooManyFiles { .. } => RefusalKind::Quota,
             GraphDeployError::Store(error) => error.kind(),
         }
     }

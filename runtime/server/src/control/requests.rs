@@ -1,7 +1,6 @@
 //! Handlers of requests, one function for each. Calls are handled in `invoke.rs`.
 
 use super::Control;
-use super::graphs::GraphCall;
 use super::refusal::{OrRefuse, bad_request, panicked};
 use super::session::{Interim, Session};
 use crate::compiler::CompileProgress;
@@ -28,7 +27,7 @@ pub(super) fn plain(answer: Answer) -> Answered {
 impl Control {
     /// Answers a request. Answers that precede the last one go to `interim`.
     pub(super) async fn answer(
-        &self,
+        self: &Arc<Control>,
         session: &mut Session,
         request: Request,
         attachments: Attachments,
@@ -41,17 +40,17 @@ impl Control {
             Request::Functions => self.functions(principal),
             Request::Describe { function } => self.describe(principal, &function),
             Request::Remove { function } => self.remove(principal, function).await,
-            Request::Invoke(invoke) => self.invoke(session, invoke, attachments).await,
+            Request::Invoke(invoke) => self.invoke_after(session, invoke, attachments).await,
             Request::DeployGraph { name, manifest } => self.deploy_graph(principal, name, manifest).await,
             Request::Graphs => self.graphs(principal).await,
             Request::ExplainGraph { graph, deadline_us, price_max } => {
                 self.explain_graph(principal, &graph, deadline_us, price_max).await
             }
             Request::RemoveGraph { graph } => self.remove_graph(principal, graph).await,
-            Request::InvokeGraph { graph, inputs, class, deadline_us, price_max, id } => {
-                let call = GraphCall { graph, inputs, class, deadline_us, price_max, id };
-                self.invoke_graph(principal, call, attachments).await
-            }
+            Request::InvokeGraph(call) => self.invoke_graph_after(principal, call, attachments).await,
+            Request::Defer { future, call } => self.defer(principal, future, call, attachments),
+            Request::Await { future } => self.await_future(principal, &future).await,
+            Request::Forget { future } => self.forget_future(principal, &future),
             Request::CreateInstance(spec) => self.create_instance(principal, spec).await,
             Request::ResizeInstance(resize) => self.resize_instance(principal, resize).await,
             Request::RemoveInstance { instance } => self.remove_instance(principal, &instance).await,

@@ -13,6 +13,7 @@ use atoll_engine::Tenant;
 use rustix::net::{RecvFlags, recv};
 use std::collections::HashSet;
 use std::io;
+use std::sync::Arc;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, watch};
@@ -44,7 +45,7 @@ impl Interim {
 
 /// Serves a connection until the peer closes it, the daemon stops, or an error occurs.
 pub(super) async fn run(
-    control: &Control,
+    control: &Arc<Control>,
     stream: UnixStream,
     uid: u32,
     seat: &mut Seat<'_>,
@@ -101,7 +102,7 @@ impl Control {
 }
 
 async fn answer(
-    control: &Control,
+    control: &Arc<Control>,
     session: &mut Option<Session>,
     uid: u32,
     request: Request,

@@ -6,6 +6,7 @@ use super::instances::shares;
 use super::refusal::panicked;
 use super::requests::{Answered, plain};
 use crate::deployed::Deployed;
+use crate::graphs::{CPU, StageUse};
 use crate::identity::Principal;
 use crate::inference::blocking;
 use crate::prices::Prices;
@@ -22,9 +23,23 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 impl Control {
     pub(super) async fn usage(&self, principal: &Principal) -> Answered {
-        let report = usage(self.engine_statistics().await?, principal, &self.app.prices);
+        let mut report = usage(self.engine_statistics().await?, principal, &self.app.prices);
+        report.executors.extend(self.stage_usage(principal));
         let quotas = self.quotas(principal, &report);
         plain(Answer::Usage(UsageReport { quotas, ..report }))
+    }
+
+    /// CPU time of the stage processes of tenants that the peer sees and that called CPU stages.
+    fn stage_usage(&self, principal: &Principal) -> Vec<ExecutorUsage> {
+        let usage = self.app.stage_processes.usage().into_iter();
+        let used = usage.filter(|(tenant, used)| principal.sees(tenant) && used.starts > 0);
+        let entry = |(tenant, used): (Tenant, StageUse)| ExecutorUsage {
+            device: CPU.into(),
+            tenant,
+            cpu_s: used.cpu_ns as f64 / 1e9,
+            memory: None,
+        };
+        used.map(entry).collect()
     }
 
     /// The quotas of the tenants that the peer sees and that use something, and those of its own

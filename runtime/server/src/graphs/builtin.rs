@@ -19,7 +19,7 @@ pub(crate) enum Builtin {
     Average,
 }
 
-const NAMES: &str = "softmax, max, argmax, top_k, average";
+const NAMES: &str = "softmax, max, argmax, top_k, average, decode_image, resize_image, tokenize";
 
 impl Builtin {
     pub(crate) fn parse(name: &str, k: Option<u64>) -> Result<Builtin, String> {

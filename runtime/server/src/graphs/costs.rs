@@ -208,7 +208,7 @@ impl Costs {
             let is_here = kinds_of(desk, &works[stage], &[]).contains(&kind);
             is_here.then(|| match &works[stage] {
                 StageWork::Function(callee) => callee.constant_bytes(),
-                StageWork::Builtin(_) => 0,
+                StageWork::Builtin(_) | StageWork::Program(_) => 0,
             })
         };
         let (table, id) = {
@@ -247,7 +247,7 @@ impl Costs {
         let mut state = self.lock();
         let kind = state.measures.next(stage, kinds_of(desk, work, &state.open))?;
         let device = match work {
-            StageWork::Builtin(_) => None,
+            StageWork::Builtin(_) | StageWork::Program(_) => None,
             // Without a device this does not count as a try.
             StageWork::Function(callee) => {
                 let is_it = |device: &DeviceId| desk.kind(Some(*device)) == kind && is_open(&state.open, *device);

@@ -34,9 +34,14 @@
 //! [outputs]
 //! logits = "large.logits"
 //! ```
+//!
+//! A stage with `wasm`, or with a built-in that has `options`, is a CPU stage (`programs.rs`).
+
+pub(super) mod files;
+pub(super) mod programs;
 
 use super::builtin::Builtin;
-use crate::limits::GRAPH_MANIFEST_BYTES_MAX;
+use crate::limits::{GRAPH_MANIFEST_BYTES_MAX, GRAPH_TEXT_BYTES_MAX};
 use crate::prices::price;
 use atoll_core::Nanos;
 use atoll_core::graphs::limits::{STAGES_MAX, TENSORS_MAX};
@@ -46,6 +51,9 @@ use atoll_core::graphs::{
 };
 use atoll_protocol::limits::RANK_MAX;
 use atoll_protocol::{DataType, TensorMetadata};
+use atoll_stages::Form as InputForm;
+use files::Files;
+use programs::{NAMES, ProgramWork, program_of};
 use serde::Deserialize;
 use std::collections::{BTreeMap, HashSet};
 
@@ -65,6 +73,9 @@ pub(crate) struct Manifest {
     #[serde(rename = "stage")]
     pub(crate) stages: Vec<ManifestStage>,
     outputs: BTreeMap<String, String>,
+    /// The files that its stages name, which `atoll graph deploy` adds.
+    #[serde(default)]
+    pub(crate) files: Files,
 }
 
 /// Which plan is chosen if several meet the limits of a request.
@@ -78,14 +89,6 @@ enum Preference {
     Speed,
 }
 
-/// Type and shape of an input.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct InputForm {
-    datatype: DataType,
-    shape: Vec<i64>,
-}
-
 /// A stage as the user writes it.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -97,6 +100,13 @@ pub(crate) struct ManifestStage {
     #[serde(default)]
     pub(crate) versions: BTreeMap<String, u32>,
     pub(crate) builtin: Option<String>,
+    /// Instead of `function`: the file of a WASM module.
+    wasm: Option<String>,
+    /// The options of a CPU stage.
+    options: Option<serde_json::Value>,
+    /// The outputs of a WASM module.
+    #[serde(default)]
+    outputs: BTreeMap<String, InputForm>,
     /// The number of elements that `top_k` keeps.
     k: Option<u64>,
     inputs: BTreeMap<String, String>,
@@ -113,18 +123,19 @@ impl ManifestStage {
 }
 
 /// What a stage runs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Work {
     /// Versions of a function by their names within the tenant, with their weights. Most stages
     /// have one.
     Function(Vec<(String, u32)>),
     Builtin(Builtin),
+    Program(Box<ProgramWork>),
 }
 
 /// Why a manifest is refused.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(crate) enum ManifestError {
-    #[error("the manifest has {0} bytes; the limit is {GRAPH_MANIFEST_BYTES_MAX}")]
+    #[error("the manifest has {0} bytes without its files; the limit is {GRAPH_MANIFEST_BYTES_MAX}")]
     TooLarge(usize),
     #[error("the manifest is not valid {language}: {reason}")]
     Syntax { language: &'static str, reason: String },
@@ -140,8 +151,10 @@ pub(crate) enum ManifestError {
     Deadline(f64),
     #[error("`price_max = {0}` is not a price of 0 or more")]
     Price(f64),
-    #[error("stage `{0}` needs one of `function`, `versions` and `builtin`")]
+    #[error("stage `{0}` needs one of `function`, `versions`, `builtin` and `wasm`")]
     NoWork(String),
+    #[error("the files of the manifest: {0}")]
+    Files(String),
     #[error("stage `{stage}`: {reason}")]
     Builtin { stage: String, reason: String },
     #[error("the versions of stage `{stage}`: {reason}")]
@@ -159,14 +172,20 @@ pub(crate) type Signature = (Vec<TensorMetadata>, Vec<TensorMetadata>);
 
 /// Parses a manifest. Text that begins with `{` is JSON.
 pub(crate) fn parse(text: &str) -> Result<Manifest, ManifestError> {
-    if text.len() > GRAPH_MANIFEST_BYTES_MAX {
+    if text.len() > GRAPH_TEXT_BYTES_MAX {
         return Err(ManifestError::TooLarge(text.len()));
     }
     let syntax = |language, reason: String| ManifestError::Syntax { language, reason: reason.trim_end().into() };
-    match text.trim_start().starts_with('{') {
-        true => serde_json::from_str(text).map_err(|error| syntax("JSON", error.to_string())),
-        false => toml::from_str(text).map_err(|error| syntax("TOML", error.to_string())),
+    let manifest: Manifest = match text.trim_start().starts_with('{') {
+        true => serde_json::from_str(text).map_err(|error| syntax("JSON", error.to_string()))?,
+        false => toml::from_str(text).map_err(|error| syntax("TOML", error.to_string()))?,
+    };
+    // Four characters of base64 are three bytes.
+    let rest = text.len().saturating_sub(files::bytes_of(&manifest.files) / 3 * 4);
+    if rest > GRAPH_MANIFEST_BYTES_MAX {
+        return Err(ManifestError::TooLarge(rest));
     }
+    Ok(manifest)
 }
 
 impl Manifest {
@@ -177,6 +196,7 @@ impl Manifest {
         mut signature: impl FnMut(&str) -> Result<Signature, String>,
     ) -> Result<(Graph, Vec<Work>), ManifestError> {
         self.check_counts()?;
+        files::check(&self.files, self.stages.iter().filter_map(ManifestStage::file)).map_err(ManifestError::Files)?;
         let mut spec = GraphSpec { name: self.name.clone(), ..GraphSpec::default() };
         for (name, form) in &self.inputs {
             if let Some(&size) = form.shape.iter().find(|size| **size < -1) {
@@ -243,21 +263,36 @@ impl Manifest {
             Some(function) => vec![(function.clone(), 1)],
             None => stage.versions.clone().into_iter().collect(),
         };
-        let is_both = stage.function.is_some() && !stage.versions.is_empty();
-        let (work, inputs, outputs) = match (versions.is_empty() || is_both, &stage.builtin) {
-            (false, None) if stage.k.is_none() => {
-                let (inputs, outputs) = signature_of(stage, &versions, signature)?;
-                (Work::Function(versions), specs(&inputs), specs(&outputs))
+        let named =
+            [stage.function.is_some(), !stage.versions.is_empty(), stage.builtin.is_some(), stage.wasm.is_some()];
+        if named.iter().filter(|is_named| **is_named).count() != 1 {
+            return Err(ManifestError::NoWork(stage.name.clone()));
+        }
+        let forms: Vec<(String, Option<Form>)> =
+            from.iter().map(|link| (link.name.clone(), form_of(before, &link.from))).collect();
+        let program = program_of(stage, &self.files, &forms).map_err(refuse)?;
+        let is_plain = stage.options.is_none() && stage.outputs.is_empty();
+        let (work, inputs, outputs) = match (program, &stage.builtin) {
+            (Some(program), _) => {
+                let tensors = programs::specs;
+                let (inputs, outputs) = (tensors(&program.signature.inputs), tensors(&program.signature.outputs));
+                (Work::Program(Box::new(program)), inputs, outputs)
             }
-            (false, None) => return Err(refuse("`k` belongs to the built-in `top_k`".into())),
-            (true, Some(name)) if !is_both => {
+            (None, _) if !is_plain => {
+                let text =
+                    format!("`options` belong to stages with `wasm` or {}, `outputs` to `wasm`", NAMES.join(", "));
+                return Err(refuse(text));
+            }
+            (None, Some(name)) => {
                 let builtin = Builtin::parse(name, stage.k).map_err(refuse)?;
-                let forms: Vec<(String, Option<Form>)> =
-                    from.iter().map(|link| (link.name.clone(), form_of(before, &link.from))).collect();
                 let (inputs, outputs) = builtin.signature(&forms).map_err(refuse)?;
                 (Work::Builtin(builtin), inputs, outputs)
             }
-            _ => return Err(ManifestError::NoWork(stage.name.clone())),
+            (None, None) if stage.k.is_none() => {
+                let (inputs, outputs) = signature_of(stage, &versions, signature)?;
+                (Work::Function(versions), specs(&inputs), specs(&outputs))
+            }
+            (None, None) => return Err(refuse("`k` belongs to the built-in `top_k`".into())),
         };
         let described = StageSpec {
             name: stage.name.clone(),
@@ -266,6 +301,7 @@ impl Manifest {
                     versions.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join("|")
                 }
                 Work::Builtin(builtin) => builtin.name().into(),
+                Work::Program(program) => program.label.clone(),
             },
             inputs,
             outputs,
@@ -273,7 +309,7 @@ impl Manifest {
             when: stage.when.as_deref().map(|text| self.condition(stage, text)).transpose()?,
             otherwise: self.links(&stage.otherwise, &format!("`otherwise` of {about}"))?,
             batch_max: 1,
-            cpu_only: stage.builtin.is_some(),
+            cpu_only: stage.builtin.is_some() || stage.wasm.is_some(),
         };
         Ok((work, described))
     }
@@ -396,104 +432,4 @@ pub(super) fn metadata(tensor: &TensorSpec) -> TensorMetadata {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use atoll_core::graphs::Cost;
-
-    const CASCADE: &str = r#"
-        name = "cascade"
-        deadline_ms = 50
-        [inputs]
-        x = { datatype = "FP32", shape = [1, 4] }
-        [[stage]]
-        name = "small"
-        function = "f"
-        inputs = { in = "x" }
-        [[stage]]
-        name = "top"
-        builtin = "max"
-        inputs = { x = "small.out" }
-        [[stage]]
-        name = "large"
-        function = "f"
-        inputs = { in = "x" }
-        when = "top.y < 0.8"
-        otherwise = { out = "small.out" }
-        [outputs]
-        y = "large.out"
-    "#;
-
-    fn signature(function: &str) -> Result<Signature, String> {
-        let tensor = |name: &str| TensorMetadata {
-            name: name.into(),
-            datatype: DataType::Fp32,
-            shape: vec![-1, 4],
-            symbols: Vec::new(),
-        };
-        match function {
-            "f" | "f2" => Ok((vec![tensor("in")], vec![tensor("out")])),
-            "other" => Ok((vec![tensor("in")], vec![tensor("out"), tensor("more")])),
-            _ => Err("is not deployed".into()),
-        }
-    }
-
-    fn refusal(text: &str) -> String {
-        parse(text).and_then(|manifest| manifest.check(signature)).expect_err("a bad manifest").to_string()
-    }
-
-    #[test]
-    fn a_cascade_is_read() {
-        let (graph, works) = parse(CASCADE).unwrap().check(signature).unwrap();
-        let f = || Work::Function(vec![("f".into(), 1)]);
-        assert_eq!(works, [f(), Work::Builtin(Builtin::Max), f()]);
-        assert_eq!((graph.deadline(), graph.price_max()), (Some(Nanos(50_000_000)), None));
-        let priced = CASCADE.replacen("deadline_ms = 50", "price_max = 0.5\nprefer = \"speed\"", 1);
-        let (graph, _) = parse(&priced).unwrap().check(signature).unwrap();
-        assert_eq!((graph.price_max().map(Cost::units), graph.prefer()), (Some(0.5), Some(Prefer::Speed)));
-        let (graph, _) = parse(CASCADE).unwrap().check(signature).unwrap();
-        assert_eq!(graph.stages()[2].needs, [0, 1]);
-    }
-
-    #[test]
-    fn a_stage_may_have_versions() {
-        let text = CASCADE.replacen("function = \"f\"", "versions = { f2 = 10, f = 90 }", 1);
-        let (graph, works) = parse(&text).unwrap().check(signature).unwrap();
-        assert_eq!(works[0], Work::Function(vec![("f".into(), 90), ("f2".into(), 10)]));
-        assert_eq!(graph.stages()[0].function, "f|f2");
-    }
-
-    #[test]
-    fn json_is_read_as_well() {
-        let json = r#"{"name": "one", "inputs": {"x": {"datatype": "FP32", "shape": [-1, 4]}},
-            "stage": [{"name": "a", "function": "f", "inputs": {"in": "x"}}], "outputs": {"y": "a.out"}}"#;
-        assert!(parse(json).unwrap().check(signature).is_ok());
-        assert!(refusal("{").contains("not valid JSON"));
-    }
-
-    #[test]
-    fn bad_manifests_are_refused_with_the_cause() {
-        for (from, to, expected) in [
-            ("function = \"f\"", "function = \"g\"", "stage `small` calls function `g`, which is not deployed"),
-            ("in = \"x\"", "in = \"z\"", "`z` in stage `small` is neither an input of the graph nor STAGE.OUTPUT"),
-            ("in = \"x\"", "in = \"large.out\"", "stages form a cycle"),
-            ("shape = [1, 4]", "shape = [1, 5]", "wants FP32[?, 4], but input `x` of the graph is FP32[1, 5]"),
-            ("shape = [1, 4]", "shape = [1, -4]", "the size -4"),
-            ("< 0.8", "< nan", "use a finite number"),
-            ("< 0.8", "= 0.8", "has to be a source"),
-            ("deadline_ms = 50", "deadline_ms = 0", "not a time above 0"),
-            ("deadline_ms = 50", "deadline_ms = 1e30", "above the limit"),
-            ("deadline_ms = 50", "price_max = -1.0", "not a price of 0 or more"),
-            ("deadline_ms = 50", "prefer = \"luck\"", "not valid TOML"),
-            ("builtin = \"max\"", "builtin = \"min\"", "stage `top`: there is no built-in `min`"),
-            ("builtin = \"max\"", "", "needs one of `function`, `versions` and `builtin`"),
-            ("function = \"f\"", "function = \"f\"\nversions = { f = 1 }", "needs one of"),
-            ("function = \"f\"", "versions = { f = 0 }", "at least one of them above 0"),
-            ("function = \"f\"", "versions = { f = 1, other = 1 }", "`other` has other tensors than `f`"),
-            ("deadline_ms", "dead_line", "not valid TOML"),
-        ] {
-            let text = refusal(&CASCADE.replacen(from, to, 1));
-            assert!(text.contains(expected), "{to}: {text}");
-        }
-        assert!(refusal(&" ".repeat(GRAPH_MANIFEST_BYTES_MAX + 1)).contains("the limit is"));
-    }
-}
+mod tests;

@@ -14,6 +14,7 @@ mod costs;
 mod counts;
 mod desk;
 mod manifest;
+mod processes;
 mod run;
 mod stage;
 pub(crate) mod work;
@@ -23,12 +24,13 @@ pub(crate) use costs::{CostView, Rejected, rejection};
 pub(crate) use counts::Counts;
 pub(crate) use desk::{Desk, Limits};
 pub(crate) use manifest::ManifestError;
+pub(crate) use processes::{CPU, StageProcesses, StageUse};
 pub(crate) use run::{Asked, run_graph};
 pub(crate) use stage::{Callee, StageWork, Version};
 pub(crate) use work::GraphWork;
 
 use crate::bodies::Bodies;
-use crate::limits::GRAPHS_PER_TENANT_MAX;
+use crate::limits::{GRAPH_FILES_TENANT_BYTES_MAX, GRAPHS_PER_TENANT_MAX};
 use crate::model::Model;
 use crate::names::{BadName, check_name};
 use atoll_core::graphs::Stage;
@@ -37,7 +39,7 @@ use atoll_store::{DeploymentKey, Store, StoreError};
 use costs::Costs;
 use counts::GraphCounts;
 use manifest::{Manifest, ManifestStage, Signature, Work};
-use stage::Shared;
+use stage::{CpuStage, Shared};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tokio::sync::Semaphore;
@@ -62,6 +64,9 @@ pub(crate) trait Functions: Sync {
     /// The semaphore that limits how many large built-in stages run at once.
     fn builtin_turns(&self) -> Arc<Semaphore>;
 
+    /// The processes that run CPU stages.
+    fn stage_processes(&self) -> Arc<StageProcesses>;
+
     /// The desk that admits requests; `None` if there is none.
     fn desk(&self) -> Option<Arc<Desk>>;
 
@@ -81,6 +86,11 @@ pub(crate) enum GraphDeployError {
     Taken(String),
     #[error("tenant `{tenant}` has reached the limit of {GRAPHS_PER_TENANT_MAX} graphs; remove one first")]
     TooMany { tenant: Tenant },
+    #[error(
+        "the files of tenant `{tenant}`'s graphs would have {bytes} bytes; the limit is \
+         {GRAPH_FILES_TENANT_BYTES_MAX}; remove a graph with files first"
+    )]
+    TooManyFiles { tenant: Tenant, bytes: usize },
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -155,9 +165,21 @@ impl DeployedGraph {
         };
         let is_kept = |(stage, work): (&ManifestStage, &StageWork)| match work {
             StageWork::Function(callee) => stage.functions().zip(callee.models()).all(is_same),
-            StageWork::Builtin(_) => true,
+            StageWork::Builtin(_) | StageWork::Program(_) => true,
         };
         graph.is_some_and(|graph| self.manifest.stages.iter().zip(&graph.works).all(is_kept))
+    }
+
+    /// Checks the files of its CPU stages in the process of its tenant. Blocks.
+    fn check_programs(&self, app: &dyn Functions, model: &Model) -> Result<(), ManifestError> {
+        let Some(graph) = &model.graph else { return Ok(()) };
+        for (stage, work) in graph.graph.stages().iter().zip(&graph.works) {
+            let StageWork::Program(program) = work else { continue };
+            let checked = app.stage_processes().check(&self.key.tenant, &program.numbered());
+            let refused = |reason: String| ManifestError::Builtin { stage: stage.name.clone(), reason };
+            checked.map_err(|error| refused(error.to_string()))?;
+        }
+        Ok(())
     }
 
     /// Checks the graph against its present functions.
@@ -182,9 +204,16 @@ impl DeployedGraph {
                 })
             }
             Work::Builtin(builtin) => Ok(StageWork::Builtin(builtin)),
+            Work::Program(program) => Ok(StageWork::Program(Arc::new(CpuStage::new(*program)))),
         };
         let works = graph.stages().iter().zip(works).map(work).collect::<Result<Vec<StageWork>, ManifestError>>()?;
-        let shared = Shared { bodies: app.bodies(), turns: app.builtin_turns(), counts: self.counts.clone() };
+        let shared = Shared {
+            bodies: app.bodies(),
+            turns: app.builtin_turns(),
+            counts: self.counts.clone(),
+            tenant: self.key.tenant.clone(),
+            processes: app.stage_processes(),
+        };
         let costs = Costs::new(app.desk(), self.key.tenant.as_str(), graph.stages().len());
         Ok(Arc::new(Model::of_graph(self.key.clone(), GraphWork::new(graph, works, shared, costs))))
     }
@@ -230,13 +259,20 @@ impl Graphs {
             return Err(GraphDeployError::Taken(name));
         }
         let key = FunctionKey { tenant: tenant.clone(), name };
-        let others = self.of(tenant).into_iter().filter(|graph| graph.key != key).count();
-        if others >= GRAPHS_PER_TENANT_MAX {
+        let others: Vec<_> = self.of(tenant).into_iter().filter(|graph| graph.key != key).collect();
+        if others.len() >= GRAPHS_PER_TENANT_MAX {
             return Err(GraphDeployError::TooMany { tenant: tenant.clone() });
+        }
+        let files = others.iter().map(|graph| manifest::files::bytes_of(&graph.manifest.files)).sum::<usize>();
+        let bytes = files + manifest::files::bytes_of(&manifest.files);
+        if bytes > GRAPH_FILES_TENANT_BYTES_MAX {
+            return Err(GraphDeployError::TooManyFiles { tenant: tenant.clone(), bytes });
         }
         let graph = DeployedGraph::new(key.clone(), manifest);
         let at = Some(app.changes());
-        let checked = Checked { callable: Ok(graph.check(app)?), at };
+        let model = graph.check(app)?;
+        graph.check_programs(app, &model)?;
+        let checked = Checked { callable: Ok(model), at };
         let graph = Arc::new(DeployedGraph { checked: Mutex::new(checked), ..graph });
         self.store.put_graph(DeploymentKey { tenant: key.tenant.clone(), name: key.name.clone() }, text)?;
         self.graphs.write().unwrap_or_else(PoisonError::into_inner).insert(key, graph.clone());

@@ -4,7 +4,7 @@
 use super::calls::{StageCall, Stages};
 use super::costs::{Decision, Ran, Rejected};
 use super::desk::{Call, Limits, Ticket, Turn, next_call};
-use super::stage::{Held, StageResult, StageWork, check_form, check_input, no_room, placed, run_builtin};
+use super::stage::{Held, StageResult, StageWork, check_form, check_input, no_room, placed, run_builtin, run_program};
 use super::work::GraphWork;
 use crate::bodies::BodyRoom;
 use crate::inference::{invoke, passed};
@@ -289,7 +289,7 @@ impl Run<'_> {
         let begun = Instant::now();
         let version = match &self.work.works[stage] {
             StageWork::Function(callee) => callee.choose(&self.id),
-            StageWork::Builtin(_) => 0,
+            StageWork::Builtin(_) | StageWork::Program(_) => 0,
         };
         let ended = move |result, turn: Option<Turn>| Ended {
             stage,
@@ -304,6 +304,11 @@ impl Run<'_> {
             StageWork::Builtin(builtin) => {
                 let builtin = *builtin;
                 self.tasks.spawn(async move { ended(run_builtin(builtin, &work.shared, inputs).await, turn) });
+                return Ok(());
+            }
+            StageWork::Program(stage) => {
+                let stage = stage.clone();
+                self.tasks.spawn(async move { ended(run_program(stage, &work.shared, inputs).await, turn) });
                 return Ok(());
             }
         };
@@ -377,6 +382,7 @@ impl Run<'_> {
             Source::Output { stage, output } => match &self.work.works[stage] {
                 StageWork::Function(callee) => Some(callee.first().outputs[output].datatype),
                 StageWork::Builtin(builtin) => builtin.output_types().get(output).copied(),
+                StageWork::Program(stage) => stage.output_type(output),
             },
         }
     }

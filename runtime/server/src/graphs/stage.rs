@@ -1,15 +1,18 @@
-//! The work of stages: functions and built-ins, their tensors, and checks of tensors.
+//! The work of stages: functions, built-ins and CPU stages, their tensors, and checks of tensors.
 
 use super::builtin::Builtin;
 use super::counts::GraphCounts;
+use super::manifest::programs::ProgramWork;
+use super::processes::{Numbered, StageProcesses, next_id};
 use crate::bodies::Bodies;
 use crate::inference::blocking;
 use crate::limits::DECODE_INLINE_BYTES_MAX;
 use crate::model::Model;
 use crate::tensors::dtype_of;
 use atoll_core::graphs::Weights;
-use atoll_engine::{DeviceId, InputTensor, InvocationTiming, InvokeError, OutputTensor};
+use atoll_engine::{DeviceId, InputTensor, InvocationTiming, InvokeError, OutputTensor, Tenant};
 use atoll_protocol::{DataType, TensorMetadata};
+use atoll_stages::{CallError, Form};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -19,6 +22,35 @@ use tokio::sync::Semaphore;
 pub(crate) enum StageWork {
     Function(Arc<Callee>),
     Builtin(Builtin),
+    Program(Arc<CpuStage>),
+}
+
+/// A CPU stage, with counts of its successful calls.
+pub(crate) struct CpuStage {
+    id: u64,
+    pub(crate) work: ProgramWork,
+    calls: AtomicU64,
+    ns: AtomicU64,
+}
+
+impl CpuStage {
+    pub(super) fn new(work: ProgramWork) -> CpuStage {
+        CpuStage { id: next_id(), work, calls: AtomicU64::new(0), ns: AtomicU64::new(0) }
+    }
+
+    pub(super) fn numbered(&self) -> Numbered<'_> {
+        Numbered { id: self.id, program: &self.work.program, file: &self.work.file }
+    }
+
+    /// The mean time of a successful call, without its time in the queue, in nanoseconds.
+    pub(crate) fn mean_ns(&self) -> Option<u64> {
+        self.ns.load(Ordering::Relaxed).checked_div(self.calls.load(Ordering::Relaxed))
+    }
+
+    /// The type of an output.
+    pub(super) fn output_type(&self, output: usize) -> Option<DataType> {
+        Some(self.work.signature.outputs.get(output)?.1.datatype)
+    }
 }
 
 /// The versions of the function that a stage calls. Most stages have one.
@@ -131,6 +163,9 @@ pub(crate) struct Shared {
     /// Limits how many large built-in stages run at once.
     pub(super) turns: Arc<Semaphore>,
     pub(super) counts: Arc<GraphCounts>,
+    /// The tenant of the graph, and the processes that run its CPU stages.
+    pub(super) tenant: Tenant,
+    pub(super) processes: Arc<StageProcesses>,
 }
 
 /// The result of a stage, with its outputs by index.
@@ -139,7 +174,7 @@ pub(super) struct StageResult {
     pub(super) timing: InvocationTiming,
     pub(super) preemptions: u32,
     pub(super) cold_start: bool,
-    /// `None` for a built-in stage.
+    /// `None` for a built-in or CPU stage.
     pub(super) device: Option<DeviceId>,
 }
 
@@ -233,4 +268,60 @@ pub(super) async fn run_builtin(
     let timing = InvocationTiming { compute_ns, ..InvocationTiming::default() };
     let outputs = outputs.into_iter().zip(builtin.output_types()).map(held).collect();
     Ok(StageResult { outputs, timing, preemptions: 0, cold_start: false, device: None })
+}
+
+/// Runs a CPU stage in the process of its tenant.
+pub(super) async fn run_program(
+    stage: Arc<CpuStage>,
+    shared: &Shared,
+    inputs: Vec<Held>,
+) -> Result<StageResult, InvokeError> {
+    let forms: Option<Vec<Form>> = stage.work.signature.inputs.iter().zip(&inputs).map(form_of).collect();
+    let forms = forms.ok_or_else(|| InvokeError::BadInput("an input has another type than the graph states".into()))?;
+    let (arrived, slot) = (Instant::now(), shared.processes.slot(&shared.tenant));
+    slot.watch();
+    let mut running = slot.turn().await;
+    let queue_ns = nanos(arrived.elapsed());
+    let (processes, mut room, work) = (shared.processes.clone(), shared.bodies.room(), stage.clone());
+    // The call owns the turn, since it continues if the client disconnects.
+    let call = move || {
+        let begun = Instant::now();
+        let bytes: Vec<&[u8]> = inputs.iter().map(|input| &input.bytes[..]).collect();
+        let admit = |bytes| room.grow_to(bytes);
+        let outputs = processes.run(&slot, &mut running, &work.numbered(), (forms, &bytes[..]), admit);
+        (outputs, nanos(begun.elapsed()), room)
+    };
+    let panicked = || InvokeError::Device("internal error: a CPU stage panicked".into());
+    let (outputs, compute_ns, _room) = blocking(call).await.ok_or_else(panicked)?;
+    let outputs = outputs.map_err(|error| match error {
+        CallError::NoRoom => no_room(),
+        other => InvokeError::BadInput(other.to_string()),
+    })?;
+    let declared = &stage.work.signature.outputs;
+    if outputs.len() != declared.len() {
+        return Err(InvokeError::BadInput(format!("it gave {} outputs instead of {}", outputs.len(), declared.len())));
+    }
+    let mut held = Vec::with_capacity(outputs.len());
+    for ((name, form), tensor) in declared.iter().zip(outputs) {
+        if !form.admits(&tensor.form) {
+            let text = format!("its output `{name}` is {}, and is declared as {form}", tensor.form);
+            return Err(InvokeError::BadInput(text));
+        }
+        let dtype = dtype_of(form.datatype);
+        held.push(Some(Arc::new(InputTensor { dtype, shape: tensor.form.shape, bytes: tensor.bytes })));
+    }
+    stage.calls.fetch_add(1, Ordering::Relaxed);
+    stage.ns.fetch_add(compute_ns, Ordering::Relaxed);
+    let timing = InvocationTiming { queue_ns, compute_ns, ..InvocationTiming::default() };
+    Ok(StageResult { outputs: held, timing, preemptions: 0, cold_start: false, device: None })
+}
+
+/// The form of an input; `None` if its type is not the declared one.
+fn form_of(((_, declared), input): (&(String, Form), &Held)) -> Option<Form> {
+    let is_same = dtype_of(declared.datatype) == input.dtype;
+    is_same.then(|| Form { datatype: declared.datatype, shape: input.shape.clone() })
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

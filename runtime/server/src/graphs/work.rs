@@ -72,7 +72,7 @@ impl GraphWork {
     pub(crate) fn models(&self) -> impl Iterator<Item = &Arc<Model>> {
         let callees = self.works.iter().filter_map(|work| match work {
             StageWork::Function(callee) => Some(callee),
-            StageWork::Builtin(_) => None,
+            StageWork::Builtin(_) | StageWork::Program(_) => None,
         });
         callees.flat_map(|callee| callee.models())
     }

@@ -1,9 +1,9 @@
-//! Metrics of the admission of requests to graphs.
+//! Metrics of the admission of requests to graphs, and of their CPU stages.
 
 use super::metric::{Kind, Metric, of_daemon};
 use std::sync::atomic::Ordering;
 
-/// The metrics of graph admission. Without a desk they have no samples.
+/// The metrics of graphs. Without a desk those of the admission have no samples.
 pub(super) const GRAPH_METRICS: &[Metric] = &[
     of_daemon(
         Kind::Counter,
@@ -44,4 +44,36 @@ pub(super) const GRAPH_METRICS: &[Metric] = &[
             out.integer(&[], desk.running() as u64);
         }
     }),
+    of_daemon(
+        Kind::Counter,
+        "atoll_stage_cpu_seconds_total",
+        "CPU time of the stage processes of each tenant, as the system accounts for it",
+        |s, out| {
+            for (tenant, used) in s.stages {
+                out.number(&[("tenant", tenant.as_str())], used.cpu_ns as f64 / 1e9);
+            }
+        },
+    ),
+    of_daemon(
+        Kind::Counter,
+        "atoll_stage_process_starts_total",
+        "Stage processes that were started for each tenant",
+        |s, out| {
+            for (tenant, used) in s.stages {
+                out.integer(&[("tenant", tenant.as_str())], used.starts);
+            }
+        },
+    ),
+    of_daemon(
+        Kind::Counter,
+        "atoll_stage_process_losses_total",
+        "Stage processes that were lost with a call, by cause: time_limit or died",
+        |s, out| {
+            for (tenant, used) in s.stages {
+                for (cause, count) in [("time_limit", used.time_limits), ("died", used.losses)] {
+                    out.integer(&[("tenant", tenant.as_str()), ("cause", cause)], count);
+                }
+            }
+        },
+    ),
 ];

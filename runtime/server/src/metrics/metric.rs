@@ -3,12 +3,12 @@
 use super::recorder::{DeviceRecorder, Recorder};
 use super::text::Samples;
 use crate::cuda::counts::Counts;
-use crate::graphs::Desk;
+use crate::graphs::{Desk, StageUse};
 use crate::model::Model;
 use crate::response_cache::ResponseCache;
 use crate::scaling::state::ScalingStatus;
 use crate::shared_memory::Regions;
-use atoll_engine::{EngineStatistics, FunctionKey, UsageRow};
+use atoll_engine::{EngineStatistics, FunctionKey, Tenant, UsageRow};
 use atoll_fleet::{DeviceState, FleetStatus, ShareRefusal};
 use atoll_protocol::ModelState;
 use std::collections::BTreeMap;
@@ -54,6 +54,8 @@ pub(super) struct Snapshot<'a> {
     pub(super) fleet: &'a FleetStatus,
     /// The admission of requests to graphs.
     pub(super) desk: Option<&'a Desk>,
+    /// What the CPU stages of graphs used.
+    pub(super) stages: &'a BTreeMap<Tenant, StageUse>,
     /// Shares that a device refused.
     pub(super) refusals: &'a [ShareRefusal],
     /// Models that are autoscaled.

@@ -88,6 +88,7 @@ fn render(app: &App) -> String {
         cuda: &app.cuda,
         fleet: &fleet,
         desk: app.desk.as_deref(),
+        stages: &app.stage_processes.usage(),
         refusals: &app.engine.share_refusals(),
         scaling: &app.scaler.statuses(),
     };

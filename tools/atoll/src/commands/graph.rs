@@ -1,5 +1,6 @@
 //! `atoll graph`: graphs of functions in a daemon.
 
+mod deploy;
 mod explain;
 
 use super::functions::invoke::print_answer;
@@ -13,7 +14,7 @@ use atoll_client::{Class, Content, Digest, GraphReport, Tensor};
 use clap::Subcommand;
 use serde_json::{Value, json};
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const EXAMPLES: &str = "\
@@ -174,6 +175,9 @@ pub(crate) fn run(args: Args) -> Result<()> {
 fn deploy(args: &DeployArgs) -> Result<()> {
     let about = || format!("cannot read {}", args.manifest.display());
     let manifest = std::fs::read_to_string(&args.manifest).with_context(about).or_user_error()?;
+    // The files that it names lie beside it.
+    let folder = args.manifest.parent().unwrap_or(Path::new(""));
+    let manifest = deploy::with_files(&manifest, folder)?;
     let graph = args.control.connect()?.deploy_graph(&manifest, args.name.as_deref()).classify()?;
     if args.json {
         return print_json(&as_json(&graph));

@@ -32,6 +32,7 @@ pub(crate) mod recompile;
 pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod sign;
+pub(crate) mod stages;
 pub(crate) mod top;
 pub(crate) mod trace;
 pub(crate) mod usage;
@@ -87,6 +88,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
         Command::Man(args) => man::run(&args),
         #[cfg(feature = "compiler")]
         Command::Recompile(args) => recompile::run(&args),
+        Command::Stages => stages::run(),
         Command::Executor => Ok(atoll_executor::serve(DEVICES)?),
     }
 }

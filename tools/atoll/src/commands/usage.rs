@@ -108,7 +108,7 @@ fn executors(report: &UsageReport) -> String {
     if report.executors.iter().all(|used| used.memory.is_none()) {
         (3..8).rev().for_each(|column| table.hide(column));
     }
-    if report.devices.len() <= 1 {
+    if report.executors.iter().all(|used| used.device == report.executors[0].device) && report.devices.len() <= 1 {
         table.hide(0);
     }
     format!("\n{table}")

@@ -1,0 +1,373 @@
+//! Futures: calls that continue while the client does other things, and whose outputs later calls
+//! of the tenant name as inputs.
+//!
+//! A future exists from the request on that begins it, so a call can only name one that was begun
+//! earlier, and futures cannot wait for each other in a circle. Outputs are kept for a limited time
+//! after the end of the call, and within a limit for each tenant.
+
+use super::Control;
+use super::invoke::Plans;
+use super::refusal::{OrRefuse, bad_request};
+use super::requests::{Answered, plain, taken};
+use super::session::Session;
+use crate::identity::Principal;
+use crate::limits::{FUTURE_LIFETIME, FUTURES_BYTES_MAX, FUTURES_MAX};
+use crate::names::check_name;
+use atoll_control::{
+    Answer, Attachments, Call, DeferredCall, Input, Invoke, InvokeGraph, Invoked, Output, Refusal, RefusalKind, Value,
+};
+use atoll_engine::Tenant;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+
+/// The futures of all tenants.
+#[derive(Default)]
+pub(super) struct Futures(Mutex<BTreeMap<Tenant, BTreeMap<String, Entry>>>);
+
+/// A future of a tenant.
+struct Entry {
+    /// Distinguishes it from an earlier one of the same name.
+    number: u64,
+    /// The bytes of its outputs.
+    bytes: usize,
+    ended: watch::Receiver<Option<Ended>>,
+}
+
+/// How a call ended.
+type Ended = Arc<Result<Kept, Refusal>>;
+
+/// The answer of a call, with the bytes of its outputs. Values of the answer have no meaning unless
+/// they are objects.
+struct Kept {
+    answer: Invoked,
+    bytes: Vec<Option<Vec<u8>>>,
+}
+
+/// A future whose call has not ended. It ends as cancelled if this is dropped before.
+struct Pending {
+    futures: Arc<Futures>,
+    tenant: Tenant,
+    name: String,
+    number: u64,
+    sender: watch::Sender<Option<Ended>>,
+}
+
+impl Futures {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Tenant, BTreeMap<String, Entry>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a future.
+    fn begin(self: &Arc<Futures>, tenant: &Tenant, name: String) -> Result<Pending, Refusal> {
+        check_name(&name).map_err(|error| bad_request(error.to_string()))?;
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let (sender, ended) = watch::channel(None);
+        let mut tenants = self.lock();
+        let own = tenants.entry(tenant.clone()).or_default();
+        if own.contains_key(&name) {
+            return Err(bad_request(format!("there is a future `{name}`; forget it first, or choose another name")));
+        }
+        if own.len() >= FUTURES_MAX {
+            let message = format!("tenant `{tenant}` has {FUTURES_MAX} futures; forget one first");
+            return Err(Refusal { kind: RefusalKind::Quota, message });
+        }
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        own.insert(name.clone(), Entry { number, bytes: 0, ended });
+        Ok(Pending { futures: self.clone(), tenant: tenant.clone(), name, number, sender })
+    }
+
+    /// Waits until the call of a future ends.
+    async fn wait(&self, tenant: &Tenant, name: &str) -> Result<Ended, Refusal> {
+        let found = self.lock().get(tenant).and_then(|own| Some(own.get(name)?.ended.clone()));
+        let mut ended = found.ok_or_else(|| no_future(name))?;
+        let ended = ended.wait_for(Option::is_some).await.ok().and_then(|ended| ended.clone());
+        // The sender sends before it is dropped.
+        ended.ok_or_else(|| no_future(name))
+    }
+
+    /// Forgets a future. A call that has not ended continues. Returns whether it existed.
+    fn forget(&self, tenant: &Tenant, name: &str, number: Option<u64>) -> bool {
+        let mut tenants = self.lock();
+        let Some(own) = tenants.get_mut(tenant) else { return false };
+        let is_it = own.get(name).is_some_and(|entry| number.is_none_or(|number| entry.number == number));
+        if is_it {
+            own.remove(name);
+        }
+        if own.is_empty() {
+            tenants.remove(tenant);
+        }
+        is_it
+    }
+}
+
+impl Pending {
+    /// Keeps the outputs of the call, for some time.
+    fn end(self, result: Result<Kept, Refusal>) {
+        let result = result.and_then(|kept| self.admit(kept));
+        self.sender.send_replace(Some(Arc::new(result)));
+        let (futures, tenant) = (self.futures.clone(), self.tenant.clone());
+        let (name, number) = (self.name.clone(), self.number);
+        tokio::spawn(async move {
+            tokio::time::sleep(FUTURE_LIFETIME).await;
+            futures.forget(&tenant, &name, Some(number));
+        });
+    }
+
+    /// Counts the bytes of outputs for the tenant.
+    fn admit(&self, kept: Kept) -> Result<Kept, Refusal> {
+        let bytes = kept.bytes.iter().flatten().map(Vec::len).sum::<usize>();
+        let mut tenants = self.futures.lock();
+        // Without an entry it was forgotten, and the outputs are dropped soon.
+        let Some(own) = tenants.get_mut(&self.tenant) else { return Ok(kept) };
+        let all = own.values().map(|entry| entry.bytes).sum::<usize>();
+        if bytes > FUTURES_BYTES_MAX.saturating_sub(all) {
+            let message = format!(
+                "the outputs of future `{}` have {bytes} bytes; with those of other futures the limit of \
+                 {FUTURES_BYTES_MAX} bytes is exceeded",
+                self.name
+            );
+            return Err(Refusal { kind: RefusalKind::Quota, message });
+        }
+        if let Some(entry) = own.get_mut(&self.name).filter(|entry| entry.number == self.number) {
+            entry.bytes = bytes;
+        }
+        Ok(kept)
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        let cancelled =
+            || Refusal { kind: RefusalKind::Function, message: "the call of the future was cancelled".into() };
+        let is_open = self.sender.borrow().is_none();
+        if is_open {
+            self.sender.send_replace(Some(Arc::new(Err(cancelled()))));
+        }
+    }
+}
+
+impl Kept {
+    fn of(answered: (Answer, Attachments)) -> Result<Kept, Refusal> {
+        let (Answer::Invoked(answer), mut attachments) = answered else {
+            return Err(bad_request("the call has no outputs"));
+        };
+        let bytes = |output: &Output| -> Result<Option<Vec<u8>>, Refusal> {
+            match output.value {
+                Value::Object(_) => Ok(None),
+                Value::Blob(blob) => taken(&mut attachments, blob)?.into_vec().or_refuse().map(Some),
+            }
+        };
+        let bytes = answer.outputs.iter().map(bytes).collect::<Result<_, Refusal>>()?;
+        Ok(Kept { answer, bytes })
+    }
+
+    /// The answer, as if the call had just ended.
+    fn answer(&self) -> Answered {
+        let mut attachments = Attachments::default();
+        let mut answer = self.answer.clone();
+        for (output, bytes) in answer.outputs.iter_mut().zip(&self.bytes) {
+            if let Some(bytes) = bytes {
+                output.value = Value::Blob(attachments.add(bytes).or_refuse()?);
+            }
+        }
+        // Plans belong to connections.
+        answer.plan = None;
+        Ok((Answer::Invoked(answer), attachments))
+    }
+
+    /// An output as an input of another call; of several of this name, that of the last function.
+    fn input(&self, future: &str, name: &str, attachments: &mut Attachments) -> Result<Input, Refusal> {
+        let found = self.answer.outputs.iter().zip(&self.bytes).rev().find(|(output, _)| output.name == name);
+        let Some((output, bytes)) = found else {
+            let known: Vec<&str> = self.answer.outputs.iter().map(|output| output.name.as_str()).collect();
+            let message = format!("future `{future}` has no output `{name}`; it has {}", known.join(", "));
+            return Err(bad_request(message));
+        };
+        let form = output.form.clone();
+        Ok(match &output.value {
+            Value::Object(digest) => Input::Object { digest: *digest, form: Some(form) },
+            Value::Blob(_) => {
+                let bytes = bytes.as_deref().unwrap_or_default();
+                Input::Bytes { form, blob: attachments.add(bytes).or_refuse()? }
+            }
+        })
+    }
+}
+
+fn no_future(name: &str) -> Refusal {
+    let name: String = name.chars().take(128).flat_map(char::escape_debug).collect();
+    let message = format!("there is no future `{name}`; its outputs are kept for {} s", FUTURE_LIFETIME.as_secs());
+    Refusal { kind: RefusalKind::NotFound, message }
+}
+
+impl Control {
+    /// Begins a future, and runs its call in the background.
+    pub(super) fn defer(
+        self: &Arc<Control>,
+        principal: &Principal,
+        future: String,
+        call: DeferredCall,
+        attachments: Attachments,
+    ) -> Answered {
+        let pending = self.futures.begin(&principal.tenant, future)?;
+        let (control, principal) = (self.clone(), principal.clone());
+        tokio::spawn(async move {
+            let mut session = Session { principal, plans: Plans::default(), announced: HashSet::new() };
+            let answered = match call {
+                DeferredCall::Invoke(invoke) => control.invoke_after(&mut session, invoke, attachments).await,
+                DeferredCall::InvokeGraph(call) => {
+                    control.invoke_graph_after(&session.principal, call, attachments).await
+                }
+            };
+            pending.end(answered.and_then(Kept::of));
+        });
+        plain(Answer::Done)
+    }
+
+    /// Waits for a future, and sends its outputs.
+    pub(super) async fn await_future(&self, principal: &Principal, future: &str) -> Answered {
+        match &*self.futures.wait(&principal.tenant, future).await? {
+            Ok(kept) => kept.answer(),
+            Err(refusal) => Err(refusal.clone()),
+        }
+    }
+
+    pub(super) fn forget_future(&self, principal: &Principal, future: &str) -> Answered {
+        match self.futures.forget(&principal.tenant, future, None) {
+            true => plain(Answer::Done),
+            false => Err(no_future(future)),
+        }
+    }
+
+    /// Calls functions, after the futures that the call names.
+    pub(super) async fn invoke_after(
+        &self,
+        session: &mut Session,
+        mut invoke: Invoke,
+        mut attachments: Attachments,
+    ) -> Answered {
+        let inputs: Vec<&mut Input> = match &mut invoke.call {
+            Call::Stages { stages, .. } => stages.iter_mut().flat_map(|stage| stage.inputs.values_mut()).collect(),
+            Call::Again { rename, .. } => rename.iter_mut().map(|rename| &mut rename.to).collect(),
+        };
+        let tenant = session.principal.tenant.clone();
+        self.resolve(&tenant, inputs, &mut invoke.deadline_us, &mut attachments).await?;
+        self.invoke(session, invoke, attachments).await
+    }
+
+    /// Calls a graph, after the futures that the call names.
+    pub(super) async fn invoke_graph_after(
+        &self,
+        principal: &Principal,
+        mut call: InvokeGraph,
+        mut attachments: Attachments,
+    ) -> Answered {
+        let inputs = call.inputs.values_mut().collect();
+        self.resolve(&principal.tenant, inputs, &mut call.deadline_us, &mut attachments).await?;
+        self.invoke_graph(principal, call, attachments).await
+    }
+
+    /// Replaces outputs of futures among inputs by their bytes. The time until the futures end
+    /// counts for the deadline of the call.
+    async fn resolve(
+        &self,
+        tenant: &Tenant,
+        inputs: Vec<&mut Input>,
+        deadline_us: &mut Option<u64>,
+        attachments: &mut Attachments,
+    ) -> Result<(), Refusal> {
+        let begun = Instant::now();
+        let ends = deadline_us.and_then(|us| begun.checked_add(Duration::from_micros(us)));
+        for input in inputs {
+            let Input::Future { future, output } = &*input else { continue };
+            let ended = tokio::select! {
+                biased;
+                ended = self.futures.wait(tenant, future) => ended?,
+                () = crate::inference::passed(ends) => {
+                    let message = format!("future `{future}` did not end before the deadline");
+                    return Err(Refusal { kind: RefusalKind::Deadline, message });
+                }
+            };
+            let kept = (*ended).as_ref().map_err(|refusal| Refusal {
+                kind: refusal.kind,
+                message: format!("future `{future}` failed: {}", refusal.message),
+            })?;
+            *input = kept.input(future, output, attachments)?;
+        }
+        if let Some(us) = deadline_us {
+            let waited = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+            *us = us.saturating_sub(waited).max(1);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use atoll_control::{Form, Timing};
+    use atoll_protocol::DataType;
+
+    fn kept(bytes: usize) -> Kept {
+        let form = Form { datatype: DataType::Uint8, shape: vec![bytes as i64] };
+        let value = Value::Blob(Attachments::default().add(&[]).unwrap());
+        let outputs = vec![Output { stage: 0, name: "y".into(), form, value }];
+        let answer = Invoked { outputs, timing: Timing::default(), preemptions: 0, plan: None };
+        Kept { answer, bytes: vec![Some(vec![7; bytes])] }
+    }
+
+    fn tenants() -> [Tenant; 2] {
+        ["a", "b"].map(|name| name.parse().unwrap())
+    }
+
+    #[tokio::test]
+    async fn outputs_are_kept_for_their_tenant_within_a_limit() {
+        let (futures, [a, b]) = (Arc::new(Futures::default()), tenants());
+        let begin = |name: &str| futures.begin(&a, name.into());
+        begin("one").unwrap().end(Ok(kept(FUTURES_BYTES_MAX - 1)));
+        assert!(futures.wait(&a, "one").await.unwrap().is_ok());
+        assert!(futures.wait(&b, "one").await.is_err(), "another tenant's");
+        begin("two").unwrap().end(Ok(kept(2)));
+        let ended = futures.wait(&a, "two").await.unwrap();
+        assert!((*ended).as_ref().err().unwrap().message.contains("limit of"));
+        assert!(begin("one").err().unwrap().message.contains("there is a future `one`"));
+        assert!(futures.forget(&a, "one", None) && !futures.forget(&a, "one", None));
+        begin("three").unwrap().end(Ok(kept(2)));
+        assert!(futures.wait(&a, "three").await.unwrap().is_ok(), "there is room again");
+        assert!(begin("a name").is_err());
+    }
+
+    #[tokio::test]
+    async fn futures_are_few_and_a_dropped_call_ends_its_future() {
+        let (futures, [a, b]) = (Arc::new(Futures::default()), tenants());
+        let all: Vec<Pending> = (0..FUTURES_MAX).map(|n| futures.begin(&a, format!("f{n}")).unwrap()).collect();
+        assert_eq!(futures.begin(&a, "more".into()).err().unwrap().kind, RefusalKind::Quota);
+        assert!(futures.begin(&b, "more".into()).is_ok());
+        drop(all);
+        let ended = futures.wait(&a, "f0").await.unwrap();
+        assert!((*ended).as_ref().err().unwrap().message.contains("cancelled"));
+    }
+
+    #[tokio::test]
+    async fn an_old_future_does_not_take_a_new_one_of_its_name_with_it() {
+        let (futures, [a, _]) = (Arc::new(Futures::default()), tenants());
+        let first = futures.begin(&a, "f".into()).unwrap();
+        let other = futures.begin(&a, "g".into()).unwrap();
+        let number = first.number;
+        assert!(futures.forget(&a, "f", None));
+        let second = futures.begin(&a, "f".into()).unwrap();
+        assert!(!futures.forget(&a, "f", Some(number)), "{number}, {}", second.number);
+        first.end(Ok(kept(1)));
+        second.end(Ok(kept(3)));
+        let ended = futures.wait(&a, "f").await.unwrap();
+        let Ok(kept) = &*ended else { panic!("it succeeded") };
+        let mut attachments = Attachments::default();
+        let input = kept.input("f", "y", &mut attachments).unwrap();
+        assert!(matches!(input, Input::Bytes { form, .. } if form.shape == [3]));
+        assert!(kept.input("f", "z", &mut attachments).unwrap_err().message.contains("it has y"));
+        drop(other);
+    }
+}

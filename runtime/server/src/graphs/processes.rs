@@ -1,0 +1,199 @@
+//! The stage processes of tenants: one for each tenant that calls CPU stages.
+//!
+//! A process starts with the first call, runs one call at a time, and is killed after a minute
+//! without calls. A process that is lost takes only the call that ran there with it; the next call
+//! starts another.
+
+use atoll_engine::Tenant;
+use atoll_stages::{CallError, Form, Program, StageConfig, StageProcess, Tensor};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::OwnedMutexGuard;
+
+/// How long a process is kept without calls.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// The device of CPU stages in reports.
+pub(crate) const CPU: &str = "cpu";
+
+/// The processes by tenant.
+#[derive(Default)]
+pub(crate) struct StageProcesses {
+    config: StageConfig,
+    tenants: Mutex<BTreeMap<Tenant, Arc<Slot>>>,
+}
+
+/// What the stages of a tenant used since the daemon started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct StageUse {
+    /// CPU time as the kernel counts it, in nanoseconds.
+    pub(crate) cpu_ns: u64,
+    /// Processes that were started.
+    pub(crate) starts: u64,
+    /// Processes that were killed at the time limit.
+    pub(crate) time_limits: u64,
+    /// Processes that were lost otherwise.
+    pub(crate) losses: u64,
+}
+
+/// The process of a tenant, and counts.
+#[derive(Default)]
+pub(crate) struct Slot {
+    process: Arc<tokio::sync::Mutex<Running>>,
+    cpu_ns: AtomicU64,
+    starts: AtomicU64,
+    time_limits: AtomicU64,
+    losses: AtomicU64,
+    /// Whether a task waits to end the process.
+    is_watched: AtomicBool,
+}
+
+/// The process, if there is one.
+#[derive(Default)]
+pub(crate) struct Running {
+    process: Option<StageProcess>,
+    used: Option<Instant>,
+}
+
+/// A program of a stage, with the number under which processes keep it.
+pub(crate) struct Numbered<'a> {
+    pub(crate) id: u64,
+    pub(crate) program: &'a Program,
+    pub(crate) file: &'a [u8],
+}
+
+/// A number for a program that no other program gets.
+pub(crate) fn next_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+impl StageProcesses {
+    /// The slot of a tenant.
+    pub(crate) fn slot(&self, tenant: &Tenant) -> Arc<Slot> {
+        let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        tenants.entry(tenant.clone()).or_default().clone()
+    }
+
+    /// Checks a program in the process of its tenant. Blocks; to be called on a blocking thread.
+    pub(crate) fn check(&self, tenant: &Tenant, program: &Numbered<'_>) -> Result<(), CallError> {
+        let slot = self.slot(tenant);
+        let mut running = slot.process.clone().blocking_lock_owned();
+        let checked =
+            slot.with(&self.config, &mut running, |process| process.prepare(program.id, program.program, program.file));
+        drop(running);
+        slot.watch();
+        checked
+    }
+
+    /// Runs a program. `running` is the turn of the tenant's process. `admit` says whether there is
+    /// memory for so many bytes of outputs. Blocks.
+    pub(crate) fn run(
+        &self,
+        slot: &Slot,
+        running: &mut Running,
+        program: &Numbered<'_>,
+        (forms, inputs): (Vec<Form>, &[&[u8]]),
+        admit: impl FnOnce(usize) -> bool,
+    ) -> Result<Vec<Tensor>, CallError> {
+        slot.with(&self.config, running, |process| {
+            process.prepare(program.id, program.program, program.file)?;
+            process.run(program.id, forms, inputs, admit)
+        })
+    }
+
+    /// What the stages of all tenants used, with zeros for the daemon's own tenant.
+    pub(crate) fn usage(&self) -> BTreeMap<Tenant, StageUse> {
+        let tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut usage: BTreeMap<Tenant, StageUse> =
+            tenants.iter().map(|(tenant, slot)| (tenant.clone(), slot.usage())).collect();
+        usage.entry(Tenant::default()).or_default();
+        usage
+    }
+}
+
+impl Slot {
+    /// Waits for the process.
+    pub(crate) async fn turn(&self) -> OwnedMutexGuard<Running> {
+        self.process.clone().lock_owned().await
+    }
+
+    /// Uses the process, which is started if there is none, and counts its CPU time. A lost process
+    /// is removed.
+    fn with<T>(
+        &self,
+        config: &StageConfig,
+        running: &mut Running,
+        work: impl FnOnce(&mut StageProcess) -> Result<T, CallError>,
+    ) -> Result<T, CallError> {
+        if running.process.as_mut().is_some_and(|process| !process.is_alive()) {
+            running.process = None;
+        }
+        let process = match &mut running.process {
+            Some(process) => process,
+            none => {
+                self.starts.fetch_add(1, Ordering::Relaxed);
+                let process = StageProcess::start(config).inspect_err(|error| self.note_loss(error))?;
+                if !process.lacks().is_empty() {
+                    tracing::warn!(
+                        lacks = ?process.lacks(),
+                        "this machine does not support parts of the jail of CPU stages"
+                    );
+                }
+                none.insert(process)
+            }
+        };
+        let before = process.cpu_time();
+        let result = work(process);
+        let cpu = process.cpu_time().saturating_sub(before);
+        self.cpu_ns.fetch_add(u64::try_from(cpu.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        running.used = Some(Instant::now());
+        if let Err(error) = &result {
+            self.note_loss(error);
+            // After `NoRoom` the outputs are still on their way.
+            if error.is_loss() || *error == CallError::NoRoom {
+                running.process = None;
+            }
+        }
+        result
+    }
+
+    fn note_loss(&self, error: &CallError) {
+        let count = match error {
+            CallError::TimeLimit(_) => &self.time_limits,
+            CallError::Lost(_) => &self.losses,
+            CallError::Failed(_) | CallError::NoRoom => return,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn usage(&self) -> StageUse {
+        StageUse {
+            cpu_ns: self.cpu_ns.load(Ordering::Relaxed),
+            starts: self.starts.load(Ordering::Relaxed),
+            time_limits: self.time_limits.load(Ordering::Relaxed),
+            losses: self.losses.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Ends the process once it had no calls for a minute. To be called in a tokio runtime.
+    pub(crate) fn watch(self: &Arc<Slot>) {
+        if self.is_watched.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let slot = self.clone();
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(IDLE).await;
+                let mut running = slot.turn().await;
+                if running.used.is_none_or(|used| used.elapsed() >= IDLE) {
+                    running.process = None;
+                    slot.is_watched.store(false, Ordering::Relaxed);
+                    return;
+                }
+            }
+        });
+    }
+}

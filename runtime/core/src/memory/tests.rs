@@ -75,7 +75,8 @@ fn functions_may_have_constants_up_to_the_overcommit_limit() {
 #[test]
 fn a_tenant_may_have_constants_up_to_its_quota() {
     let quota = DEVICE_BYTES / 4;
-    let mut memory = memory(2.0, MemoryQuotas { default: TenantBytes { all: quota, best_effort: quota }, ..unlimited() });
+    let mut memory =
+        memory(2.0, MemoryQuotas { default: TenantBytes { all: quota, best_effort: quota }, ..unlimited() });
     let a = tenant("a");
     let refusal = |wanted, all| Err(LoadRefusal::OverQuota { wanted, free: quota, quota, all, limit: 2 * quota });
     assert_eq!(try_register(&mut memory, 1, &a, quota + 256), refusal(quota + 256, quota + 256));

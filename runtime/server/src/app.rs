@@ -17,6 +17,7 @@ use crate::otlp::Tracer;
 use crate::prices::Prices;
 use crate::repository::{FindError, Repository};
 use crate::response_cache::ResponseCache;
+use crate::rings::registry::Rings;
 use crate::running::{Permit, Running};
 use crate::scaling::state::Scaler;
 use crate::sequences::Sequences;
@@ -63,6 +64,8 @@ pub(crate) struct App {
     pub(crate) running: Arc<Running>,
     /// Regions of shared memory that clients have registered.
     pub(crate) regions: Regions,
+    /// Open rings of clients.
+    pub(crate) rings: Arc<Rings>,
     /// The right to run a built-in stage of a graph.
     pub(crate) builtin_turns: Arc<Semaphore>,
     pub(crate) model_control: ModelControl,
@@ -108,6 +111,7 @@ impl App {
             responses: ResponseCache::new(config.response_cache_bytes),
             running: Arc::default(),
             regions: Regions::default(),
+            rings: Arc::default(),
             builtin_turns: Arc::new(Semaphore::new(BUILTIN_STAGES_MAX)),
             model_control: config.model_control.clone(),
             strict_readiness: config.strict_readiness,

@@ -3,9 +3,11 @@
 use super::Control;
 use super::invoke::Plans;
 use super::refusal::{OrRefuse, refused};
+use super::ring::attend;
 use crate::identity::{Denied, Principal, Reason};
 use crate::limits::FRAME_TIMEOUT;
 use crate::listen::stopped;
+use crate::rings::worker::Running;
 use atoll_control::{
     Answer, Attachments, Frame, Incoming, Outgoing, Progress, Refusal, RefusalKind, Request, WireError,
 };
@@ -27,6 +29,8 @@ pub(super) struct Session {
     pub(super) plans: Plans,
     /// Numbers of the functions whose names were already sent with a trace.
     pub(super) announced: HashSet<u64>,
+    /// The ring that the last request opened. The connection belongs to it.
+    pub(super) ring: Option<Running>,
 }
 
 /// Sends answers that precede the last answer to a request.
@@ -62,15 +66,20 @@ pub(super) async fn run(
             Err(error) => return report_protocol_error(&stream, error).await,
         };
         let (interim, mut earlier) = mpsc::channel(INTERIM_MAX);
-        let mut answering = std::pin::pin!(answer(control, &mut session, uid, request, attachments, Interim(interim)));
-        let answered = loop {
-            tokio::select! {
-                biased;
-                Some(answer) = earlier.recv() => send(&stream, Outgoing::new(&answer, Attachments::default())?).await?,
-                answered = &mut answering => break answered,
-                // A peer that disconnects cancels its request. Sending the next request before the
-                // answer violates the protocol.
-                () = readable(&stream) => return Ok(()),
+        let answered = {
+            let work = answer(control, &mut session, uid, request, attachments, Interim(interim));
+            let mut answering = std::pin::pin!(work);
+            loop {
+                tokio::select! {
+                    biased;
+                    Some(answer) = earlier.recv() => {
+                        send(&stream, Outgoing::new(&answer, Attachments::default())?).await?;
+                    }
+                    answered = &mut answering => break answered,
+                    // A peer that disconnects cancels its request. Sending the next request before
+                    // the answer violates the protocol.
+                    () = readable(&stream) => return Ok(()),
+                }
             }
         };
         let (answer, attachments) = answered.unwrap_or_else(refused);
@@ -79,6 +88,10 @@ pub(super) async fn run(
             Outgoing::new(&Answer::Refused(Refusal { kind: RefusalKind::BadRequest, message }), Attachments::default())
         })?;
         send(&stream, frame).await?;
+        if let Some(ring) = session.as_mut().and_then(|session| session.ring.take()) {
+            let Some(refusal) = attend(ring, readable(&stream), stopped(&mut stop)).await else { return Ok(()) };
+            return send(&stream, Outgoing::new(&Answer::Refused(refusal), Attachments::default())?).await;
+        }
     }
 }
 
@@ -108,6 +121,7 @@ async fn answer(
             principal: control.principal(uid, wanted).or_refuse()?,
             plans: Plans::default(),
             announced: HashSet::new(),
+            ring: None,
         }),
     };
     control.answer(session, request, attachments, interim).await

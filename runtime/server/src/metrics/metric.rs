@@ -5,6 +5,7 @@ use super::text::Samples;
 use crate::graphs::Desk;
 use crate::model::Model;
 use crate::response_cache::ResponseCache;
+use crate::rings::registry::Rings;
 use crate::scaling::state::ScalingStatus;
 use crate::shared_memory::Regions;
 use atoll_engine::{EngineStatistics, FunctionKey, UsageRow};
@@ -47,6 +48,7 @@ pub(super) struct Snapshot<'a> {
     pub(super) models: &'a [Arc<Model>],
     pub(super) responses: &'a ResponseCache,
     pub(super) regions: &'a Regions,
+    pub(super) rings: &'a Rings,
     /// The queue in front of the devices.
     pub(super) fleet: &'a FleetStatus,
     /// The admission of requests to graphs.

@@ -13,6 +13,7 @@ mod otlp;
 mod pool;
 mod recorder;
 mod responses;
+mod rings;
 mod scaling;
 mod shared_memory;
 mod shares;
@@ -38,6 +39,7 @@ use metric::{DeviceSnapshot, Metric, Snapshot};
 use otlp::OTLP_METRICS;
 use pool::POOL_METRICS;
 use responses::RESPONSE_METRICS;
+use rings::RING_METRICS;
 use scaling::SCALING_METRICS;
 use shared_memory::SHARED_MEMORY_METRICS;
 use shares::SHARE_METRICS;
@@ -83,6 +85,7 @@ fn render(app: &App) -> String {
         models: &models,
         responses: &app.responses,
         regions: &app.regions,
+        rings: &app.rings,
         fleet: &fleet,
         desk: app.desk.as_deref(),
         refusals: &app.engine.share_refusals(),
@@ -106,6 +109,7 @@ fn all_metrics() -> impl Iterator<Item = &'static Metric> {
         GRPC_METRICS,
         ACCESS_LOG_METRICS,
         SHARED_MEMORY_METRICS,
+        RING_METRICS,
         OTLP_METRICS,
     ];
     METRICS.iter().chain(others.into_iter().flatten())

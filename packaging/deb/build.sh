@@ -23,6 +23,15 @@ for library in libatoll_interpose.so libatoll_cudart.so libatoll_stand_in_cuda.s
     [ ! -f "$built/$library" ] || { install_as 644 "$built/$library" "usr/lib/atoll/$library"; strip --strip-debug "$root/usr/lib/atoll/$library"; }
 done
 
+# Rings for programs in C and Python.
+if [ -f "$built/libatoll_ring_c.so" ]; then
+    install_as 644 "$built/libatoll_ring_c.so" usr/lib/libatoll_ring_c.so
+    strip --strip-debug "$root/usr/lib/libatoll_ring_c.so"
+    install_as 644 integrations/ring/include/atoll_ring.h usr/include/atoll_ring.h
+    install_as 644 integrations/ring/python/atoll_ring/__init__.py usr/lib/python3/dist-packages/atoll_ring/__init__.py
+    install_as 644 integrations/ring/python/atoll_ring/py.typed usr/lib/python3/dist-packages/atoll_ring/py.typed
+fi
+
 deb=packaging/deb
 install_as 644 "$deb/atoll.service" lib/systemd/system/atoll.service
 install_as 644 "$deb/atoll.tmpfiles" usr/lib/tmpfiles.d/atoll.conf
@@ -45,7 +54,7 @@ completions fish usr/share/fish/vendor_completions.d/atoll.fish
 # The packages of the libraries that the programs need.
 mkdir -p "$root/debian"
 printf 'Source: atoll\n\nPackage: atoll\nArchitecture: any\n' >"$root/debian/control"
-programs=("$root/usr/lib/atoll/atoll" $(find "$root/usr/lib/atoll" -name '*.so'))
+programs=("$root/usr/lib/atoll/atoll" $(find "$root/usr/lib" -name '*.so'))
 depends=$(cd "$root" && dpkg-shlibdeps -O --ignore-missing-info "${programs[@]}" 2>/dev/null | sed 's/^shlibs:Depends=//')
 rm -r "$root/debian"
 

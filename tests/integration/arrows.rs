@@ -59,7 +59,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("atoll-lease", &["atoll-core"]),
     ("atoll-store", &["atoll-core", "atoll-protocol", "atoll-sealed"]),
     ("atoll-control", &["atoll-core", "atoll-protocol", "atoll-sealed"]),
-    ("atoll-client", &["atoll-control", "atoll-core", "atoll-protocol", "atoll-sealed", "atoll-trace"]),
+    ("atoll-ring", &["atoll-control", "atoll-device", "atoll-protocol"]),
+    ("atoll-client", &["atoll-control", "atoll-core", "atoll-protocol", "atoll-ring", "atoll-sealed", "atoll-trace"]),
+    ("atoll-ring-c", &["atoll-client"]),
     (
         "atoll-server",
         &[
@@ -71,6 +73,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "atoll-kgraph",
             "atoll-lease",
             "atoll-protocol",
+            "atoll-ring",
             "atoll-sealed",
             "atoll-session",
             "atoll-session-server",

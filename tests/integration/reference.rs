@@ -167,6 +167,7 @@ fn control_protocol() -> Result<()> {
         "leases",
         "devices",
         "refusal",
+        "ring",
         "status",
         "usage",
         "trace",

@@ -420,7 +420,12 @@ impl Client {
         Ok(Answer { outputs, timing, preemptions, plan: plan.map(Plan) })
     }
 
-    fn ask(&mut self, request: &Request) -> Result<(wire::Answer, Attachments), ClientError> {
+    /// The socket, and the tenant of the connection.
+    pub(crate) fn into_parts(self) -> (UnixStream, Tenant) {
+        (self.socket, self.tenant)
+    }
+
+    pub(crate) fn ask(&mut self, request: &Request) -> Result<(wire::Answer, Attachments), ClientError> {
         self.ask_with(request, Attachments::default())
     }
 

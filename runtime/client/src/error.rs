@@ -1,6 +1,7 @@
 //! Errors of the client.
 
 use atoll_control::{Refusal, WireError};
+use atoll_ring::RingError;
 use std::io;
 use std::path::PathBuf;
 
@@ -30,6 +31,23 @@ pub enum ClientError {
     /// The answer has no such output.
     #[error("the answer has no output `{0}` of this kind")]
     NoOutput(String),
+    /// A request for a ring does not fit a slot, or a ticket has no request.
+    #[error("{0}")]
+    Call(String),
+    /// All slots of a ring are in use.
+    #[error("all {0} slots of the ring are in use; receive an answer first, or open the ring with more slots")]
+    RingFull(usize),
+    /// The inputs of a request are larger than the part of the arena that a slot has.
+    #[error("the inputs have {needed} bytes, and a slot of the ring has room for {room}; open it with a larger arena")]
+    NoRoom {
+        /// Bytes of the inputs.
+        needed: u64,
+        /// Bytes of a slot.
+        room: u64,
+    },
+    /// The ring cannot be used any more.
+    #[error(transparent)]
+    Ring(#[from] RingError),
     /// A file of the caller cannot be read.
     #[error("{path}: {source}")]
     File {

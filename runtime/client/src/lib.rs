@@ -6,7 +6,7 @@
 //! Not here: inference over HTTP, for which any KServe client works, and the messages on the wire
 //! (`atoll_control`).
 //!
-//! Start reading at [`Client`], then [`Call`].
+//! Start reading at [`Client`], then [`Call`]; for the fastest requests at [`Ring`].
 //!
 //! ```no_run
 //! use atoll_client::{Call, Client, Tensor};
@@ -29,6 +29,21 @@
 //! # }
 //! ```
 //!
+//! A [`Ring`] passes inference requests and their tensors through shared memory, for programs to
+//! which microseconds matter:
+//!
+//! ```no_run
+//! use atoll_client::{Client, RingCall, RingOptions, Tensor};
+//!
+//! # fn main() -> Result<(), atoll_client::ClientError> {
+//! let mut ring = Client::connect(&atoll_client::default_socket())?.open_ring(&RingOptions::default())?;
+//! let x = Tensor::f32(&[1, 4], &[1.0, 2.0, 3.0, 4.0]);
+//! let answer = ring.infer(&RingCall::of("classifier").input("x", &x))?;
+//! println!("{:?}", answer.tensor("scores")?.to_f32());
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Invariants
 //!
 //! - A connection has at most one request in flight, and acts for the tenant that the daemon named
@@ -42,6 +57,7 @@
 mod call;
 mod client;
 mod error;
+mod ring;
 mod trace;
 
 pub use atoll_control::{
@@ -54,9 +70,10 @@ pub use atoll_control::{
     UsageEntry, UsageReport, VersionEntry, WholeStatus, default_socket,
 };
 pub use atoll_core::{Class, Tenant};
-pub use atoll_protocol::{DataType, TensorMetadata};
+pub use atoll_protocol::{DataType, Parameters, TensorMetadata};
 pub use atoll_sealed::{Digest, Sealed};
 pub use call::{Answer, Call, Content, Plan, Tensor, Value};
 pub use client::{Client, Deploy, Description, Reloaded};
 pub use error::ClientError;
+pub use ring::{Ring, RingAnswer, RingCall, RingInput, RingOptions, RingTicket};
 pub use trace::Trace;

@@ -67,14 +67,24 @@ impl Attachments {
     }
 
     fn add_file(&mut self, content: &Sealed) -> io::Result<Blob> {
+        self.add_memory(content).map(Blob::File)
+    }
+
+    /// Adds a file whose contents may change, such as the memory of a ring. Returns its index.
+    pub fn add_memory(&mut self, memory: impl AsFd) -> io::Result<u16> {
         if self.files.len() >= FILES_MAX {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 format!("a message can have at most {FILES_MAX} large tensors"),
             ));
         }
-        self.files.push(Some(content.as_fd().try_clone_to_owned()?));
-        Ok(Blob::File((self.files.len() - 1) as u16))
+        self.files.push(Some(memory.as_fd().try_clone_to_owned()?));
+        Ok((self.files.len() - 1) as u16)
+    }
+
+    /// Takes a file that was added with [`Attachments::add_memory`], unchecked.
+    pub fn take_memory(&mut self, index: u16) -> Result<OwnedFd, WireError> {
+        self.files.get_mut(usize::from(index)).and_then(Option::take).ok_or(WireError::NoContent)
     }
 
     /// Takes the bytes that a message refers to. Each file can be taken once.
@@ -85,10 +95,7 @@ impl Attachments {
                 let end = offset.checked_add(bytes).ok_or(WireError::NoContent)?;
                 Ok(Content::Bytes(self.body.get(offset..end).ok_or(WireError::NoContent)?.to_vec()))
             }
-            Blob::File(index) => {
-                let file = self.files.get_mut(usize::from(index)).and_then(Option::take).ok_or(WireError::NoContent)?;
-                Ok(Content::Sealed(Sealed::received(file)?))
-            }
+            Blob::File(index) => Ok(Content::Sealed(Sealed::received(self.take_memory(index)?)?)),
         }
     }
 }

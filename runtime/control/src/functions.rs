@@ -66,3 +66,14 @@ pub struct FunctionCounts {
     /// Time on the device, in nanoseconds.
     pub compute_ns: u64,
 }
+
+/// A stage of a compilation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CompileStage {
+    /// Its name.
+    pub stage: String,
+    /// Number of finished stages.
+    pub done: usize,
+    /// Number of stages in total.
+    pub total: usize,
+}

@@ -25,6 +25,8 @@
 //! - Memory grows with the bytes that have arrived, never with announced lengths, and stays within
 //!   [`limits`].
 //! - Files that no message refers to are closed.
+//! - Contents are read only from files that cannot change. The memory of a ring is the only file that
+//!   changes; the daemon creates it.
 
 mod admission;
 mod blob;
@@ -38,6 +40,7 @@ mod leases;
 pub mod limits;
 mod message;
 mod refusal;
+mod ring;
 mod socket;
 mod status;
 mod trace;
@@ -54,6 +57,7 @@ pub use instances::*;
 pub use leases::*;
 pub use message::*;
 pub use refusal::*;
+pub use ring::*;
 pub use socket::default_socket;
 pub use status::*;
 pub use trace::*;

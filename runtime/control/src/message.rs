@@ -3,11 +3,12 @@
 use crate::blob::Blob;
 use crate::deferred::{DeferredCall, InvokeGraph};
 use crate::devices::DevicesReport;
-use crate::functions::{FunctionSummary, Statistics};
+use crate::functions::{CompileStage, FunctionSummary, Statistics};
 use crate::graph::GraphReport;
 use crate::instances::{InstanceReport, InstanceResize, InstanceSpec};
 use crate::leases::{CapacityReport, LeaseHold, LeaseReport, LeaseSpec};
 use crate::refusal::Refusal;
+use crate::ring::{RingReport, RingSpec};
 use crate::status::StatusReport;
 use crate::trace::TracePiece;
 use crate::usage::{ProcessReport, UsageReport};
@@ -167,6 +168,9 @@ pub enum Request {
     Reload,
     /// Lists the devices. Answered with [`Answer::Devices`].
     Devices,
+    /// Opens a ring for requests through shared memory. The connection then belongs to the ring and
+    /// carries no further requests. Answered with [`Answer::Ring`].
+    OpenRing(RingSpec),
     /// Drains a device, so that it gets no new requests, or resumes it. Only for root and the
     /// daemon's own user, unless they chose a tenant. Answered with [`Answer::Done`].
     Drain {
@@ -408,6 +412,8 @@ pub enum Answer {
     Trace(TracePiece),
     /// The devices.
     Devices(DevicesReport),
+    /// An open ring.
+    Ring(RingReport),
     /// The keys and certificates were read again.
     Reloaded {
         /// Number of keys that can be used; `None` without a keys file.
@@ -419,17 +425,6 @@ pub enum Answer {
     Done,
     /// The request was refused.
     Refused(Refusal),
-}
-
-/// A stage of a compilation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CompileStage {
-    /// Its name.
-    pub stage: String,
-    /// Number of finished stages.
-    pub done: usize,
-    /// Number of stages in total.
-    pub total: usize,
 }
 
 /// Result of a call.

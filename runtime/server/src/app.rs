@@ -18,6 +18,7 @@ use crate::otlp::Tracer;
 use crate::prices::Prices;
 use crate::repository::{FindError, Repository};
 use crate::response_cache::ResponseCache;
+use crate::rings::registry::Rings;
 use crate::running::{Permit, Running};
 use crate::scaling::state::Scaler;
 use crate::sequences::Sequences;
@@ -66,6 +67,8 @@ pub(crate) struct App {
     pub(crate) cuda: Arc<Counts>,
     /// Regions of shared memory that clients have registered.
     pub(crate) regions: Regions,
+    /// Open rings of clients.
+    pub(crate) rings: Arc<Rings>,
     /// The right to run a built-in stage of a graph.
     pub(crate) builtin_turns: Arc<Semaphore>,
     /// The processes that run CPU stages of graphs.
@@ -114,6 +117,7 @@ impl App {
             running: Arc::default(),
             cuda: Arc::default(),
             regions: Regions::default(),
+            rings: Arc::default(),
             builtin_turns: Arc::new(Semaphore::new(BUILTIN_STAGES_MAX)),
             stage_processes: Arc::default(),
             model_control: config.model_control.clone(),

@@ -24,7 +24,8 @@
 //!   bundles have no names and vanish with the process, so a killed daemon leaves nothing to clean
 //!   up.
 //! - A served model does not change if its file changes.
-//! - Shared memory of clients is copied, never mapped.
+//! - Shared memory that clients register is copied, never mapped. The memory of rings is mapped: the
+//!   daemon creates it, and its size is sealed.
 
 mod access_log;
 mod app;
@@ -61,6 +62,7 @@ mod repository;
 mod requests;
 mod reshape;
 mod response_cache;
+mod rings;
 mod routes;
 mod running;
 mod scaling;

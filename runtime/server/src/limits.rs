@@ -55,6 +55,15 @@ pub const SHARED_REGIONS_PER_TENANT_MAX: usize = 512;
 /// after another. Only the size of `/dev/shm` does.
 pub const SHARED_BYTES_PER_TENANT_MAX: u64 = 4 << 30;
 
+/// Most open rings of the daemon; each has a thread.
+pub const RINGS_MAX: usize = 64;
+
+/// Most open rings of one tenant, so that a tenant cannot take all.
+pub const RINGS_PER_TENANT_MAX: usize = 16;
+
+/// Most bytes of the rings of one tenant: as many as the bodies that may be in flight.
+pub const RING_BYTES_PER_TENANT_MAX: u64 = 1 << 30;
+
 /// Longest key of a region in bytes: the longest name of a file, after the slash that `shm_open`
 /// requires.
 pub const SHARED_KEY_BYTES_MAX: usize = 256;

@@ -180,6 +180,7 @@ fn benches() -> Vec<Sample> {
         bench("atoll bench overhead", &["--count", "5", "--warm-up", "0"]),
         bench("atoll bench preempt", &[&full[..], &["--count", "2"]].concat()),
         bench("atoll bench residency", &["zipf"]),
+        bench("atoll bench ring", &["--count", "10", "--warm-up", "1"]),
         bench("atoll bench scaling", &["--load", "step", "--seconds", "10"]),
         bench("atoll bench shares", &["--model", "null.kg", "--duration", "2"]),
         bench("atoll bench transform", &["null", "--rounds", "1"]),

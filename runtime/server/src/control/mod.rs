@@ -14,6 +14,7 @@ mod invoke;
 mod leases;
 mod refusal;
 mod requests;
+mod ring;
 mod session;
 pub(crate) mod status;
 mod trace;

@@ -73,6 +73,7 @@ impl Control {
             Request::Reload => self.reload(principal).await,
             Request::Devices => self.devices(principal).await,
             Request::Drain { device, drained } => self.drain(principal, &device, drained),
+            Request::OpenRing(spec) => self.open_ring(&session.principal, &mut session.ring, spec),
         }
     }
 

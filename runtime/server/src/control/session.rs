@@ -2,10 +2,12 @@
 
 use super::invoke::Plans;
 use super::refusal::{HasRefusalKind, OrRefuse, refused};
+use super::ring::attend;
 use super::{Control, Seat};
 use crate::identity::{Denied, Principal, Reason};
 use crate::limits::{CONTROL_FILES_PER_USER_MAX, FRAME_TIMEOUT};
 use crate::listen::stopped;
+use crate::rings::worker::Running;
 use atoll_control::{
     Answer, Attachments, Frame, Incoming, Outgoing, Progress, Refusal, RefusalKind, Request, WireError,
 };
@@ -28,6 +30,8 @@ pub(super) struct Session {
     pub(super) plans: Plans,
     /// Numbers of the functions whose names were already sent with a trace.
     pub(super) announced: HashSet<u64>,
+    /// The ring that the last request opened. The connection belongs to it.
+    pub(super) ring: Option<Running>,
 }
 
 /// Sends answers that precede the last answer to a request.
@@ -64,15 +68,20 @@ pub(super) async fn run(
             Err(error) => return report_protocol_error(&stream, error).await,
         };
         let (interim, mut earlier) = mpsc::channel(INTERIM_MAX);
-        let mut answering = std::pin::pin!(answer(control, &mut session, uid, request, attachments, Interim(interim)));
-        let answered = loop {
-            tokio::select! {
-                biased;
-                Some(answer) = earlier.recv() => send(&stream, Outgoing::new(&answer, Attachments::default())?).await?,
-                answered = &mut answering => break answered,
-                // A peer that disconnects cancels its request. Sending the next request before the
-                // answer violates the protocol.
-                () = readable(&stream) => return Ok(()),
+        let answered = {
+            let work = answer(control, &mut session, uid, request, attachments, Interim(interim));
+            let mut answering = std::pin::pin!(work);
+            loop {
+                tokio::select! {
+                    biased;
+                    Some(answer) = earlier.recv() => {
+                        send(&stream, Outgoing::new(&answer, Attachments::default())?).await?;
+                    }
+                    answered = &mut answering => break answered,
+                    // A peer that disconnects cancels its request. Sending the next request before
+                    // the answer violates the protocol.
+                    () = readable(&stream) => return Ok(()),
+                }
             }
         };
         let (answer, attachments) = answered.unwrap_or_else(refused);
@@ -83,6 +92,10 @@ pub(super) async fn run(
         // The request's files are closed.
         let _ = seat.hold(0);
         send(&stream, frame).await?;
+        if let Some(ring) = session.as_mut().and_then(|session| session.ring.take()) {
+            let Some(refusal) = attend(ring, readable(&stream), stopped(&mut stop)).await else { return Ok(()) };
+            return send(&stream, Outgoing::new(&Answer::Refused(refusal), Attachments::default())?).await;
+        }
     }
 }
 
@@ -120,6 +133,7 @@ async fn answer(
             principal: control.principal(uid, wanted).or_refuse()?,
             plans: Plans::default(),
             announced: HashSet::new(),
+            ring: None,
         }),
     };
     control.answer(session, request, attachments, interim).await

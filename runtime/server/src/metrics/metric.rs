@@ -6,6 +6,7 @@ use crate::cuda::counts::Counts;
 use crate::graphs::{Desk, StageUse};
 use crate::model::Model;
 use crate::response_cache::ResponseCache;
+use crate::rings::registry::Rings;
 use crate::scaling::state::ScalingStatus;
 use crate::shared_memory::Regions;
 use atoll_engine::{EngineStatistics, FunctionKey, Tenant, UsageRow};
@@ -50,6 +51,7 @@ pub(super) struct Snapshot<'a> {
     pub(super) regions: &'a Regions,
     /// Sessions of CUDA programs.
     pub(super) cuda: &'a Counts,
+    pub(super) rings: &'a Rings,
     /// The queue in front of the devices.
     pub(super) fleet: &'a FleetStatus,
     /// The admission of requests to graphs.

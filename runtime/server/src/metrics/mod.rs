@@ -14,6 +14,7 @@ mod otlp;
 mod pool;
 mod recorder;
 mod responses;
+mod rings;
 mod scaling;
 mod shared_memory;
 mod shares;
@@ -40,6 +41,7 @@ use metric::{DeviceSnapshot, Metric, Snapshot};
 use otlp::OTLP_METRICS;
 use pool::POOL_METRICS;
 use responses::RESPONSE_METRICS;
+use rings::RING_METRICS;
 use scaling::SCALING_METRICS;
 use shared_memory::SHARED_MEMORY_METRICS;
 use shares::SHARE_METRICS;
@@ -86,6 +88,7 @@ fn render(app: &App) -> String {
         responses: &app.responses,
         regions: &app.regions,
         cuda: &app.cuda,
+        rings: &app.rings,
         fleet: &fleet,
         desk: app.desk.as_deref(),
         stages: &app.stage_processes.usage(),
@@ -110,6 +113,7 @@ fn all_metrics() -> impl Iterator<Item = &'static Metric> {
         GRPC_METRICS,
         ACCESS_LOG_METRICS,
         SHARED_MEMORY_METRICS,
+        RING_METRICS,
         OTLP_METRICS,
         CUDA_METRICS,
     ];

@@ -18,7 +18,7 @@ pub(crate) struct Context {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrival {
     pub(crate) at: Instant,
-    /// `http` or `grpc`.
+    /// `http`, `grpc` or `ring`.
     pub(crate) protocol: &'static str,
     pub(crate) context: Option<Context>,
 }

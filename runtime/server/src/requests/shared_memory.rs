@@ -11,7 +11,7 @@ use crate::inference::blocking;
 use crate::model::Model;
 use crate::shared_memory::Window;
 use atoll_engine::Class;
-use atoll_protocol::{InferRequest, RegionStatus, RegisterRequest};
+use atoll_protocol::{InferRequest, RegionStatus, RegisterRequest, SharedRange, SharedTensor, Tensor};
 use std::sync::Arc;
 
 /// Registers a region.
@@ -47,6 +47,13 @@ pub(crate) struct Shared {
     _room: Option<BodyRoom>,
 }
 
+impl Shared {
+    /// For inputs that were copied from a ring: no outputs in regions.
+    pub(crate) fn holding(room: BodyRoom) -> Shared {
+        Shared { outputs: Vec::new(), _room: Some(room) }
+    }
+}
+
 /// The weight by which the thread of [`fetch`] is chosen: `usize::MAX` if it reads a file, which
 /// may take any time.
 pub(crate) fn fetch_weight(request: &InferRequest) -> usize {
@@ -54,8 +61,8 @@ pub(crate) fn fetch_weight(request: &InferRequest) -> usize {
 }
 
 /// Bytes of a request's inputs in shared memory, according to the request.
-fn shared_bytes(request: &InferRequest) -> usize {
-    let sizes = request.shared_inputs.iter().map(|input| input.range.byte_size);
+fn shared_bytes(inputs: &[SharedTensor]) -> usize {
+    let sizes = inputs.iter().map(|input| input.range.byte_size);
     usize::try_from(sizes.fold(0, u64::saturating_add)).unwrap_or(usize::MAX)
 }
 
@@ -79,7 +86,24 @@ pub(crate) fn fetch(
     if request.shared_inputs.is_empty() {
         return Ok(Shared { outputs, _room: None });
     }
-    let (bytes, most) = (shared_bytes(request), app.body_bytes_max);
+    let inputs = std::mem::take(&mut request.shared_inputs);
+    let locate = |range: &SharedRange| app.regions.window(caller, range);
+    let (tensors, room) = take_inputs(app, model, inputs, locate, |window| app.regions.read(window))?;
+    request.inputs.extend(tensors);
+    Ok(Shared { outputs, _room: Some(room) })
+}
+
+/// Checks inputs in shared memory and copies them. `locate` checks a range, and `read` copies its
+/// bytes. Memory is reserved from the budget of bodies, after names, datatypes, shapes and ranges
+/// were checked.
+pub(crate) fn take_inputs<W>(
+    app: &App,
+    model: &Model,
+    inputs: Vec<SharedTensor>,
+    locate: impl Fn(&SharedRange) -> Result<W, RequestError>,
+    read: impl Fn(&W) -> Result<Vec<u8>, RequestError>,
+) -> Result<(Vec<Tensor>, BodyRoom), RequestError> {
+    let (bytes, most) = (shared_bytes(&inputs), app.body_bytes_max);
     if bytes > most {
         return Err(RequestError::new(
             Kind::TooLarge,
@@ -89,19 +113,17 @@ pub(crate) fn fetch(
             ),
         ));
     }
-    let inputs = std::mem::take(&mut request.shared_inputs);
     let mut windows = Vec::with_capacity(inputs.len());
     for input in &inputs {
-        windows.push(app.regions.window(caller, &input.range)?);
+        windows.push(locate(&input.range)?);
         input.check()?;
         model.fit_shape(&input.name, input.datatype, &input.shape)?;
     }
     let mut room = app.bodies.room();
     reserve(&mut room, bytes)?;
-    for (input, window) in inputs.into_iter().zip(windows) {
-        request.inputs.push(input.tensor(app.regions.read(&window)?)?);
-    }
-    Ok(Shared { outputs, _room: Some(room) })
+    let tensor = |(input, window): (SharedTensor, W)| Ok(input.tensor(read(&window)?)?);
+    let tensors = inputs.into_iter().zip(windows).map(tensor).collect::<Result<_, RequestError>>()?;
+    Ok((tensors, room))
 }
 
 /// The error for an unknown region of CUDA memory. No region is ever registered.

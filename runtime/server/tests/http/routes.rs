@@ -134,7 +134,7 @@ fn every_metric_has_samples_before_anything_happened() {
 }
 
 /// Metrics of the daemon as a whole.
-const WITHOUT_DEVICE: [&str; 26] = [
+const WITHOUT_DEVICE: [&str; 31] = [
     "atoll_access_log_dropped_total",
     "atoll_graph_admissions_total",
     "atoll_graph_late_total",
@@ -148,6 +148,11 @@ const WITHOUT_DEVICE: [&str; 26] = [
     "atoll_http_responses_total",
     "atoll_grpc_responses_total",
     "atoll_response_cache_bytes",
+    "atoll_ring_memory_bytes",
+    "atoll_ring_requests_total",
+    "atoll_ring_sleeps_total",
+    "atoll_rings",
+    "atoll_rings_closed_total",
     "atoll_response_cache_bytes_max",
     "atoll_shared_memory_bytes",
     "atoll_shared_memory_read_bytes_total",

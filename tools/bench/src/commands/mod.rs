@@ -33,7 +33,11 @@ mod parts;
 mod preempt;
 #[cfg(feature = "native")]
 mod residency;
+#[cfg(feature = "compiler")]
+mod ring;
 mod scaling;
+#[cfg(feature = "compiler")]
+mod served;
 #[cfg(feature = "compiler")]
 mod shares;
 #[cfg(feature = "native")]
@@ -58,6 +62,7 @@ Examples:
   atoll bench batching
   atoll bench branches
   atoll bench overhead
+  atoll bench ring
   atoll bench preempt
   atoll bench scaling --load step,spike
   atoll bench shares --split 10:90 --duration 10
@@ -79,7 +84,8 @@ Examples:
 ///
 /// Latency: real-time beside best-effort work (latency), preemption of a full device (preempt),
 /// isolation by lanes (lanes) and by GPU partitions (parts), shares of time (shares), parallel
-/// branches (branches), overhead of daemon and engine (overhead, engine), cold starts (coldstart).
+/// branches (branches), overhead of daemon and engine (overhead, engine), requests through shared
+/// memory (ring), cold starts (coldstart).
 /// Speed: kernels and models beside their peers (kernel, models), cost of passes and dkp modules
 /// (transform, assembled, dkp). Policies: residency on recorded mixes (residency), many functions
 /// on one device (functions), scheduling on real and simulated devices (disb), placement on
@@ -134,6 +140,8 @@ enum Bench {
     Preempt(preempt::Args),
     #[cfg(feature = "native")]
     Residency(residency::Args),
+    #[cfg(feature = "compiler")]
+    Ring(ring::Args),
     Scaling(Box<scaling::Args>),
     #[cfg(feature = "compiler")]
     Shares(shares::Args),
@@ -178,6 +186,8 @@ pub fn run(args: &Args) -> Result<()> {
         Bench::Preempt(args) => preempt::run(args),
         #[cfg(feature = "native")]
         Bench::Residency(args) => residency::run(args),
+        #[cfg(feature = "compiler")]
+        Bench::Ring(args) => ring::run(args),
         Bench::Scaling(args) => scaling::run(args),
         #[cfg(feature = "compiler")]
         Bench::Shares(args) => shares::run(args),

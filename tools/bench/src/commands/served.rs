@@ -1,14 +1,18 @@
 //! Daemons of this process that serve the null model, with and without TLS.
 
-use super::Args;
 use crate::credentials::CredentialArgs;
+use crate::engine::EngineArgs;
 use crate::invoker::{Invoker, Remote};
 use anyhow::{Context, Result};
 use atoll_engine::Engine;
 use atoll_fleet::{FleetHandle, Placing};
-use atoll_server::{Access, IdentityConfig, KeyFile, Keys, ServeError, Server, ServerConfig, TlsFiles};
+use atoll_kgraph::ModelOptions;
+use atoll_models::{BuildOptions, build_onnx};
+use atoll_server::{
+    Access, ControlConfig, IdentityConfig, KeyFile, Keys, ServeError, Server, ServerConfig, TlsFiles, limits,
+};
 use rcgen::{CertificateParams, KeyPair};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
@@ -29,13 +33,30 @@ pub(super) struct Served {
 
 impl Served {
     /// Starts an engine and a daemon on free ports; with `tls`, the daemon asks for a token.
-    pub(super) fn start(args: &Args, repository: &Path, folder: &Path, tls: Option<TlsFiles>) -> Result<Served> {
-        let engine = args.engine.start()?;
+    pub(super) fn start(args: &EngineArgs, repository: &Path, folder: &Path, tls: Option<TlsFiles>) -> Result<Served> {
+        Served::start_with(args, repository, folder, tls, None)
+    }
+
+    /// Like [`Served::start`], with a control socket.
+    pub(super) fn start_with(
+        args: &EngineArgs,
+        repository: &Path,
+        folder: &Path,
+        tls: Option<TlsFiles>,
+        socket: Option<PathBuf>,
+    ) -> Result<Served> {
+        let engine = args.start()?;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let mut config = ServerConfig {
             http_port: 0,
             grpc_port: None,
             metrics_port: 0,
+            control: socket.map(|socket| ControlConfig {
+                socket,
+                state: folder.join("state"),
+                object_memory_bytes: limits::OBJECT_MEMORY_BYTES_DEFAULT,
+                trust_tenants: false,
+            }),
             ..ServerConfig::new(repository.into(), folder.join("cache"))
         };
         let (mut credentials, mut scheme) = (CredentialArgs::default(), "http");
@@ -63,6 +84,17 @@ impl Served {
         self.engine.shutdown();
         Ok(())
     }
+}
+
+/// Compiles the null model. Returns a repository with its bundle, and the bundle.
+pub(super) fn null_model(args: &EngineArgs, folder: &Path) -> Result<(PathBuf, PathBuf)> {
+    let repository = folder.join("repository");
+    std::fs::create_dir(&repository)?;
+    let model = folder.join("null.onnx");
+    std::fs::write(&model, build_onnx("null", &BuildOptions::default()).context("cannot build the null model")?)?;
+    let bundle = repository.join("null.kg");
+    crate::compiler::compile_for(args.device_name(), &model, &ModelOptions::default(), &bundle)?;
+    Ok((repository, bundle))
 }
 
 /// Connects as soon as the daemon has loaded the model.

@@ -10,14 +10,10 @@ use crate::samples::Distribution;
 use crate::symbols::ModelArgs;
 use crate::tensors::InputSpecs;
 use anyhow::Result;
-use atoll_kgraph::ModelOptions;
 use atoll_protocol::Tensor;
 use serde_json::json;
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
-
-#[cfg(feature = "compiler")]
-mod served;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -122,29 +118,27 @@ fn here(_: &Args) -> Result<Measured> {
 /// Serves the null model in this process, and measures it over all paths.
 #[cfg(feature = "compiler")]
 fn here(args: &Args) -> Result<Measured> {
+    use super::served::{self, Served, null_model};
     use crate::invoker::Local;
-    use anyhow::Context;
-    use atoll_models::{BuildOptions, build_onnx};
-    use served::Served;
 
     let folder = tempfile::tempdir()?;
-    let repository = folder.path().join("repository");
-    std::fs::create_dir(&repository)?;
-    let model = folder.path().join("null.onnx");
-    std::fs::write(&model, build_onnx("null", &BuildOptions::default()).context("cannot build the null model")?)?;
-    let bundle = repository.join("null.kg");
-    crate::compiler::compile_for(args.engine.device_name(), &model, &ModelOptions::default(), &bundle)?;
+    let (repository, bundle) = null_model(&args.engine, folder.path())?;
 
     let local = Invoker::Local(Local::start(&bundle, &ModelArgs::default(), &args.engine)?);
     let in_process = measure(args, &[&local])?.remove(0);
     local.stop();
 
     let mut names = vec!["over HTTP"];
-    let mut daemons = vec![Served::start(args, &repository, folder.path(), None)?];
+    let mut daemons = vec![Served::start(&args.engine, &repository, folder.path(), None)?];
     let mut token_check = None;
     if args.tls {
         names.push("over TLS, with a token");
-        daemons.push(Served::start(args, &repository, folder.path(), Some(served::certificate(folder.path())?))?);
+        daemons.push(Served::start(
+            &args.engine,
+            &repository,
+            folder.path(),
+            Some(served::certificate(folder.path())?),
+        )?);
         token_check = Some(served::token_check(folder.path())?);
     }
     let measured = measure(args, &daemons.iter().map(|daemon| &daemon.invoker).collect::<Vec<_>>());

@@ -1,0 +1,22 @@
+//! All limits of rings, with the reason for each number.
+
+use std::time::Duration;
+
+/// Bytes of a slot of a ring: a record and its message. A message describes about 60 tensors.
+pub const SLOT_BYTES: u64 = 4096;
+
+/// Most bytes of a message: a slot without its record.
+pub const MESSAGE_BYTES_MAX: usize = 4064;
+
+/// Most slots of a ring: requests of a client that are not answered yet.
+pub const SLOTS_MAX: u32 = 256;
+
+/// Largest arena in bytes: the inputs and outputs of a request as large as a body over HTTP may be.
+pub const ARENA_BYTES_MAX: u64 = 256 << 20;
+
+/// Longest time that a thread of the daemon spins for the next request of a ring before it sleeps.
+/// A client that pauses for longer does not notice the time to wake a thread.
+pub const SPIN_MAX: Duration = Duration::from_millis(1);
+
+/// How long a side sleeps at most before it checks whether the other one still exists.
+pub const SLEEP_MAX: Duration = Duration::from_millis(100);

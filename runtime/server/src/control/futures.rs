@@ -215,7 +215,7 @@ impl Control {
         let pending = self.futures.begin(&principal.tenant, future)?;
         let (control, principal) = (self.clone(), principal.clone());
         tokio::spawn(async move {
-            let mut session = Session { principal, plans: Plans::default(), announced: HashSet::new() };
+            let mut session = Session { principal, plans: Plans::default(), announced: HashSet::new(), ring: None };
             let answered = match call {
                 DeferredCall::Invoke(invoke) => control.invoke_after(&mut session, invoke, attachments).await,
                 DeferredCall::InvokeGraph(call) => {

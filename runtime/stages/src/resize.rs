@@ -83,7 +83,7 @@ fn scaled(image: Image, to: usize, filter: Filter, axis: Axis) -> Image {
     }
     let weights: Vec<Weights> = match filter {
         Filter::Bilinear => triangles(from, to),
-        Filter::Nearest => (0..to).map(|at| (nearest(at, from, to), vec![ONE])).collect(),
+        Filter::Nearest => nearest(from, to),
     };
     let mut pixels = vec![0; to * other * CHANNELS];
     let sum = |first: usize, step: usize, weights: &[i64]| -> u8 {
@@ -130,9 +130,16 @@ fn triangles(from: usize, to: usize) -> Vec<Weights> {
     (0..to).map(weights).collect()
 }
 
-fn nearest(at: usize, from: usize, to: usize) -> usize {
+/// Pillow's choice of its filter `NEAREST`. It adds up steps, so rounding errors add up as well.
+fn nearest(from: usize, to: usize) -> Vec<Weights> {
     let scale = from as f64 / to as f64;
-    (((at as f64 + 0.5) * scale) as usize).min(from - 1)
+    let mut at = scale * 0.5;
+    let mut next = || {
+        let source = (at as usize).min(from - 1);
+        at += scale;
+        (source, vec![ONE])
+    };
+    (0..to).map(|_| next()).collect()
 }
 
 #[cfg(test)]

@@ -97,3 +97,61 @@ fn bad_manifests_are_refused_with_the_cause() {
     }
     assert!(refusal(&" ".repeat(GRAPH_TEXT_BYTES_MAX + 1)).contains("the limit is"));
 }
+
+const CPU: &str = r#"
+    name = "cpu"
+    [inputs]
+    x = { datatype = "UINT8", shape = [-1] }
+    [[stage]]
+    name = "pixels"
+    builtin = "decode_image"
+    inputs = { x = "x" }
+    [[stage]]
+    name = "image"
+    builtin = "resize_image"
+    options = { size = [8, 6] }
+    inputs = { x = "pixels.y" }
+    [[stage]]
+    name = "own"
+    wasm = "own.wasm"
+    inputs = { b = "image.y", a = "x" }
+    outputs = { y = { datatype = "INT64", shape = [2, -1] } }
+    [outputs]
+    y = "own.y"
+    [files]
+    "own.wasm" = "AGFzbQ=="
+"#;
+
+#[test]
+fn cpu_stages_have_the_tensors_of_their_options_and_sources() {
+    let (graph, works) = parse(CPU).unwrap().check(signature).unwrap();
+    let [Work::Program(pixels), Work::Program(image), Work::Program(own)] = &works[..] else { panic!("{works:?}") };
+    assert_eq!((pixels.label.as_str(), own.label.as_str()), ("decode_image", "wasm own.wasm"));
+    assert_eq!(image.signature.outputs[0].1.shape, [1, 3, 8, 6]);
+    assert_eq!((own.file.as_slice(), pixels.file.len()), (&b"\0asm"[..], 0));
+    let inputs: Vec<String> = own.signature.inputs.iter().map(|(name, form)| format!("{name} {form}")).collect();
+    assert_eq!(inputs, ["a UINT8[-1]", "b FP32[1, 3, 8, 6]"], "in the order of the names");
+    assert_eq!(graph.outputs()[0].tensor.form.to_string(), "INT64[2, ?]");
+}
+
+#[test]
+fn bad_cpu_stages_are_refused_with_the_cause() {
+    for (from, to, expected) in [
+        ("\"own.wasm\" = \"AGFzbQ==\"", "", "stage `own`: its file `own.wasm` did not come with the manifest"),
+        ("AGFzbQ==", "AGFzb", "a file is not base64"),
+        ("\"own.wasm\" = ", "more = \"AAAA\"\n\"own.wasm\" = ", "no stage names `more`"),
+        ("size = [8, 6]", "size = [8, 6], k = 1", "stage `image`: `options`: unknown field `k`"),
+        ("builtin = \"decode_image\"", "builtin = \"decode_image\"\nk = 1", "`k` belongs to"),
+        ("builtin = \"decode_image\"", "builtin = \"max\"\noptions = { a = 1 }", "`options` belong to stages with"),
+        ("inputs = { x = \"x\" }", "inputs = { image = \"x\" }", "names `image`; the function has `x`"),
+        ("a = \"x\"", "a = \"z\"", "`z` in stage `own` is neither"),
+        ("{ datatype = \"INT64\", shape = [2, -1] }", "{ datatype = \"BYTES\", shape = [2] }", "cannot be BYTES"),
+        ("x = { datatype = \"UINT8\"", "x = { datatype = \"BYTES\"", "wants UINT8[?]"),
+    ] {
+        let text = refusal(&CPU.replacen(from, to, 1));
+        assert!(text.contains(expected), "{to}: {text}");
+    }
+    let large = "A".repeat(crate::limits::GRAPH_FILES_BYTES_MAX / 3 * 4 + 4);
+    let text = refusal(&CPU.replacen("AGFzbQ==", &large, 1));
+    assert!(text.contains("the limit is 2621440"), "{text}");
+}

@@ -350,6 +350,10 @@ pub const SCALING_INTERVAL_MS_MIN: u64 = 100;
 /// starts within milliseconds if a device has room.
 pub const SCALING_START_MAX: Duration = Duration::from_secs(30);
 
+/// How long a request waits at most for another instance, if the ones that there are would keep it
+/// waiting longer than the target allows. An instance starts within milliseconds.
+pub const SCALING_HOLD_MAX: Duration = Duration::from_millis(50);
+
 /// Most requests that wait for the first instance of one model. Each holds its inputs meanwhile.
 pub const SCALING_WAITING_MAX: usize = 256;
 

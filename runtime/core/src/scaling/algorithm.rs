@@ -109,7 +109,8 @@ fn scale_up(profile: &Profile, running: u64, missing: u64, slo_ns: u64) -> Resul
     Ok(Change { add, ..Change::default() })
 }
 
-fn scale_down(running: &[Instance], mut surplus: u64) -> Change {
+/// Removes the least efficient instances first, as far as the surplus allows.
+pub(super) fn scale_down(running: &[Instance], mut surplus: u64) -> Change {
     let mut instances = running.to_vec();
     instances.sort_by(|a, b| a.point.efficiency_cmp(&b.point).then(a.id.cmp(&b.id)));
     let mut remove = Vec::new();

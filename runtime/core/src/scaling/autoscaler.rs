@@ -1,8 +1,9 @@
 //! Decides when to scale a function: on its predicted load, with a cool-down, and to and from zero
 //! instances.
 
-use super::algorithm::{Change, Instance, ScaleError, scale};
-use super::config::ScalingConfig;
+use super::algorithm::{Change, Instance, ScaleError, scale, scale_down};
+use super::config::{HEADROOM_PERCENT_DEFAULT, ScalingConfig};
+use super::demand::Needed;
 use super::predictor::{Predictor, RATE_MAX};
 use super::profile::{Point, Profile};
 use crate::ids::Nanos;
@@ -11,6 +12,14 @@ use std::fmt;
 
 /// Late requests within a cool-down that are a reason to add an instance. Fewer may be chance.
 const LATE_MIN: u64 = 3;
+
+/// Without a set headroom: the time over which lateness is judged at least, and for which instances
+/// stay that were added because of it, in nanoseconds. A cool-down may be too short for that.
+const JUDGED_NS: u64 = 30_000_000_000;
+
+/// Without a set headroom: the time from one instance that is added because of late requests to the
+/// next one at least, in nanoseconds.
+const REACT_NS: u64 = 5_000_000_000;
 
 /// The measurements of an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,6 +34,8 @@ pub struct Observed {
     pub late: u64,
     /// The capacity of instances that are not scaled, in thousandths of a request per second.
     pub base: u64,
+    /// The instances that recent requests needed. Not used if a headroom is set.
+    pub needed: Option<Needed>,
 }
 
 /// Why instances are added, resized or removed.
@@ -80,7 +91,7 @@ pub struct Decision {
     pub rate: u64,
     /// The predicted rate of the next interval.
     pub predicted: u64,
-    /// The load to serve, including headroom and queue.
+    /// The load to serve: what recent requests needed, or the rate with headroom and queue.
     pub load: u64,
     /// The capacity before the change.
     pub capacity: u64,
@@ -130,6 +141,8 @@ pub struct Autoscaler {
     surplus: Option<(Nanos, u64)>,
     /// When instances were last added because requests were late.
     late_at: Option<Nanos>,
+    /// The load beyond the replayed one that late requests show: the profile is too optimistic.
+    beyond: u64,
     /// The requests by which lateness is judged.
     recent: Recent,
     last_request: Option<Nanos>,
@@ -145,6 +158,7 @@ impl Autoscaler {
             carried: Observed::default(),
             surplus: None,
             late_at: None,
+            beyond: 0,
             recent: Recent::default(),
             last_request: None,
         }
@@ -182,6 +196,19 @@ impl Autoscaler {
         let Some(profile) = profile else { return Ok(unmeasured) };
         let change = scale(profile, &[], 1, self.slo(profile, &[]))?;
         Ok(change.add.first().copied().unwrap_or(unmeasured))
+    }
+
+    /// The load beyond what is needed by the replay of requests, as late requests showed.
+    pub fn beyond(&self) -> u64 {
+        self.beyond
+    }
+
+    /// The point of another instance for a request that just arrived, if what is needed exceeds the
+    /// capacity of `instances` scaled ones and of others. Decided at once, not after an interval.
+    pub fn another(&self, needed: &Needed, instances: usize, capacity: u64) -> Option<Point> {
+        let has_room = instances < self.config.max_instances as usize;
+        let is_missing = needed.load().saturating_add(self.beyond) > capacity;
+        (self.config.headroom_percent.is_none() && has_room && is_missing).then_some(needed.point)
     }
 
     /// Decides after an interval. A function without a profile has the minimum number of instances,
@@ -269,13 +296,24 @@ impl Autoscaler {
     ) -> Result<Decision, ScaleError> {
         (_, decision.problem) = kept(profile, self.config.slo_ns);
         let capacity = decision.capacity;
-        let (without_queue, queue) = self.load(now, decision.rate, observed.queued, profile);
-        let mut load = without_queue + queue;
-        self.recent.count(now, observed, self.config.cool_down_ns);
+        let needed = observed.needed.filter(|_| self.config.headroom_percent.is_none() && !self.is_idle(now));
+        let at_least = |time_ns| needed.map_or(self.config.cool_down_ns, |_| self.config.cool_down_ns.max(time_ns));
+        let (judged_ns, react_ns) = (at_least(JUDGED_NS), at_least(REACT_NS));
+        self.recent.count(now, observed, judged_ns);
         let is_late = self.recent.is_late();
-        if load <= capacity && is_late && self.may_react(now) {
+        if !is_late && self.has_passed(now, judged_ns) {
+            self.beyond = 0;
+        }
+        let (without_queue, queue) = match needed {
+            Some(needed) => (needed.load().saturating_add(self.beyond), 0),
+            None => self.load(now, decision.rate, observed.queued, profile),
+        };
+        let mut load = without_queue + queue;
+        let is_still_late = is_late && (needed.is_none() || observed.late > 0);
+        if load <= capacity && is_still_late && self.has_passed(now, react_ns) {
             // Measured lateness outweighs the profile: another instance is needed.
-            (load, decision.why) = (capacity + 1, Why::Late);
+            (load, decision.why) = (capacity + needed.map_or(1, |needed| needed.point.throughput), Why::Late);
+            self.beyond = needed.map_or(0, |needed| load.saturating_sub(needed.load()));
             self.late_at = Some(now);
             self.recent = Recent::since(now);
         }
@@ -284,7 +322,8 @@ impl Autoscaler {
         if load > capacity || missing > 0 {
             self.surplus = None;
             let (slo_ns, _) = kept(profile, self.slo(profile, running));
-            decision.change = self.grow(profile, running, load.saturating_sub(observed.base), slo_ns)?;
+            let point = needed.map(|needed| needed.point);
+            decision.change = self.grow(profile, running, load.saturating_sub(observed.base), slo_ns, point)?;
             decision.why = match decision.why {
                 Why::Late => Why::Late,
                 _ if load <= capacity => Why::Minimum,
@@ -292,6 +331,14 @@ impl Autoscaler {
                 _ if without_queue <= capacity => Why::Queue,
                 _ => Why::Load,
             };
+            return Ok(decision);
+        }
+        if let Some(needed) = needed {
+            // What is needed was needed within the cool-down, so the surplus has lasted.
+            self.surplus = None;
+            let load = load.saturating_sub(observed.base);
+            decision.change = fitted(running, load, needed.point, self.config.min_instances as usize);
+            decision.why = if decision.change.is_empty() { Why::Steady } else { Why::Surplus };
             return Ok(decision);
         }
         let (since, highest) = self.surplus.map_or((now, load), |(since, highest)| (since, highest.max(load)));
@@ -306,20 +353,34 @@ impl Autoscaler {
         Ok(decision)
     }
 
-    /// Whether late requests may cause a change: a cool-down has passed since the last such change.
-    fn may_react(&self, now: Nanos) -> bool {
-        self.late_at.is_none_or(|at| now.0.saturating_sub(at.0) >= self.config.cool_down_ns)
+    /// Whether late requests caused no change for this time.
+    fn has_passed(&self, now: Nanos, time_ns: u64) -> bool {
+        self.late_at.is_none_or(|at| now.0.saturating_sub(at.0) >= time_ns)
     }
 
-    /// Adds instances for a load, up to the maximum; then enlarges existing ones.
-    fn grow(&self, profile: &Profile, running: &[Instance], load: u64, slo_ns: u64) -> Result<Change, ScaleError> {
+    /// Adds instances for a load, up to the maximum; then enlarges existing ones. New ones have the
+    /// point `of_each`, or points that the algorithm chooses.
+    fn grow(
+        &self,
+        profile: &Profile,
+        running: &[Instance],
+        load: u64,
+        slo_ns: u64,
+        of_each: Option<Point>,
+    ) -> Result<Change, ScaleError> {
         let capacity = capacity_of(running);
         let room = (self.config.max_instances as usize).saturating_sub(running.len());
         // A load that the maximum number of instances cannot cover is no error: instances are
         // enlarged below.
-        let of_one = profile.most_efficient(slo_ns).map_or(0, |point| point.throughput);
+        let of_one = of_each.or_else(|| profile.most_efficient(slo_ns)).map_or(0, |point| point.throughput);
         let coverable = capacity.saturating_add(of_one.saturating_mul(room as u64));
-        let mut change = scale(profile, running, load.min(coverable), slo_ns)?;
+        let mut change = match of_each {
+            Some(point) => {
+                let count = load.min(coverable).saturating_sub(capacity).div_ceil(of_one.max(1));
+                Change { add: vec![point; count as usize], ..Change::default() }
+            }
+            None => scale(profile, running, load.min(coverable), slo_ns)?,
+        };
         // If the capacity exceeds the load, the algorithm removes instances, which is not wanted
         // here.
         change.remove.clear();
@@ -369,10 +430,31 @@ impl Autoscaler {
             return (u64::from(!self.may_scale_to_zero(profile) && self.last_request.is_some()), 0);
         }
         let load = self.predictor.predict().max(rate).max(1);
+        let percent = self.config.headroom_percent.unwrap_or(HEADROOM_PERCENT_DEFAULT);
         let queue = u128::from(queued) * 1_000_000_000_000 / u128::from(self.config.slo_ns.max(1));
         let queue = u64::try_from(queue).unwrap_or(RATE_MAX).min(RATE_MAX);
-        (load + load * self.config.headroom_percent / 100, queue)
+        (load + load * percent / 100, queue)
     }
+}
+
+/// Removes instances that a load does not need, down to a number, the least efficient ones first;
+/// then resizes those that are larger than a point which suffices.
+fn fitted(running: &[Instance], load: u64, point: Point, least: usize) -> Change {
+    let capacity = capacity_of(running);
+    let mut change = scale_down(running, capacity.saturating_sub(load));
+    change.remove.truncate(running.len().saturating_sub(least));
+    let mut left: Vec<Instance> = running.to_vec();
+    left.retain(|instance| !change.remove.contains(&instance.id));
+    left.sort_by_key(|instance| (std::cmp::Reverse(instance.point.area()), instance.id));
+    let mut capacity = capacity_of(&left);
+    for instance in left.iter().filter(|instance| instance.point.area() > point.area()) {
+        let after = (capacity - instance.point.throughput).saturating_add(point.throughput);
+        if after >= load {
+            capacity = after;
+            change.resize.push((instance.id, point));
+        }
+    }
+    change
 }
 
 /// The throughput of instances together, in thousandths of a request per second.

@@ -6,6 +6,10 @@ use std::fmt;
 /// Largest headroom in percent: a capacity of ten times the load.
 pub const HEADROOM_PERCENT_MAX: u64 = 900;
 
+/// Headroom in percent where none is set and instances start too slowly for a request to wait for
+/// one.
+pub const HEADROOM_PERCENT_DEFAULT: u64 = 30;
+
 /// When to scale, and how far. Times are in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScalingConfig {
@@ -13,8 +17,10 @@ pub struct ScalingConfig {
     pub slo_ns: u64,
     /// The time between calls of [`super::Autoscaler::step`].
     pub interval_ns: u64,
-    /// Capacity beyond the predicted load, in percent of the load, to serve bursts.
-    pub headroom_percent: u64,
+    /// Capacity beyond the predicted load, in percent of the load, to serve bursts. `None`: the
+    /// instances that recent requests needed ([`super::Demand`]), and for a request that needs
+    /// another one, that one.
+    pub headroom_percent: Option<u64>,
     /// How long a surplus must last before instances are removed.
     pub cool_down_ns: u64,
     /// The time without a request after which the last instance is removed.
@@ -60,8 +66,8 @@ impl ScalingConfig {
         if self.interval_ns == 0 {
             return Err(ConfigError::NoInterval);
         }
-        if self.headroom_percent > HEADROOM_PERCENT_MAX {
-            return Err(ConfigError::Headroom(self.headroom_percent));
+        if let Some(percent) = self.headroom_percent.filter(|percent| *percent > HEADROOM_PERCENT_MAX) {
+            return Err(ConfigError::Headroom(percent));
         }
         if max == 0 || max as usize > INSTANCES_MAX {
             return Err(ConfigError::Most(max));

@@ -169,6 +169,11 @@ impl<'a> Fleet<'a> {
         candidates.filter_map(rank).min().map(|(_, _, _, at)| at)
     }
 
+    /// Whether a device has a rectangle for an instance, once those that leave it have left.
+    pub(super) fn has_room(&self, device: usize, entry: &Entry) -> bool {
+        self.sites.get(device).is_some_and(|site| site.with(entry).is_some())
+    }
+
     /// The device with the most memory left that has a rectangle for an instance.
     pub(super) fn best_over_memory(&self, entry: &Entry) -> Option<usize> {
         let over = |at: usize| {

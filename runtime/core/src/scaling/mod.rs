@@ -4,11 +4,13 @@
 //! [`scale`] is the algorithm: it covers a load with instances at the most efficient point of the
 //! profile, and the remainder with the smallest sufficient point; it removes the least efficient
 //! instances first. [`Autoscaler`] decides when to scale: on the predicted load, with a cool-down,
-//! and to and from zero. For a function without a measured profile, [`Profile::learned`] derives
-//! one from the device time of its requests.
+//! and to and from zero. [`Demand`] replays the recent requests of a function, and says which
+//! instances they needed; a request that needs another one gets it at once. For a function without
+//! a measured profile, [`Profile::learned`] derives one from the device time of its requests.
 //!
 //! [`assign`] chooses the device of a new instance, and which instances move to make room;
-//! [`consolidate`] chooses the moves that free a device.
+//! [`consolidate`] chooses the moves that free a device, and [`resized`] whether an instance can
+//! change its size where it is.
 //!
 //! Differences from the paper: points that break the SLO are not used; a remainder of zero adds no
 //! instance; an instance larger than the surplus is skipped (the paper's loop never ends); every
@@ -17,6 +19,7 @@
 mod algorithm;
 mod autoscaler;
 mod config;
+mod demand;
 mod estimate;
 mod fleet;
 mod host;
@@ -26,9 +29,10 @@ mod profile;
 
 pub use algorithm::{Change, INSTANCES_MAX, Instance, ScaleError, scale};
 pub use autoscaler::{Autoscaler, Decision, Observed, Why};
-pub use config::{ConfigError, HEADROOM_PERCENT_MAX, ScalingConfig};
+pub use config::{ConfigError, HEADROOM_PERCENT_DEFAULT, HEADROOM_PERCENT_MAX, ScalingConfig};
+pub use demand::{Demand, Needed, REPLAYED_MAX, SLACK_PERCENT};
 pub use estimate::Estimate;
 pub use host::{Constants, Host, NS_PER_BYTE, Need, Nowhere, Placed, Relocation, Spot, Stay};
-pub use placing::{Assignment, assign, consolidate};
+pub use placing::{Assignment, assign, consolidate, resized};
 pub use predictor::{LEVEL_PERCENT, Predictor, RATE_MAX, SEASON_PERCENT, SLOTS_MAX};
 pub use profile::{POINTS_MAX, Point, Profile, ProfileError};

@@ -11,6 +11,8 @@
 //! 4. after others have moved to any device;
 //! 5. where the constants of all functions do not fit into memory together: they take turns.
 //!
+//! [`resized`] says whether an instance has room for another share where it is.
+//!
 //! [`consolidate`] moves the instances of a device to others that have room, so that it is free.
 //!
 //! An instance moves by a successor on the other device, which takes the new requests. Its old
@@ -23,6 +25,7 @@
 use crate::packing::InstanceId;
 use crate::scaling::fleet::{Fleet, Repacked};
 use crate::scaling::host::{Entry, Host, Need, Nowhere, Placed, Relocation, Spot, Stay};
+use crate::tokens::ShareSpec;
 use std::cmp::Reverse;
 
 /// Where new instances go, and what moves for them.
@@ -87,6 +90,16 @@ fn adopt<'a>(fleet: &mut Fleet<'a>, repacked: Repacked<'a>, entry: &Entry, moves
     let device = repacked.device;
     fleet.adopt(repacked);
     fleet.settle(device, entry)
+}
+
+/// Whether an instance can have another share on its device: now; once instances that leave the
+/// device have left; or not at all, so that it needs a successor elsewhere. Nothing moves for it.
+pub fn resized(hosts: &[Host], placed: &[Placed], id: InstanceId, share: ShareSpec) -> Spot {
+    let Some(own) = placed.iter().find(|placed| placed.id == id) else { return Spot::Nowhere(Nowhere::Closed) };
+    let others: Vec<Placed> = placed.iter().filter(|placed| placed.id != id).copied().collect();
+    let mut fleet = Fleet::new(hosts, &others);
+    let entry = fleet.entry(id, Need { share, ..own.need }, Stay::Fixed);
+    if fleet.has_room(own.device, &entry) { fleet.put(own.device, &entry) } else { Spot::Nowhere(Nowhere::Room) }
 }
 
 /// The moves after which a device that has instances has none any more, if there are any that pay.

@@ -1,6 +1,7 @@
 //! Tests of the pure core, in one binary because each binary costs a link.
 
 mod batching;
+mod demand;
 mod driver;
 mod graphs;
 mod lanes;

@@ -173,7 +173,7 @@ fn config() -> ScalingConfig {
     ScalingConfig {
         slo_ns: SLO,
         interval_ns: 100 * MS,
-        headroom_percent: 60,
+        headroom_percent: Some(60),
         cool_down_ns: 5 * SECOND,
         idle_ns: 20 * SECOND,
         cold_start_ns: 50 * MS,
@@ -405,7 +405,7 @@ fn bad_settings_are_refused_with_the_cause() {
     assert_eq!(refused(&|config| config.max_instances = 1025), ConfigError::Most(1025));
     assert_eq!(refused(&|config| config.slo_ns = 0), ConfigError::NoSlo);
     assert_eq!(refused(&|config| config.interval_ns = 0), ConfigError::NoInterval);
-    assert_eq!(refused(&|config| config.headroom_percent = 1_000), ConfigError::Headroom(1_000));
+    assert_eq!(refused(&|config| config.headroom_percent = Some(1_000)), ConfigError::Headroom(1_000));
 }
 
 #[test]

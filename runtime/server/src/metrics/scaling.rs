@@ -24,7 +24,7 @@ pub(super) const SCALING_METRICS: &[Metric] = &[
     of_daemon(
         Kind::Gauge,
         "atoll_scaling_load_rate",
-        "Requests per second to serve: the higher of arrivals and prediction, with headroom and queue",
+        "Requests per second to serve: what recent requests needed, or arrivals with headroom and queue",
         |s, out| per_model(s, out, |status| status.load),
     ),
     of_daemon(

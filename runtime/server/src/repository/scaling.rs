@@ -30,9 +30,11 @@ pub(crate) struct ScalingSettings {
     /// instance's request, it is the request.
     #[serde(default, deserialize_with = "some_percent")]
     pub(crate) quota_limit: Option<u32>,
-    /// Extra capacity in percent of the predicted load; 30 if absent, at most 900.
-    #[serde(default = "headroom_percent")]
-    pub(crate) headroom_percent: u64,
+    /// Extra capacity in percent of the predicted load, at most 900. If absent, there are the
+    /// instances that recent requests needed, and a request that needs another one gets it at once;
+    /// if instances start too slowly for that, 30.
+    #[serde(default)]
+    pub(crate) headroom_percent: Option<u64>,
     /// Interval of decisions in milliseconds: 100 to 86400000; 1000 if absent.
     #[serde(default = "interval_ms")]
     pub(crate) interval_ms: u64,
@@ -99,10 +101,6 @@ fn sm_partition() -> u32 {
 
 fn quota_request() -> u32 {
     20
-}
-
-fn headroom_percent() -> u64 {
-    30
 }
 
 fn interval_ms() -> u64 {

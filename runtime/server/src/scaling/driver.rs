@@ -10,7 +10,7 @@ use crate::inference::blocking;
 use crate::limits::{SCALING_DRAIN_EVERY, SCALING_IDLE_EVERY, SCALING_RETRY};
 use crate::model::Model;
 use atoll_core::Nanos;
-use atoll_core::scaling::{Change, Decision, Point, ScaleError, Why};
+use atoll_core::scaling::{Change, Decision, Point, Profile, ScaleError, Why};
 use atoll_engine::FunctionKey;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -106,11 +106,15 @@ fn turn(app: &App, model: &Model, scaled: &mut Scaled, now: Nanos) -> Duration {
         let mut observed = scaled.meter.take();
         observed.queued = waiting + group.queued(only);
         observed.base = group.base(profile.as_ref(), only);
+        observed.needed = scaled.needed(now, profile.as_ref());
         group.remove_refused(app, scaled);
         let unmeasured = scaled.unmeasured();
         let decided = scaled.autoscaler.step(now, &observed, profile.as_ref(), unmeasured, &running);
         decide(app, model, scaled, &group, decided);
+    } else if now >= scaled.may_add && scaled.meter.is_short() {
+        add_another(app, model, scaled, &group);
     }
+    cover(app, model, scaled, now);
     scaled.status.waiting = waiting;
     let until_due = Duration::from_nanos(scaled.due.0.saturating_sub(app.scaler.now().0));
     if app.scaler.waiting(&model.key) > 0 { until_due.min(SCALING_RETRY) } else { until_due }
@@ -123,10 +127,15 @@ fn later(now: Nanos, by: Duration) -> Nanos {
 /// Starts the first instance for requests that wait for one.
 fn start(app: &App, model: &Model, scaled: &mut Scaled, group: &Group) {
     let profile = scaled.points();
-    let point = scaled.autoscaler.first(profile.as_ref(), scaled.unmeasured()).unwrap_or_else(|error| {
+    let needed = scaled.needed(app.scaler.now(), profile.as_ref());
+    let first = match needed {
+        Some(needed) => Ok(needed.point),
+        None => scaled.autoscaler.first(profile.as_ref(), scaled.unmeasured()),
+    };
+    let point = first.unwrap_or_else(|error| {
         scaled.note_problem(model, error.to_string());
         // No point keeps the target: uses the one with the lowest latency.
-        let points = profile.iter().flat_map(|profile| profile.points());
+        let points = profile.iter().flat_map(Profile::points);
         points.min_by_key(|point| point.latency_ns).copied().unwrap_or_else(|| scaled.unmeasured())
     });
     let change = Change { add: vec![point], ..Change::default() };
@@ -135,6 +144,40 @@ fn start(app: &App, model: &Model, scaled: &mut Scaled, group: &Group) {
         app.engine.note_scaled(&model.key, &Decision { change, why: Why::First, ..Decision::default() });
     }
     scaled.status.instances = Group::of(app, model).running(None).len() as u64;
+}
+
+/// Adds an instance that recent requests need, at once.
+fn add_another(app: &App, model: &Model, scaled: &mut Scaled, group: &Group) {
+    let (profile, now) = (scaled.points(), app.scaler.now());
+    let Some(needed) = scaled.needed(now, profile.as_ref()) else { return };
+    let running = group.running(profile.as_ref());
+    let served: u64 = running.iter().map(|instance| instance.point.throughput).sum();
+    let capacity = served.saturating_add(group.base(profile.as_ref(), scaled.only_class()));
+    let Some(point) = scaled.autoscaler.another(&needed, running.len(), capacity) else { return };
+    let change = Change { add: vec![point], ..Change::default() };
+    let change = group.apply(app, model, scaled, &change, Why::Queue.words());
+    if change.is_empty() {
+        // Requests do not wait for what cannot be had.
+        scaled.may_add = later(now, SCALING_RETRY);
+        return;
+    }
+    let decision = Decision { change, why: Why::Queue, load: needed.load(), capacity, ..Decision::default() };
+    app.engine.note_scaled(&model.key, &decision);
+}
+
+/// Says to arriving requests what the instances serve.
+fn cover(app: &App, model: &Model, scaled: &Scaled, now: Nanos) {
+    let group = Group::of(app, model);
+    let profile = scaled.points();
+    let running = group.running(profile.as_ref());
+    let served: u64 = running.iter().map(|instance| instance.point.throughput).sum();
+    let base = group.base(profile.as_ref(), scaled.only_class());
+    let has_room = running.len() < scaled.meter.settings.max_instances as usize && !scaled.awaits_room;
+    let may_add = has_room && !running.is_empty() && now >= scaled.may_add;
+    // What is needed is in the same unit: the throughput of a point changes as requests are measured.
+    scaled.needed(now, profile.as_ref());
+    let capacity = served.saturating_add(base).saturating_sub(scaled.autoscaler.beyond());
+    scaled.meter.cover(may_add.then_some(capacity));
 }
 
 fn decide(app: &App, model: &Model, scaled: &mut Scaled, group: &Group, decided: Result<Decision, ScaleError>) {

@@ -9,8 +9,8 @@ use crate::model::Model;
 use crate::repository::scaling::ScalingSettings;
 use atoll_core::packing::InstanceId;
 use atoll_core::routing::Standing;
-use atoll_core::scaling::{self, Change, INSTANCES_MAX, Point, Profile};
-use atoll_engine::{Class, FunctionKey};
+use atoll_core::scaling::{self, Change, INSTANCES_MAX, Point, Profile, Spot};
+use atoll_engine::{Class, FunctionKey, ShareSpec};
 use std::sync::Arc;
 
 /// An instance of the model.
@@ -149,11 +149,6 @@ impl Group {
                     done.resize.push((*id, *point));
                 }
                 Ok(false) => {}
-                // Its device has no room for that; another one may have.
-                Err(_) if replace(app, model, scaled, key, *point, why) => {
-                    scaled.count(Kind::Resize);
-                    done.resize.push((*id, *point));
-                }
                 Err(error) => scaled.refuse(model, &error),
             }
         }
@@ -190,9 +185,36 @@ impl Group {
     }
 }
 
-/// Resizes an instance, unless an operator has changed it meanwhile. Returns whether it was
-/// resized.
+/// Resizes an instance, unless an operator has changed it meanwhile. If its device has no room for
+/// that, an instance on another one may replace it. Returns whether it was resized; `false` also if
+/// that has to wait until instances that leave have left.
 fn resize(
+    app: &App,
+    model: &Model,
+    scaled: &mut Scaled,
+    key: &FunctionKey,
+    point: Point,
+    why: &str,
+) -> Result<bool, InstanceError> {
+    let instance = made(&scaled.meter.settings, model, point, why.into(), None);
+    let share = instance.share(&model.key.tenant).map_err(InstanceError::Share)?;
+    if let Some(Spot::Later { .. }) = placing::resized(app, key, share) {
+        scaled.awaits_room = true;
+        return Ok(false);
+    }
+    match resize_here(app, model, scaled, key, point, why) {
+        // Its device has no room for that; another one may have.
+        Err(error) => match replace(app, model, scaled, key, instance, share) {
+            Room::On(_) => Ok(true),
+            Room::Later => Ok(false),
+            Room::Nowhere(_) => Err(error),
+        },
+        other => other,
+    }
+}
+
+/// Resizes an instance on its device.
+fn resize_here(
     app: &App,
     model: &Model,
     scaled: &Scaled,
@@ -216,20 +238,33 @@ fn resize(
     }
 }
 
-/// Replaces an instance that its device has no room to enlarge by one with the size of a point on
-/// another device. Returns whether it did. The old instance drains.
-fn replace(app: &App, model: &Model, scaled: &mut Scaled, key: &FunctionKey, point: Point, why: &str) -> bool {
-    let instance = made(&scaled.meter.settings, model, point, why.into(), None);
-    let Ok(share) = instance.share(&model.key.tenant) else { return false };
-    let room = placing::room(app, model, share, 0);
-    scaled.awaits_room |= matches!(room, Room::Later);
-    let Room::On(device @ Some(_)) = room else { return false };
-    let successor = Instance { device, ..instance };
-    let is_made = free_key(app, &model.key).is_some_and(|key| app.instances.create(key, successor, true).is_ok());
-    if is_made {
-        app.instances.set_draining(key, true);
+/// Replaces an instance that its device has no room to enlarge by one on another device, and says
+/// where that is. The old instance drains.
+fn replace(
+    app: &App,
+    model: &Model,
+    scaled: &mut Scaled,
+    key: &FunctionKey,
+    successor: Instance,
+    share: ShareSpec,
+) -> Room {
+    let nowhere = || Room::Nowhere("no other device has room".into());
+    match placing::room(app, model, share, 0) {
+        Room::On(device @ Some(_)) => {
+            let successor = Instance { device: device.clone(), ..successor };
+            let create = |key: FunctionKey| app.instances.create(key, successor, true);
+            if free_key(app, &model.key).is_none_or(|key| create(key).is_err()) {
+                return nowhere();
+            }
+            app.instances.set_draining(key, true);
+            Room::On(device)
+        }
+        Room::Later => {
+            scaled.awaits_room = true;
+            Room::Later
+        }
+        Room::On(None) | Room::Nowhere(_) => nowhere(),
     }
-    is_made
 }
 
 /// A new instance with the size of a point.
@@ -294,6 +329,8 @@ fn create(app: &App, model: &Model, scaled: &mut Scaled, point: Point, why: &str
             let instance = made(&scaled.meter.settings, model, point, why.into(), device.clone());
             match create_at(app, model, scaled, instance) {
                 Ok(()) => return Some(point),
+                // That no device has room says more than the sum of shares on the last one.
+                Err(InstanceError::Share(_)) if last.is_some() => {}
                 Err(error) => last = Some(error),
             }
         }

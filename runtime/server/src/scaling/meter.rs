@@ -1,10 +1,11 @@
 //! Counts the requests of an autoscaled model.
 
 use crate::repository::scaling::ScalingSettings;
-use atoll_core::scaling::Observed;
+use atoll_core::Nanos;
+use atoll_core::scaling::{Demand, Needed, Observed, Profile};
 use atoll_engine::Class;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Counts of a model's requests since the last decision. Requests that name an instance are not
@@ -17,6 +18,29 @@ pub(crate) struct Meter {
     late: AtomicU64,
     /// Whether there were requests of a class, indexed by class.
     classes: [AtomicBool; 2],
+    /// `None` in it if a headroom is set.
+    replayed: Mutex<Replayed>,
+}
+
+/// What recent requests needed, and what there is.
+#[derive(Debug, Default)]
+struct Replayed {
+    /// `None` if a headroom is set, or nothing is known about the speed of instances.
+    demand: Option<Demand>,
+    /// What was needed when the last request arrived.
+    needed: Option<Needed>,
+    /// The load that the instances serve, in thousandths of a request per second, as of the loop's
+    /// last look; `None` if no instance can be added at the moment.
+    covered: Option<u64>,
+}
+
+impl Replayed {
+    fn is_short(&self) -> bool {
+        match (self.needed, self.covered) {
+            (Some(needed), Some(covered)) => needed.load() > covered,
+            _ => false,
+        }
+    }
 }
 
 /// A counted request. Dropping it counts its end, unless it ended while it waited for an instance.
@@ -35,11 +59,49 @@ impl Meter {
             ended: AtomicU64::new(0),
             late: AtomicU64::new(0),
             classes: [const { AtomicBool::new(false) }; 2],
+            replayed: Mutex::default(),
         }
     }
 
+    fn replayed(&self) -> MutexGuard<'_, Replayed> {
+        self.replayed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether recent requests need an instance more than there are, and one can be added.
+    pub(super) fn is_short(&self) -> bool {
+        self.replayed().is_short()
+    }
+
+    /// What recent requests need now; `None` if a headroom is set, or nothing is known about the
+    /// speed of instances. `profile` is what is known, `cold_start_ns` how long a start takes.
+    pub(super) fn needed(&self, now: Nanos, profile: Option<&Profile>, cold_start_ns: u64) -> Option<Needed> {
+        let config = self.settings.config();
+        let mut replayed = self.replayed();
+        let Some(profile) = profile.filter(|_| config.headroom_percent.is_none()) else {
+            *replayed = Replayed::default();
+            return None;
+        };
+        let demand = replayed.demand.get_or_insert_with(|| Demand::new(&config, profile));
+        demand.set_profile(profile);
+        demand.set_cold_start(cold_start_ns);
+        let needed = demand.needed(now);
+        replayed.needed = needed;
+        needed
+    }
+
+    /// Sets the load that the instances serve; `None` if no instance can be added.
+    pub(super) fn cover(&self, covered: Option<u64>) {
+        self.replayed().covered = covered;
+    }
+
     /// Counts a request that has arrived.
-    pub(super) fn arrive(self: &Arc<Meter>, class: Class) -> Metered {
+    pub(super) fn arrive(self: &Arc<Meter>, class: Class, now: Nanos) -> Metered {
+        let mut replayed = self.replayed();
+        if let Some(demand) = &mut replayed.demand {
+            demand.arrive(now);
+            replayed.needed = demand.needed(now);
+        }
+        drop(replayed);
         self.arrivals.fetch_add(1, Ordering::Relaxed);
         self.classes[class as usize].store(true, Ordering::Relaxed);
         Metered { meter: self.clone(), began: None }
@@ -65,6 +127,12 @@ impl Meter {
 }
 
 impl Metered {
+    /// Whether recent requests and this one need an instance more than there are, and one can be
+    /// added.
+    pub(super) fn is_short(&self) -> bool {
+        self.meter.is_short()
+    }
+
     /// Notes that the model has an instance for the request.
     pub(super) fn begin(&mut self) {
         self.began = Some(Instant::now());
@@ -77,5 +145,46 @@ impl Drop for Metered {
         self.meter.ended.fetch_add(1, Ordering::Relaxed);
         let is_late = began.elapsed() > Duration::from_millis(self.meter.settings.latency_ms);
         self.meter.late.fetch_add(u64::from(is_late), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use atoll_core::scaling::Point;
+
+    const MS: u64 = 1_000_000;
+
+    fn meter(settings: &str) -> Arc<Meter> {
+        Arc::new(Meter::new(toml::from_str(settings).unwrap()))
+    }
+
+    fn profile() -> Profile {
+        Profile::new(vec![Point { partition: 100, quota: 20, throughput: 10_000, latency_ns: 50 * MS }]).unwrap()
+    }
+
+    #[test]
+    fn requests_are_short_of_an_instance_until_it_is_there_or_cannot_be_had() {
+        let meter = meter("latency_ms = 100");
+        assert!(!meter.arrive(Class::BestEffort, Nanos(0)).is_short(), "nothing is known yet");
+        assert!(meter.needed(Nanos(0), Some(&profile()), 0).is_some());
+        meter.cover(Some(10_000));
+        assert!(!meter.arrive(Class::BestEffort, Nanos(MS)).is_short());
+        // The instance begins the next request in 100 ms, which is too late.
+        assert!(meter.arrive(Class::BestEffort, Nanos(2 * MS)).is_short());
+        meter.cover(None);
+        assert!(!meter.is_short(), "no room");
+        meter.cover(Some(20_000));
+        assert!(!meter.is_short());
+        assert_eq!(meter.needed(Nanos(2 * MS), None, 0), None);
+        assert!(!meter.arrive(Class::BestEffort, Nanos(3 * MS)).is_short(), "nothing is known any more");
+    }
+
+    #[test]
+    fn a_headroom_that_is_set_decides_alone() {
+        let meter = meter("latency_ms = 100\nheadroom_percent = 30");
+        assert_eq!(meter.needed(Nanos(0), Some(&profile()), 0), None);
+        meter.cover(Some(0));
+        assert!(!meter.arrive(Class::RealTime, Nanos(0)).is_short());
     }
 }

@@ -7,7 +7,9 @@ use crate::instances::{Instance, client};
 use crate::limits::FUNCTION_NAME_BYTES_MAX;
 use crate::model::Model;
 use atoll_core::packing::InstanceId;
-use atoll_core::scaling::{Constants, Host, INSTANCES_MAX, Need, Placed, Relocation, Spot, Stay, assign, consolidate};
+use atoll_core::scaling::{
+    self, Constants, Host, INSTANCES_MAX, Need, Placed, Relocation, Spot, Stay, assign, consolidate,
+};
 use atoll_engine::{DeviceId, FunctionKey, ShareSpec};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -164,6 +166,14 @@ pub(super) fn room(app: &App, model: &Model, share: ShareSpec, pay_ns: u64) -> R
         Some((_, Spot::Nowhere(why))) => Room::Nowhere(why.to_string()),
         _ => Room::Nowhere("instances that would have to move cannot; it is tried again".into()),
     }
+}
+
+/// Whether an instance can have another share on its device. `None` if the fleet reports no room of
+/// devices.
+pub(super) fn resized(app: &App, key: &FunctionKey, share: ShareSpec) -> Option<Spot> {
+    let view = View::of(app)?;
+    let id = view.instances.iter().position(|(known, _)| known == key)?;
+    Some(scaling::resized(&view.hosts, &view.placed, InstanceId(id as u64), share))
 }
 
 /// The devices of a model that take requests, those with the most time left first.

@@ -20,7 +20,7 @@ async fn run(app: &App, call: StageCall) -> Result<InvocationResult, InvokeError
     let _metered;
     (request.deadline, _metered) = match device {
         None => wait::for_instance(app, &model, class, request.deadline).await?,
-        Some(_) => (request.deadline, wait::counted(&model, class)),
+        Some(_) => (request.deadline, wait::counted(app, &model, class)),
     };
     let given = device.map(|(device, _)| device);
     let mut route = app.instances.route(&model.key, class, request.deadline, None, 1).on(given);

@@ -6,7 +6,7 @@ use super::queue::Queue;
 use crate::instances::InstanceError;
 use crate::model::Model;
 use atoll_core::Nanos;
-use atoll_core::scaling::{Autoscaler, Predictor, Profile};
+use atoll_core::scaling::{Autoscaler, Needed, Predictor, Profile};
 use atoll_engine::{Class, FunctionKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -47,6 +47,8 @@ pub(super) struct Scaled {
     pub(super) due: Nanos,
     /// The earliest time of the next attempt to start a first instance.
     pub(super) may_start: Nanos,
+    /// The earliest time of the next attempt to add an instance between two decisions.
+    pub(super) may_add: Nanos,
     /// Whether a new instance waits until others have moved.
     pub(super) awaits_room: bool,
     /// Moving average of the time that an instance takes to start.
@@ -67,7 +69,7 @@ pub(crate) struct ScalingStatus {
     pub(crate) rate: f64,
     /// The rate that was predicted for this interval.
     pub(crate) predicted: f64,
-    /// The load to serve, including headroom and queue.
+    /// The load to serve: what recent requests needed, or the rate with headroom and queue.
     pub(crate) load: f64,
     /// The capacity of the instances.
     pub(crate) capacity: f64,
@@ -190,6 +192,7 @@ impl Scaled {
             basis,
             due: Nanos(now.0.saturating_add(config.interval_ns)),
             may_start: now,
+            may_add: now,
             awaits_room: false,
             cold_start_ns: None,
             classes: Vec::new(),
@@ -204,6 +207,11 @@ impl Scaled {
     /// The points of an instance; `None` if nothing is measured yet.
     pub(super) fn points(&self) -> Option<Profile> {
         self.basis.points(&self.meter.settings)
+    }
+
+    /// What recent requests need now, by a profile.
+    pub(super) fn needed(&self, now: Nanos, profile: Option<&Profile>) -> Option<Needed> {
+        self.meter.needed(now, profile, self.cold_start_ns.unwrap_or(0))
     }
 
     /// Updates the measured device time of a request, in nanoseconds, if the model has no profile.

@@ -1,22 +1,28 @@
 //! Lets requests wait while their model has no instance.
 
-use super::meter::Metered;
+use super::meter::{Meter, Metered};
 use crate::app::App;
-use crate::limits::{SCALING_START_MAX, SCALING_WAITING_MAX};
+use crate::limits::{SCALING_HOLD_MAX, SCALING_START_MAX, SCALING_WAITING_MAX};
 use crate::model::Model;
 use atoll_engine::{Class, InvokeError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Counts a request that does not wait for an instance.
-pub(super) fn counted(model: &Model, class: Class) -> Option<Metered> {
-    let mut metered = model.scaled.as_ref()?.arrive(class);
+pub(super) fn counted(app: &App, model: &Model, class: Class) -> Option<Metered> {
+    let mut metered = model.scaled.as_ref()?.arrive(class, app.scaler.now());
+    if metered.is_short() {
+        app.scaler.wake.notify_one();
+    }
     metered.begin();
     Some(metered)
 }
 
 /// Counts a request that names no instance, and waits until its model has an instance for this
-/// class. Returns the rest of the deadline, and a guard that the caller drops when the request
-/// ends. Requests of models that are not autoscaled are neither counted nor delayed.
+/// class. If recent requests need an instance more than there are, the request waits for it, too,
+/// but at most [`SCALING_HOLD_MAX`](crate::limits::SCALING_HOLD_MAX). Returns the rest of the
+/// deadline, and a guard that the caller drops when the request ends. Requests of models that are
+/// not autoscaled are neither counted nor delayed.
 ///
 /// # Errors
 /// If no instance starts before the deadline, or without a deadline within
@@ -28,13 +34,16 @@ pub(crate) async fn for_instance(
     deadline: Option<Duration>,
 ) -> Result<(Option<Duration>, Option<Metered>), InvokeError> {
     let Some(meter) = &model.scaled else { return Ok((deadline, None)) };
-    let mut metered = meter.arrive(class);
+    let began = Instant::now();
+    let mut metered = meter.arrive(class, app.scaler.now());
     let has_one = || app.instances.choose(&model.key, class, deadline, &[]).is_some();
     if has_one() {
+        if metered.is_short() {
+            another(app, model, meter, deadline).await;
+        }
         metered.begin();
-        return Ok((deadline, Some(metered)));
+        return Ok((deadline.map(|deadline| deadline.saturating_sub(began.elapsed())), Some(metered)));
     }
-    let began = Instant::now();
     let queue = app.scaler.queue(&model.key);
     let _waiting = queue.join().ok_or(InvokeError::QueueFull { capacity: SCALING_WAITING_MAX })?;
     // While requests wait, the loop runs at short intervals and wakes them.
@@ -67,4 +76,24 @@ pub(crate) async fn for_instance(
             Err(InvokeError::Unavailable(format!("no instance of `{}` started within {seconds} s: {why}", model.key)))
         }
     }
+}
+
+/// Waits until another instance is there or cannot be added.
+async fn another(app: &App, model: &Model, meter: &Arc<Meter>, deadline: Option<Duration>) {
+    let queue = app.scaler.queue(&model.key);
+    // If too many wait already, the request is queued at an instance.
+    let Some(_waiting) = queue.join() else { return };
+    app.scaler.wake.notify_one();
+    let until_there = async {
+        loop {
+            let mut started = std::pin::pin!(queue.started.notified());
+            started.as_mut().enable();
+            if !meter.is_short() || queue.is_over() {
+                return;
+            }
+            started.await;
+        }
+    };
+    let patience = deadline.map_or(SCALING_HOLD_MAX, |deadline| deadline.min(SCALING_HOLD_MAX));
+    let _ = tokio::time::timeout(patience, until_there).await;
 }

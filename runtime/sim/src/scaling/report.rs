@@ -16,7 +16,8 @@ pub struct FunctionScaling {
     /// The longest latency of a request that found no instance, in nanoseconds; `None` if each
     /// found one.
     pub from_zero_ns: Option<u64>,
-    /// Instances that were created, without successors of instances that moved.
+    /// Instances that were created, or taken back while they drained, without successors of
+    /// instances that moved.
     pub created: u64,
     /// Instances that were to be removed, without those that moved.
     pub removed: u64,
@@ -56,6 +57,9 @@ pub struct ScalingReport {
     pub used_device_s: f64,
     /// The most devices that had instances at once.
     pub devices_max: u64,
+    /// The largest part of a device that was promised at once, also to instances that leave. At
+    /// most 1, except for the oracle, which does not wait until instances have left.
+    pub fullest: f64,
     /// Instances that moved.
     pub moves: u64,
     /// What the moves cost.

@@ -1,12 +1,13 @@
 //! The run: arrivals and decisions in the order of their times.
 
+use super::oracle::{self, Foreseen};
 use super::report::{FunctionScaling, Sample, ScalingReport};
 use super::{Controller, Scaled, ScaledFunction};
 use atoll_core::Nanos;
 use atoll_core::packing::InstanceId;
 use atoll_core::scaling::{
-    Autoscaler, Change, Constants, Instance, Need, Observed, Placed, Point, Predictor, Profile, Relocation, Spot, Stay,
-    assign, consolidate,
+    Autoscaler, Change, Constants, Demand, Instance, Need, Observed, Placed, Point, Predictor, Profile, Relocation,
+    Spot, Stay, assign, consolidate, resized,
 };
 use atoll_core::tokens::{ShareRequest, ShareSpec};
 use std::cmp::Reverse;
@@ -50,10 +51,20 @@ struct Server {
     /// When each of its requests ends, and whether that is late.
     ends: VecDeque<(u64, bool)>,
     is_draining: bool,
+    /// Whether it drains because it moved or was replaced.
+    has_successor: bool,
+}
+
+impl Server {
+    /// When it can be removed, if it gets no more requests. A request may end before the time that
+    /// it takes of the instance's quota is over.
+    fn leaves_at(&self) -> u64 {
+        self.ends.back().map_or(0, |(ends, _)| *ends).max(self.free_at)
+    }
 }
 
 /// From one request of an instance to the next, in nanoseconds.
-fn service_ns(point: &Point) -> u64 {
+pub(super) fn service_ns(point: &Point) -> u64 {
     1_000_000_000_000 / point.throughput.max(1)
 }
 
@@ -61,6 +72,9 @@ fn service_ns(point: &Point) -> u64 {
 struct Function<'a> {
     setup: &'a ScaledFunction,
     autoscaler: Autoscaler,
+    demand: Demand,
+    /// The point of the oracle's instances.
+    foreseen_point: Point,
     observed: Observed,
     /// The next request that the oracle has not looked at.
     foreseen: usize,
@@ -95,7 +109,13 @@ fn share(point: &Point) -> ShareSpec {
 
 impl<'a> World<'a> {
     fn new(setup: &'a Scaled) -> World<'a> {
+        let foreseen_point = |function: &ScaledFunction| match setup.controller {
+            Controller::Oracle => oracle::cheapest(function, setup.end_ns),
+            Controller::Autoscaler => function.profile.points()[0],
+        };
         let function = |setup: &'a ScaledFunction| Function {
+            demand: Demand::new(&setup.config, &setup.profile),
+            foreseen_point: foreseen_point(setup),
             autoscaler: Autoscaler::new(setup.config, Predictor::new()),
             observed: Observed::default(),
             foreseen: 0,
@@ -121,15 +141,18 @@ impl<'a> World<'a> {
         let now = now.max(since);
         let seconds = (now - since) as f64 / 1e9;
         self.now = now;
-        let mut devices = BTreeSet::new();
+        let (mut devices, mut promised) = (BTreeSet::new(), vec![0; self.setup.hosts.len()]);
         for server in &self.servers {
-            // An instance that drains is there until its last request has ended.
-            let until = server.ends.back().filter(|_| server.is_draining).map_or(now, |(ends, _)| *ends);
+            // An instance that drains is there until its last request has ended and has had its time.
+            let until = if server.is_draining { server.leaves_at() } else { now };
             let part = until.clamp(since, now).saturating_sub(since) as f64 / 1e9;
             // An area is in ten-thousandths of a device.
             self.report.promised_device_s += server.point.area() as f64 / 1e4 * part;
             devices.insert(server.device);
+            promised[server.device] += if part > 0.0 { server.point.area() } else { 0 };
         }
+        let fullest = promised.into_iter().max().unwrap_or(0) as f64 / 1e4;
+        self.report.fullest = self.report.fullest.max(fullest);
         self.report.used_device_s += devices.len() as f64 * seconds;
         self.report.devices_max = self.report.devices_max.max(devices.len() as u64);
     }
@@ -140,9 +163,27 @@ impl<'a> World<'a> {
         let of = &mut self.functions[function];
         of.observed.arrivals += 1;
         of.report.requests += 1;
+        if self.setup.controller == Controller::Autoscaler {
+            of.demand.arrive(Nanos(now));
+            self.add_another(function);
+        }
         if !self.serve(function, now) {
             self.functions[function].waiting.push_back(now);
             self.start_first(function);
+        }
+    }
+
+    /// Adds an instance for the request that has just arrived, if recent requests and this one need
+    /// one more than there are.
+    fn add_another(&mut self, function: usize) {
+        let running = self.running(function);
+        let of = &mut self.functions[function];
+        let Some(needed) = of.demand.needed(Nanos(self.now)).filter(|_| !running.is_empty()) else { return };
+        let capacity = running.iter().map(|instance| instance.point.throughput).sum();
+        if !of.awaits_room
+            && let Some(point) = of.autoscaler.another(&needed, running.len(), capacity)
+        {
+            self.create(function, point, self.setup.start_ns);
         }
     }
 
@@ -168,8 +209,10 @@ impl<'a> World<'a> {
     fn start_first(&mut self, function: usize) {
         let setup = self.functions[function].setup;
         let unmeasured = setup.profile.points()[0];
-        let first = self.functions[function].autoscaler.first(Some(&setup.profile), unmeasured);
-        let point = first.unwrap_or_else(|_| fastest(&setup.profile));
+        let of = &mut self.functions[function];
+        let needed = of.demand.needed(Nanos(self.now)).filter(|_| setup.config.headroom_percent.is_none());
+        let first = of.autoscaler.first(Some(&setup.profile), unmeasured);
+        let point = needed.map_or_else(|| first.unwrap_or_else(|_| fastest(&setup.profile)), |needed| needed.point);
         if self.create(function, point, self.setup.start_ns) {
             self.serve_waiting(function);
         }
@@ -215,7 +258,7 @@ impl<'a> World<'a> {
             }
         }
         let before = self.servers.len();
-        self.servers.retain(|server| !server.is_draining || !server.ends.is_empty());
+        self.servers.retain(|server| !server.is_draining || server.leaves_at() > now);
         self.may_free |= self.servers.len() < before && self.setup.controller == Controller::Autoscaler;
         let waits = self.functions.iter().any(|function| function.awaits_room);
         if self.may_free && !waits && self.servers.iter().all(|server| !server.is_draining) {
@@ -239,6 +282,7 @@ impl<'a> World<'a> {
         of.awaits_room = false;
         let mut observed = std::mem::take(&mut of.observed);
         observed.queued = of.waiting.len() as u64 + beyond;
+        observed.needed = of.demand.needed(Nanos(self.now));
         let (profile, unmeasured) = (&of.setup.profile, of.setup.profile.points()[0]);
         let decided = of.autoscaler.step(Nanos(self.now), &observed, Some(profile), unmeasured, &running);
         if let Ok(decision) = decided {
@@ -248,7 +292,7 @@ impl<'a> World<'a> {
 
     fn apply(&mut self, function: usize, change: &Change, start_ns: u64) {
         for id in &change.remove {
-            self.drain(id.0);
+            self.drain(id.0, false);
             self.functions[function].report.removed += 1;
         }
         for (id, point) in &change.resize {
@@ -263,23 +307,25 @@ impl<'a> World<'a> {
         }
     }
 
-    fn drain(&mut self, id: u64) {
+    fn drain(&mut self, id: u64, has_successor: bool) {
         if let Some(server) = self.servers.iter_mut().find(|server| server.id == id) {
-            server.is_draining = true;
+            (server.is_draining, server.has_successor) = (true, has_successor);
         }
     }
 
     /// An instance gets another point on its device, or, without room, a successor on another one.
     fn resize(&mut self, id: u64, point: Point, start_ns: u64) {
         let Some(at) = self.servers.iter().position(|server| server.id == id) else { return };
-        let (function, device) = (self.servers[at].function, self.servers[at].device);
-        let others: Vec<Placed> = self.placed().into_iter().filter(|placed| placed.id != InstanceId(id)).collect();
-        let need = Need { devices: 1_u64.checked_shl(device as u32).unwrap_or(0), ..self.need(function, &point) };
-        let found = assign(&self.setup.hosts, &others, &[(NEW, need)], 0);
-        if matches!(found.spots[..], [(_, Spot::Now { .. })]) {
-            self.servers[at].point = point;
-        } else if self.create(function, point, start_ns) {
-            self.drain(id);
+        let function = self.servers[at].function;
+        match resized(&self.setup.hosts, &self.placed(), InstanceId(id), share(&point)) {
+            Spot::Now { .. } => self.servers[at].point = point,
+            // The place is taken by instances that leave; the next decision finds it free.
+            Spot::Later { .. } => self.functions[function].awaits_room = true,
+            Spot::Nowhere(_) => {
+                if self.create(function, point, start_ns) {
+                    self.drain(id, true);
+                }
+            }
         }
     }
 
@@ -301,9 +347,23 @@ impl<'a> World<'a> {
         self.servers.iter().filter(counts).map(placed).collect()
     }
 
+    /// Gives an instance of the function that drains requests again, if it has the point, as the
+    /// daemon does.
+    fn take_back(&mut self, function: usize, point: &Point) -> bool {
+        let is_like = |server: &&mut Server| {
+            server.function == function && server.is_draining && !server.has_successor && server.point == *point
+        };
+        let found = self.servers.iter_mut().filter(is_like).min_by_key(|server| (server.free_at, server.id));
+        found.map(|server| server.is_draining = false).is_some()
+    }
+
     /// Creates an instance where there is room; others may begin to move for it. Says whether it
     /// did.
     fn create(&mut self, function: usize, point: Point, start_ns: u64) -> bool {
+        if self.setup.controller == Controller::Autoscaler && self.take_back(function, &point) {
+            self.functions[function].report.created += 1;
+            return true;
+        }
         let (need, pay_ns) = (self.need(function, &point), self.functions[function].setup.config.cool_down_ns);
         let found = assign(&self.setup.hosts, &self.placed(), &[(NEW, need)], pay_ns);
         self.relocate(&found.moves);
@@ -325,8 +385,9 @@ impl<'a> World<'a> {
     fn add(&mut self, function: usize, point: Point, device: usize, start_ns: u64) {
         let (id, ready_at) = (self.next, self.now + start_ns);
         self.next += 1;
-        let (free_at, ends, is_draining) = (self.now, VecDeque::new(), false);
-        self.servers.push(Server { id, function, point, device, ready_at, free_at, ends, is_draining });
+        let (free_at, ends) = (self.now, VecDeque::new());
+        let (is_draining, has_successor) = (false, false);
+        self.servers.push(Server { id, function, point, device, ready_at, free_at, ends, is_draining, has_successor });
     }
 
     fn relocate(&mut self, moves: &[Relocation]) {
@@ -334,40 +395,25 @@ impl<'a> World<'a> {
             let of = self.servers.iter().find(|server| server.id == relocation.instance.0);
             let Some((function, point)) = of.map(|server| (server.function, server.point)) else { continue };
             self.add(function, point, relocation.to, self.setup.start_ns);
-            self.drain(relocation.instance.0);
+            self.drain(relocation.instance.0, true);
             self.report.moves += 1;
             self.report.move_cost_device_s += relocation.cost_ns as f64 / 1e9;
         }
     }
 
-    /// The oracle has the fewest instances of the most efficient point that serve all requests of
-    /// the next interval in time, and no others.
+    /// The oracle has the fewest instances of its point that serve all requests of the next
+    /// interval in time, and no others.
     fn foresee(&mut self, function: usize) {
+        let own = self.servers.iter().filter(|server| server.function == function && !server.is_draining);
+        let have: Vec<Foreseen> = own.map(|server| Foreseen { free_at: server.free_at, id: Some(server.id) }).collect();
         let of = &mut self.functions[function];
         let rest = &of.setup.arrivals[of.foreseen..];
         let arrivals = &rest[..rest.partition_point(|at| *at < of.due)];
         of.foreseen += arrivals.len();
-        let (profile, slo_ns) = (&of.setup.profile, of.setup.config.slo_ns);
-        let point = profile.most_efficient(slo_ns).unwrap_or_else(|| fastest(profile));
-        let (service_ns, slack_ns) = (service_ns(&point), slo_ns.saturating_sub(point.latency_ns));
-        let own = self.servers.iter().filter(|server| server.function == function && !server.is_draining);
-        let mut spare: Vec<(u64, Option<u64>)> = own.map(|server| (server.free_at, Some(server.id))).collect();
-        spare.sort_unstable();
-        // When each instance that is needed can begin with another request, and which one it is.
-        let mut needed: Vec<(u64, Option<u64>)> = Vec::new();
-        for &at in arrivals {
-            let in_time = |free_at: u64| free_at <= at + slack_ns;
-            let free = needed.iter_mut().min_by_key(|(free_at, _)| *free_at).filter(|(free_at, _)| in_time(*free_at));
-            if let Some((free_at, _)) = free {
-                *free_at = (*free_at).max(at) + service_ns;
-                continue;
-            }
-            let has_spare = spare.first().is_some_and(|(free_at, _)| in_time(*free_at));
-            let (free_at, id) = if has_spare { spare.remove(0) } else { (at, None) };
-            needed.push((free_at.max(at) + service_ns, id));
-        }
-        let add = vec![point; needed.iter().filter(|(_, id)| id.is_none()).count()];
-        let remove = spare.iter().filter_map(|(_, id)| id.map(InstanceId)).collect();
+        let point = of.foreseen_point;
+        let (needed, spare) = oracle::needed(have, arrivals, &point, of.setup.config.slo_ns);
+        let add = vec![point; needed.iter().filter(|foreseen| foreseen.id.is_none()).count()];
+        let remove = spare.iter().filter_map(|foreseen| foreseen.id.map(InstanceId)).collect();
         self.apply(function, &Change { add, remove, ..Change::default() }, 0);
     }
 
@@ -398,7 +444,7 @@ impl<'a> World<'a> {
     }
 }
 
-fn fastest(profile: &Profile) -> Point {
+pub(super) fn fastest(profile: &Profile) -> Point {
     let points = profile.points().iter();
     points.min_by_key(|point| point.latency_ns).copied().expect("a profile has a point")
 }

@@ -17,7 +17,7 @@ fn config() -> ScalingConfig {
     ScalingConfig {
         slo_ns: 69 * MS,
         interval_ns: 100 * MS,
-        headroom_percent: 60,
+        headroom_percent: Some(60),
         cool_down_ns: 5 * SECOND,
         idle_ns: 20 * SECOND,
         cold_start_ns: 5 * MS,
@@ -47,6 +47,13 @@ fn cluster(devices: usize, functions: Vec<ScaledFunction>, controller: Controlle
     Scaled { hosts: vec![host; devices], functions, end_ns: END, start_ns: 5 * MS, controller }
 }
 
+/// As [`run`], without a headroom, with this cool-down.
+fn follow(devices: usize, shape: Shape, controller: Controller, seed: u64, cool_down_ns: u64) -> ScalingReport {
+    let config = ScalingConfig { headroom_percent: None, cool_down_ns, ..config() };
+    let functions = (0..3).map(|number| ScaledFunction { config, ..function(number, shape, seed) }).collect();
+    simulate_scaling(&cluster(devices, functions, controller))
+}
+
 fn run(devices: usize, shape: Shape, controller: Controller, seed: u64) -> ScalingReport {
     let functions = (0..3).map(|number| function(number, shape, seed)).collect();
     simulate_scaling(&cluster(devices, functions, controller))
@@ -70,6 +77,24 @@ fn loads_that_change_are_followed_and_cost_more_than_an_oracle_pays() {
                 assert!(report.latencies_ns.is_sorted() && report.created >= report.removed, "{what}");
                 assert_eq!(report.latencies_ns.len() as u64, report.requests, "{what}");
             }
+        }
+    }
+}
+
+#[test]
+fn instances_that_recent_requests_needed_cost_little_more_than_an_oracle_pays() {
+    for shape in SHAPES {
+        for seed in if is_full() { 1..6 } else { 1..2 } {
+            let oracle = follow(8, shape, Controller::Oracle, seed, 0).promised_device_s;
+            let [short, long] = [100 * MS, 5 * SECOND].map(|cool_down_ns| {
+                let report = follow(8, shape, Controller::Autoscaler, seed, cool_down_ns);
+                let ratio = report.promised_device_s / oracle;
+                assert!(report.miss_ratio() < 0.01, "{shape:?}, seed {seed}: {} missed", report.miss_ratio());
+                assert!(report.fullest <= 1.0, "{shape:?}, seed {seed}: {} of a device", report.fullest);
+                ratio
+            });
+            assert!(short > 1.0 && short < long, "{shape:?}, seed {seed}: {short}, {long}");
+            assert!(short < if shape == Shape::Spike { 1.7 } else { 1.5 }, "{shape:?}, seed {seed}: {short}");
         }
     }
 }

@@ -163,7 +163,7 @@ pub(super) fn scaled(args: &Args) -> Vec<Cells> {
     let config = ScalingConfig {
         slo_ns: SLO_MS * ms,
         interval_ns: 100 * ms,
-        headroom_percent: 60,
+        headroom_percent: Some(60),
         cool_down_ns: 5_000 * ms,
         idle_ns: 20_000 * ms,
         cold_start_ns: 5 * ms,

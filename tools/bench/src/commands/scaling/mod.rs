@@ -26,7 +26,8 @@ Examples:
   atoll bench scaling --on daemon --device host:0@0 --device host:1@1 --low 5 --high 40
 
 The oracle knows every request beforehand. In each interval it has the instances that answer all
-requests of the interval in time, and they start without delay.";
+requests of the interval in time, and they start without delay. Its instances have the size that
+takes the least device time over the run.";
 
 /// Throughput of a simulated function on a whole device, in thousandths of a request per second.
 const WHOLE_DEVICE: u64 = 76_000;
@@ -94,7 +95,7 @@ pub(crate) struct Args {
     #[arg(
         long,
         value_name = "MS",
-        default_value_t = 5_000,
+        default_value_t = 100,
         value_parser = clap::value_parser!(u64).range(0..=86_400_000)
     )]
     cool_down_ms: u64,
@@ -108,9 +109,10 @@ pub(crate) struct Args {
     )]
     idle_ms: u64,
 
-    /// Capacity above the predicted load, in percent
-    #[arg(long, value_name = "PERCENT", default_value_t = 60, value_parser = clap::value_parser!(u64).range(0..=900))]
-    headroom_percent: u64,
+    /// Capacity above the predicted load, in percent; if absent, the instances that recent requests
+    /// needed
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u64).range(0..=900))]
+    headroom_percent: Option<u64>,
 
     /// Most instances of a function
     #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1024))]
@@ -193,6 +195,8 @@ struct Row {
     /// How long devices had instances, in seconds.
     used_device_s: f64,
     devices_max: u64,
+    /// Instances that were created, or taken back while they drained; a daemon's metrics have it.
+    created: Option<u64>,
     /// Instances that moved; a daemon's log has them.
     moves: Option<u64>,
     /// What moves cost, in seconds of a device.
@@ -323,6 +327,7 @@ impl Row {
             device_s_over_oracle: if oracle > 0.0 { report.promised_device_s / oracle } else { 0.0 },
             used_device_s: report.used_device_s,
             devices_max: report.devices_max,
+            created: Some(sum(|function| function.created)),
             moves: Some(report.moves),
             move_cost_device_s: Some(report.move_cost_device_s),
             refused: Some(report.refused),
@@ -345,6 +350,7 @@ fn table(rows: &[Row]) -> Table {
         ("ratio", Align::Right),
         ("in use", Align::Right),
         ("devices", Align::Right),
+        ("created", Align::Right),
         ("moves", Align::Right),
         ("refused", Align::Right),
     ]);
@@ -363,6 +369,7 @@ fn table(rows: &[Row]) -> Table {
             format!("{:.2}", row.device_s_over_oracle),
             format!("{:.1}", row.used_device_s),
             row.devices_max.to_string(),
+            count(row.created),
             count(row.moves),
             count(row.refused),
         ]);

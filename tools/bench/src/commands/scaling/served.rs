@@ -62,15 +62,12 @@ impl Served {
         } else {
             compile_for(device, &model_file(&args.model, folder, false)?, &ModelOptions::default(), &bundle)?;
         }
+        let headroom = args.headroom_percent.map(|percent| format!("headroom_percent = {percent}\n"));
+        let headroom = headroom.unwrap_or_default();
         let settings = format!(
-            "[scaling]\nlatency_ms = {}\nmax_instances = {}\nheadroom_percent = {}\ninterval_ms = {}\ncool_down_ms = \
+            "[scaling]\nlatency_ms = {}\nmax_instances = {}\n{headroom}interval_ms = {}\ncool_down_ms = \
              {}\nidle_ms = {}\n",
-            args.latency_ms,
-            args.max_instances,
-            args.headroom_percent,
-            args.interval_ms,
-            args.cool_down_ms,
-            args.idle_ms
+            args.latency_ms, args.max_instances, args.interval_ms, args.cool_down_ms, args.idle_ms
         );
         std::fs::write(repository.join(NAME).with_extension("toml"), settings)?;
         let fleet = args.fleet.start(MemoryQuotas::default(), None)?;
@@ -118,7 +115,7 @@ pub(super) fn run(args: &Args, shape: Shape, seed: u64) -> Result<Row> {
     let Measured { report, service_ns, arrivals } = measured?;
     let oracle = oracle(args, devices, service_ns, arrivals);
     let row = Row::of("daemon", shape, seed, devices, &report, oracle);
-    Ok(Row { moves: None, move_cost_device_s: None, refused: None, ..row })
+    Ok(Row { created: None, moves: None, move_cost_device_s: None, refused: None, ..row })
 }
 
 struct Measured {
@@ -188,6 +185,7 @@ fn measure(args: &Args, daemon: &Served, shape: Shape, seed: u64) -> Result<Meas
         promised_device_s: watched.promised_s,
         used_device_s: watched.used_s,
         devices_max: watched.devices_max,
+        fullest: 0.0,
         moves: 0,
         move_cost_device_s: 0.0,
         refused: 0,

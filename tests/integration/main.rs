@@ -50,6 +50,7 @@ mod random_kernels;
 mod random_onnx;
 mod ray;
 mod reference;
+mod ring;
 mod scaling;
 mod sequences;
 mod serve;

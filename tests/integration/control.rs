@@ -100,13 +100,13 @@ impl Setup {
     }
 }
 
-fn vector(values: impl IntoIterator<Item = f32>) -> Tensor {
+pub(crate) fn vector(values: impl IntoIterator<Item = f32>) -> Tensor {
     let values: Vec<f32> = values.into_iter().collect();
     Tensor::f32(&[values.len() as i64], &values)
 }
 
 /// `tests/functions/affine.toml`, as plain Rust.
-fn affine(x: &Tensor, b: &Tensor) -> Tensor {
+pub(crate) fn affine(x: &Tensor, b: &Tensor) -> Tensor {
     vector(x.to_f32().into_iter().zip(b.to_f32()).map(|(x, b)| x.mul_add(3.0, b)))
 }
 

@@ -53,6 +53,7 @@ mod random_kernels;
 mod random_onnx;
 mod ray;
 mod reference;
+mod ring;
 mod scaling;
 mod sequences;
 mod serve;

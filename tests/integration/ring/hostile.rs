@@ -1,0 +1,229 @@
+//! Clients that overwrite the memory of their ring: they lose their ring, and other clients notice
+//! nothing.
+
+use super::{asleep, call_of, ring, start};
+use crate::cancel::metric;
+use crate::control::{Setup, affine, vector};
+use crate::executors::wait_until;
+use anyhow::{Context, Result, bail, ensure};
+use atoll_client::Ring;
+use atoll_control::{Answer, Attachments, Incoming, Outgoing, Progress, Request, RingReport, RingSpec};
+use atoll_device::shm::Region;
+use atoll_tests::seed;
+use rustix::process::Signal;
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Word of the memory at which the indices of the requests begin.
+const REQUESTS: usize = 4096 / 8;
+
+/// Word of the first record of the requests.
+const RECORDS: usize = REQUESTS + 32;
+
+/// A ring whose memory is overwritten.
+struct Raw {
+    stream: UnixStream,
+    memory: Region,
+}
+
+impl Raw {
+    fn open(setup: &Setup, tenant: &str, slots: u32) -> Result<Raw> {
+        let stream = UnixStream::connect(setup.path("atoll.sock"))?;
+        ask(&stream, &Request::Hello { tenant: Some(tenant.parse()?) })?;
+        let spec = RingSpec { slots, arena_bytes: 64 << 10, spin_us: 0 };
+        let (answer, mut files) = ask(&stream, &Request::OpenRing(spec))?;
+        let Answer::Ring(RingReport { memory, .. }) = answer else { bail!("not a ring: {answer:?}") };
+        Ok(Raw { stream, memory: Region::attach(files.take_memory(memory)?)? })
+    }
+
+    fn store(&self, word: usize, value: u64) -> Result<()> {
+        let words = self.memory.words(0, (self.memory.bytes() / 8) as usize).context("words")?;
+        words[word].store(value, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Wakes the thread of the daemon: changes the ticket of its bell, and wakes all sleepers.
+    fn wake(&self) -> Result<()> {
+        use rustix::thread::futex::{Flags, wake};
+        let ticket = self.memory.word(0).context("a bell")?;
+        ticket.fetch_add(1, Ordering::SeqCst);
+        wake(ticket, Flags::empty(), i32::MAX as u32)?;
+        Ok(())
+    }
+
+    /// The reason for which the daemon closes the ring.
+    fn reason(&self) -> Result<String> {
+        self.stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+        match received(&self.stream)?.0 {
+            Answer::Refused(refusal) => Ok(refusal.message),
+            other => bail!("not a refusal: {other:?}"),
+        }
+    }
+}
+
+fn ask(stream: &UnixStream, request: &Request) -> Result<(Answer, Attachments)> {
+    let mut outgoing = Outgoing::new(request, Attachments::default())?;
+    while let Progress::More = outgoing.step(stream)? {}
+    received(stream)
+}
+
+fn received(stream: &UnixStream) -> Result<(Answer, Attachments)> {
+    let mut incoming = Incoming::default();
+    loop {
+        match incoming.step(stream)? {
+            Progress::More => {}
+            Progress::Done(frame) => return Ok(frame.decode()?),
+            Progress::Closed => bail!("the connection was closed"),
+        }
+    }
+}
+
+#[test]
+fn impossible_indices_and_too_many_requests_end_the_ring() -> Result<()> {
+    let setup = start(&[], "")?;
+    for index in [5_u64, 1 << 40, u64::MAX] {
+        let raw = Raw::open(&setup, "local", 4)?;
+        raw.store(REQUESTS, index)?;
+        raw.wake()?;
+        let reason = raw.reason()?;
+        ensure!(reason.contains("the ring is corrupt"), "{reason}");
+        // The client's bell rang, and the word says that the ring is closed.
+        ensure!(raw.memory.word(256).context("a word")?.load(Ordering::SeqCst) == 1);
+        ensure!((&raw.stream).read(&mut [0])? == 0, "the connection ends");
+    }
+    // Four pings without taking answers, and then one more.
+    let raw = Raw::open(&setup, "local", 4)?;
+    for slot in 0..4 {
+        raw.store(RECORDS + slot * 4, 1)?;
+    }
+    raw.store(REQUESTS, 4)?;
+    raw.wake()?;
+    wait_until("four answers", || {
+        Ok(raw.memory.words(REQUESTS as u64 * 8, 32).context("words")?[16].load(Ordering::SeqCst) == 4)
+    })?;
+    raw.store(REQUESTS, 5)?;
+    raw.wake()?;
+    let reason = raw.reason()?;
+    ensure!(reason.contains("sent more requests than that"), "{reason}");
+    ensure!(metric(&setup.daemon, "atoll_rings_closed_total{reason=\"violation\"}")? == 4.0);
+    // A client that sends on the socket of its ring loses it, too.
+    let raw = Raw::open(&setup, "local", 4)?;
+    let _ = ask(&raw.stream, &Request::Objects);
+    wait_until("all rings are closed", || Ok(metric(&setup.daemon, "atoll_rings{tenant=\"local\"}")? == 0.0))?;
+    Ok(())
+}
+
+#[test]
+fn a_bell_that_never_stops_does_not_stop_others() -> Result<()> {
+    let setup = start(&[], "")?;
+    let raw = Raw::open(&setup, "noisy", 4)?;
+    let mut good = ring(&setup, "local")?;
+    let (x, b) = (vector([1.0; 64]), vector([2.0; 64]));
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| -> Result<()> {
+        let noise = scope.spawn(|| -> Result<()> {
+            while !stop.load(Ordering::SeqCst) {
+                raw.wake()?;
+                raw.store(0, u64::MAX)?;
+            }
+            Ok(())
+        });
+        let answered = (0..50).try_for_each(|_| -> Result<()> {
+            ensure!(good.infer(&call_of(&x, &b))?.tensor("y")? == &affine(&x, &b));
+            Ok(())
+        });
+        stop.store(true, Ordering::SeqCst);
+        noise.join().expect("the thread does not panic")?;
+        answered
+    })?;
+    // Its own ring still works when its bell is restored.
+    raw.store(0, 0)?;
+    raw.store(RECORDS, 1)?;
+    raw.store(REQUESTS, 1)?;
+    raw.wake()?;
+    let answers = raw.memory.words(4096, 32).context("words")?;
+    wait_until("the request was taken", || Ok(answers[16].load(Ordering::SeqCst) == 1))
+}
+
+/// Numbers of a linear congruential generator.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 >> 16
+    }
+}
+
+#[test]
+fn clients_that_overwrite_their_rings_at_random_disturb_no_others() -> Result<()> {
+    let mut setup = start(&[], "")?;
+    let (x, b) = (vector([1.0; 64]), vector([2.0; 64]));
+    let stop = AtomicBool::new(false);
+    let rings = std::thread::scope(|scope| -> Result<u64> {
+        let hostile: Vec<_> = (0..2)
+            .map(|thread| {
+                let (setup, stop) = (&setup, &stop);
+                scope.spawn(move || overwrite(setup, stop, Numbers(seed() + thread)))
+            })
+            .collect();
+        let mut good: Vec<Ring> = (0..2).map(|_| ring(&setup, "local")).collect::<Result<_>>()?;
+        let begun = Instant::now();
+        let mut served = Ok(());
+        while begun.elapsed() < Duration::from_secs(5) && served.is_ok() {
+            served = good.iter_mut().try_for_each(|ring| {
+                ensure!(ring.infer(&call_of(&x, &b))?.tensor("y")? == &affine(&x, &b));
+                Ok(())
+            });
+        }
+        stop.store(true, Ordering::SeqCst);
+        let rings = hostile.into_iter().map(|thread| thread.join().expect("the thread does not panic"));
+        let rings = rings.sum::<Result<u64>>()?;
+        served.map(|()| rings)
+    })?;
+    ensure!(rings > 10, "only {rings} rings were overwritten");
+    ensure!(setup.daemon.is_running()?, "the daemon exited");
+    wait_until("all rings are closed", || Ok(metric(&setup.daemon, "atoll_rings{tenant=\"rude\"}").is_err()))?;
+    setup.client()?.open_ring(&asleep(1))?.ping()?;
+    let log = std::fs::read_to_string(setup.path(crate::serve::LOG))?;
+    ensure!(!log.contains("panicked"), "{log}");
+    let status = setup.daemon.signal(Signal::TERM)?;
+    ensure!(status.success(), "{status}");
+    Ok(())
+}
+
+/// Opens rings and overwrites their memory: sensible requests first, then single words of header,
+/// indices, records and answers. Returns the number of rings.
+fn overwrite(setup: &Setup, stop: &AtomicBool, mut numbers: Numbers) -> Result<u64> {
+    let mut rings = 0;
+    while !stop.load(Ordering::SeqCst) {
+        // The tenant may have too many rings that are being closed.
+        let Ok(raw) = Raw::open(setup, "rude", 4) else {
+            std::thread::sleep(Duration::from_millis(5));
+            continue;
+        };
+        rings += 1;
+        let words = raw.memory.bytes() / 8;
+        for round in 0..200 {
+            // A request that is almost valid: a ping, or a call with a short or long message.
+            let record = RECORDS + (round % 4) * 4;
+            raw.store(record, 1 + numbers.next() % 2)?;
+            raw.store(record + 2, if numbers.next() % 8 == 0 { numbers.next() } else { numbers.next() % 64 })?;
+            raw.store(REQUESTS, round as u64 + 1)?;
+            let near = [0, 16, 32, REQUESTS as u64, REQUESTS as u64 + 16, RECORDS as u64 + numbers.next() % 2100];
+            let near = near[numbers.next() as usize % near.len()] + numbers.next() % 4;
+            let word = if numbers.next() % 2 == 0 { near } else { numbers.next() % words };
+            let value = [0, 1, numbers.next() % 300, u64::MAX, numbers.next() << 20][numbers.next() as usize % 5];
+            if numbers.next() % 4 == 0 {
+                raw.store(word as usize, value)?;
+            }
+            raw.wake()?;
+            if raw.memory.word(256).context("a word")?.load(Ordering::SeqCst) == 1 {
+                break;
+            }
+        }
+    }
+    Ok(rings)
+}

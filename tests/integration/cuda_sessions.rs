@@ -167,10 +167,8 @@ fn real_time_work_preempts_a_session_that_floods() -> Result<()> {
     let setup = Setup::start(&[], CONFIG)?;
     let program = session_program()?;
     let mut client = setup.client()?;
-    client.deploy(
-        &setup.path("affine.kg"),
-        &Deploy { class: Some(atoll_client::Class::RealTime), ..Deploy::default() },
-    )?;
+    let urgent = Deploy { class: Some(atoll_client::Class::RealTime), ..Deploy::default() };
+    client.deploy(&setup.path("affine.kg"), &urgent)?;
     let flood = flooding(&program, &setup)?;
     let vector = |value: f32| Tensor::f32(&[1000], &[value; 1000]);
     wait_until("a preemption", || {

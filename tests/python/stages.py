@@ -47,8 +47,8 @@ def decode_png(path):
 
 
 def resized(pixels, size, axis):
-    """One side of an image with Pillow's bilinear filter, rounded to bytes."""
-    pixels = numpy.moveaxis(pixels.astype(numpy.float64), axis, 0)
+    """One side of an image with Pillow's bilinear filter, whose weights are integers, rounded to bytes."""
+    pixels = numpy.moveaxis(pixels.astype(numpy.int64), axis, 0)
     scale = len(pixels) / size
     support = max(scale, 1.0)
     out = []
@@ -56,8 +56,9 @@ def resized(pixels, size, axis):
         centre = (at + 0.5) * scale
         first, end = max(int(centre - support + 0.5), 0), min(int(centre + support + 0.5), len(pixels))
         weights = numpy.clip(1 - abs(numpy.arange(first, end) - centre + 0.5) / support, 0, None)
-        out.append(numpy.tensordot(weights / weights.sum(), pixels[first:end], 1))
-    return numpy.moveaxis(numpy.floor(numpy.array(out) + 0.5).astype(numpy.uint8), 0, axis)
+        weights = (0.5 + weights / weights.sum() * 2**22).astype(numpy.int64)
+        out.append((numpy.tensordot(weights, pixels[first:end], 1) + 2**21) >> 22)
+    return numpy.moveaxis(numpy.array(out).clip(0, 255).astype(numpy.uint8), 0, axis)
 
 
 def main(fixtures, model, shorter, size):

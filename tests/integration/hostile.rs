@@ -69,7 +69,7 @@ impl Work {
             round().with_context(|| format!("{} beside an attack", self.name))?;
             self.times.lock().expect("no round panics").push(start.elapsed());
             self.rounds.fetch_add(1, Relaxed);
-            std::thread::sleep(Duration::from_millis(5));
+            std::thread::sleep(Duration::from_millis(10));
         }
         Ok(())
     }

@@ -36,8 +36,25 @@ impl Daemon {
         Daemon::start_in(repository, cache, options, &[])
     }
 
+    /// Like [`Daemon::start_with`], with this many open files at most.
+    pub(crate) fn start_with_files(repository: &Path, cache: &Path, options: &[&str], files: u32) -> Result<Daemon> {
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -n $0; exec \"$@\"", &files.to_string()]).arg(atoll());
+        Daemon::start_as(command, repository, cache, options, &[])
+    }
+
     /// Like [`Daemon::start_with`], with additional environment variables.
     pub(crate) fn start_in(
+        repository: &Path,
+        cache: &Path,
+        options: &[&str],
+        environment: &[(&'static str, OsString)],
+    ) -> Result<Daemon> {
+        Daemon::start_as(Command::new(atoll()), repository, cache, options, environment)
+    }
+
+    fn start_as(
+        mut command: Command,
         repository: &Path,
         cache: &Path,
         options: &[&str],
@@ -46,7 +63,7 @@ impl Daemon {
         let ready = cache.join("ready");
         let _ = std::fs::remove_file(&ready);
         let log = std::fs::File::options().create(true).append(true).open(cache.join(LOG))?;
-        let mut process = Command::new(atoll())
+        let mut process = command
             .args(["serve", "--http-port", "0", "--grpc-port", "0", "--metrics-port", "0", "--model-repository"])
             .arg(repository)
             .arg("--ready-file")

@@ -23,7 +23,8 @@ use tokio::sync::Notify;
 use tokio::time::Sleep;
 
 /// A connection that began to send a request head less than this ago is not closed to make room:
-/// most heads are complete by then.
+/// most heads are complete by then. One that has been idle for less is closed only if there is no
+/// other.
 const HEAD_GRACE: Duration = Duration::from_secs(1);
 
 /// The same for the body of a request in HTTP/1. After this time a body is slow if it has arrived
@@ -325,13 +326,15 @@ impl Places {
         let longest = |activity: Activity| {
             taken.values().filter(move |place| place.activity() == activity).max_by_key(|place| place.age())
         };
+        // The request of a new connection may not have been read yet.
+        let idle = || longest(Activity::Idle).filter(|place| place.age() > HEAD_GRACE);
         let slow = || longest(Activity::SendingHead).filter(|place| place.age() > HEAD_GRACE);
         let slow_body = || {
             let running = taken.values().filter(|place| place.activity() == Activity::Request);
             let slow = running.filter_map(|place| Some((place.slow_body()?, place)));
             slow.max_by_key(|(since, _)| *since).map(|(_, place)| place)
         };
-        if let Some(place) = longest(Activity::Idle).or_else(slow).or_else(slow_body) {
+        if let Some(place) = idle().or_else(slow).or_else(slow_body).or_else(|| longest(Activity::Idle)) {
             self.close(place, Closed::MadeRoom);
         }
     }

@@ -26,12 +26,12 @@ struct params {
 };
 
 /* The attacks, in the order of `Attack` in src/attack.rs. how[0] is the attack. */
-enum { NOTHING, CALL, WINDOWS, HOARD, SEND, SEND_FILE, SCRIBBLE, STORE, FORGE, STEAL, SPIN, RING };
+enum { NOTHING, CALL, WINDOWS, HOARD, SEND, SEND_FILE, SCRIBBLE, STORE, FORGE, STEAL, SPIN, RING, SIGNAL };
 
 /* x86-64 Linux. */
 enum {
     SYS_WRITE = 1, SYS_MMAP = 9, SYS_MUNMAP = 11, SYS_RT_SIGPROCMASK = 14, SYS_MADVISE = 28, SYS_SENDMSG = 46, SYS_RECVMSG = 47,
-    SYS_CLOCK_GETTIME = 228
+    SYS_GETPID = 39, SYS_CLOCK_GETTIME = 228, SYS_TGKILL = 234
 };
 enum { MADV_DONTNEED = 4, MADV_POPULATE_WRITE = 23, MSG_DONTWAIT = 0x40, MSG_NOSIGNAL = 0x4000, CLOCK_MONOTONIC = 1, PAGE = 4096 };
 
@@ -68,6 +68,11 @@ static void spin_until(uint64_t end_ns) {
     while (now_ns() < end_ns)
         for (int i = 0; i < 1000; i++)
             __builtin_ia32_pause();
+}
+
+/* Waits, so that the launch is still running when the attack is found. */
+static void linger(void) {
+    spin_until(now_ns() + 8000000000);
 }
 
 /* The control words and rings: a stop word lies on their first page. */
@@ -135,8 +140,7 @@ static void steal(const uint64_t *how) {
     while (now_ns() < end) {
         struct vector part = {(uint64_t)bytes, sizeof bytes};
         struct message message = {0, 0, &part, 1, control, sizeof control, 0};
-        if (call(SYS_RECVMSG, CHANNEL, (uint64_t)&message, MSG_DONTWAIT, 0, 0, 0) < 0)
-            spin_until(now_ns() + 50000);
+        call(SYS_RECVMSG, CHANNEL, (uint64_t)&message, MSG_DONTWAIT, 0, 0, 0);
     }
 }
 
@@ -180,6 +184,7 @@ static void attack(const struct context *c, const struct params *p) {
         break;
     case WINDOWS:
         windows(how, p->out);
+        linger();
         break;
     case HOARD:
         hoard(how, p->out);
@@ -187,12 +192,14 @@ static void attack(const struct context *c, const struct params *p) {
     case SEND:
     case SEND_FILE:
         send(how, p->text, p->out, how[0] == SEND_FILE);
+        linger();
         break;
     case SCRIBBLE:
         scribble(how, link_of(c));
         break;
     case STORE:
         *(volatile uint64_t *)(link_of(c) + how[1]) = how[2];
+        linger();
         break;
     case FORGE:
         forge(c, how);
@@ -204,6 +211,12 @@ static void attack(const struct context *c, const struct params *p) {
         block_signals();
         spin_until(now_ns() + how[1]);
         break;
+    case SIGNAL: {
+        uint64_t own = (uint64_t)call(SYS_GETPID, 0, 0, 0, 0, 0, 0);
+        p->out[0] = (uint64_t)call(SYS_TGKILL, own, own, how[1], 0, 0, 0);
+        linger();
+        break;
+    }
     case RING:
         for (uint64_t i = 0, one = 1; i < how[1]; i++)
             call(SYS_WRITE, how[2], (uint64_t)&one, 8, 0, 0, 0);

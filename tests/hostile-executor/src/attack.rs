@@ -70,8 +70,8 @@ pub enum Attack {
         /// How long it computes.
         time: Duration,
     },
-    /// Reads the daemon's messages in place of the executor, and throws them away. No signal
-    /// reaches the thread.
+    /// Reads the daemon's messages in place of the executor, as many as it gets before the executor
+    /// does, and throws them away. No signal reaches the thread.
     Steal {
         /// For how long.
         time: Duration,
@@ -80,6 +80,11 @@ pub enum Attack {
     Spin {
         /// For how long.
         time: Duration,
+    },
+    /// Sends a signal to its own process.
+    Signal {
+        /// Its number.
+        number: u64,
     },
     /// Rings the bell for completions although there is none.
     Ring {
@@ -108,6 +113,7 @@ impl Attack {
             }
             Attack::Steal { time } => vec![9, ns(time)],
             Attack::Spin { time } => vec![10, ns(time)],
+            Attack::Signal { number } => vec![12, *number],
             Attack::Ring { times } => vec![11, *times, CHANNEL_BELL],
         };
         std::array::from_fn(|index| words.get(index).copied().unwrap_or(0))

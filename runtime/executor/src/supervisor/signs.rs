@@ -13,6 +13,12 @@ const IDLE_RINGS_MAX: u64 = 20_000;
 /// executor without work sleeps.
 const IDLE_WINDOW: Duration = Duration::from_secs(2);
 
+/// CPU time that an executor without work may use: [`IDLE_CPU`] and a part of the time since its
+/// last work. A correct one needs it to unmap memory, and for its watchdog. Both windows are needed:
+/// on a busy machine a thread without work may get little of a CPU.
+const IDLE_CPU: Duration = Duration::from_secs(2);
+const IDLE_CPU_PART: u32 = 20;
+
 /// Memory beyond the allowed bytes that is tolerated, since the system counts whole pages.
 const MEMORY_SLACK_BYTES: u64 = 16 << 20;
 
@@ -75,6 +81,8 @@ pub(super) struct Signs {
     idle_rings: u64,
     /// When the executor was first seen without work, or last checked since, and its CPU time then.
     idle: Option<(Instant, Duration)>,
+    /// When it was first seen without work, and its CPU time then.
+    idle_since: Option<(Instant, Duration)>,
     /// The start of the window over which CPU time is compared with billed time.
     bill: Option<Bill>,
 }
@@ -90,7 +98,15 @@ struct Bill {
 
 impl Signs {
     pub(super) fn new(now: Instant) -> Signs {
-        Signs { beat: (0, now), completed: (0, now), reports: (0, now), idle_rings: 0, idle: None, bill: None }
+        Signs {
+            beat: (0, now),
+            completed: (0, now),
+            reports: (0, now),
+            idle_rings: 0,
+            idle: None,
+            idle_since: None,
+            bill: None,
+        }
     }
 
     /// The violation or exceeded time limit, if any.
@@ -144,8 +160,16 @@ impl Signs {
     /// Detects an executor without work that keeps computing.
     fn theft(&mut self, now: Instant, seen: &Observed) -> Option<String> {
         if seen.is_busy || !seen.due.is_empty() || !seen.is_ready {
-            self.idle = None;
+            (self.idle, self.idle_since) = (None, None);
             return None;
+        }
+        let theft = |used: Duration, within: Duration| {
+            Some(format!("it computed for {used:.1?} within {within:.1?} without a launch"))
+        };
+        let (first, cpu_first) = *self.idle_since.get_or_insert((now, seen.cpu));
+        let (used, within) = (seen.cpu.saturating_sub(cpu_first), now.saturating_duration_since(first));
+        if used > IDLE_CPU + within / IDLE_CPU_PART {
+            return theft(used, within);
         }
         let (since, cpu_before) = *self.idle.get_or_insert((now, seen.cpu));
         let idle = now.saturating_duration_since(since);
@@ -154,8 +178,9 @@ impl Signs {
         }
         let used = seen.cpu.saturating_sub(cpu_before);
         self.idle = Some((now, seen.cpu));
-        (used > idle / 2).then(|| format!("it computed for {used:.1?} within {idle:.1?} without a launch"))
+        if used > idle / 2 { theft(used, idle) } else { None }
     }
+
     /// Detects an executor that computes more than it reports, so that its tenant is charged too
     /// little. Two things explain unreported CPU time: launches in flight report only when they
     /// end, and launches with small blocks have much overhead. CPU time beyond both is a violation.
@@ -289,8 +314,11 @@ mod tests {
                 ..quiet()
             })
         };
-        assert_eq!(cpu(0.4, false), None);
+        assert_eq!(cpu(0.04, false), None);
         assert_eq!(cpu(1.0, true), None);
+        // A thief that gets little of a CPU.
+        let (at, slow) = cpu(0.4, false).unwrap();
+        assert!((5..8).contains(&at) && slow.contains("without a launch"), "{at} {slow}");
         let stolen = cpu(1.0, false).unwrap();
         assert_eq!(stolen, (2, "it computed for 2.0s within 2.0s without a launch".to_owned()));
     }

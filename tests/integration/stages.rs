@@ -166,7 +166,7 @@ fn a_text_gives_the_tokens_of_the_tokenizers_library() -> Result<()> {
             let (ids, mask) = (numbers(&answer["ids"]), numbers(&answer["mask"]));
             let expected = numbers(&case["ids"]);
             let count = expected.len();
-            ensure!(ids.len() == 128 && ids[..count] == expected && ids[count..].iter().all(|id| *id == 0), "{text}");
+            ensure!(ids.len() == 128 && ids[..count] == expected && ids[count..].iter().all(|id| *id == 0.0), "{text}");
             ensure!(mask[..count].iter().all(|one| *one == 1.0) && mask[count..].iter().all(|zero| *zero == 0.0));
         }
     }

@@ -271,7 +271,10 @@ fn explain(args: &ExplainArgs) -> Result<()> {
         ("mean", Align::Right),
     ]);
     for stage in &graph.stages {
-        let builtin = stage.builtin.as_ref().map(|builtin| format!("{builtin} (built-in)"));
+        let builtin = stage.builtin.as_ref().map(|builtin| match builtin.starts_with("wasm ") {
+            true => builtin.clone(),
+            false => format!("{builtin} (built-in)"),
+        });
         table.row([
             stage.name.clone(),
             stage.function.clone().or(builtin).unwrap_or_default(),

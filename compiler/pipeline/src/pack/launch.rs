@@ -281,7 +281,7 @@ mod tests {
         let bundle = Bundle::open(&file).unwrap();
         let image = bundle.target(Target::HostV3.name()).unwrap();
         assert_eq!((image.kernels.len(), image.kernels[0].block), (1, [64, 1, 1]));
-        let source = bundle.source(&image.name).unwrap().unwrap();
+        let source = bundle.source(&image.name).unwrap().unwrap().replace('\t', " ");
         assert!(source.contains("add(") && !source.contains("other("), "{source}");
         assert!(source.contains("ld.global.u32 %r1, [8192]") && source.contains("[4100], %r1"), "{source}");
         let unknown = LaunchShape { kernel: "none", ..shape };

@@ -112,7 +112,7 @@ mod tests {
         };
         replace_names(&mut module, &address);
         assert_eq!(verify(&module).map_err(|faults| faults.to_string()), Ok(()));
-        let printed = print(&module);
+        let printed = print(&module).replace('\t', " ");
         for part in ["mov.u64 %d1, 4096", "ld.global.u32 %r1, [8196]", "st.global.u32 [4104], %r1", "[hidden]"] {
             assert!(printed.contains(part), "{part} is not in {printed}");
         }

@@ -31,6 +31,7 @@
 
 mod image;
 pub mod limits;
+mod options;
 mod process;
 mod program;
 mod resize;
@@ -40,7 +41,8 @@ mod tokenizer;
 mod wasm;
 mod wire;
 
+pub use options::{DecodeOptions, Filter, ResizeOptions, TokenizeOptions, WasmOptions};
 pub use process::{CallError, StageConfig, StageProcess};
-pub use program::{DecodeOptions, Filter, Prepared, Program, ResizeOptions, Signature, TokenizeOptions, WasmOptions};
+pub use program::{Prepared, Program, Signature};
 pub use serve::{Ready, serve};
 pub use tensor::{Form, Tensor};

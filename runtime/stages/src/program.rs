@@ -1,16 +1,14 @@
 //! Programs: what a CPU stage runs, with its options.
 
 use crate::image::decode;
-use crate::limits::{
-    FUEL_DEFAULT, FUEL_MAX, PROGRAM_FILE_BYTES_MAX, RESIZED_PIXELS_MAX, WASM_BYTES_DEFAULT, WASM_BYTES_MAX,
-};
+use crate::limits::{FUEL_MAX, PROGRAM_FILE_BYTES_MAX, RESIZED_PIXELS_MAX, WASM_BYTES_MAX};
+use crate::options::{DecodeOptions, ResizeOptions, TokenizeOptions, WasmOptions};
 use crate::resize::resize;
 use crate::tensor::{Form, Tensor};
 use crate::tokenizer::Tokenizer;
 use crate::wasm::Module;
 use atoll_protocol::DataType;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// What a CPU stage runs. A `tokenizer.json` and a WASM module come beside it, as a file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,88 +22,6 @@ pub enum Program {
     Tokenize(TokenizeOptions),
     /// Tensors as the manifest declares them.
     Wasm(WasmOptions),
-}
-
-/// The options of [`Program::DecodeImage`]: none.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DecodeOptions {}
-
-/// The options of [`Program::ResizeImage`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ResizeOptions {
-    /// Height and width of the output in pixels.
-    pub size: [u32; 2],
-    /// If given, the image is resized so that its shorter side has this many pixels, and the centre
-    /// of it is cut out. Otherwise the whole image is resized, whatever its proportions.
-    pub shorter: Option<u32>,
-    /// How pixels are computed.
-    #[serde(default)]
-    pub filter: Filter,
-    /// Subtracted from each channel, whose values are 0 to 1.
-    #[serde(default = "imagenet_mean")]
-    pub mean: [f32; 3],
-    /// Divides each channel.
-    #[serde(default = "imagenet_std")]
-    pub std: [f32; 3],
-}
-
-/// How the pixels of a resized image are computed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Filter {
-    /// The mean of the neighbours, weighted by a triangle that covers all source pixels of a target
-    /// pixel, as in Pillow.
-    #[default]
-    Bilinear,
-    /// The nearest source pixel.
-    Nearest,
-}
-
-/// The options of [`Program::Tokenize`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TokenizeOptions {
-    /// Name of the `tokenizer.json`.
-    pub tokenizer: String,
-    /// If given, the number of tokens: longer texts are cut, and shorter ones are filled up with
-    /// `pad`.
-    pub length: Option<u32>,
-    /// The token that fills up, by its id.
-    #[serde(default)]
-    pub pad: u32,
-}
-
-/// The options of [`Program::Wasm`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct WasmOptions {
-    /// Most instructions of a call.
-    #[serde(default = "fuel_default")]
-    pub fuel: u64,
-    /// Most linear memory in bytes.
-    #[serde(default = "wasm_bytes_default")]
-    pub memory_bytes: u64,
-    /// The outputs by name. A manifest states them beside the options.
-    #[serde(default)]
-    pub outputs: BTreeMap<String, Form>,
-}
-
-fn imagenet_mean() -> [f32; 3] {
-    [0.485, 0.456, 0.406]
-}
-
-fn imagenet_std() -> [f32; 3] {
-    [0.229, 0.224, 0.225]
-}
-
-fn fuel_default() -> u64 {
-    FUEL_DEFAULT
-}
-
-fn wasm_bytes_default() -> u64 {
-    WASM_BYTES_DEFAULT
 }
 
 /// The inputs and outputs of a program, in the order of a call.
@@ -244,6 +160,7 @@ impl Prepared {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::Filter;
 
     fn options(json: &str) -> Result<ResizeOptions, String> {
         let options: ResizeOptions = serde_json::from_str(json).map_err(|error| error.to_string())?;

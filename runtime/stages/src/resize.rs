@@ -1,7 +1,7 @@
 //! Resizes images as Pillow does, cuts out the centre as torchvision does, and normalises.
 
 use crate::limits::IMAGE_PIXELS_MAX;
-use crate::program::{Filter, ResizeOptions};
+use crate::options::{Filter, ResizeOptions};
 use crate::tensor::Tensor;
 
 /// Channels of an image: red, green, blue.

@@ -16,7 +16,7 @@
 //! Every call gets a new instance, so a module keeps nothing from one call to the next.
 
 use crate::limits::{CALL_BYTES_MAX, WASM_CALLS_MAX, WASM_TABLE_ELEMENTS_MAX};
-use crate::program::WasmOptions;
+use crate::options::WasmOptions;
 use crate::tensor::{Form, Tensor};
 use wasmi::errors::{ErrorKind, MemoryError};
 use wasmi::{

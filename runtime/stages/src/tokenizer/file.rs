@@ -1,8 +1,10 @@
 //! The parts of a `tokenizer.json` that are read.
 
-use super::Token;
 use serde::Deserialize;
 use std::collections::BTreeMap;
+
+/// A token and its type: 0 for most, 1 for the second text of a pair, of which there is none here.
+pub(super) type Token = (u32, u32);
 
 #[derive(Deserialize)]
 pub(super) struct File {

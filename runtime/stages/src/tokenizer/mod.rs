@@ -15,18 +15,15 @@ mod split;
 mod word_piece;
 
 use crate::limits::TEXT_BYTES_MAX;
-use crate::program::TokenizeOptions;
+use crate::options::TokenizeOptions;
 use crate::tensor::Tensor;
 use bpe::Bpe;
-use file::File;
+use file::{File, Token};
 use normalize::Normalizer;
 use regex::Regex;
 use split::Splitter;
 use std::collections::BTreeMap;
 use word_piece::WordPiece;
-
-/// A token and its type: 0 for most, 1 for the second text of a pair, of which there is none here.
-type Token = (u32, u32);
 
 /// A tokeniser.
 pub(crate) struct Tokenizer {

@@ -73,7 +73,10 @@ fn what_is_not_supported_is_refused() {
         let error = refused(path, value);
         assert!(error.contains(expected), "{path}: {error}");
     }
-    let split = |pattern: &str| json!({ "type": "Split", "pattern": { "Regex": pattern }, "behavior": "Isolated", "invert": false });
+    let split = |pattern: &str| {
+        let pattern = json!({ "Regex": pattern });
+        json!({ "type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": false })
+    };
     let bytes = json!({ "type": "ByteLevel", "add_prefix_space": false, "use_regex": false, "trim_offsets": true });
     let error = refused("/pre_tokenizer", json!({ "type": "Sequence", "pretokenizers": [split("(?=x)"), bytes] }));
     assert!(error.contains("a pattern that is not supported"), "{error}");

@@ -79,8 +79,8 @@ impl Call {
     /// The request.
     ///
     /// # Safety
-    /// The members are as the header says, and stay unchanged for `'a`.
-    pub(crate) unsafe fn request<'a>(&'a self) -> Result<RingCall<'a>, Failed> {
+    /// The members are as the header says, and stay unchanged as long as the request is used.
+    pub(crate) unsafe fn request(&self) -> Result<RingCall<'_>, Failed> {
         // SAFETY: the caller guarantees it, for all members.
         unsafe {
             let model = text(self.model, "the name of the model")?;
@@ -107,7 +107,7 @@ impl Call {
 impl Tensor {
     /// # Safety
     /// As for [`Call::request`].
-    unsafe fn input<'a>(&'a self) -> Result<RingInput<'a>, Failed> {
+    unsafe fn input(&self) -> Result<RingInput<'_>, Failed> {
         let datatype = usize::try_from(self.datatype).ok().and_then(|code| DataType::ALL.get(code));
         let datatype = *datatype.ok_or_else(|| Failed::argument(format!("there is no datatype {}", self.datatype)))?;
         let bytes = usize::try_from(self.bytes).map_err(|_| Failed::argument("an input is too large"))?;

@@ -49,7 +49,8 @@ fn declared_bodies_and_silent_connections_take_nothing_from_others() -> Result<(
         ensure!(resident < before + (512 << 20), "{resident} bytes are resident, {before} before");
         // Each is told why it ends, and counted.
         wait_until("slow heads are cut off", || Ok(closed(&setup, "slow_head")? >= slow.len() as f64))?;
-        for body in &mut bodies {
+        // In short runs `a_body_that_pauses_is_refused` checks the answer, with a shorter pause.
+        for body in bodies.iter_mut().filter(|_| full()) {
             let mut answer = String::new();
             body.read_to_string(&mut answer).ok();
             ensure!(answer.starts_with("HTTP/1.1 408") && answer.contains("paused for 10 seconds"), "{answer}");

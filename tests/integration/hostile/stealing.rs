@@ -45,10 +45,12 @@ fn deployments_that_an_executor_does_not_answer_delay_only_their_tenant() -> Res
                 .into_iter()
                 .flat_map(|tenant| (0..deployments).map(move |index| (tenant, index)))
                 .map(|(tenant, index)| {
-                    let (setup, bundle, answered) = (&setup, &bundle, &answered);
+                    let (setup, answered) = (&setup, &answered);
                     scope.spawn(move || -> Result<()> {
-                        // It may succeed with the next executor, or fail with the cause.
-                        let _ = setup.client_of(tenant)?.deploy(bundle, &hidden(&format!("f{index}")));
+                        // Code that the executor has not loaded yet. It may succeed with the next
+                        // executor, or fail with the cause.
+                        let bundle = setup.path("affine.kg");
+                        let _ = setup.client_of(tenant)?.deploy(&bundle, &hidden(&format!("f{index}")));
                         answered.fetch_add(1, SeqCst);
                         Ok(())
                     })

@@ -36,7 +36,8 @@ pub(super) enum Normalizer {
     Sequence {
         normalizers: Vec<Normalizer>,
     },
-    BertNormalizer {
+    #[serde(rename = "BertNormalizer")]
+    Bert {
         clean_text: bool,
         handle_chinese_chars: bool,
         strip_accents: Option<bool>,
@@ -60,7 +61,8 @@ pub(super) enum PreTokenizer {
     Sequence {
         pretokenizers: Vec<PreTokenizer>,
     },
-    BertPreTokenizer,
+    #[serde(rename = "BertPreTokenizer")]
+    Bert,
     WhitespaceSplit,
     ByteLevel {
         add_prefix_space: bool,

@@ -28,7 +28,7 @@ pub(super) fn flatten(normalizer: file::Normalizer, into: &mut Vec<Normalizer>) 
         file::Normalizer::Sequence { normalizers } => {
             normalizers.into_iter().for_each(|normalizer| flatten(normalizer, into));
         }
-        file::Normalizer::BertNormalizer { clean_text, handle_chinese_chars, strip_accents, lowercase } => {
+        file::Normalizer::Bert { clean_text, handle_chinese_chars, strip_accents, lowercase } => {
             let steps = [
                 (clean_text, Normalizer::Clean),
                 (handle_chinese_chars, Normalizer::Chinese),

@@ -61,7 +61,7 @@ pub(super) fn flatten(splitter: PreTokenizer, into: &mut Vec<Splitter>) -> Resul
         PreTokenizer::Sequence { pretokenizers } => {
             return pretokenizers.into_iter().try_for_each(|splitter| flatten(splitter, into));
         }
-        PreTokenizer::BertPreTokenizer => into.push(Splitter::Bert),
+        PreTokenizer::Bert => into.push(Splitter::Bert),
         PreTokenizer::WhitespaceSplit => into.push(Splitter::Whitespace),
         PreTokenizer::ByteLevel { add_prefix_space, use_regex } => {
             let words = use_regex.then(|| Words::new(&format!("{GPT2}{TAIL}"))).transpose()?;

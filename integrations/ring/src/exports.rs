@@ -37,8 +37,7 @@ unsafe extern "C" fn atoll_ring_open(options: *const Options, ring: *mut *mut Ri
         };
         let mut wanted = RingOptions::default();
         if let Some(given) = options {
-            let of = |given: u32, default: u32| if given == 0 { default } else { given };
-            wanted.slots = of(given.slots, wanted.slots);
+            wanted.slots = if given.slots == 0 { wanted.slots } else { given.slots };
             wanted.arena_bytes = if given.arena_bytes == 0 { wanted.arena_bytes } else { given.arena_bytes };
             wanted.spin = Duration::from_micros(given.spin_us.into());
             wanted.daemon_spin = Duration::from_micros(given.daemon_spin_us.into());

@@ -60,6 +60,9 @@ pub(super) struct SessionCode {
     folder: TempDir,
 }
 
+/// Initial contents of variables, with their addresses.
+type Contents = Vec<(u64, Vec<u8>)>;
+
 impl SessionCode {
     /// Loads the function of a session.
     pub(super) fn begin(
@@ -87,7 +90,7 @@ impl SessionCode {
     }
 
     /// Reads an image of a program. Also returns the initial contents of its variables.
-    pub(super) fn module(&mut self, image: &[u8]) -> Result<(Module, Vec<(u64, Vec<u8>)>), LoadFailure> {
+    pub(super) fn module(&mut self, image: &[u8]) -> Result<(Module, Contents), LoadFailure> {
         let failure = |code, log: String| LoadFailure { code, log };
         let ptx = text(image)?;
         let read = self.deployed.read_module(&ptx).map_err(|error| failure(INVALID_PTX, error.to_string()))?;

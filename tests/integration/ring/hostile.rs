@@ -210,13 +210,13 @@ fn overwrite(setup: &Setup, stop: &AtomicBool, mut numbers: Numbers) -> Result<u
             // A request that is almost valid: a ping, or a call with a short or long message.
             let record = RECORDS + (round % 4) * 4;
             raw.store(record, 1 + numbers.next() % 2)?;
-            raw.store(record + 2, if numbers.next() % 8 == 0 { numbers.next() } else { numbers.next() % 64 })?;
+            raw.store(record + 2, if numbers.next().is_multiple_of(8) { numbers.next() } else { numbers.next() % 64 })?;
             raw.store(REQUESTS, round as u64 + 1)?;
             let near = [0, 16, 32, REQUESTS as u64, REQUESTS as u64 + 16, RECORDS as u64 + numbers.next() % 2100];
             let near = near[numbers.next() as usize % near.len()] + numbers.next() % 4;
-            let word = if numbers.next() % 2 == 0 { near } else { numbers.next() % words };
+            let word = if numbers.next().is_multiple_of(2) { near } else { numbers.next() % words };
             let value = [0, 1, numbers.next() % 300, u64::MAX, numbers.next() << 20][numbers.next() as usize % 5];
-            if numbers.next() % 4 == 0 {
+            if numbers.next().is_multiple_of(4) {
                 raw.store(word as usize, value)?;
             }
             raw.wake()?;

@@ -134,8 +134,16 @@ fn every_metric_has_samples_before_anything_happened() {
 }
 
 /// Metrics of the daemon as a whole.
-const WITHOUT_DEVICE: [&str; 31] = [
+const WITHOUT_DEVICE: [&str; 39] = [
     "atoll_access_log_dropped_total",
+    "atoll_cuda_flushes_total",
+    "atoll_cuda_launches_total",
+    "atoll_cuda_session_memory_bytes",
+    "atoll_cuda_sessions",
+    "atoll_cuda_sessions_total",
+    "atoll_stage_cpu_seconds_total",
+    "atoll_stage_process_losses_total",
+    "atoll_stage_process_starts_total",
     "atoll_graph_admissions_total",
     "atoll_graph_late_total",
     "atoll_graph_rejections_total",

@@ -146,7 +146,7 @@ fn bad_cpu_stages_are_refused_with_the_cause() {
         ("inputs = { x = \"x\" }", "inputs = { image = \"x\" }", "names `image`; the function has `x`"),
         ("a = \"x\"", "a = \"z\"", "`z` in stage `own` is neither"),
         ("{ datatype = \"INT64\", shape = [2, -1] }", "{ datatype = \"BYTES\", shape = [2] }", "cannot be BYTES"),
-        ("x = { datatype = \"UINT8\"", "x = { datatype = \"BYTES\"", "wants UINT8[?]"),
+        ("x = { datatype = \"UINT8\"", "x = { datatype = \"BYTES\"", "has strings; use UINT8"),
     ] {
         let text = refusal(&CPU.replacen(from, to, 1));
         assert!(text.contains(expected), "{to}: {text}");

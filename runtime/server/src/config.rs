@@ -1,6 +1,5 @@
 //! Configuration of a server.
 
-use crate::control::ControlConfig;
 use crate::identity::IdentityConfig;
 use crate::limits;
 use crate::otlp::OtlpConfig;
@@ -8,6 +7,20 @@ use crate::places::ConnectionLimits;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// Configuration of the control socket.
+#[derive(Clone, Debug)]
+pub struct ControlConfig {
+    /// Path of the socket.
+    pub socket: PathBuf,
+    /// Folder for state that survives the daemon: objects and deployed functions.
+    pub state: PathBuf,
+    /// Bytes of objects kept in memory.
+    pub object_memory_bytes: u64,
+    /// Whether to run kernels of tenants even if the device does not isolate the memory of tenants.
+    /// The daemon's own tenant always runs.
+    pub trust_tenants: bool,
+}
 
 /// Who loads and unloads the models of the repository, as Triton's `--model-control-mode`.
 #[derive(Clone, Debug, PartialEq, Eq)]

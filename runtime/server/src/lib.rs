@@ -80,8 +80,7 @@ pub use compiler::{
     CompileFailure, CompileLimits, CompileProgress, CompilerService, LaunchShape, ModuleContents, ModuleKernel,
     ModuleVariable,
 };
-pub use config::{ModelControl, ServerConfig};
-pub use control::ControlConfig;
+pub use config::{ControlConfig, ModelControl, ServerConfig};
 pub use http::{RouteDescription, RoutePort, routes};
 pub use identity::{
     Access, AccessError, GateError, IdentityConfig, KeyError, KeyFile, KeyRecord, KeyState, Keys, TOKEN_PREFIX,

@@ -21,6 +21,7 @@ mod trace;
 pub(crate) mod usage;
 
 use crate::app::App;
+use crate::config::ControlConfig;
 use crate::cuda;
 use crate::deployed::Deployed;
 use crate::identity::Reason;
@@ -41,20 +42,6 @@ use tokio::task::JoinSet;
 
 /// Pause after `accept` failed, usually for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-
-/// Configuration of the control socket.
-#[derive(Clone, Debug)]
-pub struct ControlConfig {
-    /// Path of the socket.
-    pub socket: PathBuf,
-    /// Folder for state that survives the daemon: objects and deployed functions.
-    pub state: PathBuf,
-    /// Bytes of objects kept in memory.
-    pub object_memory_bytes: u64,
-    /// Whether to run kernels of tenants even if the device does not isolate the memory of tenants.
-    /// The daemon's own tenant always runs.
-    pub trust_tenants: bool,
-}
 
 /// The state that all control connections share.
 pub(crate) struct Control {

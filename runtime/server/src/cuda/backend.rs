@@ -3,7 +3,7 @@
 
 use super::code::{Module, SessionCode};
 use super::counts::Counts;
-use super::errors::of_task;
+use super::errors::of_calls;
 use super::facts;
 use crate::identity::Principal;
 use crate::limits::{CUDA_FLUSH_BLOCKS_MAX, CUDA_FLUSH_BYTES_MAX, CUDA_FLUSH_CALLS_MAX, CUDA_VARIABLES_BYTES};
@@ -118,7 +118,7 @@ impl EngineBackend {
         self.counts.launches.fetch_add(launches, Relaxed);
         let answer = self.submit(calls);
         answer.map(|result| result.outputs.into_iter().map(|output| output.bytes).collect()).map_err(|error| {
-            let code = of_task(&error);
+            let code = of_calls(&error, self.code.has_traps);
             tracing::warn!(session = %self.code.base, %error, %code, "calls of a CUDA session failed");
             let is_over = matches!(code, Code::DEVICE_UNAVAILABLE);
             self.broken = (code.is_sticky() || is_over).then_some(code);

@@ -50,6 +50,8 @@ pub(super) struct SessionCode {
     class: Class,
     device: String,
     modules: u32,
+    /// Whether a module has `trap` instructions.
+    pub(super) has_traps: bool,
     /// Memory for variables, and the parts in use, from begin to end.
     memory: Span,
     used: BTreeMap<u64, u64>,
@@ -76,9 +78,21 @@ impl SessionCode {
         let base = FunctionKey { tenant: tenant.clone(), name };
         let loaded = HashMap::new();
         let (memory, used) = (Span { at: 0, bytes: 0 }, BTreeMap::new());
-        let (modules, functions) = (0, 0);
-        let code =
-            SessionCode { deployed, engine, base, class, device, modules, memory, used, functions, loaded, folder };
+        let (modules, functions, has_traps) = (0, 0, false);
+        let code = SessionCode {
+            deployed,
+            engine,
+            base,
+            class,
+            device,
+            modules,
+            has_traps,
+            memory,
+            used,
+            functions,
+            loaded,
+            folder,
+        };
         let shape = LaunchShape { kernel: "nothing", block: [1, 1, 1], dynamic_shared_bytes: 0, variables: &[] };
         code.load(&code.base, NOTHING, shape)?;
         Ok(code)
@@ -96,6 +110,7 @@ impl SessionCode {
         let read = self.deployed.read_module(&ptx).map_err(|error| failure(INVALID_PTX, error.to_string()))?;
         let ModuleContents { kernels, variables } = read;
         self.modules += 1;
+        self.has_traps |= ptx.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').any(|word| word == "trap");
         let mut module = Module { number: self.modules, ptx, kernels, addresses: Vec::new(), variables: Vec::new() };
         for variable in &variables {
             let Some(span) = self.place(variable) else {

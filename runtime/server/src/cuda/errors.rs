@@ -39,6 +39,15 @@ pub(super) fn of_task(error: &InvokeError) -> Code {
     }
 }
 
+/// The error of collected calls that failed. A trap of a program without `trap` instructions is one
+/// of the fence: a kernel used an address outside of its tenant's memory.
+pub(super) fn of_calls(error: &InvokeError, has_traps: bool) -> Code {
+    match error {
+        InvokeError::Device(reason) if !has_traps && reason.contains("executed `trap`") => Code::ILLEGAL_ADDRESS,
+        error => of_task(error),
+    }
+}
+
 /// The error of a call whose kernel could not be loaded.
 pub(super) fn of_kernel(error: &DeployError) -> Code {
     match error {
@@ -65,6 +74,8 @@ mod tests {
             of_task(&InvokeError::SessionLost),
         ];
         assert_eq!(faults.map(|code| code.0), [700, 702, 719, 719]);
+        let trap = InvokeError::Device("kernel 'a' faulted: it executed `trap`".into());
+        assert_eq!([false, true].map(|has_traps| of_calls(&trap, has_traps).0), [700, 719]);
         assert!(faults.iter().all(|code| code.is_sticky()));
         for error in [InvokeError::BadInput(String::new()), InvokeError::QueueFull { capacity: 1 }] {
             assert!(!of_task(&error).is_sticky(), "{error}");

@@ -212,8 +212,9 @@ async fn until_end<C: Future<Output = hyper::Result<()>>>(
             loop {
                 tokio::select! {
                     result = served.as_mut() => break result,
-                    // A request that arrived at the same moment is answered first.
-                    () = tokio::time::sleep(CLOSE_GRACE) => if !place.is_busy() { break Ok(()) },
+                    // A request that arrived at the same moment is answered first, unless its body hardly
+                    // arrives.
+                    () = tokio::time::sleep(CLOSE_GRACE) => if place.is_dispensable() { break Ok(()) },
                 }
             }
         }

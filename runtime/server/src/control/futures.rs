@@ -25,7 +25,16 @@ use tokio::sync::watch;
 
 /// The futures of all tenants.
 #[derive(Default)]
-pub(super) struct Futures(Mutex<BTreeMap<Tenant, BTreeMap<String, Entry>>>);
+pub(super) struct Futures(Mutex<BTreeMap<Tenant, Own>>);
+
+/// The futures of a tenant.
+#[derive(Default)]
+struct Own {
+    named: BTreeMap<String, Entry>,
+    /// Calls that have not ended, and whose futures were forgotten. They count, since they may hold
+    /// inputs and wait for others.
+    forgotten: usize,
+}
 
 /// A future of a tenant.
 struct Entry {
@@ -33,6 +42,7 @@ struct Entry {
     number: u64,
     /// The bytes of its outputs.
     bytes: usize,
+    is_running: bool,
     ended: watch::Receiver<Option<Ended>>,
 }
 
@@ -53,10 +63,11 @@ struct Pending {
     name: String,
     number: u64,
     sender: watch::Sender<Option<Ended>>,
+    is_running: bool,
 }
 
 impl Futures {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Tenant, BTreeMap<String, Entry>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Tenant, Own>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -67,21 +78,21 @@ impl Futures {
         let (sender, ended) = watch::channel(None);
         let mut tenants = self.lock();
         let own = tenants.entry(tenant.clone()).or_default();
-        if own.contains_key(&name) {
+        if own.named.contains_key(&name) {
             return Err(bad_request(format!("there is a future `{name}`; forget it first, or choose another name")));
         }
-        if own.len() >= FUTURES_MAX {
-            let message = format!("tenant `{tenant}` has {FUTURES_MAX} futures; forget one first");
+        if own.named.len() + own.forgotten >= FUTURES_MAX {
+            let message = format!("tenant `{tenant}` has {FUTURES_MAX} futures; forget one that has ended first");
             return Err(Refusal { kind: RefusalKind::Quota, message });
         }
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        own.insert(name.clone(), Entry { number, bytes: 0, ended });
-        Ok(Pending { futures: self.clone(), tenant: tenant.clone(), name, number, sender })
+        own.named.insert(name.clone(), Entry { number, bytes: 0, is_running: true, ended });
+        Ok(Pending { futures: self.clone(), tenant: tenant.clone(), name, number, sender, is_running: true })
     }
 
     /// Waits until the call of a future ends.
     async fn wait(&self, tenant: &Tenant, name: &str) -> Result<Ended, Refusal> {
-        let found = self.lock().get(tenant).and_then(|own| Some(own.get(name)?.ended.clone()));
+        let found = self.lock().get(tenant).and_then(|own| Some(own.named.get(name)?.ended.clone()));
         let mut ended = found.ok_or_else(|| no_future(name))?;
         let ended = ended.wait_for(Option::is_some).await.ok().and_then(|ended| ended.clone());
         // The sender sends before it is dropped.
@@ -92,20 +103,34 @@ impl Futures {
     fn forget(&self, tenant: &Tenant, name: &str, number: Option<u64>) -> bool {
         let mut tenants = self.lock();
         let Some(own) = tenants.get_mut(tenant) else { return false };
-        let is_it = own.get(name).is_some_and(|entry| number.is_none_or(|number| entry.number == number));
-        if is_it {
-            own.remove(name);
+        let is_it = own.named.get(name).is_some_and(|entry| number.is_none_or(|number| entry.number == number));
+        if is_it && own.named.remove(name).is_some_and(|entry| entry.is_running) {
+            own.forgotten += 1;
         }
-        if own.is_empty() {
+        if own.named.is_empty() && own.forgotten == 0 {
             tenants.remove(tenant);
         }
         is_it
+    }
+
+    /// The call of a future has ended.
+    fn note_end(&self, tenant: &Tenant, name: &str, number: u64) {
+        let mut tenants = self.lock();
+        let Some(own) = tenants.get_mut(tenant) else { return };
+        match own.named.get_mut(name).filter(|entry| entry.number == number) {
+            Some(entry) => entry.is_running = false,
+            None => own.forgotten -= 1,
+        }
+        if own.named.is_empty() && own.forgotten == 0 {
+            tenants.remove(tenant);
+        }
     }
 }
 
 impl Pending {
     /// Keeps the outputs of the call, for some time.
-    fn end(self, result: Result<Kept, Refusal>) {
+    fn end(mut self, result: Result<Kept, Refusal>) {
+        self.note_end();
         let result = result.and_then(|kept| self.admit(kept));
         self.sender.send_replace(Some(Arc::new(result)));
         let (futures, tenant) = (self.futures.clone(), self.tenant.clone());
@@ -116,13 +141,19 @@ impl Pending {
         });
     }
 
+    fn note_end(&mut self) {
+        if std::mem::take(&mut self.is_running) {
+            self.futures.note_end(&self.tenant, &self.name, self.number);
+        }
+    }
+
     /// Counts the bytes of outputs for the tenant.
     fn admit(&self, kept: Kept) -> Result<Kept, Refusal> {
         let bytes = kept.bytes.iter().flatten().map(Vec::len).sum::<usize>();
         let mut tenants = self.futures.lock();
         // Without an entry it was forgotten, and the outputs are dropped soon.
         let Some(own) = tenants.get_mut(&self.tenant) else { return Ok(kept) };
-        let all = own.values().map(|entry| entry.bytes).sum::<usize>();
+        let all = own.named.values().map(|entry| entry.bytes).sum::<usize>();
         if bytes > FUTURES_BYTES_MAX.saturating_sub(all) {
             let message = format!(
                 "the outputs of future `{}` have {bytes} bytes; with those of other futures the limit of \
@@ -131,7 +162,7 @@ impl Pending {
             );
             return Err(Refusal { kind: RefusalKind::Quota, message });
         }
-        if let Some(entry) = own.get_mut(&self.name).filter(|entry| entry.number == self.number) {
+        if let Some(entry) = own.named.get_mut(&self.name).filter(|entry| entry.number == self.number) {
             entry.bytes = bytes;
         }
         Ok(kept)
@@ -140,6 +171,7 @@ impl Pending {
 
 impl Drop for Pending {
     fn drop(&mut self) {
+        self.note_end();
         let cancelled =
             || Refusal { kind: RefusalKind::Function, message: "the call of the future was cancelled".into() };
         let is_open = self.sender.borrow().is_none();
@@ -178,19 +210,24 @@ impl Kept {
         Ok((Answer::Invoked(answer), attachments))
     }
 
-    /// An output as an input of another call; of several of this name, that of the last function.
-    fn input(&self, future: &str, name: &str, attachments: &mut Attachments) -> Result<Input, Refusal> {
+    /// An output with its bytes, unless it is an object; of several of this name, that of the last
+    /// function.
+    fn output(&self, future: &str, name: &str) -> Result<(&Output, Option<&Vec<u8>>), Refusal> {
         let found = self.answer.outputs.iter().zip(&self.bytes).rev().find(|(output, _)| output.name == name);
-        let Some((output, bytes)) = found else {
+        found.map(|(output, bytes)| (output, bytes.as_ref())).ok_or_else(|| {
             let known: Vec<&str> = self.answer.outputs.iter().map(|output| output.name.as_str()).collect();
-            let message = format!("future `{future}` has no output `{name}`; it has {}", known.join(", "));
-            return Err(bad_request(message));
-        };
+            bad_request(format!("future `{future}` has no output `{name}`; it has {}", known.join(", ")))
+        })
+    }
+
+    /// An output as an input of another call.
+    fn input(&self, future: &str, name: &str, attachments: &mut Attachments) -> Result<Input, Refusal> {
+        let (output, bytes) = self.output(future, name)?;
         let form = output.form.clone();
         Ok(match &output.value {
             Value::Object(digest) => Input::Object { digest: *digest, form: Some(form) },
             Value::Blob(_) => {
-                let bytes = bytes.as_deref().unwrap_or_default();
+                let bytes = bytes.map(Vec::as_slice).unwrap_or_default();
                 Input::Bytes { form, blob: attachments.add(bytes).or_refuse()? }
             }
         })
@@ -280,6 +317,8 @@ impl Control {
         attachments: &mut Attachments,
     ) -> Result<(), Refusal> {
         let begun = Instant::now();
+        // One output may be the input of many functions.
+        let mut room = FUTURES_BYTES_MAX;
         let ends = deadline_us.and_then(|us| begun.checked_add(Duration::from_micros(us)));
         for input in inputs {
             let Input::Future { future, output } = &*input else { continue };
@@ -294,6 +333,11 @@ impl Control {
             let kept = (*ended).as_ref().map_err(|refusal| Refusal {
                 kind: refusal.kind,
                 message: format!("future `{future}` failed: {}", refusal.message),
+            })?;
+            let bytes = kept.output(future, output)?.1.map_or(0, Vec::len);
+            room = room.checked_sub(bytes).ok_or_else(|| {
+                let message = format!("inputs from futures have more than {FUTURES_BYTES_MAX} bytes together");
+                Refusal { kind: RefusalKind::Quota, message }
             })?;
             *input = kept.input(future, output, attachments)?;
         }
@@ -346,7 +390,10 @@ mod tests {
         let all: Vec<Pending> = (0..FUTURES_MAX).map(|n| futures.begin(&a, format!("f{n}")).unwrap()).collect();
         assert_eq!(futures.begin(&a, "more".into()).err().unwrap().kind, RefusalKind::Quota);
         assert!(futures.begin(&b, "more".into()).is_ok());
+        assert!(futures.forget(&a, "f1", None));
+        assert!(futures.begin(&a, "more".into()).is_err(), "the call of `f1` has not ended");
         drop(all);
+        assert!(futures.begin(&a, "more".into()).is_ok());
         let ended = futures.wait(&a, "f0").await.unwrap();
         assert!((*ended).as_ref().err().unwrap().message.contains("cancelled"));
     }

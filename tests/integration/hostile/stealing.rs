@@ -4,7 +4,7 @@
 use super::{Intruder, beside, hidden, pack_hostile, rights, start};
 use crate::cancel::metric;
 use crate::executors::wait_until;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use atoll_client::{Call, Deploy};
 use atoll_hostile_executor::Attack;
 use atoll_tests::full;
@@ -18,13 +18,24 @@ const STOP: u64 = 19;
 /// deployments of each. The deployments, calls and requests of others go on meanwhile.
 #[test]
 fn deployments_that_an_executor_does_not_answer_delay_only_their_tenant() -> Result<()> {
+    // On a busy machine the executors may be ended before another tenant's deployment is.
+    for _ in 0..5 {
+        if another_deploys_while_thieves_wait()? {
+            return Ok(());
+        }
+    }
+    bail!("another tenant's deployment always ended after those that no executor answers")
+}
+
+/// Whether another tenant's deployment ended while deployments of the attackers waited.
+fn another_deploys_while_thieves_wait() -> Result<bool> {
     const THIEVES: [&str; 3] = ["stopper-a", "stopper-b", "thief"];
     let setup = start(&["--time-limit", "1"], &rights(&THIEVES))?;
     let bundle = pack_hostile(&setup)?;
     let deployments = if full() { 80 } else { 6 };
     let (answered, stolen) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    beside("deployments that no executor answers", &setup, |others| {
-        std::thread::scope(|scope| -> Result<()> {
+    let waited = beside("deployments that no executor answers", &setup, |others| {
+        std::thread::scope(|scope| -> Result<bool> {
             let thieves = THIEVES.map(|tenant| {
                 let (setup, bundle, stolen) = (&setup, &bundle, &stolen);
                 scope.spawn(move || -> Result<()> {
@@ -58,19 +69,20 @@ fn deployments_that_an_executor_does_not_answer_delay_only_their_tenant() -> Res
                 .collect();
             // A tenant that deploys, calls and removes functions meanwhile.
             let mut other = setup.client_of("other")?;
+            let mut waited = false;
             for round in 0..3 {
                 other.deploy(&setup.path("affine.kg"), &Deploy::default())?;
                 super::affine(&mut other)?;
                 other.remove_function("affine")?;
-                let done = answered.load(SeqCst);
-                ensure!(round > 0 || done < THIEVES.len() * deployments, "nothing waited: {done} were answered");
+                waited |= round == 0 && answered.load(SeqCst) < THIEVES.len() * deployments;
                 others.go_on(2)?;
             }
-            thieves.into_iter().chain(waiting).try_for_each(|thread| thread.join().expect("no panic"))
+            thieves.into_iter().chain(waiting).try_for_each(|thread| thread.join().expect("no panic"))?;
+            Ok(waited)
         })
     })?;
     ensure!(metric(&setup.daemon, "atoll_executor_losses_total{cause=\"hung\"}")? >= 2.0);
-    Ok(())
+    Ok(waited)
 }
 
 /// Functions are removed while their executor computes and lets no signal through. Its process is

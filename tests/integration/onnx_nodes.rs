@@ -8,6 +8,7 @@
 //! test.
 
 mod case;
+mod changed;
 mod table;
 
 use anyhow::{Context, Result, ensure};

@@ -71,6 +71,20 @@ impl Expr {
         }
     }
 
+    /// Number of constants and symbols in the expression, each as often as it occurs.
+    pub fn terms(&self) -> usize {
+        match self {
+            Expr::Const(_) | Expr::Symbol(_) => 1,
+            Expr::Add(a, b)
+            | Expr::Sub(a, b)
+            | Expr::Mul(a, b)
+            | Expr::FloorDiv(a, b)
+            | Expr::CeilDiv(a, b)
+            | Expr::Max(a, b)
+            | Expr::Min(a, b) => a.terms() + b.terms(),
+        }
+    }
+
     /// Evaluates the expression, with `symbols[id]` as the value of each symbol.
     pub fn eval(&self, symbols: &[i64]) -> Result<i64, EvalError> {
         let checked = |value: Option<i64>| value.ok_or(EvalError::Overflow);

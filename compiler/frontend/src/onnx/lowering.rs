@@ -7,7 +7,7 @@
 //! and every other operator becomes a node.
 
 use super::error::{LowerError, LowerResult, invalid};
-use super::read::{Literal, RANK_MAX, TENSOR_BYTES_MAX};
+use super::read::{Literal, RANK_MAX, SIZE_TERMS_MAX, TENSOR_BYTES_MAX};
 use super::sizes;
 use crate::nest::{Nest, NestArg, NestBuilder};
 use crate::program::ProgramBuilder;
@@ -224,6 +224,13 @@ impl Lowering {
 
     /// The normal form of a result's type, checked against the limits.
     pub(super) fn check_type(&self, dtype: DType, shape: Vec<Expr>) -> LowerResult<Type> {
+        if let Some(terms) = shape.iter().map(Expr::terms).find(|terms| *terms > SIZE_TERMS_MAX) {
+            return Err(LowerError::TooLarge {
+                what: "a dimension of a result".into(),
+                found: format!("an expression of {terms} terms over symbolic sizes"),
+                limit: format!("{SIZE_TERMS_MAX}; fix symbols with `--fix NAME=SIZE`"),
+            });
+        }
         let shape: Vec<Expr> = shape.iter().map(|dim| simplified(dim, &self.graph.symbols)).collect();
         if shape.len() > RANK_MAX {
             return Err(LowerError::TooLarge {
@@ -311,7 +318,8 @@ impl Lowering {
             .filter(|s| s.iter().product::<usize>() <= SIZES_MAX);
         let folded = operands
             .zip(shape)
-            .and_then(|(operands, shape)| Some((sizes::evaluate(op, &operands, &shape, &self.graph.symbols)?, shape)));
+            .and_then(|(operands, shape)| Some((sizes::evaluate(op, &operands, &shape, &self.graph.symbols)?, shape)))
+            .filter(|(values, _)| values.iter().all(|value| value.terms() <= SIZE_TERMS_MAX));
         folded.map(|(values, shape)| self.add_sizes(name, outputs[0].0, shape, values))
     }
 

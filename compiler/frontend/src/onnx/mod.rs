@@ -42,7 +42,7 @@ pub use control::{LOOP_ROWS_MAX, LOOP_TRIPS_MAX};
 pub use error::ImportError;
 pub use ops::supported_operators;
 pub use options::{DIMENSION_MAX, ImportOptions, NODES_MAX, OPSET_MAX, OPSET_MIN, SYMBOL_MAX};
-pub use read::{MODEL_BYTES_MAX, RANK_MAX, TENSOR_BYTES_MAX};
+pub use read::{MODEL_BYTES_MAX, RANK_MAX, SIZE_TERMS_MAX, TENSOR_BYTES_MAX};
 
 use crate::size::canonical;
 use crate::tensor_graph::TensorGraph;

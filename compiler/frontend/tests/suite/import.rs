@@ -131,6 +131,35 @@ fn huge_dimensions_are_refused_before_anything_is_allocated() {
     assert!(matches!(m.import(), Err(ImportError::TooLarge { .. })));
 }
 
+/// A size that refers to the last one twice doubles with each node.
+#[test]
+fn sizes_that_grow_with_each_node_are_refused() {
+    let mut m = Model::new(13);
+    let mut x = m.input("x", DataType::Float, &[Dim::N(1), Dim::N(1), Dim::S("n")]);
+    for round in 0..40 {
+        let window = vec![ints("kernel_shape", &[1]), ints("strides", &[3])];
+        let pooled = m.node("MaxPool", &format!("pooled{round}"), &[&x], window);
+        x = m.node("Concat", &format!("joined{round}"), &[&x, &pooled], vec![int("axis", 2)]);
+    }
+    m.output(&x);
+    assert!(refused(&m).contains("terms over symbolic sizes, more than the limit of 2048"), "{}", refused(&m));
+}
+
+#[test]
+fn operands_without_the_axis_that_an_operator_works_on_are_refused() {
+    let mut m = Model::new(13);
+    let (x, scale) = (m.floats("x", &[], &[1.0]), m.input("scale", DataType::Float, &[] as &[i64]));
+    m.node("SimplifiedLayerNormalization", "y", &[&x, &scale], vec![]);
+    m.output("y");
+    assert!(refused(&m).contains("the operand is a scalar"), "{}", refused(&m));
+    let mut m = Model::new(13);
+    let (x, w) = (m.input("x", DataType::Uint8, &[1i64, 2, 3]), m.input("w", DataType::Uint8, &[1i64]));
+    let zero = m.input("zero", DataType::Uint8, &[2i64]);
+    m.node("ConvInteger", "y", &[&x, &w, &zero], vec![]);
+    m.output("y");
+    assert!(refused(&m).contains("its weights have 1 dimensions"), "{}", refused(&m));
+}
+
 #[test]
 fn wrong_attributes_and_types_are_refused() {
     let mut m = Model::new(13);

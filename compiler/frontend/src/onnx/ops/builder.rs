@@ -186,21 +186,23 @@ impl<'l> Builder<'l> {
         self.lowering.emit_one(&self.named(what), op, &[a, b], self.dtype(a), shape)
     }
 
+    /// The last axis of `x`. A scalar, which has no axis, is an error.
+    fn last_axis(&self, x: ValueId) -> LowerResult<usize> {
+        match self.lowering.rank(x).checked_sub(1) {
+            Some(axis) => Ok(axis),
+            None => invalid("it normalises or reduces the last axis, and the operand is a scalar, which has no axis"),
+        }
+    }
+
     pub(super) fn softmax(&mut self, what: &str, x: ValueId) -> LowerResult<ValueId> {
-        let shape = self.shape(x);
-        self.lowering.emit_one(
-            &self.named(what),
-            Op::Softmax { axis: shape.len() - 1, log: false },
-            &[x],
-            self.dtype(x),
-            shape,
-        )
+        let op = Op::Softmax { axis: self.last_axis(x)?, log: false };
+        self.lowering.emit_one(&self.named(what), op, &[x], self.dtype(x), self.shape(x))
     }
 
     /// Reduces the last axis and keeps it with extent 1.
     pub(super) fn reduce_last(&mut self, what: &str, kind: ReduceKind, x: ValueId) -> LowerResult<ValueId> {
         let mut shape = self.shape(x);
-        let axis = shape.len() - 1;
+        let axis = self.last_axis(x)?;
         shape[axis] = Expr::Const(1);
         let op = Op::Reduce(Reduce { kind, axes: vec![axis], keep_dims: true });
         self.lowering.emit_one(&self.named(what), op, &[x], self.dtype(x), shape)
@@ -217,12 +219,13 @@ impl<'l> Builder<'l> {
     ) -> LowerResult<ValueId> {
         let shape = self.shape(x);
         let inputs: Vec<ValueId> = [x, scale].into_iter().chain(bias).collect();
-        let row = &shape[shape.len() - 1];
+        let axis = self.last_axis(x)?;
+        let row = &shape[axis];
         for operand in &inputs[1..] {
             let own = self.shape(*operand).last().cloned().unwrap_or(Expr::Const(1));
             self.lowering.equal_dims(own, row.clone())?;
         }
-        let op = Op::LayerNorm { axis: shape.len() - 1, epsilon };
+        let op = Op::LayerNorm { axis, epsilon };
         self.lowering.emit_one(&self.named(what), op, &inputs, self.dtype(x), shape)
     }
 

@@ -283,11 +283,14 @@ fn requantized(
 }
 
 /// A parameter per filter, reshaped to `rank` dimensions with the filters on `axis`. A parameter
-/// with one element becomes a scalar.
+/// with one element becomes a scalar. It is an error if there is no such axis.
 fn per_filter(lowering: &mut Lowering, name: &str, id: ValueId, rank: usize, axis: usize) -> LowerResult<ValueId> {
     let own = lowering.shape(id).to_vec();
     let mut shape = Vec::new();
     if own.iter().any(|d| *d != Expr::Const(1)) {
+        if axis >= rank {
+            return invalid(format!("its weights have {rank} dimensions; those of a convolution have at least 3"));
+        }
         shape = vec![Expr::Const(1); rank];
         shape[axis].clone_from(&own[0]);
     }

@@ -21,7 +21,7 @@ rm -f "$INSTA_SNAPSHOT_REFERENCES_FILE"
 # The integration tests run the real programs; tests of GPUs run on the stand-in driver.
 # The whole workspace in one call, because cargo unifies the features of shared crates for each set of packages.
 # With the targets of `cargo test`: dependencies of tests add features, and without them all would be compiled twice.
-# Fuzz targets take the same inputs each time; `make test-full` and `tools/fuzz.sh` take others each time.
+# Fuzz targets take the same inputs in each run; with `make test-full` and `tools/fuzz.sh` the inputs differ.
 [ "${ATOLL_TEST_FULL:-0}" = 1 ] || export BOLERO_RANDOM_SEED=1
 cargo build --quiet --workspace --lib --bins --tests --examples $ATOLL_FEATURES
 cargo test --workspace --no-fail-fast --quiet $ATOLL_FEATURES -- --nocapture --test-threads=2 2>&1 | tee "$ATOLL_CACHE/test.log"

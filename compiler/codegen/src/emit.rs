@@ -97,8 +97,8 @@ fn write(target: &TargetDescription, work: &Work) -> Result<Option<Written>, Cod
     written.map(Some)
 }
 
-/// Work that only moves elements of a narrow type, in the type that carries them: their bytes are
-/// moved as they are. `None` for all other work.
+/// Work that only moves elements of a narrow type, as work on the carrier type, so the kernel
+/// copies bytes without converting them. `None` for all other work.
 fn carried(work: &Work) -> Option<Work> {
     let moves = match &work.kind {
         WorkKind::ConcatPart { .. } => true,

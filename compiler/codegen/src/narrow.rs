@@ -1,5 +1,5 @@
-//! Narrow floats: their codes to f32 and back, in integer instructions. The same steps as
-//! [`atoll_frontend::narrow`] takes in host memory.
+//! Emits conversions of narrow floats to f32 and back. They take the same steps as
+//! [`atoll_frontend::narrow`] in host memory.
 
 use crate::writer::Writer;
 use atoll_frontend::narrow::{NarrowFloat, Special};
@@ -8,7 +8,7 @@ use atoll_ptx::{Name, Operand, ScalarType};
 
 use ScalarType::{B32, F32, Pred, U32};
 
-/// Bits of f32: infinity, a NaN, the sign.
+/// Bit patterns of f32: infinity, a NaN, the sign bit.
 const INFINITY: i32 = 0x7f80_0000;
 const NAN: i32 = 0x7fc0_0000;
 const SIGN: i32 = i32::MIN;
@@ -17,7 +17,7 @@ const SIGN: i32 = i32::MIN;
 const NO_EXPONENT: i32 = 0xff;
 
 impl Writer {
-    /// The number of a code as f32. Bits above the code do not matter.
+    /// Decodes a code to f32. Ignores the bits above the code.
     pub(crate) fn narrow_number(&mut self, dtype: DType, code: &Operand) -> Name {
         let mask = (1 << dtype.bits()) - 1;
         let code = self.make(B32, "and.b32", [code.clone(), mask.into()]);
@@ -51,7 +51,7 @@ impl Writer {
         self.make(F32, "mov.b32", [bits.into()])
     }
 
-    /// The code of an f32, rounded to nearest even.
+    /// Encodes an f32. Rounds to nearest, ties to even.
     pub(crate) fn narrow_code(&mut self, dtype: DType, value: &Operand) -> Name {
         let value = self.in_register(value, F32);
         let bits = self.make(B32, "mov.b32", [value]);
@@ -83,8 +83,8 @@ impl Writer {
         code
     }
 
-    /// The code of a magnitude below the smallest normal number: the sum with the format's magic
-    /// number rounds.
+    /// Encodes a magnitude below the smallest normal number: adding the format's magic number
+    /// rounds it.
     fn subnormal_code(&mut self, format: NarrowFloat, magnitude: &Name) -> Name {
         let magic = format.subnormal_magic();
         let number = self.make(F32, "mov.b32", [magnitude.into()]);
@@ -93,7 +93,7 @@ impl Writer {
         self.make(U32, "sub.u32", [sum.into(), (magic.to_bits() as i32).into()])
     }
 
-    /// The code of a magnitude from the smallest normal number on.
+    /// Encodes a magnitude that is at least the smallest normal number.
     fn normal_code(&mut self, format: NarrowFloat, magnitude: &Name) -> Name {
         let dropped = 23 - format.mantissa_bits as i32;
         let odd = self.make(U32, "shr.u32", [magnitude.into(), dropped.into()]);
@@ -104,7 +104,7 @@ impl Writer {
         self.make(U32, "sub.u32", [rounded.into(), (format.exponent_offset() as i32).into()])
     }
 
-    /// The number of a code of [`DType::F8e8m0`].
+    /// Decodes a code of [`DType::F8e8m0`].
     fn power_of_exponent(&mut self, code: &Name) -> Name {
         let bits = self.make(B32, "shl.b32", [code.into(), 23.into()]);
         let is_least = self.make(Pred, "setp.eq.u32", [code.into(), 0.into()]);

@@ -122,7 +122,7 @@ impl Writer {
             _ => self.make(held_as(dtype), &dotted, [from]),
         };
         let value = Scalar { dtype, operand: operand.into() };
-        // Clients may set the bits of a byte that do not count.
+        // Clients may set the unused bits of a byte.
         if dtype.bits() < 8 && !is_float(dtype) { self.wrapped(&value) } else { value }
     }
 

@@ -1,5 +1,4 @@
-//! The formats of narrow floats, and their conversion in host memory. Kernels convert by the same
-//! formats.
+//! The formats of narrow floats, and their conversion in host memory. Kernels use the same formats.
 
 use atoll_kgraph::DType;
 
@@ -10,7 +9,7 @@ pub struct NarrowFloat {
     pub exponent_bits: u32,
     /// Number of bits of the mantissa.
     pub mantissa_bits: u32,
-    /// The exponent that stands for 2^0.
+    /// The stored exponent of 2^0.
     pub bias: i32,
     /// Which codes are not numbers.
     pub special: Special,
@@ -19,13 +18,13 @@ pub struct NarrowFloat {
 /// Which codes of a narrow float are infinities or NaN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Special {
-    /// None: NaN becomes -0, and every number beyond the largest becomes the largest.
+    /// No code. NaN becomes -0, and numbers beyond the largest become the largest.
     None,
-    /// Those with the largest exponent: infinities and NaN.
+    /// The codes with the largest exponent: infinities and NaN.
     Ieee,
-    /// All bits set except the sign: NaN.
+    /// The codes with all bits set, whatever the sign: NaN.
     Ones,
-    /// Only the sign bit set: NaN. There is no -0.
+    /// The code with only the sign bit set: NaN. There is no -0.
     MinusZero,
 }
 
@@ -33,7 +32,7 @@ pub enum Special {
 const INFINITY: u32 = 0x7f80_0000;
 
 impl NarrowFloat {
-    /// The format of a type; `None` if it is no such float. [`DType::F8e8m0`] has neither sign nor
+    /// The format of a type; `None` for other types. [`DType::F8e8m0`] has neither sign nor
     /// mantissa; see [`encode_exponent`].
     pub fn of(dtype: DType) -> Option<NarrowFloat> {
         let format =
@@ -108,8 +107,8 @@ impl NarrowFloat {
         if sign == 0 { value } else { -value }
     }
 
-    /// The code of a number: the nearest, and of two equally near ones the even one. See
-    /// [`NarrowFloat::overflow_code`] for numbers beyond the largest.
+    /// Encodes a number. Rounds to nearest, ties to even. See [`NarrowFloat::overflow_code`] for
+    /// numbers beyond the largest.
     pub fn encode(self, value: f32) -> u8 {
         let bits = value.to_bits();
         let (sign, magnitude) = ((bits >> 31) as u8, bits & 0x7fff_ffff);
@@ -117,7 +116,7 @@ impl NarrowFloat {
         let code = if magnitude > INFINITY {
             u32::from(self.nan_code())
         } else if magnitude < self.least_normal_bits() {
-            // The sum rounds: its lowest bit is worth as much as the lowest bit of the code.
+            // The addition rounds: the lowest bits of the sum and of the code have the same value.
             (f32::from_bits(magnitude) + self.subnormal_magic()).to_bits() - self.subnormal_magic().to_bits()
         } else {
             let odd = (magnitude >> dropped) & 1;
@@ -136,13 +135,13 @@ impl NarrowFloat {
         ((128 - self.bias) as u32) << 23
     }
 
-    /// The f32 whose lowest bit is worth as much as the lowest bit of a subnormal number.
+    /// The f32 whose lowest bit has the value of the lowest bit of a subnormal number.
     pub fn subnormal_magic(self) -> f32 {
         2f32.powi(24 - self.bias - self.mantissa_bits as i32)
     }
 
-    /// What the code of a number is less than the bits of the equal f32, shifted to the same
-    /// mantissa.
+    /// The difference between the bits of an f32, shifted right to the mantissa of the format, and
+    /// the code of the same number.
     pub fn exponent_offset(self) -> u32 {
         ((127 - self.bias) as u32) << self.mantissa_bits
     }
@@ -158,17 +157,17 @@ pub fn decode_exponent(code: u8) -> f32 {
 }
 
 /// The code of [`DType::F8e8m0`] for the largest power of two that is not above the magnitude of a
-/// number. Infinities and NaN become NaN, 0 the smallest number.
+/// number. Infinities and NaN become NaN; 0 becomes the smallest number.
 pub fn encode_exponent(value: f32) -> u8 {
     (value.to_bits() >> 23) as u8
 }
 
-/// Rounds to a narrow float; `None` if the type is none.
+/// Rounds to a narrow float; `None` if the type is not one.
 pub fn round(dtype: DType, value: f32) -> Option<f32> {
     decode(dtype, encode(dtype, value)?)
 }
 
-/// The code of a number in a narrow float type; `None` if the type is none.
+/// The code of a number in a narrow float type; `None` for other types.
 pub fn encode(dtype: DType, value: f32) -> Option<u8> {
     match dtype {
         DType::F8e8m0 => Some(encode_exponent(value)),
@@ -176,7 +175,7 @@ pub fn encode(dtype: DType, value: f32) -> Option<u8> {
     }
 }
 
-/// The number of a code of a narrow float type; `None` if the type is none.
+/// The number of a code of a narrow float type; `None` for other types.
 pub fn decode(dtype: DType, code: u8) -> Option<f32> {
     match dtype {
         DType::F8e8m0 => Some(decode_exponent(code)),
@@ -219,7 +218,7 @@ mod tests {
         }
     }
 
-    /// Between two neighbours the nearer one is taken, in the middle the even one.
+    /// A number between two neighbours becomes the nearer one, and the middle the even one.
     #[test]
     fn rounding_is_to_the_nearest_and_then_to_the_even_code() {
         for dtype in FLOATS {

@@ -473,8 +473,8 @@ pub enum PointOp {
     Where,
     /// Converts to the step's `ty`. A float is truncated towards zero. If it does not fit, or is
     /// NaN, the result is the smallest 32-bit integer (64-bit for the types that need it),
-    /// truncated to the type: the result of the x86 instructions, and so of ONNX Runtime. To a
-    /// narrow float as [`crate::narrow`] says.
+    /// truncated to the type: the result of the x86 instructions, and so of ONNX Runtime. For
+    /// narrow floats see [`crate::narrow`].
     Cast,
     /// The operand's bits, read as the step's `ty`, which has the same width.
     BitCast,

@@ -71,7 +71,7 @@ impl Expr {
         }
     }
 
-    /// Number of constants and symbols in the expression, each as often as it occurs.
+    /// Number of constants and symbols in the expression. Each occurrence counts.
     pub fn terms(&self) -> usize {
         match self {
             Expr::Const(_) | Expr::Symbol(_) => 1,

@@ -139,8 +139,8 @@ pub enum BufferKind {
 
 /// Element type of a buffer.
 ///
-/// An element occupies whole bytes: types of 4 and 2 bits take one byte each, of which only the low
-/// bits count. Signed ones are stored with their sign extended, narrow floats as their codes.
+/// An element occupies whole bytes. Types of 4 and 2 bits take one byte, of which only the low bits
+/// count. Signed integers are stored sign-extended, narrow floats as their codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the variants are the type names of every framework")]
@@ -200,7 +200,7 @@ impl DType {
         }
     }
 
-    /// Number of bits of an element that count.
+    /// Number of significant bits of an element.
     pub fn bits(self) -> u32 {
         match self {
             DType::U2 | DType::I2 => 2,

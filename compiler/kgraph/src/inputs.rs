@@ -197,7 +197,7 @@ impl<'a> Signature<'a> {
             self.symbols.iter().map(|symbol| (symbol.min == symbol.max).then_some(symbol.min)).collect();
         self.session.iter().for_each(|(symbol, value)| values[symbol.0 as usize] = Some(*value));
         for (spec, input) in self.inputs.iter().zip(inputs) {
-            // Clients know narrow types by the types that carry them.
+            // Clients may send a narrow type as its carrier type.
             if input.dtype.is_none_or(|dtype| dtype != spec.dtype && dtype != spec.dtype.carrier()) {
                 return Err(self.mismatch(spec, input, ""));
             }

@@ -1,6 +1,6 @@
-//! Narrow element types in ONNX files: elements of 4 and 2 bits are packed into bytes, the first
-//! element in a byte's low bits. Everywhere else an element has a byte of its own, so they are
-//! unpacked at import.
+//! Narrow element types in ONNX files. Files pack elements of 4 and 2 bits into bytes, the first
+//! element in a byte's low bits. Everywhere else an element takes one byte, so the import unpacks
+//! them.
 
 use super::proto::{DataType, TensorProto};
 use atoll_kgraph::DType;

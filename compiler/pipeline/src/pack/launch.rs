@@ -1,5 +1,5 @@
-//! Kernels of CUDA programs: one bundle for each kernel and launch shape, with its PTX and without
-//! code. Daemons compile it as they compile bundles of tenants ([`crate::recompile`]).
+//! Packs kernels of CUDA programs: one bundle for each kernel and launch shape, with PTX and
+//! without code. The daemon compiles it like a tenant's bundle ([`crate::recompile`]).
 
 use super::PackError;
 use super::merge::is_kernel;
@@ -16,7 +16,7 @@ use atoll_ptx::{Function, Item, ItemKind, Linkage, Module, Name, StateSpace, Var
 use std::collections::HashMap;
 use std::path::Path;
 
-/// Threads of a block, without a directive.
+/// Maximum number of threads of a block, unless a directive sets one.
 const THREADS_MAX: u32 = 1024;
 
 /// A kernel of a module in PTX.
@@ -26,7 +26,7 @@ pub struct ModuleKernel {
     pub name: String,
     /// Offset and size of each parameter in the parameter block, in bytes.
     pub params: Vec<(u32, u32)>,
-    /// Shared memory that it declares, in bytes.
+    /// Size of the shared memory that it declares, in bytes.
     pub shared_bytes: u32,
     /// Maximum number of threads of a block.
     pub threads_max: u32,
@@ -43,7 +43,8 @@ pub struct ModuleVariable {
     pub align: u32,
     /// The bytes of its initializer; the rest is 0.
     pub content: Vec<u8>,
-    /// Addresses of variables in its initializer: offset, variable, and offset in that.
+    /// Addresses in its initializer: the offset, the variable at the address, and the offset in
+    /// that variable.
     pub addresses: Vec<(usize, String, i64)>,
 }
 
@@ -117,7 +118,7 @@ fn variable(variable: &Variable) -> Result<ModuleVariable, PackError> {
     })
 }
 
-/// Removes the variables that have addresses, and replaces their names.
+/// Removes the variables that have addresses, and replaces their names by the addresses.
 fn place(module: &mut Module, address: &dyn Fn(&str) -> Option<u64>) {
     let known: HashMap<Name, u64> = module
         .items
@@ -132,8 +133,8 @@ fn place(module: &mut Module, address: &dyn Fn(&str) -> Option<u64>) {
     }
 }
 
-/// Writes a bundle with one kernel of a module for host targets, without code. The grid and the
-/// parameters in it are never used.
+/// Writes a bundle for host targets with the PTX of one kernel of a module, without code. Its grid
+/// and parameters are placeholders.
 ///
 /// # Errors
 /// If the text is not valid PTX, has no such kernel, or the bundle cannot be written.

@@ -1,14 +1,14 @@
-//! Gives variables of a module addresses: their names are replaced by numbers.
+//! Replaces the names of a module's variables by addresses.
 //!
-//! Kernels of a module may be compiled one by one. If variables were symbols of the objects, each
-//! object would have its own copy of every variable.
+//! Kernels of a module may be compiled separately. If variables were symbols, each object would
+//! have its own copy of every variable.
 
 use atoll_ptx::{AddressBase, Body, Immediate, ItemKind, Module, Name, Operand, Statement, StatementKind};
 use std::collections::HashSet;
 
-/// Replaces names of variables by addresses in all functions, and accesses to constant memory by
-/// accesses to global memory, in which the addresses lie. The caller removes the variables. Names
-/// that a function declares itself stay.
+/// Replaces names of variables by addresses in all functions. Accesses to constant memory become
+/// accesses to global memory, where the variables are. Keeps names that a function declares itself.
+/// The caller removes the variables.
 pub(super) fn replace_names(module: &mut Module, address: &dyn Fn(&Name) -> Option<u64>) {
     for item in &mut module.items {
         let ItemKind::Function(function) = &mut item.kind else { continue };
@@ -21,7 +21,7 @@ pub(super) fn replace_names(module: &mut Module, address: &dyn Fn(&Name) -> Opti
     }
 }
 
-/// Whether it accesses constant memory, or converts an address in it.
+/// Whether a statement accesses constant memory or converts an address of it.
 fn is_constant(statement: &Statement) -> bool {
     statement.instruction().is_some_and(|instruction| instruction.modifiers.iter().any(|modifier| *modifier == "const"))
 }

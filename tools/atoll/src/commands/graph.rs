@@ -175,7 +175,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
 fn deploy(args: &DeployArgs) -> Result<()> {
     let about = || format!("cannot read {}", args.manifest.display());
     let manifest = std::fs::read_to_string(&args.manifest).with_context(about).or_user_error()?;
-    // The files that it names lie beside it.
+    // The manifest names files relative to its folder.
     let folder = args.manifest.parent().unwrap_or(Path::new(""));
     let manifest = deploy::with_files(&manifest, folder)?;
     let graph = args.control.connect()?.deploy_graph(&manifest, args.name.as_deref()).classify()?;

@@ -57,7 +57,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PATH", env = CONTROL_SOCKET_VARIABLE)]
     control_socket: Option<PathBuf>,
 
-    /// Class of the program's work in a daemon
+    /// Class of the program's work, if the daemon runs it
     #[arg(long, value_name = "CLASS", default_value = "best-effort")]
     class: ClassName,
 
@@ -65,15 +65,16 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     tenant: Option<Tenant>,
 
-    /// Device of a daemon [default: its first host device]
+    /// Device of the daemon [default: its first host device]
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
 
-    /// Compute units for the program in percent, as a share of its own in a daemon
+    /// Compute units of a share for this program in percent, if the daemon runs it
     #[arg(long, value_name = "PERCENT")]
     sm_partition: Option<f64>,
 
-    /// Fraction of the device's time that the program gets in a daemon whenever it has work
+    /// Fraction of the device's time that the program gets whenever it has work, if the daemon runs
+    /// it
     #[arg(long, value_name = "FRACTION")]
     quota_request: Option<f64>,
 
@@ -95,12 +96,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 0)]
     ordinal: u32,
 
-    /// Device memory of a session in MiB [default: half of what is free, or 256 in a daemon]
+    /// Device memory of a session in MiB [default: half of what is free; in the daemon 256, or less
+    /// if the quota or the device is small]
     #[arg(long, value_name = "N")]
     memory_mib: Option<u64>,
 
-    /// Print statistics of each session on standard error; starts a server for the program, unless
-    /// one is given
+    /// Print statistics of each session on standard error, without --server; starts a server for
+    /// the program even if a daemon runs
     #[arg(long)]
     report: bool,
 }
@@ -137,7 +139,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// The running daemon, unless a server of its own was asked for.
+/// The address of the running daemon; `None` if there is none, or if options ask for a separate
+/// server.
 fn daemon(args: &Args) -> Option<Address> {
     if args.private || args.report || args.driver.is_some() || args.ordinal != 0 {
         return None;

@@ -5,11 +5,11 @@ use atoll_executor::enter_stage_jail;
 use atoll_stages::limits::PROCESS_BYTES;
 use atoll_stages::serve;
 
-/// The out-of-memory score of the process: that of executors, which the system kills before the
-/// daemon.
+/// The out-of-memory score of the process, the same as for executors: the system kills them before
+/// the daemon.
 const OUT_OF_MEMORY_SCORE: &str = "900";
 
-/// Enters the jail, and serves calls until the daemon closes the pipe.
+/// Enters the jail and serves calls until the daemon closes the pipe.
 ///
 /// # Errors
 /// A pipe fails.

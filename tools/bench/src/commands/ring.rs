@@ -26,14 +26,14 @@ Examples:
   atoll bench ring
   atoll bench ring --count 20000 --spin-us 200 --json";
 
-/// Parts of each measurement, which take turns, so that disturbances affect all alike.
+/// Rounds of each measurement. The measurements take turns, so that disturbances affect all alike.
 const ROUNDS: u32 = 10;
 
-/// Tells the other side of the ping-pong to end.
+/// The number that ends the other side of the ping-pong.
 const END: u64 = u64::MAX;
 
-/// Measure the round trip of a ring: beside a bare ping-pong between two threads, and of a model that
-/// computes almost nothing
+/// Measure round trips over a ring, with and without a model that computes almost nothing, beside a
+/// bare ping-pong between two threads
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -76,7 +76,7 @@ struct Measured {
 struct Ways {
     /// Two threads that pass a number through shared memory.
     ping_pong: Distribution,
-    /// A request to the daemon's thread of the ring, without a model.
+    /// A ping to the daemon's thread of the ring, without a model.
     ring: Distribution,
     /// A request to the null model.
     null_model: Distribution,
@@ -150,7 +150,7 @@ fn infer(ring: &mut Ring, inputs: &[Tensor]) -> Result<()> {
     Ok(())
 }
 
-/// A side of the ping-pong: a number, and what wakes its reader.
+/// A side of the ping-pong: a number, and the bell that wakes its reader.
 struct Side<'a> {
     number: &'a AtomicU64,
     bell: SleepBell<'a>,
@@ -188,7 +188,7 @@ impl<'a> Side<'a> {
     }
 }
 
-/// Round trips of a number between two threads, with the waiting of rings and nothing else.
+/// Times round trips of a number between two threads, which wait as the sides of a ring do.
 fn ping_pong(spin: Duration, warm_up: u32, count: u32, into: &mut Vec<Duration>) -> Result<()> {
     let memory = Region::create("atoll-ping-pong", 4096)?;
     let (there, back) = (Side::at(&memory, 0)?, Side::at(&memory, 1024)?);

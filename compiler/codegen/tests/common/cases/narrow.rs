@@ -2,13 +2,13 @@
 
 use super::*;
 
-/// Numbers inside, at and beyond the limits of narrow types, and between their neighbours.
+/// Numbers within, at and beyond the range of narrow types, and between neighbours.
 fn numbers() -> Vec<f64> {
     let mut numbers = vec![f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -0.0, 1e30, -1e30, 1e-30, -1e-30];
     for magnitude in [464.0, 465.0, 248.0, 240.1, 57_344.0, 61_440.0, 61_439.0, 7.0, 5.0, 2.5] {
         numbers.extend([magnitude, -magnitude]);
     }
-    // Every tie of a type with a mantissa of 3 bits, and what is next to it, in all its binades.
+    // Every tie of a type with a 3-bit mantissa, and the numbers next to it, in all binades.
     for exponent in -20..17 {
         for step in 16..32 {
             let number = f64::from(step) / 16.0 * 2f64.powi(exponent);
@@ -46,7 +46,7 @@ fn conversions(dtype: DType) -> Model {
     let all = m.input_of(dims(&[all.len() as i64]), all);
     let mut outputs = vec![cast(&mut m, wide, dtype), cast(&mut m, whole, dtype)];
     outputs.extend([F32, F16, F64].map(|to| cast(&mut m, all, to)));
-    // Rounding inside a program is rounding as well.
+    // A cast inside a program rounds, too.
     let step = |ty, arg| PointStep { op: PointOp::Cast, ty, args: vec![arg] };
     let twice = PointProgram { steps: vec![step(dtype, Input(0)), step(F32, Step(0))] };
     let shape = m.graph.value(wide).shape.clone();

@@ -72,7 +72,7 @@ pub(in super::super) fn check_operands(lowering: &Lowering, call: &Call<'_>) -> 
 /// How numbers are converted to a narrow float.
 #[derive(Clone, Copy)]
 pub(super) struct Rounding {
-    /// Whether a number beyond the largest becomes the largest, and not infinity or NaN.
+    /// Whether a number beyond the largest becomes the largest instead of infinity or NaN.
     saturate: bool,
     /// How [`DType::F8e8m0`] rounds to a power of two; every other type takes the nearest number.
     power: PowerRounding,
@@ -85,7 +85,7 @@ enum PowerRounding {
     Nearest,
 }
 
-/// Bits of f32: infinity, and one more than the largest mantissa.
+/// Bit patterns of f32, as numbers: infinity, and one more than the largest mantissa.
 const INFINITY: f64 = 2_139_095_040.0;
 const MANTISSA: f64 = 8_388_608.0;
 
@@ -116,9 +116,9 @@ impl Rounding {
         p.step(PointOp::Cast, to, &[value])
     }
 
-    /// The magnitude rounded to a power of two, up or to the nearest. As in ONNX's reference, the
-    /// bits of a number below the smallest normal f32 are a fraction of that number. Infinity if the
-    /// result is beyond the largest and does not saturate.
+    /// Rounds the magnitude to a power of two, up or to the nearest. Returns infinity if the result
+    /// is too large and does not saturate. As in ONNX's reference, a number below the smallest
+    /// normal f32 is rounded by its bits as a fraction of that number.
     fn power_of_two(self, p: &mut ProgramBuilder, value: PointArg) -> PointArg {
         let (ty, number) = (DType::U32, PointArg::Const);
         let bits = p.step(PointOp::BitCast, ty, &[value]);

@@ -1,4 +1,5 @@
-//! Adds the files that a manifest names to it, since the daemon cannot read the files of a client.
+//! Adds the files that a manifest names to the manifest, since the daemon does not read a client's
+//! files.
 
 use crate::failure::user_error;
 use anyhow::Result;
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// What is read of a manifest. The daemon checks the rest.
+/// The part of a manifest that is read here. The daemon checks the rest.
 #[derive(Deserialize)]
 struct Outline {
     #[serde(default)]
@@ -31,8 +32,9 @@ impl Stage {
     }
 }
 
-/// The manifest with the files that its stages name, as base64 in a table `files`. The files lie in
-/// `folder`. A manifest that already has this table, or that cannot be read, is returned as it is.
+/// Returns the manifest with the files that its stages name, as base64 in a table `files`. Their
+/// names are relative to `folder`. A manifest that already has this table, or that cannot be
+/// parsed, is returned unchanged.
 ///
 /// # Errors
 /// A file cannot be read, or is too large.
@@ -59,7 +61,7 @@ pub(super) fn with_files(manifest: &str, folder: &Path) -> Result<String> {
         whole["files"] = json!(files);
         return Ok(whole.to_string());
     }
-    // A string of JSON is a string of TOML, too.
+    // A JSON string is also a TOML string.
     let lines = files.iter().map(|(name, text)| format!("{} = \"{text}\"\n", json!(name)));
     Ok(format!("{manifest}\n[files]\n{}", lines.collect::<String>()))
 }

@@ -109,8 +109,8 @@ pub(crate) struct Args {
     )]
     idle_ms: u64,
 
-    /// Capacity above the predicted load, in percent; if absent, the instances that recent requests
-    /// needed
+    /// Capacity above the predicted load, in percent; if absent, recent requests decide how many
+    /// instances there are
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u64).range(0..=900))]
     headroom_percent: Option<u64>,
 
@@ -195,7 +195,8 @@ struct Row {
     /// How long devices had instances, in seconds.
     used_device_s: f64,
     devices_max: u64,
-    /// Instances that were created, or taken back while they drained; a daemon's metrics have it.
+    /// Instances that were created, or taken back into use while they drained; not known for a
+    /// daemon.
     created: Option<u64>,
     /// Instances that moved; a daemon's log has them.
     moves: Option<u64>,

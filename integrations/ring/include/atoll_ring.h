@@ -1,8 +1,8 @@
 /* Rings: inference requests to a daemon on this machine through shared memory.
  *
  * Link with -latoll_ring_c. A ring may be used by one thread at a time, and may move between
- * threads. Functions that return int return ATOLL_OK, or another status; atoll_ring_error() then has
- * the message. Texts are UTF-8 and end in a zero byte.
+ * threads. Functions that return int return ATOLL_OK or another status; atoll_ring_error() then
+ * returns the message. Texts are UTF-8 and end in a zero byte.
  */
 #ifndef ATOLL_RING_H
 #define ATOLL_RING_H
@@ -53,13 +53,14 @@ enum atoll_datatype {
 typedef struct atoll_ring atoll_ring;
 typedef struct atoll_answer atoll_answer;
 
-/* A ring to open. Except for the times, members that are 0 or NULL have the defaults. */
+/* A ring to open. Members that are 0 or NULL have the defaults, except for the times. The default
+ * socket is $XDG_RUNTIME_DIR/atoll.sock, or /run/atoll.sock if this variable is not set. */
 typedef struct {
-    const char *socket;      /* the daemon's control socket; default: $XDG_RUNTIME_DIR/atoll.sock */
+    const char *socket;      /* the daemon's control socket */
     const char *tenant;      /* the tenant to act for; default: that of the user */
-    uint32_t slots;          /* most requests without an answer; default: 4 */
+    uint32_t slots;          /* most requests in flight, rounded up to a power of two; default: 4 */
     uint32_t spin_us;        /* how long this side spins for an answer before it sleeps */
-    uint32_t daemon_spin_us; /* how long the daemon spins for a request before it sleeps */
+    uint32_t daemon_spin_us; /* how long the daemon spins for a request, at most 1000 */
     uint64_t arena_bytes;    /* bytes for the tensors of all slots; default: 4 MiB */
 } atoll_ring_options;
 
@@ -91,13 +92,13 @@ int atoll_ring_open(const atoll_ring_options *options, atoll_ring **ring);
 /* Closes a ring, and cancels its requests. NULL is allowed. */
 void atoll_ring_close(atoll_ring *ring);
 
-/* Waits for an answer of the daemon's thread that no model takes part in. */
+/* Sends a request that calls no model to the ring's thread in the daemon, and waits for its answer. */
 int atoll_ring_ping(atoll_ring *ring);
 
-/* Sends a request and waits for its answer, to be freed with atoll_answer_free(). */
+/* Sends a request and waits for its answer. Free the answer with atoll_answer_free(). */
 int atoll_ring_infer(atoll_ring *ring, const atoll_call *call, atoll_answer **answer);
 
-/* Sends a request. Its slot is in use until atoll_ring_receive() was called with the ticket. */
+/* Sends a request. Its slot is in use until atoll_ring_receive() is called with the ticket. */
 int atoll_ring_send(atoll_ring *ring, const atoll_call *call, uint32_t *ticket);
 
 /* Waits for the answer to a request. Answers may be received in any order. */

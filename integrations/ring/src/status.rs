@@ -48,7 +48,7 @@ pub(crate) fn guarded(work: impl FnOnce() -> Result<(), Failed>) -> c_int {
     let panicked = || Failed(12, "internal error: the library panicked; please report this bug".into());
     let result = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(panicked()));
     let Err(Failed(status, message)) = result else { return OK };
-    // A message has no zero bytes, unless a text of the daemon has.
+    // Texts of the daemon may contain zero bytes.
     let message = CString::new(message.replace('\0', " ")).unwrap_or_default();
     MESSAGE.with_borrow_mut(|last| *last = message);
     status

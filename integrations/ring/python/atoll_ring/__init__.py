@@ -6,10 +6,10 @@
         answer = ring.infer("classifier", {"x": numpy.ones((1, 4), numpy.float32)}, priority=1)
         print(answer["scores"])
 
-A ring may be used by one thread at a time. Other threads of the program run while it waits.
+A ring may be used by one thread at a time. While it waits, other Python threads can run.
 
-The module loads `libatoll_ring_c.so`: from the argument `library`, the variable
-`ATOLL_RING_LIBRARY`, the folder of this module, or the folders of the system.
+The module loads `libatoll_ring_c.so`: the file that the argument `library` or the environment
+variable `ATOLL_RING_LIBRARY` names, or else from the folder of this module or a system folder.
 """
 
 import ctypes
@@ -129,9 +129,10 @@ class Ring:
 
     socket: the daemon's control socket; by default `$XDG_RUNTIME_DIR/atoll.sock`, or `/run/atoll.sock`
     tenant: the tenant to act for; by default that of the user
-    slots: most requests without an answer at one time (default 4)
+    slots: most requests in flight, rounded up to a power of two (default 4)
     arena_bytes: bytes for the tensors of all slots (default 4 MiB)
-    spin_us, daemon_spin_us: how long this side, and the daemon, spin before they sleep
+    spin_us: how long this side spins for an answer before it sleeps
+    daemon_spin_us: how long the daemon spins for a request before it sleeps (at most 1000)
     """
 
     def __init__(self, socket=None, tenant: str | None = None, slots: int = 0, arena_bytes: int = 0, spin_us: int = 50, daemon_spin_us: int = 50, library=None):
@@ -147,7 +148,7 @@ class Ring:
         return self.receive(self.send(model, inputs, outputs, version, id, **parameters))
 
     def send(self, model: str, inputs: Mapping[str, numpy.ndarray], outputs: Iterable[str] = (), version: str | None = None, id: str | None = None, **parameters) -> Ticket:
-        """Sends a request. Its slot is in use until `receive` was called with the ticket."""
+        """Sends a request. Its slot is in use until `receive` is called with the ticket."""
         tensors, kept = (_Tensor * len(inputs))(), []
         for tensor, (name, array) in zip(tensors, inputs.items()):
             array = numpy.ascontiguousarray(array).reshape(numpy.shape(array))
@@ -180,7 +181,7 @@ class Ring:
             self._library.atoll_answer_free(answer)
 
     def ping(self) -> None:
-        """Waits for an answer of the daemon that no model takes part in."""
+        """Sends a request that calls no model to the daemon, and waits for its answer."""
         self._check(self._library.atoll_ring_ping(self._open()))
 
     def close(self) -> None:

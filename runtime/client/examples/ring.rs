@@ -18,7 +18,7 @@ fn main() -> Result<(), ClientError> {
     let mut client = Client::connect(&default_socket())?;
     let function = client.deploy(Path::new(&bundle), &Deploy::default())?.name;
 
-    // Every input is a vector of ones.
+    // Every input is a tensor of ones. Sizes below 16 and unknown sizes become 16.
     let inputs = client.describe(&function)?.inputs;
     let ones = |shape: &[i64]| {
         let shape: Vec<i64> = shape.iter().map(|&size| size.max(16)).collect();
@@ -30,7 +30,7 @@ fn main() -> Result<(), ClientError> {
         call = call.input(name, tensor);
     }
 
-    // A ring has a connection of its own.
+    // A ring needs a connection of its own.
     let mut ring = Client::connect(&default_socket())?.open_ring(&RingOptions::default())?;
     let answer = ring.infer(&call)?;
     for (name, tensor) in &answer.outputs {

@@ -49,8 +49,8 @@ pub enum Content {
     Object(Digest),
     /// An output of an earlier function of the call, by the index of the function.
     Output(usize, String),
-    /// An output of a future ([`crate::Client::defer`]): its name, and the output's. The call waits
-    /// until the future ends.
+    /// An output of a future ([`crate::Client::defer`]): the name of the future and the name of the
+    /// output. The call waits until the future ends.
     Future(String, String),
 }
 

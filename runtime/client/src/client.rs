@@ -191,15 +191,15 @@ impl Client {
         self.invoked(&Request::Invoke(request), attachments)
     }
 
-    /// Begins a call of functions that continues in the background, also after this connection
-    /// closes. Calls of this tenant may name its outputs by [`Content::Future`], before it ends and
-    /// until a minute after its end. `future` is a name that no other future of the tenant has.
+    /// Starts a call of functions in the background. It continues after this connection closes.
+    /// Calls of this tenant can use its outputs as [`Content::Future`] from now until a minute
+    /// after it ends. `future` is its name, which must be unique within the tenant.
     pub fn defer(&mut self, future: &str, call: Call) -> Result<(), ClientError> {
         let (invoke, attachments) = invoke_request(call)?;
         self.begin(future, DeferredCall::Invoke(invoke), attachments)
     }
 
-    /// Begins a call of a graph, like [`Client::defer`].
+    /// Starts a call of a graph in the background, like [`Client::defer`].
     pub fn defer_graph(
         &mut self,
         future: &str,

@@ -37,8 +37,10 @@ pub enum ClientError {
     /// All slots of a ring are in use.
     #[error("all {0} slots of the ring are in use; receive an answer first, or open the ring with more slots")]
     RingFull(usize),
-    /// The inputs of a request are larger than the part of the arena that a slot has.
-    #[error("the inputs have {needed} bytes, and a slot of the ring has room for {room}; open it with a larger arena")]
+    /// The inputs of a request are larger than its slot's part of the arena.
+    #[error(
+        "the inputs have {needed} bytes, and a slot of the ring has room for {room}; open the ring with a larger arena"
+    )]
     NoRoom {
         /// Bytes of the inputs.
         needed: u64,

@@ -11,34 +11,34 @@ use atoll_ring::{Call, ClientEnd, Done, Failure, Place, Reply, Request, SendErro
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// Tensors begin at multiples of this in the arena, so that they can be used in place.
+/// Alignment of tensors in the arena in bytes, so that they can be used in place.
 const ALIGN: u64 = 64;
 
 /// Sizes and waiting times of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingOptions {
-    /// Most requests without an answer at one time. Rounded up to a power of two.
+    /// Maximum number of requests in flight. Rounded up to a power of two.
     pub slots: u32,
     /// Bytes for the tensors of all slots. Each slot has an equal part for the inputs and outputs of
     /// its request.
     pub arena_bytes: u64,
     /// How long this side spins for an answer before it sleeps.
     pub spin: Duration,
-    /// How long the daemon spins for the next request before it sleeps. The daemon has an upper
-    /// limit.
+    /// How long the daemon spins for the next request before it sleeps. The daemon caps it at
+    /// `atoll_ring::limits::SPIN_MAX`.
     pub daemon_spin: Duration,
 }
 
 impl Default for RingOptions {
-    /// Four requests at one time with up to 1 MiB of tensors each; both sides spin for 50 µs.
+    /// Four requests in flight with up to 1 MiB of tensors each; both sides spin for 50 µs.
     fn default() -> RingOptions {
         let spin = Duration::from_micros(50);
         RingOptions { slots: 4, arena_bytes: 4 << 20, spin, daemon_spin: spin }
     }
 }
 
-/// A ring to a daemon. It has a connection of its own, acts for the tenant of that connection, and
-/// ends with it. Dropping the ring cancels its requests.
+/// A ring to a daemon. It owns a connection, acts for the tenant of that connection, and ends when
+/// the connection closes. Dropping the ring cancels its requests.
 #[derive(Debug)]
 pub struct Ring {
     end: ClientEnd,
@@ -56,7 +56,7 @@ enum Slot {
     Answered(Reply),
 }
 
-/// A request that was sent, to be passed to [`Ring::receive`]. Its slot is in use until then.
+/// A request in flight. Pass it to [`Ring::receive`]; its slot stays in use until then.
 #[derive(Debug)]
 #[must_use = "its slot is in use until the answer is received"]
 pub struct RingTicket(u32);
@@ -189,7 +189,7 @@ impl Client {
         let layout = atoll_ring::Layout::new(slots, arena_bytes).map_err(|_| ClientError::WrongAnswer)?;
         let end = ClientEnd::attach(attachments.take_memory(memory)?, layout)?;
         let (socket, tenant) = self.into_parts();
-        // Only looked at from now on, never waited for.
+        // From now on this side polls the socket and never blocks on it.
         socket.set_nonblocking(true)?;
         let slots = (0..layout.slots()).map(|_| Slot::Free).collect();
         Ok(Ring { end, socket, incoming: Incoming::default(), tenant, spin: options.spin, slots })
@@ -213,7 +213,7 @@ impl Ring {
         self.receive(ticket)
     }
 
-    /// Waits for an answer of the daemon's thread that no model takes part in.
+    /// Sends a ping and waits for the answer of the daemon's ring thread. No model runs.
     pub fn ping(&mut self) -> Result<(), ClientError> {
         let slot = self.free()?;
         self.pushed(slot, &Request::Ping)?;
@@ -323,7 +323,8 @@ impl Ring {
         }
     }
 
-    /// Checks whether the daemon still has the connection. Returns the reason if it closed the ring.
+    /// Checks whether the connection is still open. If the daemon closed the ring, the error is its
+    /// reason.
     fn look(&mut self) -> Result<(), ClientError> {
         loop {
             match self.incoming.step(&self.socket) {

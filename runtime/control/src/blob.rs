@@ -82,7 +82,7 @@ impl Attachments {
         Ok((self.files.len() - 1) as u16)
     }
 
-    /// Takes a file that was added with [`Attachments::add_memory`], unchecked.
+    /// Takes a file that was added with [`Attachments::add_memory`]. Its seals are not checked.
     pub fn take_memory(&mut self, index: u16) -> Result<OwnedFd, WireError> {
         self.files.get_mut(usize::from(index)).and_then(Option::take).ok_or(WireError::NoContent)
     }

@@ -56,7 +56,7 @@ pub enum WireError {
     /// A file that is not sealed.
     #[error(transparent)]
     NotSealed(#[from] atoll_sealed::NotSealed),
-    /// The frames of a user have too many files at one time. Only the daemon reports it.
+    /// The frames of a user carry too many files at one time. Only the daemon reports this error.
     #[error("the requests of this user have {found} files at one time; the limit is {limit}")]
     FilesOfUser {
         /// The number of files.

@@ -25,8 +25,8 @@
 //! - Memory grows with the bytes that have arrived, never with announced lengths, and stays within
 //!   [`limits`].
 //! - Files that no message refers to are closed.
-//! - Contents are read only from files that cannot change. The memory of a ring is the only file that
-//!   changes; the daemon creates it.
+//! - Files that carry contents must be sealed, so that they cannot change. The only other file is
+//!   the memory of a ring, which the daemon creates.
 
 mod admission;
 mod blob;

@@ -75,11 +75,10 @@ pub enum Request {
     },
     /// Calls a graph. Answered with [`Answer::Invoked`].
     InvokeGraph(InvokeGraph),
-    /// Begins a call that continues in the background, also after the connection closes. Later
-    /// calls of the tenant may name its outputs ([`Input::Future`]). Answered with
-    /// [`Answer::Done`] at once.
+    /// Starts a call in the background. It continues after the connection closes. Later calls of
+    /// the tenant can use its outputs ([`Input::Future`]). Answered with [`Answer::Done`] at once.
     Defer {
-        /// A name for the future that no other one of the tenant has.
+        /// The name of the future, unique within the tenant.
         future: String,
         /// The call.
         call: DeferredCall,
@@ -296,7 +295,8 @@ pub enum Input {
     Future {
         /// The future.
         future: String,
-        /// Its output; of several of this name, that of the last function.
+        /// The name of the output. If several functions have an output of this name, the last
+        /// function's is used.
         output: String,
     },
 }

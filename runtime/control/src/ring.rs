@@ -5,12 +5,12 @@ use serde::{Deserialize, Serialize};
 /// A ring to open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingSpec {
-    /// Most requests without an answer at one time. Rounded up to a power of two.
+    /// Maximum number of requests in flight. Rounded up to a power of two.
     pub slots: u32,
-    /// Bytes for the tensors of all requests that have no answer yet, inputs and outputs.
+    /// Bytes for the inputs and outputs of all requests in flight.
     pub arena_bytes: u64,
-    /// How long the daemon spins for the next request before its thread sleeps, in microseconds. The
-    /// daemon has an upper limit.
+    /// How long the daemon spins for the next request before its thread sleeps, in microseconds.
+    /// The daemon caps it at 1000.
     pub spin_us: u32,
 }
 
@@ -23,6 +23,6 @@ pub struct RingReport {
     pub arena_bytes: u64,
     /// How long the daemon spins, in microseconds.
     pub spin_us: u32,
-    /// The memory: a file that comes with the frame, by index. Its size is sealed.
+    /// Index of the file in the frame that holds the memory. The size of the file is sealed.
     pub memory: u16,
 }

@@ -45,7 +45,8 @@ pub trait Domains {
         self.domain(name)
     }
 
-    /// The address at which kernels of its domain see an offset, if the device knows it.
+    /// The address of an offset as kernels of its domain see it. `None` if the device does not know
+    /// it.
     fn kernel_address(&self, _at: DeviceOffset) -> Option<u64> {
         None
     }

@@ -58,8 +58,8 @@ impl Mapping {
         Mapping::reserve_within(bytes, bytes, None)
     }
 
-    /// Like [`Mapping::reserve`], in a range that is large enough for `span_bytes` bytes, and at
-    /// `wanted` if that is a multiple of its size and these addresses are free.
+    /// Like [`Mapping::reserve`], in a range that is large enough for `span_bytes` bytes. The range
+    /// is at the address `wanted` if that is a multiple of its size and the addresses are free.
     fn reserve_within(bytes: u64, span_bytes: u64, wanted: Option<u64>) -> std::io::Result<Mapping> {
         let out_of_memory = || std::io::Error::from(std::io::ErrorKind::OutOfMemory);
         let span = usize::try_from(span_bytes.max(bytes)).map_err(|_| out_of_memory())?;
@@ -144,7 +144,7 @@ fn reserve_at(at: usize, span: usize) -> Option<NonNull<u8>> {
     // SAFETY: a new mapping, which replaces nothing; nothing refers to it yet.
     let start = unsafe { rustix::mm::mmap_anonymous(wanted, span, ProtFlags::empty(), flags) }.ok()?;
     if start.addr() != at {
-        // An old kernel ignores the flag and maps elsewhere.
+        // A kernel older than Linux 4.17 ignores the flag and may map elsewhere.
         // SAFETY: the mapping was made above.
         let _ = unsafe { rustix::mm::munmap(start, span) };
         return None;

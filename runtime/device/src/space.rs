@@ -23,9 +23,9 @@ pub const CONSTANTS_BASE: DeviceOffset = DeviceOffset(1 << 46);
 /// 128 TiB of addresses that a process has.
 pub const MEMORY_BYTES_MAX: u64 = 1 << 42;
 
-/// Where an executor maps the memory of its domain, if these addresses are free: the same in every
-/// executor, so that a CUDA session knows the addresses of its memory. A multiple of the largest
-/// range, below the addresses that the system gives to libraries.
+/// Address at which an executor maps the memory of its domain, if the range is free. It is the same
+/// in every executor, so that a CUDA session knows the addresses of its memory. It is a multiple of
+/// the largest range and below the addresses that the system gives to libraries.
 pub const MEMORY_ADDRESS: u64 = 1 << 45;
 
 /// Creates device memory, zeroed; pages are allocated when first touched.

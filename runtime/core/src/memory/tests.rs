@@ -69,7 +69,7 @@ fn functions_may_have_constants_up_to_the_overcommit_limit() {
         Err(LoadRefusal::OverCommitted { wanted: half + 256, all: limit + 256, limit, total: DEVICE_BYTES })
     );
     assert_eq!(try_register(&mut memory, 3, &tenant("b"), half), Ok(()));
-    assert_eq!(try_register(&mut memory, 3 + 256, &tenant("a"), half), Ok(()), "these bytes are there already");
+    assert_eq!(try_register(&mut memory, 3 + 256, &tenant("a"), half), Ok(()), "equal constants count once");
 }
 
 #[test]
@@ -84,6 +84,6 @@ fn a_tenant_may_have_constants_up_to_its_quota() {
     assert_eq!(try_register(&mut memory, 3, &a, quota - 256), Ok(()));
     assert_eq!(try_register(&mut memory, 4, &a, 512), refusal(512, 2 * quota + 256));
     assert_eq!(try_register(&mut memory, 5, &a, 256), Ok(()));
-    assert_eq!(try_register(&mut memory, 5 + 256, &a, 256), Ok(()), "these bytes are there already");
+    assert_eq!(try_register(&mut memory, 5 + 256, &a, 256), Ok(()), "equal constants count once");
     assert_eq!(try_register(&mut memory, 6, &tenant("b"), quota), Ok(()), "another tenant's quota");
 }

@@ -13,12 +13,12 @@ use std::fmt;
 /// Late requests within a cool-down that are a reason to add an instance. Fewer may be chance.
 const LATE_MIN: u64 = 3;
 
-/// Without a set headroom: the time over which lateness is judged at least, and for which instances
-/// stay that were added because of it, in nanoseconds. A cool-down may be too short for that.
+/// If no headroom is set: the minimum time, in nanoseconds, over which lateness is measured, and
+/// for which instances that were added because of it are kept. A cool-down may be shorter.
 const JUDGED_NS: u64 = 30_000_000_000;
 
-/// Without a set headroom: the time from one instance that is added because of late requests to the
-/// next one at least, in nanoseconds.
+/// If no headroom is set: the minimum time, in nanoseconds, between two instances that are added
+/// because of late requests.
 const REACT_NS: u64 = 5_000_000_000;
 
 /// The measurements of an interval.
@@ -141,7 +141,8 @@ pub struct Autoscaler {
     surplus: Option<(Nanos, u64)>,
     /// When instances were last added because requests were late.
     late_at: Option<Nanos>,
-    /// The load beyond the replayed one that late requests show: the profile is too optimistic.
+    /// Load that is added to the replayed load, because requests were late: the profile is too
+    /// optimistic. In thousandths of a request per second.
     beyond: u64,
     /// The requests by which lateness is judged.
     recent: Recent,
@@ -198,13 +199,16 @@ impl Autoscaler {
         Ok(change.add.first().copied().unwrap_or(unmeasured))
     }
 
-    /// The load beyond what is needed by the replay of requests, as late requests showed.
+    /// The load that is added to the replayed load because requests were late, in thousandths of a
+    /// request per second.
     pub fn beyond(&self) -> u64 {
         self.beyond
     }
 
-    /// The point of another instance for a request that just arrived, if what is needed exceeds the
-    /// capacity of `instances` scaled ones and of others. Decided at once, not after an interval.
+    /// The point of an instance to add for a request that has just arrived. `None` if `capacity`,
+    /// that of `instances` scaled instances and of all others, covers what is needed, or if there
+    /// may be no more instances. Called between the intervals, so that the request does not wait
+    /// for the next one.
     pub fn another(&self, needed: &Needed, instances: usize, capacity: u64) -> Option<Point> {
         let has_room = instances < self.config.max_instances as usize;
         let is_missing = needed.load().saturating_add(self.beyond) > capacity;
@@ -334,7 +338,8 @@ impl Autoscaler {
             return Ok(decision);
         }
         if let Some(needed) = needed {
-            // What is needed was needed within the cool-down, so the surplus has lasted.
+            // The replay keeps an instance for the cool-down, so the surplus has already lasted
+            // that long.
             self.surplus = None;
             let load = load.saturating_sub(observed.base);
             decision.change = fitted(running, load, needed.point, self.config.min_instances as usize);
@@ -353,13 +358,13 @@ impl Autoscaler {
         Ok(decision)
     }
 
-    /// Whether late requests caused no change for this time.
+    /// Whether `time_ns` has passed since late requests last caused a change.
     fn has_passed(&self, now: Nanos, time_ns: u64) -> bool {
         self.late_at.is_none_or(|at| now.0.saturating_sub(at.0) >= time_ns)
     }
 
-    /// Adds instances for a load, up to the maximum; then enlarges existing ones. New ones have the
-    /// point `of_each`, or points that the algorithm chooses.
+    /// Adds instances for a load, up to the maximum; then enlarges existing ones. New instances
+    /// have the point `of_each`; if it is `None`, the algorithm chooses their points.
     fn grow(
         &self,
         profile: &Profile,
@@ -437,8 +442,8 @@ impl Autoscaler {
     }
 }
 
-/// Removes instances that a load does not need, down to a number, the least efficient ones first;
-/// then resizes those that are larger than a point which suffices.
+/// Removes the instances that a load does not need, the least efficient ones first, but keeps at
+/// least `least`. Then resizes larger instances to `point` where the load allows it.
 fn fitted(running: &[Instance], load: u64, point: Point, least: usize) -> Change {
     let capacity = capacity_of(running);
     let mut change = scale_down(running, capacity.saturating_sub(load));

@@ -6,8 +6,8 @@ use std::fmt;
 /// Largest headroom in percent: a capacity of ten times the load.
 pub const HEADROOM_PERCENT_MAX: u64 = 900;
 
-/// Headroom in percent where none is set and instances start too slowly for a request to wait for
-/// one.
+/// Headroom in percent if none is set and an instance starts too slowly for a request to wait for
+/// it.
 pub const HEADROOM_PERCENT_DEFAULT: u64 = 30;
 
 /// When to scale, and how far. Times are in nanoseconds.
@@ -18,8 +18,8 @@ pub struct ScalingConfig {
     /// The time between calls of [`super::Autoscaler::step`].
     pub interval_ns: u64,
     /// Capacity beyond the predicted load, in percent of the load, to serve bursts. `None`: the
-    /// instances that recent requests needed ([`super::Demand`]), and for a request that needs
-    /// another one, that one.
+    /// number of instances follows [`super::Demand`], and a request that needs one more instance
+    /// starts it at once.
     pub headroom_percent: Option<u64>,
     /// How long a surplus must last before instances are removed.
     pub cool_down_ns: u64,

@@ -4,10 +4,10 @@
 //! leaves a slack: the time that a request may wait for an instance. [`Demand`] replays the
 //! arrivals on imaginary instances. A request goes to the busiest instance that begins it within
 //! the slack; if there is none, another instance is needed. An instance that had no request for the
-//! cool-down is not needed any more. So the headroom for bursts follows from the SLO and the
-//! requests; no distribution of arrivals is assumed.
+//! cool-down is no longer needed. The headroom for bursts therefore follows from the SLO and the
+//! requests, and no distribution of arrivals is assumed.
 //!
-//! This is done for every useful point of the profile. The point whose imaginary instances took
+//! The replay runs for every useful point of the profile. The point whose imaginary instances took
 //! the least device time recently is the size of new instances. A small instance with a long pause
 //! between requests is the best one for a light load; larger ones share their slack better under a
 //! heavy load.
@@ -17,7 +17,8 @@ use super::config::ScalingConfig;
 use super::profile::{Point, Profile};
 use crate::ids::Nanos;
 
-/// The points for which arrivals are replayed at most, which bounds the time of an arrival.
+/// Maximum number of points for which arrivals are replayed. It bounds the CPU time of each
+/// arrival.
 pub const REPLAYED_MAX: usize = 32;
 
 /// The part of the slack that is used, in percent. The rest is for errors of the profile.
@@ -26,8 +27,8 @@ pub const SLACK_PERCENT: u64 = 90;
 /// The time over which the points are compared, in nanoseconds.
 const HORIZON_NS: u64 = 20_000_000_000;
 
-/// Another point is chosen if it took at most this part of the chosen one's device time, in
-/// percent. Since instances are then exchanged, a small gain is not worth it.
+/// Another point is chosen if it took less than this percentage of the current point's device time.
+/// A new point replaces instances, which a small gain does not justify.
 const BETTER_PERCENT: u64 = 90;
 
 /// Instances of one size that are needed.
@@ -40,7 +41,7 @@ pub struct Needed {
 }
 
 impl Needed {
-    /// What they serve, in thousandths of a request per second.
+    /// The load that they serve, in thousandths of a request per second.
     pub fn load(&self) -> u64 {
         self.point.throughput.saturating_mul(self.instances)
     }
@@ -55,7 +56,7 @@ pub struct Demand {
     replays: Vec<Replay>,
     /// The index of the point of new instances.
     chosen: usize,
-    /// Until when device time was counted.
+    /// Device time is counted up to this time.
     counted: Nanos,
 }
 
@@ -69,7 +70,7 @@ struct Replay {
     slack_ns: u64,
     /// When each instance can begin with another request, ascending.
     free_at: Vec<u64>,
-    /// The area of instances times nanoseconds over the horizon, with decreasing weight.
+    /// The area of the instances times nanoseconds, over the horizon. Older time has less weight.
     area_ns: u64,
 }
 
@@ -132,7 +133,7 @@ impl Demand {
         self.cold_start_ns = cold_start_ns;
     }
 
-    /// Sets the profile. What was replayed is kept if the points have the same resources as before.
+    /// Sets the profile. The replay is kept if the points have the same resources as before.
     pub fn set_profile(&mut self, profile: &Profile) {
         let points = useful(profile, self.slo_ns);
         let resources = |point: &Point| (point.partition, point.quota);
@@ -146,14 +147,14 @@ impl Demand {
         }
     }
 
-    /// Notes a request.
+    /// Replays the arrival of a request.
     pub fn arrive(&mut self, now: Nanos) {
         self.pass(now);
         self.replays.iter_mut().for_each(|replay| replay.arrive(now.0));
     }
 
-    /// The instances that are needed now. `None` if a request that waits for the start of an
-    /// instance misses the SLO at every point: instances have to be there before the requests then.
+    /// The instances that are needed now. `None` if at every point a request that waits for the
+    /// start of an instance misses the SLO. Instances must then run before requests arrive.
     pub fn needed(&mut self, now: Nanos) -> Option<Needed> {
         self.pass(now);
         let starts_in_time = |point: &Point| point.latency_ns.saturating_add(self.cold_start_ns) <= self.slo_ns;
@@ -179,8 +180,8 @@ impl Demand {
     }
 }
 
-/// The points of a profile that keep the SLO and for which no other one has at most the area, at
-/// least the throughput, and at most the latency. By area; at most [`REPLAYED_MAX`].
+/// The points of a profile that keep the SLO and that no other point matches or beats in area,
+/// throughput and latency. Sorted by area; at most [`REPLAYED_MAX`].
 fn useful(profile: &Profile, slo_ns: u64) -> Vec<Point> {
     let mut points: Vec<Point> = profile.within(slo_ns).collect();
     points.sort_by_key(|point| (point.area(), std::cmp::Reverse(point.throughput), point.latency_ns));

@@ -169,7 +169,8 @@ impl<'a> Fleet<'a> {
         candidates.filter_map(rank).min().map(|(_, _, _, at)| at)
     }
 
-    /// Whether a device has a rectangle for an instance, once those that leave it have left.
+    /// Whether a device has a rectangle for an instance once the instances that are leaving it are
+    /// gone.
     pub(super) fn has_room(&self, device: usize, entry: &Entry) -> bool {
         self.sites.get(device).is_some_and(|site| site.with(entry).is_some())
     }

@@ -4,13 +4,14 @@
 //! [`scale`] is the algorithm: it covers a load with instances at the most efficient point of the
 //! profile, and the remainder with the smallest sufficient point; it removes the least efficient
 //! instances first. [`Autoscaler`] decides when to scale: on the predicted load, with a cool-down,
-//! and to and from zero. [`Demand`] replays the recent requests of a function, and says which
-//! instances they needed; a request that needs another one gets it at once. For a function without
-//! a measured profile, [`Profile::learned`] derives one from the device time of its requests.
+//! and to and from zero. [`Demand`] replays the recent requests of a function and returns the
+//! instances that they needed; a request that needs one more instance starts it at once. For a
+//! function without a measured profile, [`Profile::learned`] derives one from the device time of
+//! its requests.
 //!
 //! [`assign`] chooses the device of a new instance, and which instances move to make room;
-//! [`consolidate`] chooses the moves that free a device, and [`resized`] whether an instance can
-//! change its size where it is.
+//! [`consolidate`] chooses the moves that free a device; [`resized`] says whether an instance can
+//! be resized on its device.
 //!
 //! Differences from the paper: points that break the SLO are not used; a remainder of zero adds no
 //! instance; an instance larger than the surplus is skipped (the paper's loop never ends); every

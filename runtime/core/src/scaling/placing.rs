@@ -11,7 +11,7 @@
 //! 4. after others have moved to any device;
 //! 5. where the constants of all functions do not fit into memory together: they take turns.
 //!
-//! [`resized`] says whether an instance has room for another share where it is.
+//! [`resized`] says whether an instance has room for another share on its device.
 //!
 //! [`consolidate`] moves the instances of a device to others that have room, so that it is free.
 //!
@@ -92,8 +92,9 @@ fn adopt<'a>(fleet: &mut Fleet<'a>, repacked: Repacked<'a>, entry: &Entry, moves
     fleet.settle(device, entry)
 }
 
-/// Whether an instance can have another share on its device: now; once instances that leave the
-/// device have left; or not at all, so that it needs a successor elsewhere. Nothing moves for it.
+/// Whether an instance can have another share on its device: now, later when leaving instances are
+/// gone, or not at all. In the last case it needs a successor on another device. No other instance
+/// moves for it.
 pub fn resized(hosts: &[Host], placed: &[Placed], id: InstanceId, share: ShareSpec) -> Spot {
     let Some(own) = placed.iter().find(|placed| placed.id == id) else { return Spot::Nowhere(Nowhere::Closed) };
     let others: Vec<Placed> = placed.iter().filter(|placed| placed.id != id).copied().collect();

@@ -73,7 +73,8 @@ fn the_point_with_the_least_device_time_is_chosen_and_kept_for_small_differences
         }
         (demand.needed(Nanos(at)).expect("instances start in time").point, at)
     };
-    // A large instance takes five times the area, and serves a heavy load with less of it.
+    // A large instance has five times the area, but a heavy load needs less area in total with
+    // large instances.
     let mut demand = demand(&[Point { partition: 20, ..SMALL }, Point { throughput: 95_000, ..LARGE }]);
     let (light, end) = chosen(2, &mut demand, SECOND);
     assert_eq!(light.quota, 20, "{light}");
@@ -139,17 +140,17 @@ fn step_of(needed: Needed, running: &[Instance], config: ScalingConfig) -> Chang
 }
 
 #[test]
-fn the_autoscaler_has_what_is_needed_without_a_cool_down_of_its_own() {
+fn the_autoscaler_follows_the_demand_without_a_cool_down_of_its_own() {
     let needed = |instances| Needed { instances, point: SMALL };
     assert_eq!(step_of(needed(3), &instances(&[SMALL]), config()).add, [SMALL; 2]);
     assert_eq!(step_of(needed(3), &instances(&[SMALL; 5]), config()).remove.len(), 2);
     assert_eq!(step_of(needed(5), &instances(&[SMALL; 5]), config()), Change::default());
-    // What others serve counts, and the range of instances holds.
+    // The minimum and maximum number of instances hold.
     let few = ScalingConfig { max_instances: 2, ..config() };
     assert_eq!(step_of(needed(9), &instances(&[SMALL]), few).add, [SMALL]);
     let some = ScalingConfig { min_instances: 4, ..config() };
     assert_eq!(step_of(needed(1), &instances(&[SMALL; 5]), some).remove.len(), 1);
-    // A set headroom decides by itself.
+    // A set headroom is used instead of the replay.
     let set = ScalingConfig { headroom_percent: Some(0), ..config() };
     assert_eq!(step_of(needed(30), &instances(&[SMALL; 5]), set), Change::default());
     // Less efficient instances go first, and larger ones than needed are resized.
@@ -171,7 +172,7 @@ fn a_request_gets_another_instance_at_once_up_to_the_maximum() {
 }
 
 #[test]
-fn late_requests_add_an_instance_that_stays_until_none_was_late_for_long() {
+fn late_requests_add_an_instance_that_is_kept_for_half_a_minute() {
     let mut autoscaler = Autoscaler::new(config(), Predictor::new());
     let (profile, mut running) = (profile(&[SMALL]), instances(&[SMALL]));
     let (mut added, mut removed) = (Vec::new(), Vec::new());
@@ -189,5 +190,5 @@ fn late_requests_add_an_instance_that_stays_until_none_was_late_for_long() {
         let have = running.len() + decision.change.add.len() - decision.change.remove.len();
         running = instances(&vec![SMALL; have]);
     }
-    assert_eq!((added, removed), (vec![0], vec![300]), "once in five seconds, and for half a minute");
+    assert_eq!((added, removed), (vec![0], vec![300]), "at most one in five seconds, kept for half a minute");
 }

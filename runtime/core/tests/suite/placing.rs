@@ -309,7 +309,7 @@ fn seeded_fleets_keep_their_promises_while_instances_come_move_and_leave() {
                             waited += 1;
                             let after = resized(&fleet.hosts, &stays, id, other);
                             assert!(there == device && device_of(after) == Some(device), "ATOLL_SEED={seed}");
-                            assert!(matches!(after, Spot::Now { .. }), "ATOLL_SEED={seed}: it waits in vain");
+                            assert!(matches!(after, Spot::Now { .. }), "ATOLL_SEED={seed}: the room is missing");
                         }
                         Spot::Nowhere(_) => {
                             let after = resized(&fleet.hosts, &stays, id, other);

@@ -32,7 +32,7 @@ pub struct FlushRequest {
     pub instance: Option<String>,
 }
 
-/// One piece of work. Offsets are in the session's memory, in bytes.
+/// One piece of work. Offsets are in bytes from the start of the session's memory.
 #[derive(Clone, Debug)]
 pub enum FlushWork {
     /// A launch.
@@ -79,8 +79,8 @@ pub enum FlushWork {
 }
 
 impl EngineHandle {
-    /// Opens a CUDA session: its flushes are billed to `function`, which has to be loaded, and get
-    /// `bytes` bytes of device memory from the first flush until the session is closed.
+    /// Opens a CUDA session. Its flushes are billed to `function`, which must be loaded. The
+    /// session has `bytes` bytes of device memory from its first flush until it is closed.
     ///
     /// # Errors
     /// If there is no such function, or its tenant has too many sessions.
@@ -119,7 +119,7 @@ impl EngineHandle {
         id
     }
 
-    /// Binds a flush; all checks that do not need the device.
+    /// Checks and binds a flush, as far as that is possible without the device.
     fn prepare_flush(
         &self,
         id: InvocationId,

@@ -27,11 +27,12 @@ pub const SESSIONS_PER_TENANT_MAX: usize = 4096;
 /// read an answer before the next question.
 pub const SESSION_IDLE_DEFAULT: Duration = Duration::from_secs(60);
 
-/// Blocks of one launch of a CUDA session: its progress map has a byte for each.
+/// Maximum number of blocks of one launch of a CUDA session. Its progress map has a byte for each
+/// block.
 pub const FLUSH_BLOCKS_MAX: u64 = 1 << 26;
 
-/// The least memory of a flush of a CUDA session, in bytes: small flushes all have the same size,
-/// so each finds the memory of the one before.
+/// Minimum memory of a flush of a CUDA session, in bytes. Small flushes all have this size, so each
+/// can reuse the memory of the previous one.
 pub const FLUSH_BYTES_MIN: u64 = 64 << 10;
 
 /// Functions that one chain may call. Each has its own memory for as long as the chain runs.

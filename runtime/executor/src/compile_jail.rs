@@ -9,8 +9,8 @@
 //! runs. And a system call that is not listed fails instead of ending the process, because the
 //! libraries of compilers try calls that they do not need.
 //!
-//! A stage process may also read from its standard input, over which its requests come. It opens no
-//! other descriptors.
+//! A stage process may also read its requests from its standard input. It has no descriptors
+//! besides the standard ones.
 
 use crate::jail::{apply, close_inherited, filter, give_up, only_to_ourselves, uncounted_memory};
 use rustix::process::DumpableBehavior;
@@ -55,7 +55,7 @@ const ALLOWED: &[i64] = &[
     libc::SYS_gettid,
 ];
 
-/// Reading requests, for stage processes.
+/// System calls with which stage processes read requests.
 const READING: &[i64] = &[libc::SYS_read, libc::SYS_readv];
 
 /// Confines a process that compiles untrusted code; this cannot be undone. To be called once, while

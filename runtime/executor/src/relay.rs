@@ -368,8 +368,8 @@ impl Relay {
 
     /// Takes launches from the rings, in the order of the queues' numbers.
     ///
-    /// The daemon may have closed the lane of a queue and opened another one just before it put a
-    /// launch there, so orders that were sent before the launches are handled before them.
+    /// Orders that were sent before a launch are handled before it: the daemon may have closed the
+    /// lane of a queue, opened another lane, and then put a launch into the queue.
     fn take_commands(&mut self) -> Result<(), ServeError> {
         let corrupt = |_| ServeError::BadOrder("a corrupt ring".to_owned());
         let mut taken = Vec::new();

@@ -159,7 +159,7 @@ impl FleetHandle {
         })
     }
 
-    /// The device with the sessions of a function.
+    /// The device that holds the sessions of a function.
     fn home(&self, function: &FunctionKey) -> Result<&dyn Member, InvokeError> {
         let first = || self.placements().get(function).and_then(|placement| placement.devices.first().copied());
         let device = if self.0.members.len() == 1 { Some(DeviceId(0)) } else { first() };

@@ -23,7 +23,7 @@ pub struct DaemonEnd {
 /// A request that was taken out of the ring.
 #[derive(Debug)]
 pub struct Taken {
-    /// Its number, which the answer has as well.
+    /// Its number. The answer carries the same number.
     pub tag: u64,
     /// The request, or why its message is not valid.
     pub request: Result<Request, BadMessage>,
@@ -35,7 +35,7 @@ pub struct DaemonBell(Arc<Memory>);
 
 impl DaemonBell {
     /// Wakes the thread, or keeps it from sleeping. If the client has overwritten the bell, a
-    /// sleeping thread wakes up later.
+    /// sleeping thread wakes only when its sleep times out.
     pub fn ring(&self) {
         self.0.daemon_bell().ring(u32::MAX >> 1);
     }
@@ -57,7 +57,7 @@ impl DaemonEnd {
         self.memory.layout
     }
 
-    /// What wakes this end.
+    /// The bell that wakes this end.
     pub fn bell(&self) -> DaemonBell {
         DaemonBell(self.memory.clone())
     }
@@ -127,7 +127,7 @@ impl DaemonEnd {
         self.memory.daemon_bell().sleep_for(ticket, time);
     }
 
-    /// Tells the client that nothing is answered any more.
+    /// Tells the client that the ring is closed, so it gets no more answers.
     pub fn close(&self) {
         self.memory.close();
     }

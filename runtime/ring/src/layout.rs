@@ -4,16 +4,17 @@ use crate::limits::{ARENA_BYTES_MAX, SLOTS_MAX};
 use crate::message::Span;
 use atoll_device::ring::ring_bytes;
 
-/// Words of a record: kind, number of the request, bytes of the message, and one for later use.
+/// Words of a record: kind, number of the request, bytes of the message, and a reserved word.
 pub(crate) const RECORD_WORDS: usize = 4;
 
 /// Words of the message of a record.
 pub(crate) const MESSAGE_WORDS: usize = 508;
 
-/// The unit of places in the arena.
+/// Alignment of places in the arena.
 const UNIT_BYTES: u64 = 8;
 
-/// Bytes in front of the rings. The words in it are in different pairs of cache lines.
+/// Bytes of the header, which lies before the rings. Its bells and its closed word are in different
+/// pairs of cache lines.
 const HEADER_BYTES: u64 = 4096;
 
 /// Offset of the daemon's bell: its ticket and its number of sleepers.
@@ -44,8 +45,8 @@ pub enum BadLayout {
 }
 
 impl Layout {
-    /// A ring with so many slots and bytes for tensors. Both are rounded up: slots to a power of
-    /// two, bytes to a multiple of 4096.
+    /// A ring with this many slots, and this many bytes for tensors. Both are rounded up: slots to
+    /// a power of two, bytes to a multiple of 4096.
     ///
     /// # Errors
     /// If one exceeds its limit.

@@ -16,8 +16,8 @@
 //! record and then sleeps on a futex ([`Spin`]); no system call is made while both are awake.
 //!
 //! Not here: the checks of tensors and the execution (`atoll_server`), and the connection that a
-//! ring belongs to (`atoll_client`). The rings of records, the memory and the bells are those
-//! between an engine and its compute units ([`atoll_device`]).
+//! ring belongs to (`atoll_client`). The types of the rings, the shared memory and the bells are
+//! those that an engine and its compute units use ([`atoll_device`]).
 //!
 //! Start reading in `layout.rs`, then `message.rs`.
 //!
@@ -27,8 +27,8 @@
 //!   What the client writes later has no effect.
 //! - All places and sizes that the peer states are checked before they are used. A wrong index ends
 //!   the ring; a wrong message is answered with an error.
-//! - A client has at most as many requests without an answer as the ring has slots, so there is
-//!   always a slot for an answer.
+//! - A client has at most as many requests without an answer as the ring has slots. If there is no
+//!   slot for an answer, because the client takes none, the ring ends.
 
 mod client;
 mod daemon;

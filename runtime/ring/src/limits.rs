@@ -11,11 +11,12 @@ pub const MESSAGE_BYTES_MAX: usize = 4064;
 /// Most slots of a ring: requests of a client that are not answered yet.
 pub const SLOTS_MAX: u32 = 256;
 
-/// Largest arena in bytes: the inputs and outputs of a request as large as a body over HTTP may be.
+/// Largest arena in bytes: room for inputs as large as the largest body over HTTP, and for outputs
+/// of the same size.
 pub const ARENA_BYTES_MAX: u64 = 256 << 20;
 
 /// Longest time that a thread of the daemon spins for the next request of a ring before it sleeps.
-/// A client that pauses for longer does not notice the time to wake a thread.
+/// For a client that pauses longer, the time to wake the thread does not matter.
 pub const SPIN_MAX: Duration = Duration::from_millis(1);
 
 /// How long a side sleeps at most before it checks whether the other one still exists.

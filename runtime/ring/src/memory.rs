@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// A place outside of the arena.
+/// A place that is outside the arena, or not aligned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{} bytes at offset {} are not in the arena of the ring, which has {arena_bytes} bytes, or do not begin at a \
@@ -29,7 +29,8 @@ pub enum RingError {
     /// The peer published an index that is impossible.
     #[error(transparent)]
     Corrupt(#[from] Corrupt),
-    /// The client has more requests without an answer than the ring has slots.
+    /// The client has more requests without an answer, or more answers that it has not taken, than
+    /// the ring has slots.
     #[error("the ring has {0} slots, and the client sent more requests than that without taking answers")]
     Overrun(u32),
     /// A message of the daemon is not valid.
@@ -100,7 +101,7 @@ impl Memory {
         Ok(bytes)
     }
 
-    /// Copies bytes into the arena. The last word is filled with zeros.
+    /// Copies bytes into the arena. The rest of the last word is filled with zeros.
     pub(crate) fn write(&self, at: u64, bytes: &[u8]) -> Result<(), BadSpan> {
         let words = self.words(Span { at, bytes: bytes.len() as u64 })?;
         let (whole, rest) = bytes.as_chunks::<8>();

@@ -80,7 +80,7 @@ pub struct Call {
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// To [`Request::Ping`].
+    /// The answer to [`Request::Ping`].
     Pong,
     /// The result of an inference request.
     Done(Done),
@@ -102,7 +102,7 @@ pub struct Done {
 /// Why a request has no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Who has to act.
+    /// Its kind, as over the control socket.
     pub kind: RefusalKind,
     /// The message for the user. One that is too long for a slot is cut.
     pub message: String,
@@ -117,8 +117,8 @@ pub enum BadMessage {
     /// The bytes end within an element.
     #[error("the message ends early")]
     Short,
-    /// There are bytes behind the last element.
-    #[error("the message has {0} bytes behind its end")]
+    /// There are bytes after the last element.
+    #[error("the message has {0} bytes after its end")]
     Rest(usize),
     /// A text is not UTF-8.
     #[error("a text is not valid UTF-8")]
@@ -289,7 +289,7 @@ impl Reader<'_> {
         String::from_utf8(text.into()).map_err(|_| BadMessage::Text)
     }
 
-    /// Memory grows with the elements that are there, not with the stated length.
+    /// Memory grows with the elements that are present, not with the stated length.
     fn list<T>(&mut self, each: impl Fn(&mut Self) -> Result<T, BadMessage>) -> Result<Vec<T>, BadMessage> {
         let length = self.length()?;
         let mut items = Vec::new();

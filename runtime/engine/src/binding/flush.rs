@@ -14,7 +14,7 @@ use atoll_kgraph::{BUFFER_ALIGN, InvocationLayout, KernelFacts, LaunchLayout, Pl
 /// Alignment of a progress map in bytes, so that it can be read in words.
 const PROGRESS_ALIGN: u64 = 16;
 
-/// One piece of work of a flush, in order. Offsets are in the session's memory.
+/// One piece of work of a flush. Offsets are in bytes from the start of the session's memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Piece<'a> {
     /// A launch of the only kernel of a function.
@@ -23,7 +23,7 @@ pub(crate) enum Piece<'a> {
     CopyIn { to: u64, bytes: u64 },
     /// A copy to the client.
     CopyOut { from: u64, bytes: u64 },
-    /// A copy in the memory.
+    /// A copy within the session's memory.
     Copy { from: u64, to: u64, bytes: u64 },
     /// A fill with a pattern of eight bytes.
     Fill { to: u64, pattern: [u8; 8], bytes: u64 },
@@ -63,11 +63,11 @@ struct Flush {
     memory_bytes: u64,
     /// Bytes of the invocation's memory so far.
     end: u64,
-    /// Begin of the control area, which begins with the epoch word.
+    /// Offset of the control area, which starts with the epoch word.
     control: u64,
     inputs: Vec<Place>,
     outputs: Vec<Place>,
-    /// Inputs and outputs whose copies were added.
+    /// Numbers of inputs and of outputs whose copies were added.
     copied: [usize; 2],
     steps: Vec<Step>,
     work: Vec<Work>,
@@ -168,7 +168,7 @@ impl Flush {
         let blocks = blocks.ok_or_else(|| format!("a grid has 1 to {FLUSH_BLOCKS_MAX} blocks"))?;
         let own = kernel.fence.map(|fence| fence.offset).or(kernel.preempt_offset).unwrap_or(kernel.params_bytes);
         if params.len() > own as usize {
-            return Err(format!("{} bytes of parameters, {own} are possible", params.len()));
+            return Err(format!("{} bytes of parameters; the kernel takes at most {own}", params.len()));
         }
         let keeps = kernel.keeps_progress();
         let evicted_word = self.take(4, 4)?.offset;
@@ -211,7 +211,7 @@ impl Flush {
             issued_epoch: kernel.preempt_offset.map(|base| (base + preempt_params::ISSUED_EPOCH) as usize),
             keeps_progress: keeps,
             stays: !keeps,
-            // Whether its blocks may run again depends on where the program's pointers point.
+            // The program's pointers are not known, so its blocks must not run again.
             may_run_again: false,
         }));
         self.launches.push(Some(LaunchLayout { grid, evicted_word, progress, variant: None }));
@@ -234,7 +234,7 @@ impl Flush {
     fn finish(self) -> Parts {
         let Flush { memory_bytes, end, control, inputs, outputs, steps, work, params, relocations, code, .. } = self;
         let layout = InvocationLayout {
-            // Few sizes, so that later flushes find the memory of earlier ones.
+            // Rounded up, so that flushes have few sizes and can reuse the memory of earlier ones.
             bytes: end.next_power_of_two().max(FLUSH_BYTES_MIN),
             buffers: Vec::new(),
             state_bytes: memory_bytes,
@@ -309,6 +309,6 @@ mod tests {
         for grid in [[0, 1, 1], [u32::MAX, u32::MAX, u32::MAX], [1 << 26, 2, 1]] {
             assert!(refused(launch(&kernel, grid, &[])).contains("a grid has 1 to"), "{grid:?}");
         }
-        assert!(refused(launch(&kernel, [1, 1, 1], &[0; 17])).contains("17 bytes of parameters, 16 are possible"));
+        assert!(refused(launch(&kernel, [1, 1, 1], &[0; 17])).contains("17 bytes of parameters; the kernel"));
     }
 }

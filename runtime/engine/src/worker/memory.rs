@@ -146,8 +146,8 @@ impl Worker {
         invocation.slots = slots.iter().map(|granted| granted.slot).collect();
     }
 
-    /// The modules of functions. One that was unloaded has an impossible module, whose launches the
-    /// device refuses.
+    /// The modules of functions. A function that was unloaded gets an invalid module id, so the
+    /// device refuses its launches.
     fn modules_of(&self, functions: &[FunctionId]) -> Vec<ModuleId> {
         let module = |id| self.functions.get(id).map_or(ModuleId(u32::MAX), |loaded| loaded.module);
         functions.iter().map(module).collect()

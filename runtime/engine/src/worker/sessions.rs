@@ -14,7 +14,8 @@ use atoll_core::{DeviceOffset, TaskId};
 use atoll_device::DeviceError;
 use std::sync::Arc;
 
-/// Larger memory is cleared by returning its pages to the system, which is faster than writing.
+/// Memory of this size or more is cleared by returning its pages to the system, which is faster
+/// than writing zeros.
 const CLEARED_BY_WRITING_MAX: u64 = 1 << 20;
 
 impl Worker {

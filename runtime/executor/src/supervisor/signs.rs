@@ -13,9 +13,10 @@ const IDLE_RINGS_MAX: u64 = 20_000;
 /// executor without work sleeps.
 const IDLE_WINDOW: Duration = Duration::from_secs(2);
 
-/// CPU time that an executor without work may use: [`IDLE_CPU`] and a part of the time since its
-/// last work. A correct one needs it to unmap memory, and for its watchdog. Both windows are needed:
-/// on a busy machine a thread without work may get little of a CPU.
+/// CPU time that an executor without work may use: [`IDLE_CPU`], and the time since its last work
+/// divided by [`IDLE_CPU_PART`]. A correct executor needs it to unmap memory and for its watchdog.
+/// [`IDLE_WINDOW`] alone is not enough: on a busy machine, a thread that steals CPU time may get
+/// little of a CPU.
 const IDLE_CPU: Duration = Duration::from_secs(2);
 const IDLE_CPU_PART: u32 = 20;
 
@@ -316,7 +317,7 @@ mod tests {
         };
         assert_eq!(cpu(0.04, false), None);
         assert_eq!(cpu(1.0, true), None);
-        // A thief that gets little of a CPU.
+        // A thread that steals CPU time and gets 40 % of a CPU.
         let (at, slow) = cpu(0.4, false).unwrap();
         assert!((5..8).contains(&at) && slow.contains("without a launch"), "{at} {slow}");
         let stolen = cpu(1.0, false).unwrap();

@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// The body of a request in HTTP/1, which reports to the connection's place how it arrives.
+/// The body of a request. In HTTP/1 it reports to its connection's place how fast it arrives.
 pub(crate) struct ArrivingBody<B> {
     body: B,
     /// `None` once the body has arrived.

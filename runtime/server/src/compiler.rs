@@ -29,13 +29,13 @@ pub trait CompilerService: Send + Sync + 'static {
         None
     }
 
-    /// The kernels and variables of a module of a CUDA program, in PTX. Blocks.
+    /// Reads a CUDA program's module in PTX: its kernels and variables. Blocks.
     fn read_module(&self, _ptx: &str) -> Result<ModuleContents, CompileFailure> {
         Err(CompileFailure("this compiler does not take modules of CUDA programs".into()))
     }
 
-    /// Writes a bundle with the PTX of one kernel of such a module, and without code, which
-    /// [`CompilerService::recompile`] makes. Blocks.
+    /// Writes a bundle with the PTX of one kernel of such a module. The bundle has no code;
+    /// [`CompilerService::recompile`] compiles it. Blocks.
     fn pack_launch(&self, _ptx: &str, _shape: LaunchShape<'_>, _destination: &Path) -> Result<(), CompileFailure> {
         Err(CompileFailure("this compiler does not take modules of CUDA programs".into()))
     }
@@ -76,7 +76,8 @@ pub struct ModuleVariable {
     pub align: u32,
     /// The bytes of its initializer; the rest is 0.
     pub content: Vec<u8>,
-    /// Addresses of variables in its initializer: offset, variable, and offset in that.
+    /// Addresses of variables in its initializer: the offset in this variable, the name of the
+    /// other variable, and the offset in that one.
     pub addresses: Vec<(usize, String, i64)>,
 }
 

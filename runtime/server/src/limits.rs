@@ -55,13 +55,13 @@ pub const SHARED_REGIONS_PER_TENANT_MAX: usize = 512;
 /// after another. Only the size of `/dev/shm` does.
 pub const SHARED_BYTES_PER_TENANT_MAX: u64 = 4 << 30;
 
-/// Most open rings of the daemon; each has a thread.
+/// Most open rings of all tenants together. Each has a thread.
 pub const RINGS_MAX: usize = 64;
 
 /// Most open rings of one tenant, so that a tenant cannot take all.
 pub const RINGS_PER_TENANT_MAX: usize = 16;
 
-/// Most bytes of the rings of one tenant: as many as the bodies that may be in flight.
+/// Most bytes of the rings of one tenant: as many as [`BODIES_IN_FLIGHT_BYTES_MAX`].
 pub const RING_BYTES_PER_TENANT_MAX: u64 = 1 << 30;
 
 /// Longest key of a region in bytes: the longest name of a file, after the slash that `shm_open`
@@ -184,14 +184,15 @@ pub const CUDA_BYTES_DEFAULT: u64 = 256 << 20;
 /// Device memory of a session for variables of its modules, besides what the program allocates.
 pub const CUDA_VARIABLES_BYTES: u64 = 8 << 20;
 
-/// Bytes of copies and parameters from which the collected calls of a session run: a flush has
-/// device memory for its copies in addition to the session's.
+/// The collected calls of a session run once their copies and parameters have this many bytes. A
+/// flush has device memory for its copies in addition to the session's.
 pub const CUDA_FLUSH_BYTES_MAX: usize = 8 << 20;
 
-/// Collected calls of a session that run at once.
+/// The collected calls of a session run once there are this many.
 pub const CUDA_FLUSH_CALLS_MAX: usize = 4096;
 
-/// Blocks of launches from which the collected calls of a session run: each has a byte of progress.
+/// The collected calls of a session run once their launches have this many blocks. Each block has a
+/// byte of progress.
 pub const CUDA_FLUSH_BLOCKS_MAX: u64 = 1 << 20;
 
 /// Most open connections to the control socket. Further ones wait until one closes.
@@ -231,8 +232,8 @@ pub const FUTURES_BYTES_MAX: usize = 64 << 20;
 /// How long the outputs of a future are kept after the end of its call.
 pub const FUTURE_LIFETIME: Duration = Duration::from_secs(60);
 
-/// Most bytes of the files of a graph, all together. Their text is sent in one message of the control
-/// protocol.
+/// Most bytes of all files of a graph together. Their base64 text is sent in one message of the
+/// control protocol.
 pub const GRAPH_FILES_BYTES_MAX: usize = 5 << 19;
 
 /// Largest manifest of a graph in bytes, with its files in base64.
@@ -350,8 +351,8 @@ pub const SCALING_INTERVAL_MS_MIN: u64 = 100;
 /// starts within milliseconds if a device has room.
 pub const SCALING_START_MAX: Duration = Duration::from_secs(30);
 
-/// How long a request waits at most for another instance, if the ones that there are would keep it
-/// waiting longer than the target allows. An instance starts within milliseconds.
+/// Longest time that a request waits for another instance to start, if the running instances would
+/// keep it waiting longer than the target allows. An instance starts within milliseconds.
 pub const SCALING_HOLD_MAX: Duration = Duration::from_millis(50);
 
 /// Most requests that wait for the first instance of one model. Each holds its inputs meanwhile.

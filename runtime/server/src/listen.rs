@@ -205,15 +205,16 @@ async fn until_end<C: Future<Output = hyper::Result<()>>>(
         }
         () = place.closing() => {
             if place.is_busy() && place.is_dispensable() {
-                // Its request would not end, and a new connection waits for the place.
+                // The body of its request may never arrive, and a new connection waits for the
+                // place.
                 return Ok(());
             }
             finish(served.as_mut());
             loop {
                 tokio::select! {
                     result = served.as_mut() => break result,
-                    // A request that arrived at the same moment is answered first, unless its body hardly
-                    // arrives.
+                    // A request that arrived at the same moment is answered first, unless its body
+                    // arrives too slowly.
                     () = tokio::time::sleep(CLOSE_GRACE) => if place.is_dispensable() { break Ok(()) },
                 }
             }

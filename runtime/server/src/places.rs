@@ -27,8 +27,8 @@ use tokio::time::Sleep;
 /// other.
 const HEAD_GRACE: Duration = Duration::from_secs(1);
 
-/// The same for the body of a request in HTTP/1. After this time a body is slow if it has arrived
-/// with less than [`BODY_BYTES_PER_S_MIN`].
+/// The same for the body of a request in HTTP/1. After this time, a body is slow if its average
+/// speed is below [`BODY_BYTES_PER_S_MIN`].
 const BODY_GRACE: Duration = Duration::from_secs(1);
 
 /// Lowest speed of a body that keeps its place, in bytes per second: that of a modem.
@@ -208,7 +208,8 @@ impl Place {
         (since > BODY_GRACE && is_slow).then_some(since)
     }
 
-    /// Whether no request runs whose body has arrived, or arrives fast enough.
+    /// Whether the connection may be closed to make room: it runs no request, or the body of its
+    /// request arrives too slowly.
     pub(crate) fn is_dispensable(&self) -> bool {
         !self.is_busy() || self.slow_body().is_some()
     }

@@ -1,9 +1,8 @@
-//! Futures: calls that continue while the client does other things, and whose outputs later calls
-//! of the tenant name as inputs.
+//! Futures: calls in the background, whose outputs later calls of the tenant can use as inputs.
 //!
-//! A future exists from the request on that begins it, so a call can only name one that was begun
-//! earlier, and futures cannot wait for each other in a circle. Outputs are kept for a limited time
-//! after the end of the call, and within a limit for each tenant.
+//! A future exists from the moment the request that begins it is handled. A call can name only
+//! futures that exist, so futures cannot wait for each other in a cycle. Outputs are kept for a
+//! limited time after the end of the call, and within a limit for each tenant.
 
 use super::Control;
 use super::invoke::Plans;
@@ -31,8 +30,8 @@ pub(super) struct Futures(Mutex<BTreeMap<Tenant, Own>>);
 #[derive(Default)]
 struct Own {
     named: BTreeMap<String, Entry>,
-    /// Calls that have not ended, and whose futures were forgotten. They count, since they may hold
-    /// inputs and wait for others.
+    /// Number of calls that have not ended although their futures were forgotten. They count toward
+    /// the limit, since they may hold inputs and wait for other futures.
     forgotten: usize,
 }
 
@@ -49,14 +48,14 @@ struct Entry {
 /// How a call ended.
 type Ended = Arc<Result<Kept, Refusal>>;
 
-/// The answer of a call, with the bytes of its outputs. Values of the answer have no meaning unless
-/// they are objects.
+/// The answer of a call, with the bytes of its outputs. The value of an output in the answer is
+/// valid only if it is an object; the others are in `bytes`.
 struct Kept {
     answer: Invoked,
     bytes: Vec<Option<Vec<u8>>>,
 }
 
-/// A future whose call has not ended. It ends as cancelled if this is dropped before.
+/// A future whose call has not ended. Dropping this before the call ends cancels the future.
 struct Pending {
     futures: Arc<Futures>,
     tenant: Tenant,
@@ -95,7 +94,7 @@ impl Futures {
         let found = self.lock().get(tenant).and_then(|own| Some(own.named.get(name)?.ended.clone()));
         let mut ended = found.ok_or_else(|| no_future(name))?;
         let ended = ended.wait_for(Option::is_some).await.ok().and_then(|ended| ended.clone());
-        // The sender sends before it is dropped.
+        // `Pending` sends a result before it drops the sender.
         ended.ok_or_else(|| no_future(name))
     }
 
@@ -113,7 +112,7 @@ impl Futures {
         is_it
     }
 
-    /// The call of a future has ended.
+    /// Notes that the call of a future has ended.
     fn note_end(&self, tenant: &Tenant, name: &str, number: u64) {
         let mut tenants = self.lock();
         let Some(own) = tenants.get_mut(tenant) else { return };
@@ -128,7 +127,7 @@ impl Futures {
 }
 
 impl Pending {
-    /// Keeps the outputs of the call, for some time.
+    /// Keeps the outputs of the call for [`FUTURE_LIFETIME`].
     fn end(mut self, result: Result<Kept, Refusal>) {
         self.note_end();
         let result = result.and_then(|kept| self.admit(kept));
@@ -151,7 +150,8 @@ impl Pending {
     fn admit(&self, kept: Kept) -> Result<Kept, Refusal> {
         let bytes = kept.bytes.iter().flatten().map(Vec::len).sum::<usize>();
         let mut tenants = self.futures.lock();
-        // Without an entry it was forgotten, and the outputs are dropped soon.
+        // If the tenant has no futures any more, this one was forgotten, and its outputs are
+        // dropped soon.
         let Some(own) = tenants.get_mut(&self.tenant) else { return Ok(kept) };
         let all = own.named.values().map(|entry| entry.bytes).sum::<usize>();
         if bytes > FUTURES_BYTES_MAX.saturating_sub(all) {
@@ -205,13 +205,13 @@ impl Kept {
                 output.value = Value::Blob(attachments.add(bytes).or_refuse()?);
             }
         }
-        // Plans belong to connections.
+        // A plan belongs to a connection, and this answer may go to another one.
         answer.plan = None;
         Ok((Answer::Invoked(answer), attachments))
     }
 
-    /// An output with its bytes, unless it is an object; of several of this name, that of the last
-    /// function.
+    /// An output, with its bytes unless it is an object. If several functions have an output of
+    /// this name, the last function's.
     fn output(&self, future: &str, name: &str) -> Result<(&Output, Option<&Vec<u8>>), Refusal> {
         let found = self.answer.outputs.iter().zip(&self.bytes).rev().find(|(output, _)| output.name == name);
         found.map(|(output, bytes)| (output, bytes.as_ref())).ok_or_else(|| {
@@ -236,7 +236,8 @@ impl Kept {
 
 fn no_future(name: &str) -> Refusal {
     let name: String = name.chars().take(128).flat_map(char::escape_debug).collect();
-    let message = format!("there is no future `{name}`; its outputs are kept for {} s", FUTURE_LIFETIME.as_secs());
+    let message =
+        format!("there is no future `{name}`; outputs of futures are kept for {} s", FUTURE_LIFETIME.as_secs());
     Refusal { kind: RefusalKind::NotFound, message }
 }
 
@@ -279,7 +280,7 @@ impl Control {
         }
     }
 
-    /// Calls functions, after the futures that the call names.
+    /// Calls functions once the futures that the call names have ended.
     pub(super) async fn invoke_after(
         &self,
         session: &mut Session,
@@ -295,7 +296,7 @@ impl Control {
         self.invoke(session, invoke, attachments).await
     }
 
-    /// Calls a graph, after the futures that the call names.
+    /// Calls a graph once the futures that the call names have ended.
     pub(super) async fn invoke_graph_after(
         &self,
         principal: &Principal,
@@ -307,8 +308,8 @@ impl Control {
         self.invoke_graph(principal, call, attachments).await
     }
 
-    /// Replaces outputs of futures among inputs by their bytes. The time until the futures end
-    /// counts for the deadline of the call.
+    /// Replaces inputs that are outputs of futures by the bytes of these outputs. The time until
+    /// the futures end counts toward the deadline of the call.
     async fn resolve(
         &self,
         tenant: &Tenant,
@@ -317,7 +318,7 @@ impl Control {
         attachments: &mut Attachments,
     ) -> Result<(), Refusal> {
         let begun = Instant::now();
-        // One output may be the input of many functions.
+        // Limits the copies, because one output may be the input of many functions.
         let mut room = FUTURES_BYTES_MAX;
         let ends = deadline_us.and_then(|us| begun.checked_add(Duration::from_micros(us)));
         for input in inputs {
@@ -385,7 +386,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn futures_are_few_and_a_dropped_call_ends_its_future() {
+    async fn the_number_of_futures_is_limited_and_a_dropped_call_ends_its_future() {
         let (futures, [a, b]) = (Arc::new(Futures::default()), tenants());
         let all: Vec<Pending> = (0..FUTURES_MAX).map(|n| futures.begin(&a, format!("f{n}")).unwrap()).collect();
         assert_eq!(futures.begin(&a, "more".into()).err().unwrap().kind, RefusalKind::Quota);
@@ -399,7 +400,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_old_future_does_not_take_a_new_one_of_its_name_with_it() {
+    async fn the_end_of_an_old_future_does_not_remove_a_new_one_of_its_name() {
         let (futures, [a, _]) = (Arc::new(Futures::default()), tenants());
         let first = futures.begin(&a, "f".into()).unwrap();
         let other = futures.begin(&a, "g".into()).unwrap();

@@ -203,8 +203,8 @@ impl Seat<'_> {
         Some(Seat { control, uid, files: 0 })
     }
 
-    /// Sets the number of files in the frame of this connection. An error names the number that all
-    /// connections of the user would hold.
+    /// Sets the number of files in the frame of this connection. The error is the number of files
+    /// that all connections of the user would hold.
     fn hold(&mut self, files: usize) -> Result<(), usize> {
         if files == self.files {
             return Ok(());

@@ -41,9 +41,9 @@ impl Control {
     }
 }
 
-/// Serves a ring until it ends. `client` completes when the client closes the connection, or sends
-/// something, which it must not do; `stop` when the daemon stops. Returns the reason for the client,
-/// if it still listens.
+/// Waits until a ring ends. `client` completes when the client closes the connection or sends
+/// something, which violates the protocol; `stop` completes when the daemon stops. Returns the
+/// reason to send to the client; `None` if `client` completed.
 pub(super) async fn attend(
     mut ring: Running,
     client: impl Future<Output = ()>,

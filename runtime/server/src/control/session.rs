@@ -89,7 +89,8 @@ pub(super) async fn run(
             let message = format!("the answer does not fit a frame: {error}");
             Outgoing::new(&Answer::Refused(Refusal { kind: RefusalKind::BadRequest, message }), Attachments::default())
         })?;
-        // The request's files are closed.
+        // The request is answered, so its files no longer count. They are closed, unless a deferred
+        // call still holds them.
         let _ = seat.hold(0);
         send(&stream, frame).await?;
         if let Some(ring) = session.as_mut().and_then(|session| session.ring.take()) {

@@ -1,5 +1,6 @@
-//! The calls of a session on the engine. Calls are collected, and run as one task when the message
-//! ends or its data is needed. Streams run in the order of the calls.
+//! Runs the calls of a session on the engine. Calls are collected, and run as one task when the
+//! message ends, when the program reads data, or when there are many. All streams share one order,
+//! that of the calls.
 
 use super::code::{Module, SessionCode};
 use super::counts::Counts;
@@ -32,7 +33,8 @@ pub(super) struct EngineBackend {
     /// Dropped after the session is closed.
     pub(super) code: SessionCode,
     pub(super) session: SessionId,
-    /// Its memory, at the addresses that kernels see. Memory for variables of modules follows.
+    /// Its memory, at the addresses that kernels see. The memory for variables of modules follows
+    /// it.
     pub(super) memory: Span,
     pub(super) class: Class,
     /// Its own share, if it has one.
@@ -56,7 +58,7 @@ pub(super) struct Collected {
     launches: u64,
 }
 
-/// An event: when the work before it had run.
+/// An event. A timed one is recorded after the work before it has run.
 #[derive(Debug)]
 pub(super) struct Event {
     recorded: Cell<Option<Instant>>,
@@ -201,7 +203,7 @@ impl Backend for EngineBackend {
     }
 
     fn unload(&mut self, module: &Rc<Module>) {
-        // Launches of its kernels may not have run.
+        // Collected launches may need its kernels.
         if let Err(code) = self.run() {
             self.late.get_or_insert(code);
         }

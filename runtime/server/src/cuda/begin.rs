@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Why a session is refused: an error for the program, and a message.
 type Refused = (Code, String);
 
-/// Admits a session, with its memory. Also returns the facts for the client.
+/// Admits a session. Returns its backend, its memory, and the facts for the client.
 pub(super) fn begin(
     control: &Control,
     uid: u32,
@@ -79,7 +79,7 @@ pub(super) fn begin(
         broken: None,
         late: None,
     };
-    // From here on, dropping the backend gives everything back. The first task gets the memory.
+    // From here on, dropping the backend releases everything. The first task allocates the memory.
     let first = FlushWork::Fill { to: 0, pattern: [0; 8], bytes: bytes.min(8) };
     let began = backend.submit(vec![first]);
     began.map_err(|error: InvokeError| (of_task(&error), format!("{bytes} bytes of memory: {error}")))?;
@@ -111,14 +111,14 @@ fn device(app: &App, name: Option<&str>) -> Result<DeviceId, Refused> {
     }
 }
 
-/// The memory of a session: what it asks for, or the default, within half of its tenant's quota and
-/// an eighth of the device.
+/// The memory of a session in bytes: what it asks for, or else the default, limited to half of its
+/// tenant's quota and an eighth of the device.
 fn memory_bytes(principal: &Principal, class: Class, device_bytes: u64, (hello, terms): (&Hello, &Terms)) -> u64 {
     let quota = principal.limits.device;
     let quota = if class == Class::BestEffort { quota.all.min(quota.best_effort) } else { quota.all };
     let asked = terms.memory_mib.map(|mib| mib.saturating_mul(1 << 20));
     let asked = asked.or_else(|| (hello.memory_bytes > 0).then_some(hello.memory_bytes));
-    // A multiple of the pages of the device.
+    // Rounded down to whole pages.
     asked.unwrap_or(CUDA_BYTES_DEFAULT.min(quota / 2).min(device_bytes / 8)).clamp(4096, 1 << 42) / 4096 * 4096
 }
 
@@ -147,7 +147,7 @@ fn own_share(
     Ok(Some(client))
 }
 
-/// Keeps the number of open sessions.
+/// An open session. It is counted until this is dropped.
 pub(super) struct Open(Arc<Counts>);
 
 impl Open {

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use tempfile::TempDir;
 
-/// PTX of a kernel that does nothing: the function of a session, which is billed.
+/// PTX of an empty kernel. It is the function to which the work of a session is billed.
 const NOTHING: &str = ".version 7.0\n.target sm_50\n.address_size 64\n.visible .entry nothing() {\n    ret;\n}\n";
 
 /// The newest version of PTX that modules may have.
@@ -52,10 +52,10 @@ pub(super) struct SessionCode {
     modules: u32,
     /// Whether a module has `trap` instructions.
     pub(super) has_traps: bool,
-    /// Memory for variables, and the parts in use, from begin to end.
+    /// Memory for variables, and its parts in use: their starts and ends.
     memory: Span,
     used: BTreeMap<u64, u64>,
-    /// Functions that were loaded so far; the number of the next one.
+    /// Number of functions that were loaded so far; also the number of the last one.
     functions: u64,
     loaded: HashMap<Shape, FunctionKey>,
     /// Files of bundles.
@@ -116,7 +116,10 @@ impl SessionCode {
             let Some(span) = self.place(variable) else {
                 self.release(&module);
                 let (bytes, all) = (variable.bytes, self.memory.bytes);
-                let log = format!("variable {}: no room for {bytes} bytes among {all} for variables", variable.name);
+                let log = format!(
+                    "variable {}: no room for {bytes} bytes; a session has {all} bytes for variables",
+                    variable.name
+                );
                 return Err(failure(Code::OUT_OF_MEMORY, log));
             };
             module.addresses.push((variable.name.clone(), span.at));
@@ -217,13 +220,13 @@ fn unload(engine: &dyn Inference, key: &FunctionKey) {
     }
 }
 
-/// The PTX in an image: a text, or the best one of a fat binary.
+/// The PTX in an image: the text itself, or the best PTX of a fat binary.
 fn text(image: &[u8]) -> Result<String, LoadFailure> {
     let failure = |code, log: &str| LoadFailure { code, log: log.to_owned() };
     let ptx = if image.starts_with(&atoll_fatbin::MAGIC.to_le_bytes()) {
         atoll_fatbin::ptx(image, CAPABILITY).map_err(|error| failure(Code::INVALID_IMAGE, &error.to_string()))?
     } else if image.starts_with(b"\x7fELF") {
-        return Err(failure(Code::INVALID_IMAGE, "machine code does not run in sessions of a daemon; it needs PTX"));
+        return Err(failure(Code::INVALID_IMAGE, "the image has only machine code; sessions of a daemon need PTX"));
     } else {
         image.into()
     };

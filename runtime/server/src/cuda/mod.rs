@@ -1,8 +1,8 @@
 //! Sessions of CUDA programs in the daemon.
 //!
 //! A session is a client of a tenant, with a class, memory and, if it asks for one, a share of its
-//! own. The calls that a message brings become one task, which the engine schedules and preempts
-//! like every other. `runtime/session` checks the calls; kernels are compiled from their PTX with a
+//! own. The calls of a message are collected into tasks, which the engine schedules and preempts
+//! like all others. `runtime/session` checks the calls; kernels are compiled from their PTX with a
 //! fence, whether or not the tenant is trusted.
 //!
 //! | file | contents |

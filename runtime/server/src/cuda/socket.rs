@@ -17,10 +17,10 @@ use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::sync::{oneshot, watch};
 
-/// Pause until more of the first bytes may have come.
+/// Pause before looking again whether more of the first bytes have arrived.
 const PART_PAUSE: Duration = Duration::from_millis(1);
 
-/// Whether the first bytes of a connection are the greeting of a session. Takes no bytes, and waits
+/// Whether a connection begins with the greeting of a session. The bytes stay in the socket. Waits
 /// without limit for the first one.
 pub(crate) async fn is_session(stream: &UnixStream) -> io::Result<bool> {
     let mut begun: Option<Instant> = None;
@@ -56,7 +56,7 @@ pub(crate) async fn serve(
     let (ended, mut waits) = oneshot::channel();
     let runtime = tokio::runtime::Handle::current();
     let run = move || {
-        // The compiler's queue belongs to the runtime.
+        // The compiler's queue waits on the tokio runtime.
         let _entered = runtime.enter();
         let open = Open::new(control.app.cuda.clone());
         let connection = Connection::Unix(stream);
@@ -69,7 +69,7 @@ pub(crate) async fn serve(
                 tracing::info!(uid, calls, launches, "a CUDA session ended");
             }
         }
-        // The receiver is gone if the daemon stops.
+        // The receiver is gone if the daemon stopped waiting for this session.
         let _ = ended.send(());
     };
     std::thread::Builder::new().name("cuda-session".to_owned()).spawn(run)?;

@@ -14,8 +14,9 @@ impl Deployed {
         self.gate.compiler()?.read_module(ptx)
     }
 
-    /// The code of a kernel of a CUDA session: compiled by the daemon, with a fence, for every
-    /// tenant, since its launches have parameters that nothing checks. `file` is written. Blocks.
+    /// The code of a kernel of a CUDA session. The daemon compiles it with a fence for every
+    /// tenant, because nothing checks the parameters of its launches. Writes the bundle to `file`.
+    /// Blocks.
     pub(crate) fn session_code(
         &self,
         tenant: &Tenant,

@@ -35,7 +35,8 @@
 //! logits = "large.logits"
 //! ```
 //!
-//! A stage with `wasm`, or with a built-in that has `options`, is a CPU stage (`programs.rs`).
+//! A stage with `wasm`, or with the built-in `decode_image`, `resize_image` or `tokenize`, is a CPU
+//! stage (`programs.rs`).
 
 pub(super) mod files;
 pub(super) mod programs;

@@ -1,8 +1,8 @@
 //! The stage processes of tenants: one for each tenant that calls CPU stages.
 //!
 //! A process starts with the first call, runs one call at a time, and is killed after a minute
-//! without calls. A process that is lost takes only the call that ran there with it; the next call
-//! starts another.
+//! without calls. If a process is lost, only the call that it was running fails; the next call
+//! starts another process.
 
 use atoll_engine::Tenant;
 use atoll_stages::{CallError, Form, Program, StageConfig, StageProcess, Tensor};
@@ -64,7 +64,7 @@ pub(crate) struct Numbered<'a> {
     pub(crate) file: &'a [u8],
 }
 
-/// A number for a program that no other program gets.
+/// A unique number for a program.
 pub(crate) fn next_id() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
@@ -88,8 +88,8 @@ impl StageProcesses {
         checked
     }
 
-    /// Runs a program. `running` is the turn of the tenant's process. `admit` says whether there is
-    /// memory for so many bytes of outputs. Blocks.
+    /// Runs a program. The caller has the turn at the tenant's process, which is `running`. `admit`
+    /// says whether there is memory for this many bytes of outputs. Blocks.
     pub(crate) fn run(
         &self,
         slot: &Slot,
@@ -104,7 +104,7 @@ impl StageProcesses {
         })
     }
 
-    /// What the stages of all tenants used, with zeros for the daemon's own tenant.
+    /// What the stages of all tenants used. The daemon's own tenant is always included.
     pub(crate) fn usage(&self) -> BTreeMap<Tenant, StageUse> {
         let tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
         let mut usage: BTreeMap<Tenant, StageUse> =
@@ -115,7 +115,7 @@ impl StageProcesses {
 }
 
 impl Slot {
-    /// Waits for the process.
+    /// Waits for the turn at the process.
     pub(crate) async fn turn(&self) -> OwnedMutexGuard<Running> {
         self.process.clone().lock_owned().await
     }
@@ -152,7 +152,7 @@ impl Slot {
         running.used = Some(Instant::now());
         if let Err(error) = &result {
             self.note_loss(error);
-            // After `NoRoom` the outputs are still on their way.
+            // After `NoRoom` the outputs are still in the pipe.
             if error.is_loss() || *error == CallError::NoRoom {
                 running.process = None;
             }

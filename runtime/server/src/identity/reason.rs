@@ -33,13 +33,13 @@ pub(crate) enum Reason {
     /// A deployment beyond a quota of the tenant: functions, descriptors, bundles on disk, device
     /// memory, or time of the compiler.
     Deployment,
-    /// A page of another site in a browser (`Origin`, `Sec-Fetch-Site`).
+    /// A request from a web page of another site (`Origin`, `Sec-Fetch-Site`).
     Origin,
     /// A `Host` header with a name that is not allowed.
     Host,
-    /// A control connection of a user who has as many as one user may have.
+    /// A control connection beyond the limit for one user.
     Connections,
-    /// Descriptors in frames of a user who has as many as one user may have.
+    /// File descriptors in frames beyond the limit for one user.
     Files,
 }
 

@@ -8,16 +8,21 @@ pub(super) const CUDA_METRICS: &[Metric] = &[
     of_daemon(Kind::Gauge, "atoll_cuda_sessions", "Open sessions of CUDA programs", |s, out| {
         out.integer(&[], s.cuda.open.load(Relaxed));
     }),
-    of_daemon(Kind::Gauge, "atoll_cuda_session_memory_bytes", "Device memory of those sessions", |s, out| {
+    of_daemon(Kind::Gauge, "atoll_cuda_session_memory_bytes", "Device memory of open CUDA sessions", |s, out| {
         out.integer(&[], s.cuda.memory_bytes.load(Relaxed));
     }),
     of_daemon(Kind::Counter, "atoll_cuda_sessions_total", "Sessions of CUDA programs that were begun", |s, out| {
         out.integer(&[], s.cuda.begun.load(Relaxed));
     }),
-    of_daemon(Kind::Counter, "atoll_cuda_flushes_total", "Tasks of sessions: calls that ran together", |s, out| {
-        out.integer(&[], s.cuda.flushes.load(Relaxed));
-    }),
-    of_daemon(Kind::Counter, "atoll_cuda_launches_total", "Kernel launches of sessions", |s, out| {
+    of_daemon(
+        Kind::Counter,
+        "atoll_cuda_flushes_total",
+        "Tasks of CUDA programs, each with the calls that ran together",
+        |s, out| {
+            out.integer(&[], s.cuda.flushes.load(Relaxed));
+        },
+    ),
+    of_daemon(Kind::Counter, "atoll_cuda_launches_total", "Kernel launches of CUDA programs", |s, out| {
         out.integer(&[], s.cuda.launches.load(Relaxed));
     }),
 ];

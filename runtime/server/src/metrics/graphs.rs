@@ -3,7 +3,7 @@
 use super::metric::{Kind, Metric, of_daemon};
 use std::sync::atomic::Ordering;
 
-/// The metrics of graphs. Without a desk those of the admission have no samples.
+/// The metrics of graphs. Without a desk, the metrics of admission have no samples.
 pub(super) const GRAPH_METRICS: &[Metric] = &[
     of_daemon(
         Kind::Counter,

@@ -30,9 +30,9 @@ pub(crate) struct ScalingSettings {
     /// instance's request, it is the request.
     #[serde(default, deserialize_with = "some_percent")]
     pub(crate) quota_limit: Option<u32>,
-    /// Extra capacity in percent of the predicted load, at most 900. If absent, there are the
-    /// instances that recent requests needed, and a request that needs another one gets it at once;
-    /// if instances start too slowly for that, 30.
+    /// Extra capacity in percent of the predicted load, at most 900. If absent, the number of
+    /// instances follows what recent requests needed, and a request that needs one more instance
+    /// starts it at once; if instances start too slowly for that, 30.
     #[serde(default)]
     pub(crate) headroom_percent: Option<u64>,
     /// Interval of decisions in milliseconds: 100 to 86400000; 1000 if absent.

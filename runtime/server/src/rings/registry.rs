@@ -55,11 +55,11 @@ pub(crate) enum TooMany {
     OfTenant(Tenant),
     #[error("all tenants together have {RINGS_MAX} open rings, which is the limit; try again later")]
     OfAll,
-    #[error("with it, the tenant's rings have {0} bytes; the limit is {RING_BYTES_PER_TENANT_MAX}")]
+    #[error("with this ring, the tenant's rings would have {0} bytes; the limit is {RING_BYTES_PER_TENANT_MAX}")]
     Bytes(u64),
 }
 
-/// The right to have a ring. Dropping it closes the ring's account.
+/// The right to have a ring. Dropping it subtracts the ring from its tenant's counts.
 #[derive(Debug)]
 pub(crate) struct Seat {
     pub(crate) rings: Arc<Rings>,
@@ -108,7 +108,7 @@ impl Rings {
         count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Answers with a result, and answers with an error.
+    /// Numbers of answers with a result and with an error.
     pub(crate) fn answers(&self) -> (u64, u64) {
         (self.succeeded.load(Ordering::Relaxed), self.failed.load(Ordering::Relaxed))
     }
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn rings_of_a_tenant_have_a_number_and_bytes() {
+    fn the_rings_of_a_tenant_are_limited_in_number_and_bytes() {
         let rings = Arc::new(Rings::default());
         let (a, b) = (tenant("a"), tenant("b"));
         let mut held: Vec<Seat> = (0..RINGS_PER_TENANT_MAX).map(|_| rings.admit(&a, 10).unwrap()).collect();
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn all_tenants_together_have_a_number() {
+    fn the_rings_of_all_tenants_are_limited_in_number() {
         let rings = Arc::new(Rings::default());
         let seat = |at: usize| rings.admit(&tenant(&format!("t{}", at / RINGS_PER_TENANT_MAX)), 1);
         let held: Vec<Seat> = (0..RINGS_MAX).map(|at| seat(at).unwrap()).collect();

@@ -13,7 +13,7 @@ use atoll_protocol::{InferRequest, InferResponse, Parameters, RequestedOutput, S
 use atoll_ring::{BadSpan, Call, DaemonEnd, Done, Failure, Place, Span};
 use std::sync::Arc;
 
-/// Outputs begin at multiples of this, so that clients can use them in place.
+/// Alignment of outputs in bytes, so that clients can use them in place.
 const OUTPUT_ALIGN: u64 = 64;
 
 /// Finds the model of a request, copies its inputs, and checks them.

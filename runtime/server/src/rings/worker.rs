@@ -1,8 +1,8 @@
 //! The thread of a ring: takes requests, runs them, and answers them.
 //!
-//! It polls the requests itself instead of handing them to the server's threads, since each
-//! hand-over takes as long as waking a thread. Without work it spins for a while, and then sleeps on
-//! the ring's bell.
+//! It runs the requests itself instead of handing them to the server's threads, because each
+//! hand-over takes as long as waking a thread. Without work it spins for a while, and then sleeps
+//! on the ring's bell.
 
 use super::registry::{End, Seat};
 use super::request::{execute, failure, place, prepare};
@@ -154,8 +154,8 @@ impl Worker {
                 DRAIN if running.is_empty() => return Ok(End::Stopped),
                 DRAIN => {}
                 _ => {
-                    // No more at once, so that a client that always has requests cannot keep the
-                    // thread from looking at the other things.
+                    // At most as many as there are slots, so that a client that always has requests
+                    // cannot keep the thread from answering and from stopping.
                     for _ in 0..self.daemon.layout().slots() {
                         let Some(taken) = self.daemon.take()? else { break };
                         is_busy = true;

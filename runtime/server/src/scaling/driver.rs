@@ -157,7 +157,7 @@ fn add_another(app: &App, model: &Model, scaled: &mut Scaled, group: &Group) {
     let change = Change { add: vec![point], ..Change::default() };
     let change = group.apply(app, model, scaled, &change, Why::Queue.words());
     if change.is_empty() {
-        // Requests do not wait for what cannot be had.
+        // No instance can be added now, so requests do not wait for one.
         scaled.may_add = later(now, SCALING_RETRY);
         return;
     }
@@ -165,7 +165,7 @@ fn add_another(app: &App, model: &Model, scaled: &mut Scaled, group: &Group) {
     app.engine.note_scaled(&model.key, &decision);
 }
 
-/// Says to arriving requests what the instances serve.
+/// Tells arriving requests which load the instances serve.
 fn cover(app: &App, model: &Model, scaled: &Scaled, now: Nanos) {
     let group = Group::of(app, model);
     let profile = scaled.points();
@@ -174,7 +174,8 @@ fn cover(app: &App, model: &Model, scaled: &Scaled, now: Nanos) {
     let base = group.base(profile.as_ref(), scaled.only_class());
     let has_room = running.len() < scaled.meter.settings.max_instances as usize && !scaled.awaits_room;
     let may_add = has_room && !running.is_empty() && now >= scaled.may_add;
-    // What is needed is in the same unit: the throughput of a point changes as requests are measured.
+    // Updates what is needed with the same profile as the capacity: the throughput of a point
+    // changes as requests are measured.
     scaled.needed(now, profile.as_ref());
     let capacity = served.saturating_add(base).saturating_sub(scaled.autoscaler.beyond());
     scaled.meter.cover(may_add.then_some(capacity));

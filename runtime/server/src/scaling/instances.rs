@@ -186,8 +186,8 @@ impl Group {
 }
 
 /// Resizes an instance, unless an operator has changed it meanwhile. If its device has no room for
-/// that, an instance on another one may replace it. Returns whether it was resized; `false` also if
-/// that has to wait until instances that leave have left.
+/// that, an instance on another device may replace it. Returns whether it was resized or replaced;
+/// `false` also if that has to wait until leaving instances are gone.
 fn resize(
     app: &App,
     model: &Model,
@@ -238,8 +238,8 @@ fn resize_here(
     }
 }
 
-/// Replaces an instance that its device has no room to enlarge by one on another device, and says
-/// where that is. The old instance drains.
+/// Replaces an instance, for whose new size its device has no room, by `successor` on another
+/// device. Returns the place of the successor. The old instance drains.
 fn replace(
     app: &App,
     model: &Model,
@@ -329,7 +329,8 @@ fn create(app: &App, model: &Model, scaled: &mut Scaled, point: Point, why: &str
             let instance = made(&scaled.meter.settings, model, point, why.into(), device.clone());
             match create_at(app, model, scaled, instance) {
                 Ok(()) => return Some(point),
-                // That no device has room says more than the sum of shares on the last one.
+                // Keeps the earlier error: that no device has room says more than the sum of the
+                // shares on this device.
                 Err(InstanceError::Share(_)) if last.is_some() => {}
                 Err(error) => last = Some(error),
             }

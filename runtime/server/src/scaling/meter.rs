@@ -18,7 +18,7 @@ pub(crate) struct Meter {
     late: AtomicU64,
     /// Whether there were requests of a class, indexed by class.
     classes: [AtomicBool; 2],
-    /// `None` in it if a headroom is set.
+    /// What recent requests needed, and what there is.
     replayed: Mutex<Replayed>,
 }
 
@@ -29,8 +29,8 @@ struct Replayed {
     demand: Option<Demand>,
     /// What was needed when the last request arrived.
     needed: Option<Needed>,
-    /// The load that the instances serve, in thousandths of a request per second, as of the loop's
-    /// last look; `None` if no instance can be added at the moment.
+    /// The load that the instances serve, in thousandths of a request per second, when the scaling
+    /// loop last ran; `None` if no instance can be added at the moment.
     covered: Option<u64>,
 }
 
@@ -67,13 +67,13 @@ impl Meter {
         self.replayed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether recent requests need an instance more than there are, and one can be added.
+    /// Whether recent requests need more instances than there are, and one can be added.
     pub(super) fn is_short(&self) -> bool {
         self.replayed().is_short()
     }
 
     /// What recent requests need now; `None` if a headroom is set, or nothing is known about the
-    /// speed of instances. `profile` is what is known, `cold_start_ns` how long a start takes.
+    /// speed of instances. `cold_start_ns` is how long an instance takes to start.
     pub(super) fn needed(&self, now: Nanos, profile: Option<&Profile>, cold_start_ns: u64) -> Option<Needed> {
         let config = self.settings.config();
         let mut replayed = self.replayed();
@@ -127,7 +127,7 @@ impl Meter {
 }
 
 impl Metered {
-    /// Whether recent requests and this one need an instance more than there are, and one can be
+    /// Whether recent requests and this one need more instances than there are, and one can be
     /// added.
     pub(super) fn is_short(&self) -> bool {
         self.meter.is_short()

@@ -168,8 +168,8 @@ pub(super) fn room(app: &App, model: &Model, share: ShareSpec, pay_ns: u64) -> R
     }
 }
 
-/// Whether an instance can have another share on its device. `None` if the fleet reports no room of
-/// devices.
+/// Whether an instance can have another share on its device. `None` if the fleet does not report
+/// the room of its devices, or the instance is unknown.
 pub(super) fn resized(app: &App, key: &FunctionKey, share: ShareSpec) -> Option<Spot> {
     let view = View::of(app)?;
     let id = view.instances.iter().position(|(known, _)| known == key)?;

@@ -19,8 +19,8 @@ pub(super) fn counted(app: &App, model: &Model, class: Class) -> Option<Metered>
 }
 
 /// Counts a request that names no instance, and waits until its model has an instance for this
-/// class. If recent requests need an instance more than there are, the request waits for it, too,
-/// but at most [`SCALING_HOLD_MAX`](crate::limits::SCALING_HOLD_MAX). Returns the rest of the
+/// class. If recent requests need more instances than there are, the request also waits for another
+/// one, but at most [`SCALING_HOLD_MAX`](crate::limits::SCALING_HOLD_MAX). Returns the rest of the
 /// deadline, and a guard that the caller drops when the request ends. Requests of models that are
 /// not autoscaled are neither counted nor delayed.
 ///
@@ -78,7 +78,7 @@ pub(crate) async fn for_instance(
     }
 }
 
-/// Waits until another instance is there or cannot be added.
+/// Waits until another instance has started or cannot be added.
 async fn another(app: &App, model: &Model, meter: &Arc<Meter>, deadline: Option<Duration>) {
     let queue = app.scaler.queue(&model.key);
     // If too many wait already, the request is queued at an instance.

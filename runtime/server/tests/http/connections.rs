@@ -104,7 +104,7 @@ fn requests_whose_bodies_arrive_too_slowly_make_room() {
     let mut fast = Connection::open(daemon.http);
     fast.send_raw(head.trim_ascii_end());
     fast.send_raw(b"\r\nExpect: 100-continue\r\n\r\n");
-    // The daemon has read its head. Before that, it would count as idle.
+    // Once the daemon has read the head of the request, the connection no longer counts as idle.
     fast.receive_until(|answer| answer.ends_with("\r\n\r\n"));
     fast.send_raw(&[b' '; 50_000]);
     let mut other = Connection::open(daemon.http);

@@ -15,7 +15,7 @@ pub(crate) struct ProgramWork {
     pub(crate) program: Program,
     /// Its file; empty if it has none.
     pub(crate) file: Arc<Vec<u8>>,
-    /// Its name in reports: that of the built-in program, or `wasm` and the name of the module.
+    /// Its name in reports: that of the built-in program, or `wasm` and the name of the file.
     pub(crate) label: String,
     pub(crate) signature: Signature,
 }
@@ -58,8 +58,8 @@ pub(super) fn program_of(
         Some(name) => {
             let missing = || {
                 format!(
-                    "its file `{name}` did not come with the manifest; `atoll graph deploy` sends it if it lies \
-                     beside it"
+                    "its file `{name}` did not come with the manifest; `atoll graph deploy` sends it if it is in \
+                     the folder of the manifest"
                 )
             };
             files.get(name).ok_or_else(missing)?.0.clone()

@@ -78,7 +78,7 @@ impl Connection {
         while matches!(self.read(&mut chunk), Ok(1..)) {}
     }
 
-    /// Reads once. A signal to this process does not count.
+    /// Reads once. Repeats a read that a signal interrupted.
     fn read(&mut self, chunk: &mut [u8]) -> std::io::Result<usize> {
         loop {
             match self.stream.read(chunk) {

@@ -224,8 +224,9 @@ fn params(kernel: &Function) -> Result<Vec<Param>, PackError> {
         let bytes = bytes.ok_or_else(|| refused("textures and parameters without a size are not supported"))?;
         let at = end.next_multiple_of(align.into());
         end = at.saturating_add(bytes);
-        if end > atoll_kgraph::validate::PARAMS_BYTES_MAX.into() {
-            return Err(refused("it has too many bytes of parameters"));
+        let limit = atoll_kgraph::validate::PARAMS_BYTES_MAX;
+        if end > limit.into() {
+            return Err(refused(&format!("its parameters have more than {limit} bytes")));
         }
         params.push(Param { at: at as u32, bytes: bytes as u32, align });
     }

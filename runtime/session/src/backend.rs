@@ -83,7 +83,7 @@ pub trait Backend {
     /// Makes a stream wait for an event.
     fn wait(&mut self, stream: Option<&Self::Stream>, event: &Self::Event) -> Result<(), Code>;
 
-    /// Ends a message: work that was only collected is carried out now.
+    /// Called at the end of each message: carries out the work that was only collected.
     fn flush(&mut self) -> Result<(), Code> {
         Ok(())
     }

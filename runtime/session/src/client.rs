@@ -76,7 +76,7 @@ impl<T: Transport> Client<T> {
         Client::open_with(transport, memory_bytes, "")
     }
 
-    /// Begins a session on terms, which only the server reads ([`crate::Terms`]).
+    /// Begins a session with terms, which only the server interprets ([`crate::Terms`]).
     pub fn open_with(mut transport: T, memory_bytes: u64, terms: &str) -> Result<Client<T>, (Code, String)> {
         let lost = |lost: Lost| (Code::DEVICE_UNAVAILABLE, lost.to_string());
         let wire = |error: WireError| (Code::DEVICE_UNAVAILABLE, format!("not a session server: {error}"));

@@ -69,7 +69,8 @@ struct Earlier {
     call: u64,
 }
 
-/// The record that an error of collected work names: most often a launch fails.
+/// The record that an error of collected work names. The failed call is not known; most often it is
+/// a launch.
 const FLUSH_RECORD: u16 = 7;
 
 /// The state of a session.

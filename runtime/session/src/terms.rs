@@ -12,15 +12,16 @@ pub struct Terms {
     pub device: Option<String>,
     /// Device memory in MiB; `None` if the server chooses.
     pub memory_mib: Option<u64>,
-    /// Compute units of the device, in percent (`sm_partition`); `None` for no share of its own.
+    /// Percentage of the compute units of the device (`sm_partition`). A session has a share of its
+    /// own if this or one of the quotas is given.
     pub sm_partition: Option<f64>,
-    /// The fraction of the device's time that it gets whenever it has work.
+    /// The fraction of the device's time that the session gets whenever it has work.
     pub quota_request: Option<f64>,
     /// The upper limit of that fraction.
     pub quota_limit: Option<f64>,
 }
 
-/// Why a text is not terms.
+/// Why the text of terms is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TermsError {
     /// A part without `=`.
@@ -39,7 +40,7 @@ pub enum TermsError {
         name: &'static str,
         /// The value.
         value: String,
-        /// What it could be.
+        /// The values that it can have.
         wanted: &'static str,
     },
 }

@@ -12,8 +12,8 @@ use zune_png::PngDecoder;
 /// Most scans of a progressive JPEG file. Each costs as much time as decoding the whole image.
 const SCANS_MAX: usize = 64;
 
-/// Most bytes that the data of a PNG file are decompressed to: eight for each pixel, and one for each
-/// row.
+/// Most bytes to which the data of a PNG file is decompressed: eight for each pixel, and one for
+/// each row.
 const PNG_BYTES_MAX: usize = 9 * IMAGE_PIXELS_MAX as usize;
 
 /// The pixels of a JPEG or PNG file, UINT8 [height, width, 3]. Grey becomes red, green and blue,

@@ -2,9 +2,9 @@
 //! never in the daemon.
 //!
 //! A program decodes an image, resizes one, tokenises text, or is a WASM module of the tenant. All
-//! of them read bytes that a client or a tenant made, so all of them run behind the same wall.
-//! There is one process per tenant ([`StageProcess`]). It gets programs and tensors over a pipe, and
-//! runs one call at a time:
+//! of them read bytes from a client or a tenant, so all of them run in the same jail. There is one
+//! process per tenant ([`StageProcess`]). It gets programs and tensors over a pipe, and runs one
+//! call at a time:
 //!
 //! ```text
 //! daemon                                       the tenant's stage process, in a jail
@@ -26,8 +26,8 @@
 //! - A call of a program sees its own inputs only. WASM modules start from their initial state in
 //!   every call.
 //! - The bytes that a program allocates are bounded by `limits.rs`, and by the limit of the process.
-//! - An error of a program is a text for its owner. It never ends the process; only the limits of
-//!   the process do.
+//! - An error of a program is reported as a text for its owner and does not end the process. Only
+//!   the limits of the process end it.
 
 mod image;
 pub mod limits;

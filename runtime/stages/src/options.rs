@@ -16,8 +16,8 @@ pub struct DecodeOptions {}
 pub struct ResizeOptions {
     /// Height and width of the output in pixels.
     pub size: [u32; 2],
-    /// If given, the image is resized so that its shorter side has this many pixels, and the centre
-    /// of it is cut out. Otherwise the whole image is resized, whatever its proportions.
+    /// If given, the image is resized so that its shorter side has this many pixels, and its centre
+    /// is cut out. Otherwise the whole image is resized to `size`, and its proportions may change.
     pub shorter: Option<u32>,
     /// How pixels are computed.
     #[serde(default)]

@@ -41,7 +41,7 @@ pub enum CallError {
     /// The program refused its file or its inputs, or reached one of its limits.
     #[error("{0}")]
     Failed(String),
-    /// The process took longer than the limit, and was killed.
+    /// The call took longer than the limit, and the process was killed.
     #[error("it took longer than {} s, the limit of a stage; its process was killed", .0.as_secs_f64())]
     TimeLimit(Duration),
     /// The process ended, or sent what is not an answer, and was killed. The text is the cause.
@@ -126,8 +126,8 @@ impl StageProcess {
         process_cpu_time(self.child.id()).unwrap_or_default()
     }
 
-    /// Makes sure that the process keeps a program, under a number that stands for this program
-    /// only. Blocks.
+    /// Makes sure that the process keeps a program under the number `id`, which no other program
+    /// may have. Blocks.
     ///
     /// # Errors
     /// The program or its file is not valid, or the process is lost.
@@ -148,9 +148,9 @@ impl StageProcess {
         Ok(())
     }
 
-    /// Runs a program that was prepared. `admit` is told the bytes of the outputs before they are
-    /// read, and says whether there is memory for them. The forms of the outputs are as the process
-    /// states them; the bytes match them. Blocks.
+    /// Runs a program that was prepared. `admit` gets the number of bytes of the outputs before
+    /// they are read, and says whether there is memory for them. The forms of the outputs are those
+    /// that the process states; only the numbers of bytes are checked. Blocks.
     ///
     /// # Errors
     /// The program failed, or the process is lost.
@@ -306,7 +306,7 @@ mod tests {
         assert_eq!(process.lacks(), ["x"]);
         process.call_time = Duration::from_millis(50);
         assert_eq!(run(&mut process), CallError::TimeLimit(Duration::from_millis(50)));
-        // Also while it takes no input.
+        // The limit also holds while the process reads no input.
         let large = vec![0; 1 << 20];
         let form = Form { datatype: atoll_protocol::DataType::Uint8, shape: vec![1 << 20] };
         let error = process.run(1, vec![form], &[&large], |_| true).unwrap_err();

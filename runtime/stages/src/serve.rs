@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use std::io::{BufReader, BufWriter, ErrorKind, Read, Result, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What the process says before it takes requests: the parts of the jail that this machine does not
-/// support, or why there is no jail.
+/// The first message of the process: the parts of the jail that this machine does not support, or
+/// why there is no jail.
 pub type Ready = std::result::Result<Vec<String>, String>;
 
 /// Serves requests until the daemon closes its pipe. To be called in the jail. If there is no jail,
-/// it says so and returns.
+/// sends the reason and returns.
 ///
 /// # Errors
 /// A pipe fails, or the daemon sends what is not a request.

@@ -6,7 +6,8 @@
 //! - `alloc(bytes: i32) -> i32`: the address of so many bytes, aligned to 8. They stay valid until
 //!   `run` returns.
 //! - `run(inputs: i32, input_count: i32, outputs: i32, output_count: i32) -> i32`: computes the
-//!   outputs. 0 means success; any other number fails the request, which gets the number.
+//!   outputs. 0 means success. With any other number the request fails, and its error states the
+//!   number.
 //!
 //! `inputs` and `outputs` are the addresses of records, one for each tensor in the order of their
 //! names. A record is four 32-bit numbers: the address of the elements, their bytes, the number of
@@ -201,7 +202,7 @@ mod tests {
     use super::*;
     use atoll_protocol::DataType;
 
-    /// A module that writes one output `y` after its body.
+    /// A module whose `run` has this body, and whose `alloc` never frees.
     fn text(body: &str, rest: &str) -> String {
         format!(
             "(module (memory (export \"memory\") 1)
@@ -289,7 +290,7 @@ mod tests {
     #[test]
     fn outputs_outside_the_memory_are_refused() {
         let store = |at: u32, number: u32| format!("(i32.store offset={at} (local.get $out) (i32.const {number}))");
-        // Data far outside, and as many bytes as the sizes at address 0 announce: none.
+        // Data far outside. Its 16 bytes match the shape [4] at address 0.
         let sizes = "(i64.store (i32.const 0) (i64.const 4))";
         let outside = [sizes, &store(0, 0x7fff_0000), &store(4, 16), &store(8, 1), "(i32.const 0)"].concat();
         assert!(failed(&text(&outside, "")).contains("outside its memory: 16 bytes at 2147418112"));

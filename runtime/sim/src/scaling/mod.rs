@@ -8,8 +8,9 @@
 //!
 //! An instance begins requests at intervals of at least what the throughput of its point says, and
 //! each takes the latency of the point from there. An instance that gets no more requests keeps its
-//! share until the last one has had its time, so that no work is free. Devices do not slow each
-//! other down, and nothing is simulated inside of them: no kernels, tokens or preemption.
+//! share until the service time of its last request has passed, so that no work is free. Devices do
+//! not slow each other down, and nothing is simulated inside of them: no kernels, tokens or
+//! preemption.
 
 mod loads;
 mod oracle;
@@ -42,8 +43,8 @@ pub struct ScaledFunction {
 pub enum Controller {
     /// The daemon's autoscaler.
     Autoscaler,
-    /// One that knows every request beforehand. In each interval it has the instances that serve
-    /// all requests of the interval in time, and they start without delay. All instances of a
+    /// An oracle that knows every request beforehand. In each interval it has the instances that
+    /// serve all requests of the interval in time, and they start without delay. All instances of a
     /// function have one size: the one that takes the least device time over the run.
     Oracle,
 }

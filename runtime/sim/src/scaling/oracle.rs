@@ -14,8 +14,8 @@ pub(super) struct Foreseen {
     pub(super) id: Option<u64>,
 }
 
-/// The fewest instances of a point that serve the arrivals of an interval in time, out of those
-/// that there are and new ones, and the instances that are not needed.
+/// Returns the fewest instances of a point, existing or new, that serve the arrivals of an interval
+/// in time, and the existing instances that are not needed.
 pub(super) fn needed(
     have: Vec<Foreseen>,
     arrivals: &[u64],
@@ -57,7 +57,7 @@ fn cost(function: &ScaledFunction, point: &Point, end_ns: u64) -> u128 {
         rest = later;
         let (needed, spare) = needed(have, arrivals, point, function.config.slo_ns);
         time_ns += needed.len() as u128 * u128::from(end - begin);
-        // An instance that is not needed ends its requests.
+        // An instance that is not needed any more still finishes its requests.
         time_ns += spare.iter().map(|foreseen| u128::from(foreseen.free_at.saturating_sub(begin))).sum::<u128>();
         have = needed;
     }

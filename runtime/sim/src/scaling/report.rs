@@ -57,8 +57,8 @@ pub struct ScalingReport {
     pub used_device_s: f64,
     /// The most devices that had instances at once.
     pub devices_max: u64,
-    /// The largest part of a device that was promised at once, also to instances that leave. At
-    /// most 1, except for the oracle, which does not wait until instances have left.
+    /// The largest part of a device that was promised at one time, including to leaving instances.
+    /// At most 1, except for the oracle, which does not wait until instances have left.
     pub fullest: f64,
     /// Instances that moved.
     pub moves: u64,

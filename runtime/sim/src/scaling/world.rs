@@ -56,8 +56,8 @@ struct Server {
 }
 
 impl Server {
-    /// When it can be removed, if it gets no more requests. A request may end before the time that
-    /// it takes of the instance's quota is over.
+    /// When it can be removed, if it gets no more requests. A request may end before its service
+    /// time on the instance is over.
     fn leaves_at(&self) -> u64 {
         self.ends.back().map_or(0, |(ends, _)| *ends).max(self.free_at)
     }
@@ -143,7 +143,8 @@ impl<'a> World<'a> {
         self.now = now;
         let (mut devices, mut promised) = (BTreeSet::new(), vec![0; self.setup.hosts.len()]);
         for server in &self.servers {
-            // An instance that drains is there until its last request has ended and has had its time.
+            // An instance that drains keeps its share until its last request has ended and its
+            // service time is over.
             let until = if server.is_draining { server.leaves_at() } else { now };
             let part = until.clamp(since, now).saturating_sub(since) as f64 / 1e9;
             // An area is in ten-thousandths of a device.
@@ -319,7 +320,7 @@ impl<'a> World<'a> {
         let function = self.servers[at].function;
         match resized(&self.setup.hosts, &self.placed(), InstanceId(id), share(&point)) {
             Spot::Now { .. } => self.servers[at].point = point,
-            // The place is taken by instances that leave; the next decision finds it free.
+            // Leaving instances still have the room; a later decision tries again.
             Spot::Later { .. } => self.functions[function].awaits_room = true,
             Spot::Nowhere(_) => {
                 if self.create(function, point, start_ns) {
@@ -347,8 +348,8 @@ impl<'a> World<'a> {
         self.servers.iter().filter(counts).map(placed).collect()
     }
 
-    /// Gives an instance of the function that drains requests again, if it has the point, as the
-    /// daemon does.
+    /// Lets an instance of the function with this point that is draining take requests again, as
+    /// the daemon does. Returns whether there was one.
     fn take_back(&mut self, function: usize, point: &Point) -> bool {
         let is_like = |server: &&mut Server| {
             server.function == function && server.is_draining && !server.has_successor && server.point == *point

@@ -7,7 +7,8 @@ use std::collections::{BinaryHeap, HashMap};
 
 pub(super) struct Bpe {
     vocabulary: HashMap<String, u32>,
-    /// The order in which pairs of tokens were learned, and what they merge to.
+    /// For each pair of tokens: its place in the order in which pairs were learned, and the token
+    /// that replaces it.
     merges: HashMap<(u32, u32), (u32, u32)>,
     /// Whether a word that is a token is not split.
     takes_whole_words: bool,

@@ -3,7 +3,8 @@
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// A token and its type: 0 for most, 1 for the second text of a pair, of which there is none here.
+/// A token and its type: usually 0; 1 is for the second text of a pair, but these tokenisers take
+/// single texts.
 pub(super) type Token = (u32, u32);
 
 #[derive(Deserialize)]
@@ -82,7 +83,7 @@ pub(super) enum Pattern {
     String(String),
 }
 
-/// What becomes of the matches of a pattern. Others than this one are refused.
+/// What happens to the matches of a pattern. All other behaviours are refused.
 #[derive(Deserialize)]
 pub(super) enum Behavior {
     Isolated,
@@ -179,7 +180,7 @@ pub(super) fn around(processor: PostProcessor) -> Result<(Vec<Token>, Vec<Token>
             }
             Ok(all)
         }
-        // Changes offsets only.
+        // It changes only offsets, which are not reported.
         PostProcessor::ByteLevel {} => Ok(Default::default()),
         PostProcessor::BertProcessing { sep, cls } | PostProcessor::RobertaProcessing { sep, cls } => {
             Ok((vec![(cls.1, 0)], vec![(sep.1, 0)]))

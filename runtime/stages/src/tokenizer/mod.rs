@@ -5,8 +5,8 @@
 //! into words (`split`), and each word becomes tokens (`word_piece`, `bpe`). A template then adds
 //! tokens around them.
 //!
-//! What a file asks for beyond that is refused when the graph is deployed, and not ignored.
-//! `truncation` and `padding` of the file have no effect: the stage's `length` and `pad` decide.
+//! A file that needs anything else is refused when the graph is deployed. `truncation` and
+//! `padding` of the file have no effect: the stage's `length` and `pad` decide.
 
 mod bpe;
 mod file;
@@ -37,7 +37,7 @@ pub(crate) struct Tokenizer {
     after: Vec<Token>,
 }
 
-/// A text that is one token wherever it stands.
+/// An added token: a text that always becomes one token.
 struct Added {
     id: u32,
     /// Whether white space before or after it belongs to it.
@@ -122,13 +122,13 @@ impl Tokenizer {
         Ok([ids, mask, types].iter().map(|values| Tensor::of_indices(shape.clone(), values)).collect())
     }
 
-    /// The tokens without those around them.
+    /// The tokens of a text, without those that the template adds.
     fn body(&self, text: &str) -> Result<Vec<u32>, String> {
         let mut tokens = Vec::new();
         let mut at = 0;
         for found in self.find_added.iter().flat_map(|regex| regex.find_iter(text)) {
             let token = &self.added[found.as_str()];
-            // A token that strips may have taken the white space before this one.
+            // The previous added token may have stripped the white space before this one.
             let mut before = &text[at.min(found.start())..found.start()];
             if token.strips[0] {
                 before = before.trim_end();

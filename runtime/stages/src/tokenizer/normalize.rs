@@ -13,7 +13,7 @@ pub(super) enum Normalizer {
     Chinese,
     /// Decomposes characters, and drops accents.
     BertAccents,
-    /// Drops accents that stand alone.
+    /// Drops combining marks.
     Accents,
     Lowercase,
     Nfc,

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 const GPT2: &str = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+";
 
 /// How patterns of this kind end: white space, without its last character where a word follows. The
-/// regular expressions here do not look ahead, so this part is done by [`Words`].
+/// `regex` crate has no look-ahead, so [`Words`] does this part.
 const TAIL: &str = r"|\s+(?!\S)|\s+";
 
 /// A step that splits.
@@ -24,14 +24,14 @@ pub(super) enum Splitter {
     Bytes { adds_space: bool, words: Option<Words> },
 }
 
-/// A pattern whose matches are words, as is what stands between them.
+/// A pattern. Its matches are words, and so are the texts between them.
 pub(super) struct Words {
     regex: Regex,
     /// Whether [`TAIL`] follows.
     has_tail: bool,
 }
 
-/// Classes of characters that only the tables of regular expressions know.
+/// Classes of characters, taken from the Unicode tables of the `regex` crate.
 #[derive(Clone, Copy)]
 pub(super) enum Class {
     Punctuation,
@@ -123,7 +123,7 @@ impl Words {
         Ok(Words { regex, has_tail })
     }
 
-    /// The matches, and what stands between them, in order.
+    /// The matches and the texts between them, in order.
     fn split<'a>(&self, text: &'a str) -> Vec<&'a str> {
         let mut words = Vec::new();
         let mut at = 0;

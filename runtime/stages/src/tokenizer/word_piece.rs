@@ -1,11 +1,11 @@
-//! WordPiece: each word is the longest pieces of the vocabulary from its left.
+//! WordPiece: splits a word from the left into the longest pieces that the vocabulary has.
 
 use super::file::WordPieceModel;
 use std::collections::HashMap;
 
 pub(super) struct WordPiece {
     vocabulary: HashMap<String, u32>,
-    /// What every piece but the first of a word begins with.
+    /// The prefix of every piece of a word but the first.
     prefix: String,
     chars_max: usize,
     unknown: u32,

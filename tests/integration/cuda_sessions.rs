@@ -72,14 +72,14 @@ fn session_program() -> Result<Program> {
     Program::compile(&root().join("tests/programs/session.c"))
 }
 
-/// Waits until no session is left, and checks that nothing of any session is left.
+/// Waits until no session is open, and checks that the memory of all sessions is freed.
 fn all_gone(setup: &Setup) -> Result<()> {
     wait_until("no session", || Ok(metric(&setup.daemon, "atoll_cuda_sessions")? == 0.0))?;
     ensure!(metric(&setup.daemon, "atoll_cuda_session_memory_bytes")? == 0.0);
     wait_until("no memory", || Ok(metric(&setup.daemon, "nv_gpu_memory_used_bytes{gpu_uuid=\"host:0\"}")? == 0.0))
 }
 
-/// Runs a program both ways; outputs and exit codes must be equal.
+/// Runs a program directly and in a session; outputs and exit codes must be equal.
 fn same(setup: &Setup, program: &Program, options: &[&str], arguments: &[&str]) -> Result<String> {
     let direct = program.direct(arguments)?;
     let session = program.run(setup, options, arguments)?;
@@ -142,7 +142,7 @@ fn a_refused_session_says_why() -> Result<()> {
     all_gone(&setup)
 }
 
-/// A flood whose first round has run.
+/// Starts a flood and waits until its first round has run.
 fn flooding(program: &Program, setup: &Setup) -> Result<Child> {
     let mut command = program.command(setup, &["--tenant", "flood"], &["flood", "1000000"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
@@ -178,7 +178,7 @@ fn real_time_work_preempts_a_session_that_floods() -> Result<()> {
     })?;
     kill(flood)?;
     wait_until("no session", || Ok(metric(&setup.daemon, "atoll_cuda_sessions")? == 0.0))?;
-    // A preempted session computes what it computes alone.
+    // After the preemptions, another session computes what the program computes directly.
     same(&setup, &program, &["--tenant", "flood"], &["flood", "2"])?;
     client.remove_function("affine")?;
     all_gone(&setup)

@@ -6,7 +6,7 @@ use crate::serve::Daemon;
 use anyhow::{Result, ensure};
 use atoll_client::{Call, Client, Content, Tensor};
 
-/// The name of the future `a`, and its output `y`.
+/// The output `y` of a future.
 fn of(future: &str) -> Content {
     Content::Future(future.into(), "y".into())
 }
@@ -31,13 +31,13 @@ fn a_call_takes_the_outputs_of_calls_that_have_not_ended() -> Result<()> {
     let y = |future: &str, client: &mut Client| -> Result<Vec<f32>> {
         Ok(client.await_future(future)?.tensor("y")?.to_f32())
     };
-    // None of these waits for the one before it.
+    // None of these requests waits until the call that it names has ended.
     client.defer("a", affine(Tensor::f32(&[2], &[1.0, 2.0]).into()))?;
     client.defer("b", affine(of("a")))?;
     let b = Tensor::f32(&[2], &[1.0, 0.0]);
     client.defer_graph("c", "twice", &[("x", of("b")), ("b", b.into())], None)?;
     drop(client);
-    // Another connection of the tenant sees them, also after the first one was closed.
+    // Another connection of the tenant can name them, even after the first one was closed.
     let mut client = connect()?;
     let whole = client.invoke(affine(of("c")))?;
     // 3 x + 1 and 3 x, five times from 1 and 2.
@@ -55,7 +55,7 @@ fn a_call_takes_the_outputs_of_calls_that_have_not_ended() -> Result<()> {
     refused(client.invoke(affine(of("d"))).map(drop).map_err(text), "there is no future `d`")?;
     let other = Content::Future("a".into(), "z".into());
     refused(client.invoke(affine(other)).map(drop).map_err(text), "future `a` has no output `z`; it has y")?;
-    // A future that fails takes those that name it with it, each with the cause.
+    // If a future fails, the futures that name it fail too, each with the cause.
     client.defer("bad", affine(Tensor::f32(&[3], &[1.0; 3]).into()))?;
     client.defer("worse", affine(of("bad")))?;
     let cause = client.await_future("bad").err().map(text).unwrap_or_default();

@@ -51,7 +51,7 @@ fn start(options: &[&str], config: &str) -> Result<Setup> {
     Ok(setup)
 }
 
-/// What goes on beside an attack: its number of rounds, and the time of each.
+/// Work of others during an attack: its number of rounds, and the time of each.
 struct Work {
     name: &'static str,
     rounds: AtomicU64,
@@ -85,7 +85,7 @@ impl Work {
     }
 }
 
-/// The work beside an attack.
+/// All work of others during an attack.
 struct Others {
     call: Work,
     infer: Work,
@@ -98,7 +98,7 @@ impl Others {
         [&self.call, &self.infer, &self.health, &self.metrics]
     }
 
-    /// Waits until each has had this many more rounds.
+    /// Waits until each kind of work has done this many more rounds.
     fn go_on(&self, rounds: u64) -> Result<()> {
         let wanted = self.all().map(|work| work.rounds.load(Relaxed) + rounds);
         let start = Instant::now();
@@ -169,8 +169,9 @@ struct Intruder {
     layout: Layout,
 }
 
-/// The section of the configuration for such tenants: the rights of the issue, best-effort work and
-/// 64 MiB of device memory. The jail has to hold any native code, so theirs runs as it was sent.
+/// The sections of the configuration for such tenants: best-effort work, 64 MiB of device memory,
+/// and trusted code, so that their native code runs as it was sent. The jail has to hold any native
+/// code.
 fn rights(names: &[&str]) -> String {
     let section = |name: &&str| {
         format!("[tenant.{name}]\ntrusted_code = true\nclass = \"best-effort\"\ndevice_bytes = \"64M\"\n")
@@ -224,8 +225,8 @@ impl Intruder {
         }
     }
 
-    /// Runs an attack that ends its executor: the attacker's error says so with one of these
-    /// causes, and so does the metric.
+    /// Runs an attack that ends its executor: the attacker gets an error with one of these causes,
+    /// and the metric counts it.
     fn is_ended(&mut self, setup: &Setup, attack: &Attack, label: &str, causes: &[&str]) -> Result<()> {
         let losses = || metric(&setup.daemon, &format!("atoll_executor_losses_total{{cause=\"{label}\"}}"));
         let before = losses()?;

@@ -26,7 +26,7 @@ fn start(options: &[&str], config: &str) -> Result<Setup> {
     Ok(setup)
 }
 
-/// Options without spinning, so that tests beside each other have the CPUs.
+/// Options without spinning, so that tests that run in parallel do not compete for the CPUs.
 fn asleep(slots: u32) -> RingOptions {
     RingOptions { slots, spin: Duration::ZERO, daemon_spin: Duration::ZERO, ..RingOptions::default() }
 }

@@ -98,7 +98,8 @@ fn times(setup: &Setup, client: &mut Client) -> Result<u32> {
 
 #[test]
 fn instances_come_with_the_load_and_go_without_it_and_no_request_is_lost() -> Result<()> {
-    // The clients wait for answers, so one instance would keep the target.
+    // Each client waits for its answer, so without a headroom one instance would be enough to keep
+    // the target.
     let settings = "latency_ms = 500\nquota_request = 0.1\nmax_instances = 3\ninterval_ms = 100\n\
                     headroom_percent = 30\ncool_down_ms = 500\nidle_ms = 2000";
     let hosts = two_hosts()?;

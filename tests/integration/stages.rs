@@ -30,7 +30,7 @@ fn numbers(value: &Value) -> Vec<f64> {
     value.as_array().into_iter().flatten().filter_map(Value::as_f64).collect()
 }
 
-/// A manifest that cannot be deployed, and what the error says.
+/// Checks that a manifest is refused, with an error that contains `expected`.
 fn refused(folder: &Path, text: &str, expected: &str) -> Result<()> {
     let output = deploy(folder, text)?;
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -88,7 +88,8 @@ fn an_image_file_gives_the_classes_that_python_computes() -> Result<()> {
 
     let daemon = Daemon::start_with(&repository, folder.path(), &[])?;
     deployed(folder.path(), VISION)?;
-    // Of photo.jpg, Pillow and this decoder interpolate colours in another way, by up to 12 of 255.
+    // Pillow and this decoder interpolate the colours of photo.jpg differently. Values differ by up
+    // to 12 of 255.
     for (file, tolerance) in [("photo.png", 1e-3), ("photo.jpg", 1e-1)] {
         let bytes = std::fs::read(fixtures().join(file))?;
         let (status, answer) = call(&daemon, "vision", "UINT8", &json!(bytes))?;
@@ -189,7 +190,8 @@ options = { fuel = 1000000, memory_bytes = 1048576 }
 y = "double.y"
 "#;
 
-/// `y` is twice `x`. If `x` begins with one of some numbers, the module misbehaves instead.
+/// `y` is twice `x`. If the first element of `x` is 666, 667, 668 or 669, the module misbehaves
+/// instead.
 const DOUBLE: &str = r#"(module
   (memory (export "memory") 2)
   (global $next (mut i32) (i32.const 1024))
@@ -280,7 +282,7 @@ fn wasm_modules_run_in_a_jail_within_their_limits() -> Result<()> {
     }
     ensure!(stage_process(&daemon)? == before, "errors of a module end no process");
     kill_process(Pid::from_raw(before.cast_signed()).context("a process id")?, Signal::KILL)?;
-    // The call may find the process that is just being killed.
+    // This call may still reach the process that is being killed, and fail.
     let _ = call(&daemon, "scale", "FP32", &json!([1.0]))?;
     works(&daemon)?;
     ensure!(stage_process(&daemon)? != before, "another process is started");

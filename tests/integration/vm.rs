@@ -145,7 +145,8 @@ fn a_daemon_that_is_root_limits_a_tenant_by_a_control_group() -> Result<()> {
     let Some(report) = boot("root")? else { return Ok(()) };
     check_groups(&report)?;
     ensure!(report.section("scores")?.contains("daemon -500"), "{}", report.0);
-    // The group of an executor vanishes: the executor goes on, and `atoll ps` names what it lacks.
+    // The group of an executor is removed: the executor keeps running, and `atoll ps` names the
+    // missing control group.
     let vanished = report.section("vanished")?;
     let says = ["removed", "[4.0,7.0]", "control group: "];
     ensure!(says.iter().all(|part| vanished.contains(part)), "{}", report.0);

@@ -50,7 +50,7 @@ def write(out, name, nodes, inputs):
 
 
 def sources(name):
-    """Numbers to cast. Integers get only numbers that fit, because the result of others is undefined."""
+    """Numbers to cast. Floats that are cast to integers fit the type, because the result of others is undefined."""
     random = np.random.default_rng(1)
     if name in INTEGERS:
         low, high = INTEGERS[name]

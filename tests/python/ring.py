@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The Python module of rings against a daemon that serves the functions `affine` and `faulty`.
 
-ring.py SOCKET HTTP_ADDRESS   exits with 1 and prints the difference
+ring.py SOCKET HTTP_ADDRESS   exits with 1 and prints the difference if an answer is wrong
 """
 
 import json

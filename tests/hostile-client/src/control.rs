@@ -13,8 +13,8 @@ use std::time::Duration;
 /// Most descriptors in a frame (`atoll_control`).
 pub const FILES_MAX: usize = 128;
 
-/// A frame that announces `files` descriptors and a message, sends the descriptors and one byte of
-/// the message, and then nothing.
+/// The head of a frame that announces [`FILES_MAX`] descriptors and a message of 16 bytes, and the
+/// first byte of the message. The rest is never sent.
 const HEAD: [u8; 17] = *b"ATLC\x01\x00\x80\x00\x10\x00\x00\x00\x00\x00\x00\x00{";
 
 /// Opens a connection and sends the beginning of a frame with `files` descriptors.
@@ -29,7 +29,7 @@ pub fn half_a_frame(socket: &Path, files: usize) -> Result<UnixStream> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     ensure!(control.push(SendAncillaryMessage::ScmRights(&files)));
-    // The server may have closed the connection already, and says why.
+    // Ignores errors: the server may have refused and closed the connection already.
     let _ = sendmsg(&stream, &[IoSlice::new(&HEAD)], &mut control, SendFlags::NOSIGNAL);
     Ok(stream)
 }
@@ -37,8 +37,8 @@ pub fn half_a_frame(socket: &Path, files: usize) -> Result<UnixStream> {
 /// How long the server has for its refusals.
 const ANSWERED_AFTER: Duration = Duration::from_secs(1);
 
-/// Opens up to `count` connections with half a frame each. Returns those that the server keeps, and
-/// its words about the others.
+/// Opens up to `count` connections with half a frame each. Returns the connections that the server
+/// keeps, and its refusals of the others.
 ///
 /// # Errors
 /// If the server accepts no connection.
@@ -50,7 +50,7 @@ pub fn half_frames(socket: &Path, count: usize, files: usize) -> Result<(Vec<Uni
         stream.set_read_timeout(Some(Duration::from_millis(1)))?;
         let mut text = Vec::new();
         match (&stream).read_to_end(&mut text) {
-            // Nothing was said, so the server waits for the rest.
+            // There is no answer, so the server waits for the rest.
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock && text.is_empty() => kept.push(stream),
             _ => refusals.push(String::from_utf8_lossy(&text).into_owned()),
         }

@@ -40,7 +40,7 @@ pub const HALF_A_HEAD: &[u8] = b"GET /v2 HTTP/1.1\r\nHost: loc";
 pub struct Answers {
     /// Requests that were answered with 200.
     pub answered: usize,
-    /// Other ends of requests, in words.
+    /// How the other requests ended.
     pub failures: Vec<String>,
     /// Time of each request.
     pub times: Vec<Duration>,

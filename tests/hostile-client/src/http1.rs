@@ -8,7 +8,7 @@ use std::time::Duration;
 /// How long [`answers`] waits for a further answer.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// Reads one answer, whose head has a length. Returns its status.
+/// Reads one answer with a `Content-Length`. Returns its status.
 ///
 /// # Errors
 /// If the connection ends within the answer, or the answer is not HTTP.

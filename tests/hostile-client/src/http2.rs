@@ -31,7 +31,7 @@ pub enum Flood {
     Pings,
     /// Settings.
     Settings,
-    /// A head that goes on and on.
+    /// A head that does not end.
     Continuations,
     /// Empty parts of one body.
     EmptyData,
@@ -42,8 +42,8 @@ impl Flood {
     pub const ALL: [Flood; 5] =
         [Flood::RapidReset, Flood::Pings, Flood::Settings, Flood::Continuations, Flood::EmptyData];
 
-    /// Sends this many frames, or pairs of frames, on a new connection. The answers are read on
-    /// another thread, so that the flood does not end because nothing is read.
+    /// Sends this many frames, or pairs of frames, on a new connection. Another thread reads the
+    /// answers, so that the server can always write.
     ///
     /// # Errors
     /// If there is no server.

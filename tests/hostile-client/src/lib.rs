@@ -1,14 +1,14 @@
-//! Clients that no server wants, for tests of the daemon.
+//! Misbehaving clients, for tests of the daemon.
 //!
-//! - [`hold`]: connections that take places and memory and send nothing more: idle ones, heads and
-//!   bodies that do not end, and many well-behaved clients that keep their connections.
+//! - [`hold`]: connections that take places and memory and then send nothing: idle ones, and heads
+//!   and bodies that do not end. Also many well-behaved clients that keep their connections.
 //! - [`http1`]: requests that two servers would read differently, and clients that close half of
 //!   their connection.
 //! - [`http2`]: streams that are reset as soon as they are opened, and floods of frames.
 //! - [`control`]: frames of the control socket that never end and carry descriptors.
 //!
-//! The program `hostile_client` runs the last as another user. Not here: what must hold meanwhile;
-//! see `tests/integration/hostile`.
+//! The program `hostile_client` runs [`control`] as another user. Not here: the checks of the
+//! daemon during an attack; see `tests/integration/hostile`.
 
 pub mod control;
 pub mod hold;

@@ -1,6 +1,6 @@
 //! Holds half-sent frames open as the user that runs it: `hostile_client SOCKET CONNECTIONS FILES`.
-//! Prints how many connections the daemon keeps, then its words about the others, and ends with its
-//! standard input.
+//! Prints how many connections the daemon keeps, then its refusals of the others. Ends when its
+//! standard input closes.
 
 use anyhow::{Context, Result};
 use atoll_hostile_client::control::half_frames;

@@ -80,7 +80,7 @@ static uint8_t *link_of(const struct context *c) {
     return (uint8_t *)(c->stop_word & ~(uint64_t)(PAGE - 1));
 }
 
-/* Touches how[2] bytes of device memory behind the output, in windows of how[1] bytes that it unmaps again. */
+/* Touches how[2] bytes of device memory after the output, in windows of how[1] bytes that it unmaps again. */
 static void windows(const uint64_t *how, volatile uint64_t *out) {
     uint64_t start = ((uint64_t)out + PAGE - 1) & ~(uint64_t)(PAGE - 1);
     for (uint64_t done = 0; done < how[2]; done += how[1]) {

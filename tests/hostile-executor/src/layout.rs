@@ -1,7 +1,7 @@
-//! Where things are in the memory that an executor shares with the daemon.
+//! The layout of the memory that an executor shares with the daemon.
 //!
-//! The layout is private to `atoll-device`. It is found out as an attacker would who has the
-//! program: by using a link of the same shape, and looking which words change.
+//! The layout is private to `atoll-device`. An attacker who has the program can find it out, and so
+//! does this module: it uses a link of the same shape and looks which words change.
 
 use anyhow::{Context, Result};
 use atoll_core::{DeviceOffset, Epoch, LaunchId};
@@ -71,7 +71,7 @@ impl Layout {
         })
     }
 
-    /// The bytes of all rings, which lie behind the control words.
+    /// The bytes of all rings, which lie after the control words.
     pub fn rings(&self) -> std::ops::Range<u64> {
         self.commands.index_at..self.bytes
     }

@@ -1,9 +1,9 @@
 //! Native code of a hostile tenant, for tests of the daemon.
 //!
 //! An executor runs the native code of a trusted tenant as it was sent. The code in
-//! `code/hostile.c` has thereby taken over the executor's process: it makes system calls, writes
-//! into the rings and control words that the process shares with the daemon, and sends messages in
-//! the executor's place. [`Attack`] lists its attacks.
+//! `code/hostile.c` therefore controls the executor's process: it makes system calls, writes into
+//! the rings and control words that the process shares with the daemon, and sends messages in the
+//! executor's place. [`Attack`] lists its attacks.
 //!
 //! ```text
 //! manifest()  the interface, with harmless PTX ─┐
@@ -12,8 +12,7 @@
 //! Layout      places in the shared memory, found out from a link of the same shape
 //! ```
 //!
-//! Not here: bundles, daemons and what must hold during an attack; see
-//! `tests/integration/hostile`.
+//! Not here: bundles, daemons and the checks during an attack; see `tests/integration/hostile`.
 
 mod attack;
 mod layout;

@@ -31,7 +31,7 @@ fn held(setup: &Setup) -> Result<(usize, u64)> {
     Ok((std::fs::read_dir(format!("{process}/fd"))?.count(), resident << 10))
 }
 
-/// The bodies would take the whole memory for bodies, if they were believed.
+/// If the daemon reserved the declared lengths, the bodies would take all its memory for bodies.
 #[test]
 fn declared_bodies_and_silent_connections_take_nothing_from_others() -> Result<()> {
     let setup = start(&[], "")?;
@@ -42,12 +42,12 @@ fn declared_bodies_and_silent_connections_take_nothing_from_others() -> Result<(
         let idle = open(&setup.daemon.http, rest, b"")?;
         let slow = open(&setup.daemon.http, rest, HALF_A_HEAD)?;
         others.go_on(10)?;
-        // The control socket has no busy moment either.
+        // The control socket also answers.
         setup.client_of("other")?.deploy(&setup.path("affine.kg"), &Deploy::default())?;
         let (descriptors, resident) = held(&setup)?;
         measured(&format!("silent connections: {descriptors} descriptors, {} MiB more", (resident - before) >> 20));
         ensure!(resident < before + (512 << 20), "{resident} bytes are resident, {before} before");
-        // Each is told why it ends, and counted.
+        // Connections with slow heads are closed, and counted under that reason.
         wait_until("slow heads are cut off", || Ok(closed(&setup, "slow_head")? >= slow.len() as f64))?;
         // In short runs `a_body_that_pauses_is_refused` checks the answer, with a shorter pause.
         for body in bodies.iter_mut().filter(|_| full()) {
@@ -88,7 +88,7 @@ fn requests_whose_bodies_hardly_arrive_give_their_places_to_others() -> Result<(
     })
 }
 
-/// Most clients of the issue: 2,000 that keep their connections, 1,000 idle ones, 100 slow ones.
+/// A full run has 2,000 clients that keep their connections, 1,000 idle ones and 100 slow ones.
 #[test]
 fn every_request_of_well_behaved_clients_is_answered_beside_idle_and_slow_ones() -> Result<()> {
     let setup = start(&[], "")?;
@@ -114,7 +114,8 @@ fn every_request_of_well_behaved_clients_is_answered_beside_idle_and_slow_ones()
         measured(&format!(
             "{answered} requests of {clients} clients, the longest {longest:?}; {descriptors} descriptors"
         ));
-        // Those of the test: its clients, those of `beside`, and what the daemon opens for itself.
+        // The clients of this test, and 100 more for those of `beside` and for what the daemon
+        // opens for itself.
         let most = descriptors_before + clients + idle.len() + slow.len() + 100;
         ensure!(descriptors <= most, "{descriptors} descriptors, at most {most}");
         ensure!(resident < resident_before + (256 << 20), "{resident} bytes are resident, {resident_before} before");
@@ -138,7 +139,8 @@ fn ambiguous_requests_are_refused_and_what_they_hide_is_not_answered() -> Result
             }
             Ok(())
         })?;
-        // A client that closes its half cancels its request, unless it is answered already.
+        // A client that closes its half of the connection cancels its request, unless it was
+        // already answered.
         if let Ok(status) = half_closed(&setup.daemon.http, HEALTH) {
             ensure!(status == 200, "{status}");
         }
@@ -179,7 +181,7 @@ fn best_effort_requests_leave_places_for_real_time_requests_of_their_model() -> 
                 })
             })
             .collect();
-        // Real-time requests to the same model are among the work beside it.
+        // The work of `beside` includes real-time requests to the same model.
         let done = beside("a queue of best-effort requests", &setup, |others| {
             wait_until("the queue is full", || Ok(refused.load(Relaxed) > 0))?;
             others.go_on(20)
@@ -193,7 +195,8 @@ fn best_effort_requests_leave_places_for_real_time_requests_of_their_model() -> 
     Ok(())
 }
 
-/// Requests as a browser sends them for a page of another site, or after its name was pointed here.
+/// Requests as a browser sends them for a page of another site, or for a site whose name resolves
+/// to this address (DNS rebinding).
 #[test]
 fn web_pages_of_other_sites_drive_nothing() -> Result<()> {
     let setup = start(&[], "")?;

@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
-/// A user without rights; only the kernel's answer to who it is matters.
+/// A user without rights. The daemon identifies it by the peer credentials of its connection.
 const OTHER_USER: u32 = 65534;
 
 /// Most descriptors in frames of one user: `CONTROL_FILES_PER_USER_MAX`.
@@ -73,7 +73,7 @@ fn half_sent_frames_hold_few_descriptors_and_places_of_one_user_only() -> Result
         ensure!(denied(&setup, "files")? == refusals.len() as f64);
         others.go_on(5)?;
         drop(holder);
-        // Connections of the same user, beyond those of one user.
+        // More connections of the same user than one user may have.
         let (_holder, kept, refusals) = hold(&setup, CONNECTIONS_OF_USER + 10, 1)?;
         ensure!(kept <= CONNECTIONS_OF_USER && refusals.len() >= 10, "{kept} were kept");
         ensure!(refusals.iter().all(|text| text.contains("already has 256 open control connections")), "{refusals:?}");

@@ -35,7 +35,7 @@ fn memory_beyond_the_quota_costs_only_the_executor_that_takes_it() -> Result<()>
         let out = hoarder.run(&Attack::Hoard { part: 64 << 20 })?.ok().context("it is refused, not killed")?;
         let most = (2 << 30) + cpus::allowed().len() as u64 * (256 << 20);
         ensure!(out[1] == ENOMEM && out[0] <= most, "it got {} bytes of private memory, error {}", out[0], out[1]);
-        // Shared memory that no limit counts cannot be mapped or made.
+        // Shared memory, which no limit counts, can be neither mapped nor created.
         let mut sharer = Intruder::new(&setup, &bundle, "sharer")?;
         let shared = system_call(MMAP, [0, 64 << 20, 3, 0x21, u64::MAX, 0]);
         ensure!(sharer.run(&shared)?.ok().is_some_and(|out| out[0] == EPERM.wrapping_neg()), "shared memory");
@@ -107,7 +107,7 @@ fn words_that_are_scribbled_on_are_refused_and_not_believed() -> Result<()> {
         let mut claimer = Intruder::new(&setup, &bundle, "claimer")?;
         let busy = Attack::Store { at: claimer.layout.busy_at, value: u64::MAX / 2 };
         claimer.is_ended(&setup, &busy, "protocol_violation", &["of work, and at most"])?;
-        // Seeds of a full run differ from day to day by ATOLL_SEED.
+        // ATOLL_SEED gives a full run other seeds every day.
         let rounds = if full() { 50 } else { 3 };
         for (tenant, only_rings) in [("scribbler", true), ("vandal", false)] {
             let mut intruder = Intruder::new(&setup, &bundle, tenant)?;
@@ -139,8 +139,8 @@ fn a_thread_that_computes_behind_a_forged_completion_is_ended() -> Result<()> {
         let mut forger = Intruder::new(&setup, &bundle, "forger")?;
         let before = setup.client_of("forger")?.processes()?.executors;
         let pid = before.first().and_then(|executor| executor.pid).context("its process")?;
-        // The call succeeds: its completion was forged. The thread goes on, and is found, however
-        // little of a CPU this machine has for it.
+        // The call succeeds, because its completion was forged. The thread keeps computing, and is
+        // detected even if it gets little of a CPU.
         let out = forger.run(&Attack::Forge { time: Duration::from_secs(600) })?;
         ensure!(out.is_ok(), "the forged completion was not taken: {out:?}");
         let mut stolen = Duration::ZERO;

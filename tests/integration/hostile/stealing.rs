@@ -1,5 +1,5 @@
-//! Executors that answer nothing: their code stops the process, or takes the daemon's messages, and
-//! no signal reaches it.
+//! Executors that do not answer: their code stops the process, or reads the daemon's messages in
+//! its place and blocks all signals.
 
 use super::{Intruder, beside, hidden, pack_hostile, rights, start};
 use crate::cancel::metric;
@@ -32,7 +32,7 @@ fn another_deploys_while_thieves_wait() -> Result<bool> {
     const THIEVES: [&str; 3] = ["stopper-a", "stopper-b", "thief"];
     let setup = start(&["--time-limit", "1"], &rights(&THIEVES))?;
     let bundle = pack_hostile(&setup)?;
-    // Compiled once, so that the deployment during the attack takes no time for it.
+    // Compiles the code now, so that the deployment during the attack finds it in the cache.
     let mut other = setup.client_of("other")?;
     other.deploy(&setup.path("affine.kg"), &Deploy::default())?;
     other.remove_function("affine")?;

@@ -27,7 +27,8 @@ const NUMBERS: [i64; 14] = [0, 1, -1, 2, -2, 3, 4, -4, 5, 100, 1 << 31, 1 << 62,
 /// Types of operands, as ONNX numbers them; 0 and 99 do not exist.
 const TYPES: [i32; 12] = [0, 1, 2, 3, 6, 7, 8, 9, 10, 11, 22, 99];
 
-/// Longest time of an import. The models are small, so a longer one would not end.
+/// Longest time of an import. The models are small, so an import that takes longer probably never
+/// ends.
 const TIME_MAX: Duration = Duration::from_secs(30);
 
 thread_local! {

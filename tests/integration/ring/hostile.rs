@@ -89,7 +89,7 @@ fn impossible_indices_and_too_many_requests_end_the_ring() -> Result<()> {
         raw.wake()?;
         let reason = raw.reason()?;
         ensure!(reason.contains("the ring is corrupt"), "{reason}");
-        // The client's bell rang, and the word says that the ring is closed.
+        // The word that says that the ring is closed is set.
         ensure!(raw.memory.word(256).context("a word")?.load(Ordering::SeqCst) == 1);
         ensure!((&raw.stream).read(&mut [0])? == 0, "the connection ends");
     }

@@ -51,7 +51,8 @@ impl Writer {
         self.make(F32, "mov.b32", [bits.into()])
     }
 
-    /// Encodes an f32. Rounds to nearest, ties to even.
+    /// Encodes an f32. Rounds to nearest, ties to even; for [`DType::F8e8m0`] down to a power of
+    /// two.
     pub(crate) fn narrow_code(&mut self, dtype: DType, value: &Operand) -> Name {
         let value = self.in_register(value, F32);
         let bits = self.make(B32, "mov.b32", [value]);

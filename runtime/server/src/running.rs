@@ -1,10 +1,11 @@
 //! The invocations of tenants that are queued or running, and their quota.
 //!
-//! All interfaces (HTTP, gRPC and the control socket) get a [`Permit`] from [`Running::admit`] before
-//! they invoke a function or a graph. It counts for the calling tenant, not for the owner of the
-//! function. No invocation reaches an engine without a permit, because [`crate::inference`] takes
-//! one. The permit counts until the engine has answered, even if the client disconnects: its
-//! invocation still occupies the device until then.
+//! All interfaces (HTTP, gRPC, the control socket, rings and CUDA sessions) get a [`Permit`] from
+//! [`Running::admit`] before they invoke a function or a graph. It counts for the calling tenant,
+//! not for the owner of the function. No invocation reaches an engine without a permit:
+//! [`crate::inference`] takes one, and a CUDA session gets one for each task. The permit counts
+//! until the engine has answered, even if the client disconnects: its invocation still occupies the
+//! device until then.
 
 use crate::identity::{Denial, Principal};
 use atoll_engine::Tenant;

@@ -141,8 +141,8 @@ pub struct Autoscaler {
     surplus: Option<(Nanos, u64)>,
     /// When instances were last added because requests were late.
     late_at: Option<Nanos>,
-    /// Load that is added to the replayed load, because requests were late: the profile is too
-    /// optimistic. In thousandths of a request per second.
+    /// Load that is added to the replayed load because requests were late: the profile is too
+    /// optimistic.
     beyond: u64,
     /// The requests by which lateness is judged.
     recent: Recent,
@@ -205,10 +205,9 @@ impl Autoscaler {
         self.beyond
     }
 
-    /// The point of an instance to add for a request that has just arrived. `None` if `capacity`,
-    /// that of `instances` scaled instances and of all others, covers what is needed, or if there
-    /// may be no more instances. Called between the intervals, so that the request does not wait
-    /// for the next one.
+    /// The point of an instance to add for a request that has just arrived. `None` if the capacity
+    /// of all instances covers what is needed, or if `instances`, the number of scaled ones, is the
+    /// maximum. Does not wait for the end of an interval.
     pub fn another(&self, needed: &Needed, instances: usize, capacity: u64) -> Option<Point> {
         let has_room = instances < self.config.max_instances as usize;
         let is_missing = needed.load().saturating_add(self.beyond) > capacity;

@@ -18,11 +18,12 @@
 //! - The routes of the protocol answer errors as JSON. The HTTP status or the gRPC code tells
 //!   whether the client or the server caused an error. Bodies, connections and bytes in flight are
 //!   bounded by [`limits`].
-//! - An invocation is cancelled if its client disconnects.
+//! - An invocation is cancelled if its client disconnects, unless the client deferred it
+//!   (`control/futures.rs`).
 //! - Apart from the store of the control socket and the access log, the daemon keeps only caches of
 //!   compiled models and code on disk. Their files appear complete or not at all. Copies of served
-//!   bundles have no names and vanish with the process, so a killed daemon leaves nothing to clean
-//!   up.
+//!   bundles have no names and vanish with the process. A killed daemon leaves nothing to clean up
+//!   but the temporary folders of CUDA sessions (`cuda/code.rs`).
 //! - A served model does not change if its file changes.
 //! - Shared memory that clients register is copied, never mapped. The memory of rings is mapped: the
 //!   daemon creates it, and its size is sealed.

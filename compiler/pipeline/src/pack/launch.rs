@@ -79,7 +79,7 @@ pub fn read_module(ptx: &str) -> Result<ModuleContents, CompileError> {
     let placed = module.items.iter().filter_map(Item::variable).filter(|variable| is_placed(variable));
     let variables = placed.map(variable).collect::<Result<Vec<ModuleVariable>, PackError>>()?;
     // The analyses of kernels know no variables in other places than the module.
-    place(&mut module, &|_| Some(0));
+    place(&mut module, &|_| Some(0))?;
     let reports = plain_reports(&module)?;
     let kernels = module.kernels().filter(|kernel| kernel.body.is_some());
     let kernels = kernels
@@ -119,7 +119,7 @@ fn variable(variable: &Variable) -> Result<ModuleVariable, PackError> {
 }
 
 /// Removes the variables that have addresses, and replaces their names by the addresses.
-fn place(module: &mut Module, address: &dyn Fn(&str) -> Option<u64>) {
+fn place(module: &mut Module, address: &dyn Fn(&str) -> Option<u64>) -> Result<(), PackError> {
     let known: HashMap<Name, u64> = module
         .items
         .iter()
@@ -129,8 +129,10 @@ fn place(module: &mut Module, address: &dyn Fn(&str) -> Option<u64>) {
         .collect();
     if !known.is_empty() {
         module.items.retain(|item| !item.variable().is_some_and(|variable| known.contains_key(&variable.name)));
-        replace_names(module, &|name| known.get(name).copied());
+        let replaced = replace_names(module, &|name| known.get(name).copied());
+        replaced.map_err(|reason| PackError::at("the module", reason))?;
     }
+    Ok(())
 }
 
 /// Writes a bundle for host targets with the PTX of one kernel of a module, without code. Its grid
@@ -142,7 +144,7 @@ pub fn pack_launch(ptx: &str, shape: LaunchShape<'_>, targets: &[Target], output
     let mut module = parse(ptx)?;
     module.items.retain(|item| !is_kernel(item) || is_named(&item.kind, shape.kernel));
     let addresses: HashMap<&str, u64> = shape.variables.iter().map(|(name, at)| (name.as_str(), *at)).collect();
-    place(&mut module, &|name| addresses.get(name).copied());
+    place(&mut module, &|name| addresses.get(name).copied())?;
     let unknown = || PackError::at("the module", format!("it has no kernel `{}`", shape.kernel));
     let kernel = module.kernels().find(|kernel| kernel.body.is_some()).ok_or_else(unknown)?;
     let params = params(kernel)?;

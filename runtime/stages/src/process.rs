@@ -203,7 +203,7 @@ impl StageProcess {
     }
 
     fn unexpected(&mut self, answer: &Answer) -> CallError {
-        CallError::Lost(format!("it sent another answer: {answer:?}").chars().take(200).collect())
+        CallError::Lost(format!("it sent an unexpected answer: {answer:?}").chars().take(200).collect())
     }
 
     /// Why a pipe failed.

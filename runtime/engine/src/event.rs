@@ -30,7 +30,8 @@ pub(crate) enum Command {
     Cancel(InvocationId),
     /// Close a session. Legal always; ignored if it is closed.
     CloseSession(SessionId),
-    /// Tell the address of a CUDA session's memory. Legal always; `None` before its first flush.
+    /// Return the address of a CUDA session's memory, which is `None` before its first flush. Legal
+    /// always.
     SessionAddress { session: SessionId, answer: Sender<Option<u64>> },
     /// Load a function onto the device and publish it. Legal until shutdown.
     Load { function: Arc<Function>, answer: Sender<Result<FunctionInfo, EngineError>> },

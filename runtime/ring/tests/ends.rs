@@ -128,8 +128,8 @@ fn a_message_that_is_not_valid_is_the_only_one_that_fails() {
     client.send(1, &Request::Ping).unwrap();
     client.send(2, &Request::Ping).unwrap();
     client.send(3, &Request::Ping).unwrap();
-    // Words of the first two records: an unknown kind, and an impossible length. The words in front
-    // of the records are the indices.
+    // Words of the first two records: an unknown kind, and an impossible length. The words before
+    // the records are the indices.
     let words = 512;
     let records = memory.words(4096, 32 + 4 * words).unwrap();
     records[32].store(77, Ordering::Relaxed);

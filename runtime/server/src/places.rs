@@ -5,9 +5,9 @@
 //! connection that sends the head of a request slowly is closed after
 //! [`ConnectionLimits::head_timeout`], an idle one after [`ConnectionLimits::idle_timeout`]. If all
 //! places are taken, the connection that has been idle longest is closed for a new one; if none is
-//! idle, one whose request arrives too slowly. A connection with a running request is never closed
-//! for another one. If its client reads nothing for [`ConnectionLimits::write_pause`], the
-//! connection is closed and its requests are cancelled.
+//! idle, one whose request arrives too slowly. A connection with a running request is closed for
+//! another one only in that case, and never in HTTP/2. If its client reads nothing for
+//! [`ConnectionLimits::write_pause`], the connection is closed and its requests are cancelled.
 
 use crate::limits;
 use crate::tls::Wire;

@@ -69,7 +69,7 @@ fn png(file: &[u8]) -> Result<Tensor, String> {
         Some(ColorSpace::RGBA) => pixels.as_chunks::<4>().0.iter().flat_map(|&[r, g, b, _]| [r, g, b]).collect(),
         Some(ColorSpace::Luma) => pixels.iter().flat_map(|&grey| [grey; 3]).collect(),
         Some(ColorSpace::LumaA) => pixels.as_chunks::<2>().0.iter().flat_map(|&[grey, _]| [grey; 3]).collect(),
-        other => return Err(format!("its colours are {other:?}")),
+        other => return Err(format!("its colour space {other:?} is not supported")),
     };
     image(width as u64, height as u64, rgb)
 }

@@ -38,11 +38,11 @@ pub const WASM_TABLE_ELEMENTS_MAX: usize = 64 << 10;
 /// Most nested calls in a WASM module.
 pub const WASM_CALLS_MAX: usize = 1024;
 
-/// Private memory of a stage process in bytes. A WASM memory that grows exists twice while it is
-/// copied, beside the tensors of the call.
+/// Limit on the private memory of a stage process, in bytes. A WASM memory that grows exists twice
+/// while it is copied, in addition to the tensors of the call.
 pub const PROCESS_BYTES: u64 = 1 << 30;
 
-/// Longest time of a call, and of preparing a program. The process is killed then.
+/// Longest time of a call, and of preparing a program. After it, the process is killed.
 pub const CALL_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Most programs that a process keeps. The one that was used least recently is dropped for another.

@@ -48,10 +48,10 @@ pub enum Filter {
 pub struct TokenizeOptions {
     /// Name of the `tokenizer.json`.
     pub tokenizer: String,
-    /// If given, the number of tokens: longer texts are cut, and shorter ones are filled up with
+    /// If given, the number of tokens: longer texts are cut, and shorter ones are padded with
     /// `pad`.
     pub length: Option<u32>,
-    /// The token that fills up, by its id.
+    /// The id of the padding token.
     #[serde(default)]
     pub pad: u32,
 }

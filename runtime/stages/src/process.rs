@@ -180,7 +180,7 @@ impl StageProcess {
         }
     }
 
-    /// A request that is answered without bytes.
+    /// Sends a request, and waits for an answer without bytes.
     fn ask(&mut self, request: &Request, parts: &[&[u8]]) -> Result<(), CallError> {
         self.send(request, parts)?;
         match self.answer()? {
@@ -203,7 +203,7 @@ impl StageProcess {
     }
 
     fn unexpected(&mut self, answer: &Answer) -> CallError {
-        CallError::Lost(format!("it sent another answer: {answer:?}").chars().take(200).collect())
+        CallError::Lost(format!("it sent an unexpected answer: {answer:?}").chars().take(200).collect())
     }
 
     /// Why a pipe failed.
@@ -224,7 +224,7 @@ impl Drop for StageProcess {
     }
 }
 
-/// A pipe from the process. Reads until a time.
+/// A pipe from the process. Reads fail once the time `ends` has passed.
 #[derive(Debug)]
 struct Pipe {
     fd: OwnedFd,
@@ -237,7 +237,7 @@ impl Read for Pipe {
     }
 }
 
-/// A pipe to the process. Writes until a time.
+/// A pipe to the process. Writes fail once the time `ends` has passed.
 struct Input<'a> {
     fd: BorrowedFd<'a>,
     ends: Instant,

@@ -47,7 +47,7 @@ impl Program {
                     return Err(format!("`size` has to be 1 to {RESIZED_PIXELS_MAX} pixels"));
                 }
                 if options.shorter.is_some_and(|shorter| u64::from(shorter) < height.max(width)) {
-                    return Err("`shorter` has to be at least both numbers of `size`, which are cut out of it".into());
+                    return Err("`shorter` has to be at least as large as both numbers of `size`".into());
                 }
                 let is_bad = |std: &f32| !std.is_finite() || *std == 0.0;
                 if options.std.iter().any(is_bad) || options.mean.iter().any(|mean| !mean.is_finite()) {
@@ -174,7 +174,7 @@ mod tests {
         for (json, expected) in [
             (r#"{"size": [0, 4]}"#, "1 to 4194304 pixels"),
             (r#"{"size": [4000000000, 4000000000]}"#, "1 to 4194304 pixels"),
-            (r#"{"size": [4, 8], "shorter": 6}"#, "at least both"),
+            (r#"{"size": [4, 8], "shorter": 6}"#, "at least as large as both"),
             (r#"{"size": [4, 4], "std": [1.0, 0.0, 1.0]}"#, "`std` not 0"),
             (r#"{"size": [4, 4], "filter": "cubic"}"#, "unknown variant"),
             (r#"{"size": [4, 4], "sice": 1}"#, "unknown field"),

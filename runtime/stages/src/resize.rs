@@ -60,7 +60,7 @@ pub(crate) fn resize(x: &Tensor, options: &ResizeOptions) -> Result<Tensor, Stri
     Ok(Tensor::of_floats(vec![1, CHANNELS as i64, size[0] as i64, size[1] as i64], &planes))
 }
 
-/// Half of a number, rounded to the even one as Python rounds.
+/// Half of a number. A half is rounded to the even number, as Python does.
 fn half(number: usize) -> usize {
     let half = number / 2;
     if number % 2 == 1 && half % 2 == 1 { half + 1 } else { half }

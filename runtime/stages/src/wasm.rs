@@ -3,8 +3,8 @@
 //! A module imports nothing. It exports:
 //!
 //! - `memory`: its linear memory.
-//! - `alloc(bytes: i32) -> i32`: the address of so many bytes, aligned to 8. They stay valid until
-//!   `run` returns.
+//! - `alloc(bytes: i32) -> i32`: the address of this many free bytes, aligned to 8. They stay valid
+//!   until `run` returns.
 //! - `run(inputs: i32, input_count: i32, outputs: i32, output_count: i32) -> i32`: computes the
 //!   outputs. 0 means success. With any other number the request fails, and its error states the
 //!   number.

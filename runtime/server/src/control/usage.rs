@@ -29,7 +29,8 @@ impl Control {
         plain(Answer::Usage(UsageReport { quotas, ..report }))
     }
 
-    /// CPU time of the stage processes of tenants that the peer sees and that called CPU stages.
+    /// CPU time of stage processes, for the tenants that the peer may see and that called CPU
+    /// stages.
     fn stage_usage(&self, principal: &Principal) -> Vec<ExecutorUsage> {
         let usage = self.app.stage_processes.usage().into_iter();
         let used = usage.filter(|(tenant, used)| principal.sees(tenant) && used.starts > 0);

@@ -9,14 +9,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 impl Deployed {
-    /// The contents of a CUDA program's module.
+    /// The contents of a CUDA program's module. The PTX is parsed and analysed in this process.
     pub(crate) fn read_module(&self, ptx: &str) -> Result<ModuleContents, CompileFailure> {
         self.gate.compiler()?.read_module(ptx)
     }
 
-    /// The code of a kernel of a CUDA session. The daemon compiles it with a fence for every
-    /// tenant, because nothing checks the parameters of its launches. Writes the bundle to `file`.
-    /// Blocks.
+    /// The code of a kernel of a CUDA session. It is compiled in the compiler's jail, with a fence
+    /// for every tenant, because nothing checks the parameters of its launches. The bundle for it
+    /// is made in this process, and written to `file`. Blocks.
     pub(crate) fn session_code(
         &self,
         tenant: &Tenant,

@@ -18,7 +18,7 @@ pub(crate) struct Meter {
     late: AtomicU64,
     /// Whether there were requests of a class, indexed by class.
     classes: [AtomicBool; 2],
-    /// What recent requests needed, and what there is.
+    /// The replay of recent requests, and the load that the instances serve.
     replayed: Mutex<Replayed>,
 }
 

@@ -97,7 +97,7 @@ impl Bpe {
         id.ok_or_else(|| format!("its `tokenizer.json` has no token for the byte `{letter}`"))
     }
 
-    /// Notes the pair that begins at a part, if it was learned.
+    /// Adds the pair that begins at a part to the heap, if it was learned.
     #[allow(clippy::type_complexity, reason = "the type of one heap, in one file")]
     fn note(&self, parts: &[Part], at: usize, pairs: &mut BinaryHeap<Reverse<(u32, usize, (u32, u32), u32)>>) {
         let right = parts[at].next.and_then(|next| parts[next].token);

@@ -93,7 +93,7 @@ impl Tokenizer {
         Ok(Tokenizer { added, find_added, normalizers, splitters, model, before, after })
     }
 
-    /// The tokens of a text: `ids`, `mask` (1 for tokens, 0 for those that fill up), and `types`.
+    /// The tokens of a text: `ids`, `mask` (1 for tokens, 0 for padding), and `types`.
     pub(crate) fn run(&self, text: &[u8], options: &TokenizeOptions) -> Result<Vec<Tensor>, String> {
         if text.len() > TEXT_BYTES_MAX {
             return Err(format!("its text has {} bytes; the limit is {TEXT_BYTES_MAX}", text.len()));

@@ -37,7 +37,9 @@ pub use builder::{CompileReport, PRODUCER};
 pub use error::CompileError;
 pub use observer::{Observer, Silent};
 pub use options::{CompileOptions, TransformOptions};
-pub use pack::launch::{LaunchShape, ModuleContents, ModuleKernel, ModuleVariable, pack_launch, read_module};
+pub use pack::launch::{
+    LaunchShape, LaunchSource, ModuleContents, ModuleKernel, ModuleVariable, launch_source, pack_launch, read_module,
+};
 pub use pack::{PackError, pack};
 pub use padding::{PaddedKernels, pad_bundles};
 pub use recompile::{RecompileError, recompile};

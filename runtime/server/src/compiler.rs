@@ -2,6 +2,7 @@
 //! implementation; a daemon without one serves bundles only.
 
 use atoll_kgraph::{Bundle, ModelOptions, TargetContents};
+use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::Duration;
 
@@ -29,15 +30,32 @@ pub trait CompilerService: Send + Sync + 'static {
         None
     }
 
-    /// Reads a CUDA program's module in PTX: its kernels and variables. Blocks.
-    fn read_module(&self, _ptx: &str) -> Result<ModuleContents, CompileFailure> {
-        Err(CompileFailure("this compiler does not take modules of CUDA programs".into()))
+    /// Reads a CUDA program's module in PTX: its kernels and variables. The PTX is not trusted.
+    /// Blocks for at most `limits.time`.
+    fn read_module(&self, _ptx: &str, _limits: CompileLimits) -> Result<ModuleContents, CompileFailure> {
+        Err(no_modules())
     }
 
-    /// Writes a bundle with the PTX of one kernel of such a module. The bundle has no code;
+    /// Reads one kernel of such a module for a launch shape. The PTX is not trusted. Blocks for at
+    /// most `limits.time`.
+    fn launch_source(
+        &self,
+        _ptx: &str,
+        _shape: LaunchShape<'_>,
+        _limits: CompileLimits,
+    ) -> Result<LaunchSource, CompileFailure> {
+        Err(no_modules())
+    }
+
+    /// Writes a bundle with the PTX of that kernel, which is not read. The bundle has no code;
     /// [`CompilerService::recompile`] compiles it. Blocks.
-    fn pack_launch(&self, _ptx: &str, _shape: LaunchShape<'_>, _destination: &Path) -> Result<(), CompileFailure> {
-        Err(CompileFailure("this compiler does not take modules of CUDA programs".into()))
+    fn pack_launch(
+        &self,
+        _kernel: &LaunchSource,
+        _shape: LaunchShape<'_>,
+        _destination: &Path,
+    ) -> Result<(), CompileFailure> {
+        Err(no_modules())
     }
 
     /// Recompiles the kernels of an untrusted bundle from the PTX that they had before the passes
@@ -52,8 +70,12 @@ pub trait CompilerService: Send + Sync + 'static {
     ) -> Result<Vec<TargetContents>, CompileFailure>;
 }
 
+fn no_modules() -> CompileFailure {
+    CompileFailure("this compiler does not take modules of CUDA programs".into())
+}
+
 /// A kernel of a CUDA program's module.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModuleKernel {
     /// Its name.
     pub name: String,
@@ -66,7 +88,7 @@ pub struct ModuleKernel {
 }
 
 /// A variable of a CUDA program's module.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModuleVariable {
     /// Its name.
     pub name: String,
@@ -82,7 +104,7 @@ pub struct ModuleVariable {
 }
 
 /// The contents of a CUDA program's module.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModuleContents {
     /// Its kernels.
     pub kernels: Vec<ModuleKernel>,
@@ -101,6 +123,17 @@ pub struct LaunchShape<'a> {
     pub dynamic_shared_bytes: u32,
     /// The address of each variable of the module.
     pub variables: &'a [(String, u64)],
+}
+
+/// One kernel of a CUDA program's module, read for a launch shape.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaunchSource {
+    /// PTX of the kernel and of the functions of its module, with the addresses of variables.
+    pub source: String,
+    /// Size and alignment of each parameter in bytes.
+    pub params: Vec<(u32, u32)>,
+    /// Shared memory that the kernel declares, in bytes.
+    pub shared_bytes: u32,
 }
 
 /// Limits of one compilation for a tenant.

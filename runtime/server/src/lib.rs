@@ -78,8 +78,8 @@ pub use access_log::{AccessLogConfig, AccessLogFormat};
 pub use bytes::parse_bytes;
 pub use code::{BadKey, BadSignature, TrustedKeys};
 pub use compiler::{
-    CompileFailure, CompileLimits, CompileProgress, CompilerService, LaunchShape, ModuleContents, ModuleKernel,
-    ModuleVariable,
+    CompileFailure, CompileLimits, CompileProgress, CompilerService, LaunchShape, LaunchSource, ModuleContents,
+    ModuleKernel, ModuleVariable,
 };
 pub use config::{ControlConfig, ModelControl, ServerConfig};
 pub use http::{RouteDescription, RoutePort, routes};

@@ -184,6 +184,12 @@ pub const CUDA_BYTES_DEFAULT: u64 = 256 << 20;
 /// Device memory of a session for variables of its modules, besides what the program allocates.
 pub const CUDA_VARIABLES_BYTES: u64 = 8 << 20;
 
+/// Most PTX of the modules of a session in bytes; the same text counts once.
+pub const CUDA_PTX_BYTES_MAX: usize = 64 << 20;
+
+/// Most kernels that a session has loaded; each launch shape of a kernel counts.
+pub const CUDA_FUNCTIONS_MAX: usize = 4096;
+
 /// The collected calls of a session run once their copies and parameters have this many bytes. A
 /// flush has device memory for its copies in addition to the session's.
 pub const CUDA_FLUSH_BYTES_MAX: usize = 8 << 20;

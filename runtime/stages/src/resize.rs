@@ -37,13 +37,17 @@ pub(crate) fn resize(x: &Tensor, options: &ResizeOptions) -> Result<Tensor, Stri
         Some(shorter) => {
             let (short, long) = (height.min(width) as u64, height.max(width) as u64);
             let longer = u64::from(shorter) * long / short;
-            if u64::from(shorter) * longer > IMAGE_PIXELS_MAX {
+            if u64::from(shorter).saturating_mul(longer) > IMAGE_PIXELS_MAX {
                 return Err(format!("{width} x {height} pixels are too elongated to be resized to {shorter}"));
             }
             let (shorter, longer) = (shorter as usize, longer as usize);
             if height <= width { [shorter, longer] } else { [longer, shorter] }
         }
     };
+    // The width changes first.
+    if height.checked_mul(whole[1]).is_none_or(|pixels| pixels as u64 > IMAGE_PIXELS_MAX) {
+        return Err(format!("{width} x {height} pixels are too elongated to be resized to a width of {}", whole[1]));
+    }
     let source = Image { height, width, pixels: x.bytes.clone() };
     let across = scaled(source, whole[1], options.filter, Axis::Width);
     let image = scaled(across, whole[0], options.filter, Axis::Height);
@@ -235,6 +239,11 @@ mod tests {
     fn elongated_images_are_refused() {
         let x = Tensor::of_bytes(vec![1, 1 << 20, 3], vec![0; 3 << 20]);
         assert!(resize(&x, &options([224, 224], Some(256), Filter::Bilinear)).unwrap_err().contains("elongated"));
+        let tall = Tensor::of_bytes(vec![1 << 20, 1, 3], vec![0; 3 << 20]);
+        for shorter in [None, Some(256), Some(u32::MAX)] {
+            let refused = resize(&tall, &options([224, 224], shorter, Filter::Bilinear)).unwrap_err();
+            assert!(refused.contains("elongated"), "{shorter:?}: {refused}");
+        }
         assert!(resize(&Tensor::of_bytes(vec![0, 4, 3], vec![]), &options([2, 2], None, Filter::Nearest)).is_err());
     }
 }

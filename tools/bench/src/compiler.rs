@@ -43,6 +43,7 @@ mod with {
     use crate::cache;
     use crate::failure::OrUserError;
     use crate::output::progress;
+    use crate::recompiler::Question;
     use crate::{profiler, recompiler};
     use anyhow::Context;
     use atoll_engine::{PaddingModule, PaddingService};
@@ -52,7 +53,8 @@ mod with {
         pad_bundles,
     };
     use atoll_server::{
-        CompileFailure, CompileLimits, CompileProgress, LaunchShape, ModuleContents, ModuleKernel, ModuleVariable,
+        CompileFailure, CompileLimits, CompileProgress, LaunchShape, LaunchSource, ModuleContents, ModuleKernel,
+        ModuleVariable,
     };
     use indicatif::{ProgressBar, ProgressStyle};
 
@@ -131,8 +133,8 @@ mod with {
             atoll_pipeline::why_not_batched(source, &options).ok()?
         }
 
-        fn read_module(&self, ptx: &str) -> Result<ModuleContents, CompileFailure> {
-            let contents = atoll_pipeline::read_module(ptx).map_err(failure)?;
+        fn read_module(&self, ptx: &str, limits: CompileLimits) -> Result<ModuleContents, CompileFailure> {
+            let contents: atoll_pipeline::ModuleContents = recompiler::ask(&Question::Module, ptx, limits)?;
             let kernel = |kernel: atoll_pipeline::ModuleKernel| {
                 let atoll_pipeline::ModuleKernel { name, params, shared_bytes, threads_max } = kernel;
                 ModuleKernel { name, params, shared_bytes, threads_max }
@@ -147,10 +149,31 @@ mod with {
             })
         }
 
-        fn pack_launch(&self, ptx: &str, shape: LaunchShape<'_>, destination: &Path) -> Result<(), CompileFailure> {
+        fn launch_source(
+            &self,
+            ptx: &str,
+            shape: LaunchShape<'_>,
+            limits: CompileLimits,
+        ) -> Result<LaunchSource, CompileFailure> {
+            let LaunchShape { kernel, block, dynamic_shared_bytes, variables } = shape;
+            let (kernel, variables) = (kernel.to_owned(), variables.to_vec());
+            let question = Question::Launch { kernel, block, dynamic_shared_bytes, variables };
+            let found: atoll_pipeline::LaunchSource = recompiler::ask(&question, ptx, limits)?;
+            let atoll_pipeline::LaunchSource { source, params, shared_bytes } = found;
+            Ok(LaunchSource { source, params, shared_bytes })
+        }
+
+        fn pack_launch(
+            &self,
+            kernel: &LaunchSource,
+            shape: LaunchShape<'_>,
+            destination: &Path,
+        ) -> Result<(), CompileFailure> {
+            let LaunchSource { source, params, shared_bytes } = kernel.clone();
+            let source = atoll_pipeline::LaunchSource { source, params, shared_bytes };
             let LaunchShape { kernel, block, dynamic_shared_bytes, variables } = shape;
             let shape = atoll_pipeline::LaunchShape { kernel, block, dynamic_shared_bytes, variables };
-            atoll_pipeline::pack_launch(ptx, shape, &self.options.targets, destination).map_err(failure)
+            atoll_pipeline::pack_launch(&source, shape, &self.options.targets, destination).map_err(failure)
         }
 
         fn recompile(

@@ -1,8 +1,8 @@
-//! Compiles bundles of untrusted tenants in a separate process. If PTX makes the compiler crash,
+//! Compiles bundles of untrusted tenants, and reads the PTX of CUDA programs, in a separate process. If PTX makes the compiler crash,
 //! run for hours or exhaust memory, only that process ends, and not the daemon.
 //!
-//! The daemon starts `atoll recompile` with the bundle as standard input. The process maps the
-//! bundle, and enters a jail before it reads it ([`atoll_executor::enter_compile_jail`]): from then
+//! The daemon starts `atoll recompile` with the bundle or the PTX as standard input. The process
+//! maps or reads it, and enters a jail before it reads it ([`atoll_executor::enter_compile_jail`]): from then
 //! on it has this memory and its pipes, and no files, network or other processes. It writes its
 //! progress, and the reason of a failure, as lines of JSON to standard error, and the code to
 //! standard output. It does not use the cache of native code that the daemon's own compilations
@@ -16,12 +16,14 @@ use anyhow::{Context, Result, anyhow, bail};
 use atoll_executor::enter_compile_jail;
 use atoll_kgraph::limits::CODE_BYTES_MAX;
 use atoll_kgraph::{Bundle, Mapped, TargetContents, decode_code, encode_code};
-use atoll_pipeline::{CompileOptions, Observer, Stage, Target, recompile};
+use atoll_pipeline::{CompileOptions, LaunchShape, Observer, Stage, Target, launch_source, read_module, recompile};
 use atoll_server::{CompileFailure, CompileLimits, CompileProgress};
+use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Resource, Rlimit, Signal, nice, set_parent_process_death_signal, setrlimit};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read, Seek, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -71,6 +73,47 @@ enum Line {
     Missing(Vec<String>),
 }
 
+/// A question about the PTX of a CUDA program. It is the first line of the process's standard
+/// input, and the PTX is the rest.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Question {
+    /// Its kernels and variables. The answer is a [`ModuleContents`](atoll_pipeline::ModuleContents)
+    /// in JSON.
+    Module,
+    /// One kernel for a launch shape. The answer is a
+    /// [`LaunchSource`](atoll_pipeline::LaunchSource) in JSON.
+    Launch {
+        /// The kernel.
+        kernel: String,
+        /// Threads of a block in x, y, z.
+        block: [u32; 3],
+        /// Shared memory of a launch besides what the kernel declares, in bytes.
+        dynamic_shared_bytes: u32,
+        /// The address of each variable of the module.
+        variables: Vec<(String, u64)>,
+    },
+}
+
+/// Answers a question about PTX in a separate process.
+///
+/// # Errors
+/// The PTX is not valid, or cannot be read within the limits.
+pub fn ask<T: DeserializeOwned>(question: &Question, ptx: &str, limits: CompileLimits) -> Result<T, CompileFailure> {
+    let asked = || -> Result<T> {
+        let mut input = File::from(memfd_create("atoll-ptx", MemfdFlags::CLOEXEC)?);
+        serde_json::to_writer(&mut input, question)?;
+        input.write_all(b"\n")?;
+        input.write_all(ptx.as_bytes())?;
+        input.rewind()?;
+        let mut command = command(input, limits);
+        command.arg("--ptx");
+        let answer = run(command, limits, &|_| ())?;
+        serde_json::from_slice(&answer).context("the compiler's answer is not valid")
+    };
+    asked().map_err(|error| CompileFailure(format!("{error:#}")))
+}
+
 /// Compiles the kernels of a bundle again, with a fence, in a separate process.
 ///
 /// # Errors
@@ -83,17 +126,16 @@ pub fn in_process(
 ) -> Result<Vec<TargetContents>, CompileFailure> {
     let failed = |error: anyhow::Error| CompileFailure(format!("{error:#}"));
     let file = File::open(bundle.path()).with_context(|| bundle.path().display().to_string()).map_err(failed)?;
-    let code = run(command(file, targets, limits), limits, progress).map_err(failed)?;
+    let mut command = command(file, limits);
+    targets.iter().for_each(|target| drop(command.args(["--target", target.name()])));
+    let code = run(command, limits, progress).map_err(failed)?;
     decode_code(&code).map_err(|reason| CompileFailure(format!("the compiler's answer is not valid: {reason}")))
 }
 
-fn command(bundle: File, targets: &[Target], limits: CompileLimits) -> Command {
+fn command(input: File, limits: CompileLimits) -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.arg(COMMAND).args(["--memory", &limits.memory_bytes.to_string()]);
-    for target in targets {
-        command.args(["--target", target.name()]);
-    }
-    command.env_clear().stdin(bundle).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.env_clear().stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped());
     // Where LLVM's library lies, if that is not a folder of the system.
     if let Some(path) = std::env::var_os("LD_LIBRARY_PATH") {
         command.env("LD_LIBRARY_PATH", path);
@@ -188,7 +230,8 @@ fn out_of_memory(memory_bytes: u64) -> String {
     format!("needed more than {memory_bytes} bytes of memory, the tenant's limit (compile_bytes)")
 }
 
-/// The main function of the process: compiles the bundle in standard input.
+/// The main function of the process: compiles the bundle in standard input, or, without targets,
+/// answers the question there.
 ///
 /// # Errors
 /// The code cannot be written. Failures of the compilation are reported to the daemon.
@@ -213,10 +256,17 @@ pub fn serve(targets: &[String], memory_bytes: u64) -> Result<()> {
     }
 }
 
-/// Enters the jail, and compiles there.
+/// Enters the jail, and works there.
 fn confined(targets: &[String], memory_bytes: u64) -> Result<Vec<u8>> {
-    let file = File::from(std::io::stdin().as_fd().try_clone_to_owned()?);
-    let input = Bundle::map(&file, Path::new("the bundle"))?;
+    let mut file = File::from(std::io::stdin().as_fd().try_clone_to_owned()?);
+    let work: Box<dyn FnOnce() -> Result<Vec<u8>> + Send + '_> = if targets.is_empty() {
+        let mut input = String::new();
+        file.read_to_string(&mut input)?;
+        Box::new(move || answered(&input))
+    } else {
+        let input = Bundle::map(&file, Path::new("the bundle"))?;
+        Box::new(move || compiled(input, targets))
+    };
     drop(file);
     let missing = enter_compile_jail(memory_bytes)
         .map_err(|reason| anyhow!("this machine cannot confine compilations for tenants: {reason}"))?;
@@ -226,8 +276,7 @@ fn confined(targets: &[String], memory_bytes: u64) -> Result<Vec<u8>> {
     // On another thread, because the C library reads the bounds of the first thread's stack from a
     // file in `/proc`.
     std::thread::scope(|scope| {
-        let compile = move || compiled(input, targets);
-        let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, compile);
+        let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, work);
         let thread = thread.map_err(|error| anyhow!("{error}: the compiler {}", out_of_memory(memory_bytes)))?;
         thread.join().unwrap_or_else(|_| bail!("internal error: the compiler panicked; please report this bug"))
     })
@@ -239,6 +288,18 @@ fn compiled(input: Mapped, targets: &[String]) -> Result<Vec<u8>> {
     let options = CompileOptions { targets, fence: true, ..CompileOptions::default() };
     let code = recompile(&bundle, &options, &Reporter)?;
     encode_code(&code).map_err(|reason| anyhow!(reason))
+}
+
+/// Answers the question in the first line about the PTX in the others.
+fn answered(input: &str) -> Result<Vec<u8>> {
+    let (question, ptx) = input.split_once('\n').context("there is no question")?;
+    Ok(match serde_json::from_str(question)? {
+        Question::Module => serde_json::to_vec(&read_module(ptx)?)?,
+        Question::Launch { kernel, block, dynamic_shared_bytes, variables } => {
+            let shape = LaunchShape { kernel: &kernel, block, dynamic_shared_bytes, variables: &variables };
+            serde_json::to_vec(&launch_source(ptx, shape)?)?
+        }
+    })
 }
 
 /// Writes stages to standard error.
@@ -276,6 +337,23 @@ mod tests {
             assert!(error.contains("the tenant's limit (compile_seconds)"), "{script}: {error}");
             assert!(begun.elapsed() < Duration::from_secs(300), "{script}");
         }
+    }
+
+    #[test]
+    fn questions_are_answered_from_the_ptx_behind_them() {
+        let ptx = ".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 p) {\nret;\n}\n";
+        let ask = |question: &Question| answered(&format!("{}\n{ptx}", serde_json::to_string(question).unwrap()));
+        let contents: atoll_pipeline::ModuleContents =
+            serde_json::from_slice(&ask(&Question::Module).unwrap()).unwrap();
+        assert_eq!((contents.kernels[0].name.as_str(), contents.variables.len()), ("k", 0));
+        let launch = |kernel: &str| {
+            let variables = Vec::new();
+            Question::Launch { kernel: kernel.into(), block: [32, 1, 1], dynamic_shared_bytes: 0, variables }
+        };
+        let source: atoll_pipeline::LaunchSource = serde_json::from_slice(&ask(&launch("k")).unwrap()).unwrap();
+        assert_eq!(source.params, [(8, 8)]);
+        assert!(ask(&launch("other")).unwrap_err().to_string().contains("no kernel `other`"));
+        assert!(answered(ptx).is_err());
     }
 
     #[test]

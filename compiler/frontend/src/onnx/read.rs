@@ -20,7 +20,7 @@ pub const TENSOR_BYTES_MAX: u64 = 1 << 38;
 pub const RANK_MAX: usize = 12;
 /// Largest number of terms of a dimension as an expression over symbols. It bounds the time of
 /// comparing sizes: broadcasting in a scan can double an expression in each iteration.
-pub const SIZE_TERMS_MAX: usize = 1 << 11;
+pub const SIZE_TERMS_MAX: usize = 1 << 14;
 
 /// Reads and decodes a model file.
 pub(super) fn read_model(path: &Path) -> Result<ModelProto, ImportError> {

@@ -142,7 +142,7 @@ fn sizes_that_grow_with_each_node_are_refused() {
         x = m.node("Concat", &format!("joined{round}"), &[&x, &pooled], vec![int("axis", 2)]);
     }
     m.output(&x);
-    assert!(refused(&m).contains("terms over symbolic sizes, more than the limit of 2048"), "{}", refused(&m));
+    assert!(refused(&m).contains("terms over symbolic sizes, more than the limit of 16384"), "{}", refused(&m));
 }
 
 #[test]

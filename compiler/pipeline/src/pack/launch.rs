@@ -13,6 +13,7 @@ use atoll_kgraph::{
     TargetContents, TargetImage, write_bundle,
 };
 use atoll_ptx::{Function, Item, ItemKind, Linkage, Module, Name, StateSpace, Variable};
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::path::Path;
 
@@ -20,7 +21,7 @@ use std::path::Path;
 const THREADS_MAX: u32 = 1024;
 
 /// A kernel of a module in PTX.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModuleKernel {
     /// Its name.
     pub name: String,
@@ -33,7 +34,7 @@ pub struct ModuleKernel {
 }
 
 /// A variable of a module in global or constant memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModuleVariable {
     /// Its name.
     pub name: String,
@@ -49,7 +50,7 @@ pub struct ModuleVariable {
 }
 
 /// The contents of a module.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModuleContents {
     /// Its kernels.
     pub kernels: Vec<ModuleKernel>,
@@ -135,26 +136,63 @@ fn place(module: &mut Module, address: &dyn Fn(&str) -> Option<u64>) -> Result<(
     Ok(())
 }
 
-/// Writes a bundle for host targets with the PTX of one kernel of a module, without code. Its grid
-/// and parameters are placeholders.
+/// One kernel of a module: its PTX with the addresses of variables, and its facts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaunchSource {
+    /// PTX of the kernel and of the functions of its module.
+    pub source: String,
+    /// Size and alignment of each parameter in bytes.
+    pub params: Vec<(u32, u32)>,
+    /// Shared memory that the kernel declares, in bytes.
+    pub shared_bytes: u32,
+}
+
+/// Reads one kernel of a module for a launch shape.
 ///
 /// # Errors
-/// If the text is not valid PTX, has no such kernel, or the bundle cannot be written.
-pub fn pack_launch(ptx: &str, shape: LaunchShape<'_>, targets: &[Target], output: &Path) -> Result<(), CompileError> {
+/// If the text is not valid PTX, or has no such kernel.
+pub fn launch_source(ptx: &str, shape: LaunchShape<'_>) -> Result<LaunchSource, CompileError> {
     let mut module = parse(ptx)?;
     module.items.retain(|item| !is_kernel(item) || is_named(&item.kind, shape.kernel));
     let addresses: HashMap<&str, u64> = shape.variables.iter().map(|(name, at)| (name.as_str(), *at)).collect();
     place(&mut module, &|name| addresses.get(name).copied())?;
     let unknown = || PackError::at("the module", format!("it has no kernel `{}`", shape.kernel));
     let kernel = module.kernels().find(|kernel| kernel.body.is_some()).ok_or_else(unknown)?;
-    let params = params(kernel)?;
-    let args = params.iter().map(Param::argument).collect();
+    let params = params(kernel)?.into_iter().map(|param| (param.bytes, param.align)).collect();
     let report = plain_reports(&module)?.into_iter().next().ok_or_else(unknown)?;
+    Ok(LaunchSource { source: atoll_ptx::print(&module), params, shared_bytes: report.shared_bytes })
+}
+
+/// Writes a bundle for host targets with the PTX of one kernel, without code. Its grid and
+/// parameters are placeholders. `kernel` may come from a process that is not trusted.
+///
+/// # Errors
+/// If the parameters are too large, or the bundle cannot be written.
+pub fn pack_launch(
+    kernel: &LaunchSource,
+    shape: LaunchShape<'_>,
+    targets: &[Target],
+    output: &Path,
+) -> Result<(), CompileError> {
+    let limit = atoll_kgraph::validate::PARAMS_BYTES_MAX;
+    let mut params_bytes = 0_u64;
+    for (bytes, align) in &kernel.params {
+        params_bytes = params_bytes.next_multiple_of(u64::from(*align).max(1)).saturating_add((*bytes).into());
+        if params_bytes > limit.into() {
+            return Err(PackError::at("the kernel", format!("its parameters have more than {limit} bytes")).into());
+        }
+    }
+    let argument = |&(bytes, align): &(u32, u32)| Argument::Bytes {
+        align,
+        bytes: vec![0; bytes as usize],
+        relocations: Vec::new(),
+    };
+    let args = kernel.params.iter().map(argument).collect();
     let facts = KernelFacts {
         name: shape.kernel.to_owned(),
         block: shape.block,
-        params_bytes: params.last().map_or(0, |param| param.at + param.bytes),
-        shared_bytes: report.shared_bytes.saturating_add(shape.dynamic_shared_bytes),
+        params_bytes: params_bytes as u32,
+        shared_bytes: kernel.shared_bytes.saturating_add(shape.dynamic_shared_bytes),
         ..KernelFacts::default()
     };
     let node = Node {
@@ -173,7 +211,6 @@ pub fn pack_launch(ptx: &str, shape: LaunchShape<'_>, targets: &[Target], output
     atoll_frontend::memory_plan::plan(&mut graph);
     let grid = [1, 1, 1].map(Expr::Const);
     let launch = LaunchSpec { kernel: KernelId(0), grid, args, variants: Vec::new() };
-    let source = atoll_ptx::print(&module);
     let hosts = targets.iter().filter(|target| matches!(target, Target::HostV3 | Target::HostV4));
     let targets = hosts.map(|target| TargetContents {
         image: TargetImage {
@@ -184,7 +221,7 @@ pub fn pack_launch(ptx: &str, shape: LaunchShape<'_>, targets: &[Target], output
         },
         code: Vec::new(),
         ptx: None,
-        source: Some(source.clone()),
+        source: Some(kernel.source.clone()),
     });
     let contents =
         BundleContents { producer: PRODUCER.into(), graph: &graph, weights: Vec::new(), targets: targets.collect() };
@@ -208,12 +245,6 @@ struct Param {
     at: u32,
     bytes: u32,
     align: u32,
-}
-
-impl Param {
-    fn argument(&self) -> Argument {
-        Argument::Bytes { align: self.align, bytes: vec![0; self.bytes as usize], relocations: Vec::new() }
-    }
 }
 
 fn params(kernel: &Function) -> Result<Vec<Param>, PackError> {
@@ -281,7 +312,7 @@ mod tests {
         let file = folder.join("add.kg");
         let places = [("counts".to_owned(), 4096), ("half".to_owned(), 8192)];
         let shape = LaunchShape { kernel: "add", block: [64, 1, 1], dynamic_shared_bytes: 512, variables: &places };
-        pack_launch(PTX, shape, &[Target::HostV3], &file).unwrap();
+        pack_launch(&launch_source(PTX, shape).unwrap(), shape, &[Target::HostV3], &file).unwrap();
         let bundle = Bundle::open(&file).unwrap();
         let image = bundle.target(Target::HostV3.name()).unwrap();
         assert_eq!((image.kernels.len(), image.kernels[0].block), (1, [64, 1, 1]));
@@ -289,9 +320,12 @@ mod tests {
         assert!(source.contains("add(") && !source.contains("other("), "{source}");
         assert!(source.contains("ld.global.u32 %r1, [8192]") && source.contains("[4100], %r1"), "{source}");
         let unknown = LaunchShape { kernel: "none", ..shape };
-        let error = pack_launch(PTX, unknown, &[Target::HostV3], &file).unwrap_err();
+        let error = launch_source(PTX, unknown).unwrap_err();
         assert!(error.to_string().contains("it has no kernel `none`"), "{error}");
         assert!(read_module("no PTX").is_err());
+        let lying = LaunchSource { source: String::new(), params: vec![(u32::MAX, 1)], shared_bytes: 0 };
+        let error = pack_launch(&lying, shape, &[Target::HostV3], &file).unwrap_err();
+        assert!(error.to_string().contains("parameters have more than"), "{error}");
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }

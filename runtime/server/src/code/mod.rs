@@ -15,15 +15,19 @@ mod tests;
 
 pub use signature::{BadKey, BadSignature, TrustedKeys};
 
-use crate::compiler::{CompileFailure, CompileLimits, CompileProgress, CompilerService};
+use crate::compiler::{
+    CompileFailure, CompileLimits, CompileProgress, CompilerService, LaunchShape, LaunchSource, ModuleContents,
+};
 use crate::limits::CODE_CACHE_BYTES_MAX;
 use atoll_engine::Tenant;
 use atoll_kgraph::{Bundle, BundleError, DiskCache, TargetContents, decode_code, digest_of, encode_code};
 use budget::{CompileBudget, Exhausted};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Whether the code of a tenant is trusted, and the limits of a compilation for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,14 +115,9 @@ impl CodeGate {
         if let Some(code) = self.cached(&digest) {
             return Ok(bundle.with_code(code)?);
         }
-        if let Some(quota) = rights.per_hour {
-            let refused = |exhausted| CodeError::Budget { tenant: tenant.clone(), quota, exhausted };
-            self.budget.check(tenant, quota, Instant::now()).map_err(refused)?;
-        }
         let waiting = CompileProgress { stage: "wait for the compiler".into(), done: 0, total: 1 };
         progress(waiting);
-        // The semaphore is never closed.
-        let _turn = tokio::runtime::Handle::current().block_on(self.turn.acquire()).ok();
+        let _turn = self.take_turn(tenant, rights)?;
         // Another tenant may have sent the same bundle.
         if let Some(code) = self.cached(&digest) {
             return Ok(bundle.with_code(code)?);
@@ -126,12 +125,78 @@ impl CodeGate {
         tracing::info!(%tenant, bundle = bundle.digest(), "compiling the kernels of a bundle");
         let begun = Instant::now();
         let code = compiler.recompile(&bundle, rights.limits, progress);
+        self.count(tenant, rights, begun);
+        let code = code.map_err(CodeError::Compile)?;
+        self.keep(&digest, encode_code(&code));
+        Ok(bundle.with_code(code)?)
+    }
+
+    /// The kernels and variables of a CUDA program's module. Blocks, as [`CodeGate::admit`] does.
+    pub(crate) fn read_module(
+        &self,
+        tenant: &Tenant,
+        rights: CodeRights,
+        ptx: &str,
+    ) -> Result<ModuleContents, CodeError> {
+        let compiler = self.compiler().map_err(CodeError::Compile)?;
+        let digest = digest_of([ptx.as_bytes(), compiler.identity().as_bytes(), b"module"]);
+        self.read_once(&digest, tenant, rights, || compiler.read_module(ptx, rights.limits))
+    }
+
+    /// One kernel of such a module for a launch shape. Blocks, as [`CodeGate::admit`] does.
+    pub(crate) fn launch_source(
+        &self,
+        tenant: &Tenant,
+        rights: CodeRights,
+        ptx: &str,
+        shape: LaunchShape<'_>,
+    ) -> Result<LaunchSource, CodeError> {
+        let compiler = self.compiler().map_err(CodeError::Compile)?;
+        let shape_text = format!("{shape:?}");
+        let parts = [ptx.as_bytes(), compiler.identity().as_bytes(), shape_text.as_bytes(), b"launch"];
+        self.read_once(&digest_of(parts), tenant, rights, || compiler.launch_source(ptx, shape, rights.limits))
+    }
+
+    /// What the compiler reads in PTX: from the cache, or else by `read`, which counts as compiler
+    /// time of the tenant.
+    fn read_once<T: Serialize + DeserializeOwned>(
+        &self,
+        digest: &str,
+        tenant: &Tenant,
+        rights: CodeRights,
+        read: impl FnOnce() -> Result<T, CompileFailure>,
+    ) -> Result<T, CodeError> {
+        let cached = || serde_json::from_slice(&self.cache.read(digest)?).ok();
+        if let Some(known) = cached() {
+            return Ok(known);
+        }
+        let _turn = self.take_turn(tenant, rights)?;
+        if let Some(known) = cached() {
+            return Ok(known);
+        }
+        let begun = Instant::now();
+        let found = read();
+        self.count(tenant, rights, begun);
+        let found = found.map_err(CodeError::Compile)?;
+        self.keep(digest, serde_json::to_vec(&found).map_err(|error| error.to_string()));
+        Ok(found)
+    }
+
+    /// Waits until the compiler is free, unless the tenant has spent its quota.
+    fn take_turn(&self, tenant: &Tenant, rights: CodeRights) -> Result<Option<SemaphorePermit<'_>>, CodeError> {
+        if let Some(quota) = rights.per_hour {
+            let refused = |exhausted| CodeError::Budget { tenant: tenant.clone(), quota, exhausted };
+            self.budget.check(tenant, quota, Instant::now()).map_err(refused)?;
+        }
+        // The semaphore is never closed.
+        Ok(tokio::runtime::Handle::current().block_on(self.turn.acquire()).ok())
+    }
+
+    /// Counts compiler time since `begun` for a tenant.
+    fn count(&self, tenant: &Tenant, rights: CodeRights, begun: Instant) {
         if let Some(quota) = rights.per_hour {
             self.budget.add(tenant, quota, begun.elapsed(), Instant::now());
         }
-        let code = code.map_err(CodeError::Compile)?;
-        self.keep(&digest, &code);
-        Ok(bundle.with_code(code)?)
     }
 
     /// Compiler time that counts for a tenant's quota of `per_hour` now.
@@ -151,11 +216,12 @@ impl CodeGate {
         decoded.inspect_err(|reason| tracing::warn!(reason, "ignoring cached code")).ok()
     }
 
-    /// Caches code. Errors are only logged: the function runs without its cache file.
-    fn keep(&self, digest: &str, code: &[TargetContents]) {
-        let written = encode_code(code).and_then(|bytes| self.cache.write(digest, &bytes).map_err(|e| e.to_string()));
+    /// Caches a result of the compiler. Errors are only logged: the function runs without its cache
+    /// file.
+    fn keep(&self, digest: &str, encoded: Result<Vec<u8>, String>) {
+        let written = encoded.and_then(|bytes| self.cache.write(digest, &bytes).map_err(|error| error.to_string()));
         if let Err(reason) = written {
-            tracing::warn!(reason, folder = %self.cache.folder().display(), "cannot cache the code of a bundle");
+            tracing::warn!(reason, folder = %self.cache.folder().display(), "cannot cache a result of the compiler");
         }
         self.cache.remove_unused();
     }

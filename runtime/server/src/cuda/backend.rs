@@ -9,6 +9,7 @@ use super::facts;
 use crate::identity::Principal;
 use crate::limits::{CUDA_FLUSH_BLOCKS_MAX, CUDA_FLUSH_BYTES_MAX, CUDA_FLUSH_CALLS_MAX, CUDA_VARIABLES_BYTES};
 use crate::running::Running;
+use atoll_engine::limits::FLUSH_BLOCKS_MAX;
 use atoll_engine::{Class, FlushRequest, FlushWork, InvocationResult, InvokeError, SessionId, ShareClient};
 use atoll_fleet::Inference;
 use atoll_session::{Backend, Code, KernelFacts, Launch, LoadFailure, Span};
@@ -211,9 +212,9 @@ impl Backend for EngineBackend {
     }
 
     fn kernel(&mut self, module: &Rc<Module>, name: &str) -> Result<(Kernel, KernelFacts), Code> {
-        let index = module.kernels.iter().position(|kernel| kernel.name == name).ok_or(Code::NOT_FOUND)?;
+        let index = module.kernels().iter().position(|kernel| kernel.name == name).ok_or(Code::NOT_FOUND)?;
         let dynamic_shared_bytes_max = Cell::new(facts::SHARED_BYTES_DEFAULT);
-        let facts = facts::of_kernel(&module.kernels[index]);
+        let facts = facts::of_kernel(&module.kernels()[index]);
         Ok((Kernel { module: module.clone(), index, dynamic_shared_bytes_max }, facts))
     }
 
@@ -258,13 +259,17 @@ impl Backend for EngineBackend {
     fn launch(&mut self, _stream: Option<&()>, kernel: &Kernel, launch: Launch<'_>) -> Result<(), Code> {
         self.broken.map_or(Ok(()), Err)?;
         let Launch { grid, block, shared_bytes, is_cooperative, params } = launch;
-        let described = &kernel.module.kernels[kernel.index];
+        let described = &kernel.module.kernels()[kernel.index];
         let threads = block.iter().try_fold(1_u32, |threads, size| threads.checked_mul(*size));
         if threads.is_none_or(|threads| threads > described.threads_max) {
             return Err(Code::LAUNCH_OUT_OF_RESOURCES);
         }
         let shared_max = kernel.dynamic_shared_bytes_max.get();
         if shared_bytes > shared_max || described.shared_bytes.saturating_add(shared_bytes) > facts::SHARED_BYTES_MAX {
+            return Err(Code::INVALID_VALUE);
+        }
+        let blocks = grid.iter().map(|size| u64::from(*size)).fold(1, u64::saturating_mul);
+        if blocks == 0 || blocks > FLUSH_BLOCKS_MAX {
             return Err(Code::INVALID_VALUE);
         }
         // Its blocks would have to run at the same time, and could not be preempted.

@@ -3,13 +3,15 @@
 
 use super::errors::{INVALID_PTX, UNSUPPORTED_PTX_VERSION, of_kernel};
 use super::facts::CAPABILITY;
+use crate::code::CodeError;
 use crate::compiler::{LaunchShape, ModuleContents, ModuleKernel, ModuleVariable};
 use crate::deployed::{DeployError, Deployed};
+use crate::limits::{CUDA_FUNCTIONS_MAX, CUDA_PTX_BYTES_MAX};
 use atoll_engine::{Class, EngineError, FunctionKey, FunctionOptions, Tenant};
 use atoll_fleet::Inference;
 use atoll_session::{Code, LoadFailure, Span};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use tempfile::TempDir;
 
 /// PTX of an empty kernel. It is the function to which the work of a session is billed.
@@ -18,23 +20,36 @@ const NOTHING: &str = ".version 7.0\n.target sm_50\n.address_size 64\n.visible .
 /// The newest version of PTX that modules may have.
 const PTX_VERSION_MAX: (u32, u32) = (9, 5);
 
+/// PTX of a session. Modules with the same text share it.
+#[derive(Debug)]
+struct Text {
+    ptx: String,
+    contents: ModuleContents,
+    has_traps: bool,
+}
+
 /// A module of a program.
 #[derive(Debug)]
 pub(super) struct Module {
     /// Its number in the session.
     number: u32,
-    ptx: String,
-    pub(super) kernels: Vec<ModuleKernel>,
-    /// Name and address of each variable.
-    addresses: Vec<(String, u64)>,
-    /// The memory of the variables.
-    variables: Vec<(String, Span)>,
+    text: Arc<Text>,
+    /// The memory of each variable.
+    spans: Vec<Span>,
 }
 
 impl Module {
+    pub(super) fn kernels(&self) -> &[ModuleKernel] {
+        &self.text.contents.kernels
+    }
+
     /// The memory of a variable.
     pub(super) fn variable(&self, name: &str) -> Option<Span> {
-        self.variables.iter().find(|(known, _)| known == name).map(|(_, span)| *span)
+        self.variables().find(|(variable, _)| variable.name == name).map(|(_, span)| span)
+    }
+
+    fn variables(&self) -> impl Iterator<Item = (&ModuleVariable, Span)> {
+        self.text.contents.variables.iter().zip(self.spans.iter().copied())
     }
 }
 
@@ -50,6 +65,8 @@ pub(super) struct SessionCode {
     class: Class,
     device: String,
     modules: u32,
+    /// The texts of its modules.
+    texts: Vec<Weak<Text>>,
     /// Whether a module has `trap` instructions.
     pub(super) has_traps: bool,
     /// Memory for variables, and its parts in use: their starts and ends.
@@ -86,6 +103,7 @@ impl SessionCode {
             class,
             device,
             modules,
+            texts: Vec::new(),
             has_traps,
             memory,
             used,
@@ -106,13 +124,12 @@ impl SessionCode {
     /// Reads an image of a program. Also returns the initial contents of its variables.
     pub(super) fn module(&mut self, image: &[u8]) -> Result<(Module, Contents), LoadFailure> {
         let failure = |code, log: String| LoadFailure { code, log };
-        let ptx = text(image)?;
-        let read = self.deployed.read_module(&ptx).map_err(|error| failure(INVALID_PTX, error.to_string()))?;
-        let ModuleContents { kernels, variables } = read;
+        let text = self.text(text(image)?)?;
         self.modules += 1;
-        self.has_traps |= ptx.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').any(|word| word == "trap");
-        let mut module = Module { number: self.modules, ptx, kernels, addresses: Vec::new(), variables: Vec::new() };
-        for variable in &variables {
+        self.has_traps |= text.has_traps;
+        let mut module = Module { number: self.modules, text, spans: Vec::new() };
+        let text = module.text.clone();
+        for variable in &text.contents.variables {
             let Some(span) = self.place(variable) else {
                 self.release(&module);
                 let (bytes, all) = (variable.bytes, self.memory.bytes);
@@ -122,24 +139,48 @@ impl SessionCode {
                 );
                 return Err(failure(Code::OUT_OF_MEMORY, log));
             };
-            module.addresses.push((variable.name.clone(), span.at));
-            module.variables.push((variable.name.clone(), span));
+            module.spans.push(span);
         }
-        let mut contents = Vec::with_capacity(variables.len());
-        for (variable, (_, span)) in variables.into_iter().zip(&module.variables) {
-            let mut content = variable.content;
-            for (slot, name, offset) in variable.addresses {
-                let (Some(other), Some(to)) = (module.variable(&name), content.get_mut(slot..slot + 8)) else {
+        let mut contents = Vec::with_capacity(module.spans.len());
+        for (variable, span) in module.variables() {
+            let mut content = variable.content.clone();
+            for (slot, name, offset) in &variable.addresses {
+                let slot = *slot..slot.saturating_add(8);
+                let (Some(other), Some(to)) = (module.variable(name), content.get_mut(slot)) else {
                     self.release(&module);
                     let log = format!("variable {}: the address of {name} is not supported", variable.name);
                     return Err(failure(Code::NOT_SUPPORTED, log));
                 };
-                to.copy_from_slice(&other.at.wrapping_add_signed(offset).to_le_bytes());
+                to.copy_from_slice(&other.at.wrapping_add_signed(*offset).to_le_bytes());
             }
             content.resize(span.bytes as usize, 0);
             contents.push((span.at, content));
         }
         Ok((module, contents))
+    }
+
+    /// The text of a module, which the modules that have the same text share.
+    fn text(&mut self, ptx: String) -> Result<Arc<Text>, LoadFailure> {
+        self.texts.retain(|text| text.strong_count() > 0);
+        let live: Vec<Arc<Text>> = self.texts.iter().filter_map(Weak::upgrade).collect();
+        if let Some(known) = live.iter().find(|text| text.ptx == ptx) {
+            return Ok(known.clone());
+        }
+        let bytes = ptx.len() + live.iter().map(|text| text.ptx.len()).sum::<usize>();
+        if bytes > CUDA_PTX_BYTES_MAX {
+            let log =
+                format!("the modules of the session have {bytes} bytes of PTX; the limit is {CUDA_PTX_BYTES_MAX}");
+            return Err(LoadFailure { code: Code::OUT_OF_MEMORY, log });
+        }
+        let contents = self.deployed.read_module(&self.base.tenant, &ptx).map_err(|error| {
+            let is_of_text = matches!(error, CodeError::Compile(_));
+            let log = error.to_string();
+            LoadFailure { code: if is_of_text { INVALID_PTX } else { of_kernel(&error.into()) }, log }
+        })?;
+        let has_traps = ptx.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').any(|word| word == "trap");
+        let text = Arc::new(Text { ptx, contents, has_traps });
+        self.texts.push(Arc::downgrade(&text));
+        Ok(text)
     }
 
     /// Takes the first gap that is large enough.
@@ -158,7 +199,7 @@ impl SessionCode {
     }
 
     fn release(&mut self, module: &Module) {
-        for (_, span) in &module.variables {
+        for span in &module.spans {
             self.used.remove(&span.at);
         }
     }
@@ -176,15 +217,22 @@ impl SessionCode {
         module: &Module,
         (kernel, block, dynamic_shared_bytes): (&str, [u32; 3], u32),
     ) -> Result<FunctionKey, Code> {
-        let shape = LaunchShape { kernel, block, dynamic_shared_bytes, variables: &module.addresses };
         let own = (module.number, kernel.to_owned(), block, dynamic_shared_bytes);
         if let Some(known) = self.loaded.get(&own) {
             return Ok(known.clone());
         }
+        if self.loaded.len() >= CUDA_FUNCTIONS_MAX {
+            let text = "a CUDA session has loaded as many kernels as it may";
+            tracing::warn!(session = %self.base, kernel, limit = CUDA_FUNCTIONS_MAX, "{text}");
+            return Err(Code::LAUNCH_OUT_OF_RESOURCES);
+        }
+        let variables = module.variables().map(|(variable, span)| (variable.name.clone(), span.at));
+        let variables: Vec<(String, u64)> = variables.collect();
+        let shape = LaunchShape { kernel, block, dynamic_shared_bytes, variables: &variables };
         self.functions += 1;
         let name = format!("{} {}", self.base.name, self.functions);
         let key = FunctionKey { tenant: self.base.tenant.clone(), name };
-        self.load(&key, &module.ptx, shape).map_err(|error| {
+        self.load(&key, &module.text.ptx, shape).map_err(|error| {
             tracing::warn!(session = %self.base, kernel, %error, "a kernel of a CUDA session cannot be loaded");
             of_kernel(&error)
         })?;

@@ -1,4 +1,5 @@
-//! `atoll recompile`, which the daemon starts for bundles of untrusted tenants.
+//! `atoll recompile`, which the daemon starts for bundles of untrusted tenants and for PTX of CUDA
+//! programs.
 
 use crate::recompiler;
 use anyhow::Result;
@@ -7,8 +8,12 @@ use anyhow::Result;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Targets to compile for
-    #[arg(long, value_name = "TARGET", required = true)]
+    #[arg(long, value_name = "TARGET", required_unless_present = "ptx")]
     target: Vec<String>,
+
+    /// Answer a question about PTX instead: the input is a line of JSON, then the PTX
+    #[arg(long, conflicts_with = "target")]
+    ptx: bool,
 
     /// Private memory that may be used
     #[arg(long, value_name = "BYTES")]

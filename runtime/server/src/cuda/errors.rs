@@ -23,8 +23,8 @@ pub(super) fn of_task(error: &InvokeError) -> Code {
         InvokeError::BadInput(_) => Code::INVALID_VALUE,
         InvokeError::QueueFull { .. } | InvokeError::TooManySessions { .. } => Code::LAUNCH_OUT_OF_RESOURCES,
         InvokeError::SessionLost => Code::LAUNCH_FAILED,
-        InvokeError::Device(reason) if reason.contains("longer than its limit") => LAUNCH_TIMEOUT,
-        InvokeError::Device(reason) if reason.contains("outside") => Code::ILLEGAL_ADDRESS,
+        InvokeError::Device(reason) if cause(reason).contains("longer than its limit") => LAUNCH_TIMEOUT,
+        InvokeError::Device(reason) if cause(reason).contains("outside") => Code::ILLEGAL_ADDRESS,
         InvokeError::Device(_) => Code::LAUNCH_FAILED,
         InvokeError::UnknownFunction
         | InvokeError::UnknownInstance(_)
@@ -39,11 +39,16 @@ pub(super) fn of_task(error: &InvokeError) -> Code {
     }
 }
 
+/// The part of a device's message behind the name of the kernel, which the program chooses.
+fn cause(reason: &str) -> &str {
+    reason.rsplit_once(" faulted: ").map_or(reason, |(_, cause)| cause)
+}
+
 /// The error of collected calls that failed. A trap of a program without `trap` instructions is one
 /// of the fence: a kernel used an address outside of its tenant's memory.
 pub(super) fn of_calls(error: &InvokeError, has_traps: bool) -> Code {
     match error {
-        InvokeError::Device(reason) if !has_traps && reason.contains("executed `trap`") => Code::ILLEGAL_ADDRESS,
+        InvokeError::Device(reason) if !has_traps && cause(reason).contains("executed `trap`") => Code::ILLEGAL_ADDRESS,
         error => of_task(error),
     }
 }
@@ -72,8 +77,9 @@ mod tests {
             device("kernel 'a' faulted: it ran for longer than its limit of 10 s"),
             device("kernel 'a' faulted: it executed `trap`"),
             of_task(&InvokeError::SessionLost),
+            device("kernel 'outside' faulted: it executed `trap`"),
         ];
-        assert_eq!(faults.map(|code| code.0), [700, 702, 719, 719]);
+        assert_eq!(faults.map(|code| code.0), [700, 702, 719, 719, 719]);
         let trap = InvokeError::Device("kernel 'a' faulted: it executed `trap`".into());
         assert_eq!([false, true].map(|has_traps| of_calls(&trap, has_traps).0), [700, 719]);
         assert!(faults.iter().all(|code| code.is_sticky()));

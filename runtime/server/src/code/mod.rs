@@ -152,8 +152,8 @@ impl CodeGate {
         shape: LaunchShape<'_>,
     ) -> Result<LaunchSource, CodeError> {
         let compiler = self.compiler().map_err(CodeError::Compile)?;
-        let shape_text = format!("{shape:?}");
-        let parts = [ptx.as_bytes(), compiler.identity().as_bytes(), shape_text.as_bytes(), b"launch"];
+        let (identity, shape_text) = (compiler.identity(), format!("{shape:?}"));
+        let parts = [ptx.as_bytes(), identity.as_bytes(), shape_text.as_bytes(), b"launch"];
         self.read_once(&digest_of(parts), tenant, rights, || compiler.launch_source(ptx, shape, rights.limits))
     }
 

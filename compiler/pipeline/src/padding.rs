@@ -128,8 +128,8 @@ fn modules(
             block: [*threads, 1, 1],
             params_bytes: facts.params_bytes,
             scratch_bytes,
-            registers: amd.as_ref().map(|amd| amd.vgprs),
-            amd: amd.clone(),
+            registers: amd.map(|amd| amd.vgprs),
+            amd,
             ..KernelFacts::default()
         };
         let candidates = facts.candidates.iter().map(|candidate| origins[candidate.index]).collect();
@@ -268,7 +268,7 @@ fn amd_registers(module: &Module, kernels: &[KernelFacts], architecture: AmdArch
         }
     }
     let of_kernel = |kernel: &KernelFacts| {
-        let amd = kernel.amd.as_ref().filter(|amd| amd.private_bytes == 0 && amd.agprs == 0)?;
+        let amd = kernel.amd.filter(|amd| amd.private_bytes == 0 && amd.agprs == 0)?;
         Some((kernel.name.clone(), amd_model(architecture).level_of(amd.vgprs, amd.sgprs)?.vgprs))
     };
     facts.iter().filter_map(of_kernel).collect()

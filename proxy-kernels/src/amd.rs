@@ -41,6 +41,9 @@ pub struct AmdModel {
     /// The scalar registers of a SIMD, if they limit occupancy.
     pub scalars: Option<ScalarFile>,
     generation: Generation,
+    /// Number of last vector registers that LLVM reserves, for copies of accumulators. Registers are
+    /// allocated four at a time, so a proxy takes them even if it does not name them.
+    reserved_vectors: u32,
 }
 
 /// The scalar registers of a SIMD.
@@ -113,28 +116,30 @@ const SCALARS: u32 = 106;
 /// VCC and other special registers at the end of a wave's scalar registers.
 const SPECIAL_SCALARS: u32 = 6;
 
-/// Maximum number of scalar registers that instructions can name.
-const NAMED_SCALARS: u32 = 102;
+/// Number of scalar registers that a proxy names at most. LLVM reserves some of the last ones.
+const NAMED_SCALARS: u32 = 97;
 
-/// The first scalar register that a proxy uses. The registers of the entry are below.
-const FIRST_SCALAR: u32 = 20;
+/// The first scalar register that a proxy uses, and how many it uses. The registers of the entry
+/// and LLVM's stack pointer are below.
+const FIRST_SCALAR: u32 = 40;
+const SCALARS_USED: u32 = 20;
 
 /// Bytes of the code that selects one candidate.
 const SELECTOR_BYTES: u32 = 28;
 
 const fn gfx9(architecture: &'static str, device: DeviceModel) -> AmdModel {
-    AmdModel { architecture, device, scalars: Some(GFX9_SCALARS), generation: Generation::Gfx9 }
+    AmdModel { architecture, device, scalars: Some(GFX9_SCALARS), generation: Generation::Gfx9, reserved_vectors: 0 }
 }
 
 const fn later(architecture: &'static str, device: DeviceModel, generation: Generation) -> AmdModel {
-    AmdModel { architecture, device, scalars: None, generation }
+    AmdModel { architecture, device, scalars: None, generation, reserved_vectors: 0 }
 }
 
 impl AmdModel {
     /// Every architecture that code is compiled for.
     pub const ALL: [AmdModel; 7] = [
         gfx9("gfx906", amd("mi50", 60, 10, [256, 4, 256])),
-        gfx9("gfx908", amd("mi100", 120, 10, [256, 4, 256])),
+        AmdModel { reserved_vectors: 1, ..gfx9("gfx908", amd("mi100", 120, 10, [256, 4, 256])) },
         gfx9("gfx90a", amd("mi250", 104, 8, [512, 8, 512])),
         gfx9("gfx942", amd("mi300x", 304, 8, [512, 8, 512])),
         later("gfx1030", rdna("rx-6900", 80, [1024, 16]), Generation::Gfx10),
@@ -153,7 +158,8 @@ impl AmdModel {
     pub fn levels(&self) -> Vec<Level> {
         let level = |class: RegisterClass| {
             let lane = class.registers.next_multiple_of(self.device.registers.granule);
-            let waves = (self.device.registers.per_part / lane).min(self.device.warps_max / self.device.registers.parts);
+            let DeviceModel { registers, warps_max, .. } = self.device;
+            let waves = (registers.per_part / lane).min(warps_max / registers.parts);
             Level { waves, vgprs: class.registers, sgprs: self.scalars_for(waves) }
         };
         RegisterClass::of_device(&self.device).into_iter().map(level).collect()
@@ -189,12 +195,12 @@ impl AmdModel {
             params_bytes: dkp.facts.params_bytes,
             threads: dkp.facts.threads.last().copied().unwrap_or(1),
             assembly: self.assembly(&dkp.facts.entry, &dkp.targets),
-            constraints: constraints(level),
+            constraints: constraints(level, level.vgprs - 1 - self.reserved_vectors),
         })
     }
 
-    /// The code of a proxy. `s[20:35]` hold the four slots: end, candidate, and two words that the
-    /// candidate reads itself. `s36` is the candidate, `s37` the threads of its block, `s[38:39]` an
+    /// The code of a proxy. `s[40:55]` hold the four slots: end, candidate, and two words that the
+    /// candidate reads itself. `s56` is the candidate, `s57` the threads of its block, `s[58:59]` an
     /// address of code.
     fn assembly(&self, name: &str, targets: &[JumpTarget]) -> String {
         let (load, wait) = match self.generation {
@@ -206,21 +212,21 @@ impl AmdModel {
             Generation::Gfx12 => ("s_add_co_u32", "s_add_co_ci_u32"),
             _ => ("s_add_u32", "s_addc_u32"),
         };
-        let mut text = format!("{load} s[20:35], $0, 0x0\n{wait}\ns_mov_b32 s36, s21\n");
+        let mut text = format!("{load} s[40:55], $0, 0x0\n{wait}\ns_mov_b32 s56, s41\n");
         for slot in 1..4 {
             let (end, candidate) = (FIRST_SCALAR + 4 * (slot - 1), FIRST_SCALAR + 4 * slot + 1);
-            text += &format!("s_cmp_ge_u32 $1, s{end}\ns_cselect_b32 s36, s{candidate}, s36\n");
+            text += &format!("s_cmp_ge_u32 $1, s{end}\ns_cselect_b32 s56, s{candidate}, s56\n");
         }
         // A selector per candidate, all of the same size.
         text += &format!(
-            "s_getpc_b64 s[38:39]\n.L{name}_base:\ns_mul_i32 s36, s36, {SELECTOR_BYTES}\n\
-             {add} s36, s36, .L{name}_selectors-.L{name}_base\n{add} s38, s38, s36\n{add_high} s39, s39, 0\n\
-             s_setpc_b64 s[38:39]\n.L{name}_selectors:\n"
+            "s_getpc_b64 s[58:59]\n.L{name}_base:\ns_mul_i32 s56, s56, {SELECTOR_BYTES}\n\
+             {add} s56, s56, .L{name}_selectors-.L{name}_base\n{add} s58, s58, s56\n{add_high} s59, s59, 0\n\
+             s_setpc_b64 s[58:59]\n.L{name}_selectors:\n"
         );
         for JumpTarget { kernel, threads } in targets {
             text += &format!(
-                "s_movk_i32 s37, {threads}\ns_getpc_b64 s[38:39]\n{add} s38, s38, {kernel}@rel32@lo+4\n\
-                 {add_high} s39, s39, {kernel}@rel32@hi+12\ns_branch .L{name}_jump\n"
+                "s_movk_i32 s57, {threads}\ns_getpc_b64 s[58:59]\n{add} s58, s58, {kernel}@rel32@lo+4\n\
+                 {add_high} s59, s59, {kernel}@rel32@hi+12\ns_branch .L{name}_jump\n"
             );
         }
         let (vcc, and) = match self.generation {
@@ -228,22 +234,22 @@ impl AmdModel {
             _ => ("vcc_lo", "s_and_b32 exec_lo, exec_lo, vcc_lo"),
         };
         // Some architectures hold the work-item ids y and z in the upper bits of v0.
-        let _ = write!(text, ".L{name}_jump:\nv_and_b32_e32 v3, 0x3ff, v0\nv_cmp_gt_u32_e32 {vcc}, s37, v3\n");
+        let _ = write!(text, ".L{name}_jump:\nv_and_b32_e32 v3, 0x3ff, v0\nv_cmp_gt_u32_e32 {vcc}, s57, v3\n");
         if self.generation == Generation::Gfx12 {
             text += "s_wait_alu 0xfffd\n";
         }
-        text += &format!("{and}\ns_cbranch_execz .L{name}_end\ns_setpc_b64 s[38:39]\n.L{name}_end:\ns_endpgm\n");
+        text += &format!("{and}\ns_cbranch_execz .L{name}_end\ns_setpc_b64 s[58:59]\n.L{name}_end:\ns_endpgm\n");
         text
     }
 }
 
 /// Inputs, and the registers that the assembly changes. The last registers of the level are among
 /// them, so that the kernel takes them all.
-fn constraints(level: Level) -> String {
+fn constraints(level: Level, last_vector: u32) -> String {
     let mut text = "s,s,~{vcc},~{scc},~{v3}".to_owned();
-    (FIRST_SCALAR..FIRST_SCALAR + 20).for_each(|scalar| text += &format!(",~{{s{scalar}}}"));
+    (FIRST_SCALAR..FIRST_SCALAR + SCALARS_USED).for_each(|scalar| text += &format!(",~{{s{scalar}}}"));
     let last_scalar = (level.sgprs - SPECIAL_SCALARS).min(NAMED_SCALARS) - 1;
-    text + &format!(",~{{s{last_scalar}}},~{{v{}}}", level.vgprs - 1)
+    text + &format!(",~{{s{last_scalar}}},~{{v{last_vector}}}")
 }
 
 #[cfg(test)]

@@ -25,8 +25,11 @@ pub struct Proxy {
     pub constraints: String,
 }
 
-/// Allocation granularity of scalar registers. Only GFX9 counts them.
+/// Allocation granularity of scalar registers on GFX9; later architectures do not count them.
 const SCALAR_GRANULE: u32 = 16;
+
+/// The least allocation granularity of vector registers.
+const VECTOR_GRANULE: u32 = 4;
 
 impl Proxy {
     /// The function, with an attribute group.
@@ -57,7 +60,7 @@ pub(crate) fn shared_bytes(kernels: &[EmittedKernel]) -> u32 {
 pub(crate) fn check(kernels: &[KernelFacts], proxy: &KernelFacts) -> Result<(), AmdError> {
     for (index, kernel) in kernels.iter().enumerate() {
         let scalars = |facts: &KernelFacts| facts.sgprs.next_multiple_of(SCALAR_GRANULE);
-        let reason = if kernel.vgprs > proxy.vgprs {
+        let reason = if kernel.vgprs > proxy.vgprs.next_multiple_of(VECTOR_GRANULE) {
             format!("it has {} vector registers, the proxy {}", kernel.vgprs, proxy.vgprs)
         } else if scalars(kernel) > scalars(proxy) {
             format!("it has {} scalar registers, the proxy {}", kernel.sgprs, proxy.sgprs)

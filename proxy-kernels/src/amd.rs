@@ -29,7 +29,6 @@ use crate::DkpModule;
 use crate::device_model::{DeviceModel, amd, rdna};
 use crate::occupancy::KernelNeeds;
 use crate::register_class::RegisterClass;
-use std::fmt::Write;
 
 /// An AMD architecture as padding sees it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -234,7 +233,7 @@ impl AmdModel {
             _ => ("vcc_lo", "s_and_b32 exec_lo, exec_lo, vcc_lo"),
         };
         // Some architectures hold the work-item ids y and z in the upper bits of v0.
-        let _ = write!(text, ".L{name}_jump:\nv_and_b32_e32 v3, 0x3ff, v0\nv_cmp_gt_u32_e32 {vcc}, s57, v3\n");
+        text += &format!(".L{name}_jump:\nv_and_b32_e32 v3, 0x3ff, v0\nv_cmp_gt_u32_e32 {vcc}, s57, v3\n");
         if self.generation == Generation::Gfx12 {
             text += "s_wait_alu 0xfffd\n";
         }

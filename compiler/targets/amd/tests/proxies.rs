@@ -48,7 +48,8 @@ fn below(state: &mut u64, limit: usize) -> usize {
 fn entry_words(elf: &[u8], kernel: &str) -> [u32; 3] {
     let file = ElfFile64::<Endianness>::parse(elf).unwrap();
     let name = format!("{kernel}.kd");
-    let at = file.dynamic_symbols().find(|symbol| symbol.name() == Ok(name.as_str())).unwrap().address();
+    let at = file.dynamic_symbols().find(|symbol| symbol.name().is_ok_and(|found| found == name));
+    let at = at.unwrap().address();
     let bytes = file.sections().find_map(|section| section.data_range(at, 64).ok().flatten()).unwrap();
     let word = |offset: usize| u32::from_le_bytes(bytes[offset..offset + 4].try_into().unwrap());
     // The mode of floating-point numbers, without the counts of registers; the user and system
@@ -60,15 +61,14 @@ fn entry_words(elf: &[u8], kernel: &str) -> [u32; 3] {
 fn a_proxy_has_the_registers_of_its_level_and_the_entry_of_its_candidates() {
     for &architecture in architectures() {
         let model = AmdModel::find(architecture.name()).unwrap();
-        let padded = Padded::new(&CASES, architecture, true);
+        let padded = Padded::new(&[CASES[1], CASES[5], CASES[7], CASES[8]], architecture, true);
         let Padded { proxy, level, code, dkp, .. } = &padded;
         assert_eq!(proxy.vgprs.next_multiple_of(4), level.vgprs, "{architecture}");
         assert!(proxy.sgprs <= level.sgprs, "{architecture}: {} scalar registers", proxy.sgprs);
         assert_eq!((proxy.scratch_bytes, proxy.vgpr_spills, proxy.sgpr_spills), (0, 0, 0), "{architecture}");
-        let needed = code.kernels.iter().map(|kernel| (kernel.vgprs, kernel.sgprs));
-        let needed = needed.fold((0, 0), |most, kernel| (most.0.max(kernel.0), most.1.max(kernel.1)));
-        assert_eq!(model.level_of(needed.0, needed.1), Some(*level), "{architecture}: the level is that of the set");
         for kernel in &code.kernels {
+            let own = model.level_of(kernel.vgprs, kernel.sgprs).unwrap();
+            assert!(own.waves >= level.waves, "{architecture} {}: {own:?} in {level:?}", kernel.name);
             assert_eq!((kernel.scratch_bytes, kernel.vgpr_spills), (0, 0), "{architecture} {}", kernel.name);
             assert!(kernel.shared_static_bytes <= proxy.shared_static_bytes, "{architecture} {}", kernel.name);
             assert_eq!(
@@ -156,7 +156,7 @@ fn a_candidate_continues_in_a_later_launch() {
 /// the real-time blocks do not, and a later launch runs exactly those that are missing.
 #[test]
 fn best_effort_blocks_leave_in_the_middle_and_resume() {
-    let cases = [CASES[4], CASES[7]];
+    let cases = [CASES[5], CASES[7]];
     for &architecture in architectures() {
         let padded = Padded::new(&cases, architecture, true);
         let mut memory = Memory::new();
@@ -168,7 +168,7 @@ fn best_effort_blocks_leave_in_the_middle_and_resume() {
         };
         let raised_before = cases[0].blocks() + 2;
         padded.run_until(&[whole(0, 0), whole(1, 0)], &mut memory, raised_before, words[1].epoch);
-        assert_eq!(memory.bytes(words[0].progress), Some(&[1; 6][..]), "{architecture}");
+        assert_eq!(memory.bytes(words[0].progress), Some(&[1; 4][..]), "{architecture}");
         assert_eq!(memory.bytes(words[0].evicted), Some(&[0; 4][..]), "{architecture}");
         assert_eq!(memory.bytes(words[1].progress), Some(&[1, 1, 0, 0, 0, 0, 0, 0, 0][..]), "{architecture}");
         assert_eq!(memory.bytes(words[1].evicted), Some(&[1, 0, 0, 0][..]), "{architecture}");
@@ -185,7 +185,7 @@ fn best_effort_blocks_leave_in_the_middle_and_resume() {
 const REFUSED: &str = ".version 7.0\n.target sm_75\n.address_size 64\n\
     .visible .entry named(.param .u64 out)\n{\n\tbar.sync 1, 64;\n\tret;\n}\n\
     .visible .entry local(.param .u64 out, .param .u32 at)\n{\n\
-    \t.local .align 4 .b8 words[64];\n\t.reg .b32 %r<4>;\n\t.reg .b64 %d<4>;\n\
+    \t.local .align 4 .b8 words[4096];\n\t.reg .b32 %r<4>;\n\t.reg .b64 %d<4>;\n\
     \tmov.u64 %d1, words;\n\tld.param.u32 %r1, [at];\n\tmul.wide.u32 %d2, %r1, 4;\n\tadd.s64 %d2, %d1, %d2;\n\
     \tst.local.u32 [%d2], %r1;\n\tld.local.u32 %r2, [words+8];\n\tld.param.u64 %d3, [out];\n\
     \tst.global.u32 [%d3], %r2;\n\tret;\n}\n";

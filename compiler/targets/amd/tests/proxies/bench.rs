@@ -87,7 +87,7 @@ impl Case {
 /// Appends the hidden arguments of a launch.
 fn with_hidden(mut params: Vec<u8>, grid: [u32; 3], block: [u32; 3], dynamic: u32) -> Vec<u8> {
     params.resize(abi::hidden_offset(params.len() as u32) as usize, 0);
-    let words = [&grid[..], &block[..], &[dynamic, 0, 0, 0]].concat();
+    let words = [&grid[..], &block[..], &[dynamic, 0, 0, 0][..]].concat();
     params.extend(words.iter().flat_map(|word| word.to_le_bytes()));
     params
 }

@@ -323,29 +323,6 @@ fn padded_kernels_on_a_gpu_give_the_same_results() -> Result<()> {
     Ok(())
 }
 
-/// The compile service makes a code object per occupancy level, with the proxy kernel as its entry.
-#[test]
-fn kernels_for_amd_gpus_are_padded_by_proxies() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    for target in ["amd:gfx90a", "amd:gfx1100"] {
-        let bed = Bed::functions(target.parse()?, folder.path(), host_engine)?;
-        let padded = pad_bundles(bed.target, &bed.bundles, None)?;
-        let mut candidates: Vec<(usize, u32)> = padded.iter().flat_map(|module| module.candidates.clone()).collect();
-        candidates.sort_unstable();
-        ensure!(candidates == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)], "{target}: {candidates:?}");
-        for module in &padded {
-            let entry = &module.facts.entry;
-            let level: u32 = entry.rsplit('_').next().and_then(|level| level.parse().ok()).context("a level")?;
-            for kernel in &module.kernels {
-                let amd = kernel.amd.context("resources of the proxy")?;
-                ensure!(kernel.name == *entry && amd.vgprs == level, "{target}: {kernel:?}");
-                ensure!((amd.private_bytes, amd.agprs) == (0, 0), "{target}: {kernel:?}");
-            }
-        }
-    }
-    Ok(())
-}
-
 /// Kills the executor several times, each time after some launches were padded. One more loss
 /// within a minute would make the domain unavailable.
 fn kill_executors(handle: &EngineHandle) -> Result<()> {

@@ -3,7 +3,7 @@
 use crate::error::CompileError;
 use crate::targets::{AmdArchitecture, Target};
 use atoll_kgraph::{AmdFacts, DiskCache, KernelFacts};
-use atoll_proxy_kernels::{JumpTarget, Proxy};
+use atoll_proxy_kernels::{DkpModule, Proxy};
 use atoll_ptx::Module;
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ pub(crate) fn compile_amd(
 #[cfg(not(feature = "host"))]
 pub(crate) fn compile_amd_proxy(
     _: &Module,
-    _: &[JumpTarget],
+    _: &DkpModule,
     _: Proxy,
     architecture: AmdArchitecture,
 ) -> Result<Proxied, CompileError> {
@@ -64,9 +64,10 @@ pub(crate) fn compile(
 #[cfg(feature = "host")]
 mod with {
     use super::{
-        AmdArchitecture, AmdFacts, Arc, CompileError, DiskCache, JumpTarget, KernelFacts, Module, Native, Proxied, Proxy,
+        AmdArchitecture, AmdFacts, Arc, CompileError, DiskCache, DkpModule, KernelFacts, Module, Native, Proxied, Proxy,
         Shape, Target,
     };
+    use atoll_proxy_kernels::JumpTarget;
     use atoll_target_amd::{AmdError, Architecture};
     use atoll_target_host::{CpuLevel, KernelShape, Options};
 
@@ -118,20 +119,21 @@ mod with {
         Ok((code.elf, code.ir.unwrap_or_default()))
     }
 
-    /// Like the function of this name without LLVM, which returns an error.
+    /// Like the function of this name without LLVM, which returns an error. `module` is that of
+    /// `dkp` with line numbers.
     pub(crate) fn compile_amd_proxy(
         module: &Module,
-        targets: &[JumpTarget],
+        dkp: &DkpModule,
         proxy: Proxy,
         architecture: AmdArchitecture,
     ) -> Result<Proxied, CompileError> {
-        use atoll_target_amd::{KernelShape, Options, compile_with_proxy};
+        use atoll_target_amd::{KernelShape, MAX_SHARED_BYTES, Options, compile_with_proxy};
         let architecture = compiled_for(architecture)?;
         let shape = |target: &JumpTarget| KernelShape {
             name: target.kernel.as_str().into(),
             block: [target.threads, 1, 1],
         };
-        let shapes: Vec<KernelShape> = targets.iter().map(shape).collect();
+        let shapes: Vec<KernelShape> = dkp.targets.iter().map(shape).collect();
         let options = Options { vgprs_max: Some(proxy.level.vgprs), ..Options::default() };
         let proxy = atoll_target_amd::Proxy {
             name: proxy.name,
@@ -141,7 +143,12 @@ mod with {
             constraints: proxy.constraints,
         };
         match compile_with_proxy(module, &shapes, &proxy, architecture, &options) {
-            Ok((code, facts)) => Ok(Ok((code.elf, resources(&facts)))),
+            Ok((code, facts)) => {
+                // Every launch has the static shared memory of the proxy.
+                let fits = |bytes: u32| bytes.saturating_add(facts.shared_static_bytes) <= MAX_SHARED_BYTES;
+                let beyond = dkp.facts.candidates.iter().position(|candidate| !fits(candidate.shared_bytes));
+                Ok(beyond.map_or_else(|| Ok((code.elf, resources(&facts))), Err))
+            }
             Err(AmdError::NotInProxy { index, .. }) => Ok(Err(index)),
             Err(error) => Err(error.into()),
         }

@@ -104,8 +104,8 @@ pub fn pad_bundles(
 /// The result of compiling modules for a set of candidates.
 enum Attempt {
     Padded(Vec<PaddedKernels>),
-    /// The candidate with this index needs more registers than it had in a kernel of its own, so it
-    /// does not fit its level.
+    /// The candidate with this index does not fit the proxy kernel of its module: it needs more
+    /// registers than it had in a kernel of its own, or too much shared memory.
     Without(usize),
 }
 
@@ -166,8 +166,7 @@ struct Code {
     amd: Option<AmdFacts>,
 }
 
-/// A module's code, or the index of a candidate that is not compiled with the registers of the
-/// module's level.
+/// A module's code, or the index of a candidate that does not fit the proxy kernel.
 enum Lowered {
     Code(Code),
     Without(usize),
@@ -190,7 +189,7 @@ fn lower(target: Target, dkp: &DkpModule, cache: Option<Arc<DiskCache>>) -> Resu
         Target::Amd(architecture) => {
             let proxy = amd_model(architecture).proxy(dkp).expect("modules of this device have jump targets");
             let module = atoll_ptx::print_located(&dkp.module).1;
-            Ok(match native::compile_amd_proxy(&module, &dkp.targets, proxy, architecture)? {
+            Ok(match native::compile_amd_proxy(&module, dkp, proxy, architecture)? {
                 Ok((code, amd)) => Lowered::Code(Code { code, scratch_bytes: 0, amd: Some(amd) }),
                 Err(candidate) => Lowered::Without(candidate),
             })

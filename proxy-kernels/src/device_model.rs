@@ -115,7 +115,12 @@ const fn nvidia(name: &'static str, compute_units: u32, limits: [u32; 2], shared
 
 /// A compute unit with four SIMDs and waves of 64. `registers` are the registers per lane of a
 /// SIMD, the granule, and the most per thread.
-pub(crate) const fn amd(name: &'static str, compute_units: u32, waves_per_simd: u32, registers: [u32; 3]) -> DeviceModel {
+pub(crate) const fn amd(
+    name: &'static str,
+    compute_units: u32,
+    waves_per_simd: u32,
+    registers: [u32; 3],
+) -> DeviceModel {
     DeviceModel {
         name,
         compute_units,

@@ -64,8 +64,8 @@ pub(crate) fn compile(
 #[cfg(feature = "host")]
 mod with {
     use super::{
-        AmdArchitecture, AmdFacts, Arc, CompileError, DiskCache, DkpModule, KernelFacts, Module, Native, Proxied, Proxy,
-        Shape, Target,
+        AmdArchitecture, AmdFacts, Arc, CompileError, DiskCache, DkpModule, KernelFacts, Module, Native, Proxied,
+        Proxy, Shape, Target,
     };
     use atoll_proxy_kernels::JumpTarget;
     use atoll_target_amd::{AmdError, Architecture};
@@ -129,10 +129,8 @@ mod with {
     ) -> Result<Proxied, CompileError> {
         use atoll_target_amd::{KernelShape, MAX_SHARED_BYTES, Options, compile_with_proxy};
         let architecture = compiled_for(architecture)?;
-        let shape = |target: &JumpTarget| KernelShape {
-            name: target.kernel.as_str().into(),
-            block: [target.threads, 1, 1],
-        };
+        let shape =
+            |target: &JumpTarget| KernelShape { name: target.kernel.as_str().into(), block: [target.threads, 1, 1] };
         let shapes: Vec<KernelShape> = dkp.targets.iter().map(shape).collect();
         let options = Options { vgprs_max: Some(proxy.level.vgprs), ..Options::default() };
         let proxy = atoll_target_amd::Proxy {

@@ -133,12 +133,7 @@ fn modules(
             ..KernelFacts::default()
         };
         let candidates = facts.candidates.iter().map(|candidate| origins[candidate.index]).collect();
-        modules.push(PaddedKernels {
-            code,
-            kernels: facts.threads.iter().map(kernel).collect(),
-            candidates,
-            facts,
-        });
+        modules.push(PaddedKernels { code, kernels: facts.threads.iter().map(kernel).collect(), candidates, facts });
     }
     Ok(Attempt::Padded(modules))
 }

@@ -4,9 +4,9 @@
 //! `ATOLL_SEED` selects the candidates that share a launch. `ATOLL_TEST_FULL=1` tests more of them,
 //! on every architecture.
 
-mod common;
 #[path = "proxies/bench.rs"]
 mod bench;
+mod common;
 
 use atoll_amd_interp::Memory;
 use atoll_kgraph::dkp::Range;

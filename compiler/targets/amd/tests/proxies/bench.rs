@@ -14,8 +14,7 @@ use atoll_target_amd::{
 pub(crate) const PARAMS_BYTES: u32 = 512;
 
 /// The passes that make a candidate, and before them the one that makes a kernel preemptible.
-const PASSES: [&str; 4] =
-    ["inject_preempt_flag", "shared_to_dynamic", "virtualize_block_index", "outline_kernel_body"];
+const PASSES: [&str; 4] = ["inject_preempt_flag", "shared_to_dynamic", "virtualize_block_index", "outline_kernel_body"];
 
 /// The source of all kernels.
 pub(crate) fn source() -> Module {

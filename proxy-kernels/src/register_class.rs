@@ -13,12 +13,12 @@ const LADDER: [u32; 4] = [32, 64, 128, 255];
 
 /// Maximum number of vector registers that an instruction can name on AMD GPUs. The rest of a
 /// unified register file holds accumulators, which no candidate uses.
-const VECTORS_MAX: u32 = 256;
+const NAMED_VECTORS: u32 = 256;
 
 /// Registers per thread of each occupancy level of an AMD GPU, ascending.
 fn levels(device: &DeviceModel) -> impl Iterator<Item = u32> {
     let parts = device.registers.parts;
-    let of_level = |waves: u32| device.registers_for(waves * parts).min(VECTORS_MAX);
+    let of_level = |waves: u32| device.registers_for(waves * parts).min(NAMED_VECTORS);
     let all: BTreeSet<u32> = (1..=device.warps_max / parts).map(of_level).collect();
     all.into_iter()
 }

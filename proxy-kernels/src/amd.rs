@@ -288,7 +288,7 @@ mod tests {
         assert_eq!(of("gfx1201"), include_str!("../tests/dkp/proxy.gfx1201.s"));
     }
 
-    /// Scalar registers limit a kernel with few vector registers; REEF's levels leave them out.
+    /// Scalar registers can limit a kernel with few vector registers.
     #[test]
     fn scalar_registers_lower_the_level() {
         let gfx906 = AmdModel::find("gfx906").unwrap();

@@ -81,6 +81,11 @@ impl DeviceModel {
         HOST,
     ];
 
+    /// Whether it is an AMD GPU: it has a register file, and a block's waves go to any of its parts.
+    pub(crate) fn is_amd(&self) -> bool {
+        self.registers.per_thread_max != u32::MAX && !self.registers.rounds_to_parts
+    }
+
     /// The device with a name.
     pub fn find(name: &str) -> Option<&'static DeviceModel> {
         const ALL: &[DeviceModel] = &DeviceModel::ALL;
@@ -110,7 +115,12 @@ const fn nvidia(name: &'static str, compute_units: u32, limits: [u32; 2], shared
 
 /// A compute unit with four SIMDs and waves of 64. `registers` are the registers per lane of a
 /// SIMD, the granule, and the most per thread.
-const fn amd(name: &'static str, compute_units: u32, waves_per_simd: u32, registers: [u32; 3]) -> DeviceModel {
+pub(crate) const fn amd(
+    name: &'static str,
+    compute_units: u32,
+    waves_per_simd: u32,
+    registers: [u32; 3],
+) -> DeviceModel {
     DeviceModel {
         name,
         compute_units,
@@ -132,16 +142,28 @@ const fn amd(name: &'static str, compute_units: u32, waves_per_simd: u32, regist
 }
 
 /// RDNA 3 in waves of 32 and compute-unit mode: two SIMDs with 1,536 registers per lane.
-const RX_7900: DeviceModel = DeviceModel {
-    name: "rx-7900",
-    compute_units: 96,
-    warp_threads: 32,
-    block_threads_max: 1024,
-    warps_max: 32,
-    blocks_max: 32,
-    registers: RegisterFile { parts: 2, per_part: 1536, granule: 24, per_thread_max: 256, rounds_to_parts: false },
-    shared: SharedMemory { unit_bytes: 64 << 10, block_bytes_max: 64 << 10, granule: 512, reserved: 0 },
-};
+const RX_7900: DeviceModel = rdna("rx-7900", 96, [1536, 24]);
+
+/// A compute unit of RDNA 2 and later in waves of 32 and compute-unit mode. `registers` are the
+/// registers per lane of a SIMD and the granule.
+pub(crate) const fn rdna(name: &'static str, compute_units: u32, registers: [u32; 2]) -> DeviceModel {
+    DeviceModel {
+        name,
+        compute_units,
+        warp_threads: 32,
+        block_threads_max: 1024,
+        warps_max: 32,
+        blocks_max: 32,
+        registers: RegisterFile {
+            parts: 2,
+            per_part: registers[0],
+            granule: registers[1],
+            per_thread_max: 256,
+            rounds_to_parts: false,
+        },
+        shared: SharedMemory { unit_bytes: 64 << 10, block_bytes_max: 64 << 10, granule: 512, reserved: 0 },
+    }
+}
 
 /// A host core runs one block at a time, whatever its resources are.
 const HOST: DeviceModel = DeviceModel {

@@ -15,6 +15,9 @@
 //! Every candidate is called at one place, so the size of a module grows only by its candidates.
 //! All threads of a block take the same branch, so warps do not diverge.
 //!
+//! A module for AMD GPUs has an entry per candidate instead, and [a proxy kernel](crate::amd) that
+//! jumps to them.
+//!
 //! # Resources
 //! A candidate keeps its block shape, its barriers and its shared memory. A launch has blocks of
 //! the size of its largest candidate, and the dynamic shared memory of its most demanding one;
@@ -23,6 +26,8 @@
 //! a host has one block size: that of the largest candidate of the module. The number of registers
 //! per thread is the same for all launches of a module.
 
+use crate::amd::JumpTarget;
+use crate::body_call::BodyCall;
 use crate::merge::Source;
 use crate::register_class::RegisterClass;
 use crate::{DeviceModel, KernelNeeds};
@@ -31,8 +36,7 @@ use atoll_kgraph::virtual_params;
 use atoll_passes::{DYNAMIC_SHARED, KernelReport, Outlining, Virtualization};
 use atoll_ptx::build::{KernelBuilder, address, module};
 use atoll_ptx::{
-    Body, Function, Instruction, Item, ItemKind, Linkage, Module, Name, Operand, ScalarType, StateSpace, Statement,
-    StatementKind, Variable,
+    Function, Item, ItemKind, Linkage, Module, Name, Operand, ScalarType, StateSpace, StatementKind, Variable,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -112,6 +116,9 @@ pub struct DkpModule {
     pub class: RegisterClass,
     /// The facts that launches need.
     pub facts: DkpFacts,
+    /// On AMD GPUs, the kernels that the proxy kernel jumps to, one per candidate and in the order
+    /// of [`DkpFacts::candidates`]; the entry is then not in the module. Empty for other devices.
+    pub targets: Vec<JumpTarget>,
 }
 
 /// The facts about a candidate, from the report of the passes.
@@ -259,14 +266,28 @@ fn generate(
     let mut items: Vec<Item> = wanted.iter().flat_map(|(key, names)| sources[key].items(names)).collect();
     join_dynamic_shared(&mut items);
     module.items.extend(items);
-    let mut builder = Dispatcher::new(&entry, params_bytes);
-    builder.threads(&threads, class, device);
-    let function = builder.finish(&bodies);
+    let mut targets = Vec::new();
+    if device.is_amd() {
+        for (number, (&index, body)) in members.iter().zip(&bodies).enumerate() {
+            let target = JumpTarget { kernel: format!("{entry}_{number}"), threads: needs(&candidates[index]).threads };
+            let mut builder = Dispatcher::new(&target.kernel, params_bytes);
+            builder.builder.attribute("reqntid", &[&target.threads.to_string(), "1", "1"]);
+            add_entry(&mut module, builder.finish(std::slice::from_ref(body)));
+            targets.push(target);
+        }
+    } else {
+        let mut builder = Dispatcher::new(&entry, params_bytes);
+        builder.threads(&threads, class, device);
+        add_entry(&mut module, builder.finish(&bodies));
+    }
+    let facts = DkpFacts { entry, threads, params_bytes, candidates: facts };
+    DkpModule { module, class, facts, targets }
+}
+
+fn add_entry(module: &mut Module, function: Function) {
     let mut item = Item::built(ItemKind::Function(function));
     item.origin.leading = "\n\n".into();
     module.items.push(item);
-    let facts = DkpFacts { entry, threads, params_bytes, candidates: facts };
-    DkpModule { module, class, facts }
 }
 
 /// Whether the device has a register file that limits occupancy.
@@ -411,76 +432,4 @@ impl Dispatcher {
         }
         (candidate, arguments)
     }
-}
-
-/// A call of a candidate's body.
-struct BodyCall<'a> {
-    name: Name,
-    /// Parameters of the kernel: the layout of its arguments in the slot.
-    params: &'a [Variable],
-    /// Parameters of the body: how the arguments are passed.
-    arguments: &'a [Variable],
-}
-
-impl BodyCall<'_> {
-    /// Copies the arguments from `base` and calls the body.
-    fn statements(&self, b: &mut KernelBuilder, base: &Name) -> Body {
-        let (narrow, wide) = (b.reg(ScalarType::U32), b.reg(ScalarType::U64));
-        let mut variables = Vec::new();
-        let mut statements = Vec::new();
-        let mut names = Vec::new();
-        let mut end = 0u64;
-        for (index, (param, argument)) in self.params.iter().zip(self.arguments).enumerate() {
-            let at = end.next_multiple_of(u64::from(param.alignment().max(1)));
-            end = at + param.bytes().unwrap_or(0);
-            let argument = Variable { name: Name::from(format!("argument_{index}")), ..argument.clone() };
-            names.push(Operand::Name(argument.name.clone()));
-            for piece in pieces(param) {
-                let register = if piece.bytes == 8 { &wide } else { &narrow };
-                let from = address(base, (at + piece.offset) as i64);
-                let to = address(&argument.name, piece.offset as i64);
-                // The argument of a narrow value is at least 32 bits; the load fills it with zeros.
-                let stored = if param.dimensions.is_empty() { piece.bytes.max(4) } else { piece.bytes };
-                let load = if piece.bytes < 4 { "u" } else { "b" };
-                statements
-                    .push(instruction(&format!("ld.param.{load}{}", piece.bytes * 8), vec![register.into(), from]));
-                statements.push(instruction(&format!("st.param.b{}", stored * 8), vec![to, register.into()]));
-            }
-            variables.push(Statement::built(StatementKind::Variable(argument)));
-        }
-        variables.append(&mut statements);
-        let mut statements = variables;
-        statements.push(instruction(
-            "call.uni",
-            vec![Operand::List(Vec::new()), Operand::Name(self.name.clone()), Operand::List(names)],
-        ));
-        Body { statements, before_open: "".into(), before_close: "\n\t".into() }
-    }
-}
-
-/// A part of a parameter that one load instruction reads.
-struct Piece {
-    offset: u64,
-    bytes: u64,
-}
-
-/// Splits a parameter into the largest pieces that its alignment and size allow.
-fn pieces(param: &Variable) -> Vec<Piece> {
-    let total = param.bytes().unwrap_or(0);
-    let alignment = u64::from(param.alignment().max(param.ty.bytes()));
-    let mut pieces = Vec::new();
-    let mut offset = 0;
-    while offset < total {
-        let fits = |size: &u64| *size <= total - offset && offset.is_multiple_of(*size) && *size <= alignment;
-        let bytes = [8, 4, 2, 1].into_iter().find(fits).unwrap_or(1);
-        pieces.push(Piece { offset, bytes });
-        offset += bytes;
-    }
-    pieces
-}
-
-fn instruction(dotted: &str, operands: Vec<Operand>) -> Statement {
-    let mut statement = Statement::built(StatementKind::Instruction(Instruction::new(dotted, operands)));
-    statement.origin.leading = "\n\t".into();
-    statement
 }

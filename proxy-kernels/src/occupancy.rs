@@ -113,16 +113,9 @@ mod tests {
 
     #[test]
     fn matches_llvms_amd_target() {
-        let devices = [
-            ("gfx906", "mi50"),
-            ("gfx908", "mi100"),
-            ("gfx90a", "mi250"),
-            ("gfx942", "mi300x"),
-            ("gfx1100", "rx-7900"),
-        ];
         for line in include_str!("../tests/vendors/amd.txt").lines() {
             let [cpu, registers, waves] = line.split(' ').collect::<Vec<_>>()[..] else { panic!("{line}") };
-            let model = device(devices.iter().find(|d| d.0 == cpu).unwrap().1);
+            let model = &crate::AmdModel::find(cpu).unwrap().device;
             let needs = KernelNeeds {
                 registers: registers.parse::<u32>().unwrap(),
                 shared_bytes: 0,

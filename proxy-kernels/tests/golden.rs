@@ -1,10 +1,10 @@
-//! Snapshots of generated modules: for each `tests/dkp/NAME.ptx` and each of two devices,
+//! Snapshots of generated modules: for each `tests/dkp/NAME.ptx` and each of three devices,
 //! `NAME.DEVICE.snap` holds the modules. `INSTA_UPDATE=always cargo test -p atoll-proxy-kernels`
 //! updates the snapshots.
 
 use atoll_kgraph::dkp::CandidateFacts;
 use atoll_passes::{CANDIDATE_PASSES, PassOptions, transform_with};
-use atoll_proxy_kernels::{Candidate, DeviceModel, NotPadded, candidate_facts, dkp_modules};
+use atoll_proxy_kernels::{AmdModel, Candidate, DeviceModel, NotPadded, candidate_facts, dkp_modules};
 
 /// Generates the modules of all kernels in a text, in blocks of 64 threads. A comment `//
 /// registers: KERNEL N` gives the registers of a kernel.
@@ -53,6 +53,10 @@ fn generate(text: &str, device: &'static DeviceModel) -> String {
         let parsed = atoll_ptx::parse(&printed).unwrap_or_else(|e| panic!("{e}\n{printed}"));
         atoll_ptx::verify(&parsed).unwrap_or_else(|e| panic!("{e}\n{printed}"));
         out += printed.trim_start();
+        // Only modules for AMD GPUs have a proxy.
+        if let Some(proxy) = AmdModel::find("gfx906").and_then(|model| model.proxy(dkp)) {
+            out += &format!("\n// {:?}, {}\n{}", proxy.level, proxy.constraints, proxy.assembly);
+        }
     }
     out
 }
@@ -63,7 +67,7 @@ fn modules_match_their_snapshots() {
         insta::glob!("dkp/*.ptx", |input| {
             let text = std::fs::read_to_string(input).unwrap();
             let name = input.file_stem().unwrap().to_str().unwrap();
-            for device in ["v100", "host"] {
+            for device in ["v100", "host", "mi50"] {
                 let found = generate(&text, DeviceModel::find(device).unwrap());
                 let snapshot = format!("{name}.{device}");
                 insta::with_settings!({ snapshot_suffix => "" }, { insta::assert_snapshot!(snapshot, found) });

@@ -3,9 +3,12 @@
 
 use super::serve::atoll;
 use anyhow::{Context, Result, ensure};
+use atoll_kgraph::Bundle;
+use atoll_pipeline::{Target, pad_bundles};
 use atoll_tests::{root, stand_in};
 use std::path::Path;
 use std::process::{Command, Output};
+use std::sync::Arc;
 
 /// Standard output and standard error of a program.
 fn said(output: &Output) -> String {
@@ -36,6 +39,33 @@ fn a_function_is_compiled_for_an_amd_gpu_and_runs_there() -> Result<()> {
                 output.status.success() && text.contains("min 7.000000  max 7.000000"),
                 "{target}, {isolation}: {text}"
             );
+        }
+    }
+    Ok(())
+}
+
+/// The compile service makes a code object per occupancy level, with a proxy kernel as its entry.
+#[test]
+fn kernels_of_two_functions_share_a_module_with_a_proxy() -> Result<()> {
+    for name in ["amd:gfx90a", "amd:gfx1100"] {
+        let folder = tempfile::tempdir()?;
+        packed(folder.path(), name)?;
+        let target: Target = name.parse()?;
+        let bundle = Bundle::open(&folder.path().join("affine.kg"))?;
+        let kernels = bundle.target(target.name()).context("code for the architecture")?.kernels.len() as u32;
+        let modules = pad_bundles(target, &[Arc::clone(&bundle), bundle], None)?;
+        let mut candidates: Vec<(usize, u32)> = modules.iter().flat_map(|module| module.candidates.clone()).collect();
+        candidates.sort_unstable();
+        let expected: Vec<(usize, u32)> = [0, 1].iter().flat_map(|of| (0..kernels).map(|at| (*of, at))).collect();
+        ensure!(candidates == expected, "{name}: {candidates:?}");
+        for module in &modules {
+            let entry = &module.facts.entry;
+            let level: u32 = entry.rsplit('_').next().unwrap_or_default().parse()?;
+            for kernel in &module.kernels {
+                let amd = kernel.amd.context("resources of the proxy")?;
+                ensure!(kernel.name == *entry && amd.vgprs == level, "{name}: {kernel:?}");
+                ensure!((amd.private_bytes, amd.agprs) == (0, 0), "{name}: {kernel:?}");
+            }
         }
     }
     Ok(())

@@ -2,7 +2,8 @@
 
 use crate::error::CompileError;
 use crate::targets::{AmdArchitecture, Target};
-use atoll_kgraph::{DiskCache, KernelFacts};
+use atoll_kgraph::{AmdFacts, DiskCache, KernelFacts};
+use atoll_proxy_kernels::{DkpModule, Proxy};
 use atoll_ptx::Module;
 use std::sync::Arc;
 
@@ -20,7 +21,11 @@ pub(crate) struct Native {
 }
 
 #[cfg(feature = "host")]
-pub(crate) use with::{compile, compile_amd};
+pub(crate) use with::{compile, compile_amd, compile_amd_proxy};
+
+/// A code object with a proxy kernel, and the resources of the proxy; or the index of a kernel that
+/// does not fit into the proxy.
+pub(crate) type Proxied = Result<(Vec<u8>, AmdFacts), usize>;
 
 /// Compiles code for an AMD GPU and completes the facts of the kernels. Also returns the LLVM IR of
 /// each kernel before optimisation, if requested.
@@ -31,6 +36,17 @@ pub(crate) fn compile_amd(
     architecture: AmdArchitecture,
     _: bool,
 ) -> Result<(Vec<u8>, String), CompileError> {
+    Err(CompileError::NoNativeCode(Target::Amd(architecture)))
+}
+
+/// Compiles the kernels of a dkp module and their proxy kernel to one code object.
+#[cfg(not(feature = "host"))]
+pub(crate) fn compile_amd_proxy(
+    _: &Module,
+    _: &DkpModule,
+    _: Proxy,
+    architecture: AmdArchitecture,
+) -> Result<Proxied, CompileError> {
     Err(CompileError::NoNativeCode(Target::Amd(architecture)))
 }
 
@@ -47,8 +63,12 @@ pub(crate) fn compile(
 
 #[cfg(feature = "host")]
 mod with {
-    use super::{AmdArchitecture, Arc, CompileError, DiskCache, KernelFacts, Module, Native, Shape, Target};
-    use atoll_kgraph::AmdFacts;
+    use super::{
+        AmdArchitecture, AmdFacts, Arc, CompileError, DiskCache, DkpModule, KernelFacts, Module, Native, Proxied,
+        Proxy, Shape, Target,
+    };
+    use atoll_proxy_kernels::JumpTarget;
+    use atoll_target_amd::{AmdError, Architecture};
     use atoll_target_host::{CpuLevel, KernelShape, Options};
 
     /// Compiles a module for a host target. Line numbers in the code are the lines recorded in the
@@ -85,10 +105,8 @@ mod with {
         architecture: AmdArchitecture,
         keep_ir: bool,
     ) -> Result<(Vec<u8>, String), CompileError> {
-        use atoll_target_amd::{Architecture, KernelShape, Options};
-        // An architecture has the same name in a bundle and in the target.
-        let target = Target::Amd(architecture);
-        let architecture: Architecture = architecture.name().parse().map_err(|_| CompileError::NoNativeCode(target))?;
+        use atoll_target_amd::{KernelShape, Options};
+        let architecture = compiled_for(architecture)?;
         let shapes: Vec<KernelShape> =
             facts.iter().map(|kernel| KernelShape { name: kernel.name.as_str().into(), block: kernel.block }).collect();
         let options = Options { keep_ir, ..Options::default() };
@@ -96,14 +114,56 @@ mod with {
         for (facts, found) in facts.iter_mut().zip(&code.kernels) {
             facts.registers = Some(found.vgprs);
             facts.spill_bytes = Some(found.vgpr_spills * REGISTER_BYTES);
-            facts.amd = Some(AmdFacts {
-                vgprs: found.vgprs,
-                sgprs: found.sgprs,
-                agprs: found.agprs,
-                wave_lanes: found.wave_lanes,
-                private_bytes: found.scratch_bytes,
-            });
+            facts.amd = Some(resources(found));
         }
         Ok((code.elf, code.ir.unwrap_or_default()))
+    }
+
+    /// Like the function of this name without LLVM, which returns an error. `module` is that of
+    /// `dkp` with line numbers.
+    pub(crate) fn compile_amd_proxy(
+        module: &Module,
+        dkp: &DkpModule,
+        proxy: Proxy,
+        architecture: AmdArchitecture,
+    ) -> Result<Proxied, CompileError> {
+        use atoll_target_amd::{KernelShape, MAX_SHARED_BYTES, Options, compile_with_proxy};
+        let architecture = compiled_for(architecture)?;
+        let shape =
+            |target: &JumpTarget| KernelShape { name: target.kernel.as_str().into(), block: [target.threads, 1, 1] };
+        let shapes: Vec<KernelShape> = dkp.targets.iter().map(shape).collect();
+        let options = Options { vgprs_max: Some(proxy.level.vgprs), ..Options::default() };
+        let proxy = atoll_target_amd::Proxy {
+            name: proxy.name,
+            params_bytes: proxy.params_bytes,
+            threads: proxy.threads,
+            assembly: proxy.assembly,
+            constraints: proxy.constraints,
+        };
+        match compile_with_proxy(module, &shapes, &proxy, architecture, &options) {
+            Ok((code, facts)) => {
+                // Every launch has the static shared memory of the proxy.
+                let fits = |bytes: u32| bytes.saturating_add(facts.shared_static_bytes) <= MAX_SHARED_BYTES;
+                let beyond = dkp.facts.candidates.iter().position(|candidate| !fits(candidate.shared_bytes));
+                Ok(beyond.map_or_else(|| Ok((code.elf, resources(&facts))), Err))
+            }
+            Err(AmdError::NotInProxy { index, .. }) => Ok(Err(index)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The architecture of the target: it has the same name in a bundle.
+    fn compiled_for(architecture: AmdArchitecture) -> Result<Architecture, CompileError> {
+        architecture.name().parse().map_err(|_| CompileError::NoNativeCode(Target::Amd(architecture)))
+    }
+
+    fn resources(found: &atoll_target_amd::KernelFacts) -> AmdFacts {
+        AmdFacts {
+            vgprs: found.vgprs,
+            sgprs: found.sgprs,
+            agprs: found.agprs,
+            wave_lanes: found.wave_lanes,
+            private_bytes: found.scratch_bytes,
+        }
     }
 }

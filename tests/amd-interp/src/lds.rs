@@ -44,7 +44,9 @@ fn places(machine: &Machine, inst: &Inst, operand: usize, offset: u64) -> Result
     let addresses = machine.wave.source(inst.operand(operand)?, Ty::B32, false)?;
     let mut places: Places = [None; 64];
     for lane in Bits(machine.wave.exec()) {
-        places[lane as usize] = Some(Place::Lds(addresses[lane as usize] + offset));
+        // The sum has 32 bits: from GFX7 on, LLVM also adds offsets to negative addresses.
+        let address = (addresses[lane as usize] as u32).wrapping_add(offset as u32);
+        places[lane as usize] = Some(Place::Lds(address.into()));
     }
     Ok(places)
 }

@@ -69,6 +69,16 @@ pub enum AmdError {
         /// Its message.
         message: String,
     },
+    /// A kernel needs resources that its proxy kernel does not have.
+    #[error("kernel `{kernel}` cannot run in a proxy kernel: {reason}")]
+    NotInProxy {
+        /// The kernel.
+        kernel: String,
+        /// Its index among the requested kernels.
+        index: usize,
+        /// The resource.
+        reason: String,
+    },
     /// The metadata of the linked code object cannot be read: a bug of this crate, or a linker of
     /// another version.
     #[error("internal error: the code object cannot be read: {0}")]

@@ -33,12 +33,14 @@ mod globals;
 mod link;
 mod message_pack;
 mod object;
+mod proxy;
 
 pub use architecture::{Architecture, MAX_BLOCK_THREADS, MAX_SHARED_BYTES, UnknownArchitecture, WARP_LANES};
 pub use atoll_kgraph::amd_abi as abi;
 pub use atoll_lower::LowerError;
 pub use error::AmdError;
 pub use facts::KernelFacts;
+pub use proxy::Proxy;
 
 use atoll_lower::{Kernel, shape::BlockShape};
 use atoll_ptx::{Function, FunctionKind, Module, Name};
@@ -64,6 +66,8 @@ pub struct Options {
     /// The least and the most waves per SIMD that the compiler should plan for. It limits registers
     /// to reach the least. The compiler chooses if absent.
     pub waves_per_simd: Option<(u32, u32)>,
+    /// Maximum number of vector registers of a lane; the compiler spills to stay below it.
+    pub vgprs_max: Option<u32>,
 }
 
 /// Code for one architecture.
@@ -88,8 +92,40 @@ pub fn compile(
     architecture: Architecture,
     options: &Options,
 ) -> Result<CodeObject, AmdError> {
+    linked(module, kernels, None, architecture, options).map(|(code, _)| code)
+}
+
+/// Compiles kernels of a module, and a proxy kernel that jumps to them, to one code object. Also
+/// returns facts about the proxy. The kernels use the registers of the proxy.
+///
+/// # Errors
+/// As [`compile`], and [`AmdError::NotInProxy`] if a kernel needs more registers than the proxy has,
+/// accumulators, or scratch memory.
+pub fn compile_with_proxy(
+    module: &Module,
+    kernels: &[KernelShape],
+    proxy: &Proxy,
+    architecture: Architecture,
+    options: &Options,
+) -> Result<(CodeObject, KernelFacts), AmdError> {
+    let (code, facts) = linked(module, kernels, Some(proxy), architecture, options)?;
+    let facts = facts.iter().find(|facts| facts.name == proxy.name);
+    let facts = facts.ok_or_else(|| AmdError::CodeObject(format!("it lacks proxy `{}`", proxy.name)))?;
+    proxy::check(&code.kernels, facts)?;
+    let facts = KernelFacts { block: [proxy.threads, 1, 1], params_bytes: proxy.params_bytes, ..facts.clone() };
+    Ok((code, facts))
+}
+
+/// The code object, and the facts about everything in it.
+fn linked(
+    module: &Module,
+    kernels: &[KernelShape],
+    proxy: Option<&Proxy>,
+    architecture: Architecture,
+    options: &Options,
+) -> Result<(CodeObject, Vec<KernelFacts>), AmdError> {
     let emitted = emitted(module, kernels, architecture)?;
-    let text = object::module_text(&globals::definitions(module)?, &emitted, options);
+    let text = object::module_text(&globals::definitions(module)?, &emitted, proxy, options);
     let object = object::compile_ir(&text, &emitted, architecture)?;
     let elf = link::link(&object)?;
     let found = facts::read(&elf)?;
@@ -99,7 +135,7 @@ pub fn compile(
         Ok(KernelFacts { block: kernel.block.dims, params_bytes: kernel.params_bytes, ..facts })
     };
     let kernels = emitted.iter().map(facts).collect::<Result<Vec<_>, AmdError>>()?;
-    Ok(CodeObject { elf, kernels, ir: options.keep_ir.then_some(text) })
+    Ok((CodeObject { elf, kernels, ir: options.keep_ir.then_some(text) }, found))
 }
 
 /// The LLVM IR of kernels, as [`compile`] generates it.
@@ -113,7 +149,7 @@ pub fn llvm_ir(
     options: &Options,
 ) -> Result<String, AmdError> {
     let emitted = emitted(module, kernels, architecture)?;
-    Ok(object::module_text(&globals::definitions(module)?, &emitted, options))
+    Ok(object::module_text(&globals::definitions(module)?, &emitted, None, options))
 }
 
 fn emitted(

@@ -4,6 +4,7 @@ use crate::architecture::Architecture;
 use crate::emit::{EmittedKernel, quoted};
 use crate::error::AmdError;
 use crate::globals::Globals;
+use crate::proxy::{self, Proxy};
 use crate::{Options, abi};
 use inkwell::OptimizationLevel;
 use inkwell::context::Context;
@@ -33,8 +34,13 @@ const FIRST_ATTRIBUTES: usize = 2;
 /// Maximum number of basic blocks of a kernel whose loops are unrolled.
 const MAX_UNROLLED_BLOCKS: usize = 1500;
 
-/// The LLVM module of the kernels and of the variables.
-pub(crate) fn module_text(globals: &Globals, kernels: &[EmittedKernel], options: &Options) -> String {
+/// The LLVM module of the kernels, of their proxy and of the variables.
+pub(crate) fn module_text(
+    globals: &Globals,
+    kernels: &[EmittedKernel],
+    proxy: Option<&Proxy>,
+    options: &Options,
+) -> String {
     let mut text = format!("target triple = \"{TRIPLE}\"\n") + &globals.text();
     for (number, kernel) in kernels.iter().enumerate() {
         text += &format!(
@@ -51,7 +57,13 @@ pub(crate) fn module_text(globals: &Globals, kernels: &[EmittedKernel], options:
     // The attributes of math routines.
     text += "attributes #1 = { nounwind alwaysinline \"no-builtins\" }\n";
     for (number, kernel) in kernels.iter().enumerate() {
-        text += &attributes(FIRST_ATTRIBUTES + number, kernel, options);
+        let threads = kernel.block.threads();
+        text += &attributes(FIRST_ATTRIBUTES + number, [threads, threads], kernel.shared_bytes, options);
+    }
+    if let Some(proxy) = proxy {
+        let number = FIRST_ATTRIBUTES + kernels.len();
+        text += &proxy.definition(number);
+        text += &attributes(number, [1, proxy.threads], proxy::shared_bytes(kernels), &Options::default());
     }
     text + &flags()
 }
@@ -66,8 +78,9 @@ fn flags() -> String {
 }
 
 /// The attributes of a kernel. They fix the registers at its entry: the kernarg segment and all
-/// workgroup ids are inputs, no other input of the runtime is.
-fn attributes(number: usize, kernel: &EmittedKernel, options: &Options) -> String {
+/// workgroup ids are inputs, no other input of the runtime is. `threads` are the least and the most
+/// of a block.
+fn attributes(number: usize, threads: [u32; 2], shared_bytes: u32, options: &Options) -> String {
     const NO_INPUTS: [&str; 10] = [
         "dispatch-ptr",
         "queue-ptr",
@@ -81,15 +94,16 @@ fn attributes(number: usize, kernel: &EmittedKernel, options: &Options) -> Strin
         "lds-kernel-id",
     ];
     let none: String = NO_INPUTS.iter().map(|input| format!(" \"amdgpu-no-{input}\"")).collect();
-    let threads = kernel.block.threads();
+    let [least, most] = threads;
+    let vgprs = options.vgprs_max.map(|vgprs| format!(" \"amdgpu-num-vgpr\"=\"{vgprs}\""));
     let waves = options.waves_per_simd.map(|(least, most)| format!(" \"amdgpu-waves-per-eu\"=\"{least},{most}\""));
     format!(
         "attributes #{number} = {{ nounwind convergent norecurse null_pointer_is_valid \"no-builtins\" \
          \"denormal-fp-math\"=\"ieee,ieee\" \"denormal-fp-math-f32\"=\"ieee,ieee\" \
-         \"amdgpu-flat-work-group-size\"=\"{threads},{threads}\" \"amdgpu-lds-size\"=\"{}\" \
-         \"amdgpu-implicitarg-num-bytes\"=\"0\" \"uniform-work-group-size\"=\"true\"{none}{} }}\n",
-        kernel.shared_bytes,
-        waves.unwrap_or_default()
+         \"amdgpu-flat-work-group-size\"=\"{least},{most}\" \"amdgpu-lds-size\"=\"{shared_bytes}\" \
+         \"amdgpu-implicitarg-num-bytes\"=\"0\" \"uniform-work-group-size\"=\"true\"{none}{}{} }}\n",
+        waves.unwrap_or_default(),
+        vgprs.unwrap_or_default()
     )
 }
 

@@ -1,7 +1,7 @@
 //! Instructions that compilers emit rarely, written in assembly: rounding modes, SDWA, dual
 //! instructions, jumps between code objects; and refused instructions.
 
-use atoll_amd_interp::{FaultKind, LoadError, Memory, Options, Program, RunError};
+use atoll_amd_interp::{FaultKind, Launch, LoadError, Memory, Options, Program, RunError};
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
@@ -110,6 +110,28 @@ fn subnormal_values_are_flushed_where_the_mode_says_so() {
         let Some(program) = assembled(&body, cpu) else { return };
         let got = run_words(&program, [&[0x8000_0007; 32], &[3; 32], &[0; 32]], 3);
         assert_eq!([got[0], got[32], got[64]], [0x8000_0004, 0, 0x8000_0000], "{cpu}");
+    }
+}
+
+/// Each lane reads the word of the lane that is as far from the end.
+#[test]
+fn an_offset_is_added_to_a_negative_lds_address() {
+    let body = format!(
+        "{LOAD}s_mov_b32 m0, -1\nds_write_b32 v1, v2\nv_sub_u32 v6, 0, v1\ns_waitcnt lgkmcnt(0)\n\
+         ds_read_b32 v5, v6 offset:124\ns_waitcnt lgkmcnt(0)\n{STORE}"
+    );
+    for cpu in ["gfx906", "gfx90a"] {
+        let Some(program) = assembled(&body, cpu) else { return };
+        let mut memory = Memory::new();
+        let input: Vec<u32> = (0..32).collect();
+        let mut arguments = Arguments::default();
+        for _ in 0..3 {
+            arguments = arguments.pointer(memory.add("in", words(&input)));
+        }
+        let out = memory.add("out", vec![0; 128]);
+        let shape = Launch { dynamic_lds: 128, ..line(1, 32, arguments.pointer(out)) };
+        launch(&program, "k", &shape, &mut memory).unwrap();
+        assert!(read_words(&memory, out).into_iter().eq(input.into_iter().rev()), "{cpu}");
     }
 }
 

@@ -88,7 +88,9 @@ pub(crate) fn run(args: &Args) -> Result<Findings> {
             return Err(user_error("this program was built without support for CPUs; use --device cuda or cuda:N"));
         }
         DeviceName::Cuda(_) => GPU.parse()?,
-        DeviceName::Hip(_) => return Err(user_error("kernels for AMD GPUs are not padded; use --device host or cuda")),
+        DeviceName::Hip(_) => {
+            return Err(user_error("the cost of padding is not measured on AMD GPUs; use --device host or cuda"));
+        }
     };
     let wanted = |kernel: &&MeasuredKernel| args.only.as_ref().is_none_or(|only| only.is_match(kernel.name));
     let kernels: Vec<&MeasuredKernel> = KERNELS.iter().filter(wanted).collect();

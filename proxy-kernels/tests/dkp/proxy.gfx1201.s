@@ -1,0 +1,36 @@
+s_load_b512 s[40:55], $0, 0x0
+s_wait_kmcnt 0x0
+s_mov_b32 s56, s41
+s_cmp_ge_u32 $1, s40
+s_cselect_b32 s56, s45, s56
+s_cmp_ge_u32 $1, s44
+s_cselect_b32 s56, s49, s56
+s_cmp_ge_u32 $1, s48
+s_cselect_b32 s56, s53, s56
+s_getpc_b64 s[58:59]
+.Latoll_dkp_64_base:
+s_mul_i32 s56, s56, 28
+s_add_co_u32 s56, s56, .Latoll_dkp_64_selectors-.Latoll_dkp_64_base
+s_add_co_u32 s58, s58, s56
+s_add_co_ci_u32 s59, s59, 0
+s_setpc_b64 s[58:59]
+.Latoll_dkp_64_selectors:
+s_movk_i32 s57, 32
+s_getpc_b64 s[58:59]
+s_add_co_u32 s58, s58, atoll_dkp_64_0@rel32@lo+4
+s_add_co_ci_u32 s59, s59, atoll_dkp_64_0@rel32@hi+12
+s_branch .Latoll_dkp_64_jump
+s_movk_i32 s57, 256
+s_getpc_b64 s[58:59]
+s_add_co_u32 s58, s58, atoll_dkp_64_1@rel32@lo+4
+s_add_co_ci_u32 s59, s59, atoll_dkp_64_1@rel32@hi+12
+s_branch .Latoll_dkp_64_jump
+.Latoll_dkp_64_jump:
+v_and_b32_e32 v3, 0x3ff, v0
+v_cmp_gt_u32_e32 vcc_lo, s57, v3
+s_wait_alu 0xfffd
+s_and_b32 exec_lo, exec_lo, vcc_lo
+s_cbranch_execz .Latoll_dkp_64_end
+s_setpc_b64 s[58:59]
+.Latoll_dkp_64_end:
+s_endpgm

@@ -36,8 +36,12 @@ impl ServiceManager {
         ServiceManager::at(&name, micros.filter(|micros| *micros > 0).map(Duration::from_micros))
     }
 
-    /// The service manager that listens on a socket: a path, or an abstract name after `@`.
-    pub(super) fn at(name: &str, watchdog: Option<Duration>) -> io::Result<ServiceManager> {
+    /// The service manager that listens on a socket, a path or an abstract name after `@`, and
+    /// expects a sign of life at least this often.
+    ///
+    /// # Errors
+    /// If the name is neither, or no socket can be made.
+    pub fn at(name: &str, watchdog: Option<Duration>) -> io::Result<ServiceManager> {
         let address = match name.strip_prefix('@') {
             Some(name) => SocketAddr::from_abstract_name(name)?,
             None if name.starts_with('/') => SocketAddr::from_pathname(name)?,

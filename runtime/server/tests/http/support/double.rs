@@ -74,6 +74,11 @@ impl Double {
         self.lost.lock().unwrap()[device] = true;
     }
 
+    /// The engines do not answer questions until the guard is dropped.
+    pub(crate) fn block(&self) -> impl Drop + '_ {
+        self.lost.lock().unwrap()
+    }
+
     pub(crate) fn held(&self) -> usize {
         self.held.lock().unwrap().len()
     }

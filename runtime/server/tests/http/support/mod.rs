@@ -15,7 +15,7 @@ pub(crate) use model::{write_bundle, write_changed_bundle};
 use atoll_kgraph::{Bundle, ModelOptions, TargetContents};
 use atoll_server::{
     CompileFailure, CompileLimits, CompileProgress, CompilerService, ConnectionLimits, IdentityConfig, ModelControl,
-    OtlpConfig, Reloader, ServeError, Server, ServerConfig,
+    OtlpConfig, Reloader, ServeError, Server, ServerConfig, ServiceManager,
 };
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -55,6 +55,7 @@ pub(crate) struct Options {
     pub(crate) identity: Option<IdentityConfig>,
     pub(crate) model_control: Option<ModelControl>,
     pub(crate) otlp: Option<OtlpConfig>,
+    pub(crate) manager: ServiceManager,
 }
 
 impl Daemon {
@@ -86,6 +87,7 @@ impl Daemon {
         config.identity = options.identity.unwrap_or(config.identity);
         config.model_control = options.model_control.unwrap_or(config.model_control);
         config.otlp = options.otlp;
+        config.manager = options.manager;
         config.drain = options.drain.unwrap_or(config.drain);
         let _ = std::fs::remove_file(folder.path().join("ready"));
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();

@@ -60,7 +60,7 @@ fn ready_names_what_is_loaded_and_what_has_failed() {
     });
     // Strict readiness: the daemon is up, and not ready for all of its clients.
     assert_eq!(manager.told("READY=1"), "READY=1\nSTATUS=serving 1 model (toy); failed to load: broken");
-    assert_eq!(daemon.get("/v2/health/ready").status, 400);
+    assert_eq!(daemon.get("/v2/health/ready").status, 503);
     assert_eq!(daemon.post("/v2/repository/models/toy/unload", "{}").status, 200);
     assert_eq!(manager.told("STATUS=serving 0"), "STATUS=serving 0 models; failed to load: broken");
 }
@@ -89,8 +89,11 @@ fn the_daemon_gives_signs_of_life_only_while_the_engines_answer() {
     manager.told("WATCHDOG=1");
     let blocked = daemon.engine.block();
     // One may be on its way, and others may wait in the socket from before.
-    while manager.next(WATCHDOG * 10).is_some_and(|message| message.starts_with("WATCHDOG=1")) {}
-    assert_eq!(manager.next(WATCHDOG * 10), None);
+    let mut late = 0;
+    while let Some(message) = manager.next(WATCHDOG * 10) {
+        late += 1;
+        assert!(late < 100, "the engines are blocked: {message}");
+    }
     drop(blocked);
     manager.told("WATCHDOG=1");
 }

@@ -13,7 +13,7 @@ use atoll_kgraph::{Bundle, InputForm, bind_symbols};
 use atoll_trace::{EventKind, Raise, Record};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 
 /// How the engine answers the next invocations.
 #[derive(Clone, Default)]
@@ -75,7 +75,7 @@ impl Double {
     }
 
     /// The engines do not answer questions until the guard is dropped.
-    pub(crate) fn block(&self) -> impl Drop + '_ {
+    pub(crate) fn block(&self) -> MutexGuard<'_, [bool; 2]> {
         self.lost.lock().unwrap()
     }
 

@@ -18,7 +18,7 @@ systemctl restart atoll.service
 echo "== units"
 systemctl is-active $units
 systemctl is-enabled $units
-systemctl show -p StatusText -p Type -p DelegateControllers -p User atoll.service
+systemctl show -p StatusText -p Type -p Delegate -p User atoll.service
 echo "== request"
 ask
 echo

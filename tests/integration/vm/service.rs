@@ -79,7 +79,7 @@ fn the_installed_service_is_restarted_under_load_and_purged() -> Result<()> {
     ensure!(units.lines().filter(|line| *line == "active").count() == 5, "{units}");
     ensure!(units.lines().filter(|line| *line == "enabled").count() == 5, "{units}");
     let properties =
-        ["Type=notify", "StatusText=serving 1 model (affine)", "DelegateControllers=cpu memory pids", "User=atoll"];
+        ["Type=notify", "StatusText=serving 1 model (affine)", "Delegate=yes", "User=atoll"];
     holds("units", &properties)?;
     holds("request", &[ANSWER, "affine", "true"])?;
     // Each request was answered, over three restarts.

@@ -143,8 +143,8 @@ fn a_daemon_takes_its_sockets_and_tells_the_service_manager_its_state() -> Resul
     let port = http.local_addr()?.port().to_string();
     let ready = folder.join("ready");
     let files = [ready.display().to_string(), path.display().to_string()];
-    let ports = ["--http-port", &port, "--grpc-port", "0", "--metrics-port", "0"];
-    let options = [&ports[..], &["--ready-file", &files[0], "--control-socket", &files[1]]].concat();
+    let ports = ["--http-port", port.as_str(), "--grpc-port", "0", "--metrics-port", "0"];
+    let options = [&ports[..], &["--ready-file", files[0].as_str(), "--control-socket", files[1].as_str()]].concat();
     let sockets = vec![http.try_clone()?.into(), grpc.into(), control.into()];
     let mut daemon = Daemon::start(folder, sockets, "http:grpc:control", &options)?;
     let message = std::thread::scope(|scope| -> Result<String> {

@@ -252,8 +252,14 @@ impl Server {
         let beside = http::beside_metrics(metrics::router(app.clone()), app.clone(), callers.clone());
         let tls = app.gate.tls().cloned();
         let metrics_tls = tls.clone().filter(|tls| tls.covers_metrics());
-        let port = |bound, wire, router, tls| {
-            Port { bound, opened: Some(opened.clone()), wire, router, tls, app: app.clone(), limits }
+        let port = |bound, wire, router, tls| Port {
+            bound,
+            opened: Some(opened.clone()),
+            wire,
+            router,
+            tls,
+            app: app.clone(),
+            limits,
         };
         let serve_http = listen::serve(port(http, Wire::Http1, protocol, tls.clone()), stopped.clone(), config.drain);
         // Health and metrics are there while models are loading.

@@ -23,13 +23,13 @@ fn missing() -> Option<&'static str> {
     // The package's dependencies are those of the system that it is built on.
     let version = std::fs::read_to_string("/etc/debian_version").unwrap_or_default();
     let has = |program: &str| Command::new(program).arg("--version").output().is_ok();
-    match () {
-        () if !version.starts_with("12") => Some("the package is for Debian 12, and this is another system"),
-        () if !rustix::process::geteuid().is_root() => Some("debootstrap needs root"),
-        () if !has("debootstrap") => Some("debootstrap is missing, which tools/setup.sh installs"),
-        () if !has("dpkg-shlibdeps") => Some("dpkg-shlibdeps (dpkg-dev) is missing"),
-        () => None,
-    }
+    let needed = [
+        (version.starts_with("12"), "the package is for Debian 12, and this is another system"),
+        (rustix::process::geteuid().is_root(), "debootstrap needs root"),
+        (has("debootstrap"), "debootstrap is missing, which tools/setup.sh installs"),
+        (has("dpkg-shlibdeps"), "dpkg-shlibdeps (dpkg-dev) is missing"),
+    ];
+    needed.into_iter().find(|(is_there, _)| !is_there).map(|(_, reason)| reason)
 }
 
 /// Installs the package that `packaging/deb/build.sh` makes of the programs under test.
@@ -47,13 +47,12 @@ fn boot() -> Result<Option<Report>> {
     std::fs::write(path("request.json"), REQUEST)?;
     let program = atoll();
     // The script writes the package beside the programs.
-    let package = stdout(Command::new(root().join("packaging/deb/build.sh")).arg(program.parent().context("a folder")?))?;
+    let package =
+        stdout(Command::new(root().join("packaging/deb/build.sh")).arg(program.parent().context("a folder")?))?;
     let package = Path::new(package.trim());
     let files = path("files");
-    let made = stdout(
-        Command::new(root().join("tests/vm/service.sh"))
-            .args([&files, package, &path("affine.kg"), &path("request.json")]),
-    );
+    let mut making = Command::new(root().join("tests/vm/service.sh"));
+    let made = stdout(making.arg(&files).arg(package).args([path("affine.kg"), path("request.json")]));
     std::fs::remove_file(package)?;
     made?;
     run(&kernel, &files, MEMORY_MIB, "service", folder.path()).map(Some)
@@ -78,8 +77,7 @@ fn the_installed_service_is_restarted_under_load_and_purged() -> Result<()> {
     let units = report.section("units")?;
     ensure!(units.lines().filter(|line| *line == "active").count() == 5, "{units}");
     ensure!(units.lines().filter(|line| *line == "enabled").count() == 5, "{units}");
-    let properties =
-        ["Type=notify", "StatusText=serving 1 model (affine)", "Delegate=yes", "User=atoll"];
+    let properties = ["Type=notify", "StatusText=serving 1 model (affine)", "Delegate=yes", "User=atoll"];
     holds("units", &properties)?;
     holds("request", &[ANSWER, "affine", "true"])?;
     // Each request was answered, over three restarts.

@@ -85,10 +85,7 @@ mod tests {
         let name = format!("atoll-test-{}", std::process::id());
         let receivers = [
             (path.display().to_string(), UnixDatagram::bind(&path).unwrap()),
-            (
-                format!("@{name}"),
-                UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap(),
-            ),
+            (format!("@{name}"), UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap()),
         ];
         for (name, receiver) in receivers {
             ServiceManager::at(&name, None).unwrap().send("READY=1\nSTATUS=well");

@@ -143,8 +143,7 @@ impl Sockets {
             check_address("metrics", metrics, settings(config.metrics_port), "--host and --metrics-port")?;
         }
         if let Some(control) = &self.control {
-            let settings =
-                config.control.as_ref().ok_or(SocketError::Off { name: "control", flag: "--no-control" })?;
+            let settings = config.control.as_ref().ok_or(SocketError::Off { name: "control", flag: "--no-control" })?;
             let path = check_path(control, &settings.socket)?;
             set_mode(&path, config.identity.access.socket_mode)?;
         }
@@ -191,9 +190,8 @@ fn check_address(
     settings: SocketAddr,
     flag: &'static str,
 ) -> Result<(), SocketError> {
-    let passed = socket
-        .local_addr()
-        .map_err(|error| SocketError::Kind { name, wanted: TCP, found: error.to_string() })?;
+    let passed =
+        socket.local_addr().map_err(|error| SocketError::Kind { name, wanted: TCP, found: error.to_string() })?;
     let is_same = passed.ip() == settings.ip() && (settings.port() == 0 || passed.port() == settings.port());
     if is_same {
         return Ok(());

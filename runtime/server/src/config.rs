@@ -4,7 +4,6 @@ use crate::identity::IdentityConfig;
 use crate::limits;
 use crate::otlp::OtlpConfig;
 use crate::places::ConnectionLimits;
-use crate::service::ServiceManager;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -92,8 +91,6 @@ pub struct ServerConfig {
     /// File that receives the addresses (`http ADDRESS`, `grpc ADDRESS`, `metrics ADDRESS`,
     /// `control PATH`) once each model of the repository is loaded or has failed.
     pub ready_file: Option<PathBuf>,
-    /// The service manager that is told the daemon's state; the default has none.
-    pub manager: ServiceManager,
 }
 
 impl ServerConfig {
@@ -120,7 +117,6 @@ impl ServerConfig {
             otlp: None,
             control: None,
             ready_file: None,
-            manager: ServiceManager::default(),
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::listen::{Bound, Port};
 use crate::otlp::Tracer;
 use crate::requests::leases::follow as follow_leases;
 use crate::scaling::driver;
-use crate::service::{Reporter, SocketError, Sockets};
+use crate::service::{Reporter, ServiceManager, SocketError, Sockets};
 use crate::tls::Wire;
 use crate::{grpc, http, listen, metrics};
 use atoll_engine::{EngineError, ShareClient, Tenant};
@@ -144,6 +144,7 @@ pub struct Server {
     metrics: Bound,
     control: Option<(Arc<Control>, ControlListener)>,
     config: ServerConfig,
+    manager: ServiceManager,
 }
 
 /// Reloads the keys and certificates of a running server.
@@ -208,7 +209,7 @@ impl Server {
             }
             _ => None,
         };
-        Ok(Server { app, http, grpc, metrics, control, config })
+        Ok(Server { app, http, grpc, metrics, control, config, manager: ServiceManager::default() })
     }
 
     /// Address of the inference protocol over HTTP.
@@ -226,6 +227,11 @@ impl Server {
         self.metrics.listener.local_addr()
     }
 
+    /// Chooses the service manager that is told the daemon's state; without this call there is none.
+    pub fn report_to(&mut self, manager: ServiceManager) {
+        self.manager = manager;
+    }
+
     /// A handle that reloads keys and certificates at any time.
     pub fn reloader(&self) -> Reloader {
         Reloader(self.app.gate.clone())
@@ -234,7 +240,7 @@ impl Server {
     /// Serves until `stop` completes, then drains. Requests are served while models are still
     /// loading, except over inherited sockets: there connections wait until the models are loaded.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
-        let Server { app, http, grpc, metrics, control, config } = self;
+        let Server { app, http, grpc, metrics, control, config, manager } = self;
         // With a handler for SIGXFSZ, exceeding the file size limit is an ordinary write error
         // (like a full disk) instead of a fatal signal. The handler stays until the process exits.
         let _ = signal(SignalKind::from_raw(Signal::XFSZ.as_raw()));
@@ -245,7 +251,7 @@ impl Server {
         ];
         let (stopping, stopped) = watch::channel(false);
         let (opening, opened) = watch::channel(false);
-        let reporter = Reporter::new(config.manager.clone(), app.clone());
+        let reporter = Reporter::new(manager, app.clone());
         let limits = config.connections;
         let callers = Arc::new(Callers::new(config.host, &config.hosts, &config.origins));
         let protocol = http::router(app.clone(), callers.clone());

@@ -292,7 +292,6 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let manager = ServiceManager::from_environment().context("the service manager cannot be told the state")?;
     let symbols = args.symbols.ranges()?;
     let (config, devices) = args.config()?;
-    let config = ServerConfig { manager, ..config };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("atoll-http").build()?;
     let compiler = compiler::service(&devices.device_names(), symbols);
     let groups = groups::enter(devices.has_executors(), &config.identity.access);
@@ -302,7 +301,9 @@ pub(crate) fn run(args: Args) -> Result<()> {
             .control
             .as_ref()
             .map_or_else(String::new, |control| format!("control {}\n", control.socket.display()));
-        let server = Server::bind_with(config, sockets, Arc::new(fleet.handle()), compiler).await.map_err(classify)?;
+        let server = Server::bind_with(config, sockets, Arc::new(fleet.handle()), compiler).await;
+        let mut server = server.map_err(classify)?;
+        server.report_to(manager);
         // Scripts read these lines from standard output; people read the log.
         let (http, grpc, metrics) = (server.http_address()?, server.grpc_address()?, server.metrics_address()?);
         let grpc_line = grpc.map_or_else(String::new, |address| format!("grpc {address}\n"));

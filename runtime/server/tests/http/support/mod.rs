@@ -87,12 +87,12 @@ impl Daemon {
         config.identity = options.identity.unwrap_or(config.identity);
         config.model_control = options.model_control.unwrap_or(config.model_control);
         config.otlp = options.otlp;
-        config.manager = options.manager;
         config.drain = options.drain.unwrap_or(config.drain);
         let _ = std::fs::remove_file(folder.path().join("ready"));
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let compiler = options.compiler.map(|compiler| compiler as Arc<dyn CompilerService>);
-        let server = runtime.block_on(Server::bind(config, engine.clone(), compiler)).unwrap();
+        let mut server = runtime.block_on(Server::bind(config, engine.clone(), compiler)).unwrap();
+        server.report_to(options.manager);
         let (http, metrics) = (server.http_address().unwrap(), server.metrics_address().unwrap());
         let grpc = server.grpc_address().unwrap().unwrap();
         let reloader = server.reloader();

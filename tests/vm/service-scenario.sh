@@ -69,3 +69,5 @@ getent passwd atoll
 getent group atoll
 curl -s http://127.0.0.1:8000/ && echo "the port is still served"
 echo "== end"
+# The serial port sends what is left.
+sleep 2

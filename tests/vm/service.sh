@@ -40,9 +40,11 @@ StandardError=file:/dev/ttyS0
 ExecStopPost=/bin/systemctl poweroff --force --force
 TimeoutStartSec=infinity
 UNIT
-mkdir -p "$root/etc/systemd/system/default.target.wants"
-ln -s ../scenario.service "$root/etc/systemd/system/default.target.wants/scenario.service"
+mkdir -p "$root/etc/systemd/system/multi-user.target.wants"
+ln -s ../scenario.service "$root/etc/systemd/system/multi-user.target.wants/scenario.service"
 ln -sf /lib/systemd/system/multi-user.target "$root/etc/systemd/system/default.target"
+# A login prompt would take the port that the scenario prints to.
+ln -s /dev/null "$root/etc/systemd/system/serial-getty@ttyS0.service"
 umount "$root/dev" "$root/proc"
 
 # The first program unpacks the system into memory and becomes its systemd. (An initramfs itself cannot be the root of

@@ -29,10 +29,10 @@ impl ServiceManager {
     /// # Errors
     /// If `NOTIFY_SOCKET` is neither a path nor an abstract name, or no socket can be made.
     pub fn from_environment() -> io::Result<ServiceManager> {
-        let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let Some(name) = variable("NOTIFY_SOCKET") else { return Ok(ServiceManager::default()) };
         let is_own = variable("WATCHDOG_PID").is_none_or(|pid| pid == std::process::id().to_string());
-        let micros = variable("WATCHDOG_USEC").filter(|_| is_own).and_then(|micros| micros.parse().ok());
+        let micros = variable("WATCHDOG_USEC").filter(|_| is_own).and_then(|micros| micros.parse::<u64>().ok());
         ServiceManager::at(&name, micros.filter(|micros| *micros > 0).map(Duration::from_micros))
     }
 

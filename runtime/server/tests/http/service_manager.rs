@@ -20,11 +20,11 @@ struct Manager {
 
 impl Manager {
     /// A service manager, and the options of a daemon that reports to it.
-    fn start() -> (Manager, Options) {
+    fn start(watchdog: Option<Duration>) -> (Manager, Options) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notify");
         let socket = UnixDatagram::bind(&path).unwrap();
-        let manager = ServiceManager::at(path.to_str().unwrap(), Some(WATCHDOG)).unwrap();
+        let manager = ServiceManager::at(path.to_str().unwrap(), watchdog).unwrap();
         (Manager { socket, _folder: folder }, Options { manager, ..Options::default() })
     }
 
@@ -53,7 +53,7 @@ fn toy(repository: &Path) {
 
 #[test]
 fn ready_names_what_is_loaded_and_what_has_failed() {
-    let (manager, options) = Manager::start();
+    let (manager, options) = Manager::start(None);
     let daemon = Daemon::with(options, |repository| {
         toy(repository);
         std::fs::write(repository.join("broken.kg"), "no bundle").unwrap();
@@ -67,7 +67,7 @@ fn ready_names_what_is_loaded_and_what_has_failed() {
 
 #[test]
 fn stopping_is_told_before_running_requests_have_finished() {
-    let (manager, options) = Manager::start();
+    let (manager, options) = Manager::start(None);
     let mut daemon = Daemon::with(options, toy);
     daemon.engine.behave(Behaviour::Hold);
     let mut busy = Connection::open(daemon.http);
@@ -83,7 +83,7 @@ fn stopping_is_told_before_running_requests_have_finished() {
 
 #[test]
 fn the_daemon_gives_signs_of_life_only_while_the_engines_answer() {
-    let (manager, options) = Manager::start();
+    let (manager, options) = Manager::start(Some(WATCHDOG));
     let daemon = Daemon::with(options, toy);
     manager.told("WATCHDOG=1");
     manager.told("WATCHDOG=1");

@@ -85,6 +85,10 @@ if [ "${ATOLL_SETUP:-}" = test ] && [ "${ATOLL_TEST_FULL:-}" = 1 ] && [ "$(uname
         [ -e vmlinuz ]
     ) || say "no kernel is available; tests in virtual machines are skipped"
 fi
+# For the test of the installed service in a virtual machine: it makes a bare Debian 12.
+if [ "${ATOLL_SETUP:-}" = test ] && [ "${ATOLL_TEST_FULL:-}" = 1 ] && [ "$(id -u)" = 0 ] && ! command -v debootstrap >/dev/null; then
+    apt_install debootstrap || say "no debootstrap here; the test of the installed service is skipped"
+fi
 # Ray (200 MB), only for its test in `make test-full`.
 ray_version=2.60.0
 if [ "${ATOLL_TEST_FULL:-}" = 1 ] && ! "$ATOLL_CACHE/ray/bin/python" -c "import ray; assert ray.__version__ == '$ray_version'" 2>/dev/null; then

@@ -1,9 +1,15 @@
 #!/usr/bin/env bash
 # Builds the Debian package from a folder of build outputs (default: target/release); `make deb` builds both. Prints the
-# package's path. Needs dpkg-deb and dpkg-shlibdeps, which finds the packages of the libraries that the program needs.
+# package's path. Needs python3, dpkg-deb and dpkg-shlibdeps, which finds the packages of the libraries that the program
+# needs. With `--tree FOLDER` in front it leaves the package's files in that folder, which must not exist, and packs nothing.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
+tree=
+if [ "${1:-}" = --tree ]; then
+    tree=$2
+    shift 2
+fi
 built=${1:-target/release}
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -1)
 architecture=$(dpkg --print-architecture)
@@ -33,7 +39,9 @@ if [ -f "$built/libatoll_ring_c.so" ]; then
 fi
 
 deb=packaging/deb
-install_as 644 "$deb/atoll.service" lib/systemd/system/atoll.service
+for unit in atoll.service atoll-http.socket atoll-grpc.socket atoll-metrics.socket atoll-control.socket; do
+    install_as 644 "$deb/$unit" "lib/systemd/system/$unit"
+done
 install_as 644 "$deb/atoll.tmpfiles" usr/lib/tmpfiles.d/atoll.conf
 install_as 644 "$deb/atoll.sysusers" usr/lib/sysusers.d/atoll.conf
 install_as 644 "$deb/atoll.default" etc/default/atoll
@@ -42,6 +50,9 @@ for page in README.md CHANGELOG.md SECURITY.md docs/reference/settings.md; do
     install_as 644 "$page" "usr/share/doc/atoll/$(basename "$page")"
 done
 install_as 644 LICENSE usr/share/doc/atoll/copyright
+# The bill of materials: the crates that the programs and libraries of the package are built from.
+packaging/sbom.py >"$root/usr/share/doc/atoll/atoll.spdx.json"
+chmod 644 "$root/usr/share/doc/atoll/atoll.spdx.json"
 
 mkdir -p "$root/usr/share/man/man1"
 "$root/usr/lib/atoll/atoll" man "$root/usr/share/man/man1"
@@ -78,6 +89,10 @@ Description: deep-learning models as preemptible functions on shared GPUs
  CPU.
 CONTROL
 
+if [ -n "$tree" ]; then
+    mv "$root" "$tree"
+    exit
+fi
 package="${built}/atoll_${version}_${architecture}.deb"
 dpkg-deb --root-owner-group -Zxz --build "$root" "$package" >/dev/null
 echo "$package"

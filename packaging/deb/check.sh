@@ -8,32 +8,14 @@ package=$(realpath "$1") model=$(realpath "$2")
 base=${ATOLL_CACHE:-$HOME/.cache/atoll}/debian-12
 say() { printf 'check: %s\n' "$*"; }
 
-if [ ! -f "$base/etc/debian_version" ]; then
-    say "making a bare Debian 12 (once)"
-    rm -rf "$base.new"
-    debootstrap --variant=minbase --include=ca-certificates bookworm "$base.new" >"$base.log" 2>&1 || { tail -5 "$base.log" >&2; exit 1; }
-    mv "$base.new" "$base"
-fi
+source "$(dirname "$(realpath "$0")")/bare.sh"
+bare_system "$base" ca-certificates
 
 # A writable view of it, in a mount namespace of this script.
 if [ "${ATOLL_CHECK_INSIDE:-}" != 1 ]; then exec env ATOLL_CHECK_INSIDE=1 unshare --mount --pid --fork --kill-child "$0" "$package" "$model"; fi
-work=$(mktemp -d)
-trap 'umount -R "$work" 2>/dev/null || true; rmdir "$work" 2>/dev/null || true' EXIT
-mount -t tmpfs -o mode=755 tmpfs "$work"
-mkdir "$work"/{upper,work,root}
-mount -t overlay -o "lowerdir=$base,upperdir=$work/upper,workdir=$work/work" overlay "$work/root"
-root=$work/root
-mount -t proc proc "$root/proc"
-mount --bind /dev "$root/dev"
-cp /etc/resolv.conf "$root/etc/resolv.conf"
-# The same mirrors as this machine, with security updates, which have LLVM.
-rm -rf "$root/etc/apt/sources.list.d" && mkdir "$root/etc/apt/sources.list.d"
-cp -r /etc/apt/sources.list /etc/apt/sources.list.d /etc/apt/apt.conf.d "$root/etc/apt/" 2>/dev/null || true
+bare_view "$base"
 mkdir "$root/package" && cp "$package" "$root/package/atoll.deb" && cp "$model" "$root/package/model.onnx"
-inside() { chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive "$@"; }
 files() { (cd "$root" && find . -xdev -name '*atoll*' -not -path './proc/*' -not -path './dev/*' | sort); }
-
-apt() { inside apt-get -y -q "$@" >"$work/log" 2>&1 || { tail -20 "$work/log" >&2; exit 1; }; }
 
 say "installing"
 apt update

@@ -1,5 +1,6 @@
 //! The integration tests of Atoll, one file per subject.
 
+mod activation;
 mod admission;
 mod architectures;
 mod arrows;
@@ -45,6 +46,7 @@ mod leases;
 mod models;
 mod onnx_nodes;
 mod oracle;
+mod packaging;
 mod padding;
 mod passes;
 mod ptxas;

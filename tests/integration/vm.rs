@@ -1,8 +1,10 @@
 //! A tenant exceeds its memory in a virtual machine where the daemon has 1 GiB: the tenant loses
 //! its executor, and the daemon still answers other tenants. The machine boots Debian's kernel
 //! under QEMU. The daemon runs as root with control groups, as a plain user with a delegated group,
-//! and without groups. `tests/vm` has the files of the machine. Full runs only: a machine takes a
-//! minute or two without KVM.
+//! and without groups. `service.rs` installs the package in a machine with systemd. `tests/vm` has
+//! the files of the machines. Full runs only: a machine takes a minute or two without KVM.
+
+mod service;
 
 use crate::functions::manifest;
 use crate::serve::atoll;
@@ -73,14 +75,15 @@ fn boot(mode: &str) -> Result<Option<Report>> {
         .args([&files, &atoll(), &bundle("affine")?, &bundle("hoard")?])
         .output()?;
     ensure!(made.status.success(), "rootfs.sh: {}", String::from_utf8_lossy(&made.stderr));
-    run(&kernel, &files, mode, folder.path()).map(Some)
+    run(&kernel, &files, MEMORY_MIB, mode, folder.path()).map(Some)
 }
 
-fn run(kernel: &Path, files: &Path, mode: &str, folder: &Path) -> Result<Report> {
+/// Boots a machine with an initramfs. `mode` is for its scenario.
+fn run(kernel: &Path, files: &Path, memory_mib: u32, mode: &str, folder: &Path) -> Result<Report> {
     let console = folder.join("console");
     let accelerator = std::env::var("ATOLL_VM_ACCEL").unwrap_or_else(|_| "tcg,thread=multi".into());
     let mut machine = Command::new("qemu-system-x86_64")
-        .args(["-accel", &accelerator, "-cpu", "max", "-M", "q35", "-smp", "2", "-m", &MEMORY_MIB.to_string()])
+        .args(["-accel", &accelerator, "-cpu", "max", "-M", "q35", "-smp", "2", "-m", &memory_mib.to_string()])
         .args(["-display", "none", "-nodefaults", "-no-reboot", "-serial"])
         .arg(format!("file:{}", console.display()))
         .args(["-append", &format!("console=ttyS0 quiet panic=-1 atoll.mode={mode}")])

@@ -9,10 +9,12 @@ use crate::tls::{Tls, Wire};
 use axum::Router;
 use axum::body::Body;
 use hyper::body::{Frame, Incoming, SizeHint};
+use hyper::header::{CONNECTION, HeaderValue};
 use hyper::server::conn::{http1, http2};
 use hyper::service::Service as _;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use std::convert::Infallible;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -41,9 +43,24 @@ const PING_INTERVAL: Duration = Duration::from_secs(60);
 /// How long a client may take to answer a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// How long a connection without a request stays open after the server was asked to stop, if the
+/// socket is inherited. A request that arrives in this time is answered, and the answer closes the
+/// connection: its client goes on to the next daemon.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// A listening socket.
+pub(crate) struct Bound {
+    pub(crate) listener: TcpListener,
+    /// Whether the service manager passed it. It stays open when this process ends, and connections
+    /// wait in it for the next one.
+    pub(crate) is_inherited: bool,
+}
+
 /// A port, and the service on it.
 pub(crate) struct Port {
-    pub(crate) listener: TcpListener,
+    pub(crate) bound: Bound,
+    /// If the socket is inherited, connections wait in it until this turns true.
+    pub(crate) opened: Option<watch::Receiver<bool>>,
     pub(crate) wire: Wire,
     pub(crate) router: Router,
     /// `None` for connections without TLS.
@@ -55,9 +72,15 @@ pub(crate) struct Port {
 /// Serves a port until `stop` turns true, then lets running requests continue for `drain`. Counts
 /// the open connections, and those that were closed for inactivity or to make room.
 pub(crate) async fn serve(port: Port, mut stop: watch::Receiver<bool>, drain: Duration) {
-    let Port { listener, wire, router, tls, app, limits } = port;
+    let Port { bound: Bound { listener, is_inherited }, opened, wire, router, tls, app, limits } = port;
+    if let Some(mut opened) = opened.filter(|_| is_inherited) {
+        tokio::select! {
+            () = stopped(&mut opened) => {}
+            () = stopped(&mut stop) => return,
+        }
+    }
     let places = Places::new(limits, app.recorder.closed.clone());
-    let service = Service { wire, router, tls, app, limits, stop: stop.clone() };
+    let service = Service { wire, router, tls, app, limits, lingers: is_inherited, stop: stop.clone() };
     let mut reap = tokio::time::interval(REAP_INTERVAL);
     reap.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut connections = JoinSet::new();
@@ -77,17 +100,7 @@ pub(crate) async fn serve(port: Port, mut stop: watch::Receiver<bool>, drain: Du
                 Ok(seat) => {
                     number += 1;
                     let Some(stream) = waiting.take() else { continue };
-                    let (service, guard) = (service.clone(), Counted::new(&service.app.recorder.connections));
-                    connections.spawn(async move {
-                        // Without TCP_NODELAY an answer may wait 40 ms for the acknowledgement of
-                        // the previous one. The call fails only on a closed connection.
-                        let _ = stream.set_nodelay(true);
-                        match service.tls.clone() {
-                            None => connection(stream, service, None, &seat).await,
-                            Some(tls) => encrypted(stream, service, &tls, &seat).await,
-                        }
-                        drop((seat, guard));
-                    });
+                    start(&mut connections, &service, stream, seat);
                 }
                 Err(error) => {
                     let error: std::io::Error = error;
@@ -100,8 +113,14 @@ pub(crate) async fn serve(port: Port, mut stop: watch::Receiver<bool>, drain: Du
             () = stopped(&mut stop) => break,
         }
     }
-    drop((listener, waiting));
-    let finished = async { while connections.join_next().await.is_some() {} };
+    drop(listener);
+    let finished = async {
+        if let Some(stream) = waiting.filter(|_| is_inherited) {
+            let seat = places.take(number).await;
+            start(&mut connections, &service, stream, seat);
+        }
+        while connections.join_next().await.is_some() {}
+    };
     if tokio::time::timeout(drain, finished).await.is_err() {
         tracing::warn!(
             connections = connections.len(),
@@ -112,6 +131,21 @@ pub(crate) async fn serve(port: Port, mut stop: watch::Receiver<bool>, drain: Du
     }
 }
 
+/// Serves a connection in a task of its own.
+fn start(connections: &mut JoinSet<()>, service: &Service, stream: TcpStream, seat: Seat) {
+    let (service, guard) = (service.clone(), Counted::new(&service.app.recorder.connections));
+    connections.spawn(async move {
+        // Without TCP_NODELAY an answer may wait 40 ms for the acknowledgement of the previous one.
+        // The call fails only on a closed connection.
+        let _ = stream.set_nodelay(true);
+        match service.tls.clone() {
+            None => connection(stream, service, None, &seat).await,
+            Some(tls) => encrypted(stream, service, &tls, &seat).await,
+        }
+        drop((seat, guard));
+    });
+}
+
 /// State that all connections of a port share.
 #[derive(Clone)]
 struct Service {
@@ -120,6 +154,8 @@ struct Service {
     tls: Option<Arc<Tls>>,
     app: Arc<App>,
     limits: ConnectionLimits,
+    /// Whether connections stay open for [`LINGER`] when the server stops.
+    lingers: bool,
     stop: watch::Receiver<bool>,
 }
 
@@ -128,7 +164,7 @@ async fn encrypted(stream: TcpStream, service: Service, tls: &Tls, seat: &Seat) 
     let mut stop = service.stop.clone();
     let shaken = tokio::select! {
         shaken = tokio::time::timeout(service.limits.head_timeout, tls.acceptor(service.wire).accept(stream)) => shaken,
-        () = stopped(&mut stop) => return,
+        () = stopped(&mut stop), if !service.lingers => return,
         () = seat.place.closing() => return,
     };
     let app = &service.app;
@@ -153,7 +189,7 @@ async fn connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     peer: Option<Peer>,
     seat: &Seat,
 ) {
-    let Service { wire, router, stop, limits, app, .. } = service;
+    let Service { wire, router, stop, limits, app, lingers, .. } = service;
     let (place, router) = (seat.place.clone(), TowerToHyperService::new(router));
     let service = hyper::service::service_fn({
         let place = place.clone();
@@ -163,7 +199,14 @@ async fn connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
             }
             let guard = place.request();
             let answer = router.call(request.map(|body| ArrivingBody::new(body, &place, wire)));
-            async move { answer.await.map(|response| response.map(|body| GuardedBody { body, _guard: guard })) }
+            let place = place.clone();
+            async move {
+                let mut response = answer.await?.map(|body| GuardedBody { body, _guard: guard });
+                if place.is_leaving() {
+                    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                }
+                Ok::<_, Infallible>(response)
+            }
         }
     });
     let stream =
@@ -171,7 +214,8 @@ async fn connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     let result = match wire {
         Wire::Http1 => {
             let served = http1::Builder::new().header_read_timeout(None).serve_connection(stream, service);
-            until_end(pin!(served), |served| served.graceful_shutdown(), stop, &place).await
+            let linger = if lingers { Some(LINGER) } else { None };
+            until_end(pin!(served), |served| served.graceful_shutdown(), stop, linger, &place).await
         }
         Wire::Http2 => {
             let served = http2::Builder::new(TokioExecutor::new())
@@ -181,7 +225,8 @@ async fn connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
                 .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)
                 .max_header_list_size(HEADERS_BYTES_MAX)
                 .serve_connection(stream, service);
-            until_end(pin!(served), |served| served.graceful_shutdown(), stop, &place).await
+            // Tells the client not to begin more requests, and answers those that are on their way.
+            until_end(pin!(served), |served| served.graceful_shutdown(), stop, None, &place).await
         }
     };
     if let Err(error) = result {
@@ -190,16 +235,24 @@ async fn connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
 }
 
 /// Drives a connection until it ends. If the server stops or the connection has to close, calls
-/// `finish`, which lets running requests end and then closes the connection.
+/// `finish`, which lets running requests end and then closes the connection. Before that, if the
+/// server stops, the connection has `linger` for one more request.
 async fn until_end<C: Future<Output = hyper::Result<()>>>(
     mut served: Pin<&mut C>,
     finish: fn(Pin<&mut C>),
     mut stop: watch::Receiver<bool>,
+    linger: Option<Duration>,
     place: &Place,
 ) -> hyper::Result<()> {
     tokio::select! {
         result = served.as_mut() => result,
         () = stopped(&mut stop) => {
+            if let Some(linger) = linger {
+                place.leave();
+                if let Ok(result) = tokio::time::timeout(linger, served.as_mut()).await {
+                    return result;
+                }
+            }
             finish(served.as_mut());
             served.await
         }

@@ -140,6 +140,8 @@ pub(crate) struct Place {
     body_since_ms: AtomicU64,
     body_bytes: AtomicU64,
     closing: AtomicBool,
+    /// Whether the next answer closes the connection, because the server stops.
+    leaving: AtomicBool,
     /// Start of the current activity, or the last traffic while idle, in milliseconds since
     /// `epoch`.
     since_ms: AtomicU64,
@@ -156,6 +158,7 @@ impl Place {
             body_since_ms: AtomicU64::new(0),
             body_bytes: AtomicU64::new(0),
             closing: AtomicBool::new(false),
+            leaving: AtomicBool::new(false),
             since_ms: AtomicU64::new(0),
             epoch,
             close: Notify::new(),
@@ -246,6 +249,16 @@ impl Place {
     /// Returns once the connection has to close.
     pub(crate) async fn closing(&self) {
         self.close.notified().await;
+    }
+
+    /// Lets the next answer close the connection.
+    pub(crate) fn leave(&self) {
+        self.leaving.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the next answer closes the connection.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.leaving.load(Ordering::Relaxed)
     }
 
     /// Whether a request is running.

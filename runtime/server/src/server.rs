@@ -12,10 +12,11 @@ use crate::graphs::Graphs;
 use crate::identity::{Access, Gate, GateError};
 use crate::instances::Instances;
 use crate::leases::Leases;
-use crate::listen::Port;
+use crate::listen::{Bound, Port};
 use crate::otlp::Tracer;
 use crate::requests::leases::follow as follow_leases;
 use crate::scaling::driver;
+use crate::service::{Reporter, ServiceManager, SocketError, Sockets};
 use crate::tls::Wire;
 use crate::{grpc, http, listen, metrics};
 use atoll_engine::{EngineError, ShareClient, Tenant};
@@ -24,6 +25,7 @@ use atoll_store::{Store, StoreConfig, StoreError};
 use rustix::process::Signal;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::net::TcpListener;
@@ -86,6 +88,9 @@ pub enum ServeError {
         /// The error of the system.
         source: io::Error,
     },
+    /// The sockets of the service manager cannot be used.
+    #[error(transparent)]
+    Sockets(#[from] SocketError),
     /// The keys or certificates cannot be used, or the daemon would listen beyond loopback without any.
     #[error(transparent)]
     Identity(#[from] GateError),
@@ -134,11 +139,12 @@ pub enum ServeError {
 /// A server that has bound its ports and does not serve yet.
 pub struct Server {
     app: Arc<App>,
-    http: TcpListener,
-    grpc: Option<TcpListener>,
-    metrics: TcpListener,
+    http: Bound,
+    grpc: Option<Bound>,
+    metrics: Bound,
     control: Option<(Arc<Control>, ControlListener)>,
     config: ServerConfig,
+    manager: ServiceManager,
 }
 
 /// Reloads the keys and certificates of a running server.
@@ -159,6 +165,17 @@ impl Server {
         engine: Arc<dyn Inference>,
         compiler: Option<Arc<dyn CompilerService>>,
     ) -> Result<Server, ServeError> {
+        Server::bind_with(config, Sockets::default(), engine, compiler).await
+    }
+
+    /// Takes the sockets of the service manager, binds the other ports, and scans the repository.
+    pub async fn bind_with(
+        config: ServerConfig,
+        sockets: Sockets,
+        engine: Arc<dyn Inference>,
+        compiler: Option<Arc<dyn CompilerService>>,
+    ) -> Result<Server, ServeError> {
+        sockets.check(&config)?;
         let gate = Arc::new(Gate::open(&config.identity, config.host)?);
         let store = config.control.as_ref().map(open_store).transpose()?.map(Arc::new);
         let trust_tenants = config.control.as_ref().is_some_and(|control| control.trust_tenants);
@@ -179,35 +196,40 @@ impl Server {
         app.tracer = start_tracer(&config, &app)?;
         let app = Arc::new(app);
         app.repository.scan().map_err(|source| ServeError::Repository { path: config.repository.clone(), source })?;
-        let http = bind(config.host, config.http_port, "--http-port").await?;
+        let http = bind(sockets.http, config.host, config.http_port, "--http-port").await?;
         let grpc = match config.grpc_port {
-            Some(port) => Some(bind(config.host, port, "--grpc-port").await?),
+            Some(port) => Some(bind(sockets.grpc, config.host, port, "--grpc-port").await?),
             None => None,
         };
-        let metrics = bind(config.host, config.metrics_port, "--metrics-port").await?;
+        let metrics = bind(sockets.metrics, config.host, config.metrics_port, "--metrics-port").await?;
         let control = match (&config.control, store, deployed) {
             (Some(settings), Some(store), Some(deployed)) => {
-                let listener = listen_control(settings, config.identity.access.socket_mode)?;
+                let listener = listen_control(sockets.control, settings, config.identity.access.socket_mode)?;
                 Some((Arc::new(Control::new(app.clone(), store, deployed)), listener))
             }
             _ => None,
         };
-        Ok(Server { app, http, grpc, metrics, control, config })
+        Ok(Server { app, http, grpc, metrics, control, config, manager: ServiceManager::default() })
     }
 
     /// Address of the inference protocol over HTTP.
     pub fn http_address(&self) -> io::Result<SocketAddr> {
-        self.http.local_addr()
+        self.http.listener.local_addr()
     }
 
     /// Address of the inference protocol over gRPC; `None` if it is off.
     pub fn grpc_address(&self) -> io::Result<Option<SocketAddr>> {
-        self.grpc.as_ref().map(TcpListener::local_addr).transpose()
+        self.grpc.as_ref().map(|grpc| grpc.listener.local_addr()).transpose()
     }
 
     /// Address of the metrics.
     pub fn metrics_address(&self) -> io::Result<SocketAddr> {
-        self.metrics.local_addr()
+        self.metrics.listener.local_addr()
+    }
+
+    /// Chooses the service manager that is told the daemon's state; without this call there is none.
+    pub fn report_to(&mut self, manager: ServiceManager) {
+        self.manager = manager;
     }
 
     /// A handle that reloads keys and certificates at any time.
@@ -216,27 +238,38 @@ impl Server {
     }
 
     /// Serves until `stop` completes, then drains. Requests are served while models are still
-    /// loading.
+    /// loading, except over inherited sockets: there connections wait until the models are loaded.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
-        let Server { app, http, grpc, metrics, control, config } = self;
+        let Server { app, http, grpc, metrics, control, config, manager } = self;
         // With a handler for SIGXFSZ, exceeding the file size limit is an ordinary write error
         // (like a full disk) instead of a fatal signal. The handler stays until the process exits.
         let _ = signal(SignalKind::from_raw(Signal::XFSZ.as_raw()));
         let addresses = [
-            ("http", http.local_addr().ok()),
-            ("grpc", grpc.as_ref().and_then(|grpc| grpc.local_addr().ok())),
-            ("metrics", metrics.local_addr().ok()),
+            ("http", http.listener.local_addr().ok()),
+            ("grpc", grpc.as_ref().and_then(|grpc| grpc.listener.local_addr().ok())),
+            ("metrics", metrics.listener.local_addr().ok()),
         ];
         let (stopping, stopped) = watch::channel(false);
+        let (opening, opened) = watch::channel(false);
+        let reporter = Reporter::new(manager, app.clone());
         let limits = config.connections;
         let callers = Arc::new(Callers::new(config.host, &config.hosts, &config.origins));
         let protocol = http::router(app.clone(), callers.clone());
         let beside = http::beside_metrics(metrics::router(app.clone()), app.clone(), callers.clone());
         let tls = app.gate.tls().cloned();
         let metrics_tls = tls.clone().filter(|tls| tls.covers_metrics());
-        let port = |listener, wire, router, tls| Port { listener, wire, router, tls, app: app.clone(), limits };
+        let port = |bound, wire, router, tls| Port {
+            bound,
+            opened: Some(opened.clone()),
+            wire,
+            router,
+            tls,
+            app: app.clone(),
+            limits,
+        };
         let serve_http = listen::serve(port(http, Wire::Http1, protocol, tls.clone()), stopped.clone(), config.drain);
-        let metrics_port = port(metrics, Wire::Http1, beside, metrics_tls);
+        // Health and metrics are there while models are loading.
+        let metrics_port = Port { opened: None, ..port(metrics, Wire::Http1, beside, metrics_tls) };
         let serve_metrics = listen::serve(metrics_port, stopped.clone(), config.drain);
         let grpc_port = grpc.map(|grpc| {
             let services = grpc::router(app.clone(), callers, stopped.clone());
@@ -281,13 +314,14 @@ impl Server {
                 }
             }
         };
+        let reporting = reporter.follow(stopped.clone());
         let serve_control = async {
             if let Some((control, listener)) = control {
                 control.serve(listener, stopped, config.drain).await;
             }
         };
         let loading = {
-            let app = app.clone();
+            let (app, reporter) = (app.clone(), &reporter);
             async move {
                 app.load_at_start().await;
                 let failed = app.repository.failed();
@@ -299,18 +333,21 @@ impl Server {
                 }
                 app.set_loaded();
                 tracing::info!("startup complete: each model of the repository is loaded or has failed");
-                write_ready_file(config.ready_file.as_deref(), addresses, config.control.as_ref()).await
+                let _ = opening.send(true);
+                write_ready_file(config.ready_file.as_deref(), addresses, config.control.as_ref()).await?;
+                reporter.ready();
+                Ok(())
             }
         };
         let stopping_on_request = async {
             stop.await;
+            reporter.stopping();
             app.set_draining();
             let _ = stopping.send(true);
         };
         let serve_ports = async { tokio::join!(serve_http, serve_grpc, serve_metrics) };
-        let serving = async {
-            tokio::join!(serve_ports, serve_control, reloading, following, leasing, scaling, stopping_on_request)
-        };
+        let background = async { tokio::join!(reloading, following, leasing, scaling, reporting) };
+        let serving = async { tokio::join!(serve_ports, serve_control, background, stopping_on_request) };
         let mut serving = std::pin::pin!(serving);
         tokio::select! {
             loaded = loading => loaded?,
@@ -365,19 +402,39 @@ fn open_store(config: &ControlConfig) -> Result<Store, StoreError> {
     Store::open(&StoreConfig { folder: config.state.clone(), memory_bytes: config.object_memory_bytes })
 }
 
-fn listen_control(config: &ControlConfig, mode: u32) -> Result<ControlListener, ServeError> {
+fn listen_control(
+    inherited: Option<UnixListener>,
+    config: &ControlConfig,
+    mode: u32,
+) -> Result<ControlListener, ServeError> {
     let path = config.socket.clone();
-    ControlListener::bind(config, mode).map_err(|source| match source.kind() {
+    let listener = match inherited {
+        Some(listener) => ControlListener::adopt(listener, config),
+        None => ControlListener::bind(config, mode),
+    };
+    listener.map_err(|source| match source.kind() {
         io::ErrorKind::AddrInUse => ServeError::ControlInUse { path },
         _ => ServeError::Control { path, source },
     })
 }
 
-async fn bind(host: IpAddr, port: u16, flag: &'static str) -> Result<TcpListener, ServeError> {
-    TcpListener::bind((host, port)).await.map_err(|source| match source.kind() {
+/// Takes an inherited socket, or binds one.
+async fn bind(
+    inherited: Option<std::net::TcpListener>,
+    host: IpAddr,
+    port: u16,
+    flag: &'static str,
+) -> Result<Bound, ServeError> {
+    let is_inherited = inherited.is_some();
+    let listener = match inherited {
+        Some(listener) => listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener)),
+        None => TcpListener::bind((host, port)).await,
+    };
+    let listener = listener.map_err(|source| match source.kind() {
         io::ErrorKind::AddrInUse => ServeError::PortInUse { host, port, flag },
         _ => ServeError::Listen { host, port, flag, source },
-    })
+    })?;
+    Ok(Bound { listener, is_inherited })
 }
 
 /// Writes a temporary file and renames it, so that readers never see a partial file.

@@ -62,10 +62,11 @@ struct Holding {
     files: usize,
 }
 
-/// A listening socket; dropping it removes the file.
+/// A listening socket. Dropping it removes its file, unless the service manager owns it.
 pub(crate) struct ControlListener {
     listener: UnixListener,
     path: PathBuf,
+    is_inherited: bool,
 }
 
 impl ControlListener {
@@ -85,7 +86,17 @@ impl ControlListener {
             .and_then(|()| check_replaceable(&path))
             .and_then(|()| fs::rename(&staging, &path));
         named.inspect_err(|_| drop(fs::remove_file(&staging)))?;
-        Ok(ControlListener { listener, path })
+        Ok(ControlListener { listener, path, is_inherited: false })
+    }
+
+    /// Takes a socket that the service manager passed.
+    pub(crate) fn adopt(
+        listener: std::os::unix::net::UnixListener,
+        config: &ControlConfig,
+    ) -> io::Result<ControlListener> {
+        listener.set_nonblocking(true)?;
+        let listener = UnixListener::from_std(listener)?;
+        Ok(ControlListener { listener, path: config.socket.clone(), is_inherited: true })
     }
 }
 
@@ -102,7 +113,9 @@ fn check_replaceable(path: &Path) -> io::Result<()> {
 
 impl Drop for ControlListener {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
+        if !self.is_inherited {
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 

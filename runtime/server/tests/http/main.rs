@@ -18,6 +18,7 @@ mod responses;
 mod routes;
 mod running;
 mod scaling;
+mod service_manager;
 mod shared_memory;
 mod stop;
 mod support;

@@ -13,7 +13,8 @@ use crate::symbols::SymbolArgs;
 use anyhow::{Context, Result};
 use atoll_client::default_socket;
 use atoll_server::{
-    ConnectionLimits, ControlConfig, ModelControl, OtlpConfig, ServeError, Server, ServerConfig, limits, terminated,
+    ConnectionLimits, ControlConfig, ModelControl, OtlpConfig, ServeError, Server, ServerConfig, ServiceManager,
+    Sockets, limits, terminated,
 };
 use clap::{ArgAction, ValueEnum};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -286,6 +287,9 @@ fn raise_open_files() -> u64 {
 }
 
 pub(crate) fn run(args: Args) -> Result<()> {
+    // Before threads start.
+    let sockets = Sockets::from_environment().map_err(users)?;
+    let manager = ServiceManager::from_environment().context("the service manager cannot be told the state")?;
     let symbols = args.symbols.ranges()?;
     let (config, devices) = args.config()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("atoll-http").build()?;
@@ -297,7 +301,9 @@ pub(crate) fn run(args: Args) -> Result<()> {
             .control
             .as_ref()
             .map_or_else(String::new, |control| format!("control {}\n", control.socket.display()));
-        let server = Server::bind(config, Arc::new(fleet.handle()), compiler).await.map_err(classify)?;
+        let server = Server::bind_with(config, sockets, Arc::new(fleet.handle()), compiler).await;
+        let mut server = server.map_err(classify)?;
+        server.report_to(manager);
         // Scripts read these lines from standard output; people read the log.
         let (http, grpc, metrics) = (server.http_address()?, server.grpc_address()?, server.metrics_address()?);
         let grpc_line = grpc.map_or_else(String::new, |address| format!("grpc {address}\n"));
@@ -325,6 +331,7 @@ fn classify(error: ServeError) -> anyhow::Error {
     match error {
         ServeError::Repository { .. }
         | ServeError::Models(_)
+        | ServeError::Sockets(_)
         | ServeError::Identity(_)
         | ServeError::Share { .. }
         | ServeError::Prices(_) => users(error),

@@ -13,7 +13,7 @@ use atoll_kgraph::{Bundle, InputForm, bind_symbols};
 use atoll_trace::{EventKind, Raise, Record};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 
 /// How the engine answers the next invocations.
 #[derive(Clone, Default)]
@@ -72,6 +72,11 @@ impl Double {
     /// Marks a device as permanently failed.
     pub(crate) fn lose(&self, device: usize) {
         self.lost.lock().unwrap()[device] = true;
+    }
+
+    /// The engines do not answer questions until the guard is dropped.
+    pub(crate) fn block(&self) -> MutexGuard<'_, [bool; 2]> {
+        self.lost.lock().unwrap()
     }
 
     pub(crate) fn held(&self) -> usize {

@@ -15,7 +15,7 @@ pub(crate) use model::{write_bundle, write_changed_bundle};
 use atoll_kgraph::{Bundle, ModelOptions, TargetContents};
 use atoll_server::{
     CompileFailure, CompileLimits, CompileProgress, CompilerService, ConnectionLimits, IdentityConfig, ModelControl,
-    OtlpConfig, Reloader, ServeError, Server, ServerConfig,
+    OtlpConfig, Reloader, ServeError, Server, ServerConfig, ServiceManager,
 };
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -55,6 +55,7 @@ pub(crate) struct Options {
     pub(crate) identity: Option<IdentityConfig>,
     pub(crate) model_control: Option<ModelControl>,
     pub(crate) otlp: Option<OtlpConfig>,
+    pub(crate) manager: ServiceManager,
 }
 
 impl Daemon {
@@ -90,7 +91,8 @@ impl Daemon {
         let _ = std::fs::remove_file(folder.path().join("ready"));
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let compiler = options.compiler.map(|compiler| compiler as Arc<dyn CompilerService>);
-        let server = runtime.block_on(Server::bind(config, engine.clone(), compiler)).unwrap();
+        let mut server = runtime.block_on(Server::bind(config, engine.clone(), compiler)).unwrap();
+        server.report_to(options.manager);
         let (http, metrics) = (server.http_address().unwrap(), server.metrics_address().unwrap());
         let grpc = server.grpc_address().unwrap().unwrap();
         let reloader = server.reloader();

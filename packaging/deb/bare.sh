@@ -1,0 +1,34 @@
+# For scripts that work in a bare Debian 12 (check.sh, tests/vm/service.sh), which source it. Needs root and debootstrap.
+
+# bare_system FOLDER PACKAGES: makes the system in the folder, once.
+bare_system() {
+    [ ! -f "$1/etc/debian_version" ] || return 0
+    say "making a bare Debian 12 (once)"
+    rm -rf "$1.new"
+    mkdir -p "$(dirname "$1")"
+    debootstrap --variant=minbase --include="$2" bookworm "$1.new" >"$1.log" 2>&1 || { tail -5 "$1.log" >&2; exit 1; }
+    mv "$1.new" "$1"
+}
+
+# bare_view FOLDER: makes a writable view of the system, $root, in the folder $work. Both vanish with this script, which
+# has to run in a mount namespace of its own.
+bare_view() {
+    work=$(mktemp -d)
+    trap 'umount -R "$work" 2>/dev/null || true; rmdir "$work" 2>/dev/null || true' EXIT
+    mount -t tmpfs -o mode=755 tmpfs "$work"
+    mkdir "$work"/{upper,work,root}
+    mount -t overlay -o "lowerdir=$1,upperdir=$work/upper,workdir=$work/work" overlay "$work/root"
+    root=$work/root
+    mount -t proc proc "$root/proc"
+    mount --bind /dev "$root/dev"
+    cp /etc/resolv.conf "$root/etc/resolv.conf"
+    # The same mirrors as this machine, with security updates, which have LLVM.
+    rm -rf "$root/etc/apt/sources.list.d" && mkdir "$root/etc/apt/sources.list.d"
+    cp -r /etc/apt/sources.list /etc/apt/sources.list.d /etc/apt/apt.conf.d "$root/etc/apt/" 2>/dev/null || true
+}
+
+# Runs a command in the view.
+inside() { chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive "$@"; }
+
+# Runs apt-get in the view. Prints its output if it fails.
+apt() { inside apt-get -y -q "$@" >"$work/log" 2>&1 || { tail -20 "$work/log" >&2; exit 1; }; }

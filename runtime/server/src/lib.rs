@@ -80,7 +80,8 @@ pub use compiler::{
     CompileFailure, CompileLimits, CompileProgress, CompilerService, LaunchShape, ModuleContents, ModuleKernel,
     ModuleVariable,
 };
-pub use config::{ControlConfig, ModelControl, ServerConfig};
+pub use config::{ControlConfig, ModelControl, ServerConfig, SessionsConfig};
+pub use cuda::relay;
 pub use http::{RouteDescription, RoutePort, routes};
 pub use identity::{
     Access, AccessError, GateError, IdentityConfig, KeyError, KeyFile, KeyRecord, KeyState, Keys, TOKEN_PREFIX,
@@ -92,4 +93,4 @@ pub use repository::triton::config_fields;
 pub use server::{Reloader, ServeError, Server};
 pub use shutdown::terminated;
 pub use tensors::{dtype_of, tensor_metadata};
-pub use tls::{TlsError, TlsFiles};
+pub use tls::{SESSION_ALPN, TlsError, TlsFiles};

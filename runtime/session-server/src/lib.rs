@@ -26,4 +26,4 @@ mod stub;
 pub use atoll_cuda::OpenError;
 pub use backend::{CudaBackend, open};
 pub use program::{LIBRARY, RUNTIME, STAND_IN, beside, environment};
-pub use server::{Admission, Ended, Options, Server, StartError, serve};
+pub use server::{Admission, Ended, Options, Server, StartError, other_version, serve};

@@ -293,7 +293,8 @@ fn greet<B: Backend>(
     }
 }
 
-fn other_version(version: u32) -> (Code, String) {
+/// The refusal of a client that speaks another version.
+pub fn other_version(version: u32) -> (Code, String) {
     let text = format!("the client speaks version {version}, the server {}", limits::VERSION);
     (Code::SYSTEM_DRIVER_MISMATCH, text)
 }

@@ -81,7 +81,7 @@ pub use compiler::{
     ModuleVariable,
 };
 pub use config::{ControlConfig, ModelControl, ServerConfig, SessionsConfig};
-pub use cuda::relay;
+pub use cuda::{keep_alive, relay};
 pub use http::{RouteDescription, RoutePort, routes};
 pub use identity::{
     Access, AccessError, GateError, IdentityConfig, KeyError, KeyFile, KeyRecord, KeyState, Keys, TOKEN_PREFIX,

@@ -185,8 +185,8 @@ pub const CUDA_SESSIONS_PER_TENANT_MAX: u64 = 256;
 /// was revoked ends its sessions as soon as the keys are read again.
 pub const CUDA_TOKEN_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Silence after which the daemon's system asks whether the client's machine of a session over the
-/// network is still there; as pings of HTTP/2.
+/// Silence on the connection of a session over the network after which the system asks whether the
+/// other machine is still there; as pings of HTTP/2.
 pub const CUDA_KEEPALIVE: Duration = Duration::from_secs(60);
 
 /// How long that machine may leave such questions, or data, without an answer, before the session

@@ -31,5 +31,5 @@ mod relay;
 mod socket;
 
 pub(crate) use network::{Remote, serve_remote, watch};
-pub use relay::relay;
+pub use relay::{keep_alive, relay};
 pub(crate) use socket::{is_session, serve};

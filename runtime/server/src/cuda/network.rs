@@ -2,18 +2,17 @@
 //! socket.
 
 use super::begin::Caller;
-use super::relay::relay;
+use super::relay::{keep_alive, relay};
 use super::socket::run;
 use crate::control::Control;
 use crate::identity::{Gate, Peer, Principal, Reason};
-use crate::limits::{CUDA_KEEPALIVE, CUDA_KEEPALIVE_TIMEOUT, CUDA_TOKEN_INTERVAL};
+use crate::limits::CUDA_TOKEN_INTERVAL;
 use crate::places::Place;
 use crate::requests::error::RequestError;
 use crate::shutdown::stopped;
 use atoll_engine::Tenant;
 use atoll_session::{Code, ENTRY_BYTES, Entry, HELLO_BYTES, Hello, Welcome, limits};
 use atoll_session_server::other_version;
-use rustix::net::sockopt;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,9 +23,6 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::watch::Receiver;
 use tokio::time::{sleep, timeout};
-
-/// Unanswered questions of the system after which a client's machine counts as gone.
-const PROBES: u32 = 3;
 
 /// How long a client has to read the last bytes before its connection is closed.
 const PARTING_TIME: Duration = Duration::from_secs(1);
@@ -50,11 +46,7 @@ pub(crate) struct Remote<S> {
 /// Makes the system notice a client's machine that has vanished. Returns the socket, on which a
 /// session notices that its client is gone.
 pub(crate) fn watch(stream: &TcpStream) -> io::Result<OwnedFd> {
-    sockopt::set_socket_keepalive(stream, true)?;
-    sockopt::set_tcp_keepidle(stream, CUDA_KEEPALIVE)?;
-    sockopt::set_tcp_keepintvl(stream, CUDA_KEEPALIVE_TIMEOUT / PROBES)?;
-    sockopt::set_tcp_keepcnt(stream, PROBES)?;
-    sockopt::set_tcp_user_timeout(stream, CUDA_KEEPALIVE_TIMEOUT.as_millis() as u32)?;
+    keep_alive(stream)?;
     stream.as_fd().try_clone_to_owned()
 }
 

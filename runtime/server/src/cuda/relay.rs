@@ -1,10 +1,27 @@
 //! Bytes between a client of a session and the session.
 
+use crate::limits::{CUDA_KEEPALIVE, CUDA_KEEPALIVE_TIMEOUT};
+use rustix::net::sockopt;
+use std::io;
 use std::pin::pin;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, split};
+use tokio::net::TcpStream;
 
 /// Bytes that are passed on at once.
 const PART_BYTES: usize = 64 << 10;
+
+/// Unanswered questions of the system after which the other machine counts as gone.
+const PROBES: u32 = 3;
+
+/// Makes the system notice that the other machine of a session's connection has vanished.
+pub fn keep_alive(stream: &TcpStream) -> io::Result<()> {
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, CUDA_KEEPALIVE)?;
+    sockopt::set_tcp_keepintvl(stream, CUDA_KEEPALIVE_TIMEOUT / PROBES)?;
+    sockopt::set_tcp_keepcnt(stream, PROBES)?;
+    sockopt::set_tcp_user_timeout(stream, CUDA_KEEPALIVE_TIMEOUT.as_millis() as u32)?;
+    Ok(())
+}
 
 /// Which side ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -30,7 +30,7 @@ Examples:
   atoll serve --model-repository models/ --config atoll.toml --control-socket /run/atoll/control.sock
   atoll serve --model-repository models/ --device host:0@0-3 --device host:1@4-7
   atoll serve --model-repository models/ --host 0.0.0.0 --auth-keys keys.json --tls-cert cert.pem --tls-key key.pem
-  atoll serve --model-repository models/ --sessions 0.0.0.0:8003 --auth-keys keys.json --tls-cert cert.pem \
+  atoll serve --model-repository models/ --sessions 0.0.0.0:8003 --auth-keys keys.json --tls-cert cert.pem \\
       --tls-key key.pem
   atoll serve --model-repository models/ --model-control-mode poll --repository-poll-secs 5
 

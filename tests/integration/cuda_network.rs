@@ -221,7 +221,6 @@ fn clients_that_do_not_keep_to_the_protocol_disturb_nobody() -> Result<()> {
     });
     let said = answer(&entry(99, &token))?;
     ensure!(said.contains(&format!("the client speaks version 99, the server {VERSION}")), "{said}");
-    ensure!(!said.contains("other bytes"), "{said}");
     let said = answer(b"GET /v2 HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
     ensure!(said.contains("this is no client of sessions over the network"), "{said}");
     let long = [b"ATOLLNET".as_slice(), &VERSION.to_le_bytes(), &u32::MAX.to_le_bytes()].concat();

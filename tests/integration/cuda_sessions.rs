@@ -9,9 +9,9 @@ use crate::serve::LOG;
 use anyhow::{Context, Result, ensure};
 use atoll_client::{Call, Deploy, Tensor};
 use atoll_tests::{full, program, root};
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 /// Rights of tenants in these tests: `small` has little device memory, `slow` no real-time work.
 pub(crate) const CONFIG: &str = "[tenant.small]\ndevice_bytes = 33554432\n[tenant.slow]\nclass = \"best-effort\"\n";
@@ -149,7 +149,7 @@ fn flooding(program: &Program, setup: &Setup) -> Result<Child> {
 }
 
 /// Starts a flood, and waits until its first round has run. Also returns the rest of its output.
-pub(crate) fn first_round(setup: &Setup, command: &mut Command) -> Result<(Child, impl Read)> {
+pub(crate) fn first_round(setup: &Setup, command: &mut Command) -> Result<(Child, BufReader<ChildStdout>)> {
     let mut child = command.spawn()?;
     let mut output = BufReader::new(child.stdout.take().context("its output")?);
     let mut line = String::new();

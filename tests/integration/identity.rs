@@ -173,12 +173,7 @@ impl Authority {
     }
 
     /// Writes `NAME.pem` and `NAME.key`.
-    pub(crate) fn issue(
-        &self,
-        name: &str,
-        hosts: &[&str],
-        change: impl FnOnce(&mut CertificateParams),
-    ) -> Result<()> {
+    pub(crate) fn issue(&self, name: &str, hosts: &[&str], change: impl FnOnce(&mut CertificateParams)) -> Result<()> {
         let mut params = CertificateParams::new(hosts.iter().map(|host| (*host).to_owned()).collect::<Vec<_>>())?;
         change(&mut params);
         let key = KeyPair::generate()?;

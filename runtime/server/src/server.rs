@@ -51,7 +51,7 @@ pub enum ServeError {
     /// The server cannot listen on the address.
     #[error(
         "cannot listen on {host} port {port}: {source}; choose another address with {}{flag}",
-        if *flag == SESSIONS_FLAG { "" } else { "--host and " }
+        if *.flag == SESSIONS_FLAG { "" } else { "--host and " }
     )]
     Listen {
         /// The address.
@@ -98,7 +98,7 @@ pub enum ServeError {
     )]
     PlainSessions(SocketAddr),
     /// Sessions of CUDA programs over the network without a control socket.
-    #[error("sessions over the network ({SESSIONS_FLAG}) need a control socket, with its folder for state")]
+    #[error("sessions over the network (--sessions) need a control socket, with its folder for state")]
     SessionsWithoutControl,
     /// The keys or certificates cannot be used, or the daemon would listen beyond loopback without any.
     #[error(transparent)]

@@ -317,11 +317,7 @@ fn admit(hello: Hello, options: &Options, is_full: bool) -> Admission<CudaBacken
 
 /// Carries out messages until the client closes the connection. Between two messages that is no
 /// error.
-fn run<B: Backend>(
-    stream: &mut UnixStream,
-    outgoing: &mut Outgoing,
-    replayer: &mut Replayer<B>,
-) -> Result<(), String> {
+fn run<B: Backend>(stream: &mut UnixStream, outgoing: &mut Outgoing, replayer: &mut Replayer<B>) -> Result<(), String> {
     let mut body = Vec::new();
     loop {
         let mut head = [0; FRAME_BYTES];

@@ -3,9 +3,7 @@
 
 use crate::code::Code;
 use crate::field::{Field, Reader, WireError};
-use crate::limits::{
-    ANSWER_BYTES_MAX, FACTS_BYTES_MAX, MESSAGE_BYTES_MAX, TERMS_BYTES_MAX, TOKEN_BYTES_MAX, VERSION,
-};
+use crate::limits::{ANSWER_BYTES_MAX, FACTS_BYTES_MAX, MESSAGE_BYTES_MAX, TERMS_BYTES_MAX, TOKEN_BYTES_MAX, VERSION};
 
 /// First bytes of both greetings.
 pub const MAGIC: [u8; 8] = *b"ATOLLSES";

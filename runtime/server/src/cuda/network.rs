@@ -126,7 +126,11 @@ impl From<io::Error> for NoGreeting {
 }
 
 /// Reads the version, the token and the greeting of a client, and identifies it.
-async fn greet(gate: &Gate, stream: &mut (impl AsyncRead + Unpin), peer: Option<&Peer>) -> Result<Greeting, NoGreeting> {
+async fn greet(
+    gate: &Gate,
+    stream: &mut (impl AsyncRead + Unpin),
+    peer: Option<&Peer>,
+) -> Result<Greeting, NoGreeting> {
     let protocol = |(code, why)| NoGreeting::Refused { reason: Reason::Protocol, code, why };
     let invalid = |error: atoll_session::WireError| {
         protocol((Code::INVALID_VALUE, format!("this is no client of sessions over the network: {error}")))

@@ -13,8 +13,8 @@ use crate::symbols::SymbolArgs;
 use anyhow::{Context, Result};
 use atoll_client::default_socket;
 use atoll_server::{
-    ConnectionLimits, ControlConfig, ModelControl, OtlpConfig, ServeError, Server, ServerConfig, SessionsConfig, limits,
-    terminated,
+    ConnectionLimits, ControlConfig, ModelControl, OtlpConfig, ServeError, Server, ServerConfig, SessionsConfig,
+    limits, terminated,
 };
 use clap::{ArgAction, ValueEnum};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

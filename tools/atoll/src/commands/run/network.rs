@@ -107,7 +107,7 @@ impl Daemon {
         });
         let mut stream = connected.map_err(|error| (Code::NO_DEVICE, error))?;
         let asked = async {
-            stream.write_all(&[&self.entry, greeting].concat()).await?;
+            stream.write_all(&[self.entry.as_slice(), greeting].concat()).await?;
             stream.flush().await?;
             let mut first = vec![0; WELCOME_BYTES];
             stream.read_exact(&mut first).await.map(|_| first)

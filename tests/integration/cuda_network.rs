@@ -27,7 +27,7 @@ impl Network {
         let (authority, keys) = (Authority::new()?, tempfile::tempdir()?);
         authority.issue("server", &["localhost", "127.0.0.1"], |_| ())?;
         authority.issue("client", &["client.example"], |_| ())?;
-        authority.issue("stranger", &["stranger.example"], |_| ())?;
+        authority.issue("unlisted", &["unlisted.example"], |_| ())?;
         let file = |name: &str| shown(&authority.path(name));
         for tenant in ["team", "small", "slow"] {
             let token = create_token(&shown(&keys.path().join("keys.json")), tenant)?;
@@ -144,7 +144,7 @@ fn clients_that_the_daemon_does_not_know_are_refused_and_told_why() -> Result<()
     let server = ["--server", &network.setup.daemon.sessions].map(str::to_owned);
     let with = |more: &[&str]| [&server[..], &more.iter().map(|part| (*part).to_owned()).collect::<Vec<_>>()].concat();
     let (ca, other_ca) = (network.file("ca.pem"), shown(&other.path("ca.pem")));
-    let (certificate, key) = (network.file("stranger.pem"), network.file("stranger.key"));
+    let (certificate, key) = (network.file("unlisted.pem"), network.file("unlisted.key"));
     let token = network.token("team");
     let of_other_tenant = [network.options("team"), vec!["--tenant".into(), "other".into()]].concat();
     for (options, says, reason) in [
@@ -192,7 +192,7 @@ fn entry(version: u32, token: &str) -> Vec<u8> {
 const VERSION: u32 = 2;
 
 #[test]
-fn clients_that_do_not_keep_to_the_protocol_disturb_nobody() -> Result<()> {
+fn clients_that_do_not_keep_to_the_protocol_disturb_no_others() -> Result<()> {
     let keys = tempfile::tempdir()?;
     let keys_file = shown(&keys.path().join("keys.json"));
     let token = create_token(&keys_file, "team")?;

@@ -60,7 +60,8 @@ impl fmt::Display for Caller {
     }
 }
 
-/// Admits a session, with its memory. `client` is the socket of the client. Also returns the facts for the client.
+/// Admits a session, with its memory. `client` is the socket of the client. Also returns the facts
+/// for the client.
 pub(super) fn begin(
     control: &Control,
     caller: &Caller,

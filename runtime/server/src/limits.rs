@@ -191,7 +191,7 @@ pub const CUDA_KEEPALIVE: Duration = Duration::from_secs(60);
 
 /// How long that machine may leave such questions, or data, without an answer, before the session
 /// ends: as long as it may read nothing.
-pub const CUDA_KEEPALIVE_TIMEOUT: Duration = WRITE_PAUSE_MAX;
+pub const CUDA_KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Device memory of a session of a CUDA program that asks for no other size, in bytes.
 pub const CUDA_BYTES_DEFAULT: u64 = 256 << 20;

@@ -206,3 +206,73 @@ async fn part(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), last: &[u8]) {
     // The client may be gone.
     let _ = timeout(PARTING_TIME, parting).await;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::{IdentityConfig, KeyFile};
+    use futures_util::FutureExt;
+    use std::net::Ipv4Addr;
+    use std::path::Path;
+
+    fn gate(keys: &Path) -> Gate {
+        let config = IdentityConfig { keys: Some(keys.to_path_buf()), ..IdentityConfig::own() };
+        Gate::open(&config, Ipv4Addr::LOCALHOST.into()).unwrap()
+    }
+
+    /// What a client sends.
+    fn sent(versions: [u32; 2], token: &str) -> Vec<u8> {
+        let terms = b"class=real-time";
+        let entry = Entry { version: versions[0], token_bytes: token.len() as u32 }.write();
+        let hello = Hello { version: versions[1], memory_bytes: 5, terms_bytes: terms.len() as u32 }.write();
+        [entry.as_slice(), token.as_bytes(), &hello, terms].concat()
+    }
+
+    async fn refused(gate: &Gate, mut bytes: &[u8]) -> Option<(Reason, Code)> {
+        match greet(gate, &mut bytes, None).await {
+            Err(NoGreeting::Refused { reason, code, why }) if !why.is_empty() => Some((reason, code)),
+            _ => None,
+        }
+    }
+
+    #[tokio::test]
+    async fn the_version_comes_before_the_token_and_the_token_before_the_session() {
+        let folder = tempfile::tempdir().unwrap();
+        let keys = folder.path().join("keys.json");
+        let token = KeyFile::create(&keys, "team".parse().unwrap(), None, "").unwrap();
+        let gate = gate(&keys);
+        let same = [limits::VERSION; 2];
+        let good = sent(same, &token.to_string());
+        let greeting = greet(&gate, &mut &good[..], None).await.ok().expect("a greeting");
+        assert_eq!((greeting.principal.tenant.as_str(), greeting.token), ("team", Some(token.to_string())));
+        assert!(good.ends_with(&greeting.bytes) && greeting.bytes.starts_with(&atoll_session::MAGIC));
+        for end in 0..good.len() {
+            let cut = greet(&gate, &mut &good[..end], None).await.err().expect("no greeting");
+            assert!(matches!(cut, NoGreeting::Broken(_)), "{end}");
+        }
+        assert_eq!(refused(&gate, &sent(same, "atoll_1_2")).await, Some((Reason::BadToken, Code::NOT_PERMITTED)));
+        assert_eq!(refused(&gate, &sent(same, "")).await, Some((Reason::NoCredentials, Code::NOT_PERMITTED)));
+        let other = (Reason::Protocol, Code::SYSTEM_DRIVER_MISMATCH);
+        let newer = sent([limits::VERSION + 1; 2], &token.to_string());
+        assert_eq!(refused(&gate, &newer[..ENTRY_BYTES]).await, Some(other), "the token is not read");
+        let skewed = sent([limits::VERSION, limits::VERSION + 1], &token.to_string());
+        assert_eq!(refused(&gate, &skewed).await, Some(other));
+        assert_eq!(refused(&gate, &[b'G'; 64]).await, Some((Reason::Protocol, Code::INVALID_VALUE)));
+    }
+
+    #[tokio::test]
+    async fn a_token_is_withdrawn_when_the_keys_are_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let keys = folder.path().join("keys.json");
+        let token = KeyFile::create(&keys, "team".parse().unwrap(), None, "").unwrap();
+        let (gate, tenant, text) = (gate(&keys), "team".parse().unwrap(), token.to_string());
+        let mut lost = std::pin::pin!(withdrawn(&gate, Some(&text), None, &tenant));
+        assert_eq!(lost.as_mut().now_or_never(), None);
+        gate.reload().unwrap();
+        assert_eq!(lost.as_mut().now_or_never(), None, "it is still valid");
+        KeyFile::revoke(&keys, &token.id).unwrap();
+        assert_eq!(lost.as_mut().now_or_never(), None, "until the file is read again");
+        gate.reload().unwrap();
+        assert_eq!(lost.await, Reason::BadToken);
+    }
+}

@@ -11,19 +11,19 @@ use atoll_client::{Call, Deploy, Tensor};
 use atoll_tests::{full, program, root};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 /// Rights of tenants in these tests: `small` has little device memory, `slow` no real-time work.
-const CONFIG: &str = "[tenant.small]\ndevice_bytes = 33554432\n[tenant.slow]\nclass = \"best-effort\"\n";
+pub(crate) const CONFIG: &str = "[tenant.small]\ndevice_bytes = 33554432\n[tenant.slow]\nclass = \"best-effort\"\n";
 
 /// A compiled program, and a folder in which it finds the stand-in driver.
-struct Program {
+pub(crate) struct Program {
     folder: tempfile::TempDir,
 }
 
 impl Program {
     /// Compiles a C file, linked with the library of sessions.
-    fn compile(source: &Path) -> Result<Program> {
+    pub(crate) fn compile(source: &Path) -> Result<Program> {
         let folder = tempfile::tempdir()?;
         let direct = folder.path().join("direct");
         std::fs::create_dir(&direct)?;
@@ -49,7 +49,7 @@ impl Program {
     }
 
     /// The command that runs it in a session of the daemon.
-    fn command(&self, setup: &Setup, options: &[&str], arguments: &[&str]) -> Command {
+    pub(crate) fn command(&self, setup: &Setup, options: &[&str], arguments: &[&str]) -> Command {
         let mut command = setup.command(&[&["run"], options, &["--"]].concat());
         command.arg(self.path()).args(arguments);
         command
@@ -60,27 +60,27 @@ impl Program {
     }
 }
 
-fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn log(setup: &Setup) -> String {
+pub(crate) fn log(setup: &Setup) -> String {
     std::fs::read_to_string(setup.path(LOG)).unwrap_or_default()
 }
 
-fn session_program() -> Result<Program> {
+pub(crate) fn session_program() -> Result<Program> {
     Program::compile(&root().join("tests/programs/session.c"))
 }
 
-/// Waits until no session is open, and checks that the memory of all sessions is freed.
-fn all_gone(setup: &Setup) -> Result<()> {
+/// Waits until no session is left, and checks that nothing of any session is left.
+pub(crate) fn all_gone(setup: &Setup) -> Result<()> {
     wait_until("no session", || Ok(metric(&setup.daemon, "atoll_cuda_sessions")? == 0.0))?;
     ensure!(metric(&setup.daemon, "atoll_cuda_session_memory_bytes")? == 0.0);
     wait_until("no memory", || Ok(metric(&setup.daemon, "nv_gpu_memory_used_bytes{gpu_uuid=\"host:0\"}")? == 0.0))
 }
 
-/// Runs a program directly and in a session; outputs and exit codes must be equal.
-fn same(setup: &Setup, program: &Program, options: &[&str], arguments: &[&str]) -> Result<String> {
+/// Runs a program both ways; outputs and exit codes must be equal.
+pub(crate) fn same(setup: &Setup, program: &Program, options: &[&str], arguments: &[&str]) -> Result<String> {
     let direct = program.direct(arguments)?;
     let session = program.run(setup, options, arguments)?;
     let (expected, found) = (text(&direct.stdout), text(&session.stdout));
@@ -145,15 +145,21 @@ fn a_refused_session_says_why() -> Result<()> {
 /// Starts a flood and waits until its first round has run.
 fn flooding(program: &Program, setup: &Setup) -> Result<Child> {
     let mut command = program.command(setup, &["--tenant", "flood"], &["flood", "1000000"]);
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+    Ok(first_round(setup, command.stdout(Stdio::piped()).stderr(Stdio::null()))?.0)
+}
+
+/// Starts a flood, and waits until its first round has run. Also returns the rest of its output.
+pub(crate) fn first_round(setup: &Setup, command: &mut Command) -> Result<(Child, BufReader<ChildStdout>)> {
+    let mut child = command.spawn()?;
+    let mut output = BufReader::new(child.stdout.take().context("its output")?);
     let mut line = String::new();
-    BufReader::new(child.stdout.take().context("its output")?).read_line(&mut line)?;
+    output.read_line(&mut line)?;
     ensure!(line.starts_with("first "), "{line}\n{}", log(setup));
-    Ok(child)
+    Ok((child, output))
 }
 
 /// Kills the program of `atoll run`, and with it the session; `atoll run` then ends by itself.
-fn kill(mut child: Child) -> Result<()> {
+pub(crate) fn kill(mut child: Child) -> Result<()> {
     for program in crate::executors::children(child.id() as i32)? {
         let pid = rustix::process::Pid::from_raw(program).context("a process")?;
         rustix::process::kill_process(pid, rustix::process::Signal::KILL)?;

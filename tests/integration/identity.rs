@@ -22,6 +22,11 @@ fn run(arguments: &[&str]) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
+/// Creates a key that is valid for 30 days, and returns its token.
+pub(crate) fn create_token(keys: &str, tenant: &str) -> Result<String> {
+    run(&["auth", "create", "--auth-keys", keys, "--tenant", tenant, "--expires", "30d"])
+}
+
 /// Waits until a condition holds that a signal causes.
 fn eventually(what: impl Fn() -> Result<bool>) -> Result<()> {
     let start = Instant::now();
@@ -76,7 +81,7 @@ fn takes(setup: &Setup, token: &str) -> Result<bool> {
 fn tokens_are_created_used_revoked_and_read_again() -> Result<()> {
     let keys = tempfile::tempdir()?;
     let path = keys.path().join("keys.json").display().to_string();
-    let create = |tenant: &str| run(&["auth", "create", "--auth-keys", &path, "--tenant", tenant, "--expires", "30d"]);
+    let create = |tenant: &str| create_token(&path, tenant);
     let local = create("local")?;
     let config = format!(
         "socket_mode = 0o666\nauth_keys = \"{path}\"\n[tenant.vision]\nuids = [21001]\nmodels = []\nclass = \
@@ -147,13 +152,13 @@ fn tenants_do_not_operate(setup: &Setup) -> Result<()> {
 }
 
 /// A certificate authority with a folder of certificates.
-struct Authority {
+pub(crate) struct Authority {
     folder: tempfile::TempDir,
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl Authority {
-    fn new() -> Result<Authority> {
+    pub(crate) fn new() -> Result<Authority> {
         let folder = tempfile::tempdir()?;
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, "authority");
@@ -163,12 +168,12 @@ impl Authority {
         Ok(Authority { folder, issuer: Issuer::new(params, key) })
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
     /// Writes `NAME.pem` and `NAME.key`.
-    fn issue(&self, name: &str, hosts: &[&str], change: impl FnOnce(&mut CertificateParams)) -> Result<()> {
+    pub(crate) fn issue(&self, name: &str, hosts: &[&str], change: impl FnOnce(&mut CertificateParams)) -> Result<()> {
         let mut params = CertificateParams::new(hosts.iter().map(|host| (*host).to_owned()).collect::<Vec<_>>())?;
         change(&mut params);
         let key = KeyPair::generate()?;
@@ -178,7 +183,7 @@ impl Authority {
     }
 }
 
-fn shown(path: &Path) -> String {
+pub(crate) fn shown(path: &Path) -> String {
     path.display().to_string()
 }
 

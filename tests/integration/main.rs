@@ -21,6 +21,7 @@ mod control;
 mod control_flow;
 mod corpus;
 mod cuda;
+mod cuda_network;
 mod cuda_sessions;
 mod dkp;
 mod executors;

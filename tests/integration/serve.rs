@@ -25,6 +25,8 @@ pub(crate) struct Daemon {
     pub(crate) http: String,
     pub(crate) grpc: String,
     pub(crate) metrics: String,
+    /// Empty without `--sessions`.
+    pub(crate) sessions: String,
 }
 
 impl Daemon {
@@ -94,7 +96,8 @@ impl Daemon {
         };
         let address =
             |word: &str| text.lines().find_map(|l| l.strip_prefix(word)).unwrap_or_default().trim().to_string();
-        Ok(Daemon { http: address("http "), grpc: address("grpc "), metrics: address("metrics "), process })
+        let (http, grpc, metrics) = (address("http "), address("grpc "), address("metrics "));
+        Ok(Daemon { http, grpc, metrics, sessions: address("sessions "), process })
     }
 
     /// Whether the process is still running.

@@ -2,7 +2,8 @@
 //!
 //! A program that is started with this library in place of the driver's calls the driver API as
 //! usual. The calls are recorded, and carried out by the server whose address is in the environment
-//! variable `ATOLL_SESSION` (`unix:PATH` or `HOST:PORT`), which is read once. `runtime/session`
+//! variable `ATOLL_SESSION` (`unix:PATH`), which is read once. The library knows neither TLS nor
+//! tokens: `atoll run` connects to servers on the network. `runtime/session`
 //! describes which calls are recorded and which make the program wait.
 //!
 //! | file | contents |

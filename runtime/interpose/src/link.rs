@@ -3,7 +3,6 @@
 use atoll_session::{Address, Lost, Transport};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
-use std::net::TcpStream;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 
@@ -15,10 +14,11 @@ impl Link {
     pub(crate) fn connect(address: &Address) -> std::io::Result<Link> {
         Ok(Link(match address {
             Address::Unix(path) => UnixStream::connect(path)?.into(),
-            Address::Tcp(address) => {
-                let stream = TcpStream::connect(address)?;
-                stream.set_nodelay(true)?;
-                stream.into()
+            // Tokens and TLS have no place in the program: `atoll run` connects, and passes the
+            // bytes on.
+            Address::Tcp(_) => {
+                let text = "this library connects to Unix sockets only; start the program by `atoll run --server`";
+                return Err(std::io::Error::new(std::io::ErrorKind::Unsupported, text));
             }
         }))
     }

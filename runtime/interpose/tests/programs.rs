@@ -88,8 +88,10 @@ struct Sessions {
 impl Sessions {
     fn start() -> Sessions {
         let folder = tempfile::tempdir().expect("a folder");
-        let address = Address::Unix(folder.path().join("sessions.sock"));
-        Sessions { server: serve(&address), address, _folder: folder }
+        let path = folder.path().join("sessions.sock");
+        let options = Options { gpu: gpu(), session_bytes: Some(SESSION_BYTES), sessions_max: 8 };
+        let server = Server::start(options, &path).expect("a server");
+        Sessions { server, address: Address::Unix(path), _folder: folder }
     }
 
     /// The report of the only session so far.
@@ -99,11 +101,6 @@ impl Sessions {
         assert_eq!(ended[0].why, None);
         ended[0].report
     }
-}
-
-fn serve(address: &Address) -> Server {
-    let options = Options { gpu: gpu(), session_bytes: Some(SESSION_BYTES), sessions_max: 8 };
-    Server::start(options, address).expect("a server")
 }
 
 /// The output and errors of a program that succeeds.
@@ -223,20 +220,11 @@ fn calls_at_exit_are_harmless() {
 }
 
 #[test]
-fn a_session_over_tcp_does_the_same() {
-    let server = serve(&Address::Tcp("127.0.0.1:0".to_owned()));
-    let address = server.tcp_address().expect("a port").to_string();
-    let (direct, _) = output(built().command(&built().linked(), "direct").args(["loop", "50"]));
-    let mut command = built().command(&built().linked(), "shim");
-    let (text, _) = output(command.env("ATOLL_SESSION", address).args(["loop", "50"]));
-    assert_eq!(text, direct);
-}
-
-#[test]
 fn without_a_server_there_is_no_device() {
     for (address, expected) in [
         (None, "ATOLL_SESSION is not set"),
         (Some("nonsense"), "\"nonsense\" is not the address"),
+        (Some("127.0.0.1:1"), "this library connects to Unix sockets only"),
         (Some("unix:/nowhere/sessions.sock"), "no server of sessions answers at unix:/nowhere/sessions.sock"),
     ] {
         let mut command = built().command(&built().linked(), "shim");

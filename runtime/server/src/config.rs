@@ -4,7 +4,7 @@ use crate::identity::IdentityConfig;
 use crate::limits;
 use crate::otlp::OtlpConfig;
 use crate::places::ConnectionLimits;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -20,6 +20,15 @@ pub struct ControlConfig {
     /// Whether to run kernels of tenants even if the device does not isolate the memory of tenants.
     /// The daemon's own tenant always runs.
     pub trust_tenants: bool,
+}
+
+/// Sessions of CUDA programs over the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionsConfig {
+    /// Address to listen on; port 0 for any free port.
+    pub address: SocketAddr,
+    /// Whether the port may be without TLS beyond loopback.
+    pub allow_plain: bool,
 }
 
 /// Who loads and unloads the models of the repository, as Triton's `--model-control-mode`.
@@ -88,8 +97,10 @@ pub struct ServerConfig {
     pub otlp: Option<OtlpConfig>,
     /// The control socket; `None` for no control socket.
     pub control: Option<ControlConfig>,
+    /// Sessions of CUDA programs over the network, which need a control socket; `None` for none.
+    pub sessions: Option<SessionsConfig>,
     /// File that receives the addresses (`http ADDRESS`, `grpc ADDRESS`, `metrics ADDRESS`,
-    /// `control PATH`) once each model of the repository is loaded or has failed.
+    /// `sessions ADDRESS`, `control PATH`) once each model of the repository is loaded or has failed.
     pub ready_file: Option<PathBuf>,
 }
 
@@ -116,6 +127,7 @@ impl ServerConfig {
             drain: Duration::from_secs(10),
             otlp: None,
             control: None,
+            sessions: None,
             ready_file: None,
         }
     }

@@ -82,7 +82,8 @@ pub use compiler::{
     CompileFailure, CompileLimits, CompileProgress, CompilerService, LaunchShape, LaunchSource, ModuleContents,
     ModuleKernel, ModuleVariable,
 };
-pub use config::{ControlConfig, ModelControl, ServerConfig};
+pub use config::{ControlConfig, ModelControl, ServerConfig, SessionsConfig};
+pub use cuda::{keep_alive, relay};
 pub use http::{RouteDescription, RoutePort, routes};
 pub use identity::{
     Access, AccessError, GateError, IdentityConfig, KeyError, KeyFile, KeyRecord, KeyState, Keys, TOKEN_PREFIX,
@@ -95,4 +96,4 @@ pub use server::{Reloader, ServeError, Server};
 pub use service::{ServiceManager, SocketError, Sockets};
 pub use shutdown::terminated;
 pub use tensors::{dtype_of, tensor_metadata};
-pub use tls::{TlsError, TlsFiles};
+pub use tls::{SESSION_ALPN, TlsError, TlsFiles};

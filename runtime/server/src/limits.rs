@@ -178,6 +178,21 @@ pub const FUNCTION_NAME_BYTES_MAX: usize = 128;
 /// Most open sessions of CUDA programs: each has a thread.
 pub const CUDA_SESSIONS_MAX: u64 = 512;
 
+/// Most open sessions of CUDA programs of one tenant, so that a tenant cannot take all.
+pub const CUDA_SESSIONS_PER_TENANT_MAX: u64 = 256;
+
+/// How often a session over the network checks whether its client's token has expired. A token that
+/// was revoked ends its sessions as soon as the keys are read again.
+pub const CUDA_TOKEN_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Silence on the connection of a session over the network after which the system asks whether the
+/// other machine is still there; as pings of HTTP/2.
+pub const CUDA_KEEPALIVE: Duration = Duration::from_secs(60);
+
+/// How long that machine may leave such questions, or data, without an answer, before the session
+/// ends: as long as it may read nothing.
+pub const CUDA_KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// Device memory of a session of a CUDA program that asks for no other size, in bytes.
 pub const CUDA_BYTES_DEFAULT: u64 = 256 << 20;
 

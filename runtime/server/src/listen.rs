@@ -2,9 +2,12 @@
 
 use crate::app::App;
 use crate::arriving::ArrivingBody;
+use crate::control::Control;
+use crate::cuda;
 use crate::identity::{Peer, Reason};
 use crate::limits::{HEADERS_BYTES_MAX, STREAMS_PER_CONNECTION_MAX};
 use crate::places::{Closed, ConnectionLimits, Place, Places, RequestGuard, Seat, Watched};
+use crate::shutdown::stopped;
 use crate::tls::{Tls, Wire};
 use axum::Router;
 use axum::body::Body;
@@ -14,7 +17,8 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::Service as _;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -43,26 +47,31 @@ const PING_INTERVAL: Duration = Duration::from_secs(60);
 /// How long a client may take to answer a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How long a connection without a request stays open after the server was asked to stop, if the
-/// socket is inherited. A request that arrives in this time is answered, and the answer closes the
-/// connection: its client goes on to the next daemon.
-const LINGER: Duration = Duration::from_secs(1);
+/// What a port serves.
+#[derive(Clone)]
+pub(crate) enum Served {
+    /// Requests over HTTP/1.1.
+    Http1(Router),
+    /// Requests over HTTP/2.
+    Http2(Router),
+    /// Sessions of CUDA programs.
+    Sessions(Arc<Control>),
+}
 
-/// A listening socket.
-pub(crate) struct Bound {
-    pub(crate) listener: TcpListener,
-    /// Whether the service manager passed it. It stays open when this process ends, and connections
-    /// wait in it for the next one.
-    pub(crate) is_inherited: bool,
+impl Served {
+    fn wire(&self) -> Wire {
+        match self {
+            Served::Http1(_) => Wire::Http1,
+            Served::Http2(_) => Wire::Http2,
+            Served::Sessions(_) => Wire::Session,
+        }
+    }
 }
 
 /// A port, and the service on it.
 pub(crate) struct Port {
-    pub(crate) bound: Bound,
-    /// If the socket is inherited, connections wait in it until this turns true.
-    pub(crate) opened: Option<watch::Receiver<bool>>,
-    pub(crate) wire: Wire,
-    pub(crate) router: Router,
+    pub(crate) listener: TcpListener,
+    pub(crate) served: Served,
     /// `None` for connections without TLS.
     pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) app: Arc<App>,
@@ -72,26 +81,20 @@ pub(crate) struct Port {
 /// Serves a port until `stop` turns true, then lets running requests continue for `drain`. Counts
 /// the open connections, and those that were closed for inactivity or to make room.
 pub(crate) async fn serve(port: Port, mut stop: watch::Receiver<bool>, drain: Duration) {
-    let Port { bound: Bound { listener, is_inherited }, opened, wire, router, tls, app, limits } = port;
-    if let Some(mut opened) = opened.filter(|_| is_inherited) {
-        tokio::select! {
-            () = stopped(&mut opened) => {}
-            () = stopped(&mut stop) => return,
-        }
-    }
+    let Port { listener, served, tls, app, limits } = port;
     let places = Places::new(limits, app.recorder.closed.clone());
-    let service = Service { wire, router, tls, app, limits, lingers: is_inherited, stop: stop.clone() };
+    let service = Service { served, tls, app, limits, stop: stop.clone() };
     let mut reap = tokio::time::interval(REAP_INTERVAL);
     reap.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut connections = JoinSet::new();
-    let mut waiting: Option<TcpStream> = None;
+    let mut waiting: Option<(TcpStream, SocketAddr)> = None;
     let mut number = 0;
     loop {
         let next = async {
             // Accepts before it takes a place, so that other connections are closed for room only
             // if a client really waits.
             if waiting.is_none() {
-                waiting = Some(listener.accept().await?.0);
+                waiting = Some(listener.accept().await?);
             }
             Ok(places.take(number).await)
         };
@@ -99,8 +102,19 @@ pub(crate) async fn serve(port: Port, mut stop: watch::Receiver<bool>, drain: Du
             taken = next => match taken {
                 Ok(seat) => {
                     number += 1;
-                    let Some(stream) = waiting.take() else { continue };
-                    start(&mut connections, &service, stream, seat);
+                    let Some((stream, address)) = waiting.take() else { continue };
+                    let (service, guard) = (service.clone(), Counted::new(&service.app.recorder.connections));
+                    connections.spawn(async move {
+                        // Without TCP_NODELAY an answer may wait 40 ms for the acknowledgement of
+                        // the previous one. The call fails only on a closed connection.
+                        let _ = stream.set_nodelay(true);
+                        match (service.tls.clone(), Client::of(&stream, address, &service.served)) {
+                            (_, Err(error)) => tracing::debug!(%error, "a connection broke"),
+                            (None, Ok(client)) => connection(stream, client, service, &seat).await,
+                            (Some(tls), Ok(client)) => encrypted(stream, client, service, &tls, &seat).await,
+                        }
+                        drop((seat, guard));
+                    });
                 }
                 Err(error) => {
                     let error: std::io::Error = error;
@@ -149,8 +163,7 @@ fn start(connections: &mut JoinSet<()>, service: &Service, stream: TcpStream, se
 /// State that all connections of a port share.
 #[derive(Clone)]
 struct Service {
-    wire: Wire,
-    router: Router,
+    served: Served,
     tls: Option<Arc<Tls>>,
     app: Arc<App>,
     limits: ConnectionLimits,
@@ -159,12 +172,32 @@ struct Service {
     stop: watch::Receiver<bool>,
 }
 
+/// The client of a connection.
+struct Client {
+    address: SocketAddr,
+    /// The socket of a session.
+    socket: Option<OwnedFd>,
+    /// The tenant of its certificate.
+    peer: Option<Peer>,
+}
+
+impl Client {
+    fn of(stream: &TcpStream, address: SocketAddr, served: &Served) -> std::io::Result<Client> {
+        let socket = match served {
+            Served::Sessions(_) => Some(cuda::watch(stream)?),
+            Served::Http1(_) | Served::Http2(_) => None,
+        };
+        Ok(Client { address, socket, peer: None })
+    }
+}
+
 /// Serves one connection with TLS, after its handshake.
-async fn encrypted(stream: TcpStream, service: Service, tls: &Tls, seat: &Seat) {
+async fn encrypted(stream: TcpStream, client: Client, service: Service, tls: &Tls, seat: &Seat) {
     let mut stop = service.stop.clone();
+    let wire = service.served.wire();
     let shaken = tokio::select! {
-        shaken = tokio::time::timeout(service.limits.head_timeout, tls.acceptor(service.wire).accept(stream)) => shaken,
-        () = stopped(&mut stop), if !service.lingers => return,
+        shaken = tokio::time::timeout(service.limits.head_timeout, tls.acceptor(wire).accept(stream)) => shaken,
+        () = stopped(&mut stop) => return,
         () = seat.place.closing() => return,
     };
     let app = &service.app;
@@ -172,25 +205,41 @@ async fn encrypted(stream: TcpStream, service: Service, tls: &Tls, seat: &Seat) 
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
             app.refuse_unknown(Reason::Handshake);
-            return tracing::debug!(%error, "a TLS handshake failed");
+            let address = client.address;
+            return match wire {
+                // A program waits for the session, and its user reads the log.
+                Wire::Session => tracing::warn!(%address, %error, "the TLS handshake of a CUDA session failed"),
+                Wire::Http1 | Wire::Http2 => tracing::debug!(%address, %error, "a TLS handshake failed"),
+            };
         }
         Err(_) => return app.recorder.closed.note(Closed::SlowHandshake),
     };
     let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
     let peer = certificate.map(|certificate| app.gate.peer(certificate));
-    connection(stream, service, peer, seat).await;
+    connection(stream, Client { peer, ..client }, service, seat).await;
 }
 
 /// Serves one connection. If the client disconnects, the running requests are dropped, which
 /// cancels their invocations.
 async fn connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     stream: S,
+    client: Client,
     service: Service,
-    peer: Option<Peer>,
     seat: &Seat,
 ) {
-    let Service { wire, router, stop, limits, app, lingers, .. } = service;
-    let (place, router) = (seat.place.clone(), TowerToHyperService::new(router));
+    let Service { served, stop, limits, app, .. } = service;
+    let (place, wire) = (seat.place.clone(), served.wire());
+    let stream = Watched::new(stream, place.clone(), wire, limits.write_pause, app.recorder.closed.clone());
+    let Client { address, socket, peer } = client;
+    let router = match (served, socket) {
+        (Served::Sessions(control), Some(socket)) => {
+            let remote = cuda::Remote { stream, socket, address, peer };
+            return cuda::serve_remote(control, remote, &place, stop).await;
+        }
+        // `Client::of` has kept the socket.
+        (Served::Sessions(_), None) => return,
+        (Served::Http1(router) | Served::Http2(router), _) => TowerToHyperService::new(router),
+    };
     let service = hyper::service::service_fn({
         let place = place.clone();
         move |mut request: hyper::Request<Incoming>| {
@@ -209,10 +258,9 @@ async fn connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
             }
         }
     });
-    let stream =
-        TokioIo::new(Watched::new(stream, place.clone(), wire, limits.write_pause, app.recorder.closed.clone()));
+    let stream = TokioIo::new(stream);
     let result = match wire {
-        Wire::Http1 => {
+        Wire::Http1 | Wire::Session => {
             let served = http1::Builder::new().header_read_timeout(None).serve_connection(stream, service);
             let linger = if lingers { Some(LINGER) } else { None };
             until_end(pin!(served), |served| served.graceful_shutdown(), stop, linger, &place).await
@@ -300,11 +348,6 @@ impl hyper::body::Body for GuardedBody {
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
     }
-}
-
-/// Returns when `stop` turns true or its sender is dropped.
-pub(crate) async fn stopped(stop: &mut watch::Receiver<bool>) {
-    let _ = stop.wait_for(|stop| *stop).await;
 }
 
 /// Counts the values of this type that exist.

@@ -230,18 +230,19 @@ impl Place {
         RequestGuard(self.clone())
     }
 
-    /// In HTTP/1 the first bytes after an answer begin the head of the next request. In HTTP/2 they
+    /// In HTTP/1 the first bytes after an answer begin the head of the next request, and the first
+    /// bytes of a CUDA session are its credentials and greeting. In HTTP/2 they
     /// may be something else, such as a ping, and a head takes only a few frames; so there a
     /// connection counts as busy only when a request begins.
     fn note_read(&self, wire: Wire) {
-        if wire == Wire::Http1 && self.activity() == Activity::Idle {
+        if wire != Wire::Http2 && self.activity() == Activity::Idle {
             self.touch();
             self.sending_head.store(true, Ordering::Relaxed);
         }
     }
 
     fn note_write(&self, wire: Wire) {
-        if wire == Wire::Http1 && self.activity() == Activity::Idle {
+        if wire != Wire::Http2 && self.activity() == Activity::Idle {
             self.touch();
         }
     }

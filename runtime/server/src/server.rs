@@ -5,20 +5,18 @@ use crate::app::App;
 use crate::callers::Callers;
 use crate::code::CodeGate;
 use crate::compiler::CompilerService;
-use crate::config::{ControlConfig, ServerConfig};
+use crate::config::{ControlConfig, ServerConfig, SessionsConfig};
 use crate::control::{Control, ControlListener};
 use crate::deployed::Deployed;
 use crate::graphs::Graphs;
 use crate::identity::{Access, Gate, GateError};
 use crate::instances::Instances;
 use crate::leases::Leases;
-use crate::listen::{Bound, Port};
+use crate::listen::{Port, Served};
 use crate::otlp::Tracer;
 use crate::requests::leases::follow as follow_leases;
 use crate::scaling::driver;
-use crate::service::{Reporter, ServiceManager, SocketError, Sockets};
-use crate::tls::Wire;
-use crate::{grpc, http, listen, metrics};
+use crate::{grpc, http, listen, metrics, shutdown};
 use atoll_engine::{EngineError, ShareClient, Tenant};
 use atoll_fleet::Inference;
 use atoll_store::{Store, StoreConfig, StoreError};
@@ -31,6 +29,9 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+
+/// The flag that sets the address of sessions over the network.
+const SESSIONS_FLAG: &str = "--sessions";
 
 /// Why a server cannot start or had to exit.
 #[derive(Debug, thiserror::Error)]
@@ -49,7 +50,10 @@ pub enum ServeError {
         flag: &'static str,
     },
     /// The server cannot listen on the address.
-    #[error("cannot listen on {host} port {port}: {source}; choose another address with --host and {flag}")]
+    #[error(
+        "cannot listen on {host} port {port}: {source}; choose another address with {}{flag}",
+        if *.flag == SESSIONS_FLAG { "" } else { "--host and " }
+    )]
     Listen {
         /// The address.
         host: IpAddr,
@@ -88,9 +92,15 @@ pub enum ServeError {
         /// The error of the system.
         source: io::Error,
     },
-    /// The sockets of the service manager cannot be used.
-    #[error(transparent)]
-    Sockets(#[from] SocketError),
+    /// Sessions of CUDA programs over the network would send tokens and data unencrypted.
+    #[error(
+        "sessions at {0} would send tokens and data unencrypted: give the daemon a certificate (--tls-cert, --tls-key), \
+         or allow it with --sessions-plain"
+    )]
+    PlainSessions(SocketAddr),
+    /// Sessions of CUDA programs over the network without a control socket.
+    #[error("sessions over the network (--sessions) need a control socket, with its folder for state")]
+    SessionsWithoutControl,
     /// The keys or certificates cannot be used, or the daemon would listen beyond loopback without any.
     #[error(transparent)]
     Identity(#[from] GateError),
@@ -143,6 +153,7 @@ pub struct Server {
     grpc: Option<Bound>,
     metrics: Bound,
     control: Option<(Arc<Control>, ControlListener)>,
+    sessions: Option<TcpListener>,
     config: ServerConfig,
     manager: ServiceManager,
 }
@@ -165,18 +176,7 @@ impl Server {
         engine: Arc<dyn Inference>,
         compiler: Option<Arc<dyn CompilerService>>,
     ) -> Result<Server, ServeError> {
-        Server::bind_with(config, Sockets::default(), engine, compiler).await
-    }
-
-    /// Takes the sockets of the service manager, binds the other ports, and scans the repository.
-    pub async fn bind_with(
-        config: ServerConfig,
-        sockets: Sockets,
-        engine: Arc<dyn Inference>,
-        compiler: Option<Arc<dyn CompilerService>>,
-    ) -> Result<Server, ServeError> {
-        sockets.check(&config)?;
-        let gate = Arc::new(Gate::open(&config.identity, config.host)?);
+        let gate = Arc::new(Gate::open(&config.identity, widest_host(&config)?)?);
         let store = config.control.as_ref().map(open_store).transpose()?.map(Arc::new);
         let trust_tenants = config.control.as_ref().is_some_and(|control| control.trust_tenants);
         let deployed = store.as_ref().map(|store| {
@@ -209,7 +209,11 @@ impl Server {
             }
             _ => None,
         };
-        Ok(Server { app, http, grpc, metrics, control, config, manager: ServiceManager::default() })
+        let sessions = match config.sessions {
+            Some(SessionsConfig { address, .. }) => Some(bind(address.ip(), address.port(), SESSIONS_FLAG).await?),
+            None => None,
+        };
+        Ok(Server { app, http, grpc, metrics, control, sessions, config })
     }
 
     /// Address of the inference protocol over HTTP.
@@ -232,6 +236,11 @@ impl Server {
         self.manager = manager;
     }
 
+    /// Address of sessions of CUDA programs; `None` if there is none.
+    pub fn sessions_address(&self) -> io::Result<Option<SocketAddr>> {
+        self.sessions.as_ref().map(TcpListener::local_addr).transpose()
+    }
+
     /// A handle that reloads keys and certificates at any time.
     pub fn reloader(&self) -> Reloader {
         Reloader(self.app.gate.clone())
@@ -240,14 +249,15 @@ impl Server {
     /// Serves until `stop` completes, then drains. Requests are served while models are still
     /// loading, except over inherited sockets: there connections wait until the models are loaded.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
-        let Server { app, http, grpc, metrics, control, config, manager } = self;
+        let Server { app, http, grpc, metrics, control, sessions, config } = self;
         // With a handler for SIGXFSZ, exceeding the file size limit is an ordinary write error
         // (like a full disk) instead of a fatal signal. The handler stays until the process exits.
         let _ = signal(SignalKind::from_raw(Signal::XFSZ.as_raw()));
         let addresses = [
-            ("http", http.listener.local_addr().ok()),
-            ("grpc", grpc.as_ref().and_then(|grpc| grpc.listener.local_addr().ok())),
-            ("metrics", metrics.listener.local_addr().ok()),
+            ("http", http.local_addr().ok()),
+            ("grpc", grpc.as_ref().and_then(|grpc| grpc.local_addr().ok())),
+            ("metrics", metrics.local_addr().ok()),
+            ("sessions", sessions.as_ref().and_then(|sessions| sessions.local_addr().ok())),
         ];
         let (stopping, stopped) = watch::channel(false);
         let (opening, opened) = watch::channel(false);
@@ -258,31 +268,28 @@ impl Server {
         let beside = http::beside_metrics(metrics::router(app.clone()), app.clone(), callers.clone());
         let tls = app.gate.tls().cloned();
         let metrics_tls = tls.clone().filter(|tls| tls.covers_metrics());
-        let port = |bound, wire, router, tls| Port {
-            bound,
-            opened: Some(opened.clone()),
-            wire,
-            router,
-            tls,
-            app: app.clone(),
-            limits,
-        };
-        let serve_http = listen::serve(port(http, Wire::Http1, protocol, tls.clone()), stopped.clone(), config.drain);
-        // Health and metrics are there while models are loading.
-        let metrics_port = Port { opened: None, ..port(metrics, Wire::Http1, beside, metrics_tls) };
+        let port = |listener, served, tls| Port { listener, served, tls, app: app.clone(), limits };
+        let http_port = port(http, Served::Http1(protocol), tls.clone());
+        let serve_http = listen::serve(http_port, stopped.clone(), config.drain);
+        let metrics_port = port(metrics, Served::Http1(beside), metrics_tls);
         let serve_metrics = listen::serve(metrics_port, stopped.clone(), config.drain);
         let grpc_port = grpc.map(|grpc| {
             let services = grpc::router(app.clone(), callers, stopped.clone());
-            port(grpc, Wire::Http2, services, tls)
+            port(grpc, Served::Http2(services), tls.clone())
         });
-        let serve_grpc = {
+        let sessions_port = sessions.zip(control.as_ref()).map(|(sessions, (control, _))| {
+            // Bound in `bind`, which refuses sessions without a control socket.
+            port(sessions, Served::Sessions(control.clone()), tls)
+        });
+        let serve_other = |port: Option<Port>| {
             let stopped = stopped.clone();
             async move {
-                if let Some(port) = grpc_port {
+                if let Some(port) = port {
                     listen::serve(port, stopped, config.drain).await;
                 }
             }
         };
+        let (serve_grpc, serve_sessions) = (serve_other(grpc_port), serve_other(sessions_port));
         let reloading = reload_on_hangup(app.clone(), stopped.clone());
         let following = {
             let mut stopped = stopped.clone();
@@ -290,7 +297,7 @@ impl Server {
             async move {
                 tokio::select! {
                     () = app.follow_repository() => {}
-                    () = listen::stopped(&mut stopped) => {}
+                    () = shutdown::stopped(&mut stopped) => {}
                 }
             }
         };
@@ -300,7 +307,7 @@ impl Server {
             async move {
                 tokio::select! {
                     () = follow_leases(app) => {}
-                    () = listen::stopped(&mut stopped) => {}
+                    () = shutdown::stopped(&mut stopped) => {}
                 }
             }
         };
@@ -310,7 +317,7 @@ impl Server {
             async move {
                 tokio::select! {
                     () = driver::follow(app) => {}
-                    () = listen::stopped(&mut stopped) => {}
+                    () = shutdown::stopped(&mut stopped) => {}
                 }
             }
         };
@@ -345,9 +352,10 @@ impl Server {
             app.set_draining();
             let _ = stopping.send(true);
         };
-        let serve_ports = async { tokio::join!(serve_http, serve_grpc, serve_metrics) };
-        let background = async { tokio::join!(reloading, following, leasing, scaling, reporting) };
-        let serving = async { tokio::join!(serve_ports, serve_control, background, stopping_on_request) };
+        let serve_ports = async { tokio::join!(serve_http, serve_grpc, serve_metrics, serve_sessions) };
+        let serving = async {
+            tokio::join!(serve_ports, serve_control, reloading, following, leasing, scaling, stopping_on_request)
+        };
         let mut serving = std::pin::pin!(serving);
         tokio::select! {
             loaded = loading => loaded?,
@@ -381,7 +389,7 @@ async fn reload_on_hangup(app: Arc<App>, mut stop: watch::Receiver<bool>) {
     loop {
         tokio::select! {
             _ = hangup.recv() => drop(app.reload().await),
-            () = listen::stopped(&mut stop) => return,
+            () = shutdown::stopped(&mut stop) => return,
         }
     }
 }
@@ -418,19 +426,23 @@ fn listen_control(
     })
 }
 
-/// Takes an inherited socket, or binds one.
-async fn bind(
-    inherited: Option<std::net::TcpListener>,
-    host: IpAddr,
-    port: u16,
-    flag: &'static str,
-) -> Result<Bound, ServeError> {
-    let is_inherited = inherited.is_some();
-    let listener = match inherited {
-        Some(listener) => listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener)),
-        None => TcpListener::bind((host, port)).await,
-    };
-    let listener = listener.map_err(|source| match source.kind() {
+/// The address from which most clients can come: that of sessions, if they are beyond loopback.
+fn widest_host(config: &ServerConfig) -> Result<IpAddr, ServeError> {
+    let Some(SessionsConfig { address, allow_plain }) = config.sessions else { return Ok(config.host) };
+    if config.control.is_none() {
+        return Err(ServeError::SessionsWithoutControl);
+    }
+    if address.ip().is_loopback() {
+        return Ok(config.host);
+    }
+    if config.identity.tls.is_none() && !allow_plain {
+        return Err(ServeError::PlainSessions(address));
+    }
+    Ok(if config.host.is_loopback() { address.ip() } else { config.host })
+}
+
+async fn bind(host: IpAddr, port: u16, flag: &'static str) -> Result<TcpListener, ServeError> {
+    TcpListener::bind((host, port)).await.map_err(|source| match source.kind() {
         io::ErrorKind::AddrInUse => ServeError::PortInUse { host, port, flag },
         _ => ServeError::Listen { host, port, flag, source },
     })?;
@@ -440,7 +452,7 @@ async fn bind(
 /// Writes a temporary file and renames it, so that readers never see a partial file.
 async fn write_ready_file(
     path: Option<&Path>,
-    addresses: [(&str, Option<SocketAddr>); 3],
+    addresses: [(&str, Option<SocketAddr>); 4],
     control: Option<&ControlConfig>,
 ) -> Result<(), ServeError> {
     let Some(path) = path else { return Ok(()) };

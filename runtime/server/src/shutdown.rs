@@ -1,6 +1,7 @@
-//! Waiting for a stop signal.
+//! Waiting for a stop signal, and for the stop of the server.
 
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 
 /// Returns on SIGTERM or SIGINT. The handlers are installed at the first poll.
 pub async fn terminated() -> std::io::Result<()> {
@@ -10,4 +11,9 @@ pub async fn terminated() -> std::io::Result<()> {
         _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
     }
     Ok(())
+}
+
+/// Returns when `stop` turns true or its sender is dropped.
+pub(crate) async fn stopped(stop: &mut watch::Receiver<bool>) {
+    let _ = stop.wait_for(|stop| *stop).await;
 }

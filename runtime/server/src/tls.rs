@@ -13,13 +13,15 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::limits::PEM_BYTES_MAX;
 
-/// The version of HTTP on a port.
+/// The protocol of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wire {
     /// HTTP/1.1: the inference and metrics ports.
     Http1,
     /// HTTP/2: the gRPC port.
     Http2,
+    /// Sessions of CUDA programs: the sessions port.
+    Session,
 }
 
 impl Wire {
@@ -28,9 +30,13 @@ impl Wire {
         match self {
             Wire::Http1 => b"http/1.1",
             Wire::Http2 => b"h2",
+            Wire::Session => SESSION_ALPN,
         }
     }
 }
+
+/// The name of the protocol of CUDA sessions for ALPN.
+pub const SESSION_ALPN: &[u8] = b"atoll-session";
 
 /// PEM files of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,8 +63,8 @@ pub struct TlsError {
 pub(crate) struct Tls {
     files: TlsFiles,
     needs_certificate: bool,
-    /// For HTTP/1.1 and for HTTP/2.
-    configs: RwLock<[Arc<ServerConfig>; 2]>,
+    /// For HTTP/1.1, for HTTP/2 and for sessions.
+    configs: RwLock<[Arc<ServerConfig>; 3]>,
 }
 
 impl Tls {
@@ -83,18 +89,19 @@ impl Tls {
 
     /// The acceptor of TLS handshakes with the current certificates.
     pub(crate) fn acceptor(&self, wire: Wire) -> TlsAcceptor {
-        let [http1, http2] = &*self.configs.read().unwrap_or_else(PoisonError::into_inner);
+        let [http1, http2, session] = &*self.configs.read().unwrap_or_else(PoisonError::into_inner);
         match wire {
             Wire::Http1 => http1.clone().into(),
             Wire::Http2 => http2.clone().into(),
+            Wire::Session => session.clone().into(),
         }
     }
 }
 
-/// The same settings for each version of HTTP.
-fn configs(files: &TlsFiles, needs_certificate: bool) -> Result<[Arc<ServerConfig>; 2], TlsError> {
+/// The same settings for each protocol.
+fn configs(files: &TlsFiles, needs_certificate: bool) -> Result<[Arc<ServerConfig>; 3], TlsError> {
     let config = config(files, needs_certificate)?;
-    Ok([Wire::Http1, Wire::Http2].map(|wire| {
+    Ok([Wire::Http1, Wire::Http2, Wire::Session].map(|wire| {
         let mut config = config.clone();
         config.alpn_protocols = vec![wire.alpn().to_vec()];
         Arc::new(config)

@@ -3,29 +3,27 @@
 //! | file | contents |
 //! |---|---|
 //! | `backend` | [`CudaBackend`]: a session on `runtime/cuda` |
-//! | `connection` | a connected socket, and the buffer of answers |
+//! | `outgoing` | the buffer of answers |
 //! | `program` | [`environment`]: the variables by which a program finds library and server |
-//! | `server` | [`Server`]: listeners, sessions and their ends; [`serve`]: one session |
+//! | `server` | [`Server`]: a listener, sessions and their ends; [`serve`]: one session |
 //! | `stub` | libraries with the names of the runtime's versions |
 //!
 //! What it is not: it does not check records, which `runtime/session` does, and it does not
 //! schedule: the driver shares the device between sessions.
 //!
 //! Invariants: each session has its own context, so a fault ends only one session. All that a
-//! session has on the device is released when its connection ends. A Unix socket accepts only
-//! clients of the server's user and root. TCP is bound to loopback addresses only, since it is
-//! neither encrypted nor authenticated.
+//! session has on the device is released when its connection ends. The socket accepts only clients
+//! of the server's user and root. Clients of other machines connect to the daemon instead.
 //!
 //! Start reading at [`Server`].
 
 mod backend;
-mod connection;
+mod outgoing;
 mod program;
 mod server;
 mod stub;
 
 pub use atoll_cuda::OpenError;
 pub use backend::{CudaBackend, open};
-pub use connection::Connection;
 pub use program::{LIBRARY, RUNTIME, STAND_IN, beside, environment};
-pub use server::{Admission, Ended, Options, Server, StartError, serve};
+pub use server::{Admission, Ended, Options, Server, StartError, other_version, serve};

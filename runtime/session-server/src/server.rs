@@ -1,16 +1,14 @@
-//! Listeners, sessions and their ends.
+//! The listener, sessions and their ends.
 
 use crate::backend::CudaBackend;
-use crate::connection::{Connection, Outgoing};
+use crate::outgoing::Outgoing;
 use atoll_cuda::Gpu;
 use atoll_session::{
-    Address, Backend, Code, FRAME_BYTES, Frame, HELLO_BYTES, Hello, Lost, Output, Refused, Replayer, Report, Span,
-    Welcome, limits,
+    Backend, Code, FRAME_BYTES, Frame, HELLO_BYTES, Hello, Output, Refused, Replayer, Report, Span, Welcome, limits,
 };
 use std::collections::{HashMap, VecDeque};
-use std::io::{self, Read};
-use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -41,17 +39,11 @@ pub struct Options {
 /// Why a server cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Sessions over TCP are not encrypted.
-    #[error(
-        "{0} is not a loopback address: sessions over TCP are neither encrypted nor authenticated; \
-         listen on 127.0.0.1 and forward the port, for example by ssh -L"
-    )]
-    NotLoopback(SocketAddr),
-    /// The address cannot be used.
-    #[error("cannot listen on {address}: {error}")]
+    /// The socket cannot be used.
+    #[error("cannot listen on unix:{}: {error}", path.display())]
     Listen {
-        /// The address.
-        address: Address,
+        /// The socket.
+        path: PathBuf,
         /// The system's error.
         error: io::Error,
     },
@@ -70,10 +62,9 @@ pub struct Ended {
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
-    listeners: Vec<OwnedFd>,
-    threads: Vec<JoinHandle<()>>,
-    tcp: Option<SocketAddr>,
-    socket: Option<PathBuf>,
+    listener: UnixListener,
+    thread: Option<JoinHandle<()>>,
+    path: PathBuf,
 }
 
 #[derive(Debug)]
@@ -87,48 +78,23 @@ struct Shared {
 struct State {
     is_stopping: bool,
     next: u64,
-    open: HashMap<u64, (Connection, Option<JoinHandle<()>>)>,
+    open: HashMap<u64, (UnixStream, Option<JoinHandle<()>>)>,
     ended: VecDeque<Ended>,
     ended_count: u64,
 }
 
 impl Server {
-    /// Listens on an address. Replaces a Unix socket that a stopped server has left.
-    pub fn start(options: Options, address: &Address) -> Result<Server, StartError> {
+    /// Listens on a Unix socket. Replaces one that a stopped server has left.
+    pub fn start(options: Options, path: &Path) -> Result<Server, StartError> {
         let shared = Arc::new(Shared { options, state: Mutex::default(), changed: Condvar::new() });
-        let failed = |error: io::Error| StartError::Listen { address: address.clone(), error };
-        let mut server = Server { shared, listeners: Vec::new(), threads: Vec::new(), tcp: None, socket: None };
-        match address {
-            Address::Unix(path) => {
-                let listener = bind(path).map_err(failed)?;
-                server.socket = Some(path.clone());
-                server.listeners.push(listener.as_fd().try_clone_to_owned().map_err(failed)?);
-                server.accept(move || Ok(Connection::Unix(listener.accept()?.0))).map_err(failed)?;
-            }
-            Address::Tcp(text) => {
-                let first = text.to_socket_addrs().map_err(failed)?.next();
-                let first = first.ok_or_else(|| failed(io::Error::other("the host has no address")))?;
-                if !first.ip().is_loopback() {
-                    return Err(StartError::NotLoopback(first));
-                }
-                let listener = TcpListener::bind(first).map_err(failed)?;
-                server.tcp = Some(listener.local_addr().map_err(failed)?);
-                server.listeners.push(listener.as_fd().try_clone_to_owned().map_err(failed)?);
-                let accept = move || {
-                    let stream = listener.accept()?.0;
-                    stream.set_nodelay(true)?;
-                    Ok(Connection::Tcp(stream))
-                };
-                server.accept(accept).map_err(failed)?;
-            }
-        }
+        let failed = |error: io::Error| StartError::Listen { path: path.to_owned(), error };
+        let listener = bind(path).map_err(failed)?;
+        let accepting = listener.try_clone().map_err(failed)?;
+        let mut server = Server { shared: shared.clone(), listener, thread: None, path: path.to_owned() };
+        let run = move || accept(&shared, &accepting);
+        let thread = std::thread::Builder::new().name("session-accept".to_owned()).spawn(run);
+        server.thread = Some(thread.map_err(failed)?);
         Ok(server)
-    }
-
-    /// The TCP address that the server listens on. It has the port that the system chose if the
-    /// given port was 0.
-    pub fn tcp_address(&self) -> Option<SocketAddr> {
-        self.tcp
     }
 
     /// Number of open sessions.
@@ -148,26 +114,20 @@ impl Server {
         let waited = self.shared.changed.wait_timeout_while(state, time, |state| state.ended_count < count);
         waited.unwrap_or_else(PoisonError::into_inner).0.ended.iter().cloned().collect()
     }
+}
 
-    /// Starts the thread that accepts connections until the listener is shut down.
-    fn accept(&mut self, accept: impl Fn() -> io::Result<Connection> + Send + 'static) -> io::Result<()> {
-        let shared = self.shared.clone();
-        let run = move || {
-            loop {
-                match accept() {
-                    Ok(connection) => shared.begin(connection),
-                    Err(_) if shared.lock().is_stopping => return,
-                    // The client is gone, or too many files are open. Later connections may
-                    // succeed.
-                    Err(_) => std::thread::sleep(Duration::from_millis(10)),
-                }
-                if shared.lock().is_stopping {
-                    return;
-                }
-            }
-        };
-        self.threads.push(std::thread::Builder::new().name("session-accept".to_owned()).spawn(run)?);
-        Ok(())
+/// Accepts connections until the listener is shut down.
+fn accept(shared: &Arc<Shared>, listener: &UnixListener) {
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => shared.begin(stream),
+            Err(_) if shared.lock().is_stopping => return,
+            // The client is gone, or too many files are open. Later connections may succeed.
+            Err(_) => std::thread::sleep(Duration::from_millis(10)),
+        }
+        if shared.lock().is_stopping {
+            return;
+        }
     }
 }
 
@@ -175,23 +135,19 @@ impl Drop for Server {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         state.is_stopping = true;
-        let mut threads: Vec<JoinHandle<()>> = std::mem::take(&mut self.threads);
-        for (connection, thread) in state.open.values_mut() {
-            connection.shutdown();
+        let mut threads: Vec<JoinHandle<()>> = self.thread.take().into_iter().collect();
+        for (stream, thread) in state.open.values_mut() {
+            shut_down(stream);
             threads.extend(thread.take());
         }
         drop(state);
-        for listener in &self.listeners {
-            // Wakes the thread that waits for connections.
-            let _ = rustix::net::shutdown(listener, rustix::net::Shutdown::Both);
-        }
+        // Wakes the thread that waits for connections.
+        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
         for thread in threads {
             // A thread that panicked has printed its message.
             let _ = thread.join();
         }
-        if let Some(path) = &self.socket {
-            let _ = std::fs::remove_file(path);
-        }
+        let _ = std::fs::remove_file(&self.path);
     }
 }
 
@@ -201,11 +157,11 @@ impl Shared {
     }
 
     /// Starts the thread of a session.
-    fn begin(self: &Arc<Shared>, connection: Connection) {
-        if !is_own_user(&connection) {
+    fn begin(self: &Arc<Shared>, stream: UnixStream) {
+        if !is_own_user(&stream) {
             return;
         }
-        let Ok(kept) = connection.try_clone() else { return };
+        let Ok(kept) = stream.try_clone() else { return };
         let mut state = self.lock();
         if state.is_stopping {
             return;
@@ -214,7 +170,7 @@ impl Shared {
         state.next += 1;
         let is_full = state.open.len() >= self.options.sessions_max;
         let shared = self.clone();
-        let run = move || shared.serve(number, connection, is_full);
+        let run = move || shared.serve(number, stream, is_full);
         let thread = std::thread::Builder::new().name("session".to_owned()).spawn(run);
         if let Ok(thread) = thread {
             // The session's thread needs the lock held here to remove this entry, so the entry
@@ -223,8 +179,8 @@ impl Shared {
         }
     }
 
-    fn serve(&self, number: u64, connection: Connection, is_full: bool) {
-        let session = || serve(connection, |hello, _| admit(hello, &self.options, is_full));
+    fn serve(&self, number: u64, stream: UnixStream, is_full: bool) {
+        let session = || serve(stream, |hello, _| admit(hello, &self.options, is_full));
         // A panic ends this session only.
         let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(session));
         let ended = ended.unwrap_or_else(|_| Ended {
@@ -262,9 +218,8 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
     }
 }
 
-/// Whether the client of a Unix socket is the server's user or root.
-fn is_own_user(connection: &Connection) -> bool {
-    let Connection::Unix(stream) = connection else { return true };
+/// Whether the client is the server's user or root.
+fn is_own_user(stream: &UnixStream) -> bool {
     rustix::net::sockopt::socket_peercred(stream)
         .is_ok_and(|peer| peer.uid == rustix::process::geteuid() || peer.uid.is_root())
 }
@@ -274,56 +229,72 @@ pub type Admission<B> = Result<(B, Span, Vec<u8>), (Code, String)>;
 
 /// Serves a session from its greeting to its end, on this thread. `admit` gets the greeting and the
 /// terms; the version has been checked.
-pub fn serve<B: Backend>(mut connection: Connection, admit: impl FnOnce(Hello, &str) -> Admission<B>) -> Ended {
+pub fn serve<B: Backend>(mut stream: UnixStream, admit: impl FnOnce(Hello, &str) -> Admission<B>) -> Ended {
     let ended = |why: String| Ended { report: Report::default(), why: Some(why) };
-    let mut replayer = match greet(&mut connection, admit) {
+    let mut replayer = match greet(&mut stream, admit) {
         Ok(replayer) => replayer,
         Err(why) => return ended(why),
     };
-    let why = match connection.try_clone() {
-        Ok(other) => run(&mut connection, &mut Outgoing::new(other), &mut replayer).err(),
+    let why = match stream.try_clone() {
+        Ok(other) => run(&mut stream, &mut Outgoing::new(other), &mut replayer).err(),
         Err(error) => Some(error.to_string()),
     };
-    connection.shutdown();
+    shut_down(&stream);
     let report = replayer.report();
     // Releases all that the session has on the device before the session counts as ended.
     drop(replayer);
     Ended { report, why }
 }
 
+/// Closes a connection in both directions.
+fn shut_down(stream: &UnixStream) {
+    // The client may have closed it already.
+    let _ = stream.shutdown(Shutdown::Both);
+}
+
 /// Reads the greeting, and answers it with facts about the device or with a refusal.
 fn greet<B: Backend>(
-    connection: &mut Connection,
+    stream: &mut UnixStream,
     admit: impl FnOnce(Hello, &str) -> Admission<B>,
 ) -> Result<Replayer<B>, String> {
     let text = |error: io::Error| format!("no greeting came: {error}");
-    connection.set_read_timeout(Some(HELLO_TIME)).map_err(text)?;
+    stream.set_read_timeout(Some(HELLO_TIME)).map_err(text)?;
     let mut bytes = [0; HELLO_BYTES];
-    connection.read_exact(&mut bytes).map_err(text)?;
+    stream.read_exact(&mut bytes).map_err(text)?;
     let hello = Hello::read(&bytes).map_err(|error| format!("not a session client: {error}"))?;
     let has_version = hello.version == limits::VERSION;
     // The greeting of another version may end here.
     let mut terms = vec![0; if has_version { hello.terms_bytes as usize } else { 0 }];
-    connection.read_exact(&mut terms).map_err(text)?;
-    connection.set_read_timeout(None).map_err(text)?;
+    stream.read_exact(&mut terms).map_err(text)?;
+    stream.set_read_timeout(None).map_err(text)?;
     let terms = String::from_utf8_lossy(&terms);
-    let mut outgoing = Outgoing::new(connection.try_clone().map_err(text)?);
+    let mut outgoing = Outgoing::new(stream.try_clone().map_err(text)?);
     let admitted = if has_version { admit(hello, &terms) } else { Err(other_version(hello.version)) };
     match admitted {
         Ok((backend, memory, facts)) => {
-            welcome(&mut outgoing, None, (memory.at, memory.bytes), &facts).map_err(|lost| lost.to_string())?;
+            let facts = &facts[..facts.len().min(limits::FACTS_BYTES_MAX as usize)];
+            let welcome = Welcome {
+                version: limits::VERSION,
+                refusal: None,
+                memory_at: memory.at,
+                memory_bytes: memory.bytes,
+                facts_bytes: facts.len() as u32,
+            };
+            let sent = [welcome.write().as_slice(), facts].iter().try_for_each(|part| outgoing.write(part));
+            sent.and_then(|()| outgoing.flush()).map_err(|lost| lost.to_string())?;
             Ok(Replayer::new(backend, memory))
         }
         Err((code, why)) => {
             // The client may have closed the connection; the reason of the refusal is returned in
             // any case.
-            let _ = welcome(&mut outgoing, Some(code), (0, 0), why.as_bytes());
+            let _ = stream.write_all(&Welcome::refusal(code, &why));
             Err(why)
         }
     }
 }
 
-fn other_version(version: u32) -> (Code, String) {
+/// The refusal of a client that speaks another version.
+pub fn other_version(version: u32) -> (Code, String) {
     let text = format!("the client speaks version {version}, the server {}", limits::VERSION);
     (Code::SYSTEM_DRIVER_MISMATCH, text)
 }
@@ -344,38 +315,20 @@ fn admit(hello: Hello, options: &Options, is_full: bool) -> Admission<CudaBacken
     Ok((backend, memory, facts))
 }
 
-fn welcome(
-    outgoing: &mut Outgoing,
-    refusal: Option<Code>,
-    (memory_at, memory_bytes): (u64, u64),
-    facts: &[u8],
-) -> Result<(), Lost> {
-    let facts = &facts[..facts.len().min(limits::FACTS_BYTES_MAX as usize)];
-    let facts_bytes = facts.len() as u32;
-    let welcome = Welcome { version: limits::VERSION, refusal, memory_at, memory_bytes, facts_bytes };
-    outgoing.write(&welcome.write())?;
-    outgoing.write(facts)?;
-    outgoing.flush()
-}
-
 /// Carries out messages until the client closes the connection. Between two messages that is no
 /// error.
-fn run<B: Backend>(
-    connection: &mut Connection,
-    outgoing: &mut Outgoing,
-    replayer: &mut Replayer<B>,
-) -> Result<(), String> {
+fn run<B: Backend>(stream: &mut UnixStream, outgoing: &mut Outgoing, replayer: &mut Replayer<B>) -> Result<(), String> {
     let mut body = Vec::new();
     loop {
         let mut head = [0; FRAME_BYTES];
-        if !read_head(connection, &mut head)? {
+        if !read_head(stream, &mut head)? {
             return Ok(());
         }
         let frame = Frame::read(&head).map_err(|error| format!("the client sent an invalid message: {error}"))?;
         body.clear();
         body.shrink_to(BODY_BYTES_KEPT);
         // The buffer grows with the bytes that arrive, not with the announced size.
-        let read = connection.take(frame.bytes).read_to_end(&mut body).map_err(|error| error.to_string())?;
+        let read = stream.take(frame.bytes).read_to_end(&mut body).map_err(|error| error.to_string())?;
         if (read as u64) < frame.bytes {
             return Err(format!("the client left after {read} of {} bytes of a message", frame.bytes));
         }
@@ -385,10 +338,10 @@ fn run<B: Backend>(
 }
 
 /// Reads the head of a message. Returns false if the client closed the connection before it.
-fn read_head(connection: &mut Connection, head: &mut [u8; FRAME_BYTES]) -> Result<bool, String> {
+fn read_head(stream: &mut UnixStream, head: &mut [u8; FRAME_BYTES]) -> Result<bool, String> {
     let mut read = 0;
     while read < head.len() {
-        match connection.read(&mut head[read..]) {
+        match stream.read(&mut head[read..]) {
             Ok(0) if read == 0 => return Ok(false),
             Ok(0) => return Err(format!("the client left after {read} bytes of a message's head")),
             Ok(count) => read += count,

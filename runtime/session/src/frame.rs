@@ -1,15 +1,19 @@
-//! Frames: the greetings of client and server, the head of a message, and the end of an answer.
-//! Each has a fixed size.
+//! Frames: the credentials of a client of the network, the greetings of client and server, the head
+//! of a message, and the end of an answer. Each has a fixed size.
 
 use crate::code::Code;
 use crate::field::{Field, Reader, WireError};
-use crate::limits::{ANSWER_BYTES_MAX, FACTS_BYTES_MAX, MESSAGE_BYTES_MAX, TERMS_BYTES_MAX};
+use crate::limits::{ANSWER_BYTES_MAX, FACTS_BYTES_MAX, MESSAGE_BYTES_MAX, TERMS_BYTES_MAX, TOKEN_BYTES_MAX, VERSION};
 
 /// First bytes of both greetings.
 pub const MAGIC: [u8; 8] = *b"ATOLLSES";
+/// First bytes of [`Entry`].
+const ENTRY_MAGIC: [u8; 8] = *b"ATOLLNET";
 /// First bytes of the end of an answer.
 const ANSWER_MAGIC: u32 = u32::from_le_bytes(*b"ANSR");
 
+/// Size of [`Entry`] in bytes, without the token that follows.
+pub const ENTRY_BYTES: usize = 16;
 /// Size of [`Hello`] in bytes.
 pub const HELLO_BYTES: usize = 24;
 /// Size of [`Welcome`] in bytes, without the facts that follow.
@@ -18,6 +22,37 @@ pub const WELCOME_BYTES: usize = 40;
 pub const FRAME_BYTES: usize = 16;
 /// Size of [`Answer`] in bytes, without the bytes that follow.
 pub const ANSWER_BYTES: usize = 36;
+
+/// What a client sends before its greeting on a connection over the network. Its token follows. A
+/// server of another version reads no further.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The version of the client's protocol.
+    pub version: u32,
+    /// Bytes of the token that follows, as a text; 0 without a token.
+    pub token_bytes: u32,
+}
+
+impl Entry {
+    /// Encodes the entry.
+    pub fn write(&self) -> Vec<u8> {
+        let mut bytes = ENTRY_MAGIC.to_vec();
+        self.version.write(&mut bytes);
+        self.token_bytes.write(&mut bytes);
+        bytes
+    }
+
+    /// Decodes an entry. Of another version, only the version is checked.
+    pub fn read(bytes: &[u8; ENTRY_BYTES]) -> Result<Entry, WireError> {
+        let mut reader = Reader::new(bytes);
+        check_magic(reader.get()?, ENTRY_MAGIC)?;
+        let (version, token_bytes) = (reader.get()?, reader.get()?);
+        if version == VERSION {
+            within("the size of a token", token_bytes, TOKEN_BYTES_MAX)?;
+        }
+        Ok(Entry { version, token_bytes })
+    }
+}
 
 /// The client's greeting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +78,7 @@ impl Hello {
     /// Decodes a greeting.
     pub fn read(bytes: &[u8; HELLO_BYTES]) -> Result<Hello, WireError> {
         let mut reader = Reader::new(bytes);
-        check_magic(reader.get()?)?;
+        check_magic(reader.get()?, MAGIC)?;
         let version = reader.get()?;
         let terms_bytes = reader.get()?;
         within("the size of terms", terms_bytes, TERMS_BYTES_MAX)?;
@@ -79,10 +114,18 @@ impl Welcome {
         bytes
     }
 
+    /// Encodes a refusal with its reason, which is cut at [`FACTS_BYTES_MAX`].
+    pub fn refusal(code: Code, why: &str) -> Vec<u8> {
+        let why = &why.as_bytes()[..why.len().min(FACTS_BYTES_MAX as usize)];
+        let facts_bytes = why.len() as u32;
+        let welcome = Welcome { version: VERSION, refusal: Some(code), memory_at: 0, memory_bytes: 0, facts_bytes };
+        [welcome.write().as_slice(), why].concat()
+    }
+
     /// Decodes a greeting.
     pub fn read(bytes: &[u8; WELCOME_BYTES]) -> Result<Welcome, WireError> {
         let mut reader = Reader::new(bytes);
-        check_magic(reader.get()?)?;
+        check_magic(reader.get()?, MAGIC)?;
         let version = reader.get()?;
         let refusal = optional(reader.get()?);
         let (memory_at, memory_bytes, facts_bytes) = (reader.get()?, reader.get()?, reader.get()?);
@@ -189,8 +232,8 @@ fn optional(code: i32) -> Option<Code> {
     (code != 0).then_some(Code(code))
 }
 
-fn check_magic(magic: [u8; 8]) -> Result<(), WireError> {
-    if magic == MAGIC {
+fn check_magic(magic: [u8; 8], expected: [u8; 8]) -> Result<(), WireError> {
+    if magic == expected {
         return Ok(());
     }
     Err(WireError::Value { what: "the first word of the greeting", value: u64::from_le_bytes(magic) })
@@ -206,6 +249,8 @@ mod tests {
 
     #[test]
     fn frames_have_their_sizes_and_are_read_as_written() {
+        let entry = Entry { version: VERSION, token_bytes: 9 };
+        assert_eq!(Entry::read(&entry.write().try_into().expect("its size")), Ok(entry));
         let hello = Hello { version: 3, memory_bytes: 5, terms_bytes: 7 };
         assert_eq!(Hello::read(&hello.write().try_into().expect("its size")), Ok(hello));
         let welcome = Welcome {
@@ -231,6 +276,16 @@ mod tests {
 
     #[test]
     fn wrong_frames_are_refused() {
+        assert!(Entry::read(&[0; ENTRY_BYTES]).is_err());
+        let entry = |version| Entry { version, token_bytes: TOKEN_BYTES_MAX + 1 };
+        let read = |entry: Entry| Entry::read(&entry.write().try_into().expect("its size"));
+        assert!(matches!(read(entry(VERSION)), Err(WireError::Value { what: "the size of a token", .. })));
+        assert_eq!(read(entry(VERSION + 1)), Ok(entry(VERSION + 1)), "the server answers with its version");
+        let refusal = Welcome::refusal(Code::NOT_PERMITTED, &"x".repeat(FACTS_BYTES_MAX as usize + 1));
+        let (head, why) = refusal.split_at(WELCOME_BYTES);
+        let welcome = Welcome::read(head.try_into().expect("its size")).expect("a welcome");
+        assert_eq!(welcome.refusal, Some(Code::NOT_PERMITTED));
+        assert_eq!((why.len(), welcome.facts_bytes), (FACTS_BYTES_MAX as usize, FACTS_BYTES_MAX));
         assert!(Hello::read(&[0; HELLO_BYTES]).is_err());
         let hello = Hello { version: 3, memory_bytes: 5, terms_bytes: TERMS_BYTES_MAX + 1 };
         assert!(Hello::read(&hello.write().try_into().expect("its size")).is_err());

@@ -23,8 +23,8 @@
 //! | `occupancy` | occupancy of a kernel, computed from facts |
 //!
 //! What it is not: it opens no socket, starts no thread and calls no driver. `runtime/interpose`
-//! has the entry points and the client's socket. `runtime/session-server` has the server's sockets
-//! and the backend on a CUDA driver.
+//! has the entry points and the client's socket. `runtime/session-server` has a server's socket and
+//! the backend on a CUDA driver; `runtime/server` has the sessions of the daemon, also over TCP.
 //!
 //! Invariants:
 //! - An address that a client returns is the address on the device: the session's memory is one
@@ -64,7 +64,10 @@ pub use client::{Cause, Client, HostCopy, LoadError, MemoryKind};
 pub use code::Code;
 pub use facts::{DeviceFacts, KernelFacts};
 pub use field::WireError;
-pub use frame::{ANSWER_BYTES, Answer, FRAME_BYTES, Frame, HELLO_BYTES, Hello, Kind, MAGIC, WELCOME_BYTES, Welcome};
+pub use frame::{
+    ANSWER_BYTES, Answer, ENTRY_BYTES, Entry, FRAME_BYTES, Frame, HELLO_BYTES, Hello, Kind, MAGIC, WELCOME_BYTES,
+    Welcome,
+};
 pub use occupancy::{active_blocks, available_shared, best_block};
 pub use ranges::Span;
 pub use record::{Record, records};

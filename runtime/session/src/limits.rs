@@ -3,6 +3,9 @@
 /// The version of the protocol; client and server must have the same.
 pub const VERSION: u32 = 2;
 
+/// Maximum size of a token in bytes.
+pub const TOKEN_BYTES_MAX: u32 = 1024;
+
 /// Maximum size of the terms of a greeting in bytes.
 pub const TERMS_BYTES_MAX: u32 = 1024;
 

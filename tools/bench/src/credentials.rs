@@ -2,6 +2,9 @@
 
 use crate::failure::{OrUserError, user_error};
 use anyhow::{Context, Result};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -19,15 +22,15 @@ const SYSTEM_AUTHORITIES: [&str; 3] =
 /// Largest file to read.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
-/// Flags of commands that call a daemon over HTTP.
+/// Flags of commands that call a daemon over the network.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct CredentialArgs {
     /// File with a token of the daemon [default: the variable ATOLL_TOKEN]
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
 
-    /// Authorities of the daemon's certificate in PEM form, for an address that begins with
-    /// `https://` [default: those of the system]
+    /// Authorities of the daemon's certificate in PEM form, for an address with TLS, such as one
+    /// that begins with `https://` [default: those of the system]
     #[arg(long, value_name = "FILE")]
     pub tls_ca: Option<PathBuf>,
 
@@ -42,7 +45,7 @@ pub struct CredentialArgs {
 
 impl CredentialArgs {
     /// The token to send, if there is one.
-    pub(crate) fn token(&self) -> Result<Option<String>> {
+    pub fn token(&self) -> Result<Option<String>> {
         let (token, from) = match &self.token_file {
             Some(path) => (String::from_utf8(read(path)?).ok(), path.display().to_string()),
             None => match std::env::var(TOKEN_VARIABLE) {
@@ -60,27 +63,58 @@ impl CredentialArgs {
         }
     }
 
-    /// The settings of TLS.
+    /// The settings of TLS for HTTP.
     pub(crate) fn tls(&self) -> Result<TlsConfig> {
-        let certificate = match (&self.tls_cert, &self.tls_key) {
-            (Some(certificate), Some(key)) => {
-                let pem = PrivateKey::from_pem(&read(key)?);
-                let key = pem.with_context(|| format!("{} has no private key", key.display())).or_user_error()?;
-                Some(ClientCert::new_with_certs(&certificates(certificate)?, key))
-            }
-            _ => None,
-        };
-        let authorities = match &self.tls_ca {
-            Some(path) => path.clone(),
-            None => system_authorities()?,
-        };
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let certificate = self.certificate()?.map(|(chain, key)| ClientCert::new_with_certs(&chain, key));
         Ok(TlsConfig::builder()
-            .root_certs(RootCerts::new_with_certs(&certificates(&authorities)?))
+            .root_certs(RootCerts::new_with_certs(&certificates(&self.authorities()?)?))
             .client_cert(certificate)
-            .unversioned_rustls_crypto_provider(provider)
+            .unversioned_rustls_crypto_provider(provider())
             .build())
     }
+
+    /// The settings of TLS for another protocol than HTTP, which has this name for ALPN.
+    pub fn client_config(&self, alpn: &[u8]) -> Result<Arc<ClientConfig>> {
+        let authorities = self.authorities()?;
+        let mut roots = RootCertStore::empty();
+        let (usable, _) = roots.add_parsable_certificates(certificates(&authorities)?.iter().map(der));
+        if usable == 0 {
+            return Err(user_error(format!("{} has no authority that can be used", authorities.display())));
+        }
+        let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+        let builder = builder.with_root_certificates(roots);
+        let mut config = match self.certificate()? {
+            None => builder.with_no_client_auth(),
+            Some((chain, key)) => {
+                let key = PrivateKeyDer::try_from(key.der().to_vec()).map_err(user_error)?;
+                let config = builder.with_client_auth_cert(chain.iter().map(der).collect(), key);
+                config.context("the client certificate cannot be used").or_user_error()?
+            }
+        };
+        config.alpn_protocols = vec![alpn.to_vec()];
+        Ok(Arc::new(config))
+    }
+
+    /// The client certificate with its chain, and its key.
+    fn certificate(&self) -> Result<Option<(Vec<Certificate<'static>>, PrivateKey<'static>)>> {
+        let (Some(certificate), Some(key)) = (&self.tls_cert, &self.tls_key) else { return Ok(None) };
+        let pem = PrivateKey::from_pem(&read(key)?);
+        let key = pem.with_context(|| format!("{} has no private key", key.display())).or_user_error()?;
+        Ok(Some((certificates(certificate)?, key)))
+    }
+
+    /// The file with the authorities of the daemon's certificate.
+    fn authorities(&self) -> Result<PathBuf> {
+        self.tls_ca.clone().map_or_else(system_authorities, Ok)
+    }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+fn der(certificate: &Certificate<'static>) -> CertificateDer<'static> {
+    CertificateDer::from(certificate.der().to_vec())
 }
 
 fn system_authorities() -> Result<PathBuf> {

@@ -40,10 +40,11 @@ impl Sessions {
     /// Sessions whose programs load this library as their driver.
     pub(crate) fn with_driver(driver: &str) -> Sessions {
         let folder = tempfile::tempdir().expect("a folder");
-        let address = Address::Unix(folder.path().join("sessions.sock"));
+        let path = folder.path().join("sessions.sock");
         let gpu = open(Some(&library(STAND_IN)), 0).expect("the stand-in driver");
         let options = Options { gpu, session_bytes: Some(SESSION_BYTES), sessions_max: 8 };
-        let server = Server::start(options, &address).expect("a server");
+        let server = Server::start(options, &path).expect("a server");
+        let address = Address::Unix(path);
         environment(folder.path(), &library(driver), &address).expect("links");
         assert!(folder.path().join(RUNTIME).is_file(), "cargo built the runtime");
         Sessions { server, address, folder }

@@ -26,7 +26,7 @@ use crate::cuda;
 use crate::deployed::Deployed;
 use crate::identity::Reason;
 use crate::limits::{CONTROL_CONNECTIONS_MAX, CONTROL_CONNECTIONS_PER_USER_MAX, CONTROL_FILES_PER_USER_MAX};
-use crate::listen::stopped;
+use crate::shutdown::stopped;
 use atoll_control::WireError;
 use atoll_store::Store;
 use std::collections::HashMap;

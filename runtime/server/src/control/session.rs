@@ -6,8 +6,8 @@ use super::ring::attend;
 use super::{Control, Seat};
 use crate::identity::{Denied, Principal, Reason};
 use crate::limits::{CONTROL_FILES_PER_USER_MAX, FRAME_TIMEOUT};
-use crate::listen::stopped;
 use crate::rings::worker::Running;
+use crate::shutdown::stopped;
 use atoll_control::{
     Answer, Attachments, Frame, Incoming, Outgoing, Progress, Refusal, RefusalKind, Request, WireError,
 };

@@ -3,7 +3,7 @@
 //! that of the calls.
 
 use super::code::{Module, SessionCode};
-use super::counts::Counts;
+use super::counts::{Counts, TenantSession};
 use super::errors::of_calls;
 use super::facts;
 use crate::identity::Principal;
@@ -15,7 +15,7 @@ use atoll_fleet::Inference;
 use atoll_session::{Backend, Code, KernelFacts, Launch, LoadFailure, Span};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::cell::Cell;
-use std::os::unix::net::UnixStream;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -40,14 +40,16 @@ pub(super) struct EngineBackend {
     pub(super) class: Class,
     /// Its own share, if it has one.
     pub(super) share: Option<ShareClient>,
-    /// The connection, to notice that the client is gone.
-    pub(super) client: UnixStream,
+    /// The client's socket, to notice that the client is gone.
+    pub(super) client: OwnedFd,
     /// The calls that have not run.
     pub(super) work: Collected,
     /// The error that every later call returns.
     pub(super) broken: Option<Code>,
     /// An error that no call has returned yet.
     pub(super) late: Option<Code>,
+    /// Its place among the sessions of its tenant.
+    pub(super) _seat: TenantSession,
 }
 
 /// Collected calls.
@@ -159,11 +161,12 @@ impl EngineBackend {
         }
     }
 
-    /// Whether the client has closed the connection or died.
+    /// Whether the client has closed the connection or died. A client of a session never closes one
+    /// direction only.
     fn is_client_gone(&self) -> bool {
-        let mut polled = [PollFd::new(&self.client, PollFlags::empty())];
+        let mut polled = [PollFd::new(&self.client, PollFlags::RDHUP)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let gone = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
+        let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
         poll(&mut polled, Some(&now)).is_ok() && polled[0].revents().intersects(gone)
     }
 }

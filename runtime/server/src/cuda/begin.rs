@@ -2,36 +2,77 @@
 
 use super::backend::{Collected, EngineBackend};
 use super::code::SessionCode;
-use super::counts::Counts;
+use super::counts::{Counts, TenantSession};
 use super::errors::{of_kernel, of_task};
 use super::facts;
 use crate::app::App;
 use crate::control::Control;
-use crate::identity::Principal;
+use crate::identity::{Principal, Reason};
 use crate::instances::share;
-use crate::limits::{CUDA_BYTES_DEFAULT, CUDA_SESSIONS_MAX, CUDA_VARIABLES_BYTES};
-use atoll_engine::{Class, DeviceId, FlushWork, FunctionKey, InvokeError, ShareClient};
+use crate::limits::{CUDA_BYTES_DEFAULT, CUDA_SESSIONS_MAX, CUDA_SESSIONS_PER_TENANT_MAX, CUDA_VARIABLES_BYTES};
+use atoll_engine::{Class, DeviceId, FlushWork, FunctionKey, InvokeError, ShareClient, Tenant};
 use atoll_fleet::device_named;
 use atoll_session::{Code, Hello, Span, Terms};
-use std::os::unix::net::UnixStream;
+use std::fmt;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Why a session is refused: an error for the program, and a message.
 type Refused = (Code, String);
 
-/// Admits a session. Returns its backend, its memory, and the facts for the client.
+/// Who asks for a session.
+#[derive(Debug)]
+pub(super) enum Caller {
+    /// A user of this machine, by user id.
+    User(u32),
+    /// A client over the network, which a token, a certificate, or the rule for anonymous requests
+    /// has identified.
+    Client(Arc<Principal>, SocketAddr),
+}
+
+impl Caller {
+    /// The tenant that it acts for: the one of the terms, if it may choose.
+    fn principal(&self, control: &Control, wanted: Option<Tenant>) -> Result<Principal, Refused> {
+        match self {
+            Caller::User(uid) => {
+                control.principal(*uid, wanted).map_err(|error| (Code::NOT_PERMITTED, error.to_string()))
+            }
+            Caller::Client(principal, _) => match wanted {
+                Some(wanted) if wanted != principal.tenant => {
+                    control.app.refuse_unknown(Reason::User);
+                    let text = format!("this client may act for tenant `{}` only", principal.tenant);
+                    Err((Code::NOT_PERMITTED, text))
+                }
+                _ => Ok(Principal::clone(principal)),
+            },
+        }
+    }
+}
+
+impl fmt::Display for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Caller::User(uid) => write!(f, "user {uid}"),
+            Caller::Client(principal, address) => write!(f, "tenant `{}` at {address}", principal.tenant),
+        }
+    }
+}
+
+/// Admits a session, with its memory. `client` is the socket of the client. Also returns the facts
+/// for the client.
 pub(super) fn begin(
     control: &Control,
-    uid: u32,
+    caller: &Caller,
     (hello, terms): (Hello, &str),
-    client: UnixStream,
+    client: OwnedFd,
 ) -> Result<(EngineBackend, Span, Vec<u8>), Refused> {
     let app = &control.app;
     let terms = Terms::read(terms).map_err(|error| (Code::INVALID_VALUE, error.to_string()))?;
     let tenant = terms.tenant.as_ref().map(|name| name.parse()).transpose();
     let tenant = tenant.map_err(|error: atoll_engine::BadTenant| (Code::INVALID_VALUE, error.to_string()))?;
-    let principal = control.principal(uid, tenant).map_err(|error| (Code::NOT_PERMITTED, error.to_string()))?;
+    let principal = caller.principal(control, tenant)?;
     let class = if terms.is_real_time == Some(true) { Class::RealTime } else { Class::BestEffort };
     principal.may_run(class).map_err(|denial| {
         app.refuse(&denial, &principal, class);
@@ -40,6 +81,12 @@ pub(super) fn begin(
     if app.cuda.open.load(Relaxed) > CUDA_SESSIONS_MAX {
         return Err((Code::DEVICE_UNAVAILABLE, format!("all {CUDA_SESSIONS_MAX} sessions are taken")));
     }
+    let seat = TenantSession::begin(&app.cuda, &principal.tenant).ok_or_else(|| {
+        app.refuse_unknown(Reason::Connections);
+        let tenant = &principal.tenant;
+        let text = format!("tenant `{tenant}` has {CUDA_SESSIONS_PER_TENANT_MAX} sessions, the most of a tenant");
+        (Code::DEVICE_UNAVAILABLE, text)
+    })?;
     let device = device(app, terms.device.as_deref())?;
     let statistics = app.engine.statistics().into_iter().nth(usize::from(device.0));
     let on_device = statistics.map(|statistics| statistics.device).unwrap_or_default();
@@ -78,6 +125,7 @@ pub(super) fn begin(
         work: Collected::default(),
         broken: None,
         late: None,
+        _seat: seat,
     };
     // From here on, dropping the backend releases everything. The first task allocates the memory.
     let first = FlushWork::Fill { to: 0, pattern: [0; 8], bytes: bytes.min(8) };

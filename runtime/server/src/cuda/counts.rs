@@ -1,6 +1,10 @@
-//! Counts of all sessions, for metrics.
+//! Counts of all sessions, for metrics and limits.
 
+use crate::limits::CUDA_SESSIONS_PER_TENANT_MAX;
+use atoll_engine::Tenant;
+use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Counts of all sessions.
 #[derive(Debug, Default)]
@@ -15,4 +19,58 @@ pub(crate) struct Counts {
     pub(crate) flushes: AtomicU64,
     /// Launches in them.
     pub(crate) launches: AtomicU64,
+    /// Sessions of each tenant that are open.
+    tenants: Mutex<BTreeMap<Tenant, u64>>,
+}
+
+/// A session of a tenant, counted until it is dropped.
+#[derive(Debug)]
+pub(super) struct TenantSession {
+    counts: Arc<Counts>,
+    tenant: Tenant,
+}
+
+impl TenantSession {
+    /// Counts a session. `None` if the tenant has [`CUDA_SESSIONS_PER_TENANT_MAX`] of them.
+    pub(super) fn begin(counts: &Arc<Counts>, tenant: &Tenant) -> Option<TenantSession> {
+        let mut tenants = counts.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = tenants.entry(tenant.clone()).or_default();
+        if *open >= CUDA_SESSIONS_PER_TENANT_MAX {
+            return None;
+        }
+        *open += 1;
+        Some(TenantSession { counts: counts.clone(), tenant: tenant.clone() })
+    }
+}
+
+impl Drop for TenantSession {
+    fn drop(&mut self) {
+        let mut tenants = self.counts.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(open) = tenants.get_mut(&self.tenant) {
+            *open -= 1;
+            if *open == 0 {
+                tenants.remove(&self.tenant);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tenant_cannot_take_all_sessions() {
+        let counts = Arc::new(Counts::default());
+        let (greedy, other): (Tenant, Tenant) = ("greedy".parse().unwrap(), "other".parse().unwrap());
+        let most = usize::try_from(CUDA_SESSIONS_PER_TENANT_MAX).unwrap();
+        let mut open: Vec<_> = std::iter::from_fn(|| TenantSession::begin(&counts, &greedy)).take(most + 1).collect();
+        assert_eq!(open.len(), most);
+        assert!(TenantSession::begin(&counts, &other).is_some());
+        open.pop();
+        open.extend(TenantSession::begin(&counts, &greedy));
+        assert_eq!(open.len(), most, "an ended session leaves its place");
+        drop(open);
+        assert!(counts.tenants.lock().unwrap().is_empty());
+    }
 }

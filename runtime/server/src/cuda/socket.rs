@@ -1,15 +1,16 @@
 //! Connections to the control socket that begin a session: the first bytes of a greeting differ from
-//! those of a control frame.
+//! those of a control frame. Runs sessions on threads.
 
-use super::begin::{Open, begin};
+use super::begin::{Caller, Open, begin};
 use crate::control::Control;
 use crate::limits::FRAME_TIMEOUT;
-use crate::listen::stopped;
+use crate::shutdown::stopped;
 use atoll_session::MAGIC;
-use atoll_session_server::{Connection, serve as serve_session};
+use atoll_session_server::serve as serve_session;
 use rustix::net::{RecvFlags, recv};
 use std::io;
 use std::net::Shutdown;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -42,37 +43,47 @@ pub(crate) async fn is_session(stream: &UnixStream) -> io::Result<bool> {
     }
 }
 
-/// Serves a session of a user until it ends, or the daemon stops.
+/// Serves a session of a user of this machine until it ends, or the daemon stops.
 pub(crate) async fn serve(
     control: Arc<Control>,
     stream: UnixStream,
     uid: u32,
-    mut stop: watch::Receiver<bool>,
+    stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
     let stream = stream.into_std()?;
     stream.set_nonblocking(false)?;
+    let client = OwnedFd::from(stream.try_clone()?);
+    run(control, (stream, client), Caller::User(uid), stop).await
+}
+
+/// Runs a session on a thread until it ends, or the daemon stops. The messages come through the
+/// stream. `client` is the socket of the client, whose end cancels the session's work.
+pub(super) async fn run(
+    control: Arc<Control>,
+    (stream, client): (StdStream, OwnedFd),
+    caller: Caller,
+    mut stop: watch::Receiver<bool>,
+) -> io::Result<()> {
     let closing = Closing(stream.try_clone()?);
-    let client = stream.try_clone()?;
     let (ended, mut waits) = oneshot::channel();
     let runtime = tokio::runtime::Handle::current();
-    let run = move || {
-        // The compiler's queue waits on the tokio runtime.
+    let session = move || {
+        // The compiler's queue belongs to the runtime.
         let _entered = runtime.enter();
         let open = Open::new(control.app.cuda.clone());
-        let connection = Connection::Unix(stream);
-        let end = serve_session(connection, |hello, terms| begin(&control, uid, (hello, terms), client));
+        let end = serve_session(stream, |hello, terms| begin(&control, &caller, (hello, terms), client));
         drop(open);
         match end.why {
-            Some(why) => tracing::info!(uid, why, "a CUDA session ended"),
+            Some(why) => tracing::info!(%caller, why, "a CUDA session ended"),
             None => {
                 let atoll_session::Report { calls, launches, .. } = end.report;
-                tracing::info!(uid, calls, launches, "a CUDA session ended");
+                tracing::info!(%caller, calls, launches, "a CUDA session ended");
             }
         }
         // The receiver is gone if the daemon stopped waiting for this session.
         let _ = ended.send(());
     };
-    std::thread::Builder::new().name("cuda-session".to_owned()).spawn(run)?;
+    std::thread::Builder::new().name("cuda-session".to_owned()).spawn(session)?;
     tokio::select! {
         _ = &mut waits => {}
         () = stopped(&mut stop) => {

@@ -14,6 +14,7 @@ use atoll_lease::limits::SLOTS_MAX;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 /// The users and certificates of each tenant, and its limits and rights. Parsed from `atoll.toml`:
@@ -24,6 +25,8 @@ use std::path::{Path, PathBuf};
 /// trusted_keys = ["RWQ…"]    # public keys of minisign; code signed by them is trusted
 /// auth_keys = "keys.json"    # tokens for HTTP and gRPC
 /// allow_anonymous = "guest"  # tenant of requests without a token or certificate
+/// sessions = "0.0.0.0:8003"  # address for CUDA sessions over the network
+/// sessions_plain = false     # whether they need no TLS beyond loopback
 /// access_log = "access.log"  # a line for each request
 /// otlp_endpoint = "http://127.0.0.1:4318"   # a collector of traces
 /// real_time_slots = 4        # of each device, for leases
@@ -78,6 +81,8 @@ pub struct Access {
     scaling: BTreeMap<String, ScalingSettings>,
     anonymous: Option<Tenant>,
     auth_keys: Option<PathBuf>,
+    sessions: Option<SocketAddr>,
+    sessions_plain: bool,
     access_log: Option<AccessLogConfig>,
     otlp: Option<OtlpConfig>,
     real_time_slots: u32,
@@ -136,6 +141,8 @@ impl Access {
             scaling: BTreeMap::new(),
             anonymous: None,
             auth_keys: None,
+            sessions: None,
+            sessions_plain: false,
             access_log: None,
             otlp: None,
             real_time_slots: REAL_TIME_SLOTS_DEFAULT,
@@ -188,6 +195,12 @@ impl Access {
         }
         access.scaling = file.scaling;
         access.auth_keys = file.auth_keys.map(PathBuf::from);
+        if let Some(address) = file.sessions {
+            let parsed = address.parse();
+            access.sessions =
+                Some(parsed.map_err(|_| format!("sessions: `{address}` is not an IP address with a port"))?);
+        }
+        access.sessions_plain = file.sessions_plain;
         let format = file.access_log_format.as_deref();
         access.access_log = match &file.access_log {
             Some(log) => Some(AccessLogConfig::parse(log, format)?),
@@ -281,6 +294,16 @@ impl Access {
     /// The keys file of the configuration.
     pub fn auth_keys(&self) -> Option<&Path> {
         self.auth_keys.as_deref()
+    }
+
+    /// The address of CUDA sessions over the network.
+    pub fn sessions(&self) -> Option<SocketAddr> {
+        self.sessions
+    }
+
+    /// Whether that address may be beyond loopback without TLS.
+    pub fn sessions_plain(&self) -> bool {
+        self.sessions_plain
     }
 
     /// The access log of the configuration.

@@ -46,6 +46,11 @@ pub(super) struct ConfigurationFile {
     /// absent, such requests are refused if the daemon has keys or a CA for clients. If it has
     /// neither, they act for `local` on loopback, and beyond loopback the daemon does not start.
     pub(super) allow_anonymous: Option<String>,
+    /// The address at which sessions of CUDA programs come over the network, as `--sessions`.
+    pub(super) sessions: Option<String>,
+    /// Whether that address may be beyond loopback without TLS, as `--sessions-plain`.
+    #[serde(default)]
+    pub(super) sessions_plain: bool,
     /// The file of the access log, relative to the folder of this file, or `-` for standard output.
     /// No access log if absent.
     pub(super) access_log: Option<String>,

@@ -1,4 +1,5 @@
-//! Identifies the senders of HTTP and gRPC requests. Operators can reload the keys and certificates
+//! Identifies the senders of HTTP and gRPC requests, and the clients of CUDA sessions over the
+//! network. Operators can reload the keys and certificates
 //! of a running daemon.
 
 use super::access::Access;
@@ -13,6 +14,7 @@ use rustls_pki_types::CertificateDer;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
+use tokio::sync::watch;
 
 /// Who may use the daemon.
 #[derive(Clone, Debug)]
@@ -83,6 +85,8 @@ pub(crate) struct Gate {
     keys: Option<(PathBuf, RwLock<Arc<Keys>>)>,
     tls: Option<Arc<Tls>>,
     anonymous: Option<Arc<Principal>>,
+    /// Changes when the keys were read again.
+    reloads: watch::Sender<()>,
 }
 
 impl Gate {
@@ -104,7 +108,7 @@ impl Gate {
         let needs_certificate = keys.is_none() && anonymous.is_none();
         let tls = config.tls.as_ref().map(|files| Tls::open(files.clone(), needs_certificate)).transpose()?;
         let anonymous = anonymous.map(|tenant| Arc::new(access.of_anonymous(tenant, host.is_loopback())));
-        Ok(Gate { access, keys, tls: tls.map(Arc::new), anonymous })
+        Ok(Gate { access, keys, tls: tls.map(Arc::new), anonymous, reloads: watch::Sender::new(()) })
     }
 
     pub(crate) fn access(&self) -> &Access {
@@ -129,10 +133,16 @@ impl Gate {
             let read = Arc::new(Keys::new(KeyFile::read(path)?, &self.access));
             let active = read.active(now_s());
             *keys.write().unwrap_or_else(PoisonError::into_inner) = read;
+            self.reloads.send_replace(());
             Ok::<_, KeyError>(active)
         });
         self.tls.as_ref().map(|tls| tls.reload()).transpose()?;
         Ok(Reloaded { keys: keys.transpose()?, tls: self.tls.is_some() })
+    }
+
+    /// Changes when the keys were read again, so that long connections identify their clients again.
+    pub(crate) fn reloads(&self) -> watch::Receiver<()> {
+        self.reloads.subscribe()
     }
 
     /// The tenant of a client's certificate, which TLS has verified.
@@ -143,17 +153,25 @@ impl Gate {
         }
     }
 
-    /// Identifies the sender of a request: by its token if there is one, otherwise by the
-    /// certificate of the connection, otherwise by the rule for anonymous requests. A request with
-    /// an invalid token or certificate is never treated as anonymous.
+    /// Identifies the sender of a request by its header `Authorization` and the certificate of the
+    /// connection, as [`Gate::identify_by`].
     pub(crate) fn identify(&self, headers: &HeaderMap, peer: Option<&Peer>) -> Result<Arc<Principal>, Reason> {
-        if let Some((_, keys)) = &self.keys {
-            let mut given = headers.get_all(header::AUTHORIZATION).iter();
-            if let Some(value) = given.next() {
-                let token = value.to_str().ok().filter(|_| given.next().is_none()).and_then(bearer);
-                let keys = keys.read().unwrap_or_else(PoisonError::into_inner).clone();
-                return token.and_then(|token| keys.find(token, now_s())).cloned().ok_or(Reason::BadToken);
-            }
+        let mut given = headers.get_all(header::AUTHORIZATION).iter();
+        let token = given.next().map(|value| {
+            let value = value.to_str().ok().filter(|_| given.next().is_none());
+            // The empty text is no token.
+            value.and_then(bearer).unwrap_or_default()
+        });
+        self.identify_by(token, peer)
+    }
+
+    /// Identifies a client: by its token if it sent one, otherwise by the certificate of the
+    /// connection, otherwise by the rule for anonymous requests. A client with an invalid token or
+    /// certificate is never treated as anonymous.
+    pub(crate) fn identify_by(&self, token: Option<&str>, peer: Option<&Peer>) -> Result<Arc<Principal>, Reason> {
+        if let (Some((_, keys)), Some(token)) = (&self.keys, token) {
+            let keys = keys.read().unwrap_or_else(PoisonError::into_inner).clone();
+            return keys.find(token, now_s()).cloned().ok_or(Reason::BadToken);
         }
         match (peer, &self.anonymous) {
             (Some(Peer::Tenant(principal)), _) => Ok(principal.clone()),

@@ -12,7 +12,8 @@ pub(crate) enum Reason {
     UnknownCertificate,
     /// A TLS handshake that failed: for example no client certificate, or one that is not valid.
     Handshake,
-    /// A user of the control socket without a tenant, or one who asked to act for another tenant.
+    /// A user of the control socket without a tenant, or one who asked to act for another tenant;
+    /// also the client of a CUDA session over the network that asked for another tenant.
     User,
     /// The class of the request is above the tenant's highest class.
     Class,
@@ -37,14 +38,17 @@ pub(crate) enum Reason {
     Origin,
     /// A `Host` header with a name that is not allowed.
     Host,
-    /// A control connection beyond the limit for one user.
+    /// A control connection of a user who has as many as one user may have, or a CUDA session of a
+    /// tenant that has as many as one tenant may have.
     Connections,
     /// File descriptors in frames beyond the limit for one user.
     Files,
+    /// A CUDA session over the network whose client speaks another version or another protocol.
+    Protocol,
 }
 
 impl Reason {
-    pub(crate) const ALL: [Reason; 18] = [
+    pub(crate) const ALL: [Reason; 19] = [
         Reason::NoCredentials,
         Reason::BadToken,
         Reason::UnknownCertificate,
@@ -63,6 +67,7 @@ impl Reason {
         Reason::Host,
         Reason::Connections,
         Reason::Files,
+        Reason::Protocol,
     ];
 
     /// Its name in metrics and error answers.
@@ -86,6 +91,7 @@ impl Reason {
             Reason::Host => "host",
             Reason::Connections => "connections",
             Reason::Files => "files",
+            Reason::Protocol => "protocol",
         }
     }
 }

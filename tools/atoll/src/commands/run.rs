@@ -1,6 +1,10 @@
 //! `atoll run`
 
+mod network;
+
+use self::network::Daemon;
 use crate::control::{CONTROL_SOCKET_VARIABLE, ClassName};
+use crate::credentials::{CredentialArgs, TOKEN_VARIABLE};
 use crate::failure::{OrUserError, user_error};
 use crate::output::print;
 use anyhow::{Context, Result};
@@ -24,8 +28,9 @@ Examples:
   atoll run -- ./vector-add 1000000
   atoll run --class real-time --memory-mib 512 -- ./vector-add 1000000
   atoll run --report -- python3 train.py
-  atoll run --listen 127.0.0.1:9000                 # where the GPU is
-  atoll run --server 127.0.0.1:9000 -- ./vector-add # where it is not, through a forwarded port
+  atoll run --server gpu-box:8003 --token-file token -- ./vector-add   # a daemon with --sessions
+  atoll run --listen unix:gpu.sock                # without a daemon: where the GPU is
+  atoll run --server unix:gpu.sock -- ./vector-add  # and where it is not, through a forwarded socket
 
 The exit code is the program's.";
 
@@ -44,10 +49,18 @@ pub(crate) struct Args {
     #[arg(value_name = "PROGRAM", last = true, required_unless_present = "listen")]
     program: Vec<OsString>,
 
-    /// Server, as unix:PATH or HOST:PORT; PATH may be the control socket of a daemon [default: the
-    /// running daemon, or else a server that is started for the program]
+    /// Server: HOST:PORT of a daemon with --sessions, or unix:PATH, where PATH may be the control
+    /// socket of a daemon [default: the running daemon, or else a server that is started for the
+    /// program]
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["listen", "driver", "ordinal", "private"])]
     server: Option<Address>,
+
+    /// Connect to HOST:PORT of another machine without TLS: the token and data are not encrypted
+    #[arg(long, requires = "server", conflicts_with_all = ["tls_ca", "tls_cert"])]
+    plain: bool,
+
+    #[command(flatten)]
+    credentials: CredentialArgs,
 
     /// Start a server for the program even if a daemon runs
     #[arg(long, conflicts_with = "listen")]
@@ -82,8 +95,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FRACTION")]
     quota_limit: Option<f64>,
 
-    /// Run no program, but serve programs of other processes at this address: unix:PATH, or a
-    /// loopback address and port
+    /// Run no program, but serve programs of other processes at this address: unix:PATH
     #[arg(long, value_name = "ADDRESS", conflicts_with = "program")]
     listen: Option<Address>,
 
@@ -111,15 +123,23 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<()> {
     match (&args.listen, &args.server) {
         (Some(address), _) => listen(args, address),
+        (None, Some(Address::Tcp(address))) => {
+            let folder = tempfile::tempdir().context("cannot make a folder for the socket")?;
+            let socket = folder.path().join("sessions.sock");
+            Daemon::new(address, &args.credentials, args.plain)?.pass_on(&socket)?;
+            let status = start(args, &Address::Unix(socket))?;
+            drop(folder);
+            end(status)
+        }
         (None, Some(address)) => end(start(args, address)?),
         (None, None) => {
             if let Some(address) = daemon(args) {
                 return end(start(args, &address)?);
             }
             let folder = tempfile::tempdir().context("cannot make a folder for the socket")?;
-            let address = Address::Unix(folder.path().join("sessions.sock"));
-            let server = Server::start(options(args)?, &address)?;
-            let status = start(args, &address)?;
+            let socket = folder.path().join("sessions.sock");
+            let server = Server::start(options(args)?, &socket)?;
+            let status = start(args, &Address::Unix(socket))?;
             // Sessions of the program and of its child processes end with it.
             let began = Instant::now();
             while server.sessions() > 0 && began.elapsed() < BUSY_TIME {
@@ -151,9 +171,14 @@ fn daemon(args: &Args) -> Option<Address> {
 
 /// Serves until the process is ended.
 fn listen(args: &Args, address: &Address) -> Result<()> {
-    let server = Server::start(options(args)?, address).or_user_error()?;
-    let place = server.tcp_address().map_or_else(|| address.to_string(), |address| address.to_string());
-    print(&format!("serving sessions at {place}\n"))?;
+    let Address::Unix(path) = address else {
+        return Err(user_error(format!(
+            "--listen {address}: give unix:PATH. For programs on other machines, start a daemon with --sessions, or \
+             forward the socket by ssh -L"
+        )));
+    };
+    let server = Server::start(options(args)?, path).or_user_error()?;
+    print(&format!("serving sessions at {address}\n"))?;
     let mut said = 0;
     loop {
         // Not all ends are reported: the server keeps only the latest ones.
@@ -200,6 +225,10 @@ fn start(args: &Args, address: &Address) -> Result<ExitStatus> {
     let signals = Signals::take().context("cannot receive signals")?;
     let mut command = Command::new(program);
     command.args(arguments).envs(variables).env("ATOLL_SESSION_TERMS", terms.write());
+    if matches!(args.server, Some(Address::Tcp(_))) {
+        // It is for this process. The program needs none.
+        command.env_remove(TOKEN_VARIABLE);
+    }
     let started = command.spawn();
     let mut child =
         started.with_context(|| format!("cannot start {}", Path::new(program).display())).or_user_error()?;

@@ -13,12 +13,12 @@ use crate::symbols::SymbolArgs;
 use anyhow::{Context, Result};
 use atoll_client::default_socket;
 use atoll_server::{
-    ConnectionLimits, ControlConfig, ModelControl, OtlpConfig, ServeError, Server, ServerConfig, ServiceManager,
-    Sockets, limits, terminated,
+    ConnectionLimits, ControlConfig, ModelControl, OtlpConfig, ServeError, Server, ServerConfig, SessionsConfig,
+    limits, terminated,
 };
 use clap::{ArgAction, ValueEnum};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +30,8 @@ Examples:
   atoll serve --model-repository models/ --config atoll.toml --control-socket /run/atoll/control.sock
   atoll serve --model-repository models/ --device host:0@0-3 --device host:1@4-7
   atoll serve --model-repository models/ --host 0.0.0.0 --auth-keys keys.json --tls-cert cert.pem --tls-key key.pem
+  atoll serve --model-repository models/ --sessions 0.0.0.0:8003 --auth-keys keys.json --tls-cert cert.pem \\
+      --tls-key key.pem
   atoll serve --model-repository models/ --model-control-mode poll --repository-poll-secs 5
 
 A repository contains NAME.kg, NAME.onnx (compiled at the first load, then cached) or NAME/1/model.onnx.
@@ -83,6 +85,17 @@ pub(crate) struct Args {
     /// Port for metrics; 0 for any free port
     #[arg(long, default_value_t = 8002)]
     metrics_port: u16,
+
+    /// Address for sessions of CUDA programs on other machines (`atoll run --server`), for example
+    /// `0.0.0.0:8003`; port 0 for any free port. Clients need the credentials of HTTP clients
+    /// [default: sessions of --config, or none]
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "no_control")]
+    sessions: Option<SocketAddr>,
+
+    /// Let sessions come from other machines without TLS: tokens and data are not encrypted
+    /// [default: sessions_plain of --config]
+    #[arg(long)]
+    sessions_plain: bool,
 
     #[command(flatten)]
     identity: IdentityArgs,
@@ -245,6 +258,10 @@ impl Args {
                 .or_user_error()?,
         };
         let identity = self.identity.identity(self.config.as_deref())?;
+        let sessions = self.sessions.or(identity.access.sessions()).map(|address| SessionsConfig {
+            address,
+            allow_plain: self.sessions_plain || identity.access.sessions_plain(),
+        });
         let configured = identity.access.otlp();
         let endpoint = self.otlp_endpoint.or_else(|| Some(configured?.endpoint.clone()));
         let rate = self.otlp_sample_rate.or_else(|| Some(configured?.sample_rate)).unwrap_or(1.0);
@@ -254,6 +271,7 @@ impl Args {
         let otlp = endpoint.map(|endpoint| OtlpConfig::new(&endpoint, rate).map_err(user_error)).transpose()?;
         let config = ServerConfig {
             control,
+            sessions,
             model_control,
             profiles: cache::folder("profiles"),
             identity,
@@ -307,8 +325,11 @@ pub(crate) fn run(args: Args) -> Result<()> {
         // Scripts read these lines from standard output; people read the log.
         let (http, grpc, metrics) = (server.http_address()?, server.grpc_address()?, server.metrics_address()?);
         let grpc_line = grpc.map_or_else(String::new, |address| format!("grpc {address}\n"));
-        print(&format!("http {http}\n{grpc_line}metrics {metrics}\n{control}"))?;
-        tracing::info!(%http, grpc = grpc.map(tracing::field::display), %metrics, "listening");
+        let sessions = server.sessions_address()?;
+        let sessions_line = sessions.map_or_else(String::new, |address| format!("sessions {address}\n"));
+        print(&format!("http {http}\n{grpc_line}metrics {metrics}\n{sessions_line}{control}"))?;
+        let (grpc, sessions) = (grpc.map(tracing::field::display), sessions.map(tracing::field::display));
+        tracing::info!(%http, grpc, %metrics, sessions, "listening");
         let stop = async {
             if let Err(error) = terminated().await {
                 tracing::error!(%error, "cannot receive signals; stopping");
@@ -333,6 +354,8 @@ fn classify(error: ServeError) -> anyhow::Error {
         | ServeError::Models(_)
         | ServeError::Sockets(_)
         | ServeError::Identity(_)
+        | ServeError::PlainSessions(_)
+        | ServeError::SessionsWithoutControl
         | ServeError::Share { .. }
         | ServeError::Prices(_) => users(error),
         other => other.into(),

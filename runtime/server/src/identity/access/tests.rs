@@ -44,6 +44,17 @@ fn users_are_their_tenants() {
 }
 
 #[test]
+fn the_address_of_sessions_is_an_address_with_a_port() {
+    let access = Access::parse("sessions = \"[::1]:8003\"\nsessions_plain = true", 500).unwrap();
+    assert_eq!((access.sessions(), access.sessions_plain()), (Some("[::1]:8003".parse().unwrap()), true));
+    assert_eq!(Access::parse("", 500).unwrap().sessions(), None);
+    for wrong in ["8003", "gpu-box:8003", "127.0.0.1"] {
+        let error = Access::parse(&format!("sessions = \"{wrong}\""), 500).unwrap_err();
+        assert!(error.contains("is not an IP address with a port"), "{error}");
+    }
+}
+
+#[test]
 fn limits_are_the_tenants_then_the_defaults() {
     let access = Access::parse(TEXT, 500).unwrap();
     let limits = |uid| access.principal(uid, None).unwrap().limits;

@@ -4,7 +4,7 @@ use crate::functions::{manifest, packed};
 use crate::graphs::{deploy, succeed, twice};
 use crate::serve::Daemon;
 use anyhow::{Result, ensure};
-use atoll_client::{Call, Client, Content, Tensor};
+use atoll_client::{Call, Client, Content, GraphCall, Tensor};
 
 /// The name of the future `a`, and its output `y`.
 fn of(future: &str) -> Content {
@@ -35,7 +35,7 @@ fn a_call_takes_the_outputs_of_calls_that_have_not_ended() -> Result<()> {
     client.defer("a", affine(Tensor::f32(&[2], &[1.0, 2.0]).into()))?;
     client.defer("b", affine(of("a")))?;
     let b = Tensor::f32(&[2], &[1.0, 0.0]);
-    client.defer_graph("c", "twice", &[("x", of("b")), ("b", b.into())], None)?;
+    client.defer_graph("c", &GraphCall::of("twice").input("x", of("b")).input("b", b))?;
     drop(client);
     // Another connection of the tenant sees them, also after the first one was closed.
     let mut client = connect()?;

@@ -6,10 +6,9 @@ use crate::graphs::{GraphCall, micros};
 use crate::trace::Trace;
 use atoll_control as wire;
 use atoll_control::{
-    Attachments, CapacityReport, CompileStage, DevicesReport, FunctionSummary, GraphReport, Incoming,
-    InstanceReport, InstanceResize, InstanceSpec, Invoke, Invoked, LeaseHold, LeaseReport, LeaseSpec,
-    ObjectSummary, Outgoing, ProcessReport, Progress, Put, Rename, Request, Statistics, StatusReport, UsageReport,
-    WireError,
+    Attachments, CapacityReport, CompileStage, DevicesReport, FunctionSummary, GraphReport, Incoming, InstanceReport,
+    InstanceResize, InstanceSpec, Invoke, Invoked, LeaseHold, LeaseReport, LeaseSpec, ObjectSummary, Outgoing,
+    ProcessReport, Progress, Put, Rename, Request, Statistics, StatusReport, UsageReport, WireError,
 };
 use atoll_core::{Class, Tenant};
 use atoll_protocol::TensorMetadata;

@@ -446,7 +446,11 @@ mod tests {
     async fn what_became_of_a_future_is_told_to_its_tenant_only() {
         let (futures, [a, b]) = (Arc::new(Futures::default()), tenants());
         let message = |tenant: &Tenant, name: &str| futures.reports(tenant, Some(name)).unwrap_err().message;
-        assert!(message(&a, "f").ends_with("there is no future `f`; outputs are kept for 60 s"), "{}", message(&a, "f"));
+        assert!(
+            message(&a, "f").ends_with("there is no future `f`; outputs are kept for 60 s"),
+            "{}",
+            message(&a, "f")
+        );
         let pending = futures.begin(&a, "f".into(), line()).unwrap();
         let running = futures.reports(&a, Some("f")).unwrap().remove(0);
         assert_eq!((running.state, running.expires_in_ms, running.bytes), (FutureState::Running, None, 0));

@@ -6,10 +6,10 @@ use super::instances::shares;
 use super::refusal::panicked;
 use super::requests::{Answered, plain};
 use crate::deployed::Deployed;
-use crate::graphs::{CPU, StageUse};
+use crate::graphs::StageUse;
 use crate::identity::Principal;
 use crate::inference::blocking;
-use crate::prices::Prices;
+use crate::prices::{CPU, Prices};
 use atoll_control::{
     Answer, BilledBy, DeviceEntry, DeviceUsage, ExecutorEntry, ExecutorMemory, ExecutorUsage, MemoryEntry,
     ProcessEntry, ProcessReport, QuotaEntry, Refusal, Residency, UsageEntry, UsageReport,
@@ -33,11 +33,16 @@ impl Control {
     fn stage_usage(&self, principal: &Principal) -> Vec<ExecutorUsage> {
         let usage = self.app.stage_processes.usage().into_iter();
         let used = usage.filter(|(tenant, used)| principal.sees(tenant) && used.starts > 0);
-        let entry = |(tenant, used): (Tenant, StageUse)| ExecutorUsage {
-            device: CPU.into(),
-            tenant,
-            cpu_s: used.cpu_ns as f64 / 1e9,
-            memory: None,
+        let price = self.app.prices.cpu_units();
+        let entry = |(tenant, used): (Tenant, StageUse)| {
+            let cpu_s = used.cpu_ns as f64 / 1e9;
+            ExecutorUsage {
+                device: CPU.into(),
+                tenant,
+                cpu_s,
+                price: price.map(|price| price * cpu_s),
+                memory: None,
+            }
         };
         used.map(entry).collect()
     }
@@ -113,6 +118,7 @@ pub(crate) fn usage(statistics: Vec<EngineStatistics>, principal: &Principal, pr
         rows,
         devices,
         executors,
+        cpu_price_per_s: prices.cpu_units(),
         quotas: Vec::new(),
     }
 }
@@ -143,6 +149,7 @@ fn executor_usage(device: &DeviceStatistics, principal: &Principal) -> Vec<Execu
             device: device.name.clone(),
             tenant,
             cpu_s: seconds(used.cpu_ns),
+            price: None,
             memory: used.group.as_ref().map(memory),
         })
     };

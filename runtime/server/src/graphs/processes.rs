@@ -15,9 +15,6 @@ use tokio::sync::OwnedMutexGuard;
 /// How long a process is kept without calls.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// The device of CPU stages in reports.
-pub(crate) const CPU: &str = "cpu";
-
 /// The processes by tenant.
 #[derive(Default)]
 pub(crate) struct StageProcesses {

@@ -225,9 +225,7 @@ fn result(args: &ResultArgs) -> Result<()> {
 
 /// Waits for the end of a call. The error tells a call that failed from a future that there is not.
 fn ended(client: &mut Client, future: &str, timeout_s: Option<f64>) -> Result<Answer> {
-    let within = timeout_s.map(Duration::try_from_secs_f64).transpose();
-    let within = within.map_err(|error| user_error(format!("--timeout: {error}")))?;
-    let error = match client.await_future_within(future, within) {
+    let error = match client.await_future_within(future, timeout_s.map(Duration::from_secs_f64)) {
         Ok(answer) => return Ok(answer),
         Err(error) => error,
     };

@@ -175,7 +175,7 @@ fn a_text_gives_the_tokens_of_the_tokenizers_library() -> Result<()> {
     Ok(())
 }
 
-const MODULE: &str = r#"
+pub(crate) const MODULE: &str = r#"
 name = "scale"
 [inputs]
 x = { datatype = "FP32", shape = [-1] }
@@ -190,7 +190,7 @@ y = "double.y"
 "#;
 
 /// `y` is twice `x`. If `x` begins with one of some numbers, the module misbehaves instead.
-const DOUBLE: &str = r#"(module
+pub(crate) const DOUBLE: &str = r#"(module
   (memory (export "memory") 2)
   (global $next (mut i32) (i32.const 1024))
   (func (export "alloc") (param $bytes i32) (result i32)
@@ -226,6 +226,12 @@ fn stage_process(daemon: &Daemon) -> Result<u32> {
         let is_child = status.lines().any(|line| line.split_whitespace().eq(["PPid:", &parent.to_string()]));
         if is_child && line.split(|byte| *byte == 0).any(|word| word == b"stages") {
             ensure!(status.lines().any(|line| line.split_whitespace().eq(["Seccomp:", "2"])), "no filter: {status}");
+            // Limits that need no control group.
+            ensure!(read("oom_score_adj") == b"900\n", "{:?}", read("oom_score_adj"));
+            let limits = String::from_utf8_lossy(&read("limits")).into_owned();
+            let is_data = |line: &&str| line.starts_with("Max data size");
+            let data = limits.lines().find(is_data).context("a limit of memory")?;
+            ensure!(data.split_whitespace().nth(3) == Some(&(1_u64 << 30).to_string()), "{data}");
             return Ok(id);
         }
     }

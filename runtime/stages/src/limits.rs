@@ -42,6 +42,10 @@ pub const WASM_CALLS_MAX: usize = 1024;
 /// copied, beside the tensors of the call.
 pub const PROCESS_BYTES: u64 = 1 << 30;
 
+/// Memory of the control group of a stage process in bytes: its private memory, and what only the
+/// kernel counts, such as page tables, pipes and the program's own pages.
+pub const GROUP_BYTES: u64 = PROCESS_BYTES + (32 << 20);
+
 /// Longest time of a call, and of preparing a program. The process is killed then.
 pub const CALL_TIME_MAX: Duration = Duration::from_secs(10);
 

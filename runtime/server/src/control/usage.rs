@@ -41,7 +41,7 @@ impl Control {
                 tenant,
                 cpu_s,
                 price: price.map(|price| price * cpu_s),
-                memory: None,
+                memory: used.group.as_ref().map(memory_of),
             }
         };
         used.map(entry).collect()
@@ -133,16 +133,20 @@ fn held_bytes(tenant: &Tenant, report: &UsageReport) -> u64 {
     held.into_values().max().unwrap_or_default()
 }
 
-/// The resources that the executors of a device used, for tenants that the peer sees.
-fn executor_usage(device: &DeviceStatistics, principal: &Principal) -> Vec<ExecutorUsage> {
-    let seconds = |ns: u64| ns as f64 / 1e9;
-    let memory = |group: &GroupUse| ExecutorMemory {
+/// The counts of a control group.
+fn memory_of(group: &GroupUse) -> ExecutorMemory {
+    ExecutorMemory {
         limit_bytes: group.limit.map(|limit| limit.bytes()),
         bytes: group.current_bytes,
         peak_bytes: group.peak_bytes,
         kills: group.kills,
-        throttled_s: seconds(group.throttled_ns),
-    };
+        throttled_s: group.throttled_ns as f64 / 1e9,
+    }
+}
+
+/// The resources that the executors of a device used, for tenants that the peer sees.
+fn executor_usage(device: &DeviceStatistics, principal: &Principal) -> Vec<ExecutorUsage> {
+    let seconds = |ns: u64| ns as f64 / 1e9;
     let entry = |used: &DomainUse| {
         let tenant: Tenant = used.domain.parse().ok()?;
         principal.sees(&tenant).then(|| ExecutorUsage {
@@ -150,7 +154,7 @@ fn executor_usage(device: &DeviceStatistics, principal: &Principal) -> Vec<Execu
             tenant,
             cpu_s: seconds(used.cpu_ns),
             price: None,
-            memory: used.group.as_ref().map(memory),
+            memory: used.group.as_ref().map(memory_of),
         })
     };
     device.executors.domains.iter().filter_map(entry).collect()

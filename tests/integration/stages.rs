@@ -1,6 +1,7 @@
 //! CPU stages of graphs in a daemon: images and texts, compared with Python; WASM modules that work
 //! and that misbehave.
 
+use crate::functions::{manifest, packed};
 use crate::graphs::{deploy, run, succeed};
 use crate::serve::Daemon;
 use anyhow::{Context, Result, bail, ensure};
@@ -172,6 +173,71 @@ fn a_text_gives_the_tokens_of_the_tokenizers_library() -> Result<()> {
     }
     let (status, answer) = call(&daemon, "text", "UINT8", &json!([255]))?;
     ensure!(status == 400 && answer.to_string().contains("not UTF-8"), "{answer}");
+    // The same text as a string.
+    let text = "Strings of the protocol pass, too.";
+    let (_, bytes) = call(&daemon, "text", "UINT8", &json!(text.as_bytes()))?;
+    deployed(at, &TEXT.replacen("UINT8", "BYTES", 1))?;
+    let (status, string) = call(&daemon, "text", "BYTES", &json!([text]))?;
+    ensure!(status == 200 && string == bytes && numbers(&string["ids"]).len() == 128, "{string}");
+    for texts in [json!([]), json!(["one", "two"])] {
+        let (status, answer) = call(&daemon, "text", "BYTES", &texts)?;
+        ensure!(status == 400 && answer.to_string().contains("has to be one string"), "{answer}");
+    }
+    let (status, answer) = call(&daemon, "text", "BYTES", &json!(["x".repeat((1 << 20) + 1)]))?;
+    ensure!(status == 400 && answer.to_string().contains("stage `tokens`"), "a text that is too long: {answer}");
+    Ok(())
+}
+
+const ECHO: &str = r#"
+name = "echo"
+[inputs]
+x = { datatype = "BYTES", shape = [-1] }
+[[stage]]
+name = "same"
+wasm = "module.wasm"
+inputs = { x = "x" }
+outputs = { y = { datatype = "BYTES", shape = [-1] } }
+[[stage]]
+name = "again"
+wasm = "module.wasm"
+inputs = { x = "same.y" }
+outputs = { y = { datatype = "BYTES", shape = [-1] } }
+[outputs]
+y = "again.y"
+"#;
+
+#[test]
+fn strings_are_inputs_outputs_and_results_between_stages() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let at = folder.path();
+    let repository = at.join("repository");
+    std::fs::create_dir(&repository)?;
+    packed(&manifest("affine"), &repository.join("affine.kg"))?;
+    let daemon = Daemon::start_with(&repository, at, &[])?;
+    // The outputs are the inputs.
+    let (head, _) = DOUBLE.split_once("(local $at i32)").context("the beginning of a module")?;
+    let same = "(memory.copy (local.get $out) (local.get $in) (i32.const 16)) (i32.const 0)))";
+    std::fs::write(at.join("module.wasm"), wat::parse_str(format!("{head}{same}"))?)?;
+    deployed(at, ECHO)?;
+    for strings in [json!(["ä", "", "three words here"]), json!([]), json!(["long ".repeat(100_000)])] {
+        let (status, answer) = call(&daemon, "echo", "BYTES", &strings)?;
+        ensure!(status == 200 && answer["y"] == strings, "{status}: {}", &answer.to_string()[..200]);
+    }
+    let (status, answer) = call(&daemon, "echo", "UINT8", &json!([1]))?;
+    ensure!(status == 400 && answer.to_string().contains("BYTES"), "{answer}");
+    // A stage that declares another number of strings than it gives.
+    deployed(at, &ECHO.replacen("shape = [-1] } }\n[outputs]", "shape = [1] } }\n[outputs]", 1))?;
+    let (status, answer) = call(&daemon, "echo", "BYTES", &json!(["a", "b"]))?;
+    ensure!(status == 400 && answer.to_string().contains("is BYTES[2], and is declared as BYTES[1]"), "{answer}");
+    // Stages that take numbers only, and conditions.
+    let again = "wasm = \"module.wasm\"\ninputs = { x = \"same.y\" }\noutputs = { y = { datatype = \"BYTES\", shape = [-1] } }";
+    for (instead, expected) in [
+        ("builtin = \"softmax\"\ninputs = { x = \"same.y\" }", "wants FP32[?], but output `y` of stage `same` is BYTES[?]"),
+        ("function = \"affine\"\ninputs = { x = \"same.y\", b = \"x\" }", "is BYTES[?]"),
+        (&format!("{again}\nwhen = \"same.y < 1\"\notherwise = {{ y = \"x\" }}"), "which is BYTES[?]; use a number"),
+    ] {
+        refused(at, &ECHO.replacen(again, instead, 1), expected)?;
+    }
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use crate::limits::{CALL_TIME_MAX, GROUP_BYTES, PROGRAMS_KEPT_MAX};
 use crate::program::Program;
 use crate::tensor::{Form, Tensor};
-use crate::wire::{Answer, Request, bytes_of, read_head, read_tensors, write};
+use crate::wire::{Answer, Part, Request, bytes_of, read_head, read_tensors, write};
 use atoll_device::cpu_time::process_cpu_time;
 use atoll_device::{GroupUse, ProcessGroup, ProcessGroups};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -185,18 +185,21 @@ impl StageProcess {
         inputs: &[&[u8]],
         admit: impl FnOnce(usize) -> bool,
     ) -> Result<Vec<Tensor>, CallError> {
-        if bytes_of(&forms) != Some(inputs.iter().map(|input| input.len()).sum()) {
+        let is_each = forms.len() == inputs.len();
+        let part = |(form, bytes): (Form, &&[u8])| Part { form, bytes: bytes.len() };
+        let parts: Vec<Part> = forms.into_iter().zip(inputs).map(part).collect();
+        if !is_each || bytes_of(&parts).is_none() {
             return Err(CallError::Failed("its inputs are too large, or do not match their shapes".into()));
         }
-        self.send(&Request::Run { id, inputs: forms }, inputs)?;
+        self.send(&Request::Run { id, inputs: parts }, inputs)?;
         match self.answer()? {
-            Answer::Outputs(forms) => {
-                let bytes = bytes_of(&forms).ok_or_else(|| CallError::Lost("its outputs are too large".into()))?;
+            Answer::Outputs(parts) => {
+                let bytes = bytes_of(&parts).ok_or_else(|| CallError::Lost("its outputs are too large".into()))?;
                 // The outputs stay in the pipe, so the caller ends the process.
                 if !admit(bytes) {
                     return Err(CallError::NoRoom);
                 }
-                let tensors = read_tensors(&mut self.output, forms);
+                let tensors = read_tensors(&mut self.output, parts);
                 tensors.map_err(|error| self.failure(&error))
             }
             Answer::Failed(reason) => Err(CallError::Failed(reason)),
@@ -423,12 +426,12 @@ mod tests {
         let error = script(&says(r#"{"failed":"no jail"}"#), LONG).unwrap_err();
         assert_eq!(error, CallError::Lost("no jail".into()));
         let ready = says(r#"{"ready":{"lacks":[]}}"#);
-        for answer in [r#"{"outputs":[{"datatype":"FP32","shape":[1000000000000]}]}"#, r#""done""#, "}", "[]"] {
+        for answer in [r#"{"outputs":[{"form":{"datatype":"FP32","shape":[1000000000000]},"bytes":4000000000000}]}"#, r#""done""#, "}", "[]"] {
             let mut process = script(&format!("{ready} {} exec sleep 600", says(answer)), LONG).unwrap();
             let error = run(&mut process);
             assert!(error.is_loss(), "{answer}: {error}");
         }
-        let outputs = says(r#"{"outputs":[{"datatype":"UINT8","shape":[3]}]}"#);
+        let outputs = says(r#"{"outputs":[{"form":{"datatype":"UINT8","shape":[3]},"bytes":3}]}"#);
         let mut process = script(&format!("{ready} {outputs} printf abc; exec sleep 600"), LONG).unwrap();
         let tensors = process.run(1, Vec::new(), &[], |bytes| bytes == 3).unwrap();
         assert_eq!(tensors, [Tensor::of_bytes(vec![3], b"abc".to_vec())]);

@@ -246,7 +246,10 @@ impl StageProcess {
     fn end(&self, status: ExitStatus) -> String {
         match self.group_use() {
             Some((used, _)) if used.kills > 0 => {
-                format!("it reached the limit of its control group, {} MiB of memory, and was killed", GROUP_BYTES >> 20)
+                format!(
+                    "it reached the limit of its control group, {} MiB of memory, and was killed",
+                    GROUP_BYTES >> 20
+                )
             }
             _ => format!("it ended with {status}"),
         }
@@ -426,7 +429,12 @@ mod tests {
         let error = script(&says(r#"{"failed":"no jail"}"#), LONG).unwrap_err();
         assert_eq!(error, CallError::Lost("no jail".into()));
         let ready = says(r#"{"ready":{"lacks":[]}}"#);
-        for answer in [r#"{"outputs":[{"form":{"datatype":"FP32","shape":[1000000000000]},"bytes":4000000000000}]}"#, r#""done""#, "}", "[]"] {
+        for answer in [
+            r#"{"outputs":[{"form":{"datatype":"FP32","shape":[1000000000000]},"bytes":4000000000000}]}"#,
+            r#""done""#,
+            "}",
+            "[]",
+        ] {
             let mut process = script(&format!("{ready} {} exec sleep 600", says(answer)), LONG).unwrap();
             let error = run(&mut process);
             assert!(error.is_loss(), "{answer}: {error}");

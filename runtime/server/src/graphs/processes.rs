@@ -174,7 +174,8 @@ impl Slot {
             Some(process) => process,
             none => {
                 self.starts.fetch_add(1, Ordering::Relaxed);
-                let process = StageProcess::start(config, self.tenant.as_str()).inspect_err(|error| self.note_loss(error))?;
+                let process =
+                    StageProcess::start(config, self.tenant.as_str()).inspect_err(|error| self.note_loss(error))?;
                 if !process.lacks().is_empty() {
                     tracing::warn!(
                         lacks = ?process.lacks(),

@@ -88,7 +88,7 @@ mod tests {
         assert_eq!(Tensor::of_bytes(vec![2], b"ab".to_vec()).content(), Ok(&b"ab"[..]));
         assert_eq!(of_strings(&[1], b"\x02\0\0\0ab"), Ok(b"ab".to_vec()));
         assert_eq!(of_strings(&[1, 1], b"\0\0\0\0"), Ok(Vec::new()));
-        for (shape, bytes) in [(0, &b""[..]), (2, b"\x01\0\0\0a\0\0\0\0"), (1, b"\x02\0\0\0a")] {
+        for (shape, bytes) in [(0, &b""[..]), (2, &b"\x01\0\0\0a\0\0\0\0"[..]), (1, &b"\x02\0\0\0a"[..])] {
             let refused = of_strings(&[shape], bytes).unwrap_err();
             assert_eq!(refused, format!("its input is BYTES[{shape}], and has to be one string"));
         }

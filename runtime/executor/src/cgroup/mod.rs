@@ -248,6 +248,7 @@ impl Drop for ControlGroups {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use atoll_device::ProcessGroups;
     use std::time::{Duration, Instant};
 
     /// A folder that looks like a group with these controllers, of which none is handed on.
@@ -287,6 +288,21 @@ mod tests {
         assert_eq!((read(&own, "memory.max"), read(&own, "cpu.weight")), (String::new(), "100".into()));
         assert_eq!((read(&own, "cpu.max"), own.usage().limit), (String::new(), None));
         assert!(own.path() != group.path());
+    }
+
+    #[test]
+    fn a_process_of_cpu_stages_has_a_limit_of_its_own_and_the_cpu_time_of_its_tenant() {
+        let groups = limited("cpu memory pids", Some(1.5));
+        let folder = |number| groups.folder().join(place::group_name(std::process::id(), number));
+        let read = |number, file: &str| std::fs::read_to_string(folder(number).join(file)).unwrap();
+        let admitted = groups.admit_process("a", 64 << 20, 4711).unwrap();
+        assert_eq!([read(0, "memory.high"), read(0, "memory.max")], [64u64 << 20, 96 << 20].map(|n| n.to_string()));
+        assert_eq!([read(0, "pids.max"), read(0, "cpu.weight"), read(0, "cpu.max")], ["32", "33", "150000 100000"]);
+        assert_eq!(read(0, "cgroup.procs"), "4711");
+        assert!(admitted.observe(Instant::now()).is_none());
+        assert_eq!(admitted.usage().limit.map(|limit| limit.bytes()), Some(64 << 20));
+        let own = groups.admit_process("local", 64 << 20, 4712).unwrap();
+        assert_eq!((read(1, "cpu.weight"), own.usage().kills), ("100".into(), 0));
     }
 
     #[test]

@@ -210,8 +210,10 @@ impl Futures {
                 if entry.finished.is_some() {
                     return Err(bad_request(format!("the call of future `{name}` has already ended")));
                 }
-                // Fails if the call ends at this moment, or if another client has cancelled it.
-                drop(entry.cancel.take().map(|cancel| cancel.send(())));
+                if let Some(cancel) = entry.cancel.take() {
+                    // Fails if the call ends at this moment.
+                    let _ = cancel.send(());
+                }
             }
         }
         self.wait(tenant, name).await.map(drop)

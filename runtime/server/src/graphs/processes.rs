@@ -252,3 +252,25 @@ impl Slot {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_counts_of_a_process_that_ended_add_to_those_of_the_next() {
+        let mut groups = GroupUses::default();
+        groups.end();
+        assert_eq!(groups.all(), None, "no process had a group");
+        let used = |current_bytes, peak_bytes, kills| {
+            Some(GroupUse { current_bytes, peak_bytes, kills, ..GroupUse::default() })
+        };
+        groups.running = used(5, 9, 1);
+        groups.end();
+        assert_eq!(groups.all(), used(0, 9, 1));
+        groups.running = used(7, 8, 2);
+        assert_eq!(groups.all(), used(7, 9, 3));
+        groups.end();
+        assert_eq!(groups.all(), used(0, 9, 3));
+    }
+}

@@ -3,7 +3,7 @@
 use crate::cancel::metric;
 use crate::control::Setup;
 use anyhow::{Context, Result, ensure};
-use atoll_client::{Client, ClientError, Content, Deploy, GraphReport, RefusalKind, Tensor};
+use atoll_client::{Client, ClientError, Deploy, GraphCall, GraphReport, RefusalKind, Tensor};
 use atoll_device::cpus;
 use std::time::Duration;
 
@@ -48,9 +48,15 @@ fn start() -> Result<Setup> {
 
 /// Calls the graph and checks its outputs.
 fn call(client: &mut Client, deadline: Option<Duration>, price_max: Option<f64>) -> Result<Result<(), ClientError>> {
-    let inputs: [(&str, Content); 2] =
-        [("x", Tensor::f32(&[2], &[1.0, 2.0]).into()), ("b", Tensor::f32(&[2], &[1.0, 0.0]).into())];
-    match client.invoke_graph("twice", &inputs, None, deadline, price_max, None) {
+    let mut call = GraphCall::of("twice").input("x", Tensor::f32(&[2], &[1.0, 2.0]));
+    call = call.input("b", Tensor::f32(&[2], &[1.0, 0.0]));
+    if let Some(within) = deadline {
+        call = call.deadline(within);
+    }
+    if let Some(units) = price_max {
+        call = call.price_max(units);
+    }
+    match client.invoke_graph(&call) {
         Ok(answer) => {
             ensure!(answer.tensor("y")? == &Tensor::f32(&[2], &[13.0, 18.0]), "{answer:?}");
             ensure!(answer.tensor("most")? == &Tensor::f32(&[], &[18.0]), "{answer:?}");
@@ -185,9 +191,9 @@ fn requests_are_divided_among_versions_by_their_ids() -> Result<()> {
         Ok(graph.stages[0].versions.iter().map(|version| version.success).collect())
     };
     let call = |client: &mut Client, id: Option<&str>| -> Result<()> {
-        let inputs: [(&str, Content); 2] =
-            [("x", Tensor::f32(&[1], &[1.0]).into()), ("b", Tensor::f32(&[1], &[1.0]).into())];
-        let answer = client.invoke_graph("either", &inputs, None, None, None, id)?;
+        let one = || Tensor::f32(&[1], &[1.0]);
+        let call = GraphCall::of("either").input("x", one()).input("b", one());
+        let answer = client.invoke_graph(&id.iter().fold(call, |call, id| call.id(*id)))?;
         ensure!(answer.tensor("y")? == &Tensor::f32(&[1], &[4.0]), "{answer:?}");
         Ok(())
     };

@@ -2,8 +2,10 @@
 //! counts none, what the device reports.
 
 use crate::control::Setup;
+use crate::stages::{DOUBLE, MODULE};
 use anyhow::{Context, Result, ensure};
 use atoll_client::{BilledBy, Call, Deploy, Tensor, UsageEntry, UsageReport};
+use atoll_tests::http::ask;
 use std::time::{Duration, Instant};
 
 /// Longest wait for the daemon to read the kernel's count, which it does 20 times a second.
@@ -66,5 +68,38 @@ fn without_executors_a_tenant_is_billed_what_the_device_reports() -> Result<()> 
     let rows: Vec<_> = report.rows.iter().filter(|row| row.tenant.as_str() == "a").collect();
     let is_reported = |row: &UsageEntry| row.billed_by == BilledBy::Report && row.billed_s == row.device_s;
     ensure!(!rows.is_empty() && rows.iter().all(|row| is_reported(row)), "{rows:?}");
+    Ok(())
+}
+
+#[test]
+fn the_cpu_time_of_stages_is_billed_and_counts_for_price_limits() -> Result<()> {
+    let setup = Setup::start(&[], "[prices]\ncpu = 2\n")?;
+    std::fs::write(setup.path("module.wasm"), wat::parse_str(DOUBLE)?)?;
+    std::fs::write(setup.path("scale.toml"), MODULE)?;
+    setup.json(&["graph", "deploy", "scale.toml"])?;
+    let call = ["graph", "invoke", "scale", "x=21", "--shape", "x=1000", "--price-max", "10"];
+    // The first calls measure the stage, the last one is planned.
+    for _ in 0..5 {
+        let answer = setup.json(&call)?;
+        ensure!(answer["outputs"][0]["max"] == 42.0, "{answer}");
+    }
+    let usage = setup.json(&["usage"])?;
+    ensure!(usage["cpu_price_per_s"] == 2.0, "{usage}");
+    let executors = usage["executors"].as_array().context("executors")?;
+    let used = executors.iter().find(|used| used["device"] == "cpu").context("CPU stages")?;
+    let number = |field: &str| used[field].as_f64().with_context(|| format!("{field}: {used}"));
+    ensure!(number("cpu_s")? > 0.0 && (number("price")? - 2.0 * number("cpu_s")?).abs() < 1e-9, "{used}");
+    ensure!(usage["devices"][0]["price_per_s"].is_null(), "devices are free: {usage}");
+    let text = String::from_utf8(setup.command(&["usage"]).output()?.stdout)?;
+    ensure!(text.contains("CPU stages, 2 units a second of CPU time\n") && text.contains("\nlocal: "), "{text}");
+    let (_, metrics) = ask(&setup.daemon.metrics, "GET", "/metrics", "")?;
+    ensure!(metrics.contains("atoll_stage_price_units_total{tenant=\"local\"} "), "{metrics}");
+
+    let explained = setup.json(&["graph", "explain", "scale", "--price-max", "0"])?;
+    let admission = &explained["admission"];
+    ensure!(admission["kinds"].as_array().is_some_and(|kinds| kinds.iter().any(|kind| kind["kind"] == "cpu")));
+    let cost = &admission["costs"][0];
+    ensure!(cost["kind"] == "cpu" && cost["price"].as_f64().is_some_and(|price| price > 0.0), "{admission}");
+    ensure!(admission["now"]["admitted"] == false, "it costs more than nothing: {admission}");
     Ok(())
 }

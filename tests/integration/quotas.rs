@@ -5,7 +5,7 @@ use crate::cancel::metric;
 use crate::control::{Setup, refusal};
 use crate::functions::{manifest, packed};
 use anyhow::{Context, Result, ensure};
-use atoll_client::{Answer, Call, Client, ClientError, Content, DataType, Deploy, RefusalKind, Tensor};
+use atoll_client::{Answer, Call, Client, ClientError, DataType, Deploy, GraphCall, RefusalKind, Tensor};
 use std::path::Path;
 
 fn named(name: &str) -> Deploy {
@@ -139,8 +139,7 @@ fn calls_beyond_the_quota_of_invocations_are_refused_and_a_graph_counts_as_its_w
     let vector = |value: f32| Tensor::f32(&[1], &[value]);
     let line = |client: &mut Client| client.invoke(Call::of("line").input("x", vector(2.0)).input("b", vector(1.0)));
     let fork = |client: &mut Client| {
-        let inputs: [(&str, Content); 2] = [("x", vector(2.0).into()), ("b", vector(1.0).into())];
-        client.invoke_graph("fork", &inputs, None, None, None, None)
+        client.invoke_graph(&GraphCall::of("fork").input("x", vector(2.0)).input("b", vector(1.0)))
     };
     let refused = |result: Result<Answer, ClientError>, counts: u64, limit: u64| -> Result<()> {
         let (kind, message) = refusal(result)?;

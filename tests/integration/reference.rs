@@ -161,6 +161,8 @@ fn parameters() -> Result<BTreeSet<String>> {
 fn control_protocol() -> Result<()> {
     let source = [
         "message",
+        "deferred",
+        "objects",
         "graph",
         "functions",
         "instances",

@@ -1,6 +1,7 @@
 //! CPU stages of graphs in a daemon: images and texts, compared with Python; WASM modules that work
 //! and that misbehave.
 
+use crate::functions::{manifest, packed};
 use crate::graphs::{deploy, run, succeed};
 use crate::serve::Daemon;
 use anyhow::{Context, Result, bail, ensure};
@@ -173,10 +174,80 @@ fn a_text_gives_the_tokens_of_the_tokenizers_library() -> Result<()> {
     }
     let (status, answer) = call(&daemon, "text", "UINT8", &json!([255]))?;
     ensure!(status == 400 && answer.to_string().contains("not UTF-8"), "{answer}");
+    // The same text as a string.
+    let text = "Strings of the protocol pass, too.";
+    let (_, bytes) = call(&daemon, "text", "UINT8", &json!(text.as_bytes()))?;
+    deployed(at, &TEXT.replacen("UINT8", "BYTES", 1))?;
+    let (status, string) = call(&daemon, "text", "BYTES", &json!([text]))?;
+    ensure!(status == 200 && string == bytes && numbers(&string["ids"]).len() == 128, "{string}");
+    for texts in [json!([]), json!(["one", "two"])] {
+        let (status, answer) = call(&daemon, "text", "BYTES", &texts)?;
+        ensure!(status == 400 && answer.to_string().contains("has to be one string"), "{answer}");
+    }
+    let (status, answer) = call(&daemon, "text", "BYTES", &json!(["x".repeat((1 << 20) + 1)]))?;
+    ensure!(status == 400 && answer.to_string().contains("stage `tokens`"), "a text that is too long: {answer}");
     Ok(())
 }
 
-const MODULE: &str = r#"
+const ECHO: &str = r#"
+name = "echo"
+[inputs]
+x = { datatype = "BYTES", shape = [-1] }
+[[stage]]
+name = "same"
+wasm = "module.wasm"
+inputs = { x = "x" }
+outputs = { y = { datatype = "BYTES", shape = [-1] } }
+[[stage]]
+name = "again"
+wasm = "module.wasm"
+inputs = { x = "same.y" }
+outputs = { y = { datatype = "BYTES", shape = [-1] } }
+[outputs]
+y = "again.y"
+"#;
+
+#[test]
+fn strings_are_inputs_outputs_and_results_between_stages() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let at = folder.path();
+    let repository = at.join("repository");
+    std::fs::create_dir(&repository)?;
+    packed(&manifest("affine"), &repository.join("affine.kg"))?;
+    let daemon = Daemon::start_with(&repository, at, &[])?;
+    // The outputs are the inputs.
+    let (head, _) = DOUBLE.split_once("(local $at i32)").context("the beginning of a module")?;
+    let same = "(memory.copy (local.get $out) (local.get $in) (i32.const 16)) (i32.const 0)))";
+    std::fs::write(at.join("module.wasm"), wat::parse_str(format!("{head}{same}"))?)?;
+    deployed(at, ECHO)?;
+    for strings in [json!(["ä", "", "three words here"]), json!([]), json!(["long ".repeat(100_000)])] {
+        let (status, answer) = call(&daemon, "echo", "BYTES", &strings)?;
+        ensure!(status == 200 && answer["y"] == strings, "{status}: {:.200}", answer.to_string());
+    }
+    let (status, answer) = call(&daemon, "echo", "UINT8", &json!([1]))?;
+    ensure!(status == 400 && answer.to_string().contains("BYTES"), "{answer}");
+    // A stage that declares another number of strings than it gives.
+    deployed(at, &ECHO.replacen("shape = [-1] } }\n[outputs]", "shape = [1] } }\n[outputs]", 1))?;
+    let (status, answer) = call(&daemon, "echo", "BYTES", &json!(["a", "b"]))?;
+    ensure!(status == 400 && answer.to_string().contains("is BYTES[2], and is declared as BYTES[1]"), "{answer}");
+    // Stages that take numbers only, and conditions.
+    let (_, again) = ECHO.split_once("name = \"again\"\n").context("the second stage")?;
+    let (again, _) = again.split_once("\n[outputs]").context("its end")?;
+    let when = format!("{again}\nwhen = \"same.y < 1\"\notherwise = {{ y = \"x\" }}");
+    for (instead, expected) in [
+        (
+            "builtin = \"softmax\"\ninputs = { x = \"same.y\" }",
+            "wants FP32[?], but output `y` of stage `same` is BYTES[?]",
+        ),
+        ("function = \"affine\"\ninputs = { x = \"same.y\", b = \"x\" }", "is BYTES[?]"),
+        (when.as_str(), "which is BYTES[?]; use a number"),
+    ] {
+        refused(at, &ECHO.replacen(again, instead, 1), expected)?;
+    }
+    Ok(())
+}
+
+pub(crate) const MODULE: &str = r#"
 name = "scale"
 [inputs]
 x = { datatype = "FP32", shape = [-1] }
@@ -190,9 +261,8 @@ options = { fuel = 1000000, memory_bytes = 1048576 }
 y = "double.y"
 "#;
 
-/// `y` is twice `x`. If the first element of `x` is 666, 667, 668 or 669, the module misbehaves
-/// instead.
-const DOUBLE: &str = r#"(module
+/// `y` is twice `x`. If `x` begins with one of some numbers, the module misbehaves instead.
+pub(crate) const DOUBLE: &str = r#"(module
   (memory (export "memory") 2)
   (global $next (mut i32) (i32.const 1024))
   (func (export "alloc") (param $bytes i32) (result i32)
@@ -228,6 +298,12 @@ fn stage_process(daemon: &Daemon) -> Result<u32> {
         let is_child = status.lines().any(|line| line.split_whitespace().eq(["PPid:", &parent.to_string()]));
         if is_child && line.split(|byte| *byte == 0).any(|word| word == b"stages") {
             ensure!(status.lines().any(|line| line.split_whitespace().eq(["Seccomp:", "2"])), "no filter: {status}");
+            // Limits that need no control group.
+            ensure!(read("oom_score_adj") == b"900\n", "{:?}", read("oom_score_adj"));
+            let limits = String::from_utf8_lossy(&read("limits")).into_owned();
+            let is_data = |line: &&str| line.starts_with("Max data size");
+            let data = limits.lines().find(is_data).context("a limit of memory")?;
+            ensure!(data.split_whitespace().nth(3) == Some(&(1_u64 << 30).to_string()), "{data}");
             return Ok(id);
         }
     }

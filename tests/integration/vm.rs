@@ -8,6 +8,7 @@ mod service;
 
 use crate::functions::manifest;
 use crate::serve::atoll;
+use crate::stages::{DOUBLE, MODULE};
 use anyhow::{Context, Result, bail, ensure};
 use atoll_pipeline::{CompileOptions, Silent, pack};
 use atoll_tests::{full, root, skip};
@@ -70,9 +71,12 @@ fn boot(mode: &str) -> Result<Option<Report>> {
         pack(&manifest(function), &bundle, &options, &Silent)?;
         Ok(bundle)
     };
+    let (graph, module) = (folder.path().join("graph.toml"), folder.path().join("module.wasm"));
+    std::fs::write(&graph, MODULE)?;
+    std::fs::write(&module, wat::parse_str(DOUBLE)?)?;
     let files = folder.path().join("files");
     let made = Command::new(root().join("tests/vm/rootfs.sh"))
-        .args([&files, &atoll(), &bundle("affine")?, &bundle("hoard")?])
+        .args([&files, &atoll(), &bundle("affine")?, &bundle("hoard")?, &graph, &module])
         .output()?;
     ensure!(made.status.success(), "rootfs.sh: {}", String::from_utf8_lossy(&made.stderr));
     run(&kernel, &files, MEMORY_MIB, mode, folder.path()).map(Some)
@@ -120,6 +124,14 @@ fn check_victim(report: &Report) -> Result<()> {
     Ok(())
 }
 
+/// Checks that the process of CPU stages ran its call, and is one of those that the system kills
+/// before the daemon.
+fn stages(report: &Report) -> Result<&str> {
+    let stages = report.section("stages")?;
+    ensure!(stages.contains("max 42.0") && stages.contains("score 900"), "{stages}");
+    Ok(stages)
+}
+
 /// Checks that the intruder met its limit, and that `atoll usage` has the kernel's counts.
 fn check_groups(report: &Report) -> Result<()> {
     let log = report.section("log")?;
@@ -135,6 +147,15 @@ fn check_groups(report: &Report) -> Result<()> {
     // The hard limit is above the one at which the executor is killed.
     ensure!((100 << 20..=(192 << 20) + (4 << 20)).contains(&memory("peak_bytes")?), "{intruder}");
     ensure!(intruder["cpu_s"].as_f64().is_some_and(|seconds| seconds > 0.0), "{intruder}");
+    // The process of CPU stages has a group, too, and the kernel's counts for it.
+    let limits = stages(report)?;
+    for limit in ["memory.high 1107296256", "memory.max 1140850688", "pids.max 32", "cpu.weight 33"] {
+        ensure!(limits.contains(limit), "{limit}: {limits}");
+    }
+    let used = executors.iter().find(|entry| entry["device"] == "cpu" && entry["tenant"] == "victim");
+    let memory = &used.context("the use of CPU stages")?["memory"];
+    ensure!(memory["limit_bytes"] == 1056 << 20 && memory["kills"] == 0, "{memory}");
+    ensure!(memory["peak_bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{memory}");
     // The machine as a whole was never short of memory.
     ensure!(!report.section("kernel")?.contains("constraint=CONSTRAINT_NONE"), "{}", report.0);
     // The groups of executors are removed with them.
@@ -175,5 +196,6 @@ fn without_groups_the_system_kills_the_executor_and_not_the_daemon() -> Result<(
     let killed: Vec<&str> = report.section("kernel")?.lines().filter(|line| line.contains("Killed process")).collect();
     ensure!(!killed.is_empty() && killed.iter().all(|line| line.contains("oom_score_adj:900")), "{killed:?}");
     ensure!(report.section("scores")?.contains("executor 900"), "{}", report.0);
+    ensure!(!stages(&report)?.contains("memory.max"), "{}", report.0);
     check_victim(&report)
 }

@@ -18,6 +18,18 @@ ask() {
 echo "== victim"
 ask
 echo
+echo "== stages"
+atoll graph deploy /guest/graph.toml --tenant victim
+atoll graph invoke scale x=21 --shape x=2 --tenant victim
+for process in /proc/[0-9]*; do
+    tr '\0' ' ' <$process/cmdline 2>/dev/null | grep -q '^atoll stages' || continue
+    echo "score $(cat $process/oom_score_adj)"
+    group=$(grep '^0::' $process/cgroup)
+    group=/sys/fs/cgroup${group#0::}
+    for file in memory.high memory.max pids.max cpu.weight; do
+        [ -f $group/$file ] && echo "$file $(cat $group/$file)"
+    done
+done
 while [ ! -e over ]; do ask | grep -q '\[4.0,7.0\]' && echo yes >>answers || echo no >>failures; sleep 0.05; done &
 victim=$!
 echo "== intruder"

@@ -2,18 +2,17 @@
 
 use crate::call::{Answer, Call, Content, Plan, Tensor, Value};
 use crate::error::ClientError;
+use crate::graphs::{GraphCall, micros};
 use crate::trace::Trace;
 use atoll_control as wire;
 use atoll_control::{
-    Attachments, CapacityReport, CompileStage, DeferredCall, DevicesReport, FunctionSummary, GraphReport, Incoming,
-    InstanceReport, InstanceResize, InstanceSpec, Invoke, InvokeGraph, Invoked, LeaseHold, LeaseReport, LeaseSpec,
-    ObjectSummary, Outgoing, ProcessReport, Progress, Put, Rename, Request, Statistics, StatusReport, UsageReport,
-    WireError,
+    Attachments, CapacityReport, CompileStage, DevicesReport, FunctionSummary, GraphReport, Incoming, InstanceReport,
+    InstanceResize, InstanceSpec, Invoke, Invoked, LeaseHold, LeaseReport, LeaseSpec, ObjectSummary, Outgoing,
+    ProcessReport, Progress, Put, Rename, Request, Statistics, StatusReport, UsageReport, WireError,
 };
 use atoll_core::{Class, Tenant};
 use atoll_protocol::TensorMetadata;
 use atoll_sealed::{Digest, Sealed};
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -191,50 +190,6 @@ impl Client {
         self.invoked(&Request::Invoke(request), attachments)
     }
 
-    /// Starts a call of functions in the background. It continues after this connection closes.
-    /// Calls of this tenant can use its outputs as [`Content::Future`] from now until a minute
-    /// after it ends. `future` is its name, which must be unique within the tenant.
-    pub fn defer(&mut self, future: &str, call: Call) -> Result<(), ClientError> {
-        let (invoke, attachments) = invoke_request(call)?;
-        self.begin(future, DeferredCall::Invoke(invoke), attachments)
-    }
-
-    /// Starts a call of a graph in the background, like [`Client::defer`].
-    pub fn defer_graph(
-        &mut self,
-        future: &str,
-        graph: &str,
-        inputs: &[(&str, Content)],
-        deadline: Option<Duration>,
-    ) -> Result<(), ClientError> {
-        let mut attachments = Attachments::default();
-        let inputs = attached(inputs, &mut attachments)?;
-        let call = InvokeGraph {
-            graph: graph.into(),
-            inputs,
-            class: None,
-            deadline_us: deadline.map(micros),
-            price_max: None,
-            id: None,
-        };
-        self.begin(future, DeferredCall::InvokeGraph(call), attachments)
-    }
-
-    /// Waits until the call of a future ends, and returns its outputs.
-    pub fn await_future(&mut self, future: &str) -> Result<Answer, ClientError> {
-        self.invoked(&Request::Await { future: future.into() }, Attachments::default())
-    }
-
-    /// Drops a future with its outputs. A call that has not ended continues.
-    pub fn forget_future(&mut self, future: &str) -> Result<(), ClientError> {
-        expect!(self.ask(&Request::Forget { future: future.into() })?.0, wire::Answer::Done => ())
-    }
-
-    fn begin(&mut self, future: &str, call: DeferredCall, attachments: Attachments) -> Result<(), ClientError> {
-        let request = Request::Defer { future: future.into(), call };
-        expect!(self.ask_with(&request, attachments)?.0, wire::Answer::Done => ())
-    }
-
     /// Repeats a remembered call with other contents for some inputs; only these contents are sent.
     pub fn again(&mut self, plan: Plan, rename: &[(usize, &str, Content)]) -> Result<Answer, ClientError> {
         let mut attachments = Attachments::default();
@@ -271,7 +226,7 @@ impl Client {
         deadline: Option<Duration>,
         price_max: Option<f64>,
     ) -> Result<GraphReport, ClientError> {
-        let deadline_us = deadline.map(|within| u64::try_from(within.as_micros()).unwrap_or(u64::MAX));
+        let deadline_us = deadline.map(micros);
         let request = Request::ExplainGraph { graph: graph.into(), deadline_us, price_max };
         expect!(self.ask(&request)?.0, wire::Answer::Graph(graph) => graph)
     }
@@ -281,26 +236,9 @@ impl Client {
         expect!(self.ask(&Request::RemoveGraph { graph: graph.into() })?.0, wire::Answer::Done => ())
     }
 
-    /// Calls a graph and waits for its outputs. `price_max` is its price limit in units of account.
-    /// Calls with the same `id` get the same versions of functions.
-    pub fn invoke_graph(
-        &mut self,
-        graph: &str,
-        inputs: &[(&str, Content)],
-        class: Option<Class>,
-        deadline: Option<Duration>,
-        price_max: Option<f64>,
-        id: Option<&str>,
-    ) -> Result<Answer, ClientError> {
-        let mut attachments = Attachments::default();
-        let call = InvokeGraph {
-            graph: graph.into(),
-            inputs: attached(inputs, &mut attachments)?,
-            class,
-            deadline_us: deadline.map(micros),
-            price_max,
-            id: id.map(str::to_owned),
-        };
+    /// Calls a graph and waits for its outputs.
+    pub fn invoke_graph(&mut self, call: &GraphCall) -> Result<Answer, ClientError> {
+        let (call, attachments) = call.request()?;
         self.invoked(&Request::InvokeGraph(call), attachments)
     }
 
@@ -402,7 +340,7 @@ impl Client {
         expect!(self.ask_with(&Request::Put(put), attachments)?.0, wire::Answer::Stored { digest } => digest)
     }
 
-    fn invoked(&mut self, request: &Request, attachments: Attachments) -> Result<Answer, ClientError> {
+    pub(crate) fn invoked(&mut self, request: &Request, attachments: Attachments) -> Result<Answer, ClientError> {
         let (answer, mut attachments) = self.ask_with(request, attachments)?;
         let Invoked { outputs, timing, preemptions, plan } =
             expect!(answer, wire::Answer::Invoked(invoked) => invoked)?;
@@ -429,7 +367,7 @@ impl Client {
         self.ask_with(request, Attachments::default())
     }
 
-    fn ask_with(
+    pub(crate) fn ask_with(
         &mut self,
         request: &Request,
         attachments: Attachments,
@@ -474,22 +412,10 @@ impl From<atoll_sealed::NotSealed> for ClientError {
 }
 
 /// A call of functions as a request.
-fn invoke_request(call: Call) -> std::io::Result<(Invoke, Attachments)> {
+pub(crate) fn invoke_request(call: Call) -> std::io::Result<(Invoke, Attachments)> {
     let mut attachments = Attachments::default();
     let stages: std::io::Result<Vec<_>> = call.stages.iter().map(|stage| stage.attach(&mut attachments)).collect();
     let stages = wire::Call::Stages { stages: stages?, remember: call.remember };
     let deadline_us = call.deadline.map(micros);
     Ok((Invoke { call: stages, instance: call.instance, class: call.class, deadline_us }, attachments))
-}
-
-/// The inputs of a graph as parts of a request.
-fn attached(
-    inputs: &[(&str, Content)],
-    attachments: &mut Attachments,
-) -> std::io::Result<BTreeMap<String, wire::Input>> {
-    inputs.iter().map(|(name, content)| Ok(((*name).to_owned(), content.attach(attachments)?))).collect()
-}
-
-fn micros(within: Duration) -> u64 {
-    u64::try_from(within.as_micros()).unwrap_or(u64::MAX)
 }

@@ -57,17 +57,20 @@
 mod call;
 mod client;
 mod error;
+mod futures;
+mod graphs;
 mod ring;
 mod trace;
 
 pub use atoll_control::{
     AdmissionReport, AssignmentEntry, BilledBy, CapacityReport, CompileStage, CostEntry, DecisionEntry, DeviceCapacity,
     DeviceCondition, DeviceEntry, DeviceReport, DeviceStatus, DeviceUsage, DeviceWork, DevicesReport, ExecutorEntry,
-    ExecutorMemory, ExecutorUsage, FreeShare, FunctionCounts, FunctionStatus, FunctionSummary, GraphReport, GraphStage,
-    InstanceReport, InstanceResize, InstanceSpec, KindEntry, LEASE_TTL_S, LatencyStatus, LeaseHold, LeaseReport,
-    LeaseSpec, MemoryEntry, MissingEntry, ObjectSummary, PlacedEntry, ProcessEntry, ProcessReport, QuotaEntry, Refusal,
-    RefusalKind, Residency, ShareArea, ShareEntry, Statistics, StatusReport, Timing, TriedEntry, UnitStatus,
-    UsageEntry, UsageReport, VersionEntry, WholeStatus, default_socket,
+    ExecutorMemory, ExecutorUsage, FreeShare, FunctionCounts, FunctionStatus, FunctionSummary, FutureOutput,
+    FutureReport, FutureState, GraphReport, GraphStage, InstanceReport, InstanceResize, InstanceSpec, KindEntry,
+    LEASE_TTL_S, LatencyStatus, LeaseHold, LeaseReport, LeaseSpec, MemoryEntry, MissingEntry, ObjectSummary,
+    PlacedEntry, ProcessEntry, ProcessReport, QuotaEntry, Refusal, RefusalKind, Residency, ShareArea, ShareEntry,
+    Statistics, StatusReport, Timing, TriedEntry, UnitStatus, UsageEntry, UsageReport, VersionEntry, WholeStatus,
+    default_socket,
 };
 pub use atoll_core::{Class, Tenant};
 pub use atoll_protocol::{DataType, Parameters, TensorMetadata};
@@ -75,5 +78,6 @@ pub use atoll_sealed::{Digest, Sealed};
 pub use call::{Answer, Call, Content, Plan, Tensor, Value};
 pub use client::{Client, Deploy, Description, Reloaded};
 pub use error::ClientError;
+pub use graphs::GraphCall;
 pub use ring::{Ring, RingAnswer, RingCall, RingInput, RingOptions, RingTicket};
 pub use trace::Trace;

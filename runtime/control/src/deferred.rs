@@ -1,6 +1,7 @@
 //! Calls of graphs, and calls in the background.
 
-use crate::message::{Input, Invoke};
+use crate::message::{Form, Input, Invoke};
+use crate::refusal::Refusal;
 use atoll_core::Class;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -33,4 +34,50 @@ pub struct InvokeGraph {
     /// version.
     #[serde(default)]
     pub id: Option<String>,
+}
+
+/// A future of a tenant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FutureReport {
+    /// Its name.
+    pub future: String,
+    /// The functions of its call in order; empty for a call of a graph.
+    pub functions: Vec<String>,
+    /// The graph that it calls; `None` for a call of functions.
+    pub graph: Option<String>,
+    /// Whether its call has ended.
+    pub state: FutureState,
+    /// Why its call failed.
+    pub failure: Option<Refusal>,
+    /// The outputs of its call; empty unless it is done.
+    pub outputs: Vec<FutureOutput>,
+    /// Bytes of the outputs that the daemon keeps for it.
+    pub bytes: u64,
+    /// Time since it began, in milliseconds.
+    pub age_ms: u64,
+    /// Time until the daemon forgets it, in milliseconds; `None` while its call runs.
+    pub expires_in_ms: Option<u64>,
+}
+
+/// The state of the call of a future.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FutureState {
+    /// It waits for other futures or a device, or runs.
+    Running,
+    /// It has ended, and its outputs are kept.
+    Done,
+    /// It failed, or was cancelled.
+    Failed,
+}
+
+/// An output of a future.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FutureOutput {
+    /// Index of its function in the call.
+    pub stage: usize,
+    /// Its name.
+    pub name: String,
+    /// Its type and shape.
+    pub form: Form,
 }

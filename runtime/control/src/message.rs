@@ -1,12 +1,13 @@
 //! The messages of the protocol: requests and answers.
 
 use crate::blob::Blob;
-use crate::deferred::{DeferredCall, InvokeGraph};
+use crate::deferred::{DeferredCall, FutureReport, InvokeGraph};
 use crate::devices::DevicesReport;
 use crate::functions::{CompileStage, FunctionSummary, Statistics};
 use crate::graph::GraphReport;
 use crate::instances::{InstanceReport, InstanceResize, InstanceSpec};
 use crate::leases::{CapacityReport, LeaseHold, LeaseReport, LeaseSpec};
+use crate::objects::{ObjectSummary, Put};
 use crate::refusal::Refusal;
 use crate::ring::{RingReport, RingSpec};
 use crate::status::StatusReport;
@@ -86,6 +87,22 @@ pub enum Request {
     /// Waits until the call of a future ends. Its outputs are kept for a minute after the end.
     /// Answered with [`Answer::Invoked`].
     Await {
+        /// The future.
+        future: String,
+        /// The longest time to wait, in microseconds; `None` to wait until the end. The call
+        /// continues after it.
+        #[serde(default)]
+        timeout_us: Option<u64>,
+    },
+    /// Lists the tenant's futures. Answered with [`Answer::Futures`].
+    Futures {
+        /// Only this one; refused if there is none of this name.
+        #[serde(default)]
+        future: Option<String>,
+    },
+    /// Cancels the call of a future. The future stays, as one that failed. Answered with
+    /// [`Answer::Done`] when the call has ended.
+    Cancel {
         /// The future.
         future: String,
     },
@@ -320,17 +337,6 @@ pub struct Form {
     pub shape: Vec<i64>,
 }
 
-/// An object to store.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Put {
-    /// Its type and shape.
-    pub form: Option<Form>,
-    /// The class that it is stored for; `None` for best-effort.
-    pub class: Option<Class>,
-    /// The bytes.
-    pub blob: Blob,
-}
-
 /// An answer of the daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "kebab-case")]
@@ -383,6 +389,11 @@ pub enum Answer {
     },
     /// Result of a call.
     Invoked(Invoked),
+    /// The tenant's futures.
+    Futures {
+        /// By name.
+        futures: Vec<FutureReport>,
+    },
     /// The object was stored.
     Stored {
         /// Its digest.
@@ -471,23 +482,4 @@ pub struct Timing {
     pub input_ns: u64,
     pub compute_ns: u64,
     pub output_ns: u64,
-}
-
-/// An object of a tenant.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ObjectSummary {
-    /// Its digest.
-    pub digest: Digest,
-    /// Its size.
-    pub bytes: u64,
-    /// The class that it is stored for.
-    pub class: Class,
-    /// Its type and shape.
-    pub form: Option<Form>,
-    /// When the tenant stored it, in seconds since 1970.
-    pub created_s: u64,
-    /// When the tenant last used it, in seconds since 1970.
-    pub used_s: u64,
-    /// Whether it is in memory as well as on disk.
-    pub in_memory: bool,
 }

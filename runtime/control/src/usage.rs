@@ -28,6 +28,10 @@ pub struct UsageReport {
     /// device and tenant.
     #[serde(default)]
     pub executors: Vec<ExecutorUsage>,
+    /// The price of CPU stages in units of account per second of CPU time; `None` if they have no
+    /// price.
+    #[serde(default)]
+    pub cpu_price_per_s: Option<f64>,
     /// Quotas of tenants, and how much of them is used.
     #[serde(default)]
     pub quotas: Vec<QuotaEntry>,
@@ -44,6 +48,10 @@ pub struct ExecutorUsage {
     pub tenant: Tenant,
     /// CPU time in seconds.
     pub cpu_s: f64,
+    /// The price of the CPU time of CPU stages, in units of account. `None` for executors, whose
+    /// price is in the rows of functions, and if CPU stages have no price.
+    #[serde(default)]
+    pub price: Option<f64>,
     /// Memory of its control groups; `None` if the daemon could not create control groups.
     pub memory: Option<ExecutorMemory>,
 }

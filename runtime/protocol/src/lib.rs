@@ -49,7 +49,7 @@ pub use predictions::encode_predictions;
 pub use repository::{IndexEntry, IndexRequest, LoadRequest, ModelExplanation, ModelState};
 pub use settings::{LogSettings, TraceSettings};
 pub use shared::{RegionStatus, RegisterRequest, SharedRange, SharedTensor};
-pub use tensor::Tensor;
+pub use tensor::{Tensor, check_bytes, strings};
 
 /// Name of the header with the length of the JSON part of a body; the rest are binary tensors.
 pub const JSON_LENGTH_HEADER: &str = "inference-header-content-length";

@@ -67,7 +67,11 @@ pub(crate) fn element_count(name: &str, shape: &[i64]) -> Result<usize, Protocol
     count.ok_or_else(|| ProtocolError::tensor(name, format!("the number of elements of shape {shape:?} overflows")))
 }
 
-pub(crate) fn check_bytes(name: &str, datatype: DataType, shape: &[i64], bytes: &[u8]) -> Result<(), ProtocolError> {
+/// Checks the bytes of the tensor `name`: their number, and of BYTES the strings.
+///
+/// # Errors
+/// They do not match the type and the shape.
+pub fn check_bytes(name: &str, datatype: DataType, shape: &[i64], bytes: &[u8]) -> Result<(), ProtocolError> {
     let count = check_size(name, datatype, shape, bytes.len() as u64)?;
     if datatype.element_bytes().is_none() { check_strings(name, count, bytes) } else { Ok(()) }
 }
@@ -98,7 +102,7 @@ fn check_strings(name: &str, count: usize, bytes: &[u8]) -> Result<(), ProtocolE
 }
 
 /// The strings of a BYTES tensor. Yields `None` for a string that exceeds the data, and then ends.
-pub(crate) fn strings(bytes: &[u8]) -> impl Iterator<Item = Option<&[u8]>> {
+pub fn strings(bytes: &[u8]) -> impl Iterator<Item = Option<&[u8]>> {
     let mut rest = Some(bytes);
     std::iter::from_fn(move || {
         let now = rest.filter(|bytes| !bytes.is_empty())?;

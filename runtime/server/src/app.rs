@@ -119,7 +119,7 @@ impl App {
             regions: Regions::default(),
             rings: Arc::default(),
             builtin_turns: Arc::new(Semaphore::new(BUILTIN_STAGES_MAX)),
-            stage_processes: Arc::default(),
+            stage_processes: Arc::new(StageProcesses::new(config.stage_groups.clone())),
             model_control: config.model_control.clone(),
             strict_readiness: config.strict_readiness,
             loaded: AtomicBool::new(false),

@@ -4,8 +4,10 @@ use crate::identity::IdentityConfig;
 use crate::limits;
 use crate::otlp::OtlpConfig;
 use crate::places::ConnectionLimits;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use atoll_stages::ProcessGroups;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
+use std::sync::Weak;
 use std::time::Duration;
 
 /// Configuration of the control socket.
@@ -95,6 +97,8 @@ pub struct ServerConfig {
     pub drain: Duration,
     /// The collector that receives traces of requests; `None` for no traces.
     pub otlp: Option<OtlpConfig>,
+    /// Makes control groups for the processes of CPU stages; `None` if the daemon may make none.
+    pub stage_groups: Option<Weak<dyn ProcessGroups>>,
     /// The control socket; `None` for no control socket.
     pub control: Option<ControlConfig>,
     /// Sessions of CUDA programs over the network, which need a control socket; `None` for none.
@@ -126,6 +130,7 @@ impl ServerConfig {
             exit_on_error: false,
             drain: Duration::from_secs(10),
             otlp: None,
+            stage_groups: None,
             control: None,
             sessions: None,
             ready_file: None,

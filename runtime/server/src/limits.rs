@@ -253,8 +253,11 @@ pub const FUTURES_BYTES_MAX: usize = 64 << 20;
 /// How long the outputs of a future are kept after the end of its call.
 pub const FUTURE_LIFETIME: Duration = Duration::from_secs(60);
 
-/// Most bytes of all files of a graph together. Their base64 text is sent in one message of the
-/// control protocol.
+/// How long the daemon remembers that a future was forgotten, for messages about it.
+pub const FUTURE_TRACE_LIFETIME: Duration = Duration::from_secs(600);
+
+/// Most bytes of the files of a graph, all together. Their text is sent in one message of the control
+/// protocol.
 pub const GRAPH_FILES_BYTES_MAX: usize = 5 << 19;
 
 /// Largest manifest of a graph in bytes, with its files in base64.

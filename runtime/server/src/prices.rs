@@ -1,10 +1,13 @@
-//! Prices of devices per second.
+//! Prices of devices per second, and of the CPU time of CPU stages.
 
 use crate::limits::PRICE_PER_SECOND_MAX;
 use atoll_core::graphs::Cost;
 use atoll_engine::DeviceId;
 use atoll_fleet::device_named;
 use std::collections::BTreeMap;
+
+/// The device of CPU stages in reports, and its name in `[prices]`.
+pub(crate) const CPU: &str = "cpu";
 
 /// Millionths in a unit of account.
 const MILLIONTHS: f64 = 1e6;
@@ -15,6 +18,8 @@ const MILLIONTHS: f64 = 1e6;
 pub(crate) struct Prices {
     /// Indexed by device; 0 for a device without a price.
     per_s: Vec<u64>,
+    /// Of a second of CPU time of CPU stages; 0 without a price.
+    cpu_per_s: u64,
 }
 
 /// Converts a price per second from units of account to millionths.
@@ -35,27 +40,42 @@ pub(crate) fn price(units: f64) -> Option<Cost> {
 }
 
 impl Prices {
-    /// The prices of these devices. A name without a number, such as `host`, means `host:0`.
+    /// The prices of these devices. A name without a number, such as `host`, means `host:0`; `cpu`
+    /// is the CPU time of CPU stages.
     ///
     /// # Errors
     /// If a name is not that of a device, or two names are of the same device.
     pub(crate) fn of(named: &BTreeMap<String, u64>, devices: &[String]) -> Result<Prices, String> {
         let mut per_s = vec![None; devices.len()];
-        for (name, price) in named {
+        for (name, price) in named.iter().filter(|(name, _)| *name != CPU) {
             let Some(device) = device_named(devices, name) else {
-                return Err(format!("{name} is not a device of this daemon, which has {}", devices.join(", ")));
+                let known = devices.join(", ");
+                return Err(format!("{name} is not a device of this daemon, which has {known} and, for stages, {CPU}"));
             };
             let at = usize::from(device.0);
             if per_s[at].replace(*price).is_some() {
                 return Err(format!("{} has two prices, one of them as {name}; state one", devices[at]));
             }
         }
-        Ok(Prices { per_s: per_s.into_iter().map(Option::unwrap_or_default).collect() })
+        let per_s = per_s.into_iter().map(Option::unwrap_or_default).collect();
+        Ok(Prices { per_s, cpu_per_s: named.get(CPU).copied().unwrap_or(0) })
     }
 
     /// The price of a device, in millionths of the unit of account per second; 0 if it has none.
     pub(crate) fn get(&self, device: DeviceId) -> u64 {
         self.per_s.get(usize::from(device.0)).copied().unwrap_or(0)
+    }
+
+    /// The price of CPU stages, in millionths of the unit of account per second of CPU time; 0 if
+    /// they have none.
+    pub(crate) fn cpu(&self) -> u64 {
+        self.cpu_per_s
+    }
+
+    /// The price of CPU stages, in units of account per second of CPU time; `None` if they have
+    /// none.
+    pub(crate) fn cpu_units(&self) -> Option<f64> {
+        (self.cpu_per_s > 0).then_some(self.cpu_per_s as f64 / MILLIONTHS)
     }
 
     /// The price of the device at this index, in units of account per second; `None` if no device
@@ -79,7 +99,10 @@ mod tests {
             assert_eq!([0, 1].map(|at| prices.units(at)), expected, "{name}");
         }
         let unknown = Prices::of(&named("cuda:1"), &devices).unwrap_err();
-        assert_eq!(unknown, "cuda:1 is not a device of this daemon, which has host:0, cuda:0");
+        assert_eq!(unknown, "cuda:1 is not a device of this daemon, which has host:0, cuda:0 and, for stages, cpu");
+        let cpu = Prices::of(&named("cpu"), &devices).unwrap();
+        assert_eq!((cpu.cpu(), cpu.cpu_units(), cpu.units(0)), (556, Some(0.000556), None));
+        assert_eq!(Prices::of(&named("host"), &devices).unwrap().cpu_units(), None);
         let twice = BTreeMap::from([("host".to_owned(), 1), ("host:0".to_owned(), 2)]);
         let refused = Prices::of(&twice, &devices).unwrap_err();
         assert_eq!(refused, "host:0 has two prices, one of them as host:0; state one");

@@ -359,9 +359,13 @@ impl Server {
         let mut serving = std::pin::pin!(serving);
         tokio::select! {
             loaded = loading => loaded?,
-            _ = serving.as_mut() => return Ok(()),
+            _ = serving.as_mut() => {
+                app.stage_processes.close();
+                return Ok(());
+            }
         }
         serving.await;
+        app.stage_processes.close();
         Ok(())
     }
 }

@@ -41,6 +41,7 @@ mod tokenizer;
 mod wasm;
 mod wire;
 
+pub use atoll_device::ProcessGroups;
 pub use options::{DecodeOptions, Filter, ResizeOptions, TokenizeOptions, WasmOptions};
 pub use process::{CallError, StageConfig, StageProcess};
 pub use program::{Prepared, Program, Signature};

@@ -42,7 +42,11 @@ pub const WASM_CALLS_MAX: usize = 1024;
 /// while it is copied, in addition to the tensors of the call.
 pub const PROCESS_BYTES: u64 = 1 << 30;
 
-/// Longest time of a call, and of preparing a program. After it, the process is killed.
+/// Memory of the control group of a stage process in bytes: its private memory, and what only the
+/// kernel counts, such as page tables, pipes and the program's own pages.
+pub const GROUP_BYTES: u64 = PROCESS_BYTES + (32 << 20);
+
+/// Longest time of a call, and of preparing a program. The process is killed then.
 pub const CALL_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Most programs that a process keeps. The one that was used least recently is dropped for another.

@@ -1,10 +1,11 @@
 //! The daemon's side of a stage process: starts it, calls it, and kills it at its time limit.
 
-use crate::limits::{CALL_TIME_MAX, PROGRAMS_KEPT_MAX};
+use crate::limits::{CALL_TIME_MAX, GROUP_BYTES, PROGRAMS_KEPT_MAX};
 use crate::program::Program;
 use crate::tensor::{Form, Tensor};
-use crate::wire::{Answer, Request, bytes_of, read_head, read_tensors, write};
+use crate::wire::{Answer, Part, Request, bytes_of, read_head, read_tensors, write};
 use atoll_device::cpu_time::process_cpu_time;
+use atoll_device::{GroupUse, ProcessGroup, ProcessGroups};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use serde::Serialize;
@@ -14,7 +15,8 @@ use std::io::{BufReader, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Weak;
 use std::time::{Duration, Instant};
 
 /// How to start a stage process.
@@ -26,12 +28,15 @@ pub struct StageConfig {
     pub arguments: Vec<OsString>,
     /// Longest time of a call.
     pub call_time: Duration,
+    /// Makes a control group for each process; `None` if the daemon may make none.
+    pub groups: Option<Weak<dyn ProcessGroups>>,
 }
 
 impl Default for StageConfig {
     /// The running program, `atoll stages`.
     fn default() -> StageConfig {
-        StageConfig { program: "/proc/self/exe".into(), arguments: vec!["stages".into()], call_time: CALL_TIME_MAX }
+        let (program, arguments) = ("/proc/self/exe".into(), vec!["stages".into()]);
+        StageConfig { program, arguments, call_time: CALL_TIME_MAX, groups: None }
     }
 }
 
@@ -69,14 +74,17 @@ pub struct StageProcess {
     /// The programs that it keeps, the one that was used last at the end.
     programs: VecDeque<u64>,
     lacks: Vec<String>,
+    /// Its control group. Dropped after the process has ended.
+    group: Option<Box<dyn ProcessGroup>>,
 }
 
 impl StageProcess {
-    /// Starts a process, and waits until it is in its jail. Blocks.
+    /// Starts a process for a tenant, puts it into a control group, and waits until it is in its
+    /// jail. Without a group, its own limits of memory hold. Blocks.
     ///
     /// # Errors
     /// It cannot be started, or has no jail.
-    pub fn start(config: &StageConfig) -> Result<StageProcess, CallError> {
+    pub fn start(config: &StageConfig, tenant: &str) -> Result<StageProcess, CallError> {
         let lost = |what: &str, error: std::io::Error| CallError::Lost(format!("{what}: {error}"));
         let mut command = Command::new(&config.program);
         // The name in process lists, and a group of its own, so that signals from a terminal reach
@@ -91,6 +99,12 @@ impl StageProcess {
             return Err(CallError::Lost("it has no pipes".into()));
         };
         let (input, output) = (OwnedFd::from(input), OwnedFd::from(output));
+        let groups = config.groups.as_ref().and_then(Weak::upgrade);
+        let admitted = groups.map(|groups| groups.admit_process(tenant, GROUP_BYTES, child.id())).transpose();
+        let (group, without) = match admitted {
+            Ok(group) => (group, None),
+            Err(error) => (None, Some(format!("control group: {error}"))),
+        };
         let mut process = StageProcess {
             child,
             input,
@@ -98,20 +112,22 @@ impl StageProcess {
             call_time: config.call_time,
             programs: VecDeque::new(),
             lacks: Vec::new(),
+            group,
         };
         for fd in [process.input.as_fd(), process.output.get_ref().fd.as_fd()] {
             let flags = fcntl_getfl(fd).and_then(|flags| fcntl_setfl(fd, flags | OFlags::NONBLOCK));
             flags.map_err(|error| lost("its pipes cannot be set up", error.into()))?;
         }
         match process.answer()? {
-            Answer::Ready { lacks } => process.lacks = lacks,
+            Answer::Ready { lacks } => process.lacks = lacks.into_iter().chain(without).collect(),
             Answer::Failed(reason) => return Err(CallError::Lost(reason)),
             other => return Err(process.unexpected(&other)),
         }
         Ok(process)
     }
 
-    /// Parts of the jail that this machine does not support.
+    /// Parts of the jail that this machine does not support, and why the process has no control
+    /// group although the daemon makes groups.
     pub fn lacks(&self) -> &[String] {
         &self.lacks
     }
@@ -126,8 +142,16 @@ impl StageProcess {
         process_cpu_time(self.child.id()).unwrap_or_default()
     }
 
-    /// Makes sure that the process keeps a program under the number `id`, which no other program
-    /// may have. Blocks.
+    /// What the kernel counts for its control group; `None` without a group. The second value says
+    /// whether it stays above its limit of memory, so that the caller drops it.
+    pub fn group_use(&self) -> Option<(GroupUse, bool)> {
+        let group = self.group.as_ref()?;
+        let is_over = group.observe(Instant::now()).is_some();
+        Some((group.usage(), is_over))
+    }
+
+    /// Makes sure that the process keeps a program, under a number that stands for this program
+    /// only. Blocks.
     ///
     /// # Errors
     /// The program or its file is not valid, or the process is lost.
@@ -161,18 +185,21 @@ impl StageProcess {
         inputs: &[&[u8]],
         admit: impl FnOnce(usize) -> bool,
     ) -> Result<Vec<Tensor>, CallError> {
-        if bytes_of(&forms) != Some(inputs.iter().map(|input| input.len()).sum()) {
+        let is_each = forms.len() == inputs.len();
+        let part = |(form, bytes): (Form, &&[u8])| Part { form, bytes: bytes.len() };
+        let parts: Vec<Part> = forms.into_iter().zip(inputs).map(part).collect();
+        if !is_each || bytes_of(&parts).is_none() {
             return Err(CallError::Failed("its inputs are too large, or do not match their shapes".into()));
         }
-        self.send(&Request::Run { id, inputs: forms }, inputs)?;
+        self.send(&Request::Run { id, inputs: parts }, inputs)?;
         match self.answer()? {
-            Answer::Outputs(forms) => {
-                let bytes = bytes_of(&forms).ok_or_else(|| CallError::Lost("its outputs are too large".into()))?;
+            Answer::Outputs(parts) => {
+                let bytes = bytes_of(&parts).ok_or_else(|| CallError::Lost("its outputs are too large".into()))?;
                 // The outputs stay in the pipe, so the caller ends the process.
                 if !admit(bytes) {
                     return Err(CallError::NoRoom);
                 }
-                let tensors = read_tensors(&mut self.output, forms);
+                let tensors = read_tensors(&mut self.output, parts);
                 tensors.map_err(|error| self.failure(&error))
             }
             Answer::Failed(reason) => Err(CallError::Failed(reason)),
@@ -210,8 +237,21 @@ impl StageProcess {
     fn failure(&mut self, error: &std::io::Error) -> CallError {
         match (error.kind(), self.child.try_wait()) {
             (ErrorKind::TimedOut, _) => CallError::TimeLimit(self.call_time),
-            (_, Ok(Some(status))) => CallError::Lost(format!("it ended with {status}")),
+            (_, Ok(Some(status))) => CallError::Lost(self.end(status)),
             _ => CallError::Lost(error.to_string()),
+        }
+    }
+
+    /// Why the process ended.
+    fn end(&self, status: ExitStatus) -> String {
+        match self.group_use() {
+            Some((used, _)) if used.kills > 0 => {
+                format!(
+                    "it reached the limit of its control group, {} MiB of memory, and was killed",
+                    GROUP_BYTES >> 20
+                )
+            }
+            _ => format!("it ended with {status}"),
         }
     }
 }
@@ -280,11 +320,79 @@ fn waiting(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use atoll_device::GroupLimit;
+    use std::sync::{Arc, Mutex};
 
     /// Runs a shell script in place of the process.
     fn script(text: &str, call_time: Duration) -> Result<StageProcess, CallError> {
+        start(text, call_time, None)
+    }
+
+    fn start(
+        text: &str,
+        call_time: Duration,
+        groups: Option<Weak<dyn ProcessGroups>>,
+    ) -> Result<StageProcess, CallError> {
         let arguments = ["-c", text].map(Into::into).into();
-        StageProcess::start(&StageConfig { program: "/bin/sh".into(), arguments, call_time })
+        StageProcess::start(&StageConfig { program: "/bin/sh".into(), arguments, call_time, groups }, "a")
+    }
+
+    /// Groups that exist in memory only. The first process that is admitted counts as killed.
+    #[derive(Debug, Default)]
+    struct Groups(Mutex<Vec<(String, u64, u32)>>);
+
+    #[derive(Debug)]
+    struct Group(u64);
+
+    impl ProcessGroups for Groups {
+        fn admit_process(&self, tenant: &str, bytes: u64, pid: u32) -> std::io::Result<Box<dyn ProcessGroup>> {
+            let mut admitted = self.0.lock().unwrap();
+            if admitted.len() == 2 {
+                return Err(ErrorKind::PermissionDenied.into());
+            }
+            admitted.push((tenant.into(), bytes, pid));
+            Ok(Box::new(Group(u64::from(admitted.len() == 1))))
+        }
+    }
+
+    impl ProcessGroup for Group {
+        fn observe(&self, _: Instant) -> Option<GroupLimit> {
+            None
+        }
+
+        fn usage(&self) -> GroupUse {
+            GroupUse { kills: self.0, ..GroupUse::default() }
+        }
+    }
+
+    fn wait_for_end(process: &mut StageProcess) {
+        while process.is_alive() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    fn a_process_is_in_a_group_before_it_gets_code_and_a_kill_at_its_limit_is_told() {
+        let groups: Arc<Groups> = Arc::default();
+        let weak = || {
+            let weak: Weak<Groups> = Arc::downgrade(&groups);
+            Some(weak as Weak<dyn ProcessGroups>)
+        };
+        let ready = says(r#"{"ready":{"lacks":[]}}"#);
+        let mut killed = start(&format!("{ready} exit 9"), LONG, weak()).unwrap();
+        wait_for_end(&mut killed);
+        let told = run(&mut killed).to_string();
+        assert!(told.contains("it reached the limit of its control group, 1056 MiB of memory"), "{told}");
+        let mut ended = start(&format!("{ready} exit 9"), LONG, weak()).unwrap();
+        wait_for_end(&mut ended);
+        assert!(run(&mut ended).to_string().contains("it ended with exit status: 9"));
+        let admitted = groups.0.lock().unwrap().clone();
+        assert_eq!(admitted[0], ("a".into(), GROUP_BYTES, killed.child.id()));
+        let without = start(&format!("{ready} exec sleep 600"), LONG, weak()).unwrap();
+        assert!(without.lacks()[0].starts_with("control group: permission denied"), "{:?}", without.lacks());
+        assert_eq!(without.group_use(), None);
+        drop(groups);
+        assert!(start(&format!("{ready} exec sleep 600"), LONG, None).unwrap().lacks().is_empty());
     }
 
     /// A script that writes an answer.
@@ -321,12 +429,17 @@ mod tests {
         let error = script(&says(r#"{"failed":"no jail"}"#), LONG).unwrap_err();
         assert_eq!(error, CallError::Lost("no jail".into()));
         let ready = says(r#"{"ready":{"lacks":[]}}"#);
-        for answer in [r#"{"outputs":[{"datatype":"FP32","shape":[1000000000000]}]}"#, r#""done""#, "}", "[]"] {
+        for answer in [
+            r#"{"outputs":[{"form":{"datatype":"FP32","shape":[1000000000000]},"bytes":4000000000000}]}"#,
+            r#""done""#,
+            "}",
+            "[]",
+        ] {
             let mut process = script(&format!("{ready} {} exec sleep 600", says(answer)), LONG).unwrap();
             let error = run(&mut process);
             assert!(error.is_loss(), "{answer}: {error}");
         }
-        let outputs = says(r#"{"outputs":[{"datatype":"UINT8","shape":[3]}]}"#);
+        let outputs = says(r#"{"outputs":[{"form":{"datatype":"UINT8","shape":[3]},"bytes":3}]}"#);
         let mut process = script(&format!("{ready} {outputs} printf abc; exec sleep 600"), LONG).unwrap();
         let tensors = process.run(1, Vec::new(), &[], |bytes| bytes == 3).unwrap();
         assert_eq!(tensors, [Tensor::of_bytes(vec![3], b"abc".to_vec())]);

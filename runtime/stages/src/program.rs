@@ -14,11 +14,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Program {
-    /// `x`: the bytes of a JPEG or PNG file. `y`: UINT8 [height, width, 3], red, green and blue.
+    /// `x`: a JPEG or PNG file, as UINT8 or as one string. `y`: UINT8 [height, width, 3], red, green and blue.
     DecodeImage(DecodeOptions),
     /// `x`: UINT8 [height, width, 3]. `y`: FP32 [1, 3, height, width], normalised.
     ResizeImage(ResizeOptions),
-    /// `x`: the bytes of a UTF-8 text. `ids`, `mask` and `types`: INT64 [1, tokens].
+    /// `x`: a UTF-8 text, as UINT8 or as one string. `ids`, `mask` and `types`: INT64 [1, tokens].
     Tokenize(TokenizeOptions),
     /// Tensors as the manifest declares them.
     Wasm(WasmOptions),
@@ -69,9 +69,7 @@ impl Program {
                 if options.outputs.is_empty() {
                     return Err("it needs `outputs`".into());
                 }
-                let bad = |(_, form): &(&String, &Form)| {
-                    form.datatype == DataType::Bytes || form.shape.iter().any(|size| *size < -1)
-                };
+                let bad = |(_, form): &(&String, &Form)| form.shape.iter().any(|size| *size < -1);
                 match options.outputs.iter().find(bad) {
                     Some((name, form)) => Err(format!("output `{name}` cannot be {form}")),
                     None => Ok(()),
@@ -80,11 +78,16 @@ impl Program {
         }
     }
 
-    /// The inputs and outputs. Those of a WASM module are the given ones, in the order of their
-    /// names.
+    /// The inputs and outputs. Inputs of a WASM module are the given ones, in the order of their
+    /// names. A file or text is one string if strings are given.
     pub fn signature(&self, given: &[(String, Form)]) -> Signature {
         let tensor = |name: &str, datatype, shape: &[i64]| (name.to_owned(), Form { datatype, shape: shape.to_vec() });
-        let bytes = || vec![tensor("x", DataType::Uint8, &[-1])];
+        let bytes = || match given.first() {
+            Some((_, form)) if form.datatype == DataType::Bytes => {
+                vec![tensor("x", DataType::Bytes, &vec![1; form.shape.len()])]
+            }
+            _ => vec![tensor("x", DataType::Uint8, &[-1])],
+        };
         match self {
             Program::DecodeImage(_) => {
                 Signature { inputs: bytes(), outputs: vec![tensor("y", DataType::Uint8, &[-1, -1, 3])] }
@@ -149,9 +152,9 @@ impl Prepared {
             _ => Err(format!("it has one input, and got {}", inputs.len())),
         };
         match &self.0 {
-            Ready::Decode => decode(&only()?.bytes).map(|image| vec![image]),
+            Ready::Decode => decode(only()?.content()?).map(|image| vec![image]),
             Ready::Resize(options) => resize(only()?, options).map(|image| vec![image]),
-            Ready::Tokenize(tokenizer, options) => tokenizer.run(&only()?.bytes, options),
+            Ready::Tokenize(tokenizer, options) => tokenizer.run(only()?.content()?, options),
             Ready::Wasm(module) => module.run(inputs),
         }
     }

@@ -1,7 +1,7 @@
 //! The loop of a stage process.
 
 use crate::program::Prepared;
-use crate::wire::{Answer, REASON_CHARS_MAX, Request, read_file, read_head, read_tensors, write};
+use crate::wire::{Answer, Part, REASON_CHARS_MAX, Request, read_file, read_head, read_tensors, write};
 use std::collections::BTreeMap;
 use std::io::{BufReader, BufWriter, ErrorKind, Read, Result, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -49,9 +49,8 @@ pub fn serve(ready: Ready, from: impl Read, to: impl Write) -> Result<()> {
                 let run = || programs.get(&id).ok_or("internal error: it was not prepared")?.run(&inputs);
                 match guarded(run) {
                     Ok(outputs) => {
-                        let forms = outputs.iter().map(|output| output.form.clone()).collect();
-                        let parts: Vec<&[u8]> = outputs.iter().map(|output| &output.bytes[..]).collect();
-                        write(&mut to, &Answer::Outputs(forms), &parts)?;
+                        let bytes: Vec<&[u8]> = outputs.iter().map(|output| &output.bytes[..]).collect();
+                        write(&mut to, &Answer::Outputs(outputs.iter().map(Part::of).collect()), &bytes)?;
                     }
                     Err(reason) => write(&mut to, &failed(&reason), &[])?,
                 }

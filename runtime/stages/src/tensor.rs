@@ -1,6 +1,6 @@
 //! Tensors of calls.
 
-use atoll_protocol::DataType;
+use atoll_protocol::{DataType, strings};
 use serde::{Deserialize, Serialize};
 
 /// Element type and shape of a tensor, outermost dimension first; -1 is a size that a call chooses.
@@ -36,7 +36,8 @@ impl std::fmt::Display for Form {
     }
 }
 
-/// A tensor: its form, and its elements in row-major order, little-endian.
+/// A tensor: its form, and its elements in row-major order, little-endian. A string of a BYTES
+/// tensor is its length as a 32-bit number, and its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tensor {
     /// The form. All sizes are known.
@@ -46,6 +47,19 @@ pub struct Tensor {
 }
 
 impl Tensor {
+    /// The bytes of a file or a text: those of a UINT8 tensor, or of the only string of a BYTES
+    /// tensor.
+    pub(crate) fn content(&self) -> Result<&[u8], String> {
+        if self.form.datatype != DataType::Bytes {
+            return Ok(&self.bytes);
+        }
+        let mut all = strings(&self.bytes);
+        match (all.next(), all.next()) {
+            (Some(Some(only)), None) => Ok(only),
+            _ => Err(format!("its input is {}, and has to be one string", self.form)),
+        }
+    }
+
     pub(crate) fn of_floats(shape: Vec<i64>, values: &[f32]) -> Tensor {
         let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         Tensor { form: Form { datatype: DataType::Fp32, shape }, bytes }
@@ -58,5 +72,25 @@ impl Tensor {
     pub(crate) fn of_indices(shape: Vec<i64>, values: &[i64]) -> Tensor {
         let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         Tensor { form: Form { datatype: DataType::Int64, shape }, bytes }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_or_text_is_a_tensor_of_bytes_or_one_string() {
+        let of_strings = |shape: &[i64], bytes: &[u8]| {
+            let form = Form { datatype: DataType::Bytes, shape: shape.to_vec() };
+            Tensor { form, bytes: bytes.to_vec() }.content().map(<[u8]>::to_vec)
+        };
+        assert_eq!(Tensor::of_bytes(vec![2], b"ab".to_vec()).content(), Ok(&b"ab"[..]));
+        assert_eq!(of_strings(&[1], b"\x02\0\0\0ab"), Ok(b"ab".to_vec()));
+        assert_eq!(of_strings(&[1, 1], b"\0\0\0\0"), Ok(Vec::new()));
+        for (shape, bytes) in [(0, &b""[..]), (2, &b"\x01\0\0\0a\0\0\0\0"[..]), (1, &b"\x02\0\0\0a"[..])] {
+            let refused = of_strings(&[shape], bytes).unwrap_err();
+            assert_eq!(refused, format!("its input is BYTES[{shape}], and has to be one string"));
+        }
     }
 }

@@ -19,6 +19,7 @@
 use crate::limits::{CALL_BYTES_MAX, WASM_CALLS_MAX, WASM_TABLE_ELEMENTS_MAX};
 use crate::options::WasmOptions;
 use crate::tensor::{Form, Tensor};
+use atoll_protocol::{DataType, check_bytes};
 use wasmi::errors::{ErrorKind, MemoryError};
 use wasmi::{
     Config, EnforcedLimits, Engine, Error, ExternType, FuncType, Instance, Linker, Memory, Store, StoreLimits,
@@ -188,11 +189,13 @@ impl Call {
         if !declared.admits(&form) {
             return Err(format!("is {form}, and is declared as {declared}"));
         }
-        if form.bytes() != Some(count) {
+        if form.datatype != DataType::Bytes && form.bytes() != Some(count) {
             return Err(format!("has {count} bytes, which do not match {form}"));
         }
         *left = left.checked_sub(count).ok_or_else(|| format!("is too large: {CALL_BYTES_MAX} bytes in all"))?;
         let bytes = if count == 0 { Vec::new() } else { self.bytes(data, count)?.to_vec() };
+        check_bytes("", form.datatype, &form.shape, &bytes)
+            .map_err(|_| format!("is {form}, and its {count} bytes are other strings"))?;
         Ok(Tensor { form, bytes })
     }
 }
@@ -200,7 +203,6 @@ impl Call {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use atoll_protocol::DataType;
 
     /// A module whose `run` has this body, and whose `alloc` never frees.
     fn text(body: &str, rest: &str) -> String {

@@ -6,6 +6,7 @@
 use crate::limits::{CALL_BYTES_MAX, PROGRAM_FILE_BYTES_MAX};
 use crate::program::Program;
 use crate::tensor::{Form, Tensor};
+use atoll_protocol::check_bytes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::{Read, Result, Write};
@@ -15,6 +16,9 @@ const HEAD_BYTES_MAX: u32 = 1 << 20;
 
 /// Most tensors of a call: the limit of graphs.
 const TENSORS_MAX: usize = 1024;
+
+/// Bytes of an empty string.
+const STRING_BYTES_MIN: usize = 4;
 
 /// Longest cause of a failure, in characters.
 pub(crate) const REASON_CHARS_MAX: usize = 4096;
@@ -28,7 +32,33 @@ pub(crate) enum Request {
     /// Forgets a program.
     Drop { id: u64 },
     /// Runs a program. The bytes are the elements of all inputs.
-    Run { id: u64, inputs: Vec<Form> },
+    Run { id: u64, inputs: Vec<Part> },
+}
+
+/// A tensor of a message: its form, and the number of its bytes, which is not known from the form
+/// if its elements are strings.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Part {
+    pub(crate) form: Form,
+    pub(crate) bytes: usize,
+}
+
+impl Part {
+    /// The part of a tensor.
+    pub(crate) fn of(tensor: &Tensor) -> Part {
+        Part { form: tensor.form.clone(), bytes: tensor.bytes.len() }
+    }
+
+    /// The number of bytes, if the form may have so many.
+    fn checked(&self) -> Option<usize> {
+        let count = |count: usize, size: &i64| count.checked_mul(usize::try_from(*size).ok()?);
+        let count = self.form.shape.iter().try_fold(1_usize, count)?;
+        match self.form.datatype.element_bytes() {
+            Some(element) => count.checked_mul(element).filter(|bytes| *bytes == self.bytes),
+            // Each string begins with its length.
+            None => count.checked_mul(STRING_BYTES_MIN).filter(|least| *least <= self.bytes).map(|_| self.bytes),
+        }
+    }
 }
 
 /// What the process answers.
@@ -40,7 +70,7 @@ pub(crate) enum Answer {
     /// The program is kept, or dropped.
     Done,
     /// The program has run. The bytes are the elements of all outputs.
-    Outputs(Vec<Form>),
+    Outputs(Vec<Part>),
     /// The cause of a failure.
     Failed(String),
 }
@@ -86,19 +116,20 @@ pub(crate) fn read_file(from: &mut impl Read, count: usize) -> Result<Vec<u8>> {
 }
 
 /// The bytes of all tensors together, if their forms are valid and within the limits.
-pub(crate) fn bytes_of(forms: &[Form]) -> Option<usize> {
-    let sum = forms.iter().try_fold(0_usize, |sum, form| sum.checked_add(form.bytes()?));
-    sum.filter(|sum| *sum <= CALL_BYTES_MAX && forms.len() <= TENSORS_MAX)
+pub(crate) fn bytes_of(parts: &[Part]) -> Option<usize> {
+    let sum = parts.iter().try_fold(0_usize, |sum, part| sum.checked_add(part.checked()?));
+    sum.filter(|sum| *sum <= CALL_BYTES_MAX && parts.len() <= TENSORS_MAX)
 }
 
 /// Reads the tensors of a message.
-pub(crate) fn read_tensors(from: &mut impl Read, forms: Vec<Form>) -> Result<Vec<Tensor>> {
-    bytes_of(&forms).ok_or_else(|| invalid("tensors are too large, or not valid"))?;
-    let tensor = |form: Form| {
-        let bytes = read_bytes(from, form.bytes().unwrap_or_default())?;
+pub(crate) fn read_tensors(from: &mut impl Read, parts: Vec<Part>) -> Result<Vec<Tensor>> {
+    bytes_of(&parts).ok_or_else(|| invalid("tensors are too large, or not valid"))?;
+    let tensor = |Part { form, bytes }: Part| {
+        let bytes = read_bytes(from, bytes)?;
+        check_bytes("", form.datatype, &form.shape, &bytes).map_err(|_| invalid("strings do not match their shape"))?;
         Ok(Tensor { form, bytes })
     };
-    forms.into_iter().map(tensor).collect()
+    parts.into_iter().map(tensor).collect()
 }
 
 #[cfg(test)]
@@ -108,21 +139,35 @@ mod tests {
 
     #[test]
     fn messages_are_read_as_they_were_written() {
-        let tensors = [Tensor::of_floats(vec![2], &[1.0, 2.0]), Tensor::of_bytes(vec![0, 3], Vec::new())];
-        let forms: Vec<Form> = tensors.iter().map(|tensor| tensor.form.clone()).collect();
+        let strings = Form { datatype: DataType::Bytes, shape: vec![2] };
+        let strings = Tensor { form: strings, bytes: b"\x03\0\0\0abc\0\0\0\0".to_vec() };
+        let tensors = [Tensor::of_floats(vec![2], &[1.0, 2.0]), Tensor::of_bytes(vec![0, 3], Vec::new()), strings];
+        let parts: Vec<Part> = tensors.iter().map(Part::of).collect();
         let mut bytes = Vec::new();
-        write(&mut bytes, &Answer::Outputs(forms), &tensors.each_ref().map(|tensor| &tensor.bytes[..])).unwrap();
+        write(&mut bytes, &Answer::Outputs(parts), &tensors.each_ref().map(|tensor| &tensor.bytes[..])).unwrap();
         let mut from = &bytes[..];
-        let Answer::Outputs(forms) = read_head(&mut from).unwrap() else { panic!("outputs") };
-        assert_eq!(read_tensors(&mut from, forms).unwrap(), tensors);
+        let Answer::Outputs(parts) = read_head(&mut from).unwrap() else { panic!("outputs") };
+        assert_eq!(read_tensors(&mut from, parts).unwrap(), tensors);
         assert!(from.is_empty());
     }
 
     #[test]
     fn lengths_are_checked_before_anything_is_allocated() {
-        let form = |shape: &[i64]| Form { datatype: DataType::Fp64, shape: shape.to_vec() };
-        for forms in [vec![form(&[1 << 40])], vec![form(&[-1])], vec![form(&[1 << 22]); 3], vec![form(&[0]); 2000]] {
-            assert!(read_tensors(&mut std::io::repeat(0), forms).is_err());
+        let part = |datatype, shape: &[i64], bytes| Part { form: Form { datatype, shape: shape.to_vec() }, bytes };
+        let numbers = |shape: &[i64], count: usize| part(DataType::Fp64, shape, count * 8);
+        for parts in [
+            vec![numbers(&[1 << 40], 1 << 40)],
+            vec![numbers(&[-1], 1)],
+            vec![numbers(&[3], 2)],
+            vec![numbers(&[1 << 22], 1 << 22); 3],
+            vec![numbers(&[0], 0); 2000],
+            vec![part(DataType::Bytes, &[1 << 40], 4)],
+            vec![part(DataType::Bytes, &[-1], 4)],
+            vec![part(DataType::Bytes, &[1], 1 << 40)],
+            // Two empty strings where one is announced.
+            vec![part(DataType::Bytes, &[1], 8)],
+        ] {
+            assert!(read_tensors(&mut std::io::repeat(0), parts).is_err());
         }
         assert!(read_file(&mut std::io::repeat(0), 1 << 40).is_err());
         assert!(read_head::<Answer>(&mut std::io::repeat(0xff)).is_err());

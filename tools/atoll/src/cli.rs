@@ -55,6 +55,7 @@ pub(crate) enum Command {
     #[command(name = "fn")]
     Functions(commands::functions::Args),
     Graph(commands::graph::Args),
+    Future(commands::future::Args),
     Instance(commands::instance::Args),
     Lease(commands::lease::Args),
     Object(commands::object::Args),

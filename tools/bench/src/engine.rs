@@ -268,11 +268,6 @@ impl FleetArgs {
         self.devices.iter().map(DeviceSpec::kind).collect()
     }
 
-    /// Whether each tenant has its own process, which can have a control group.
-    pub fn has_executors(&self) -> bool {
-        self.flags.isolation != Some(Isolation::None) && self.devices.iter().any(DeviceSpec::is_host)
-    }
-
     /// Starts the devices for kernels of other users, with one engine each.
     pub fn start(&self, memory_quotas: MemoryQuotas, groups: Option<Arc<ControlGroups>>) -> anyhow::Result<Fleet> {
         let devices = self.flags.devices(&self.devices, Isolation::Process, &groups)?;

@@ -1,17 +1,17 @@
 //! Control groups (cgroup v2): the kernel limits the memory, the threads and the CPU time of each
-//! executor, and accounts for them.
+//! executor and each process of CPU stages, and accounts for them.
 //!
 //! The daemon may create groups below its own group if that group is delegated to it: by systemd
 //! (`Delegate=`), by an administrator who made the daemon the folder's owner, or because the daemon
 //! is root and no systemd unit owns the group. It moves itself into the child `daemon`, since a
 //! group with processes cannot enable controllers for children, and creates a child for each
-//! executor:
+//! of these processes:
 //!
 //! ```text
 //! atoll.service/             the daemon's own group at start
 //!     daemon/                the daemon, and its children other than executors
 //!     executor-PID-1/        one executor
-//!     executor-PID-2/
+//!     executor-PID-2/        one process of CPU stages
 //! ```
 //!
 //! The daemon puts an executor into its group before it sends it code to load. A group is charged
@@ -24,6 +24,7 @@
 mod folder;
 mod group;
 mod place;
+mod process;
 
 pub(crate) use group::Group;
 pub use place::NoControlGroups;
@@ -193,20 +194,30 @@ impl ControlGroups {
         made
     }
 
+    /// The quota of a tenant.
+    fn quota(&self, tenant: &str) -> &ExecutorQuota {
+        self.quotas.tenants.get(tenant).unwrap_or(&self.quotas.default)
+    }
+
     fn make(&self, spec: &GroupSpec) -> io::Result<Group> {
-        let quota = self.quotas.tenants.get(&spec.domain).unwrap_or(&self.quotas.default);
+        let quota = self.quota(&spec.domain);
         let grant = Grant {
             device_bytes: quota.device_bytes.min(spec.device_bytes),
             device_bytes_max: spec.device_bytes,
             overhead: quota.overhead(spec.compute_units),
             compute_units: spec.compute_units,
         };
+        self.limited(grant, quota, spec.is_own)
+    }
+
+    /// Creates a group that also has limits of threads and of CPU time.
+    fn limited(&self, grant: Grant, quota: &ExecutorQuota, is_own: bool) -> io::Result<Group> {
         let group = self.create(grant)?;
-        group.write("pids.max", spec.compute_units.saturating_add(OTHER_THREADS))?;
+        group.write("pids.max", grant.compute_units.saturating_add(OTHER_THREADS))?;
         if !self.has_cpu {
             return Ok(group);
         }
-        group.write("cpu.weight", if spec.is_own { OWN_WEIGHT } else { TENANT_WEIGHT })?;
+        group.write("cpu.weight", if is_own { OWN_WEIGHT } else { TENANT_WEIGHT })?;
         if let Some(cpus) = quota.cpus {
             // The kernel's minimum is a millisecond.
             let microseconds = ((cpus * CPU_PERIOD_US as f64) as u64).max(1000);
@@ -237,6 +248,7 @@ impl Drop for ControlGroups {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use atoll_device::ProcessGroups;
     use std::time::{Duration, Instant};
 
     /// A folder that looks like a group with these controllers, of which none is handed on.
@@ -276,6 +288,21 @@ mod tests {
         assert_eq!((read(&own, "memory.max"), read(&own, "cpu.weight")), (String::new(), "100".into()));
         assert_eq!((read(&own, "cpu.max"), own.usage().limit), (String::new(), None));
         assert!(own.path() != group.path());
+    }
+
+    #[test]
+    fn a_process_of_cpu_stages_has_a_limit_of_its_own_and_the_cpu_time_of_its_tenant() {
+        let groups = limited("cpu memory pids", Some(1.5));
+        let folder = |number| groups.folder().join(place::group_name(std::process::id(), number));
+        let read = |number, file: &str| std::fs::read_to_string(folder(number).join(file)).unwrap();
+        let admitted = groups.admit_process("a", 64 << 20, 4711).unwrap();
+        assert_eq!([read(0, "memory.high"), read(0, "memory.max")], [64u64 << 20, 96 << 20].map(|n| n.to_string()));
+        assert_eq!([read(0, "pids.max"), read(0, "cpu.weight"), read(0, "cpu.max")], ["32", "33", "150000 100000"]);
+        assert_eq!(read(0, "cgroup.procs"), "4711");
+        assert!(admitted.observe(Instant::now()).is_none());
+        assert_eq!(admitted.usage().limit.map(|limit| limit.bytes()), Some(64 << 20));
+        let own = groups.admit_process("local", 64 << 20, 4712).unwrap();
+        assert_eq!((read(1, "cpu.weight"), own.usage().kills), ("100".into(), 0));
     }
 
     #[test]

@@ -65,7 +65,7 @@ impl Writer<'_> {
 
     fn device(&self, node: NodeId) -> String {
         let device = self.desk.device(node).and_then(|device| self.devices.get(usize::from(device.0)));
-        device.map_or_else(|| self.kind(KindId(self.desk.kinds().len() as u8 - 1)), Clone::clone)
+        device.map_or_else(|| self.desk.stage_node(node).to_owned(), Clone::clone)
     }
 
     fn price(&self, kind: KindId, time: Nanos) -> f64 {

@@ -4,23 +4,22 @@
 //! futures that exist, so futures cannot wait for each other in a cycle. Outputs are kept for a
 //! limited time after the end of the call, and within a limit for each tenant.
 
-use super::Control;
-use super::invoke::Plans;
+mod requests;
+
 use super::refusal::{OrRefuse, bad_request};
-use super::requests::{Answered, plain, taken};
-use super::session::Session;
-use crate::identity::Principal;
-use crate::limits::{FUTURE_LIFETIME, FUTURES_BYTES_MAX, FUTURES_MAX};
+use super::requests::{Answered, taken};
+use crate::limits::{FUTURE_LIFETIME, FUTURE_TRACE_LIFETIME, FUTURES_BYTES_MAX, FUTURES_MAX};
 use crate::names::check_name;
 use atoll_control::{
-    Answer, Attachments, Call, DeferredCall, Input, Invoke, InvokeGraph, Invoked, Output, Refusal, RefusalKind, Value,
+    Answer, Attachments, Call, DeferredCall, FutureOutput, FutureReport, FutureState, Input, Invoked, Output, Refusal,
+    RefusalKind, Value,
 };
 use atoll_engine::Tenant;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 /// The futures of all tenants.
 #[derive(Default)]
@@ -33,6 +32,22 @@ struct Own {
     /// Number of calls that have not ended although their futures were forgotten. They count toward
     /// the limit, since they may hold inputs and wait for other futures.
     forgotten: usize,
+    /// The last futures that are gone, for messages about them.
+    gone: VecDeque<Trace>,
+}
+
+/// What is remembered of a future that is gone.
+struct Trace {
+    name: String,
+    /// Whether its time had passed; otherwise a client dropped it.
+    is_expired: bool,
+    since: Instant,
+}
+
+/// What the call of a future runs.
+struct Target {
+    functions: Vec<String>,
+    graph: Option<String>,
 }
 
 /// A future of a tenant.
@@ -41,7 +56,12 @@ struct Entry {
     number: u64,
     /// The bytes of its outputs.
     bytes: usize,
-    is_running: bool,
+    target: Target,
+    begun: Instant,
+    /// When its call ended; `None` while it runs.
+    finished: Option<Instant>,
+    /// Cancels its call; `None` after that.
+    cancel: Option<oneshot::Sender<()>>,
     ended: watch::Receiver<Option<Ended>>,
 }
 
@@ -63,6 +83,68 @@ struct Pending {
     number: u64,
     sender: watch::Sender<Option<Ended>>,
     is_running: bool,
+    /// Receives something if a client cancels the call, and an error if it drops the future.
+    cancelled: oneshot::Receiver<()>,
+}
+
+impl Own {
+    fn is_empty(&self) -> bool {
+        self.named.is_empty() && self.forgotten == 0 && self.gone.is_empty()
+    }
+
+    fn note_gone(&mut self, name: &str, is_expired: bool) {
+        if self.gone.len() >= FUTURES_MAX {
+            self.gone.pop_front();
+        }
+        self.gone.push_back(Trace { name: name.into(), is_expired, since: Instant::now() });
+    }
+}
+
+impl Entry {
+    /// Describes the future.
+    fn report(&self, name: &str) -> FutureReport {
+        let ended = self.ended.borrow().clone();
+        let output = |output: &Output| FutureOutput {
+            stage: output.stage,
+            name: output.name.clone(),
+            form: output.form.clone(),
+        };
+        let (state, failure, outputs) = match ended.as_deref() {
+            None => (FutureState::Running, None, Vec::new()),
+            Some(Ok(kept)) => (FutureState::Done, None, kept.answer.outputs.iter().map(output).collect()),
+            Some(Err(refusal)) => (FutureState::Failed, Some(refusal.clone()), Vec::new()),
+        };
+        let left = |at: Instant| millis(FUTURE_LIFETIME.saturating_sub(at.elapsed()));
+        FutureReport {
+            future: name.into(),
+            functions: self.target.functions.clone(),
+            graph: self.target.graph.clone(),
+            state,
+            failure,
+            outputs,
+            bytes: self.bytes as u64,
+            age_ms: millis(self.begun.elapsed()),
+            expires_in_ms: self.finished.map(left),
+        }
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Target {
+    fn of(call: &DeferredCall) -> Target {
+        match call {
+            DeferredCall::Invoke(invoke) => match &invoke.call {
+                Call::Stages { stages, .. } => {
+                    Target { functions: stages.iter().map(|stage| stage.function.clone()).collect(), graph: None }
+                }
+                Call::Again { .. } => Target { functions: Vec::new(), graph: None },
+            },
+            DeferredCall::InvokeGraph(call) => Target { functions: Vec::new(), graph: Some(call.graph.clone()) },
+        }
+    }
 }
 
 impl Futures {
@@ -71,11 +153,16 @@ impl Futures {
     }
 
     /// Begins a future.
-    fn begin(self: &Arc<Futures>, tenant: &Tenant, name: String) -> Result<Pending, Refusal> {
+    fn begin(self: &Arc<Futures>, tenant: &Tenant, name: String, target: Target) -> Result<Pending, Refusal> {
         check_name(&name).map_err(|error| bad_request(error.to_string()))?;
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let (sender, ended) = watch::channel(None);
+        let (cancel, cancelled) = oneshot::channel();
         let mut tenants = self.lock();
+        tenants.retain(|_, own| {
+            own.gone.retain(|trace| trace.since.elapsed() < FUTURE_TRACE_LIFETIME);
+            !own.is_empty()
+        });
         let own = tenants.entry(tenant.clone()).or_default();
         if own.named.contains_key(&name) {
             return Err(bad_request(format!("there is a future `{name}`; forget it first, or choose another name")));
@@ -85,17 +172,65 @@ impl Futures {
             return Err(Refusal { kind: RefusalKind::Quota, message });
         }
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        own.named.insert(name.clone(), Entry { number, bytes: 0, is_running: true, ended });
-        Ok(Pending { futures: self.clone(), tenant: tenant.clone(), name, number, sender, is_running: true })
+        let (begun, cancel) = (Instant::now(), Some(cancel));
+        own.named.insert(name.clone(), Entry { number, bytes: 0, target, begun, finished: None, cancel, ended });
+        let (futures, tenant) = (self.clone(), tenant.clone());
+        Ok(Pending { futures, tenant, name, number, sender, is_running: true, cancelled })
     }
 
     /// Waits until the call of a future ends.
     async fn wait(&self, tenant: &Tenant, name: &str) -> Result<Ended, Refusal> {
         let found = self.lock().get(tenant).and_then(|own| Some(own.named.get(name)?.ended.clone()));
-        let mut ended = found.ok_or_else(|| no_future(name))?;
+        let mut ended = found.ok_or_else(|| self.missing(tenant, name))?;
         let ended = ended.wait_for(Option::is_some).await.ok().and_then(|ended| ended.clone());
-        // `Pending` sends a result before it drops the sender.
-        ended.ok_or_else(|| no_future(name))
+        // The sender sends before it is dropped.
+        ended.ok_or_else(|| self.missing(tenant, name))
+    }
+
+    /// Descriptions of a tenant's futures, by name, or of one.
+    fn reports(&self, tenant: &Tenant, only: Option<&str>) -> Result<Vec<FutureReport>, Refusal> {
+        let tenants = self.lock();
+        let named = tenants.get(tenant).map(|own| &own.named);
+        let Some(name) = only else {
+            let all = named.into_iter().flatten();
+            return Ok(all.map(|(name, entry)| entry.report(name)).collect());
+        };
+        let found = named.and_then(|named| Some(vec![named.get(name)?.report(name)]));
+        drop(tenants);
+        found.ok_or_else(|| self.missing(tenant, name))
+    }
+
+    /// Cancels the call of a future, and waits for its end.
+    async fn cancel(&self, tenant: &Tenant, name: &str) -> Result<(), Refusal> {
+        {
+            let mut tenants = self.lock();
+            let entry = tenants.get_mut(tenant).and_then(|own| own.named.get_mut(name));
+            if let Some(entry) = entry {
+                if entry.finished.is_some() {
+                    return Err(bad_request(format!("the call of future `{name}` has already ended")));
+                }
+                if let Some(cancel) = entry.cancel.take() {
+                    // Fails if the call ends at this moment.
+                    let _ = cancel.send(());
+                }
+            }
+        }
+        self.wait(tenant, name).await.map(drop)
+    }
+
+    /// The refusal for a name of which the tenant has no future. It is the same if another tenant
+    /// has one.
+    fn missing(&self, tenant: &Tenant, name: &str) -> Refusal {
+        let tenants = self.lock();
+        let trace = tenants.get(tenant).and_then(|own| own.gone.iter().rev().find(|trace| trace.name == name));
+        let kept = FUTURE_LIFETIME.as_secs();
+        let reason = match trace.map(|trace| (trace.is_expired, trace.since.elapsed().as_secs())) {
+            Some((true, s)) => format!(" any more; its outputs were kept for {kept} s, until {s} s ago"),
+            Some((false, s)) => format!(" any more; it was forgotten by request {s} s ago"),
+            None => format!("; outputs are kept for {kept} s"),
+        };
+        let name: String = name.chars().take(128).flat_map(char::escape_debug).collect();
+        Refusal { kind: RefusalKind::NotFound, message: format!("there is no future `{name}`{reason}") }
     }
 
     /// Forgets a future. A call that has not ended continues. Returns whether it existed.
@@ -103,11 +238,9 @@ impl Futures {
         let mut tenants = self.lock();
         let Some(own) = tenants.get_mut(tenant) else { return false };
         let is_it = own.named.get(name).is_some_and(|entry| number.is_none_or(|number| entry.number == number));
-        if is_it && own.named.remove(name).is_some_and(|entry| entry.is_running) {
-            own.forgotten += 1;
-        }
-        if own.named.is_empty() && own.forgotten == 0 {
-            tenants.remove(tenant);
+        if is_it {
+            own.note_gone(name, number.is_some());
+            own.forgotten += usize::from(own.named.remove(name).is_some_and(|entry| entry.finished.is_none()));
         }
         is_it
     }
@@ -117,10 +250,10 @@ impl Futures {
         let mut tenants = self.lock();
         let Some(own) = tenants.get_mut(tenant) else { return };
         match own.named.get_mut(name).filter(|entry| entry.number == number) {
-            Some(entry) => entry.is_running = false,
+            Some(entry) => entry.finished = Some(Instant::now()),
             None => own.forgotten -= 1,
         }
-        if own.named.is_empty() && own.forgotten == 0 {
+        if own.is_empty() {
             tenants.remove(tenant);
         }
     }
@@ -172,13 +305,16 @@ impl Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         self.note_end();
-        let cancelled =
-            || Refusal { kind: RefusalKind::Function, message: "the call of the future was cancelled".into() };
         let is_open = self.sender.borrow().is_none();
         if is_open {
             self.sender.send_replace(Some(Arc::new(Err(cancelled()))));
         }
     }
+}
+
+/// The end of a call that a client cancelled, or that the daemon dropped.
+fn cancelled() -> Refusal {
+    Refusal { kind: RefusalKind::Function, message: "the call of the future was cancelled".into() }
 }
 
 impl Kept {
@@ -234,122 +370,6 @@ impl Kept {
     }
 }
 
-fn no_future(name: &str) -> Refusal {
-    let name: String = name.chars().take(128).flat_map(char::escape_debug).collect();
-    let message =
-        format!("there is no future `{name}`; outputs of futures are kept for {} s", FUTURE_LIFETIME.as_secs());
-    Refusal { kind: RefusalKind::NotFound, message }
-}
-
-impl Control {
-    /// Begins a future, and runs its call in the background.
-    pub(super) fn defer(
-        self: &Arc<Control>,
-        principal: &Principal,
-        future: String,
-        call: DeferredCall,
-        attachments: Attachments,
-    ) -> Answered {
-        let pending = self.futures.begin(&principal.tenant, future)?;
-        let (control, principal) = (self.clone(), principal.clone());
-        tokio::spawn(async move {
-            let mut session = Session { principal, plans: Plans::default(), announced: HashSet::new(), ring: None };
-            let answered = match call {
-                DeferredCall::Invoke(invoke) => control.invoke_after(&mut session, invoke, attachments).await,
-                DeferredCall::InvokeGraph(call) => {
-                    control.invoke_graph_after(&session.principal, call, attachments).await
-                }
-            };
-            pending.end(answered.and_then(Kept::of));
-        });
-        plain(Answer::Done)
-    }
-
-    /// Waits for a future, and sends its outputs.
-    pub(super) async fn await_future(&self, principal: &Principal, future: &str) -> Answered {
-        match &*self.futures.wait(&principal.tenant, future).await? {
-            Ok(kept) => kept.answer(),
-            Err(refusal) => Err(refusal.clone()),
-        }
-    }
-
-    pub(super) fn forget_future(&self, principal: &Principal, future: &str) -> Answered {
-        match self.futures.forget(&principal.tenant, future, None) {
-            true => plain(Answer::Done),
-            false => Err(no_future(future)),
-        }
-    }
-
-    /// Calls functions once the futures that the call names have ended.
-    pub(super) async fn invoke_after(
-        &self,
-        session: &mut Session,
-        mut invoke: Invoke,
-        mut attachments: Attachments,
-    ) -> Answered {
-        let inputs: Vec<&mut Input> = match &mut invoke.call {
-            Call::Stages { stages, .. } => stages.iter_mut().flat_map(|stage| stage.inputs.values_mut()).collect(),
-            Call::Again { rename, .. } => rename.iter_mut().map(|rename| &mut rename.to).collect(),
-        };
-        let tenant = session.principal.tenant.clone();
-        self.resolve(&tenant, inputs, &mut invoke.deadline_us, &mut attachments).await?;
-        self.invoke(session, invoke, attachments).await
-    }
-
-    /// Calls a graph once the futures that the call names have ended.
-    pub(super) async fn invoke_graph_after(
-        &self,
-        principal: &Principal,
-        mut call: InvokeGraph,
-        mut attachments: Attachments,
-    ) -> Answered {
-        let inputs = call.inputs.values_mut().collect();
-        self.resolve(&principal.tenant, inputs, &mut call.deadline_us, &mut attachments).await?;
-        self.invoke_graph(principal, call, attachments).await
-    }
-
-    /// Replaces inputs that are outputs of futures by the bytes of these outputs. The time until
-    /// the futures end counts toward the deadline of the call.
-    async fn resolve(
-        &self,
-        tenant: &Tenant,
-        inputs: Vec<&mut Input>,
-        deadline_us: &mut Option<u64>,
-        attachments: &mut Attachments,
-    ) -> Result<(), Refusal> {
-        let begun = Instant::now();
-        // Limits the copies, because one output may be the input of many functions.
-        let mut room = FUTURES_BYTES_MAX;
-        let ends = deadline_us.and_then(|us| begun.checked_add(Duration::from_micros(us)));
-        for input in inputs {
-            let Input::Future { future, output } = &*input else { continue };
-            let ended = tokio::select! {
-                biased;
-                ended = self.futures.wait(tenant, future) => ended?,
-                () = crate::inference::passed(ends) => {
-                    let message = format!("future `{future}` did not end before the deadline");
-                    return Err(Refusal { kind: RefusalKind::Deadline, message });
-                }
-            };
-            let kept = (*ended).as_ref().map_err(|refusal| Refusal {
-                kind: refusal.kind,
-                message: format!("future `{future}` failed: {}", refusal.message),
-            })?;
-            let bytes = kept.output(future, output)?.1.map_or(0, Vec::len);
-            room = room.checked_sub(bytes).ok_or_else(|| {
-                let message = format!("inputs from futures have more than {FUTURES_BYTES_MAX} bytes together");
-                Refusal { kind: RefusalKind::Quota, message }
-            })?;
-            *input = kept.input(future, output, attachments)?;
-        }
-        if let Some(us) = deadline_us {
-            let waited = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
-            *us = us.saturating_sub(waited).max(1);
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -364,6 +384,11 @@ mod tests {
         Kept { answer, bytes: vec![Some(vec![7; bytes])] }
     }
 
+    /// A call of the function `line`.
+    fn line() -> Target {
+        Target { functions: vec!["line".into()], graph: None }
+    }
+
     fn tenants() -> [Tenant; 2] {
         ["a", "b"].map(|name| name.parse().unwrap())
     }
@@ -371,7 +396,7 @@ mod tests {
     #[tokio::test]
     async fn outputs_are_kept_for_their_tenant_within_a_limit() {
         let (futures, [a, b]) = (Arc::new(Futures::default()), tenants());
-        let begin = |name: &str| futures.begin(&a, name.into());
+        let begin = |name: &str| futures.begin(&a, name.into(), line());
         begin("one").unwrap().end(Ok(kept(FUTURES_BYTES_MAX - 1)));
         assert!(futures.wait(&a, "one").await.unwrap().is_ok());
         assert!(futures.wait(&b, "one").await.is_err(), "another tenant's");
@@ -388,13 +413,13 @@ mod tests {
     #[tokio::test]
     async fn the_number_of_futures_is_limited_and_a_dropped_call_ends_its_future() {
         let (futures, [a, b]) = (Arc::new(Futures::default()), tenants());
-        let all: Vec<Pending> = (0..FUTURES_MAX).map(|n| futures.begin(&a, format!("f{n}")).unwrap()).collect();
-        assert_eq!(futures.begin(&a, "more".into()).err().unwrap().kind, RefusalKind::Quota);
-        assert!(futures.begin(&b, "more".into()).is_ok());
+        let all: Vec<Pending> = (0..FUTURES_MAX).map(|n| futures.begin(&a, format!("f{n}"), line()).unwrap()).collect();
+        assert_eq!(futures.begin(&a, "more".into(), line()).err().unwrap().kind, RefusalKind::Quota);
+        assert!(futures.begin(&b, "more".into(), line()).is_ok());
         assert!(futures.forget(&a, "f1", None));
-        assert!(futures.begin(&a, "more".into()).is_err(), "the call of `f1` has not ended");
+        assert!(futures.begin(&a, "more".into(), line()).is_err(), "the call of `f1` has not ended");
         drop(all);
-        assert!(futures.begin(&a, "more".into()).is_ok());
+        assert!(futures.begin(&a, "more".into(), line()).is_ok());
         let ended = futures.wait(&a, "f0").await.unwrap();
         assert!((*ended).as_ref().err().unwrap().message.contains("cancelled"));
     }
@@ -402,11 +427,11 @@ mod tests {
     #[tokio::test]
     async fn the_end_of_an_old_future_does_not_remove_a_new_one_of_its_name() {
         let (futures, [a, _]) = (Arc::new(Futures::default()), tenants());
-        let first = futures.begin(&a, "f".into()).unwrap();
-        let other = futures.begin(&a, "g".into()).unwrap();
+        let first = futures.begin(&a, "f".into(), line()).unwrap();
+        let other = futures.begin(&a, "g".into(), line()).unwrap();
         let number = first.number;
         assert!(futures.forget(&a, "f", None));
-        let second = futures.begin(&a, "f".into()).unwrap();
+        let second = futures.begin(&a, "f".into(), line()).unwrap();
         assert!(!futures.forget(&a, "f", Some(number)), "{number}, {}", second.number);
         first.end(Ok(kept(1)));
         second.end(Ok(kept(3)));
@@ -417,5 +442,52 @@ mod tests {
         assert!(matches!(input, Input::Bytes { form, .. } if form.shape == [3]));
         assert!(kept.input("f", "z", &mut attachments).unwrap_err().message.contains("it has y"));
         drop(other);
+    }
+
+    #[tokio::test]
+    async fn what_became_of_a_future_is_told_to_its_tenant_only() {
+        let (futures, [a, b]) = (Arc::new(Futures::default()), tenants());
+        let message = |tenant: &Tenant, name: &str| futures.reports(tenant, Some(name)).unwrap_err().message;
+        assert!(
+            message(&a, "f").ends_with("there is no future `f`; outputs are kept for 60 s"),
+            "{}",
+            message(&a, "f")
+        );
+        let pending = futures.begin(&a, "f".into(), line()).unwrap();
+        let running = futures.reports(&a, Some("f")).unwrap().remove(0);
+        assert_eq!((running.state, running.expires_in_ms, running.bytes), (FutureState::Running, None, 0));
+        let number = pending.number;
+        pending.end(Ok(kept(3)));
+        let done = futures.reports(&a, None).unwrap().remove(0);
+        assert_eq!((done.state, done.bytes, done.functions), (FutureState::Done, 3, vec!["line".to_owned()]));
+        assert!(done.expires_in_ms.is_some_and(|ms| ms <= 60_000) && done.outputs[0].form.shape == [3]);
+        assert!(futures.reports(&b, None).unwrap().is_empty());
+        assert!(futures.forget(&a, "f", Some(number)));
+        assert!(message(&a, "f").contains("its outputs were kept for 60 s, until"));
+        drop(futures.begin(&a, "f".into(), line()));
+        assert!(futures.forget(&a, "f", None));
+        assert!(message(&a, "f").contains("it was forgotten by request"));
+        assert!(!message(&b, "f").contains("any more"));
+    }
+
+    #[tokio::test]
+    async fn a_call_is_cancelled_once_and_its_future_tells_so() {
+        let (futures, [a, b]) = (Arc::new(Futures::default()), tenants());
+        let mut pending = futures.begin(&a, "f".into(), line()).unwrap();
+        assert_eq!(futures.cancel(&b, "f").await.unwrap_err().kind, RefusalKind::NotFound);
+        let call = tokio::spawn(async move {
+            let received = (&mut pending.cancelled).await;
+            pending.end(Err(cancelled()));
+            received
+        });
+        futures.cancel(&a, "f").await.unwrap();
+        assert_eq!(call.await.unwrap(), Ok(()));
+        let failed = futures.reports(&a, Some("f")).unwrap().remove(0);
+        assert_eq!(failed.failure.map(|refusal| refusal.message), Some("the call of the future was cancelled".into()));
+        assert!(futures.cancel(&a, "f").await.unwrap_err().message.contains("has already ended"));
+        // A future that is forgotten does not cancel its call.
+        let mut pending = futures.begin(&a, "g".into(), line()).unwrap();
+        assert!(futures.forget(&a, "g", None));
+        assert!((&mut pending.cancelled).await.is_err());
     }
 }

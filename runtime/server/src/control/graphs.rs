@@ -5,11 +5,11 @@ use super::admission::report as admission_report;
 use super::invoke::Reader;
 use super::refusal::{OrRefuse, bad_request, panicked};
 use super::requests::{Answered, plain};
-use crate::graphs::{Asked, CPU, Callee, DeployedGraph, Graphs, Limits, StageWork, run_graph};
+use crate::graphs::{Asked, Callee, DeployedGraph, Graphs, Limits, StageWork, run_graph};
 use crate::identity::Principal;
 use crate::inference::blocking;
 use crate::model::Model;
-use crate::prices::price;
+use crate::prices::{CPU, price};
 use atoll_control::{
     Answer, Attachments, Form, GraphReport, GraphStage, InvokeGraph, Invoked, Output, Refusal, RefusalKind, Timing,
     Value, VersionEntry,

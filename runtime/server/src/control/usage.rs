@@ -6,10 +6,10 @@ use super::instances::shares;
 use super::refusal::panicked;
 use super::requests::{Answered, plain};
 use crate::deployed::Deployed;
-use crate::graphs::{CPU, StageUse};
+use crate::graphs::StageUse;
 use crate::identity::Principal;
 use crate::inference::blocking;
-use crate::prices::Prices;
+use crate::prices::{CPU, Prices};
 use atoll_control::{
     Answer, BilledBy, DeviceEntry, DeviceUsage, ExecutorEntry, ExecutorMemory, ExecutorUsage, MemoryEntry,
     ProcessEntry, ProcessReport, QuotaEntry, Refusal, Residency, UsageEntry, UsageReport,
@@ -34,11 +34,16 @@ impl Control {
     fn stage_usage(&self, principal: &Principal) -> Vec<ExecutorUsage> {
         let usage = self.app.stage_processes.usage().into_iter();
         let used = usage.filter(|(tenant, used)| principal.sees(tenant) && used.starts > 0);
-        let entry = |(tenant, used): (Tenant, StageUse)| ExecutorUsage {
-            device: CPU.into(),
-            tenant,
-            cpu_s: used.cpu_ns as f64 / 1e9,
-            memory: None,
+        let price = self.app.prices.cpu_units();
+        let entry = |(tenant, used): (Tenant, StageUse)| {
+            let cpu_s = used.cpu_ns as f64 / 1e9;
+            ExecutorUsage {
+                device: CPU.into(),
+                tenant,
+                cpu_s,
+                price: price.map(|price| price * cpu_s),
+                memory: used.group.as_ref().map(memory_of),
+            }
         };
         used.map(entry).collect()
     }
@@ -114,6 +119,7 @@ pub(crate) fn usage(statistics: Vec<EngineStatistics>, principal: &Principal, pr
         rows,
         devices,
         executors,
+        cpu_price_per_s: prices.cpu_units(),
         quotas: Vec::new(),
     }
 }
@@ -128,23 +134,28 @@ fn held_bytes(tenant: &Tenant, report: &UsageReport) -> u64 {
     held.into_values().max().unwrap_or_default()
 }
 
-/// The resources that the executors of a device used, for tenants that the peer sees.
-fn executor_usage(device: &DeviceStatistics, principal: &Principal) -> Vec<ExecutorUsage> {
-    let seconds = |ns: u64| ns as f64 / 1e9;
-    let memory = |group: &GroupUse| ExecutorMemory {
+/// The counts of a control group.
+fn memory_of(group: &GroupUse) -> ExecutorMemory {
+    ExecutorMemory {
         limit_bytes: group.limit.map(|limit| limit.bytes()),
         bytes: group.current_bytes,
         peak_bytes: group.peak_bytes,
         kills: group.kills,
-        throttled_s: seconds(group.throttled_ns),
-    };
+        throttled_s: group.throttled_ns as f64 / 1e9,
+    }
+}
+
+/// The resources that the executors of a device used, for tenants that the peer sees.
+fn executor_usage(device: &DeviceStatistics, principal: &Principal) -> Vec<ExecutorUsage> {
+    let seconds = |ns: u64| ns as f64 / 1e9;
     let entry = |used: &DomainUse| {
         let tenant: Tenant = used.domain.parse().ok()?;
         principal.sees(&tenant).then(|| ExecutorUsage {
             device: device.name.clone(),
             tenant,
             cpu_s: seconds(used.cpu_ns),
-            memory: used.group.as_ref().map(memory),
+            price: None,
+            memory: used.group.as_ref().map(memory_of),
         })
     };
     device.executors.domains.iter().filter_map(entry).collect()

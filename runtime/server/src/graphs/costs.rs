@@ -78,7 +78,7 @@ pub(crate) struct Rejected {
 /// How a stage ran.
 pub(super) struct Ran {
     pub(super) stage: usize,
-    /// `None` for a built-in stage.
+    /// `None` for a built-in or CPU stage.
     pub(super) device: Option<DeviceId>,
     /// The device that the stage was bound to; `None` if any could run it.
     pub(super) given_to: Option<DeviceId>,
@@ -250,7 +250,7 @@ impl Costs {
             StageWork::Builtin(_) | StageWork::Program(_) => None,
             // Without a device this does not count as a try.
             StageWork::Function(callee) => {
-                let is_it = |device: &DeviceId| desk.kind(Some(*device)) == kind && is_open(&state.open, *device);
+                let is_it = |device: &DeviceId| desk.kind(*device) == kind && is_open(&state.open, *device);
                 Some(callee.devices().into_iter().find(is_it)?)
             }
         };
@@ -259,9 +259,14 @@ impl Costs {
     }
 
     /// Notes a run of a stage.
-    pub(super) fn note(&self, ran: &Ran) {
+    pub(super) fn note(&self, work: &StageWork, ran: &Ran) {
         let Some(desk) = &self.desk else { return };
-        let (stage, kind) = (ran.stage, desk.kind(ran.device));
+        let kind = match (ran.device, work) {
+            (Some(device), _) => desk.kind(device),
+            (None, StageWork::Program(_)) => desk.cpu(),
+            (None, StageWork::Builtin(_) | StageWork::Function(_)) => desk.daemon(),
+        };
+        let stage = ran.stage;
         let mut state = self.lock();
         state.measures.note_run(stage, kind, ran.exec());
         if ran.cold_start {
@@ -348,9 +353,13 @@ fn is_open(open: &[bool], device: DeviceId) -> bool {
 
 /// The kinds of open devices on which a stage can run.
 fn kinds_of(desk: &Desk, work: &StageWork, open: &[bool]) -> Vec<KindId> {
-    let StageWork::Function(callee) = work else { return vec![desk.kind(None)] };
+    let callee = match work {
+        StageWork::Function(callee) => callee,
+        StageWork::Builtin(_) => return vec![desk.daemon()],
+        StageWork::Program(_) => return vec![desk.cpu()],
+    };
     let devices = callee.devices().into_iter().filter(|device| is_open(open, *device));
-    let mut kinds: Vec<KindId> = devices.map(|device| desk.kind(Some(device))).collect();
+    let mut kinds: Vec<KindId> = devices.map(|device| desk.kind(device)).collect();
     kinds.sort_unstable();
     kinds.dedup();
     kinds

@@ -2,7 +2,8 @@
 //!
 //! The decisions are made by [`atoll_core::graphs::Admission`], which is pure. The desk sends it
 //! events, carries out its actions, and sets its timer. Built-in stages run in the daemon itself,
-//! which counts as a separate kind of device with price 0.
+//! which counts as a separate kind of device with price 0. So do CPU stages, unless their CPU time
+//! has a price: then the processes that run them are a kind of their own.
 //!
 //! # Invariants
 //!
@@ -12,7 +13,7 @@
 //!   drops its turn, which takes the lock.
 
 use crate::limits::BUILTIN_STAGES_MAX;
-use crate::prices::Prices;
+use crate::prices::{CPU, Prices};
 use atoll_core::Nanos;
 use atoll_core::graphs::limits::KINDS_MAX;
 use atoll_core::graphs::{
@@ -39,6 +40,8 @@ pub(crate) struct Desk {
     kinds: Vec<Kind>,
     /// The kind of each device.
     devices: Vec<KindId>,
+    /// The kind that runs CPU stages: that of their processes if they have a price, or the daemon.
+    cpu: KindId,
     state: Mutex<State>,
     /// How often devices were lost, drained or resumed.
     changes: AtomicU64,
@@ -88,7 +91,7 @@ pub(super) enum Call {
     /// A stage runs now.
     Run {
         stage: usize,
-        /// `None` for the daemon itself.
+        /// `None` for a built-in or CPU stage.
         device: Option<DeviceId>,
         turn: Turn,
     },
@@ -187,12 +190,18 @@ impl Desk {
             *text = if text.is_empty() { name.clone() } else { format!("{text}, {name}") };
             devices.push(KindId(u8::try_from(index).unwrap_or(u8::MAX)));
         }
-        if groups.len() >= KINDS_MAX {
-            let (kinds, most) = (groups.len(), KINDS_MAX - 1);
+        let cpu_price = prices.cpu();
+        let most = KINDS_MAX - 1 - usize::from(cpu_price > 0);
+        if groups.len() > most {
+            let kinds = groups.len();
             tracing::warn!(kinds, most, "too many kinds and prices of devices: graphs run without admission");
             return None;
         }
         let mut kinds: Vec<Kind> = groups.into_iter().map(|(.., kind)| kind).collect();
+        if cpu_price > 0 {
+            kinds.push(Kind { name: CPU.into(), is_cpu: true, price_per_s: cpu_price });
+        }
+        let cpu = KindId(kinds.len() as u8 - u8::from(cpu_price > 0));
         kinds.push(Kind { name: DAEMON.into(), is_cpu: true, price_per_s: 0 });
         let daemon = NodeSpec { kind: KindId(kinds.len() as u8 - 1), bytes: u64::MAX };
         let node = |(kind, device): (&KindId, &atoll_fleet::DeviceTraits)| NodeSpec {
@@ -201,6 +210,9 @@ impl Desk {
         };
         let mut nodes: Vec<NodeSpec> = devices.iter().zip(&traits).map(node).collect();
         nodes.extend([daemon; BUILTIN_STAGES_MAX]);
+        if cpu != daemon.kind {
+            nodes.extend([NodeSpec { kind: cpu, ..daemon }; BUILTIN_STAGES_MAX]);
+        }
         let state = State {
             admission: Admission::new(AdmissionConfig::default(), kinds.clone(), &nodes),
             seats: HashMap::new(),
@@ -210,7 +222,7 @@ impl Desk {
             is_drained: vec![false; devices.len()],
         };
         let (state, changes, counts) = (Mutex::new(state), AtomicU64::new(0), DeskCounts::default());
-        Some(Arc::new(Desk { engine, started: Instant::now(), kinds, devices, state, changes, counts }))
+        Some(Arc::new(Desk { engine, started: Instant::now(), kinds, devices, cpu, state, changes, counts }))
     }
 
     /// The kinds of devices; the last one is the daemon.
@@ -218,13 +230,29 @@ impl Desk {
         &self.kinds
     }
 
-    /// The kind of a device; for `None` the kind of the daemon.
-    pub(super) fn kind(&self, device: Option<DeviceId>) -> KindId {
-        let daemon = KindId(self.kinds.len() as u8 - 1);
-        device.map_or(daemon, |device| self.devices.get(usize::from(device.0)).copied().unwrap_or(daemon))
+    /// The kind of a device.
+    pub(super) fn kind(&self, device: DeviceId) -> KindId {
+        self.devices.get(usize::from(device.0)).copied().unwrap_or(self.daemon())
     }
 
-    /// The device of a node; `None` for the daemon.
+    /// The kind that runs built-in stages.
+    pub(super) fn daemon(&self) -> KindId {
+        KindId(self.kinds.len() as u8 - 1)
+    }
+
+    /// The kind that runs CPU stages.
+    pub(super) fn cpu(&self) -> KindId {
+        self.cpu
+    }
+
+    /// The name of the kind of a node that is no device.
+    pub(crate) fn stage_node(&self, node: NodeId) -> &str {
+        let is_daemon = usize::from(node.0) < self.devices.len() + BUILTIN_STAGES_MAX;
+        let kind = if is_daemon { self.daemon() } else { self.cpu };
+        &self.kinds[usize::from(kind.0)].name
+    }
+
+    /// The device of a node; `None` for the daemon and for processes of CPU stages.
     pub(crate) fn device(&self, node: NodeId) -> Option<DeviceId> {
         (usize::from(node.0) < self.devices.len()).then_some(DeviceId(node.0))
     }

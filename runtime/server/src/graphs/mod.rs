@@ -24,7 +24,7 @@ pub(crate) use costs::{CostView, Rejected, rejection};
 pub(crate) use counts::Counts;
 pub(crate) use desk::{Desk, Limits};
 pub(crate) use manifest::ManifestError;
-pub(crate) use processes::{CPU, StageProcesses, StageUse};
+pub(crate) use processes::{StageProcesses, StageUse};
 pub(crate) use run::{Asked, run_graph};
 pub(crate) use stage::{Callee, StageWork, Version};
 pub(crate) use work::GraphWork;

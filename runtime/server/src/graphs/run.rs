@@ -194,7 +194,8 @@ impl Run<'_> {
                 other => other.map_err(|error| self.of_stage(stage, error))?,
             };
             let StageResult { outputs, timing, preemptions, cold_start, device } = result;
-            self.work.costs.note(&Ran { stage, device, given_to, took, timing, cold_start, is_planned });
+            let ran = Ran { stage, device, given_to, took, timing, cold_start, is_planned };
+            self.work.costs.note(&self.work.works[stage], &ran);
             self.hold(outputs.iter().flatten().map(|tensor| tensor.bytes.len()).sum())?;
             self.outputs[stage] = outputs;
             self.preemptions += preemptions;

@@ -11,7 +11,7 @@ use crate::model::Model;
 use crate::tensors::dtype_of;
 use atoll_core::graphs::Weights;
 use atoll_engine::{DeviceId, InputTensor, InvocationTiming, InvokeError, OutputTensor, Tenant};
-use atoll_protocol::{DataType, TensorMetadata};
+use atoll_protocol::{DataType, TensorMetadata, check_bytes};
 use atoll_stages::{CallError, Form};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -215,6 +215,10 @@ pub(super) fn check_form(what: &str, metadata: &TensorMetadata, tensor: &InputTe
 /// Checks the datatype, the shape and the number of bytes of an input of a graph.
 pub(super) fn check_input(metadata: &TensorMetadata, input: &InputTensor) -> Result<(), String> {
     check_form("input", metadata, input)?;
+    if metadata.datatype == DataType::Bytes {
+        let checked = check_bytes(&metadata.name, metadata.datatype, &input.shape, &input.bytes);
+        return checked.map_err(|error| error.to_string());
+    }
     let count = input.shape.iter().try_fold(1_usize, |count, &size| count.checked_mul(usize::try_from(size).ok()?));
     let bytes = metadata.datatype.element_bytes().and_then(|element| count?.checked_mul(element));
     if bytes != Some(input.bytes.len()) {

@@ -33,6 +33,7 @@ use std::path::{Path, PathBuf};
 ///
 /// [prices]                   # of a second on a device, in units of account
 /// "host:0" = 0.000021
+/// cpu = 0.000002             # of a second of CPU time of CPU stages
 ///
 /// [scaling.resize]           # autoscaling of the instances of a deployed function
 /// latency_ms = 50

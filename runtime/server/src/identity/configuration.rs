@@ -67,7 +67,8 @@ pub(super) struct ConfigurationFile {
     #[serde(default)]
     pub(super) trusted_keys: Vec<String>,
     /// Price of each device by its name, in units of account per second; 0 for a device that is not
-    /// listed. The operator chooses the unit.
+    /// listed. `cpu` is the price of a second of CPU time of CPU stages. The operator chooses the
+    /// unit.
     #[serde(default)]
     pub(super) prices: BTreeMap<String, f64>,
     /// Real-time slots of each device, for leases; 4 if absent. If the leases of a device have more

@@ -56,6 +56,17 @@ pub(super) const GRAPH_METRICS: &[Metric] = &[
     ),
     of_daemon(
         Kind::Counter,
+        "atoll_stage_price_units_total",
+        "Price of the CPU time of each tenant's stage processes, in units of account; no samples without a price",
+        |s, out| {
+            let Some(price) = s.cpu_price_per_s else { return };
+            for (tenant, used) in s.stages {
+                out.number(&[("tenant", tenant.as_str())], price * used.cpu_ns as f64 / 1e9);
+            }
+        },
+    ),
+    of_daemon(
+        Kind::Counter,
         "atoll_stage_process_starts_total",
         "Stage processes that were started for each tenant",
         |s, out| {

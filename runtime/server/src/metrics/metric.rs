@@ -58,6 +58,8 @@ pub(super) struct Snapshot<'a> {
     pub(super) desk: Option<&'a Desk>,
     /// What the CPU stages of graphs used.
     pub(super) stages: &'a BTreeMap<Tenant, StageUse>,
+    /// Their price in units of account per second of CPU time; `None` if they have none.
+    pub(super) cpu_price_per_s: Option<f64>,
     /// Shares that a device refused.
     pub(super) refusals: &'a [ShareRefusal],
     /// Models that are autoscaled.

@@ -92,6 +92,7 @@ fn render(app: &App) -> String {
         fleet: &fleet,
         desk: app.desk.as_deref(),
         stages: &app.stage_processes.usage(),
+        cpu_price_per_s: app.prices.cpu_units(),
         refusals: &app.engine.share_refusals(),
         scaling: &app.scaler.statuses(),
     };

@@ -4,15 +4,17 @@ mod deploy;
 mod explain;
 
 use super::functions::invoke::print_answer;
+use super::functions::source::{self, BackgroundArgs};
 use crate::control::{ClassName, Classify, ControlArgs};
 use crate::failure::{OrUserError, user_error};
 use crate::output::{Align, Table, print, print_json};
 use crate::random::Random;
 use crate::tensors::InputSpecs;
 use anyhow::{Context, Result};
-use atoll_client::{Class, Content, Digest, GraphReport, Tensor};
+use atoll_client::{Class, Content, GraphCall, GraphReport, Tensor};
 use clap::Subcommand;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -23,6 +25,7 @@ Examples:
   atoll graph explain vision
   atoll graph explain vision --deadline-us 50000 --price-max 0.00001
   atoll graph invoke vision x=image.npy --save out/
+  atoll graph invoke vision x=future:first/y --async=second
   atoll infer --url http://127.0.0.1:8000 --model vision --input x=image.npy
   atoll graph ls --json
   atoll graph rm vision";
@@ -94,9 +97,9 @@ struct InvokeArgs {
     /// Name of the graph
     graph: String,
 
-    /// Input contents: a .npy file, an object, a number for every element, or random (the default
-    /// for inputs that are not given)
-    #[arg(value_name = "NAME=FILE|@DIGEST|NUMBER|random")]
+    /// Input contents: a .npy file, an object, an output of a future, a number for every element, or
+    /// random (the default for inputs that are not given)
+    #[arg(value_name = "NAME=FILE|@DIGEST|future:ID/OUTPUT|NUMBER|random")]
     inputs: Vec<String>,
 
     /// Shape of an input that does not come from a file
@@ -124,8 +127,11 @@ struct InvokeArgs {
     id: Option<String>,
 
     /// Folder to write the outputs to, as NAME.npy
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", conflicts_with = "background")]
     save: Option<PathBuf>,
+
+    #[command(flatten)]
+    background: BackgroundArgs,
 
     /// Number of highest elements to show per row
     #[arg(long, value_name = "COUNT", default_value_t = 5)]
@@ -226,30 +232,39 @@ fn invoke(args: &InvokeArgs) -> Result<()> {
     if let Some(reason) = &graph.failure {
         return Err(user_error(format!("graph `{}` cannot be called: {reason}", args.graph)));
     }
-    let (objects, given): (Vec<String>, Vec<String>) =
-        args.inputs.iter().cloned().partition(|input| input.split_once("=@").is_some());
+    let is_kept = |input: &&String| input.split_once('=').is_some_and(|(_, value)| source::is_kept(value));
+    let (kept, given): (Vec<&String>, Vec<&String>) = args.inputs.iter().partition(is_kept);
+    let given: Vec<String> = given.into_iter().cloned().collect();
     let specs = InputSpecs::parse(&given, &args.shape, &graph.inputs)?;
+    let mut contents: BTreeMap<&str, Content> = BTreeMap::new();
+    for (name, value) in kept.into_iter().filter_map(|text| text.split_once('=')) {
+        if !graph.inputs.iter().any(|input| input.name == name) {
+            let known: Vec<&str> = graph.inputs.iter().map(|input| input.name.as_str()).collect();
+            return Err(user_error(format!("unknown input `{name}`; the inputs are {}", known.join(", "))));
+        }
+        contents.extend(source::kept(name, value)?.map(|content| (name, content)));
+    }
     let mut random = Random::new(args.seed);
-    let mut inputs: Vec<(&str, Content)> = Vec::new();
+    let mut call = GraphCall::of(&args.graph);
     for input in &graph.inputs {
-        let object = objects.iter().find_map(|text| text.split_once("=@").filter(|(name, _)| *name == input.name));
-        let content = match object {
-            Some((_, digest)) => {
-                let digest: Digest =
-                    digest.parse().map_err(|error| user_error(format!("{}=@{digest}: {error}", input.name)))?;
-                digest.into()
-            }
+        call = match contents.remove(input.name.as_str()) {
+            Some(content) => call.input(&input.name, content),
             None => {
                 let tensor = specs.tensor(input, &mut random)?;
-                Tensor { datatype: tensor.datatype, shape: tensor.shape, bytes: tensor.bytes }.into()
+                let (datatype, shape, bytes) = (tensor.datatype, tensor.shape, tensor.bytes);
+                call.input(&input.name, Tensor { datatype, shape, bytes })
             }
         };
-        inputs.push((&input.name, content));
     }
-    let deadline = args.deadline_us.map(Duration::from_micros);
-    let class = args.class.map(Class::from);
-    let answer =
-        client.invoke_graph(&args.graph, &inputs, class, deadline, args.price_max, args.id.as_deref()).classify()?;
+    let call = args.class.into_iter().fold(call, |call, class| call.class(Class::from(class)));
+    let call = args.deadline_us.into_iter().fold(call, |call, us| call.deadline(Duration::from_micros(us)));
+    let call = args.price_max.into_iter().fold(call, GraphCall::price_max);
+    let call = args.id.iter().fold(call, GraphCall::id);
+    if let Some(future) = args.background.id()? {
+        client.defer_graph(&future, &call).classify()?;
+        return source::print_begun(&future, args.json);
+    }
+    let answer = client.invoke_graph(&call).classify()?;
     print_answer(args.save.as_deref(), args.top, args.json, &answer)
 }
 

@@ -6,6 +6,7 @@ pub(crate) mod completion;
 pub(crate) mod device;
 pub(crate) mod doctor;
 pub(crate) mod functions;
+pub(crate) mod future;
 pub(crate) mod generate;
 pub(crate) mod graph;
 mod identity;
@@ -38,7 +39,9 @@ pub(crate) mod trace;
 pub(crate) mod usage;
 
 use crate::cli::Command;
+use anyhow::Context;
 use atoll_device::process::DeviceKind;
+use rustix::rand::{GetRandomFlags, getrandom};
 
 /// The devices that this program can run in executors.
 const DEVICES: &[DeviceKind] = &[
@@ -64,6 +67,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
         Command::Generate(args) => generate::run(&args),
         Command::Functions(args) => functions::run(args),
         Command::Graph(args) => graph::run(args),
+        Command::Future(args) => future::run(args),
         Command::Instance(args) => instance::run(args),
         Command::Lease(args) => lease::run(args),
         Command::Object(args) => object::run(args),
@@ -91,4 +95,11 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
         Command::Stages => stages::run(),
         Command::Executor => Ok(atoll_executor::serve(DEVICES)?),
     }
+}
+
+/// 128 random bits, in hexadecimal.
+fn random_id() -> anyhow::Result<String> {
+    let mut bytes = [0; 16];
+    let filled = getrandom(&mut bytes, GetRandomFlags::empty()).context("the system has no random numbers")?;
+    Ok(bytes[..filled].iter().map(|byte| format!("{byte:02x}")).collect())
 }

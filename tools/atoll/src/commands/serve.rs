@@ -12,15 +12,17 @@ use crate::output::{parse_bytes, print};
 use crate::symbols::SymbolArgs;
 use anyhow::{Context, Result};
 use atoll_client::default_socket;
+use atoll_executor::ControlGroups;
 use atoll_server::{
     ConnectionLimits, ControlConfig, ModelControl, OtlpConfig, ServeError, Server, ServerConfig, SessionsConfig,
     limits, terminated,
 };
+use atoll_stages::ProcessGroups;
 use clap::{ArgAction, ValueEnum};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 const EXAMPLES: &str = "\
@@ -309,11 +311,16 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let sockets = Sockets::from_environment().map_err(users)?;
     let manager = ServiceManager::from_environment().context("the service manager cannot be told the state")?;
     let symbols = args.symbols.ranges()?;
-    let (config, devices) = args.config()?;
+    let (mut config, devices) = args.config()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("atoll-http").build()?;
     let compiler = compiler::service(&devices.device_names(), symbols);
-    let groups = groups::enter(devices.has_executors(), &config.identity.access);
-    let fleet = devices.start(config.identity.access.memory_quotas(), groups)?;
+    // Kept until the daemon ends: what drops it removes the groups.
+    let groups = groups::enter(&config.identity.access);
+    config.stage_groups = groups.as_ref().map(|groups| {
+        let groups: Weak<ControlGroups> = Arc::downgrade(groups);
+        groups as Weak<dyn ProcessGroups>
+    });
+    let fleet = devices.start(config.identity.access.memory_quotas(), groups.clone())?;
     let served = runtime.block_on(async {
         let control = config
             .control

@@ -15,8 +15,8 @@ Examples:
 
 `device s` is time on the device, weighted by the share of its compute units: a second on half of them counts half.
 `billed s` is CPU time where the kernel counts it for the tenant's process, divided by the compute units, and `device s`
-elsewhere; `by` says which. Its price is that of [prices] in the daemon's configuration. `CPU s` and memory are as the
-system accounts for them.
+elsewhere; `by` says which. Prices are those of [prices] in the daemon's configuration, with `cpu` for CPU stages.
+`CPU s` and memory are as the system accounts for them.
 Root and the daemon's own user see all tenants, unless they choose one with --tenant.";
 
 /// Report the use of devices and device memory by tenant and function, since the daemon started
@@ -73,7 +73,9 @@ fn render(report: &UsageReport) -> String {
         format!("{device}, {units}, up for {uptime}{busy}{price}\n")
     };
     let devices: String = report.devices.iter().map(headline).collect();
-    format!("{devices}{table}{}{}{}", bills(report), executors(report), quotas(report))
+    let stages = report.cpu_price_per_s.map(|price| format!("CPU stages, {price} units a second of CPU time\n"));
+    let stages = stages.unwrap_or_default();
+    format!("{devices}{stages}{table}{}{}{}", bills(report), executors(report), quotas(report))
 }
 
 /// The use of tenants' processes as the operating system measures it; empty if there are none.
@@ -85,18 +87,20 @@ fn executors(report: &UsageReport) -> String {
         ("device", Align::Left),
         ("tenant", Align::Left),
         ("CPU s", Align::Right),
+        ("price", Align::Right),
         ("memory", Align::Right),
         ("peak", Align::Right),
         ("limit", Align::Right),
         ("killed", Align::Right),
         ("throttled s", Align::Right),
     ]);
-    for ExecutorUsage { device, tenant, cpu_s, memory } in &report.executors {
+    for ExecutorUsage { device, tenant, cpu_s, price, memory } in &report.executors {
         let of = |value: fn(&ExecutorMemory) -> String| memory.as_ref().map_or_else(|| "-".into(), value);
         table.row([
             device.clone(),
             tenant.to_string(),
             format!("{cpu_s:.3}"),
+            price.map_or_else(|| "-".into(), |price| format!("{price:.9}")),
             of(|memory| bytes(memory.bytes)),
             of(|memory| bytes(memory.peak_bytes)),
             of(|memory| memory.limit_bytes.map_or_else(|| "-".into(), bytes)),
@@ -106,7 +110,10 @@ fn executors(report: &UsageReport) -> String {
     }
     // Without control groups there is CPU time only.
     if report.executors.iter().all(|used| used.memory.is_none()) {
-        (3..8).rev().for_each(|column| table.hide(column));
+        (4..9).rev().for_each(|column| table.hide(column));
+    }
+    if report.executors.iter().all(|used| used.price.is_none()) {
+        table.hide(3);
     }
     if report.executors.iter().all(|used| used.device == report.executors[0].device) && report.devices.len() <= 1 {
         table.hide(0);
@@ -128,12 +135,14 @@ fn quotas(report: &UsageReport) -> String {
     if is_empty { String::new() } else { format!("\n{table}") }
 }
 
-/// The price of each tenant's device time, if devices have prices.
+/// The price of each tenant's device time and CPU stages, if they have prices.
 fn bills(report: &UsageReport) -> String {
     let mut bills: BTreeMap<&Tenant, f64> = BTreeMap::new();
-    for row in &report.rows {
-        if let Some(price) = row.price {
-            *bills.entry(&row.tenant).or_default() += price;
+    let rows = report.rows.iter().map(|row| (&row.tenant, row.price));
+    let stages = report.executors.iter().map(|used| (&used.tenant, used.price));
+    for (tenant, price) in rows.chain(stages) {
+        if let Some(price) = price {
+            *bills.entry(tenant).or_default() += price;
         }
     }
     bills.iter().map(|(tenant, price)| format!("{tenant}: {price:.9} units\n")).collect()
@@ -232,6 +241,7 @@ mod tests {
             rows,
             devices: vec![],
             executors: vec![],
+            cpu_price_per_s: None,
             quotas: vec![],
         }
         .complete();
@@ -282,8 +292,10 @@ mod tests {
                 device: "host:0".into(),
                 tenant: "a".parse().unwrap(),
                 cpu_s: 1.5,
+                price: None,
                 memory: None,
             }],
+            cpu_price_per_s: None,
             quotas: vec![],
         }
         .complete();
@@ -310,5 +322,17 @@ mod tests {
             "{}",
             render(&report)
         );
+        let stages = |tenant: &str| ExecutorUsage {
+            device: "cpu".into(),
+            tenant: tenant.parse().unwrap(),
+            cpu_s: 0.5,
+            price: Some(0.25),
+            memory: None,
+        };
+        report.executors.push(stages("b"));
+        report.cpu_price_per_s = Some(0.5);
+        let text = render(&report);
+        assert!(text.contains("\nCPU stages, 0.5 units a second of CPU time\n"), "{text}");
+        assert!(text.contains("b: 0.250000000 units\n") && text.contains("  0.500  0.250000000  "), "{text}");
     }
 }

@@ -11,7 +11,7 @@ const WORKS: [StageWork; 2] = [StageWork::Builtin(Builtin::Max), StageWork::Buil
 fn costs(took: Duration) -> Costs {
     let desk = Desk::new(Arc::new(Devices::default()), &Prices::default()).expect("few kinds");
     let costs = Costs::new(Some(desk), "t", 2);
-    (0..2).for_each(|stage| (0..3).for_each(|_| costs.note(&ran(stage, took))));
+    (0..2).for_each(|stage| (0..3).for_each(|_| costs.note(&WORKS[stage], &ran(stage, took))));
     costs
 }
 
@@ -37,7 +37,7 @@ fn a_table_is_made_once_by_one_request_and_again_when_costs_move() {
     assert!(!is_due());
     costs.lock().table_at = None;
     assert!(!is_due(), "the costs have not moved");
-    (0..2).for_each(|_| costs.note(&ran(0, Duration::from_millis(10))));
+    (0..2).for_each(|_| costs.note(&WORKS[0], &ran(0, Duration::from_millis(10))));
     assert!(is_due());
 }
 

@@ -178,3 +178,17 @@ fn a_drained_device_is_not_reserved_until_it_is_resumed() {
     let mut ticket = desk.arrive(graph, within(60_000)).1.expect("admitted");
     assert_eq!(run(&mut ticket).1, Some(DeviceId(1)));
 }
+
+#[test]
+fn cpu_stages_are_a_kind_of_their_own_if_they_have_a_price() {
+    let desk = |prices: &Prices| Desk::new(Arc::<Devices>::default(), prices).expect("few kinds");
+    let free = desk(&Prices::default());
+    assert_eq!((free.cpu(), free.kinds().len()), (free.daemon(), 3));
+    let priced = desk(&Prices::of(&[("cpu".to_owned(), 2_000_000)].into(), &[]).expect("a price"));
+    let cpu = &priced.kinds()[usize::from(priced.cpu().0)];
+    assert_eq!((cpu.name.as_str(), cpu.price_per_s, priced.kinds().len()), ("cpu", 2_000_000, 4));
+    assert_eq!(priced.kinds()[usize::from(priced.daemon().0)].price_per_s, 0);
+    // The nodes after those of the two devices are the daemon's, then those of CPU stages.
+    let node = |at: usize| priced.stage_node(NodeId(at as u16));
+    assert_eq!((node(2), node(2 + BUILTIN_STAGES_MAX)), ("daemon", "cpu"));
+}

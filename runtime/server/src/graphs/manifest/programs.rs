@@ -71,9 +71,6 @@ pub(super) fn program_of(
         (name.clone(), form)
     });
     let signature = program.signature(&given.collect::<Vec<_>>());
-    if let Some((name, _)) = signature.inputs.iter().find(|(_, form)| form.datatype == DataType::Bytes) {
-        return Err(format!("its input `{name}` has strings; use UINT8"));
-    }
     let label = match &stage.wasm {
         Some(module) => format!("wasm {module}"),
         None => stage.builtin.clone().unwrap_or_default(),

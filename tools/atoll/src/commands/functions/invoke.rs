@@ -1,12 +1,13 @@
 //! `atoll fn invoke`
 
+use super::source::{self, BackgroundArgs};
 use crate::control::{ClassName, Classify, ControlArgs};
 use crate::failure::user_error;
 use crate::output::{print, print_json};
 use crate::random::Random;
 use crate::tensors::{InputSpecs, Summary, save, summaries_text, summary};
 use anyhow::Result;
-use atoll_client::{Answer, Call, Class, Client, Content, Description, Digest, Tensor, Value};
+use atoll_client::{Answer, Call, Class, Client, Content, Description, Tensor, Value};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -19,10 +20,13 @@ Examples:
   atoll fn invoke gemm a=@9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08 --keep
   atoll fn invoke gemm a=a.npy --then gemm:y=a --then relu:y=x 1.b=b.npy
   atoll fn invoke gemm a=one.npy --rename a=two.npy --rename a=@9f86…0a08 --json
+  atoll fn invoke gemm a=a.npy --async=first
+  atoll fn invoke relu x=future:first/y
 
 A chain is one call: tensors passed on by --then stay on the device. Without OUTPUT=INPUT, an input takes the output of
 the same name, or the only output. INDEX.NAME is an input of the function number INDEX, counted from 0.
---rename repeats the call with other contents, and sends only those.";
+--rename repeats the call with other contents, and sends only those. An input future:ID/OUTPUT is the output of a call
+with --async, which may not have ended yet.";
 
 /// Call a function of a daemon, or several in a chain
 #[derive(Debug, clap::Args)]
@@ -31,9 +35,9 @@ pub(super) struct Args {
     /// Name of the function
     function: String,
 
-    /// Input contents: a .npy file, an object, a number for every element, or random (the default
-    /// for inputs that are not given)
-    #[arg(value_name = "[INDEX.]NAME=FILE|@DIGEST|NUMBER|random")]
+    /// Input contents: a .npy file, an object, an output of a future, a number for every element, or
+    /// random (the default for inputs that are not given)
+    #[arg(value_name = "[INDEX.]NAME=FILE|@DIGEST|future:ID/OUTPUT|NUMBER|random")]
     inputs: Vec<String>,
 
     /// Shape of an input that does not come from a file. A variable size has the same value in all
@@ -50,7 +54,7 @@ pub(super) struct Args {
     then: Vec<String>,
 
     /// Repeat the call with other contents of inputs
-    #[arg(long, value_name = "[INDEX.]NAME=FILE|@DIGEST|NUMBER,...")]
+    #[arg(long, value_name = "[INDEX.]NAME=FILE|@DIGEST|NUMBER,...", conflicts_with = "background")]
     rename: Vec<String>,
 
     /// Store the outputs of the last function as objects and print their digests
@@ -71,8 +75,11 @@ pub(super) struct Args {
 
     /// Folder to write the outputs to, as NAME.npy; of repeated calls, those of the last one are
     /// kept
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", conflicts_with = "background")]
     save: Option<PathBuf>,
+
+    #[command(flatten)]
+    background: BackgroundArgs,
 
     /// Number of highest elements to show per row
     #[arg(long, value_name = "COUNT", default_value_t = 5)]
@@ -97,12 +104,12 @@ struct Stage {
 
 impl Stage {
     /// The contents of its inputs from the command line, with one of them replaced by `changed`.
-    /// Objects are left out, because only the daemon knows their shape.
+    /// Those that the daemon has are left out, because only the daemon knows their shape.
     fn specs(&self, changed: Option<(&str, &str)>) -> Result<InputSpecs> {
         let given = self.given.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         let given = given.filter(|(name, _)| changed.is_none_or(|(changed, _)| changed != *name)).chain(changed);
         let inputs: Vec<String> =
-            given.filter(|(_, value)| !value.starts_with('@')).map(|(name, value)| format!("{name}={value}")).collect();
+            given.filter(|(_, value)| !source::is_kept(value)).map(|(name, value)| format!("{name}={value}")).collect();
         InputSpecs::parse(&inputs, &self.shapes, &self.about.inputs)
     }
 }
@@ -120,6 +127,10 @@ pub(super) fn run(args: &Args) -> Result<()> {
     }
     let mut random = Random::new(args.seed);
     let first = contents(&stages, &mut random)?;
+    if let Some(future) = args.background.id()? {
+        client.defer(&future, call(args, &stages, &first)).classify()?;
+        return source::print_begun(&future, args.json);
+    }
     let mut answers = vec![client.invoke(call(args, &stages, &first)).classify()?];
     if let Some(plan) = answers[0].plan {
         // Bytes are not remembered, so they are sent again.
@@ -217,9 +228,8 @@ fn named<'a>(stages: &[Stage], text: &'a str) -> Result<(usize, String, &'a str)
 
 /// The content of an input, from the command line.
 fn content(stage: &Stage, specs: &InputSpecs, name: &str, value: &str, random: &mut Random) -> Result<Content> {
-    if let Some(digest) = value.strip_prefix('@') {
-        let digest: Digest = digest.parse().map_err(|error| user_error(format!("{name}={value}: {error}")))?;
-        return Ok(digest.into());
+    if let Some(content) = source::kept(name, value)? {
+        return Ok(content);
     }
     let metadata = stage.about.inputs.iter().find(|input| input.name == name);
     let metadata = metadata.ok_or_else(|| user_error(format!("unknown input `{name}`")))?;

@@ -5,6 +5,7 @@ mod deploy;
 pub(super) mod invoke;
 pub(super) mod ls;
 mod rm;
+pub(super) mod source;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -14,6 +15,7 @@ Examples:
   atoll fn deploy gemm.kg --name gemm --class real-time
   atoll fn invoke gemm a=a.npy b=@9f86d0…0a08 --save out/
   atoll fn invoke gemm --then relu:y=x --keep
+  atoll fn invoke gemm a=a.npy --async=first
   atoll fn alias classify resnet-v1=90 resnet-v2=10
   atoll fn ls --json
   atoll fn rm gemm";

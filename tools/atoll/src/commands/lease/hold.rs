@@ -5,6 +5,7 @@ use super::figures::{Asked, Given};
 use super::holder::{Ask, Holder};
 use crate::client::{AskError, Client, URL_DEFAULT};
 use crate::commands::instance::parse_number;
+use crate::commands::random_id;
 use crate::control::ClassName;
 use crate::credentials::CredentialArgs;
 use crate::failure::OrUserError;
@@ -12,7 +13,6 @@ use crate::interrupt::stop_on_interrupt;
 use crate::output::parse_bytes;
 use anyhow::{Context, Result};
 use atoll_client::{LEASE_TTL_S, LeaseHold, LeaseReport, LeaseSpec};
-use rustix::rand::{GetRandomFlags, getrandom};
 use std::fs::Permissions;
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -182,13 +182,6 @@ fn spec(args: &Args) -> Result<LeaseSpec> {
         real_time_slots: args.real_time_slots.map(i64::from),
         ttl_s: args.ttl,
     })
-}
-
-/// 128 random bits.
-fn random_id() -> Result<String> {
-    let mut bytes = [0; 16];
-    let filled = getrandom(&mut bytes, GetRandomFlags::empty()).context("the system has no random numbers")?;
-    Ok(bytes[..filled].iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// The file that names the lease to other programs.

@@ -1,27 +1,25 @@
-//! Prepares the daemon for a machine that runs out of memory: control groups for executors, and an
-//! order in which the system kills.
+//! Prepares the daemon for a machine that runs out of memory: control groups for executors and CPU
+//! stages, and an order in which the system kills.
 
 use atoll_executor::{ControlGroups, ExecutorQuota, ExecutorQuotas};
 use atoll_server::{Access, TenantLimits};
 use std::sync::Arc;
 
-/// The daemon's out-of-memory score, if it may lower it. Executors have 900, compilations 800.
+/// The daemon's out-of-memory score, if it may lower it. Executors and processes of CPU stages have
+/// 900, compilations 800.
 const OUT_OF_MEMORY_SCORE: i32 = -500;
 
 const SCORE_FILE: &str = "/proc/self/oom_score_adj";
 
-/// The place where the daemon makes groups for executors, with the quotas of tenants. `None`
-/// without executors, or if no groups can be made, which is logged.
-pub(super) fn enter(has_executors: bool, access: &Access) -> Option<Arc<ControlGroups>> {
+/// The place where the daemon makes groups for executors and processes of CPU stages, with the
+/// quotas of tenants. `None` if no groups can be made, which is logged.
+pub(super) fn enter(access: &Access) -> Option<Arc<ControlGroups>> {
     lower_score();
-    if !has_executors {
-        return None;
-    }
     match ControlGroups::enter() {
         Ok(groups) => {
             tracing::info!(
                 folder = %groups.folder().display(), cpu = groups.has_cpu(),
-                "the kernel limits each executor's memory: control groups"
+                "the kernel limits each executor's memory, and that of CPU stages: control groups"
             );
             Some(Arc::new(groups.with_quotas(quotas(access))))
         }
@@ -29,7 +27,8 @@ pub(super) fn enter(has_executors: bool, access: &Access) -> Option<Arc<ControlG
             tracing::warn!(
                 %error,
                 "no control groups for executors: their device memory is checked 20 times a second instead, and \
-                limits of their other memory and CPU time (executor_bytes, cpus) have no effect"
+                limits of their other memory and CPU time (executor_bytes, cpus) have no effect; processes of CPU \
+                stages have resource limits only"
             );
             None
         }

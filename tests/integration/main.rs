@@ -48,6 +48,7 @@ mod oracle;
 mod padding;
 mod passes;
 mod ptxas;
+mod python;
 mod quotas;
 mod random_kernels;
 mod random_onnx;

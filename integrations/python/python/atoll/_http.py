@@ -73,7 +73,7 @@ class Http:
         path = f"/v2/models/{quote(model, safe='')}"
         if version:
             path += f"/versions/{quote(version, safe='')}"
-        body = [head, *(elements.data for _, _, _, elements in inputs)]
+        body: list[bytes | memoryview] = [head, *(elements for _, _, _, elements in inputs)]
         answer, elements = self._call("POST", f"{path}/infer", body, headers)
         return {
             output["name"]: decode(output["datatype"], output["shape"], content)
@@ -83,7 +83,7 @@ class Http:
     def json(self, method: str, path: str, body: Any = None) -> Any:
         """Sends a request with a body of JSON, and returns that of its answer."""
         parts = [] if body is None else [json.dumps(body).encode()]
-        _, answer = self._call(method, path, parts, {"Content-Type": "application/json"})
+        answer, _ = self._call(method, path, parts, {"Content-Type": "application/json"})
         return json.loads(answer) if answer else None
 
     def _call(

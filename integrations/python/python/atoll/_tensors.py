@@ -1,5 +1,6 @@
 """Arrays as the elements of tensors, and back. Elements are copied only where it is said."""
 
+import importlib
 import sys
 from collections.abc import Mapping
 from typing import Any, TypeAlias
@@ -11,7 +12,7 @@ from ._errors import InvalidInput
 Array: TypeAlias = numpy.ndarray[Any, numpy.dtype[Any]]
 
 # Name, type, shape, and the elements as a vector of bytes.
-Encoded: TypeAlias = tuple[str, str, list[int], Array]
+Encoded: TypeAlias = tuple[str, str, list[int], memoryview]
 
 _DTYPES = {
     "BOOL": "?",
@@ -38,10 +39,11 @@ def dtype_of(datatype: str) -> numpy.dtype[Any]:
     """
     if datatype == "BF16":
         try:
-            import ml_dtypes
+            ml_dtypes = importlib.import_module("ml_dtypes")
         except ImportError:
             return numpy.dtype(numpy.uint16)
-        return numpy.dtype(ml_dtypes.bfloat16)
+        bfloat16: numpy.dtype[Any] = numpy.dtype(ml_dtypes.bfloat16)
+        return bfloat16
     return numpy.dtype(object if datatype == "BYTES" else _DTYPES[datatype])
 
 
@@ -55,13 +57,13 @@ def encode(name: str, value: Any) -> Encoded:
     array = _array(name, value)
     shape = list(array.shape)
     if array.dtype.kind in "OSU":
-        return name, "BYTES", shape, numpy.frombuffer(_packed(name, array), numpy.uint8)
+        return name, "BYTES", shape, memoryview(_packed(name, array))
     if array.dtype.byteorder == ">" or (array.dtype.byteorder == "=" and sys.byteorder == "big"):
         array = array.astype(array.dtype.newbyteorder("<"))
     datatype = "BF16" if array.dtype.name == "bfloat16" else _NAMES.get(array.dtype)
     if datatype is None:
         raise InvalidInput(f"input `{name}`: elements of type {array.dtype} are not supported")
-    return name, datatype, shape, numpy.ascontiguousarray(array).reshape(-1).view(numpy.uint8)
+    return name, datatype, shape, numpy.ascontiguousarray(array).reshape(-1).view(numpy.uint8).data
 
 
 def _array(name: str, value: Any) -> Array:

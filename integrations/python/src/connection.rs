@@ -4,7 +4,7 @@ use crate::errors::{exception, raised};
 use crate::inputs::{Given, Input, Output, output};
 use atoll_client::{Call, Class, Client, ClientError, Deploy, Tenant, Value, default_socket};
 use pyo3::prelude::*;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -111,7 +111,7 @@ impl Connection {
         device: Option<String>,
     ) -> PyResult<String> {
         let how = Deploy { name, class: class(real_time), private, device, signature: None };
-        let function = self.ask(py, |client| client.deploy(Path::new(&bundle), &how))?;
+        let function = self.ask(py, |client| client.deploy(&bundle, &how))?;
         json(py, &function)
     }
 

@@ -112,5 +112,5 @@ fn maturin_builds_the_wheel() -> Result<()> {
     let mut build = Command::new(root().join("integrations/python/build.sh"));
     build.arg(program("")).args(["--profile", "dev", "--target-dir"]).arg(root().join("target/python"));
     let wheel = ran(build.env("ATOLL_VENV", environment))?;
-    install(&bare_environment(folder.path())?, root().join(wheel.trim()).to_string_lossy().as_ref())
+    install(&bare_environment(folder.path())?, &root().join(wheel.trim()).to_string_lossy())
 }

@@ -8,7 +8,7 @@ export ATOLL_MODELS_DIR := $(ATOLL_CACHE)/models
 # Every recipe runs with the tools that the setup found.
 SETUP := . tools/setup.sh
 
-.PHONY: help setup demo build test test-full mutants bench docs deb gpu-check clean
+.PHONY: help setup demo build test test-full mutants bench docs deb wheel gpu-check clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -36,6 +36,9 @@ bench: ## The figures of BENCHMARKS.md; ARGS=--save keeps them in docs/benchmark
 
 docs: ## Build the pages of the repository as a book in target/book (mdBook), and check its links
 	@export ATOLL_SETUP=docs; $(SETUP) && tools/book.py
+
+wheel: ## Build the Python package with the program inside, in target/wheels
+	@$(SETUP) && cargo build --release --quiet --workspace $$ATOLL_FEATURES && integrations/python/build.sh
 
 deb: ## Build a Debian package in target/release
 	@$(SETUP) && cargo build --release --quiet --workspace $$ATOLL_FEATURES && packaging/deb/build.sh

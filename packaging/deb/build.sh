@@ -29,13 +29,21 @@ for library in libatoll_interpose.so libatoll_cudart.so libatoll_stand_in_cuda.s
     [ ! -f "$built/$library" ] || { install_as 644 "$built/$library" "usr/lib/atoll/$library"; strip --strip-debug "$root/usr/lib/atoll/$library"; }
 done
 
-# Rings for programs in C and Python.
+# Rings for programs in C.
 if [ -f "$built/libatoll_ring_c.so" ]; then
     install_as 644 "$built/libatoll_ring_c.so" usr/lib/libatoll_ring_c.so
     strip --strip-debug "$root/usr/lib/libatoll_ring_c.so"
     install_as 644 integrations/ring/include/atoll_ring.h usr/include/atoll_ring.h
-    install_as 644 integrations/ring/python/atoll_ring/__init__.py usr/lib/python3/dist-packages/atoll_ring/__init__.py
-    install_as 644 integrations/ring/python/atoll_ring/py.typed usr/lib/python3/dist-packages/atoll_ring/py.typed
+fi
+
+# The Python package. Its program is the one of this package.
+if [ -f "$built/libatoll_python.so" ]; then
+    packages=usr/lib/python3/dist-packages/atoll
+    for file in integrations/python/python/atoll/*.py integrations/python/python/atoll/py.typed; do
+        install_as 644 "$file" "$packages/$(basename "$file")"
+    done
+    install_as 644 "$built/libatoll_python.so" "$packages/_native.abi3.so"
+    strip --strip-debug "$root/$packages/_native.abi3.so"
 fi
 
 deb=packaging/deb
@@ -79,7 +87,7 @@ Architecture: $architecture
 Maintainer: The Atoll project <atoll@localhost>
 Installed-Size: $(du -sk --exclude=DEBIAN "$root" | cut -f1)
 Depends: $depends
-Suggests: lld-22
+Suggests: lld-22, python3-numpy
 Section: science
 Priority: optional
 Description: deep-learning models as preemptible functions on shared GPUs

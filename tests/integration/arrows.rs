@@ -62,6 +62,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("atoll-ring", &["atoll-control", "atoll-device", "atoll-protocol"]),
     ("atoll-client", &["atoll-control", "atoll-core", "atoll-protocol", "atoll-ring", "atoll-sealed", "atoll-trace"]),
     ("atoll-ring-c", &["atoll-client"]),
+    ("atoll-python", &["atoll-client"]),
     (
         "atoll-server",
         &[

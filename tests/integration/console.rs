@@ -31,6 +31,9 @@ const FULL_PAGE_TIMEOUT: Duration = Duration::from_secs(1800);
 /// How many seconds a command in the background may take to print what is written below it.
 const BACKGROUND_SECONDS: u32 = 60;
 
+/// A page whose commands need what another test installs, and which runs there.
+const ELSEWHERE: &str = "docs/guide/python.md";
+
 /// A step of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Step {
@@ -56,17 +59,25 @@ fn is_background(command: &str) -> bool {
 fn commands_of_the_documents_run_as_written() -> Result<()> {
     let pages = text_files(&[".md"])?;
     let pages = pages.iter().filter(|page| page.path == "README.md" || page.path.starts_with("docs/guide/"));
+    let pages = pages.filter(|page| page.path != ELSEWHERE);
     let mut failures = String::new();
     for page in pages {
         let steps = steps(page, full())?;
         if !steps.is_empty()
-            && let Err(error) = run(page, &steps)
+            && let Err(error) = run(page, &steps, None)
         {
             writeln!(failures, "{error:#}")?;
         }
     }
     ensure!(failures.is_empty(), "{failures}");
     Ok(())
+}
+
+/// Runs the commands of [`ELSEWHERE`], which may use the programs of a folder.
+pub(crate) fn run_elsewhere(programs: &Path) -> Result<()> {
+    let pages = text_files(&[".md"])?;
+    let page = pages.iter().find(|page| page.path == ELSEWHERE).context(ELSEWHERE)?;
+    run(page, &steps(page, full())?, Some(programs))
 }
 
 /// The commands of a page that are to run, and its files.
@@ -129,8 +140,9 @@ fn opened(info: &str, with_full: bool, place: &str) -> Result<Block> {
     }
 }
 
-/// Runs the commands of a page and compares what they print.
-fn run(page: &TextFile, steps: &[Step]) -> Result<()> {
+/// Runs the commands of a page and compares what they print. Programs of the folder, if there is
+/// one, are used before all others.
+fn run(page: &TextFile, steps: &[Step], programs: Option<&Path>) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let inside = |name: &str| folder.path().join(name);
     for name in ["bin", "home/.cache/atoll", "work", "logs"] {
@@ -145,10 +157,11 @@ fn run(page: &TextFile, steps: &[Step]) -> Result<()> {
     std::os::unix::fs::symlink(environment, inside("home/.cache/atoll/venv"))?;
     std::fs::write(inside("page.sh"), script(steps, &inside("logs"))?)?;
     let path = std::env::var("PATH").unwrap_or_default();
+    let first = programs.map_or_else(String::new, |programs| format!("{}:", programs.display()));
     let mut shell = Command::new("bash")
         .arg(inside("page.sh"))
         .current_dir(inside("work"))
-        .env("PATH", format!("{}:{path}", inside("bin").display()))
+        .env("PATH", format!("{first}{}:{path}", inside("bin").display()))
         .env("HOME", inside("home"))
         .env("XDG_RUNTIME_DIR", inside("home"))
         .env("ATOLL_REPO", root())

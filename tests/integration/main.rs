@@ -51,6 +51,7 @@ mod packaging;
 mod padding;
 mod passes;
 mod ptxas;
+mod python;
 mod quotas;
 mod random_kernels;
 mod random_onnx;

@@ -241,9 +241,10 @@ fn programs_in_c_and_python_use_rings() -> Result<()> {
     let text = String::from_utf8_lossy(&output.stdout);
     ensure!(output.status.success() && text == "ok\n", "{text}{}", String::from_utf8_lossy(&output.stderr));
 
+    let packages = crate::python::package()?;
     let mut script = Command::new(python());
     script.arg("-B").arg(root().join("tests/python/ring.py")).arg(&socket).arg(&setup.daemon.http);
-    let output = script.env("ATOLL_RING_LIBRARY", program("libatoll_ring_c.so")).output()?;
+    let output = script.env("PYTHONPATH", packages.path()).output()?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Ok(())
 }

@@ -1,29 +1,27 @@
 #!/usr/bin/env python3
-"""The Python module of rings against a daemon that serves the functions `affine` and `faulty`.
+"""Rings from Python against a daemon that serves the functions `affine` and `faulty`.
 
-ring.py SOCKET HTTP_ADDRESS   exits with 1 and prints the difference if an answer is wrong
+ring.py SOCKET HTTP_ADDRESS   exits with 1 and prints the difference; needs the package `atoll`
 """
 
 import json
 import sys
 import threading
+import time
 import urllib.request
-from pathlib import Path
 
+import atoll
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "integrations/ring/python"))
-
-from atoll_ring import Ring, RingError
+from atoll import Ring
 
 
-def refused(status, word, call):
+def refused(kind, word, call):
     try:
         call()
-    except RingError as error:
-        assert error.status == status and word in str(error), f"{error.status}: {error}"
+    except atoll.AtollError as error:
+        assert type(error) is kind and word in str(error), f"{error!r}"
         return
-    raise AssertionError(f"{status} was expected")
+    raise AssertionError(f"{kind.__name__} was expected")
 
 
 def over_http(address, x, b):
@@ -46,26 +44,42 @@ def main(socket, http):
 
         # Several requests at one time, received in another order.
         first, second = (ring.send("affine", {"x": each, "b": b}, outputs=["y"]) for each in (x, b))
-        refused("full", "2 slots", lambda: ring.send("affine", {"x": x, "b": b}))
+        refused(atoll.RingFull, "2 slots", lambda: ring.send("affine", {"x": x, "b": b}))
         assert np.array_equal(ring.receive(second)["y"], over_http(http, b, b))
         assert np.array_equal(ring.receive(first)["y"], over_http(http, x, b))
-        refused("argument", "no request", lambda: ring.receive(first))
+        refused(atoll.InvalidInput, "no request", lambda: ring.receive(first))
         assert ring.infer("affine", {"x": x[:0], "b": b[:0]})["y"].shape == (0,)
 
-        refused("not_found", "missing", lambda: ring.infer("missing", {}))
-        refused("bad_request", "FP64", lambda: ring.infer("affine", {"x": x.astype(float), "b": b}))
-        refused("bad_request", "BYTES", lambda: ring.infer("affine", {"x": np.array(["a", b"bc"], object), "b": b}))
-        refused("bad_request", "needs input", lambda: ring.infer("affine", {"x": x}))
-        refused("bad_request", "nothing", lambda: ring.infer("affine", {"x": x, "b": b}, outputs=["nothing"]))
-        refused("bad_request", "priority", lambda: ring.infer("affine", {"x": x, "b": b}, priority=-1))
-        refused("argument", "complex", lambda: ring.infer("affine", {"x": x.astype(complex), "b": b}))
-        refused("full", "larger arena", lambda: ring.infer("affine", {"x": np.zeros(1 << 20, np.float32), "b": b}))
+        refused(atoll.NotFound, "missing", lambda: ring.infer("missing", {}))
+        refused(atoll.InvalidInput, "FP64", lambda: ring.infer("affine", {"x": x.astype(float), "b": b}))
+        refused(atoll.InvalidInput, "BYTES", lambda: ring.infer("affine", {"x": np.array(["a", b"bc"], object), "b": b}))
+        refused(atoll.InvalidInput, "needs input", lambda: ring.infer("affine", {"x": x}))
+        refused(atoll.InvalidInput, "nothing", lambda: ring.infer("affine", {"x": x, "b": b}, outputs=["nothing"]))
+        refused(atoll.InvalidInput, "priority", lambda: ring.infer("affine", {"x": x, "b": b}, priority=-1))
+        refused(atoll.InvalidInput, "complex", lambda: ring.infer("affine", {"x": x.astype(complex), "b": b}))
+        refused(atoll.RingFull, "larger arena", lambda: ring.infer("affine", {"x": np.zeros(1 << 20, np.float32), "b": b}))
         endless = {"mode": np.array([5], np.uint32)}
-        refused("deadline", "", lambda: ring.infer("faulty", endless, deadline_us=20_000))
+        refused(atoll.DeadlineExceeded, "", lambda: ring.infer("faulty", endless, deadline_us=20_000))
         assert ring.infer("faulty", {"mode": np.zeros(1, np.uint32)})["out"].shape == (64,)
 
-    refused("argument", "closed", ring.ping)
-    refused("connection", "/nowhere", lambda: Ring("/nowhere"))
+    refused(atoll.ConnectionFailed, "closed", ring.ping)
+    refused(atoll.ConnectionFailed, "/nowhere", lambda: Ring("/nowhere"))
+
+    # A ring is used by one thread at a time.
+    with Ring(socket) as ring:
+        slow = threading.Thread(target=lambda: refused(atoll.DeadlineExceeded, "", lambda: ring.infer("faulty", endless, deadline_us=2_000_000)))
+        slow.start()
+        for _ in range(1000):
+            try:
+                ring.ping()
+            except atoll.InvalidInput as error:
+                assert "another thread" in str(error), error
+                break
+            time.sleep(0.001)
+        else:
+            raise AssertionError("two threads used a ring")
+        slow.join()
+        ring.ping()
 
     # Each thread has a ring of its own.
     failures = []

@@ -1,7 +1,6 @@
 //! The C interface of rings: `libatoll_ring_c.so`, declared in `include/atoll_ring.h`.
 //!
-//! It converts C types to those of [`atoll_client`], which does the work. The Python module in
-//! `python/` loads this library.
+//! It converts C types to those of [`atoll_client`], which does the work.
 //!
 //! Start reading in `include/atoll_ring.h`, then `exports.rs`.
 //!

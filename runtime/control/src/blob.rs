@@ -47,6 +47,11 @@ impl Attachments {
         (self.body, self.files.into_iter().flatten().collect())
     }
 
+    /// Number of files that were not taken.
+    pub fn files(&self) -> usize {
+        self.files.iter().flatten().count()
+    }
+
     /// Adds bytes: to the body if they fit, otherwise in a memory file.
     pub fn add(&mut self, bytes: &[u8]) -> io::Result<Blob> {
         if self.fits(bytes.len() as u64) {

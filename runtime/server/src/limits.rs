@@ -223,7 +223,7 @@ pub const CONTROL_CONNECTIONS_MAX: usize = 1024;
 pub const CONTROL_CONNECTIONS_PER_USER_MAX: usize = 256;
 
 /// Most file descriptors in frames of one user that arrive or are being answered: eight full frames,
-/// or four for each connection. Without this limit, frames that never end could take all
+/// or four for each connection. The calls of a tenant's futures have at most as many. Without this limit, frames that never end could take all
 /// descriptors of the daemon.
 pub const CONTROL_FILES_PER_USER_MAX: usize = 1024;
 
@@ -249,6 +249,10 @@ pub const FUTURES_MAX: usize = 64;
 
 /// Most bytes of the outputs of all futures of a tenant. They are kept in memory.
 pub const FUTURES_BYTES_MAX: usize = 64 << 20;
+
+/// Most bytes of outputs of futures that are inputs of a tenant's calls at the same time. Each call
+/// has a copy.
+pub const FUTURE_INPUTS_BYTES_MAX: usize = 256 << 20;
 
 /// How long the outputs of a future are kept after the end of its call.
 pub const FUTURE_LIFETIME: Duration = Duration::from_secs(60);

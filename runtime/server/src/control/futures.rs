@@ -5,10 +5,15 @@
 //! limited time after the end of the call, and within a limit for each tenant.
 
 mod requests;
+#[cfg(test)]
+mod tests;
 
 use super::refusal::{OrRefuse, bad_request};
 use super::requests::{Answered, taken};
-use crate::limits::{FUTURE_LIFETIME, FUTURE_TRACE_LIFETIME, FUTURES_BYTES_MAX, FUTURES_MAX};
+use crate::limits::{
+    CONTROL_FILES_PER_USER_MAX, FUTURE_INPUTS_BYTES_MAX, FUTURE_LIFETIME, FUTURE_TRACE_LIFETIME, FUTURES_BYTES_MAX,
+    FUTURES_MAX,
+};
 use crate::names::check_name;
 use atoll_control::{
     Answer, Attachments, Call, DeferredCall, FutureOutput, FutureReport, FutureState, Input, Invoked, Output, Refusal,
@@ -32,8 +37,27 @@ struct Own {
     /// Number of calls that have not ended although their futures were forgotten. They count toward
     /// the limit, since they may hold inputs and wait for other futures.
     forgotten: usize,
+    /// Files that came with calls that have not ended.
+    files: usize,
+    /// Bytes of outputs that are inputs of calls now.
+    input_bytes: usize,
     /// The last futures that are gone, for messages about them.
     gone: VecDeque<Trace>,
+}
+
+/// Copies of outputs that are inputs of a call. They count until this is dropped.
+struct InputRoom {
+    futures: Arc<Futures>,
+    tenant: Tenant,
+    bytes: usize,
+}
+
+impl Drop for InputRoom {
+    fn drop(&mut self) {
+        if let Some(own) = self.futures.lock().get_mut(&self.tenant) {
+            own.input_bytes -= self.bytes;
+        }
+    }
 }
 
 /// What is remembered of a future that is gone.
@@ -81,6 +105,8 @@ struct Pending {
     tenant: Tenant,
     name: String,
     number: u64,
+    /// Files that came with the call.
+    files: usize,
     sender: watch::Sender<Option<Ended>>,
     is_running: bool,
     /// Receives something if a client cancels the call, and an error if it drops the future.
@@ -89,7 +115,7 @@ struct Pending {
 
 impl Own {
     fn is_empty(&self) -> bool {
-        self.named.is_empty() && self.forgotten == 0 && self.gone.is_empty()
+        self.named.is_empty() && self.forgotten == 0 && self.input_bytes == 0 && self.gone.is_empty()
     }
 
     fn note_gone(&mut self, name: &str, is_expired: bool) {
@@ -152,8 +178,14 @@ impl Futures {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a future.
-    fn begin(self: &Arc<Futures>, tenant: &Tenant, name: String, target: Target) -> Result<Pending, Refusal> {
+    /// Begins a future, with whose call `files` files came.
+    fn begin(
+        self: &Arc<Futures>,
+        tenant: &Tenant,
+        name: String,
+        target: Target,
+        files: usize,
+    ) -> Result<Pending, Refusal> {
         check_name(&name).map_err(|error| bad_request(error.to_string()))?;
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let (sender, ended) = watch::channel(None);
@@ -171,11 +203,36 @@ impl Futures {
             let message = format!("tenant `{tenant}` has {FUTURES_MAX} futures; forget one that has ended first");
             return Err(Refusal { kind: RefusalKind::Quota, message });
         }
+        if own.files + files > CONTROL_FILES_PER_USER_MAX {
+            let message = format!(
+                "the calls of the futures of tenant `{tenant}` have {} files; with {files} more the limit of \
+                 {CONTROL_FILES_PER_USER_MAX} is exceeded",
+                own.files
+            );
+            return Err(Refusal { kind: RefusalKind::Quota, message });
+        }
+        own.files += files;
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let (begun, cancel) = (Instant::now(), Some(cancel));
         own.named.insert(name.clone(), Entry { number, bytes: 0, target, begun, finished: None, cancel, ended });
         let (futures, tenant) = (self.clone(), tenant.clone());
-        Ok(Pending { futures, tenant, name, number, sender, is_running: true, cancelled })
+        Ok(Pending { futures, tenant, name, number, files, sender, is_running: true, cancelled })
+    }
+
+    /// Counts copies of outputs that are inputs of a call.
+    fn hold_inputs(self: &Arc<Futures>, tenant: &Tenant, bytes: usize) -> Result<InputRoom, Refusal> {
+        let mut tenants = self.lock();
+        let own = tenants.entry(tenant.clone()).or_default();
+        if bytes > FUTURE_INPUTS_BYTES_MAX.saturating_sub(own.input_bytes) {
+            let message = format!(
+                "calls of tenant `{tenant}` have {} bytes of outputs of futures as inputs; with {bytes} more the \
+                 limit of {FUTURE_INPUTS_BYTES_MAX} bytes is exceeded",
+                own.input_bytes
+            );
+            return Err(Refusal { kind: RefusalKind::Quota, message });
+        }
+        own.input_bytes += bytes;
+        Ok(InputRoom { futures: self.clone(), tenant: tenant.clone(), bytes })
     }
 
     /// Waits until the call of a future ends.
@@ -246,9 +303,10 @@ impl Futures {
     }
 
     /// Notes that the call of a future has ended.
-    fn note_end(&self, tenant: &Tenant, name: &str, number: u64) {
+    fn note_end(&self, tenant: &Tenant, name: &str, number: u64, files: usize) {
         let mut tenants = self.lock();
         let Some(own) = tenants.get_mut(tenant) else { return };
+        own.files -= files;
         match own.named.get_mut(name).filter(|entry| entry.number == number) {
             Some(entry) => entry.finished = Some(Instant::now()),
             None => own.forgotten -= 1,
@@ -262,12 +320,18 @@ impl Futures {
 impl Pending {
     /// Keeps the outputs of the call for [`FUTURE_LIFETIME`].
     fn end(mut self, result: Result<Kept, Refusal>) {
+        self.finish(result);
+    }
+
+    fn finish(&mut self, result: Result<Kept, Refusal>) {
         self.note_end();
         let result = result.and_then(|kept| self.admit(kept));
         self.sender.send_replace(Some(Arc::new(result)));
         let (futures, tenant) = (self.futures.clone(), self.tenant.clone());
         let (name, number) = (self.name.clone(), self.number);
-        tokio::spawn(async move {
+        // Without a runtime the daemon is stopping.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        runtime.spawn(async move {
             tokio::time::sleep(FUTURE_LIFETIME).await;
             futures.forget(&tenant, &name, Some(number));
         });
@@ -275,7 +339,7 @@ impl Pending {
 
     fn note_end(&mut self) {
         if std::mem::take(&mut self.is_running) {
-            self.futures.note_end(&self.tenant, &self.name, self.number);
+            self.futures.note_end(&self.tenant, &self.name, self.number, self.files);
         }
     }
 
@@ -304,10 +368,9 @@ impl Pending {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        self.note_end();
         let is_open = self.sender.borrow().is_none();
         if is_open {
-            self.sender.send_replace(Some(Arc::new(Err(cancelled()))));
+            self.finish(Err(cancelled()));
         }
     }
 }
@@ -367,127 +430,5 @@ impl Kept {
                 Input::Bytes { form, blob: attachments.add(bytes).or_refuse()? }
             }
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use atoll_control::{Form, Timing};
-    use atoll_protocol::DataType;
-
-    fn kept(bytes: usize) -> Kept {
-        let form = Form { datatype: DataType::Uint8, shape: vec![bytes as i64] };
-        let value = Value::Blob(Attachments::default().add(&[]).unwrap());
-        let outputs = vec![Output { stage: 0, name: "y".into(), form, value }];
-        let answer = Invoked { outputs, timing: Timing::default(), preemptions: 0, plan: None };
-        Kept { answer, bytes: vec![Some(vec![7; bytes])] }
-    }
-
-    /// A call of the function `line`.
-    fn line() -> Target {
-        Target { functions: vec!["line".into()], graph: None }
-    }
-
-    fn tenants() -> [Tenant; 2] {
-        ["a", "b"].map(|name| name.parse().unwrap())
-    }
-
-    #[tokio::test]
-    async fn outputs_are_kept_for_their_tenant_within_a_limit() {
-        let (futures, [a, b]) = (Arc::new(Futures::default()), tenants());
-        let begin = |name: &str| futures.begin(&a, name.into(), line());
-        begin("one").unwrap().end(Ok(kept(FUTURES_BYTES_MAX - 1)));
-        assert!(futures.wait(&a, "one").await.unwrap().is_ok());
-        assert!(futures.wait(&b, "one").await.is_err(), "another tenant's");
-        begin("two").unwrap().end(Ok(kept(2)));
-        let ended = futures.wait(&a, "two").await.unwrap();
-        assert!((*ended).as_ref().err().unwrap().message.contains("limit of"));
-        assert!(begin("one").err().unwrap().message.contains("there is a future `one`"));
-        assert!(futures.forget(&a, "one", None) && !futures.forget(&a, "one", None));
-        begin("three").unwrap().end(Ok(kept(2)));
-        assert!(futures.wait(&a, "three").await.unwrap().is_ok(), "there is room again");
-        assert!(begin("a name").is_err());
-    }
-
-    #[tokio::test]
-    async fn the_number_of_futures_is_limited_and_a_dropped_call_ends_its_future() {
-        let (futures, [a, b]) = (Arc::new(Futures::default()), tenants());
-        let all: Vec<Pending> = (0..FUTURES_MAX).map(|n| futures.begin(&a, format!("f{n}"), line()).unwrap()).collect();
-        assert_eq!(futures.begin(&a, "more".into(), line()).err().unwrap().kind, RefusalKind::Quota);
-        assert!(futures.begin(&b, "more".into(), line()).is_ok());
-        assert!(futures.forget(&a, "f1", None));
-        assert!(futures.begin(&a, "more".into(), line()).is_err(), "the call of `f1` has not ended");
-        drop(all);
-        assert!(futures.begin(&a, "more".into(), line()).is_ok());
-        let ended = futures.wait(&a, "f0").await.unwrap();
-        assert!((*ended).as_ref().err().unwrap().message.contains("cancelled"));
-    }
-
-    #[tokio::test]
-    async fn the_end_of_an_old_future_does_not_remove_a_new_one_of_its_name() {
-        let (futures, [a, _]) = (Arc::new(Futures::default()), tenants());
-        let first = futures.begin(&a, "f".into(), line()).unwrap();
-        let other = futures.begin(&a, "g".into(), line()).unwrap();
-        let number = first.number;
-        assert!(futures.forget(&a, "f", None));
-        let second = futures.begin(&a, "f".into(), line()).unwrap();
-        assert!(!futures.forget(&a, "f", Some(number)), "{number}, {}", second.number);
-        first.end(Ok(kept(1)));
-        second.end(Ok(kept(3)));
-        let ended = futures.wait(&a, "f").await.unwrap();
-        let Ok(kept) = &*ended else { panic!("it succeeded") };
-        let mut attachments = Attachments::default();
-        let input = kept.input("f", "y", &mut attachments).unwrap();
-        assert!(matches!(input, Input::Bytes { form, .. } if form.shape == [3]));
-        assert!(kept.input("f", "z", &mut attachments).unwrap_err().message.contains("it has y"));
-        drop(other);
-    }
-
-    #[tokio::test]
-    async fn what_became_of_a_future_is_told_to_its_tenant_only() {
-        let (futures, [a, b]) = (Arc::new(Futures::default()), tenants());
-        let message = |tenant: &Tenant, name: &str| futures.reports(tenant, Some(name)).unwrap_err().message;
-        assert!(
-            message(&a, "f").ends_with("there is no future `f`; outputs are kept for 60 s"),
-            "{}",
-            message(&a, "f")
-        );
-        let pending = futures.begin(&a, "f".into(), line()).unwrap();
-        let running = futures.reports(&a, Some("f")).unwrap().remove(0);
-        assert_eq!((running.state, running.expires_in_ms, running.bytes), (FutureState::Running, None, 0));
-        let number = pending.number;
-        pending.end(Ok(kept(3)));
-        let done = futures.reports(&a, None).unwrap().remove(0);
-        assert_eq!((done.state, done.bytes, done.functions), (FutureState::Done, 3, vec!["line".to_owned()]));
-        assert!(done.expires_in_ms.is_some_and(|ms| ms <= 60_000) && done.outputs[0].form.shape == [3]);
-        assert!(futures.reports(&b, None).unwrap().is_empty());
-        assert!(futures.forget(&a, "f", Some(number)));
-        assert!(message(&a, "f").contains("its outputs were kept for 60 s, until"));
-        drop(futures.begin(&a, "f".into(), line()));
-        assert!(futures.forget(&a, "f", None));
-        assert!(message(&a, "f").contains("it was forgotten by request"));
-        assert!(!message(&b, "f").contains("any more"));
-    }
-
-    #[tokio::test]
-    async fn a_call_is_cancelled_once_and_its_future_tells_so() {
-        let (futures, [a, b]) = (Arc::new(Futures::default()), tenants());
-        let mut pending = futures.begin(&a, "f".into(), line()).unwrap();
-        assert_eq!(futures.cancel(&b, "f").await.unwrap_err().kind, RefusalKind::NotFound);
-        let call = tokio::spawn(async move {
-            let received = (&mut pending.cancelled).await;
-            pending.end(Err(cancelled()));
-            received
-        });
-        futures.cancel(&a, "f").await.unwrap();
-        assert_eq!(call.await.unwrap(), Ok(()));
-        let failed = futures.reports(&a, Some("f")).unwrap().remove(0);
-        assert_eq!(failed.failure.map(|refusal| refusal.message), Some("the call of the future was cancelled".into()));
-        assert!(futures.cancel(&a, "f").await.unwrap_err().message.contains("has already ended"));
-        // A future that is forgotten does not cancel its call.
-        let mut pending = futures.begin(&a, "g".into(), line()).unwrap();
-        assert!(futures.forget(&a, "g", None));
-        assert!((&mut pending.cancelled).await.is_err());
     }
 }

@@ -1,13 +1,12 @@
 //! The requests about futures, and calls that name their outputs.
 
-use super::{Kept, Target, cancelled};
+use super::{Ended, InputRoom, Kept, Target, cancelled};
 use crate::control::Control;
 use crate::control::invoke::Plans;
 use crate::control::requests::{Answered, plain};
 use crate::control::session::Session;
 use crate::identity::Principal;
 use crate::inference::passed;
-use crate::limits::FUTURES_BYTES_MAX;
 use atoll_control::{Answer, Attachments, Call, DeferredCall, Input, Invoke, InvokeGraph, Refusal, RefusalKind};
 use atoll_engine::Tenant;
 use std::collections::HashSet;
@@ -23,7 +22,7 @@ impl Control {
         call: DeferredCall,
         attachments: Attachments,
     ) -> Answered {
-        let mut pending = self.futures.begin(&principal.tenant, future, Target::of(&call))?;
+        let mut pending = self.futures.begin(&principal.tenant, future, Target::of(&call), attachments.files())?;
         let (control, principal) = (self.clone(), principal.clone());
         tokio::spawn(async move {
             let mut session = Session { principal, plans: Plans::default(), announced: HashSet::new(), ring: None };
@@ -98,7 +97,7 @@ impl Control {
             Call::Again { rename, .. } => rename.iter_mut().map(|rename| &mut rename.to).collect(),
         };
         let tenant = session.principal.tenant.clone();
-        self.resolve(&tenant, inputs, &mut invoke.deadline_us, &mut attachments).await?;
+        let _room = self.resolve(&tenant, inputs, &mut invoke.deadline_us, &mut attachments).await?;
         self.invoke(session, invoke, attachments).await
     }
 
@@ -110,23 +109,22 @@ impl Control {
         mut attachments: Attachments,
     ) -> Answered {
         let inputs = call.inputs.values_mut().collect();
-        self.resolve(&principal.tenant, inputs, &mut call.deadline_us, &mut attachments).await?;
+        let _room = self.resolve(&principal.tenant, inputs, &mut call.deadline_us, &mut attachments).await?;
         self.invoke_graph(principal, call, attachments).await
     }
 
-    /// Replaces outputs of futures among inputs by their bytes. The time until the futures end
-    /// counts for the deadline of the call.
+    /// Replaces outputs of futures among inputs by their bytes, once all these futures have ended.
+    /// That time counts for the deadline of the call. The result counts the copies.
     async fn resolve(
         &self,
         tenant: &Tenant,
         inputs: Vec<&mut Input>,
         deadline_us: &mut Option<u64>,
         attachments: &mut Attachments,
-    ) -> Result<(), Refusal> {
+    ) -> Result<InputRoom, Refusal> {
         let begun = Instant::now();
-        // One output may be the input of many functions.
-        let mut room = FUTURES_BYTES_MAX;
         let ends = deadline_us.and_then(|us| begun.checked_add(Duration::from_micros(us)));
+        let (mut found, mut bytes) = (Vec::new(), 0_usize);
         for input in inputs {
             let Input::Future { future, output } = &*input else { continue };
             let ended = tokio::select! {
@@ -137,21 +135,27 @@ impl Control {
                     return Err(Refusal { kind: RefusalKind::Deadline, message });
                 }
             };
-            let kept = (*ended).as_ref().map_err(|refusal| Refusal {
-                kind: refusal.kind,
-                message: format!("future `{future}` failed: {}", refusal.message),
-            })?;
-            let bytes = kept.output(future, output)?.1.map_or(0, Vec::len);
-            room = room.checked_sub(bytes).ok_or_else(|| {
-                let message = format!("inputs from futures have more than {FUTURES_BYTES_MAX} bytes together");
-                Refusal { kind: RefusalKind::Quota, message }
-            })?;
-            *input = kept.input(future, output, attachments)?;
+            // One output may be the input of many functions.
+            bytes = bytes.saturating_add(kept(&ended, future)?.output(future, output)?.1.map_or(0, Vec::len));
+            found.push((input, ended));
+        }
+        let room = self.futures.hold_inputs(tenant, bytes)?;
+        for (input, ended) in found {
+            if let Input::Future { future, output } = &*input {
+                *input = kept(&ended, future)?.input(future, output, attachments)?;
+            }
         }
         if let Some(us) = deadline_us {
             let waited = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
             *us = us.saturating_sub(waited).max(1);
         }
-        Ok(())
+        Ok(room)
     }
+}
+
+fn kept<'a>(ended: &'a Ended, future: &str) -> Result<&'a Kept, Refusal> {
+    (**ended).as_ref().map_err(|refusal| Refusal {
+        kind: refusal.kind,
+        message: format!("future `{future}` failed: {}", refusal.message),
+    })
 }

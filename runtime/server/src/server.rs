@@ -94,8 +94,8 @@ pub enum ServeError {
     },
     /// Sessions of CUDA programs over the network would send tokens and data unencrypted.
     #[error(
-        "sessions at {0} would send tokens and data unencrypted: give the daemon a certificate (--tls-cert, --tls-key), \
-         or allow it with --sessions-plain"
+        "sessions at {0} would send tokens and data unencrypted: give the daemon a certificate (--tls-cert, \
+         --tls-key), or allow it with --sessions-plain"
     )]
     PlainSessions(SocketAddr),
     /// Sessions of CUDA programs over the network without a control socket.

@@ -157,8 +157,8 @@ async fn greet(
     let principal = gate.identify_by(token.as_deref(), peer).map_err(|reason| {
         let why = match reason {
             Reason::NoCredentials => {
-                "this daemon requires authentication: use `atoll run` with --token-file or the variable ATOLL_TOKEN, or \
-                with a client certificate if the daemon has TLS"
+                "this daemon requires authentication: use `atoll run` with --token-file or the variable ATOLL_TOKEN, \
+                or with a client certificate if the daemon has TLS"
                     .to_owned()
             }
             reason => RequestError::unidentified(reason).message,

@@ -14,7 +14,7 @@ use atoll_session_server::{Ended, LIBRARY, OpenError, Options, STAND_IN, Server,
 use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal};
 use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -133,7 +133,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
         (None, Some(address)) => end(start(args, address)?),
         (None, None) => {
-            if let Some(address) = daemon(args) {
+            if let Some(address) = daemon(args)? {
                 return end(start(args, &address)?);
             }
             let folder = tempfile::tempdir().context("cannot make a folder for the socket")?;
@@ -160,13 +160,47 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 /// The address of the running daemon; `None` if there is none, or if options ask for a separate
-/// server.
-fn daemon(args: &Args) -> Option<Address> {
-    if args.private || args.report || args.driver.is_some() || args.ordinal != 0 {
-        return None;
+/// server. An option that only a daemon honours is then an error.
+fn daemon(args: &Args) -> Result<Option<Address>> {
+    let separate = [
+        (args.private, "--private"),
+        (args.report, "--report"),
+        (args.driver.is_some(), "--driver"),
+        (args.ordinal != 0, "--ordinal"),
+    ];
+    if let Some((_, cause)) = separate.into_iter().find(|(is_given, _)| *is_given) {
+        return match of_daemon(args) {
+            Some(option) => {
+                Err(user_error(format!("{option} needs a daemon, and {cause} starts a server without one; drop one")))
+            }
+            None => Ok(None),
+        };
     }
     let socket = args.control_socket.clone().unwrap_or_else(default_socket);
-    UnixStream::connect(&socket).is_ok().then_some(Address::Unix(socket))
+    let at = socket.display();
+    match (UnixStream::connect(&socket).map_err(|error| error.kind()), of_daemon(args)) {
+        (Ok(_), _) => Ok(Some(Address::Unix(socket))),
+        (Err(ErrorKind::NotFound | ErrorKind::ConnectionRefused), None) => Ok(None),
+        (Err(ErrorKind::NotFound | ErrorKind::ConnectionRefused), Some(option)) => Err(user_error(format!(
+            "{option} needs a daemon, and none runs at {at}; start one with `atoll serve`, or drop the option"
+        ))),
+        (Err(error), _) => Err(user_error(format!(
+            "cannot connect to the daemon at {at}: {error}; use --private to run the program without it"
+        ))),
+    }
+}
+
+/// The first given option that only a daemon honours.
+fn of_daemon(args: &Args) -> Option<&'static str> {
+    let options = [
+        (args.class == ClassName::RealTime, "--class"),
+        (args.tenant.is_some(), "--tenant"),
+        (args.device.is_some(), "--device"),
+        (args.sm_partition.is_some(), "--sm-partition"),
+        (args.quota_request.is_some(), "--quota-request"),
+        (args.quota_limit.is_some(), "--quota-limit"),
+    ];
+    options.into_iter().find_map(|(is_given, option)| is_given.then_some(option))
 }
 
 /// Serves until the process is ended.

@@ -64,7 +64,7 @@ impl Connection {
 
     /// Calls a function.
     #[pyo3(signature = (function, inputs, outputs=None, real_time=None, deadline_us=None, instance=None))]
-    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
+    #[allow(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn invoke(
         &self,
         py: Python<'_>,

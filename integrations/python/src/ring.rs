@@ -84,7 +84,7 @@ impl Ring {
 
     /// Sends a request. Returns the number of its slot.
     #[pyo3(signature = (model, inputs, outputs, version="", id="", parameters=None))]
-    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
+    #[allow(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn send(
         &self,
         py: Python<'_>,

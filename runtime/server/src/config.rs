@@ -5,7 +5,7 @@ use crate::limits;
 use crate::otlp::OtlpConfig;
 use crate::places::ConnectionLimits;
 use atoll_stages::ProcessGroups;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Weak;
 use std::time::Duration;

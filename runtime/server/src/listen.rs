@@ -17,6 +17,7 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::Service as _;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::pin::{Pin, pin};
@@ -47,6 +48,19 @@ const PING_INTERVAL: Duration = Duration::from_secs(60);
 /// How long a client may take to answer a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// How long a connection without a request stays open after the server was asked to stop, if the
+/// socket is inherited. A request that arrives in this time is answered, and the answer closes the
+/// connection: its client goes on to the next daemon.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// A listening socket.
+pub(crate) struct Bound {
+    pub(crate) listener: TcpListener,
+    /// Whether the service manager passed it. It stays open when this process ends, and connections
+    /// wait in it for the next one.
+    pub(crate) is_inherited: bool,
+}
+
 /// What a port serves.
 #[derive(Clone)]
 pub(crate) enum Served {
@@ -70,7 +84,9 @@ impl Served {
 
 /// A port, and the service on it.
 pub(crate) struct Port {
-    pub(crate) listener: TcpListener,
+    pub(crate) bound: Bound,
+    /// If the socket is inherited, connections wait in it until this turns true.
+    pub(crate) opened: Option<watch::Receiver<bool>>,
     pub(crate) served: Served,
     /// `None` for connections without TLS.
     pub(crate) tls: Option<Arc<Tls>>,
@@ -81,9 +97,15 @@ pub(crate) struct Port {
 /// Serves a port until `stop` turns true, then lets running requests continue for `drain`. Counts
 /// the open connections, and those that were closed for inactivity or to make room.
 pub(crate) async fn serve(port: Port, mut stop: watch::Receiver<bool>, drain: Duration) {
-    let Port { listener, served, tls, app, limits } = port;
+    let Port { bound: Bound { listener, is_inherited }, opened, served, tls, app, limits } = port;
+    if let Some(mut opened) = opened.filter(|_| is_inherited) {
+        tokio::select! {
+            () = stopped(&mut opened) => {}
+            () = stopped(&mut stop) => return,
+        }
+    }
     let places = Places::new(limits, app.recorder.closed.clone());
-    let service = Service { served, tls, app, limits, stop: stop.clone() };
+    let service = Service { served, tls, app, limits, lingers: is_inherited, stop: stop.clone() };
     let mut reap = tokio::time::interval(REAP_INTERVAL);
     reap.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut connections = JoinSet::new();
@@ -103,18 +125,7 @@ pub(crate) async fn serve(port: Port, mut stop: watch::Receiver<bool>, drain: Du
                 Ok(seat) => {
                     number += 1;
                     let Some((stream, address)) = waiting.take() else { continue };
-                    let (service, guard) = (service.clone(), Counted::new(&service.app.recorder.connections));
-                    connections.spawn(async move {
-                        // Without TCP_NODELAY an answer may wait 40 ms for the acknowledgement of
-                        // the previous one. The call fails only on a closed connection.
-                        let _ = stream.set_nodelay(true);
-                        match (service.tls.clone(), Client::of(&stream, address, &service.served)) {
-                            (_, Err(error)) => tracing::debug!(%error, "a connection broke"),
-                            (None, Ok(client)) => connection(stream, client, service, &seat).await,
-                            (Some(tls), Ok(client)) => encrypted(stream, client, service, &tls, &seat).await,
-                        }
-                        drop((seat, guard));
-                    });
+                    start(&mut connections, &service, (stream, address), seat);
                 }
                 Err(error) => {
                     let error: std::io::Error = error;
@@ -146,15 +157,16 @@ pub(crate) async fn serve(port: Port, mut stop: watch::Receiver<bool>, drain: Du
 }
 
 /// Serves a connection in a task of its own.
-fn start(connections: &mut JoinSet<()>, service: &Service, stream: TcpStream, seat: Seat) {
+fn start(connections: &mut JoinSet<()>, service: &Service, (stream, address): (TcpStream, SocketAddr), seat: Seat) {
     let (service, guard) = (service.clone(), Counted::new(&service.app.recorder.connections));
     connections.spawn(async move {
         // Without TCP_NODELAY an answer may wait 40 ms for the acknowledgement of the previous one.
         // The call fails only on a closed connection.
         let _ = stream.set_nodelay(true);
-        match service.tls.clone() {
-            None => connection(stream, service, None, &seat).await,
-            Some(tls) => encrypted(stream, service, &tls, &seat).await,
+        match (service.tls.clone(), Client::of(&stream, address, &service.served)) {
+            (_, Err(error)) => tracing::debug!(%error, "a connection broke"),
+            (None, Ok(client)) => connection(stream, client, service, &seat).await,
+            (Some(tls), Ok(client)) => encrypted(stream, client, service, &tls, &seat).await,
         }
         drop((seat, guard));
     });
@@ -197,7 +209,7 @@ async fn encrypted(stream: TcpStream, client: Client, service: Service, tls: &Tl
     let wire = service.served.wire();
     let shaken = tokio::select! {
         shaken = tokio::time::timeout(service.limits.head_timeout, tls.acceptor(wire).accept(stream)) => shaken,
-        () = stopped(&mut stop) => return,
+        () = stopped(&mut stop), if !service.lingers => return,
         () = seat.place.closing() => return,
     };
     let app = &service.app;
@@ -227,7 +239,7 @@ async fn connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     service: Service,
     seat: &Seat,
 ) {
-    let Service { served, stop, limits, app, .. } = service;
+    let Service { served, stop, limits, app, lingers, .. } = service;
     let (place, wire) = (seat.place.clone(), served.wire());
     let stream = Watched::new(stream, place.clone(), wire, limits.write_pause, app.recorder.closed.clone());
     let Client { address, socket, peer } = client;

@@ -12,10 +12,11 @@ use crate::graphs::Graphs;
 use crate::identity::{Access, Gate, GateError};
 use crate::instances::Instances;
 use crate::leases::Leases;
-use crate::listen::{Port, Served};
+use crate::listen::{Bound, Port, Served};
 use crate::otlp::Tracer;
 use crate::requests::leases::follow as follow_leases;
 use crate::scaling::driver;
+use crate::service::{Reporter, ServiceManager, SocketError, Sockets};
 use crate::{grpc, http, listen, metrics, shutdown};
 use atoll_engine::{EngineError, ShareClient, Tenant};
 use atoll_fleet::Inference;
@@ -92,6 +93,9 @@ pub enum ServeError {
         /// The error of the system.
         source: io::Error,
     },
+    /// The sockets of the service manager cannot be used.
+    #[error(transparent)]
+    Sockets(#[from] SocketError),
     /// Sessions of CUDA programs over the network would send tokens and data unencrypted.
     #[error(
         "sessions at {0} would send tokens and data unencrypted: give the daemon a certificate (--tls-cert, \
@@ -153,7 +157,7 @@ pub struct Server {
     grpc: Option<Bound>,
     metrics: Bound,
     control: Option<(Arc<Control>, ControlListener)>,
-    sessions: Option<TcpListener>,
+    sessions: Option<Bound>,
     config: ServerConfig,
     manager: ServiceManager,
 }
@@ -176,6 +180,17 @@ impl Server {
         engine: Arc<dyn Inference>,
         compiler: Option<Arc<dyn CompilerService>>,
     ) -> Result<Server, ServeError> {
+        Server::bind_with(config, Sockets::default(), engine, compiler).await
+    }
+
+    /// Takes the sockets of the service manager, binds the other ports, and scans the repository.
+    pub async fn bind_with(
+        config: ServerConfig,
+        sockets: Sockets,
+        engine: Arc<dyn Inference>,
+        compiler: Option<Arc<dyn CompilerService>>,
+    ) -> Result<Server, ServeError> {
+        sockets.check(&config)?;
         let gate = Arc::new(Gate::open(&config.identity, widest_host(&config)?)?);
         let store = config.control.as_ref().map(open_store).transpose()?.map(Arc::new);
         let trust_tenants = config.control.as_ref().is_some_and(|control| control.trust_tenants);
@@ -210,10 +225,12 @@ impl Server {
             _ => None,
         };
         let sessions = match config.sessions {
-            Some(SessionsConfig { address, .. }) => Some(bind(address.ip(), address.port(), SESSIONS_FLAG).await?),
+            Some(SessionsConfig { address, .. }) => {
+                Some(bind(None, address.ip(), address.port(), SESSIONS_FLAG).await?)
+            }
             None => None,
         };
-        Ok(Server { app, http, grpc, metrics, control, sessions, config })
+        Ok(Server { app, http, grpc, metrics, control, sessions, config, manager: ServiceManager::default() })
     }
 
     /// Address of the inference protocol over HTTP.
@@ -238,7 +255,7 @@ impl Server {
 
     /// Address of sessions of CUDA programs; `None` if there is none.
     pub fn sessions_address(&self) -> io::Result<Option<SocketAddr>> {
-        self.sessions.as_ref().map(TcpListener::local_addr).transpose()
+        self.sessions.as_ref().map(|sessions| sessions.listener.local_addr()).transpose()
     }
 
     /// A handle that reloads keys and certificates at any time.
@@ -249,15 +266,15 @@ impl Server {
     /// Serves until `stop` completes, then drains. Requests are served while models are still
     /// loading, except over inherited sockets: there connections wait until the models are loaded.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
-        let Server { app, http, grpc, metrics, control, sessions, config } = self;
+        let Server { app, http, grpc, metrics, control, sessions, config, manager } = self;
         // With a handler for SIGXFSZ, exceeding the file size limit is an ordinary write error
         // (like a full disk) instead of a fatal signal. The handler stays until the process exits.
         let _ = signal(SignalKind::from_raw(Signal::XFSZ.as_raw()));
         let addresses = [
-            ("http", http.local_addr().ok()),
-            ("grpc", grpc.as_ref().and_then(|grpc| grpc.local_addr().ok())),
-            ("metrics", metrics.local_addr().ok()),
-            ("sessions", sessions.as_ref().and_then(|sessions| sessions.local_addr().ok())),
+            ("http", http.listener.local_addr().ok()),
+            ("grpc", grpc.as_ref().and_then(|grpc| grpc.listener.local_addr().ok())),
+            ("metrics", metrics.listener.local_addr().ok()),
+            ("sessions", sessions.as_ref().and_then(|sessions| sessions.listener.local_addr().ok())),
         ];
         let (stopping, stopped) = watch::channel(false);
         let (opening, opened) = watch::channel(false);
@@ -268,10 +285,12 @@ impl Server {
         let beside = http::beside_metrics(metrics::router(app.clone()), app.clone(), callers.clone());
         let tls = app.gate.tls().cloned();
         let metrics_tls = tls.clone().filter(|tls| tls.covers_metrics());
-        let port = |listener, served, tls| Port { listener, served, tls, app: app.clone(), limits };
+        let port =
+            |bound, served, tls| Port { bound, opened: Some(opened.clone()), served, tls, app: app.clone(), limits };
         let http_port = port(http, Served::Http1(protocol), tls.clone());
         let serve_http = listen::serve(http_port, stopped.clone(), config.drain);
-        let metrics_port = port(metrics, Served::Http1(beside), metrics_tls);
+        // Health and metrics are there while models are loading.
+        let metrics_port = Port { opened: None, ..port(metrics, Served::Http1(beside), metrics_tls) };
         let serve_metrics = listen::serve(metrics_port, stopped.clone(), config.drain);
         let grpc_port = grpc.map(|grpc| {
             let services = grpc::router(app.clone(), callers, stopped.clone());
@@ -353,9 +372,8 @@ impl Server {
             let _ = stopping.send(true);
         };
         let serve_ports = async { tokio::join!(serve_http, serve_grpc, serve_metrics, serve_sessions) };
-        let serving = async {
-            tokio::join!(serve_ports, serve_control, reloading, following, leasing, scaling, stopping_on_request)
-        };
+        let background = async { tokio::join!(reloading, following, leasing, scaling, reporting) };
+        let serving = async { tokio::join!(serve_ports, serve_control, background, stopping_on_request) };
         let mut serving = std::pin::pin!(serving);
         tokio::select! {
             loaded = loading => loaded?,
@@ -445,8 +463,19 @@ fn widest_host(config: &ServerConfig) -> Result<IpAddr, ServeError> {
     Ok(if config.host.is_loopback() { address.ip() } else { config.host })
 }
 
-async fn bind(host: IpAddr, port: u16, flag: &'static str) -> Result<TcpListener, ServeError> {
-    TcpListener::bind((host, port)).await.map_err(|source| match source.kind() {
+/// Takes an inherited socket, or binds one.
+async fn bind(
+    inherited: Option<std::net::TcpListener>,
+    host: IpAddr,
+    port: u16,
+    flag: &'static str,
+) -> Result<Bound, ServeError> {
+    let is_inherited = inherited.is_some();
+    let listener = match inherited {
+        Some(listener) => listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener)),
+        None => TcpListener::bind((host, port)).await,
+    };
+    let listener = listener.map_err(|source| match source.kind() {
         io::ErrorKind::AddrInUse => ServeError::PortInUse { host, port, flag },
         _ => ServeError::Listen { host, port, flag, source },
     })?;

@@ -3,7 +3,7 @@
 use super::ServiceManager;
 use crate::app::App;
 use crate::inference::blocking;
-use crate::listen::stopped;
+use crate::shutdown::stopped;
 use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::Arc;

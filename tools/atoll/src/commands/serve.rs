@@ -14,8 +14,8 @@ use anyhow::{Context, Result};
 use atoll_client::default_socket;
 use atoll_executor::ControlGroups;
 use atoll_server::{
-    ConnectionLimits, ControlConfig, ModelControl, OtlpConfig, ServeError, Server, ServerConfig, SessionsConfig,
-    limits, terminated,
+    ConnectionLimits, ControlConfig, ModelControl, OtlpConfig, ServeError, Server, ServerConfig, ServiceManager,
+    SessionsConfig, Sockets, limits, terminated,
 };
 use atoll_stages::ProcessGroups;
 use clap::{ArgAction, ValueEnum};

@@ -1,12 +1,13 @@
-//! Compiles bundles of untrusted tenants, and reads the PTX of CUDA programs, in a separate process. If PTX makes the compiler crash,
-//! run for hours or exhaust memory, only that process ends, and not the daemon.
+//! Compiles bundles of untrusted tenants, and reads the PTX of CUDA programs, in a separate process.
+//! If PTX makes the compiler crash, run for hours or exhaust memory, only that process ends, and not
+//! the daemon.
 //!
 //! The daemon starts `atoll recompile` with the bundle or the PTX as standard input. The process
-//! maps or reads it, and enters a jail before it reads it ([`atoll_executor::enter_compile_jail`]): from then
-//! on it has this memory and its pipes, and no files, network or other processes. It writes its
-//! progress, and the reason of a failure, as lines of JSON to standard error, and the code to
-//! standard output. It does not use the cache of native code that the daemon's own compilations
-//! share, so it cannot put anything there.
+//! maps a bundle, or reads PTX without looking at it, and enters a jail
+//! ([`atoll_executor::enter_compile_jail`]): from then on it has this memory and its pipes, and no
+//! files, network or other processes. It writes its progress, and the reason of a failure, as lines
+//! of JSON to standard error, and the code or the answer to standard output. It does not use the
+//! cache of native code that the daemon's own compilations share, so it cannot put anything there.
 //!
 //! PTX may exploit a bug of the compiler, so the daemon trusts nothing that the process sends: it
 //! reads a limited number of lines and bytes, kills the process at its deadline whatever it does,

@@ -156,7 +156,7 @@ fn clients_that_the_daemon_does_not_know_are_refused_and_told_why() -> Result<()
             "assigned to no tenant",
             "unknown_certificate",
         ),
-        (with(&["--tls-ca", &other_ca, "--token-file", &token]), "UnknownIssuer", "handshake"),
+        (with(&["--tls-ca", &other_ca, "--token-file", &token]), "invalid peer certificate", "handshake"),
         (with(&["--token-file", &token]), "no session of the daemon at", "handshake"),
         (of_other_tenant, "this client may act for tenant `team` only", "user"),
     ] {

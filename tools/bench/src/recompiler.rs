@@ -128,7 +128,9 @@ pub fn in_process(
     let failed = |error: anyhow::Error| CompileFailure(format!("{error:#}"));
     let file = File::open(bundle.path()).with_context(|| bundle.path().display().to_string()).map_err(failed)?;
     let mut command = command(file, limits);
-    targets.iter().for_each(|target| drop(command.args(["--target", target.name()])));
+    for target in targets {
+        command.args(["--target", target.name()]);
+    }
     let code = run(command, limits, progress).map_err(failed)?;
     decode_code(&code).map_err(|reason| CompileFailure(format!("the compiler's answer is not valid: {reason}")))
 }

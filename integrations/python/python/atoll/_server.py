@@ -45,7 +45,9 @@ class Server:
         ready = folder / "ready"
         ready.unlink(missing_ok=True)
         arguments = [program(), "serve", "--model-repository", str(repository), "--exit-on-error"]
-        for port in ("http", "grpc", "metrics"):
+        # An option may switch gRPC off, which goes with no port.
+        ports = ("http", "metrics") if "--no-grpc" in options else ("http", "grpc", "metrics")
+        for port in ports:
             arguments += [f"--{port}-port", "0"]
         arguments += ["--control-socket", str(self.socket), "--state", str(folder / "state")]
         arguments += ["--ready-file", str(ready), *options]

@@ -223,8 +223,8 @@ pub const CONTROL_CONNECTIONS_MAX: usize = 1024;
 pub const CONTROL_CONNECTIONS_PER_USER_MAX: usize = 256;
 
 /// Most file descriptors in frames of one user that arrive or are being answered: eight full frames,
-/// or four for each connection. The calls of a tenant's futures have at most as many. Without this limit, frames that never end could take all
-/// descriptors of the daemon.
+/// or four for each connection. The calls of a tenant's futures have at most as many. Without this
+/// limit, frames that never end could take all descriptors of the daemon.
 pub const CONTROL_FILES_PER_USER_MAX: usize = 1024;
 
 /// Longest wait for the next part of a frame, and for a client to read more of an answer. A second

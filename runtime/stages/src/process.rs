@@ -76,6 +76,8 @@ pub struct StageProcess {
     lacks: Vec<String>,
     /// Its control group. Dropped after the process has ended.
     group: Option<Box<dyn ProcessGroup>>,
+    /// Its CPU time, once it was waited for.
+    cpu_at_end: Option<Duration>,
 }
 
 impl StageProcess {
@@ -113,6 +115,7 @@ impl StageProcess {
             programs: VecDeque::new(),
             lacks: Vec::new(),
             group,
+            cpu_at_end: None,
         };
         for fd in [process.input.as_fd(), process.output.get_ref().fd.as_fd()] {
             let flags = fcntl_getfl(fd).and_then(|flags| fcntl_setfl(fd, flags | OFlags::NONBLOCK));
@@ -134,12 +137,23 @@ impl StageProcess {
 
     /// Whether the process runs.
     pub fn is_alive(&mut self) -> bool {
-        matches!(self.child.try_wait(), Ok(None))
+        matches!(self.wait(), Ok(None))
     }
 
     /// CPU time of the process as the kernel counts it.
     pub fn cpu_time(&self) -> Duration {
-        process_cpu_time(self.child.id()).unwrap_or_default()
+        self.cpu_at_end.or_else(|| process_cpu_time(self.child.id())).unwrap_or_default()
+    }
+
+    /// Waits for the process if it has ended.
+    fn wait(&mut self) -> std::io::Result<Option<ExitStatus>> {
+        // Read before the process is waited for, since the kernel's count is lost then.
+        let counted = process_cpu_time(self.child.id());
+        let status = self.child.try_wait()?;
+        if status.is_some() {
+            self.cpu_at_end = self.cpu_at_end.or(counted);
+        }
+        Ok(status)
     }
 
     /// What the kernel counts for its control group; `None` without a group. The second value says
@@ -235,7 +249,7 @@ impl StageProcess {
 
     /// Why a pipe failed.
     fn failure(&mut self, error: &std::io::Error) -> CallError {
-        match (error.kind(), self.child.try_wait()) {
+        match (error.kind(), self.wait()) {
             (ErrorKind::TimedOut, _) => CallError::TimeLimit(self.call_time),
             (_, Ok(Some(status))) => CallError::Lost(self.end(status)),
             _ => CallError::Lost(error.to_string()),

@@ -72,7 +72,6 @@ def package(crate, digest):
     }
     if digest:
         name, version = crate["name"], crate["version"]
-        entry["downloadLocation"] = f"https://static.crates.io/crates/{name}/{name}-{version}.crate"
         entry["checksums"] = [{"algorithm": "SHA256", "checksumValue": digest}]
         locator = f"pkg:cargo/{name}@{version}"
         reference = {"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl", "referenceLocator": locator}

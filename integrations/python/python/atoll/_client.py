@@ -6,7 +6,6 @@ import re
 import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Protocol
 from urllib.parse import quote
 
@@ -15,6 +14,7 @@ import numpy
 from . import _native
 from ._errors import AtollError, InvalidInput
 from ._http import Http
+from ._scope import Scope
 from ._tensors import Array, decode, dtype_of, encode_all
 
 # An address without a scheme, as in `localhost:8000`.
@@ -228,7 +228,7 @@ class Function:
         return f"<atoll.Function {self.name}({tensors})>"
 
 
-class Client:
+class Client(Scope):
     """A client of a daemon.
 
     target: an address such as `http://localhost:8000`, or the path of a control socket; by default
@@ -335,15 +335,7 @@ class Client:
         """Closes the connection."""
         self._transport.close()
 
-    def __enter__(self) -> "Client":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def _leave(self) -> None:
         self.close()
 
 

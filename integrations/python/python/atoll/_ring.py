@@ -3,10 +3,10 @@
 import json
 import os
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Any
 
 from . import _native
+from ._scope import Scope
 from ._tensors import Array, decode, encode_all
 
 
@@ -17,7 +17,7 @@ class Ticket:
         self._slot = slot
 
 
-class Ring:
+class Ring(Scope):
     """A ring to a daemon on this machine. One thread may use it at a time.
 
     socket: the daemon's control socket; by default `$XDG_RUNTIME_DIR/atoll.sock`, or `/run/atoll.sock`
@@ -93,13 +93,5 @@ class Ring:
         """Closes the ring, and cancels its requests."""
         self._ring.close()
 
-    def __enter__(self) -> "Ring":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def _leave(self) -> None:
         self.close()

@@ -10,13 +10,13 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from ._client import Client
 from ._errors import DeadlineExceeded, InvalidInput, NotFound, Unavailable
 from ._program import compile, program, reason
 from ._ring import Ring
+from ._scope import Scope
 from ._tensors import Array
 
 _BUNDLE, _ONNX = ".kg", ".onnx"
@@ -30,7 +30,7 @@ _STOP_SECONDS = 15.0
 _running: "set[Server]" = set()
 
 
-class Server:
+class Server(Scope):
     """A daemon that `serve` started. It stops when the `with` block or the program ends."""
 
     def __init__(self, repository: Path, folder: Path, is_temporary: bool, options: Sequence[str], timeout: float):
@@ -95,15 +95,7 @@ class Server:
         if self._is_temporary:
             shutil.rmtree(self.folder, ignore_errors=True)
 
-    def __enter__(self) -> "Server":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def _leave(self) -> None:
         self.stop()
 
     def _addresses(self, ready: Path, end: float) -> dict[str, str]:

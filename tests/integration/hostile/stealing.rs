@@ -5,7 +5,7 @@ use super::{Intruder, beside, hidden, pack_hostile, rights, start};
 use crate::cancel::metric;
 use crate::executors::wait_until;
 use anyhow::{Context, Result, bail, ensure};
-use atoll_client::{Call, Deploy};
+use atoll_client::{Call, Class, Deploy};
 use atoll_hostile_executor::Attack;
 use atoll_tests::full;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -34,7 +34,8 @@ fn another_deploys_while_thieves_wait() -> Result<bool> {
     let bundle = pack_hostile(&setup)?;
     // Compiles the code now, so that the deployment during the attack finds it in the cache.
     let mut other = setup.client_of("other")?;
-    other.deploy(&setup.path("affine.kg"), &Deploy::default())?;
+    let urgent = Deploy { class: Some(Class::RealTime), ..Deploy::default() };
+    other.deploy(&setup.path("affine.kg"), &urgent)?;
     other.remove_function("affine")?;
     let deployments = if full() { 80 } else { 6 };
     let (answered, stolen) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -74,10 +75,12 @@ fn another_deploys_while_thieves_wait() -> Result<bool> {
             // A tenant that deploys, calls and removes functions meanwhile.
             let mut waited = false;
             for round in 0..3 {
-                other.deploy(&setup.path("affine.kg"), &Deploy::default())?;
+                other.deploy(&setup.path("affine.kg"), &urgent)?;
+                waited |= round == 0 && answered.load(SeqCst) < THIEVES.len() * deployments;
+                // As real-time work: a best-effort call would wait until the launches of the
+                // thieves are ended.
                 super::affine(&mut other)?;
                 other.remove_function("affine")?;
-                waited |= round == 0 && answered.load(SeqCst) < THIEVES.len() * deployments;
                 others.go_on(2)?;
             }
             thieves.into_iter().chain(waiting).try_for_each(|thread| thread.join().expect("no panic"))?;

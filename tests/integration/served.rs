@@ -136,8 +136,8 @@ fn holds(daemon: &Daemon) -> Result<Vec<String>> {
     Ok(held)
 }
 
-/// What they hold when earlier connections are closed and what earlier requests began has ended: the
-/// same for half a second.
+/// What they hold after it stayed the same for half a second: connections of earlier requests are
+/// closed then.
 fn settled(daemon: &Daemon) -> Result<Vec<String>> {
     let mut last = (holds(daemon)?, 0);
     wait_until("what the daemon holds stays the same", || {

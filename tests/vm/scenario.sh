@@ -73,6 +73,7 @@ for process in /proc/[0-9]*; do
 done
 echo "== stop"
 if [ -d /proc/$daemon ]; then kill $daemon; else echo "the daemon is gone"; fi
-while [ -d /proc/$daemon ] && ! grep -q '^State:.*Z' /proc/$daemon/status; do sleep 0.1; done
+# It may vanish between the two checks.
+while [ -d /proc/$daemon ] && ! grep -q '^State:.*Z' /proc/$daemon/status 2>/dev/null; do sleep 0.1; done
 echo "== log"
 cat daemon.log

@@ -31,6 +31,7 @@ mod faults;
 pub mod graphs;
 mod limits;
 mod model;
+mod node;
 mod occupancy;
 mod parameters;
 mod reef;

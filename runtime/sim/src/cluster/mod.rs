@@ -11,16 +11,19 @@
 //! - [`arrivals`] generates arrivals: Poisson, bursts, MMPP, recorded times, and functions in the
 //!   shape of Azure's published workload.
 //! - [`thesis`] has the workloads of the KaaS scheduling thesis (chapter 6).
+//! - [`FullLoad`] keeps a pool of many devices busy, to measure its decisions.
 //!
 //! Time is virtual and every random choice has a seed, as in the rest of the crate.
 
 pub mod arrivals;
 mod device;
+mod full_load;
 mod node;
 mod report;
 pub mod thesis;
 mod world;
 
+pub use full_load::{FullLoad, FullLoadSetup, Part};
 pub use report::{ClusterReport, FunctionReport, LaunchReport, Scheduled, Waits};
 pub use world::simulate_cluster;
 

@@ -1,5 +1,6 @@
 //! `atoll bench cluster`
 
+mod decisions;
 #[cfg(feature = "compiler")]
 mod mixes;
 mod scheduler;
@@ -14,6 +15,7 @@ use anyhow::{Context, Result};
 use atoll_core::placement::PLACEMENTS;
 use atoll_sim::cluster::thesis::STEP_NS;
 use atoll_sim::cluster::{Cluster, ClusterReport, FunctionReport, simulate_cluster};
+use decisions::DecisionArgs;
 use scheduler::{Scheduled, SchedulerArgs};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -30,6 +32,7 @@ Examples:
   atoll bench cluster --policy cost --devices 4 --fail 100:2:300
   atoll bench cluster --arrivals azure --clients 200 --devices 1000 --rate 0.7
   atoll bench cluster --policy cost --clients 8 --real-time 2 --rate 0.08 --scheduler reset
+  atoll bench cluster --decisions=250,1000,4000 --functions 200
   atoll bench cluster --mixes";
 
 /// Compare placement policies on simulated clusters
@@ -121,6 +124,9 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     scheduler: SchedulerArgs,
+
+    #[command(flatten)]
+    decisions: DecisionArgs,
 }
 
 impl Args {
@@ -143,6 +149,9 @@ pub(crate) fn run(args: &Args) -> Result<Findings> {
         return thesis::run();
     }
     let policies = args.policies().or_user_error()?;
+    if args.decisions.is_given() {
+        return args.decisions.run(&policies, args.seeds.first().copied().unwrap_or(1));
+    }
     #[cfg(feature = "compiler")]
     if args.mixes {
         return mixes::run(&policies);
@@ -324,6 +333,21 @@ mod tests {
             // 8 µs for requests of 2 and 8 ms, and what later requests wait for them.
             assert!(change > 0.0 && change < 0.05, "{change}");
         }
+    }
+
+    #[test]
+    fn decisions_are_measured_for_each_pool() {
+        let flags = "cluster --policy cost,balance --decisions=8,32 --functions 5 --placements 50";
+        let cli = Cli::try_parse_from(flags.split(' ')).unwrap();
+        let json: Value = serde_json::from_str(&run(&cli.args).unwrap().json).unwrap();
+        let pools: Vec<_> = json["pools"].as_array().unwrap().iter().map(|p| (&p["policy"], &p["devices"])).collect();
+        let (cost, balance) = (json!("cost"), json!("balance"));
+        assert_eq!(pools, [(&cost, &json!(8)), (&cost, &json!(32)), (&balance, &json!(8)), (&balance, &json!(32))]);
+        assert!(json["pools"][0]["decisions"].as_u64().unwrap() >= 40, "{json}");
+        assert_eq!(json["growth"].as_array().unwrap().len(), 2);
+        let cli = Cli::try_parse_from(["cluster", "--decisions"]).unwrap();
+        assert!(cli.args.decisions.is_given(), "1000 devices are the default");
+        assert!(Cli::try_parse_from(["cluster", "--decisions=0"]).is_err());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::failure::OrUserError;
 use crate::output::{Align, Table};
 use crate::report::Findings;
 use anyhow::{Context, Result};
-use atoll_core::placement::PLACEMENTS;
+use atoll_core::placement::{PLACEMENTS, PlacementEntry, placement_by_name};
 use atoll_sim::cluster::thesis::STEP_NS;
 use atoll_sim::cluster::{Cluster, ClusterReport, FunctionReport, simulate_cluster};
 use decisions::DecisionArgs;
@@ -129,26 +129,25 @@ pub(crate) struct Args {
     decisions: DecisionArgs,
 }
 
-impl Args {
-    fn policies(&self) -> Result<Vec<&'static atoll_core::placement::PlacementEntry>> {
-        if self.policy.is_empty() {
-            return Ok(PLACEMENTS.iter().collect());
-        }
-        let find = |name: &String| {
-            PLACEMENTS.iter().find(|entry| entry.name == name).with_context(|| {
-                let known: Vec<&str> = PLACEMENTS.iter().map(|entry| entry.name).collect();
-                format!("there is no placement policy `{name}`; the policies are {}", known.join(", "))
-            })
-        };
-        self.policy.iter().map(find).collect()
+/// The placement policies with these names; all if there are none.
+pub(super) fn policies(names: &[String]) -> Result<Vec<&'static PlacementEntry>> {
+    if names.is_empty() {
+        return Ok(PLACEMENTS.iter().collect());
     }
+    let find = |name: &String| {
+        placement_by_name(name).with_context(|| {
+            let known: Vec<&str> = PLACEMENTS.iter().map(|entry| entry.name).collect();
+            format!("there is no placement policy `{name}`; the policies are {}", known.join(", "))
+        })
+    };
+    names.iter().map(find).collect()
 }
 
 pub(crate) fn run(args: &Args) -> Result<Findings> {
     if args.thesis {
         return thesis::run();
     }
-    let policies = args.policies().or_user_error()?;
+    let policies = policies(&args.policy).or_user_error()?;
     if args.decisions.is_given() {
         return args.decisions.run(&policies, args.seeds.first().copied().unwrap_or(1));
     }

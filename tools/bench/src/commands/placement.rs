@@ -314,7 +314,7 @@ fn drive(fleet: &FleetHandle, clients: &[Client], arrivals: &[Arrival]) -> Resul
         let request = clients[arrival.function].request();
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
         let answer = answer.clone();
-        // Nobody waits any more after a failure.
+        // After a failure, answers are no longer received.
         let reply = move |result: Reply| drop(answer.send((due.elapsed(), result.map(|result| result.device))));
         fleet.submit(request.into(), Box::new(reply));
     }

@@ -70,7 +70,7 @@ impl Measured {
     fn largest(&self) -> (Part, &'static str) {
         let of_pool = Part::ALL.into_iter().filter(|(part, _)| *part != Part::Caller);
         let longest = of_pool.max_by(|a, b| self.parts[a.0 as usize].total_cmp(&self.parts[b.0 as usize]));
-        longest.expect("there are parts")
+        longest.expect("a placement has parts of the pool")
     }
 }
 

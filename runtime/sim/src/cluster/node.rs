@@ -154,7 +154,7 @@ impl Launches {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device_by_name;
+    use crate::parameters::device_by_name;
     use atoll_core::placement::{DeviceKind, GroupId, Suits};
     use atoll_core::policy_by_name;
 

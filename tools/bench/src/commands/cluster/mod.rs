@@ -329,8 +329,8 @@ mod tests {
             assert!(jobs > 30, "{jobs}");
             assert_eq!((&scheduled["launches"], &scheduled["preemptions"]), (&json!(5 * jobs), &json!(0)));
             let change = scheduled["mean_completion_change"].as_f64().unwrap();
-            // 8 µs for requests of 2 and 8 ms, and what later requests wait for them.
-            assert!(change > 0.0 && change < 0.05, "{change}");
+            // 8 µs for requests of 2 and 8 ms, and the devices that later requests find free.
+            assert!(change != 0.0 && change.abs() < 0.3, "{change}");
         }
     }
 

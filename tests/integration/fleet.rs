@@ -11,6 +11,7 @@ use atoll_device::cpus;
 use atoll_pipeline::{CompileOptions, Silent, Target, pack};
 use atoll_tests::{http, root, stand_in};
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -385,5 +386,35 @@ fn a_function_without_a_device_is_on_all_and_a_drained_device_gets_nothing() -> 
     ensure!(placed()?[1] > used[1], "it gets requests again");
     let unknown = client.drain("host:7", true).expect_err("there is no such device").to_string();
     ensure!(unknown.contains("host:0, host:1"), "{unknown}");
+    Ok(())
+}
+
+/// The errors depend on the machine, so they are only printed.
+#[test]
+fn policies_are_compared_in_simulation_and_on_two_devices() -> Result<()> {
+    let hosts = two_hosts()?;
+    let arguments = ["bench", "placement", "--clients", "3", "--sizes", "64,128", "--seconds", "0.5", "--load", "0.3"];
+    let policies = ["--policy", "cost,balance,exclusive", "--json"];
+    let output = Command::new(atoll()).args(arguments).args(policies).args(&hosts).output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let json: Value = serde_json::from_slice(&output.stdout)?;
+    let functions = json["functions"].as_array().context("functions")?;
+    ensure!(functions.len() == 3 && functions.iter().all(|one| one["service_ms"].as_f64() > Some(0.0)), "{json}");
+    let rows = json["policies"].as_array().context("policies")?;
+    let names: Vec<&str> = rows.iter().filter_map(|row| row["policy"].as_str()).collect();
+    ensure!(names == ["cost", "balance", "exclusive"], "{names:?}");
+    for row in rows {
+        let requests = row["real"]["count"].as_u64().context("a count")?;
+        ensure!(requests > 0 && row["simulated"]["count"] == requests, "both get the same arrivals: {row}");
+        for split in ["real_split", "simulated_split"] {
+            let split: u64 = row[split].as_array().into_iter().flatten().filter_map(Value::as_u64).sum();
+            ensure!(split == requests, "{row}");
+        }
+        ensure!(row["mean_error"].is_f64() && row["p99_error"].is_f64(), "{row}");
+        println!("{}: mean {} %, p99 {} %", row["policy"], row["mean_error"], row["p99_error"]);
+    }
+    for order in ["real_order", "simulated_order"] {
+        ensure!(json[order].as_array().map(Vec::len) == Some(3), "{json}");
+    }
     Ok(())
 }

@@ -30,7 +30,7 @@ mod placements;
 mod placing;
 mod shares;
 
-pub use dispatcher::{DeviceState, may_retry};
+pub use dispatcher::{DeviceState, SLOTS, may_retry};
 pub use error::FleetError;
 pub use fleet::Fleet;
 pub use handle::FleetHandle;

@@ -244,6 +244,11 @@ impl SimDevice {
         }
     }
 
+    /// The parameters it was created with.
+    pub fn parameters(&self) -> &DeviceParameters {
+        &self.parameters
+    }
+
     /// The same device with injected faults, which depend on the seed.
     #[must_use]
     pub fn with_faults(self, faults: &Faults, seed: u64) -> SimDevice {

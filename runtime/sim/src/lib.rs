@@ -6,7 +6,7 @@
 //! - [`simulate`] runs the clients of a [`Workload`] against the scheduler and returns a
 //!   [`Report`]; [`simulate_shares`] also gives clients shares of the device; [`watch`] also
 //!   returns the use of each compute unit over time.
-//! - [`cluster`] simulates a pool of many devices, request by request.
+//! - [`cluster`] simulates a pool of many devices, request by request or launch by launch.
 //! - [`scaling`] simulates functions whose instances follow their load on a cluster.
 //! - [`Model`] reads kernel profiles, among them REEF's published ones.
 //! - [`graphs`] simulates graphs of functions on a cluster.
@@ -31,6 +31,7 @@ mod faults;
 pub mod graphs;
 mod limits;
 mod model;
+mod node;
 mod occupancy;
 mod parameters;
 mod reef;

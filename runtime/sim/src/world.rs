@@ -6,17 +6,18 @@ mod shares;
 pub use shares::{Received, ShareSetup, simulate_shares};
 
 use crate::arrivals::Arrivals;
-use crate::device::{Ended, SimDevice, SimLaunch, SimPad};
+use crate::device::{Ended, SimDevice};
 use crate::disb::{Load, Workload};
 use crate::error::SimError;
 use crate::faults::{DEATH_NS_MAX, Faults, LOST_WAKEUP_NS, WorldFaults};
 use crate::model::Model;
+use crate::node::{Kernels, Node};
 use crate::occupancy::Occupied;
 use crate::parameters::DeviceParameters;
 use crate::report::Report;
 use atoll_core::{
-    Action, Class, ClientId, DeviceScheduler, Event, LaneConfig, LaneId, LaunchId, LaunchProfile, Nanos, Outcome,
-    PolicyEntry, SchedulerConfig, Step, TaskId, TaskSpec,
+    Action, Class, ClientId, Event, LaneConfig, LaneId, LaunchId, LaunchProfile, Nanos, Outcome, PolicyEntry, Step,
+    TaskId, TaskSpec,
 };
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet, VecDeque};
@@ -67,7 +68,6 @@ struct Call {
     client: usize,
     arrived: Nanos,
     is_real_time: bool,
-    kernels: Arc<[Arc<crate::model::Kernel>]>,
     has_begun: bool,
     /// Evicted launches of other tasks that are still on the device; empty if the call preempted
     /// none.
@@ -98,12 +98,9 @@ struct Preemptions {
 
 struct World<'a> {
     simulation: &'a Simulation<'a>,
-    scheduler: DeviceScheduler,
-    device: SimDevice,
+    node: Node,
     callers: Vec<Caller>,
     calls: HashMap<TaskId, Call>,
-    /// The launches on the device with their tasks.
-    launches: HashMap<LaunchId, TaskId>,
     /// When the inputs of tasks will be copied.
     prepared: BinaryHeap<Reverse<(Nanos, TaskId)>>,
     /// The arrival time of the next call of each client.
@@ -114,8 +111,6 @@ struct World<'a> {
     pending_completions: Vec<Ended>,
     wakeup_by: Option<Nanos>,
     faults: WorldFaults,
-    /// Padding for the next launch.
-    pads: Vec<SimPad>,
     shares: shares::Shares,
     /// When lanes are closed.
     closing: BTreeSet<(Nanos, LaneId)>,
@@ -159,7 +154,7 @@ pub fn watch(
         }
     };
     let mut world = World::new(simulation)?;
-    world.device.watch(Nanos(window.start));
+    world.node.device.watch(Nanos(window.start));
     world.run(end.min(Nanos(window.end)), |_| false);
     Ok((world.occupied(), window))
 }
@@ -184,19 +179,8 @@ impl<'a> World<'a> {
                 latencies: Vec::new(),
             });
         }
-        let config = SchedulerConfig {
-            policy: simulation.policy,
-            queues: simulation.device.queues,
-            paired_queues: false,
-            queue_capacity: simulation.queue_capacity,
-            preempt_level: simulation.device.preempt_level,
-            can_abort: false,
-            compute_units: simulation.device.compute_units,
-            best_effort_wait_ns_max: None,
-            perturb: None,
-        };
-        let mut scheduler = DeviceScheduler::new(&config);
-        let mut device = SimDevice::new(&simulation.device).with_faults(&simulation.faults, simulation.seed);
+        let device = SimDevice::new(&simulation.device).with_faults(&simulation.faults, simulation.seed);
+        let mut node = Node::new(simulation.policy, device, simulation.queue_capacity);
         for (number, lane) in (1..).zip(simulation.lanes) {
             let begin = simulation.device.queues + (number - 1) * LANE_QUEUES;
             let config = LaneConfig {
@@ -205,23 +189,20 @@ impl<'a> World<'a> {
                 paired_queues: false,
                 compute_units: lane.compute_units,
             };
-            scheduler.open_lane(&config).map_err(SimError::Lane)?;
-            device.open_lane(&config);
+            node.scheduler.open_lane(&config).map_err(SimError::Lane)?;
+            node.device.open_lane(&config);
         }
         Ok(World {
             simulation,
-            scheduler,
-            device,
+            node,
             callers,
             calls: HashMap::new(),
-            launches: HashMap::new(),
             prepared: BinaryHeap::new(),
             due: BinaryHeap::new(),
             deaths: BinaryHeap::new(),
             pending_completions: Vec::new(),
             wakeup_by: None,
             faults: WorldFaults::new(&simulation.faults, simulation.seed),
-            pads: Vec::new(),
             shares: shares::Shares::default(),
             closing: (1..)
                 .zip(simulation.lanes)
@@ -244,11 +225,11 @@ impl<'a> World<'a> {
             let prepared = self.prepared.peek().map(|Reverse((at, _))| *at);
             let death = self.deaths.peek().map(|Reverse((at, _))| *at);
             let closing = self.closing.first().map(|&(at, _)| at);
-            let (wakeup, removal) = (self.scheduler.next_wakeup(), self.next_removal());
-            let next = [self.device.next(), due, prepared, death, self.wakeup_by, wakeup, closing, removal];
+            let removal = self.next_removal();
+            let next = [self.node.next(), due, prepared, death, self.wakeup_by, closing, removal];
             let Some(now) = next.into_iter().flatten().min().filter(|now| *now <= end && !is_done(self)) else { break };
             self.now = now;
-            self.device.advance(now, &mut ended);
+            self.node.device.advance(now, &mut ended);
             for ended in ended.drain(..) {
                 self.completion(ended);
             }
@@ -284,11 +265,11 @@ impl<'a> World<'a> {
                 self.deaths.pop();
                 self.notify(Event::CancelTask { task });
             }
-            if self.scheduler.next_wakeup().is_some_and(|at| at <= now) {
+            if self.node.scheduler.next_wakeup().is_some_and(|at| at <= now) {
                 self.notify(Event::Tick);
             }
         }
-        self.device.advance(end, &mut ended);
+        self.node.device.advance(end, &mut ended);
         self.now = end;
     }
 
@@ -319,17 +300,9 @@ impl<'a> World<'a> {
         }
         let caller = &mut self.callers[client];
         caller.is_busy = true;
-        let kernels = Arc::clone(&self.simulation.models[&clients[client].model].kernels);
+        let kernels: Kernels = Arc::clone(&self.simulation.models[&clients[client].model].kernels);
         let is_real_time = class == Class::RealTime;
-        let call = Call {
-            client,
-            arrived,
-            is_real_time,
-            kernels,
-            has_begun: false,
-            evicting: HashSet::new(),
-            preempts: false,
-        };
+        let call = Call { client, arrived, is_real_time, has_begun: false, evicting: HashSet::new(), preempts: false };
         self.calls.insert(task, call);
         let (steps, profiles) = (Arc::clone(&caller.steps), Some(Arc::clone(&caller.profiles)));
         if self.faults.dead_clients.happens() {
@@ -350,6 +323,7 @@ impl<'a> World<'a> {
             forks: None,
             ready: true,
         };
+        self.node.add(&spec, kernels);
         self.notify_for(Some(task), Event::TaskArrived(spec));
     }
 
@@ -362,7 +336,7 @@ impl<'a> World<'a> {
 
     fn close_lane(&mut self, lane: LaneId) {
         let mut actions = Vec::new();
-        self.scheduler.close_lane(self.now, lane, &mut actions).expect("the lane is closed once, at its time");
+        self.node.scheduler.close_lane(self.now, lane, &mut actions).expect("the lane is closed once, at its time");
         self.carry_out_all(None, actions);
     }
 
@@ -385,7 +359,7 @@ impl<'a> World<'a> {
     }
 
     fn launch_ended(&mut self, ended: &Ended) {
-        let task = self.launches.remove(&ended.launch).expect("every launch that ends was submitted");
+        let task = self.node.ended(ended);
         self.preemptions.stopped_blocks += u64::from(ended.stopped_blocks);
         self.preemptions.wasted_ns += ended.wasted_ns;
         if let Some(began) = ended.began
@@ -416,7 +390,7 @@ impl<'a> World<'a> {
     fn notify_for(&mut self, caller: Option<TaskId>, event: Event) {
         self.deliver_completions();
         let mut actions = Vec::new();
-        self.scheduler.handle(self.now, event, &mut actions);
+        self.node.scheduler.handle(self.now, event, &mut actions);
         self.carry_out_all(caller, actions);
     }
 
@@ -426,41 +400,27 @@ impl<'a> World<'a> {
         while let Some(action) = actions.pop_front() {
             if let Some(answer) = self.carry_out(caller, action) {
                 let mut more = Vec::new();
-                self.scheduler.handle(self.now, answer, &mut more);
+                self.node.scheduler.handle(self.now, answer, &mut more);
                 actions.extend(more);
             }
         }
     }
 
     fn carry_out(&mut self, caller: Option<TaskId>, action: Action) -> Option<Event> {
+        self.node.carry_out(self.now, &action);
         match action {
-            Action::CloseLane { lane } => self.device.close_lane(lane),
             Action::Prepare { task } => match self.model(task).before_ns {
                 0 => return Some(Event::TaskPrepared { task }),
                 ns => self.prepared.push(Reverse((Nanos(self.now.0 + ns), task))),
             },
-            Action::Issue { launch, task, step, queue, epoch } => {
-                let kernel = Arc::clone(&self.calls[&task].kernels[step as usize]);
-                self.launches.insert(launch, task);
-                let pads = std::mem::take(&mut self.pads);
-                self.device.submit(self.now, queue, SimLaunch { launch, task, step, epoch, kernel, pads });
-            }
-            Action::Pad { task, step, shape, .. } => {
-                let kernel = Arc::clone(&self.calls[&task].kernels[step as usize]);
-                self.pads.push(SimPad { task, step, shape, kernel });
-            }
-            Action::RaiseEpoch { task, epoch } => {
-                self.device.raise_epoch(self.now, task, epoch);
-                let leaving = self.launches.iter().filter(|(_, owner)| **owner == task).map(|(launch, _)| *launch);
+            Action::RaiseEpoch { task, .. } => {
                 if let Some(call) = caller.and_then(|caller| self.calls.get_mut(&caller)) {
-                    call.evicting.extend(leaving);
+                    call.evicting.extend(self.node.launches_of(task));
                     call.preempts = true;
                 }
             }
             Action::FinishTask { task, outcome, .. } => self.finish(task, outcome),
-            Action::RunHostStep { .. } | Action::Abort { .. } | Action::DeclareHung { .. } => {
-                unreachable!("simulated models have no host steps, and the scheduler may not abort launches")
-            }
+            _ => {}
         }
         None
     }
@@ -473,7 +433,6 @@ impl<'a> World<'a> {
     fn finish(&mut self, task: TaskId, outcome: Outcome) {
         let answered = Nanos(self.now.0 + self.model(task).after_ns);
         let call = self.calls.remove(&task).expect("a call is finished once");
-        self.device.forget(task);
         let caller = &mut self.callers[call.client];
         match outcome {
             Outcome::Complete => caller.latencies.push(answered.0 - call.arrived.0),

@@ -2,6 +2,7 @@
 
 use super::samples::{INVOKE, daemon};
 use crate::control::Setup;
+use crate::fleet::two_hosts;
 use crate::functions::manifest;
 use anyhow::{Context, Result, ensure};
 use atoll_models::{BuildOptions, build_onnx};
@@ -173,8 +174,13 @@ fn benches() -> Vec<Sample> {
     let full = ["--queued", "10", "--kernel-us", "20", "--clients", "1", "--capacity", "4", "--policy", "reset"];
     let disb = ["--workload", "A", "--duration", "0.5", "--policy", "reset", "--device", "sim:mi50", "--profiles", "."];
     let many = ["--functions", "jacobi", "--clients", "1", "--size", "64", "--duration", "0.1", "--no-exclusive"];
+    let hosts = two_hosts().expect("two host devices take two CPUs");
+    let few = ["--sizes", "64", "--clients", "2", "--seconds", "0.1", "--policy", "cost"];
+    let placement = [&hosts.each_ref().map(String::as_str)[..], &few].concat();
     vec![
         bench("atoll bench branches", &["--kernel-us", "20", "--kernels", "1", "--count", "2"]),
+        bench("atoll bench cluster", &["--policy", "cost", "--steps", "50", "--scheduler", "reset"]),
+        sample("atoll bench cluster --decisions", &["bench", "cluster", "--decisions=8", "--placements", "20"]),
         bench("atoll bench disb", &disb),
         bench("atoll bench dkp", &["--only", "vector_add", "--rounds", "1"]),
         bench("atoll bench engine", &["--kernels", "10", "--compute-units", "1", "--count", "1"]),
@@ -184,6 +190,7 @@ fn benches() -> Vec<Sample> {
         bench("atoll bench latency", &["--rt", "null.kg", "--be", "null.kg", "--duration", "0.2"]),
         bench("atoll bench models", &["null", "--threads", "1", "--pairs", "1"]),
         bench("atoll bench overhead", &["--count", "5", "--warm-up", "0"]),
+        bench("atoll bench placement", &placement),
         bench("atoll bench preempt", &[&full[..], &["--count", "2"]].concat()),
         bench("atoll bench residency", &["zipf"]),
         bench("atoll bench ring", &["--count", "10", "--warm-up", "1"]),

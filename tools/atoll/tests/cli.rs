@@ -90,6 +90,9 @@ fn exit_codes_distinguish_mistakes_of_the_user() {
         (vec!["bench", "latency", "--rt", "a.kg", "--be", "b.kg", "--rate", "0"], "--rate"),
         (vec!["bench", "kernel", "--only", "gemm("], "unclosed group"),
         (vec!["bench", "dkp", "--only", "nothing$"], "--only matches no kernel"),
+        (vec!["bench", "cluster", "--policy", "fifo"], "no placement policy `fifo`; the policies are cost, "),
+        (vec!["bench", "cluster", "--scheduler", "fifo"], "possible values: reset, "),
+        (vec!["bench", "placement", "--device", "host:0@0"], "a policy has no choice with one device"),
         (vec!["bench", "models", "lstn"], "unknown model lstn; use resnet18"),
         (
             vec!["bench", "models", "null", "--against", "onnxruntime", "--python", "/nowhere/python"],

@@ -7,6 +7,8 @@ use crate::failure::{user_error, users};
 use crate::isolation::{GpuArgs, Groups, Isolation};
 use crate::output::{counted, parse_bytes, parse_seconds};
 use anyhow::Context;
+#[cfg(feature = "native")]
+use atoll_core::placement::PlacementEntry;
 use atoll_core::placement::{PLACEMENT_DEFAULT, PLACEMENTS, PoolConfig, placement_by_name};
 use atoll_core::residency::{RESIDENCY_POLICIES, RESIDENCY_POLICY_DEFAULT};
 use atoll_core::{POLICIES, POLICY_DEFAULT};
@@ -17,6 +19,8 @@ use atoll_device_host::HostConfig;
 use atoll_engine::{Engine, EngineConfig, MemoryQuotas, Tenant, TenantBytes};
 use atoll_executor::ControlGroups;
 use atoll_fleet::{Fleet, Placing};
+#[cfg(feature = "native")]
+use clap::Parser;
 use clap::builder::PossibleValue;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::num::{NonZeroU32, NonZeroUsize};
@@ -277,6 +281,24 @@ impl FleetArgs {
     fn placing(&self) -> Placing {
         placement_by_name(&self.placement).map_or(Placing::Home, |policy| Placing::Pool(PoolConfig::new(policy)))
     }
+}
+
+/// Starts devices in this process under a policy of the pool, with the default of every other
+/// flag.
+#[cfg(feature = "native")]
+pub(crate) fn start_pool(
+    devices: &[DeviceSpec],
+    compute_units: Option<NonZeroU32>,
+    policy: &'static PlacementEntry,
+) -> anyhow::Result<Fleet> {
+    #[derive(clap::Parser)]
+    struct Defaults {
+        #[command(flatten)]
+        flags: DeviceFlags,
+    }
+    let flags = DeviceFlags { compute_units, ..Defaults::try_parse_from(["atoll"])?.flags };
+    let devices = flags.devices(devices, Isolation::None, &None)?;
+    Ok(Fleet::start(devices, &flags.config(MemoryQuotas::default()), Placing::Pool(PoolConfig::new(policy)))?)
 }
 
 impl DeviceFlags {

@@ -1,18 +1,25 @@
 //! Inputs from the command line, and summaries of outputs.
 
+mod outputs;
+
+pub use outputs::{Summary, TEXT_CHARACTERS_MAX, save, saved_as, summaries_text, summary};
+
 use crate::failure::{OrUserError, user_error};
 use crate::npy;
 use crate::random::Random;
 use anyhow::{Context, Result};
-use atoll_protocol::{DataType, Tensor, TensorMetadata, to_f64};
-use serde::Serialize;
+use atoll_protocol::{DataType, Tensor, TensorMetadata};
 use std::collections::BTreeMap;
-use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Upper bound of random integers: valid as bytes, as tokens of every vocabulary, and as small
 /// counts.
 const RANDOM_INTEGER_MAX: u64 = 100;
+
+/// Begins a text as the content of an input, as in `text:a text`.
+const TEXT: &str = "text:";
+/// Begins the name of a file whose bytes are the content of an input, as in `file:image.jpg`.
+const FILE: &str = "file:";
 
 /// Source of an input's content.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,13 +27,22 @@ enum Content {
     Random,
     /// Every element is this number.
     Fill(f64),
-    /// The content of a file.
+    /// The content of a file with an array.
     Tensor(Tensor),
+    /// Texts or files of any format: the elements of a BYTES input, or the bytes of a UINT8 input.
+    Strings(Vec<Vec<u8>>),
 }
 
 impl Content {
-    /// Parses `random` or a number, or reads a file.
+    /// Parses `random`, a number or `text:TEXT`, or reads a file.
     fn read(text: &str, name: &str) -> Result<Content> {
+        if let Some(text) = text.strip_prefix(TEXT) {
+            return Ok(Content::Strings(vec![text.into()]));
+        }
+        if let Some(path) = text.strip_prefix(FILE) {
+            let bytes = std::fs::read(path).with_context(|| format!("cannot read {path}")).or_user_error()?;
+            return Ok(Content::Strings(vec![bytes]));
+        }
         match text.parse() {
             _ if text == "random" => Ok(Content::Random),
             Ok(number) => Ok(Content::Fill(number)),
@@ -39,8 +55,9 @@ impl Content {
 #[derive(Clone, Debug, clap::Args)]
 pub struct InputArgs {
     /// Input content: a .npy file, a number for every element, or random (the default for inputs
-    /// that are not given)
-    #[arg(long, value_name = "NAME=FILE|NUMBER|random")]
+    /// that are not given); for inputs of type UINT8 or BYTES also the bytes of any file, or a text.
+    /// For BYTES, repeat the flag to give several strings
+    #[arg(long, value_name = "NAME=FILE|NUMBER|random|file:FILE|text:TEXT")]
     input: Vec<String>,
 
     /// Shape of an input that does not come from a file. A variable size has the same value in all
@@ -106,7 +123,20 @@ impl InputSpecs {
             if let Content::Tensor(tensor) = &content {
                 specs.bind(&name, &tensor.shape, &format!("{text} of shape {:?}", tensor.shape), metadata)?;
             }
+            // Each argument gives one of the strings.
+            let content = match (content, specs.contents.remove(&name)) {
+                (Content::Strings(more), Some(Content::Strings(strings))) => {
+                    Content::Strings(strings.into_iter().chain(more).collect())
+                }
+                (content, _) => content,
+            };
             specs.contents.insert(name, content);
+        }
+        for input in metadata {
+            if let Some(Content::Strings(strings)) = specs.contents.get(&input.name) {
+                let shape = string_shape(input, specs.shapes.get(&input.name), strings)?;
+                specs.bind(&input.name, &shape, &format!("`{}` of shape {shape:?}", input.name), metadata)?;
+            }
         }
         Ok(specs)
     }
@@ -146,6 +176,11 @@ impl InputSpecs {
     pub fn tensor(&self, input: &TensorMetadata, random: &mut Random) -> Result<Tensor> {
         match self.contents.get(&input.name).unwrap_or(&Content::Random) {
             Content::Tensor(tensor) => Ok(tensor.clone()),
+            Content::Strings(strings) => of_strings(input, self.shapes.get(&input.name), strings),
+            _ if input.datatype == DataType::Bytes => Err(user_error(format!(
+                "input `{name}` takes strings; give each as {name}=text:TEXT or {name}=file:FILE",
+                name = input.name
+            ))),
             Content::Random => generate(input, self.shape(input), || random_element(input.datatype, random)),
             Content::Fill(value) => generate(input, self.shape(input), || *value),
         }
@@ -163,6 +198,47 @@ fn named<'a>(text: &'a str, metadata: &[TensorMetadata]) -> Result<(String, &'a 
         _ if metadata.len() == 1 => Ok((metadata[0].name.clone(), text)),
         _ => Err(user_error(format!("`{text}`: the input is missing, as in NAME={text}; the inputs are {}", names()))),
     }
+}
+
+/// The shape of an input that is given as strings: `given`, or the input's own shape with its first
+/// variable size chosen so that all elements fit, and 1 for the others.
+///
+/// # Errors
+/// The input takes neither strings nor bytes, or only one string.
+fn string_shape(input: &TensorMetadata, given: Option<&Vec<i64>>, strings: &[Vec<u8>]) -> Result<Vec<i64>> {
+    let name = &input.name;
+    let count = match input.datatype {
+        DataType::Bytes => strings.len(),
+        DataType::Uint8 if strings.len() == 1 => strings[0].len(),
+        DataType::Uint8 => {
+            return Err(user_error(format!(
+                "input `{name}` is given {} times; it takes one text or file",
+                strings.len()
+            )));
+        }
+        other => {
+            return Err(user_error(format!(
+                "input `{name}` takes {other}; `{TEXT}` and `{FILE}` are for UINT8 and BYTES"
+            )));
+        }
+    };
+    if let Some(given) = given {
+        return Ok(given.clone());
+    }
+    let fixed: i64 = input.shape.iter().filter(|size| **size > 0).product();
+    let mut left = Some((count as i64 / fixed.max(1)).max(i64::from(count > 0)));
+    let size = |size: &i64| if *size < 0 { left.take().unwrap_or(1) } else { *size };
+    Ok(input.shape.iter().map(size).collect())
+}
+
+/// An input from strings.
+fn of_strings(input: &TensorMetadata, given: Option<&Vec<i64>>, strings: &[Vec<u8>]) -> Result<Tensor> {
+    let shape = string_shape(input, given, strings)?;
+    let bytes = match input.datatype {
+        DataType::Bytes => Tensor::string_bytes(strings.iter().map(Vec::as_slice)),
+        _ => strings.concat(),
+    };
+    Tensor::new(input.name.clone(), input.datatype, shape, bytes).or_user_error()
 }
 
 fn random_element(datatype: DataType, random: &mut Random) -> f64 {
@@ -184,95 +260,6 @@ fn generate(input: &TensorMetadata, shape: Vec<i64>, mut element: impl FnMut() -
 
 /// Largest number of generated elements: 8 GiB as f64. A larger shape is probably mistyped.
 const ELEMENTS_MAX: usize = 1 << 30;
-
-/// Writes tensors into a folder, as NAME.npy.
-pub fn save(folder: &Path, outputs: &[Tensor]) -> Result<()> {
-    std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
-    for output in outputs {
-        npy::write(&saved_as(folder, output), output).or_user_error()?;
-    }
-    Ok(())
-}
-
-/// The file of a tensor in a folder.
-pub fn saved_as(folder: &Path, tensor: &Tensor) -> PathBuf {
-    // Tensor names may contain characters that are not allowed in file names.
-    let name: String =
-        tensor.name.chars().map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect();
-    folder.join(format!("{name}.npy"))
-}
-
-/// Summaries of outputs as text.
-pub fn summaries_text(summaries: &[Summary]) -> String {
-    let mut text = String::new();
-    // Writing to a string cannot fail.
-    for output in summaries {
-        let shape: Vec<String> = output.shape.iter().map(i64::to_string).collect();
-        let (name, datatype, shape) = (&output.name, output.datatype, shape.join(", "));
-        let _ = writeln!(
-            text,
-            "{name}: {datatype}[{shape}]  min {:.6}  max {:.6}  mean {:.6}",
-            output.min, output.max, output.mean
-        );
-        if output.not_finite > 0 {
-            let _ = writeln!(text, "  {} elements are NaN or infinite", output.not_finite);
-        }
-        for row in &output.top {
-            let cells: Vec<String> = row.iter().map(|(index, value)| format!("{index}: {value:.6}")).collect();
-            let _ = writeln!(text, "  top  {}", cells.join("   "));
-        }
-    }
-    text
-}
-
-/// Summary of an output.
-#[derive(Clone, Debug, Serialize)]
-pub struct Summary {
-    /// Name of the output.
-    pub name: String,
-    /// Type of its elements.
-    pub datatype: DataType,
-    /// Dimensions, outermost first.
-    pub shape: Vec<i64>,
-    /// Smallest finite element.
-    pub min: f64,
-    /// Largest finite element.
-    pub max: f64,
-    /// Mean of the finite elements.
-    pub mean: f64,
-    /// Number of elements that are NaN or infinite.
-    pub not_finite: usize,
-    /// The highest elements of each row (last dimension), as (index, value), for the first rows.
-    pub top: Vec<Vec<(usize, f64)>>,
-}
-
-/// Number of rows whose highest elements are shown.
-const TOP_ROWS_MAX: usize = 4;
-
-/// Summarizes an output; `top` is the number of highest elements per row.
-pub fn summary(tensor: &Tensor, top: usize) -> Summary {
-    let values = to_f64(tensor.datatype, &tensor.bytes);
-    let finite: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
-    let row = usize::try_from(tensor.shape.last().copied().unwrap_or(1)).unwrap_or(0).max(1);
-    let rows = if top == 0 { &[][..] } else { &values };
-    Summary {
-        name: tensor.name.clone(),
-        datatype: tensor.datatype,
-        shape: tensor.shape.clone(),
-        min: finite.iter().copied().fold(f64::NAN, f64::min),
-        max: finite.iter().copied().fold(f64::NAN, f64::max),
-        mean: finite.iter().sum::<f64>() / finite.len() as f64,
-        not_finite: values.len() - finite.len(),
-        top: rows.chunks(row).take(TOP_ROWS_MAX).map(|row| highest(row, top)).collect(),
-    }
-}
-
-fn highest(row: &[f64], count: usize) -> Vec<(usize, f64)> {
-    let mut indexed: Vec<(usize, f64)> = row.iter().copied().enumerate().collect();
-    indexed.sort_by(|a, b| b.1.total_cmp(&a.1));
-    indexed.truncate(count);
-    indexed
-}
 
 #[cfg(test)]
 mod tests {
@@ -366,10 +353,37 @@ mod tests {
     }
 
     #[test]
-    fn a_summary_contains_the_highest_elements() {
-        let bytes = [0.5_f32, 2.0, f32::NAN, -1.0].map(f32::to_le_bytes).concat();
-        let found = summary(&Tensor::new("t", DataType::Fp32, vec![2, 2], bytes).unwrap(), 1);
-        assert_eq!((found.min, found.max, found.mean, found.not_finite), (-1.0, 2.0, 0.5, 1));
-        assert_eq!(found.top[0], [(1, 2.0)]);
+    fn strings_are_texts_and_files_of_any_format() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a=b.txt");
+        std::fs::write(&file, [0xff, b'a']).unwrap();
+        let from_file = format!("x=file:{}", file.display());
+        let read = |datatype, shape: &[i64], given: &[&str], shapes: &[&str]| {
+            let inputs = [metadata("x", datatype, shape, &[]), metadata("y", DataType::Fp32, &[1], &[])];
+            let specs = parse(given, shapes, &inputs).map_err(|error| error.to_string())?;
+            let tensor = specs.tensor(&inputs[0], &mut Random::new(0)).map_err(|error| error.to_string())?;
+            Ok::<_, String>((tensor.shape, tensor.bytes))
+        };
+        let bytes = DataType::Bytes;
+        assert_eq!(read(bytes, &[1], &["x=text:a=b"], &[]), Ok((vec![1], b"\x03\0\0\0a=b".to_vec())));
+        let two = b"\0\0\0\0\x02\0\0\0\xffa".to_vec();
+        assert_eq!(read(bytes, &[-1], &["x=text:", &from_file], &[]), Ok((vec![2], two.clone())));
+        assert_eq!(read(bytes, &[-1, -1], &["x=text:", &from_file], &["x=1,2"]), Ok((vec![1, 2], two.clone())));
+        assert_eq!(read(bytes, &[-1, 2, -1], &["x=text:", &from_file], &[]), Ok((vec![1, 2, 1], two)));
+        assert_eq!(read(DataType::Uint8, &[-1], &[&from_file], &[]), Ok((vec![2], vec![0xff, b'a'])));
+        assert_eq!(read(DataType::Uint8, &[1, -1], &["x=text:"], &[]), Ok((vec![1, 0], Vec::new())));
+        for (datatype, shape, given, expected) in [
+            (bytes, &[1][..], &["x=text:a", "x=text:b"][..], "2 strings, but its shape needs 1"),
+            (bytes, &[-1, 2], &["x=text:a"], "1 strings, but its shape needs 2"),
+            (bytes, &[1], &[], "give each as x=text:TEXT or x=file:FILE"),
+            (bytes, &[1], &["x=5"], "give each as x=text:TEXT"),
+            (bytes, &[1], &["x=file:/nowhere"], "cannot read /nowhere"),
+            (DataType::Uint8, &[-1], &["x=text:a", "x=text:b"], "given 2 times; it takes one text or file"),
+            (DataType::Uint8, &[3], &["x=text:ab"], "has 2 bytes, but shape [3] of UINT8 needs 3"),
+            (DataType::Fp32, &[-1], &["x=text:ab"], "takes FP32"),
+        ] {
+            let message = read(datatype, shape, given, &[]).unwrap_err();
+            assert!(message.contains(expected), "{given:?}: {message}");
+        }
     }
 }

@@ -30,7 +30,7 @@ impl Pool {
                 let known = self.state.function(function);
                 let active = self.state.classes.get(known.class).active.contains(device);
                 assert!(active && !known.resident.contains(device), "a policy loads onto active devices, once");
-                self.set_resident(device, function, true);
+                self.state.set_resident(device, function, true);
             }
             actions.push(action);
         }
@@ -72,10 +72,12 @@ impl Pool {
             device.taken += 1;
             let function = self.state.functions.get_mut(&spec.function).expect("looked up above");
             function.in_flight += 1;
-            self.state.groups.get_mut(&function.group).expect("a function has a group").in_flight += 1;
+            let group = function.group;
+            self.state.groups.get_mut(&group).expect("a function has a group").in_flight += 1;
             self.state.cursor = u32::from(device_id.0) + 1;
+            self.policy.group_changed(&self.state, group);
         }
-        self.set_resident(device_id, spec.function, true);
+        self.state.set_resident(device_id, spec.function, true);
         self.refresh(device_id);
         actions.push(PoolAction::Dispatch { request: id, device: device_id });
     }

@@ -63,12 +63,15 @@ impl Pool {
             PoolEvent::DeviceLost { device } => self.lose_device(device, actions),
             PoolEvent::FunctionAdded { function, spec } => self.add_function(function, spec),
             PoolEvent::FunctionRemoved { function } => self.remove_function(function, actions),
-            PoolEvent::GroupWeight { group, weight } => self.state.groups.entry(group).or_default().weight = weight,
+            PoolEvent::GroupWeight { group, weight } => {
+                self.state.groups.entry(group).or_default().weight = weight;
+                self.policy.weights_changed(&self.state);
+            }
             PoolEvent::Arrived { request, spec } => self.arrive(request, spec, actions),
             PoolEvent::Cancelled { request } => self.cancel(request),
             PoolEvent::Finished { request, device, end } => self.finish(request, device, end, actions),
-            PoolEvent::Resident { device, function } => self.set_resident(device, function, true),
-            PoolEvent::Evicted { device, function } => self.set_resident(device, function, false),
+            PoolEvent::Resident { device, function } => self.state.set_resident(device, function, true),
+            PoolEvent::Evicted { device, function } => self.state.set_resident(device, function, false),
             PoolEvent::Tick => {}
         }
     }
@@ -196,7 +199,7 @@ impl Pool {
         let mut requests = device.in_flight.clone();
         requests.sort_by_key(|request| self.state.requests[request].order);
         for function in device.resident.clone() {
-            self.set_resident(id, function, false);
+            self.state.set_resident(id, function, false);
         }
         // The device leaves the pool first, so that its requests are not queued for it again.
         let device = self.state.devices[usize::from(id.0)].take().expect("looked up above");
@@ -236,6 +239,7 @@ impl Pool {
         let function = Function::new(group, constant_bytes, suits, Times::new(&expected));
         self.state.functions.insert(id, function);
         self.enter_class(id);
+        self.policy.weights_changed(&self.state);
         self.policy.function_changed(&self.state, id);
     }
 
@@ -246,7 +250,7 @@ impl Pool {
         self.reject_waiting(id, RejectReason::FunctionRemoved, actions);
         let resident: Vec<DeviceId> = self.state.function(id).resident.iter().collect();
         for device in resident {
-            self.set_resident(device, id, false);
+            self.state.set_resident(device, id, false);
         }
         self.leave_class(id);
         let function = self.state.functions.remove(&id).expect("looked up above");
@@ -257,6 +261,7 @@ impl Pool {
         if group.functions == 0 && group.weight == Group::default().weight {
             self.state.groups.remove(&function.group);
         }
+        self.policy.weights_changed(&self.state);
         self.policy.function_changed(&self.state, id);
     }
 
@@ -336,11 +341,13 @@ impl Pool {
         let function = self.state.functions.get_mut(&spec.function).expect("the function was checked");
         function.waiting.insert(order, id);
         let is_head = function.waiting.first_key_value().is_some_and(|(first, _)| *first == order);
-        self.state.groups.get_mut(&function.group).expect("a function has a group").waiting += 1;
+        let group = function.group;
+        self.state.groups.get_mut(&group).expect("a function has a group").waiting += 1;
         self.state.waiting += 1;
         if is_head {
             self.policy.function_changed(&self.state, spec.function);
         }
+        self.policy.group_changed(&self.state, group);
     }
 
     /// Takes a request that is not in flight out of its queue.
@@ -360,11 +367,13 @@ impl Pool {
         let function = self.state.functions.get_mut(&spec.function).expect("functions with queues are in the pool");
         let is_head = function.waiting.first_key_value().is_some_and(|(first, _)| *first == order);
         function.waiting.remove(&order).expect("a waiting request is in the queue of its function");
-        self.state.groups.get_mut(&function.group).expect("a function has a group").waiting -= 1;
+        let group = function.group;
+        self.state.groups.get_mut(&group).expect("a function has a group").waiting -= 1;
         self.state.waiting -= 1;
         if is_head {
             self.policy.function_changed(&self.state, spec.function);
         }
+        self.policy.group_changed(&self.state, group);
     }
 
     /// Ends a request that is in no queue and not in flight.
@@ -437,7 +446,9 @@ impl Pool {
             && let Some(function) = self.state.functions.get_mut(&function)
         {
             function.in_flight -= 1;
-            self.state.groups.get_mut(&function.group).expect("a function has a group").in_flight -= 1;
+            let group = function.group;
+            self.state.groups.get_mut(&group).expect("a function has a group").in_flight -= 1;
+            self.policy.group_changed(&self.state, group);
         }
         let now = self.now;
         let Some(device) = self.state.device_mut(device_id) else { return };
@@ -475,23 +486,5 @@ impl Pool {
             return;
         };
         self.reject(id, reason, actions);
-    }
-
-    pub(super) fn set_resident(&mut self, device_id: DeviceId, id: FunctionId, resident: bool) {
-        let Some(device) = self.state.devices.get_mut(usize::from(device_id.0)).and_then(Option::as_mut) else {
-            return;
-        };
-        let Some(function) = self.state.functions.get_mut(&id) else { return };
-        if function.resident.contains(device_id) == resident {
-            return;
-        }
-        function.resident.set(device_id, resident);
-        if resident {
-            device.resident.insert(id);
-            device.resident_bytes += function.constant_bytes;
-        } else {
-            device.resident.remove(&id);
-            device.resident_bytes -= function.constant_bytes;
-        }
     }
 }

@@ -189,4 +189,24 @@ impl State {
         }
         free
     }
+
+    /// Notes whether a device has the constants of a function. Ignored if the device or the function
+    /// is not in the pool.
+    pub(super) fn set_resident(&mut self, device_id: DeviceId, id: FunctionId, resident: bool) {
+        let Some(device) = self.devices.get_mut(usize::from(device_id.0)).and_then(Option::as_mut) else {
+            return;
+        };
+        let Some(function) = self.functions.get_mut(&id) else { return };
+        if function.resident.contains(device_id) == resident {
+            return;
+        }
+        function.resident.set(device_id, resident);
+        if resident {
+            device.resident.insert(id);
+            device.resident_bytes += function.constant_bytes;
+        } else {
+            device.resident.remove(&id);
+            device.resident_bytes -= function.constant_bytes;
+        }
+    }
 }

@@ -39,7 +39,7 @@ use std::time::Instant;
 pub(crate) const POOLED: DeviceId = DeviceId(u16::MAX - 1);
 
 /// Best-effort requests in flight on a device: with two, the next one is ready when one ends.
-const SLOTS: u32 = 2;
+pub const SLOTS: u32 = 2;
 
 /// Largest number of requests that wait for a device.
 const WAITING_MAX: usize = 1 << 16;

@@ -1,8 +1,9 @@
-//! A device of the cluster: its memory, its loads, and its requests, which run one after the other.
+//! A device of the cluster: its memory, its loads, and its requests.
 
-use super::{ClusterDevice, ClusterFunction};
-use atoll_core::Nanos;
+use super::node::{Launches, Plan};
+use super::{ClusterDevice, ClusterFunction, NodeModel};
 use atoll_core::residency::{ItemFacts, ItemId, Residency, ResidencyPolicyEntry};
+use atoll_core::{Class, Nanos};
 use std::collections::{BTreeMap, VecDeque};
 
 /// A device while it is in the cluster.
@@ -12,11 +13,20 @@ pub(super) struct Device {
     /// Functions being loaded, each with the time at which its load ends.
     loading: BTreeMap<usize, u64>,
     loader_free_at: u64,
-    best_effort_free_at: u64,
-    real_time_free_at: u64,
     pub(super) running: Vec<Running>,
     /// Requests that wait until there is room for their constants.
     blocked: VecDeque<usize>,
+    service: Service,
+}
+
+/// What runs the requests.
+enum Service {
+    /// One request after the other.
+    Plain {
+        best_effort_free_at: u64,
+        real_time_free_at: u64,
+    },
+    Scheduler(Box<Launches>),
 }
 
 /// A request on a device.
@@ -24,6 +34,7 @@ pub(super) struct Device {
 pub(super) struct Running {
     pub(super) request: usize,
     pub(super) function: usize,
+    /// When it ends; only known on plain devices.
     pub(super) end_ns: u64,
     pub(super) cold: bool,
     pub(super) real_time: bool,
@@ -43,21 +54,27 @@ fn item(function: usize) -> ItemId {
 }
 
 impl Device {
-    pub(super) fn new(spec: ClusterDevice, residency: &ResidencyPolicyEntry) -> Device {
+    pub(super) fn new(spec: ClusterDevice, residency: &ResidencyPolicyEntry, node: &NodeModel) -> Device {
         Device {
             spec,
             residency: Residency::new((residency.make)()),
             loading: BTreeMap::new(),
             loader_free_at: 0,
-            best_effort_free_at: 0,
-            real_time_free_at: 0,
             running: Vec::new(),
             blocked: VecDeque::new(),
+            service: match node {
+                NodeModel::Plain => Service::Plain { best_effort_free_at: 0, real_time_free_at: 0 },
+                NodeModel::Scheduler(setup) => Service::Scheduler(Box::new(Launches::new(setup))),
+            },
         }
     }
 
-    pub(super) fn service_ns(&self, function: &ClusterFunction) -> u64 {
-        (function.service_ns as f64 / self.spec.speed).round() as u64
+    /// The launches of the device; `None` if it is a plain one.
+    pub(super) fn launches(&mut self) -> Option<&mut Launches> {
+        match &mut self.service {
+            Service::Plain { .. } => None,
+            Service::Scheduler(launches) => Some(launches),
+        }
     }
 
     /// Makes room for a function and starts to load it. `None` if constants in use leave no room.
@@ -84,9 +101,14 @@ impl Device {
     }
 
     /// The load of a function ended.
-    pub(super) fn loaded(&mut self, index: usize) {
+    pub(super) fn loaded(&mut self, now: u64, index: usize) {
         self.loading.remove(&index);
         self.residency.unpin(item(index));
+        if let Service::Scheduler(launches) = &mut self.service {
+            for running in self.running.iter().filter(|running| running.function == index) {
+                launches.ready(now, running.request);
+            }
+        }
     }
 
     /// Evicts a function if no request uses it. Returns whether it did.
@@ -100,13 +122,15 @@ impl Device {
         !is_used
     }
 
-    /// Takes a request; `None` if it has to wait on the device for memory.
+    /// Takes a request; `None` if it has to wait on the device for memory. `plan` has its launches,
+    /// unless the device is a plain one.
     pub(super) fn accept(
         &mut self,
         now: u64,
         request: usize,
         index: usize,
         function: &ClusterFunction,
+        plan: Option<&Plan>,
     ) -> Option<Accepted> {
         let cold = !self.residency.contains(item(index));
         let accepted = if cold { self.load(now, index, function) } else { Some(Accepted::default()) };
@@ -116,28 +140,35 @@ impl Device {
         };
         self.residency.used(Nanos(now), item(index));
         self.residency.pin(item(index));
-        let ready = self.loading.get(&index).copied().unwrap_or(now);
-        let service = self.service_ns(function);
-        let real_time = function.class == atoll_core::Class::RealTime;
-        let free_at =
-            if real_time { self.real_time_free_at } else { self.best_effort_free_at.max(self.real_time_free_at) };
-        let end_ns = free_at.max(ready).max(now) + service;
-        if real_time {
-            self.real_time_free_at = end_ns;
-            self.preempt(service);
-        } else {
-            self.best_effort_free_at = end_ns;
-        }
+        let loaded_at = self.loading.get(&index).copied();
+        let real_time = function.class == Class::RealTime;
+        let end_ns = match &mut self.service {
+            Service::Plain { best_effort_free_at, real_time_free_at } => {
+                let service = self.spec.service_ns(function);
+                let ready = loaded_at.unwrap_or(now).max(now);
+                if real_time {
+                    let end_ns = (*real_time_free_at).max(ready) + service;
+                    *real_time_free_at = end_ns;
+                    // Best-effort requests are delayed by the time that it takes.
+                    *best_effort_free_at += service;
+                    for running in self.running.iter_mut().filter(|running| !running.real_time) {
+                        running.end_ns += service;
+                    }
+                    end_ns
+                } else {
+                    let end_ns = (*best_effort_free_at).max(*real_time_free_at).max(ready) + service;
+                    *best_effort_free_at = end_ns;
+                    end_ns
+                }
+            }
+            Service::Scheduler(launches) => {
+                let plan = plan.expect("a request for a device with a scheduler has a plan");
+                launches.start(now, request, index, function.class, plan, loaded_at.is_none());
+                u64::MAX
+            }
+        };
         self.running.push(Running { request, function: index, end_ns, cold, real_time });
         Some(accepted)
-    }
-
-    /// Delays best-effort requests by the time that a real-time request takes.
-    fn preempt(&mut self, service: u64) {
-        for running in self.running.iter_mut().filter(|running| !running.real_time) {
-            running.end_ns += service;
-        }
-        self.best_effort_free_at += service;
     }
 
     /// A request ended.

@@ -1,27 +1,36 @@
-//! Request-level simulation of a pool of devices. The daemon's own
-//! [`Pool`](atoll_core::placement::Pool) places the requests. A device has slots, memory with the
-//! daemon's residency, and service times; kernels and queues inside a device are not simulated. A
-//! run has 1 to 10,000 devices.
+//! Simulation of a pool of devices. The daemon's own [`Pool`](atoll_core::placement::Pool) places
+//! the requests. A device has slots, and memory with the daemon's residency. A run has 1 to 10,000
+//! devices.
+//!
+//! There are two models of a device ([`NodeModel`]). The plain one runs requests one after the
+//! other for exactly their service times. The other one has the daemon's launch scheduler and a
+//! [`SimDevice`](crate::SimDevice), so that a request is a sequence of launches with latencies, is
+//! preempted as the scheduling policy says, and shares the device with other requests in flight.
 //!
 //! - [`simulate_cluster`] runs a [`Cluster`] and returns a [`ClusterReport`].
 //! - [`arrivals`] generates arrivals: Poisson, bursts, MMPP, recorded times, and functions in the
 //!   shape of Azure's published workload.
 //! - [`thesis`] has the workloads of the KaaS scheduling thesis (chapter 6).
+//! - [`FullLoad`] keeps a pool of many devices busy, to measure its decisions.
 //!
 //! Time is virtual and every random choice has a seed, as in the rest of the crate.
 
 pub mod arrivals;
 mod device;
+mod full_load;
+mod node;
 mod report;
 pub mod thesis;
 mod world;
 
-pub use report::{ClusterReport, FunctionReport, Scheduled, Waits};
+pub use full_load::{FullLoad, FullLoadSetup, Part};
+pub use report::{ClusterReport, FunctionReport, LaunchReport, Scheduled, Waits};
 pub use world::simulate_cluster;
 
+use crate::parameters::DeviceParameters;
 use atoll_core::placement::{DeviceKind, GroupId, PoolConfig, Suits, Visibility};
 use atoll_core::residency::ResidencyPolicyEntry;
-use atoll_core::{Class, Nanos};
+use atoll_core::{Class, Nanos, PolicyEntry};
 
 /// A function of a simulated cluster.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,6 +63,38 @@ pub struct ClusterDevice {
     pub memory_bytes: u64,
     /// Service times are divided by this.
     pub speed: f64,
+}
+
+impl ClusterDevice {
+    /// Device time of a request of a function here.
+    fn service_ns(&self, function: &ClusterFunction) -> u64 {
+        (function.service_ns as f64 / self.speed).round() as u64
+    }
+}
+
+/// What runs the requests on a device.
+#[derive(Clone, Copy, Debug)]
+pub enum NodeModel {
+    /// One request after the other, each for its service time. A real-time request delays the
+    /// others by its service time.
+    Plain,
+    /// The daemon's launch scheduler, and a simulated device.
+    Scheduler(NodeSetup),
+}
+
+/// The launch scheduler of each device, and how requests are divided into launches.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeSetup {
+    /// The scheduling policy, a row of [`atoll_core::POLICIES`].
+    pub policy: &'static PolicyEntry,
+    /// The simulated device. The speed of a [`ClusterDevice`] changes its block times.
+    pub device: DeviceParameters,
+    /// The capacity of each device queue, in launches.
+    pub queue_capacity: u32,
+    /// Launches of a request, at least 1.
+    pub launches: u32,
+    /// Blocks of a launch, at least 1. A compute unit runs one block at a time.
+    pub blocks: u32,
 }
 
 /// A request of a simulated cluster.
@@ -108,6 +149,8 @@ pub struct Cluster {
     pub times_known: bool,
     /// If set, the pool also decides once per step of this length, like simulators with time steps.
     pub step: Option<Nanos>,
+    /// What runs the requests on each device.
+    pub node: NodeModel,
 }
 
 impl Cluster {

@@ -1,6 +1,7 @@
 //! Results of a cluster simulation.
 
 use super::Arrival;
+use atoll_core::Counters;
 
 /// One dispatch that led to an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +70,28 @@ pub struct FunctionReport {
     pub waits: Waits,
 }
 
+/// What the launch schedulers of all devices did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LaunchReport {
+    /// Launches submitted to devices, repeated ones included.
+    pub launches: u64,
+    /// Times a request was evicted in favour of another one.
+    pub preemptions: u64,
+    /// Launches that exited early.
+    pub evicted_launches: u64,
+    /// Launches with blocks of other requests.
+    pub padded_launches: u64,
+}
+
+impl LaunchReport {
+    pub(super) fn add(&mut self, counters: Counters) {
+        self.launches += counters.issued_launches;
+        self.preemptions += counters.preemptions;
+        self.evicted_launches += counters.evicted_launches;
+        self.padded_launches += counters.padded_launches;
+    }
+}
+
 /// Results of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClusterReport {
@@ -86,12 +109,14 @@ pub struct ClusterReport {
     pub evictions: usize,
     /// Number of moves of devices to another group.
     pub moves: usize,
-    /// Number of requests dispatched again after their device was lost.
+    /// Number of requests dispatched again after their device was lost or refused them.
     pub retries: usize,
     /// Number of requests that the pool rejected.
     pub rejected: usize,
     /// Number of dispatches, including retries.
     pub dispatches: usize,
+    /// The launches of all devices, lost ones included; `None` for plain devices.
+    pub launches: Option<LaunchReport>,
     /// The schedule, in the order of dispatch.
     pub schedule: Vec<Scheduled>,
 }

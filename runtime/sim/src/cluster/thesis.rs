@@ -5,7 +5,7 @@
 //! steps, a warm one 2, a cold BERT 18. The text of the chapter states other times (5 + 5 and 10 +
 //! 20); the preset `prose` has these.
 
-use super::{Arrival, Cluster, ClusterDevice, ClusterFunction, ClusterReport};
+use super::{Arrival, Cluster, ClusterDevice, ClusterFunction, ClusterReport, NodeModel};
 use atoll_core::placement::{DeviceKind, GroupId, PlacementEntry, PoolConfig, Steal, StealMeasure, Suits, Visibility};
 use atoll_core::residency::{RESIDENCY_POLICY_DEFAULT, residency_policy_by_name};
 use atoll_core::rng::Rng;
@@ -70,6 +70,7 @@ pub fn cluster(
         faults: Vec::new(),
         times_known: true,
         step: Some(Nanos(STEP_NS)),
+        node: NodeModel::Plain,
     }
 }
 

@@ -1,23 +1,26 @@
 //! The main loop: handles events in the order of time, and lets the pool decide after each time.
 
 use super::device::Device;
-use super::report::{ClusterReport, Scheduled, Waits};
-use super::{Cluster, ClusterFault, FaultKind};
+use super::node::{Over, Plan};
+use super::report::{ClusterReport, LaunchReport, Scheduled, Waits};
+use super::{Cluster, ClusterFault, FaultKind, NodeModel};
 use atoll_core::placement::{
     DeviceSpec, Expected, FunctionId, FunctionSpec, Pool, PoolAction, PoolEvent, RequestEnd, RequestId, RequestSpec,
 };
-use atoll_core::{Class, DeviceId, Nanos};
+use atoll_core::{Class, DeviceId, Nanos, Outcome};
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
 
 /// Runs a cluster until all requests are answered or rejected. Requests that wait for a device that
-/// never comes back are counted as neither.
+/// never comes back are counted as neither. Requests that the launch scheduler of a device refuses
+/// are retried like those of lost devices.
 pub fn simulate_cluster(cluster: &Cluster) -> ClusterReport {
     let mut world = World::new(cluster);
     world.start();
     while let Some(now) = world.next_time() {
         world.step(now);
     }
+    world.count_launches();
     let mut report = world.report;
     report.finish(cluster.functions.iter().map(|function| function.name.clone()));
     report
@@ -30,6 +33,8 @@ enum DeviceEvent {
     End {
         request: usize,
     },
+    /// The launches of the device go on.
+    Wake,
     Loaded {
         function: usize,
     },
@@ -48,6 +53,8 @@ struct World<'a> {
     /// Index of the next one in `announced`.
     next_announced: usize,
     next_fault: usize,
+    /// The launches of functions on devices of the same speed, by the bits of that speed.
+    plans: HashMap<(usize, u64), Plan>,
     /// Start of each request in flight.
     starts: Vec<u64>,
     attempts: Vec<u32>,
@@ -72,6 +79,7 @@ impl<'a> World<'a> {
             announced,
             next_announced: 0,
             next_fault: 0,
+            plans: HashMap::new(),
             starts: vec![0; cluster.arrivals.len()],
             attempts: vec![0; cluster.arrivals.len()],
             open: cluster.arrivals.len(),
@@ -88,6 +96,7 @@ impl<'a> World<'a> {
                 retries: 0,
                 rejected: 0,
                 dispatches: 0,
+                launches: matches!(cluster.node, NodeModel::Scheduler(_)).then(LaunchReport::default),
                 schedule: Vec::new(),
             },
         }
@@ -99,7 +108,7 @@ impl<'a> World<'a> {
         }
         for (index, function) in self.cluster.functions.iter().enumerate() {
             let times = |device: &super::ClusterDevice| Expected {
-                service: Some(Nanos((function.service_ns as f64 / device.speed).round() as u64)),
+                service: Some(Nanos(device.service_ns(function))),
                 reload: Some(Nanos(function.reload_ns)),
             };
             let mut expected: Vec<_> = match self.cluster.times_known {
@@ -125,7 +134,7 @@ impl<'a> World<'a> {
 
     fn add_device(&mut self, now: u64, index: usize) {
         let device = self.cluster.devices[index];
-        self.devices[index] = Some(Device::new(device, self.cluster.residency));
+        self.devices[index] = Some(Device::new(device, self.cluster.residency, &self.cluster.node));
         let spec = DeviceSpec { kind: device.kind, slots: device.slots, memory_bytes: device.memory_bytes };
         self.note(now, PoolEvent::DeviceAdded { device: DeviceId(index as u16), spec });
     }
@@ -223,20 +232,32 @@ impl<'a> World<'a> {
     fn run(&mut self, now: u64, request: usize, device: usize) -> bool {
         let function = self.cluster.arrivals[request].function;
         let spec = &self.cluster.functions[function];
+        let plan = self.plan(function, device);
         let state = self.devices[device].as_mut().expect("the pool dispatches to devices that are there");
         let life = self.lives[device];
-        let Some(accepted) = state.accept(now, request, function, spec) else { return false };
-        // A real-time request delays the ends of all others.
-        let first = if spec.class == Class::RealTime { 0 } else { state.running.len() - 1 };
-        for running in &state.running[first..] {
-            let event = DeviceEvent::End { request: running.request };
-            self.events.push(Reverse((running.end_ns, event, device, life)));
-        }
+        let Some(accepted) = state.accept(now, request, function, spec, plan.as_ref()) else { return false };
         if state.running.last().is_some_and(|running| running.cold) {
             self.report.cold += 1;
         }
+        if plan.is_none() {
+            // A real-time request delays the ends of all others.
+            let first = if spec.class == Class::RealTime { 0 } else { state.running.len() - 1 };
+            for running in &state.running[first..] {
+                let event = DeviceEvent::End { request: running.request };
+                self.events.push(Reverse((running.end_ns, event, device, life)));
+            }
+        }
         self.follow(now, function, device, accepted);
+        self.settle(now, device);
         true
+    }
+
+    /// The launches of a function on a device; `None` if devices are plain.
+    fn plan(&mut self, function: usize, device: usize) -> Option<Plan> {
+        let NodeModel::Scheduler(setup) = &self.cluster.node else { return None };
+        let device = &self.cluster.devices[device];
+        let make = || Plan::of(setup, &self.cluster.functions[function], device);
+        Some(self.plans.entry((function, device.speed.to_bits())).or_insert_with(make).clone())
     }
 
     /// Reports evictions and the end of the load.
@@ -266,11 +287,18 @@ impl<'a> World<'a> {
     fn device_event(&mut self, now: u64, event: DeviceEvent, device: usize) {
         let state = self.devices[device].as_mut().expect("events of lost devices are ignored");
         match event {
+            DeviceEvent::Wake => {
+                if let Some(launches) = state.launches() {
+                    launches.advance(now);
+                }
+                self.settle(now, device);
+            }
             DeviceEvent::Loaded { function } => {
-                state.loaded(function);
-                let (device, function) = (DeviceId(device as u16), FunctionId(function as u32));
-                self.note(now, PoolEvent::Resident { device, function });
-                self.unblock(now, usize::from(device.0));
+                state.loaded(now, function);
+                let (id, function) = (DeviceId(device as u16), FunctionId(function as u32));
+                self.note(now, PoolEvent::Resident { device: id, function });
+                self.settle(now, device);
+                self.unblock(now, device);
             }
             DeviceEvent::End { request } => {
                 // An end that a preemption has delayed is ignored; another event was created.
@@ -281,19 +309,56 @@ impl<'a> World<'a> {
         }
     }
 
+    /// A plain device has run a request.
     fn end(&mut self, now: u64, request: usize, device: usize) {
+        let function = &self.cluster.functions[self.cluster.arrivals[request].function];
+        let service = Nanos(self.cluster.devices[device].service_ns(function));
+        self.over(now, device, Over { request, outcome: Outcome::Complete, service });
+    }
+
+    fn over(&mut self, now: u64, device: usize, over: Over) {
+        let Over { request, outcome, service } = over;
         let arrival = self.cluster.arrivals[request];
         let function = &self.cluster.functions[arrival.function];
         let state = self.devices[device].as_mut().expect("it ran there");
         let running = state.end(now, request);
-        let service = Nanos(state.service_ns(function));
-        self.open -= 1;
-        let start_ns = self.starts[request];
-        self.report.schedule.push(Scheduled { start_ns, arrival, device, cold: running.cold, end_ns: now });
-        let end = RequestEnd::Done { service, loaded: running.cold.then_some(Nanos(function.reload_ns)) };
+        let end = if outcome == Outcome::Complete {
+            self.open -= 1;
+            let start_ns = self.starts[request];
+            self.report.schedule.push(Scheduled { start_ns, arrival, device, cold: running.cold, end_ns: now });
+            RequestEnd::Done { service, loaded: running.cold.then_some(Nanos(function.reload_ns)) }
+        } else {
+            RequestEnd::Failed { retryable: true }
+        };
         let (request, id) = (RequestId(request as u64), DeviceId(device as u16));
         self.note(now, PoolEvent::Finished { request, device: id, end });
         self.unblock(now, device);
+    }
+
+    /// Ends the requests whose launches are over, and has the device woken when its launches go on.
+    fn settle(&mut self, now: u64, device: usize) {
+        let Some(launches) = self.devices[device].as_mut().and_then(Device::launches) else { return };
+        let over = launches.take_over();
+        if let Some(at) = launches.wake_at(now) {
+            self.events.push(Reverse((at, DeviceEvent::Wake, device, self.lives[device])));
+        }
+        for over in over {
+            self.over(now, device, over);
+        }
+    }
+
+    /// Adds the launches of the devices to the report.
+    fn count_launches(&mut self) {
+        for device in 0..self.devices.len() {
+            self.count_launches_of(device);
+        }
+    }
+
+    fn count_launches_of(&mut self, device: usize) {
+        let launches = self.devices[device].as_mut().and_then(Device::launches);
+        if let (Some(launches), Some(report)) = (launches, &mut self.report.launches) {
+            report.add(launches.counters());
+        }
     }
 
     /// Starts requests that wait on a device for memory, while there is room.
@@ -309,6 +374,7 @@ impl<'a> World<'a> {
         let (index, device) = (fault.device, DeviceId(fault.device as u16));
         match fault.kind {
             FaultKind::Lost if self.devices[index].is_some() => {
+                self.count_launches_of(index);
                 self.devices[index] = None;
                 self.lives[index] += 1;
                 self.note(now, PoolEvent::DeviceLost { device });

@@ -20,7 +20,7 @@ impl World<'_> {
             was_stopped: group.was_stopped,
             is_padding: group.is_padding,
         };
-        place(self.device.watched()).into_iter().map(occupied).collect()
+        place(self.node.device.watched()).into_iter().map(occupied).collect()
     }
 
     /// The figures of the run.
@@ -58,10 +58,10 @@ impl World<'_> {
             duration_s: workload.duration_ns as f64 / 1e9,
             clients: clients.collect(),
             preemption,
-            padded_launches: self.scheduler.counters().padded_launches,
-            padding_blocks: self.scheduler.counters().padding_blocks,
-            faults: self.faults.counts(self.device.faults()),
-            utilisation: self.device.utilisation(),
+            padded_launches: self.node.scheduler.counters().padded_launches,
+            padding_blocks: self.node.scheduler.counters().padding_blocks,
+            faults: self.faults.counts(self.node.device.faults()),
+            utilisation: self.node.device.utilisation(),
         }
     }
 }

@@ -68,7 +68,7 @@ pub(super) struct Shares {
 
 impl World<'_> {
     fn set_shares(&mut self, shares: &[ShareSetup], tokens: TokenConfig) -> Result<(), SimError> {
-        self.scheduler.configure_tokens(tokens);
+        self.node.scheduler.configure_tokens(tokens);
         self.shares.busy = vec![Vec::new(); self.callers.len()];
         for setup in shares {
             let clients = &self.simulation.workload.clients;
@@ -76,7 +76,8 @@ impl World<'_> {
             let client = client.ok_or_else(|| SimError::UnknownClient(setup.client.clone()))?;
             let lane = self.lane_of(client);
             let mut actions = Vec::new();
-            self.scheduler
+            self.node
+                .scheduler
                 .set_share(self.now, lane, ClientId(client as u32), setup.share, &mut actions)
                 .map_err(|error| SimError::Share { client: setup.client.clone(), error })?;
             assert!(actions.is_empty(), "a share is set before the first call");
@@ -94,7 +95,7 @@ impl World<'_> {
     pub(super) fn remove_shares(&mut self) {
         while let Some((_, client)) = self.shares.removals.pop_if(|(at, _)| *at <= self.now) {
             let (lane, mut actions) = (self.lane_of(client), Vec::new());
-            self.scheduler.remove_share(self.now, lane, ClientId(client as u32), &mut actions);
+            self.node.scheduler.remove_share(self.now, lane, ClientId(client as u32), &mut actions);
             self.carry_out_all(None, actions);
         }
     }
@@ -106,7 +107,7 @@ impl World<'_> {
         }
         let busy = ended.began.map_or(ended.at.0..ended.at.0, |began| began.0..ended.at.0);
         let time = BusyTime { ended: Nanos(busy.end), ns: busy.end - busy.start };
-        self.scheduler.note_busy(ended.launch, time);
+        self.node.scheduler.note_busy(ended.launch, time);
         self.shares.busy[self.owners[task.0 as usize]].push(busy);
     }
 
@@ -117,6 +118,7 @@ impl World<'_> {
             client: client.id.clone(),
             busy,
             share: self
+                .node
                 .scheduler
                 .shares(self.now, self.lane_of(number))
                 .into_iter()

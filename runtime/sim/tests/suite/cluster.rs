@@ -3,11 +3,13 @@
 use atoll_core::placement::{DeviceKind, GroupId, PLACEMENTS, PoolConfig, Suits, placement_by_name};
 use atoll_core::residency::{RESIDENCY_POLICY_DEFAULT, residency_policy_by_name};
 use atoll_core::rng::Rng;
-use atoll_core::{Class, DeviceId};
+use atoll_core::{Class, DeviceId, policy_by_name};
 use atoll_sim::cluster::arrivals::{Azure, azure, generate};
 use atoll_sim::cluster::{
-    Arrival, Cluster, ClusterDevice, ClusterFault, ClusterFunction, ClusterReport, FaultKind, simulate_cluster,
+    Arrival, Cluster, ClusterDevice, ClusterFault, ClusterFunction, ClusterReport, FaultKind, NodeModel, NodeSetup,
+    simulate_cluster,
 };
+use atoll_sim::device_by_name;
 
 const MS: u64 = 1_000_000;
 
@@ -21,7 +23,14 @@ fn cluster(policy: &str, devices: usize, functions: Vec<ClusterFunction>, arriva
         faults: Vec::new(),
         times_known: false,
         step: None,
+        node: NodeModel::Plain,
     }
+}
+
+/// The launch scheduler on devices with 80 compute units.
+fn scheduler(policy: &str, launches: u32, blocks: u32) -> NodeModel {
+    let (policy, device) = (policy_by_name(policy).unwrap(), *device_by_name("v100").unwrap());
+    NodeModel::Scheduler(NodeSetup { policy, device, queue_capacity: 4, launches, blocks })
 }
 
 fn function(index: usize, service_ms: u64) -> ClusterFunction {
@@ -83,10 +92,69 @@ fn every_request_is_answered_once_although_devices_come_and_go() {
             let report = simulate_cluster(&cluster);
             check(&cluster, &report, &format!("{}, seed {seed}", entry.name));
             assert_eq!(report, simulate_cluster(&cluster), "a seed gives one run");
+            assert_eq!(report.launches, None, "plain devices have no launches");
             retries += report.retries;
         }
         assert!(retries > 0, "{}: devices were lost while they were busy", entry.name);
     }
+}
+
+#[test]
+fn the_same_holds_with_the_launch_scheduler_on_every_device() {
+    for (placement, policy) in PLACEMENTS.iter().zip(["reset", "reef", "streams", "sequential", "edf"].iter().cycle()) {
+        let (mut retries, mut launches, mut preemptions) = (0, 0, 0);
+        for seed in 0..20 {
+            let mut cluster = random(placement.name, seed);
+            // Launches that fill the device, and ones that leave compute units idle.
+            cluster.node = scheduler(policy, 1 + seed as u32 % 7, if seed % 2 == 0 { 240 } else { 30 });
+            let report = simulate_cluster(&cluster);
+            check(&cluster, &report, &format!("{} over {policy}, seed {seed}", placement.name));
+            assert_eq!(report, simulate_cluster(&cluster), "a seed gives one run");
+            let counts = report.launches.expect("the launches are counted");
+            assert!(counts.launches >= report.waits.jobs as u64, "every answered request was launched");
+            retries += report.retries;
+            launches += counts.launches;
+            preemptions += counts.preemptions;
+        }
+        assert!(retries > 0 && launches > 0, "{}: devices were lost while they were busy", placement.name);
+        let preempts = !["streams", "sequential"].contains(policy);
+        assert_eq!(preemptions > 0, preempts, "{policy}: {preemptions} preemptions");
+    }
+}
+
+/// The plain model is the launch scheduler without its latencies: one after the other, a request
+/// takes the latency of a launch and of a completion longer, and nothing else changes.
+#[test]
+fn requests_one_after_the_other_differ_by_the_latencies_of_a_launch() {
+    let arrivals: Vec<_> = (0..60).map(|i| Arrival { at_ns: i * 40 * MS, function: i as usize % 3 }).collect();
+    let functions: Vec<_> = (0..3).map(|index| function(index, 2 + 2 * index as u64)).collect();
+    for entry in PLACEMENTS {
+        let mut cluster = cluster(entry.name, 2, functions.clone(), arrivals.clone());
+        cluster.times_known = true;
+        let plain = simulate_cluster(&cluster);
+        cluster.node = scheduler("reset", 8, 320);
+        let scheduled = simulate_cluster(&cluster);
+        assert_eq!((plain.cold, plain.dispatches), (scheduled.cold, scheduled.dispatches), "{}", entry.name);
+        let costs = device_by_name("v100").unwrap().costs;
+        for (plain, scheduled) in plain.schedule.iter().zip(&scheduled.schedule) {
+            let longer = costs.launch_ns + costs.completion_ns;
+            assert_eq!((plain.arrival, plain.start_ns), (scheduled.arrival, scheduled.start_ns), "{}", entry.name);
+            assert_eq!(plain.end_ns + longer, scheduled.end_ns, "{}", entry.name);
+        }
+    }
+}
+
+#[test]
+fn requests_that_the_launch_scheduler_refuses_are_rejected_after_all_attempts() {
+    let arrivals: Vec<_> = (0..10).map(|i| Arrival { at_ns: i * MS, function: i as usize % 2 }).collect();
+    let mut functions = vec![function(0, 1), function(1, 1)];
+    functions[1].class = Class::RealTime;
+    let mut cluster = cluster("balance", 2, functions, arrivals);
+    cluster.node = scheduler("rt-only", 2, 80);
+    let report = simulate_cluster(&cluster);
+    let attempts = cluster.pool.attempts_max as usize;
+    assert_eq!((report.waits.jobs, report.rejected), (5, 5));
+    assert_eq!(report.dispatches, 5 + 5 * attempts);
 }
 
 #[test]

@@ -26,6 +26,8 @@ Examples:
   atoll graph explain vision --deadline-us 50000 --price-max 0.00001
   atoll graph invoke vision x=image.npy --save out/
   atoll graph invoke vision x=future:first/y --async=second
+  atoll graph invoke classify file=file:cat.jpg
+  atoll graph invoke embed 'x=text:a text'
   atoll infer --url http://127.0.0.1:8000 --model vision --input x=image.npy
   atoll graph ls --json
   atoll graph rm vision";
@@ -98,8 +100,9 @@ struct InvokeArgs {
     graph: String,
 
     /// Input contents: a .npy file, an object, an output of a future, a number for every element, or
-    /// random (the default for inputs that are not given)
-    #[arg(value_name = "NAME=FILE|@DIGEST|future:ID/OUTPUT|NUMBER|random")]
+    /// random (the default for inputs that are not given); for inputs of type UINT8 or BYTES also
+    /// the bytes of any file, or a text. For BYTES, repeat the input to give several strings
+    #[arg(value_name = "NAME=FILE|@DIGEST|future:ID/OUTPUT|NUMBER|random|file:FILE|text:TEXT")]
     inputs: Vec<String>,
 
     /// Shape of an input that does not come from a file
@@ -126,7 +129,7 @@ struct InvokeArgs {
     #[arg(long)]
     id: Option<String>,
 
-    /// Folder to write the outputs to, as NAME.npy
+    /// Folder to write the outputs to, as NAME.npy; strings as NAME.0, NAME.1 and so on
     #[arg(long, value_name = "DIR", conflicts_with = "background")]
     save: Option<PathBuf>,
 

@@ -29,6 +29,8 @@ mod models;
 mod overhead;
 #[cfg(feature = "cuda")]
 mod parts;
+#[cfg(feature = "native")]
+mod placement;
 #[cfg(feature = "compiler")]
 mod preempt;
 #[cfg(feature = "native")]
@@ -78,6 +80,7 @@ Examples:
   atoll bench dkp --device cuda:0
   atoll bench disb --device sim:mi50 --profiles reef-mi50
   atoll bench cluster --thesis
+  atoll bench placement --policy cost,balance
   atoll bench fast --figure 11";
 
 /// Run benchmarks
@@ -89,8 +92,8 @@ Examples:
 /// Speed: kernels and models beside their peers (kernel, models), cost of passes and dkp modules
 /// (transform, assembled, dkp). Policies: residency on recorded mixes (residency), many functions
 /// on one device (functions), scheduling on real and simulated devices (disb), placement on
-/// simulated clusters (cluster), instances that follow changing loads (scaling), the figures of
-/// FaST-GShare (fast). Serving: batches of requests (batching).
+/// simulated clusters (cluster) and beside a real fleet (placement), instances that follow changing
+/// loads (scaling), the figures of FaST-GShare (fast). Serving: batches of requests (batching).
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub struct Args {
@@ -136,6 +139,8 @@ enum Bench {
     Overhead(overhead::Args),
     #[cfg(feature = "cuda")]
     Parts(parts::Args),
+    #[cfg(feature = "native")]
+    Placement(placement::Args),
     #[cfg(feature = "compiler")]
     Preempt(preempt::Args),
     #[cfg(feature = "native")]
@@ -182,6 +187,8 @@ pub fn run(args: &Args) -> Result<()> {
         Bench::Overhead(args) => overhead::run(args),
         #[cfg(feature = "cuda")]
         Bench::Parts(args) => parts::run(args),
+        #[cfg(feature = "native")]
+        Bench::Placement(args) => placement::run(args),
         #[cfg(feature = "compiler")]
         Bench::Preempt(args) => preempt::run(args),
         #[cfg(feature = "native")]

@@ -2,12 +2,12 @@
 //! group.
 
 use super::Policy;
-use super::heads::{Heads, head_of};
+use super::heads::{ByGroup, head_of};
 use crate::ids::{DeviceId, Nanos};
-use crate::placement::classes::ClassId;
 use crate::placement::config::{PoolOptions, Steal, StealMeasure};
 use crate::placement::state::{Order, State};
 use crate::placement::{FunctionId, GroupId, PoolAction, RequestId};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Weight of the newest arrival in the load of a group, for [`StealMeasure::Rate`].
@@ -24,9 +24,10 @@ const LOAD_GAIN: f64 = 1.0 / 256.0;
 /// If none of a group's devices suits a request, the request runs on any suitable free device.
 pub(super) struct Exclusive {
     steal: Steal,
-    heads: Heads<(GroupId, ClassId), Order>,
+    heads: ByGroup,
     groups: BTreeMap<GroupId, Own>,
     owners: BTreeMap<DeviceId, Owned>,
+    index: Index,
     /// Whether devices or groups were added or removed.
     changed: bool,
     /// Whether a request was dispatched.
@@ -46,6 +47,23 @@ struct Own {
     load: f64,
     /// The number of arrivals at which `load` was updated.
     load_at: u64,
+    /// Its waiting requests, as in the index.
+    depth: usize,
+}
+
+/// Sets of groups, so that a decision need not examine all groups.
+#[derive(Default)]
+struct Index {
+    /// All groups by waiting requests; of equal ones, the one with the lowest id is the last.
+    depths: BTreeSet<(usize, Reverse<GroupId>)>,
+    /// Groups with a free device, by waiting requests.
+    with_free: BTreeSet<(usize, GroupId)>,
+    /// Groups without a device.
+    poor: BTreeSet<GroupId>,
+    /// Groups that have waiting requests and a free device.
+    ready: BTreeSet<GroupId>,
+    /// Groups with waiting requests that some of the devices do not suit.
+    picky: BTreeSet<GroupId>,
 }
 
 #[derive(Clone, Copy)]
@@ -59,13 +77,41 @@ impl Exclusive {
     pub(super) fn new(options: &PoolOptions) -> Exclusive {
         Exclusive {
             steal: options.steal,
-            heads: Heads::default(),
+            heads: ByGroup::default(),
             groups: BTreeMap::new(),
             owners: BTreeMap::new(),
+            index: Index::default(),
             changed: false,
             started: false,
             arrivals: 0,
         }
+    }
+
+    /// Updates the index for a group of `groups`; ignored for others.
+    fn update(&mut self, state: &State, group: GroupId) {
+        let Some(own) = self.groups.get_mut(&group) else { return };
+        let index = &mut self.index;
+        let depth = Self::depth(state, group);
+        if own.depth != depth {
+            index.depths.remove(&(own.depth, Reverse(group)));
+            index.with_free.remove(&(own.depth, group));
+            own.depth = depth;
+        }
+        index.depths.insert((depth, Reverse(group)));
+        let is_free = !own.free.is_empty();
+        keep(&mut index.with_free, (depth, group), is_free);
+        keep(&mut index.poor, group, own.devices.is_empty());
+        let mut classes = self.heads.of_group(group).map(|(class, ..)| class).peekable();
+        keep(&mut index.ready, group, is_free && classes.peek().is_some());
+        let is_partial = |class| state.classes.get(class).members.len() < self.owners.len();
+        keep(&mut index.picky, group, classes.any(is_partial));
+    }
+
+    /// Rebuilds the index after devices or groups were added or removed.
+    fn update_all(&mut self, state: &State) {
+        self.index = Index::default();
+        let groups: Vec<GroupId> = self.groups.keys().copied().collect();
+        groups.into_iter().for_each(|group| self.update(state, group));
     }
 
     fn give(&mut self, now: Nanos, state: &State, device: DeviceId, to: GroupId, actions: &mut Vec<PoolAction>) {
@@ -74,11 +120,13 @@ impl Exclusive {
             return;
         }
         self.release(device);
+        from.into_iter().for_each(|from| self.update(state, from));
         let own = self.groups.entry(to).or_default();
         let position = own.devices.last_key_value().map_or(0, |(last, _)| last + 1);
         own.devices.insert(position, device);
         self.owners.insert(device, Owned { group: to, position, since: now });
         self.device_changed(state, device);
+        self.update(state, to);
         actions.push(PoolAction::Move { device, from, to });
     }
 
@@ -91,6 +139,11 @@ impl Exclusive {
 
     /// Assigns devices to groups after devices or groups were added or removed.
     fn redistribute(&mut self, now: Nanos, state: &State, actions: &mut Vec<PoolAction>) {
+        self.divide(now, state, actions);
+        self.update_all(state);
+    }
+
+    fn divide(&mut self, now: Nanos, state: &State, actions: &mut Vec<PoolAction>) {
         let gone: Vec<DeviceId> = self.owners.keys().copied().filter(|id| state.device(*id).is_none()).collect();
         gone.into_iter().for_each(|device| self.release(device));
         let is_group = |group: &GroupId| state.groups.get(group).is_some_and(|group| group.functions > 0);
@@ -137,6 +190,24 @@ impl Exclusive {
         state.groups.get(&group).map_or(0, |group| group.waiting)
     }
 
+    /// The oldest waiting request of a group that can run now, with its function and device.
+    fn first_of(&self, state: &State, group: GroupId) -> Option<(Order, FunctionId, DeviceId)> {
+        let own = self.groups.get(&group)?;
+        let with_device = self.heads.of_group(group).filter_map(|(class, order, function)| {
+            let class = state.classes.get(class);
+            if class.free.is_empty() {
+                return None;
+            }
+            let mut free = own.free.iter().map(|position| own.devices[position]);
+            let device = free.find(|device| class.free.contains(*device)).or_else(|| {
+                let suits = own.devices.values().any(|device| class.members.contains(*device));
+                if suits || own.devices.is_empty() { None } else { class.free.first_from(state.cursor) }
+            })?;
+            Some((order, function, device))
+        });
+        with_device.min_by_key(|(order, ..)| *order)
+    }
+
     /// The oldest waiting request of each group that has one.
     fn oldest(&self) -> BTreeMap<GroupId, Order> {
         let mut oldest = BTreeMap::new();
@@ -149,32 +220,44 @@ impl Exclusive {
 
     /// Finds a device for a group that has waiting requests and no device.
     fn rescue(&self, now: Nanos, state: &State) -> Option<(DeviceId, GroupId)> {
-        let mut poor = self.groups.iter().filter(|(_, own)| own.devices.is_empty()).peekable();
         // Usually every group has a device.
-        poor.peek()?;
+        self.index.poor.first()?;
         let oldest = self.oldest();
-        let (order, taker) = poor.filter_map(|(group, _)| Some((*oldest.get(group)?, *group))).min()?;
+        let poor = self.index.poor.iter();
+        let (order, taker) = poor.filter_map(|group| Some((*oldest.get(group)?, *group))).min()?;
         let may_give = |group: &GroupId| {
             self.groups[group].devices.len() > 1 || oldest.get(group).is_none_or(|oldest| *oldest > order)
         };
-        let donors = self.groups.keys().copied().filter(may_give);
+        let donors = self.index.with_free.iter().map(|(_, group)| *group).filter(may_give);
         let idle = donors.filter_map(|group| Some((group, self.idle(now, state, group)?)));
         let (_, device) = idle.min_by_key(|(group, device)| {
             let since = self.owners[device].since;
-            (std::cmp::Reverse(self.groups[group].devices.len()), Self::depth(state, *group), since)
+            (Reverse(self.groups[group].devices.len()), Self::depth(state, *group), since, *group)
         })?;
         Some((device, taker))
     }
 
     /// The rule of the thesis: compares the lengths of queues.
     fn by_depth(&self, now: Nanos, state: &State) -> Option<(DeviceId, GroupId)> {
-        let taker = *self.groups.keys().rev().max_by_key(|group| Self::depth(state, **group))?;
-        let depth = Self::depth(state, taker);
-        let can_give = self.groups.iter().filter(|(group, own)| **group != taker && own.devices.len() > 1);
-        let donors = can_give.filter_map(|(group, _)| Some((*group, self.idle(now, state, *group)?)));
-        let (donor, device) = donors.min_by_key(|(group, _)| Self::depth(state, *group))?;
-        let least = Self::depth(state, donor).max(1);
-        (depth * 100 > least * self.steal.percent as usize).then_some((device, taker))
+        let &(depth, Reverse(taker)) = self.index.depths.last()?;
+        let donors = self.index.with_free.iter().filter(|(_, group)| *group != taker);
+        let mut can_give = donors.filter(|(_, group)| self.groups[group].devices.len() > 1);
+        let idle = can_give.find_map(|&(least, group)| Some((least, self.idle(now, state, group)?)));
+        #[cfg(test)]
+        assert_eq!((taker, idle), self.scanned(now, state), "the index finds what a scan finds");
+        let (least, device) = idle?;
+        (depth * 100 > least.max(1) * self.steal.percent as usize).then_some((device, taker))
+    }
+
+    /// The group with most waiting requests, and the idle device of the one with the fewest, found
+    /// without the index.
+    #[cfg(test)]
+    fn scanned(&self, now: Nanos, state: &State) -> (GroupId, Option<(usize, DeviceId)>) {
+        let groups = self.groups.keys().copied();
+        let taker = groups.clone().rev().max_by_key(|group| Self::depth(state, *group)).expect("there are groups");
+        let can_give = groups.filter(|group| *group != taker && self.groups[group].devices.len() > 1);
+        let donors = can_give.filter_map(|group| Some((Self::depth(state, group), self.idle(now, state, group)?)));
+        (taker, donors.min_by_key(|(depth, _)| *depth))
     }
 
     /// Compares groups by load per device. Avoids moves that would have to be undone.
@@ -197,15 +280,28 @@ impl Exclusive {
     }
 }
 
+/// Adds an element to a set, or removes it.
+fn keep<T: Ord>(set: &mut BTreeSet<T>, element: T, is_member: bool) {
+    if is_member {
+        set.insert(element);
+    } else {
+        set.remove(&element);
+    }
+}
+
 impl Policy for Exclusive {
     fn function_changed(&mut self, state: &State, function: FunctionId) {
         let known = state.functions.get(&function);
         self.changed |= known.is_none_or(|known| !self.groups.contains_key(&known.group));
-        let entry = state.head(function).map(|(order, _)| {
-            let function = state.function(function);
-            ((function.group, function.class), order)
-        });
-        self.heads.set(function, entry);
+        for (group, _) in self.heads.update_group(state, function).into_iter().flatten() {
+            self.update(state, group);
+        }
+    }
+
+    fn group_changed(&mut self, state: &State, group: GroupId) {
+        if self.groups.get(&group).is_some_and(|own| own.depth != Self::depth(state, group)) {
+            self.update(state, group);
+        }
     }
 
     fn device_changed(&mut self, state: &State, device: DeviceId) {
@@ -220,16 +316,23 @@ impl Policy for Exclusive {
         } else {
             free.remove(&owned.position);
         }
+        let group = owned.group;
+        self.update(state, group);
     }
 
     fn arrived(&mut self, state: &State, function: FunctionId) {
         self.arrivals += 1;
         let (arrivals, function) = (self.arrivals, state.function(function));
         let service = function.times.shortest_service().unwrap_or_default().0;
-        let own = self.groups.entry(function.group).or_default();
+        let group = function.group;
+        let is_new = !self.groups.contains_key(&group);
+        let own = self.groups.entry(group).or_default();
         let age = (arrivals - own.load_at).min(1 << 20) as i32;
         own.load = own.load * (1.0 - LOAD_GAIN).powi(age) + LOAD_GAIN * service as f64;
         own.load_at = arrivals;
+        if is_new {
+            self.update(state, group);
+        }
     }
 
     fn before(&mut self, now: Nanos, state: &State, actions: &mut Vec<PoolAction>) {
@@ -250,24 +353,14 @@ impl Policy for Exclusive {
     }
 
     fn next(&mut self, _now: Nanos, state: &State) -> Option<(RequestId, DeviceId)> {
-        let mut group_before = None;
-        let mut found: Option<(Order, FunctionId, DeviceId)> = None;
-        for ((group, class), order, function) in self.heads.firsts() {
-            if group_before.replace(group) != Some(group) && found.is_some() {
-                break;
-            }
-            let class = state.classes.get(class);
-            let Some(own) = self.groups.get(&group).filter(|_| !class.free.is_empty()) else { continue };
-            let mut free = own.free.iter().map(|position| own.devices[position]);
-            let device = free.find(|device| class.free.contains(*device)).or_else(|| {
-                let suits = own.devices.values().any(|device| class.members.contains(*device));
-                if suits || own.devices.is_empty() { None } else { class.free.first_from(state.cursor) }
-            });
-            let Some(device) = device else { continue };
-            if found.is_none_or(|found| order < found.0) {
-                found = Some((order, function, device));
-            }
-        }
+        let Index { ready, picky, .. } = &self.index;
+        let found = ready.union(picky).find_map(|group| self.first_of(state, *group));
+        #[cfg(test)]
+        assert_eq!(
+            found,
+            self.groups.keys().find_map(|group| self.first_of(state, *group)),
+            "the index finds what a scan finds"
+        );
         let (_, function, device) = found?;
         Some((head_of(state, function), device))
     }

@@ -14,7 +14,7 @@ mod srtf;
 mod static_shares;
 
 use super::config::PoolOptions;
-use super::event::{FunctionId, PoolAction, RequestId};
+use super::event::{FunctionId, GroupId, PoolAction, RequestId};
 use super::state::State;
 use crate::ids::{DeviceId, Nanos};
 
@@ -32,6 +32,12 @@ pub(super) trait Policy: Send {
 
     /// The device's free slots or residents may have changed, or it was added or removed.
     fn device_changed(&mut self, _state: &State, _device: DeviceId) {}
+
+    /// The number of best-effort requests of a group that wait or are in flight changed.
+    fn group_changed(&mut self, _state: &State, _group: GroupId) {}
+
+    /// Functions were added to groups or removed, or a group has another weight.
+    fn weights_changed(&mut self, _state: &State) {}
 
     /// A best-effort request of a function arrived.
     fn arrived(&mut self, _state: &State, _function: FunctionId) {}

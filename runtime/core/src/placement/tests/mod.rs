@@ -1,5 +1,6 @@
 //! Tests of the pool with all policies.
 
+mod indexes;
 mod policies;
 mod pool;
 mod random;

@@ -36,8 +36,9 @@ pub(super) struct Args {
     function: String,
 
     /// Input contents: a .npy file, an object, an output of a future, a number for every element, or
-    /// random (the default for inputs that are not given)
-    #[arg(value_name = "[INDEX.]NAME=FILE|@DIGEST|future:ID/OUTPUT|NUMBER|random")]
+    /// random (the default for inputs that are not given); for inputs of type UINT8 also the bytes
+    /// of any file, or a text
+    #[arg(value_name = "[INDEX.]NAME=FILE|@DIGEST|future:ID/OUTPUT|NUMBER|random|file:FILE|text:TEXT")]
     inputs: Vec<String>,
 
     /// Shape of an input that does not come from a file. A variable size has the same value in all

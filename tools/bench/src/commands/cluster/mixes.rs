@@ -8,7 +8,9 @@ use atoll_core::Class;
 use atoll_core::placement::{DeviceKind, GroupId, PlacementEntry, PoolConfig, Suits};
 use atoll_core::residency::{RESIDENCY_POLICY_DEFAULT, residency_policy_by_name};
 use atoll_models::mixes::{MIXES, Mix};
-use atoll_sim::cluster::{Arrival, Cluster, ClusterDevice, ClusterFunction, ClusterReport, simulate_cluster};
+use atoll_sim::cluster::{
+    Arrival, Cluster, ClusterDevice, ClusterFunction, ClusterReport, NodeModel, simulate_cluster,
+};
 use serde_json::json;
 
 const DEVICES: usize = 4;
@@ -54,6 +56,7 @@ fn cluster(mix: &Mix, policy: &'static PlacementEntry) -> Cluster {
         faults: Vec::new(),
         times_known: false,
         step: None,
+        node: NodeModel::Plain,
     }
 }
 

@@ -1,7 +1,9 @@
 //! `atoll bench cluster`
 
+mod decisions;
 #[cfg(feature = "compiler")]
 mod mixes;
+mod scheduler;
 mod thesis;
 mod workload;
 
@@ -10,9 +12,11 @@ use crate::failure::OrUserError;
 use crate::output::{Align, Table};
 use crate::report::Findings;
 use anyhow::{Context, Result};
-use atoll_core::placement::PLACEMENTS;
+use atoll_core::placement::{PLACEMENTS, PlacementEntry, placement_by_name};
 use atoll_sim::cluster::thesis::STEP_NS;
-use atoll_sim::cluster::{Cluster, ClusterReport, simulate_cluster};
+use atoll_sim::cluster::{Cluster, ClusterReport, FunctionReport, simulate_cluster};
+use decisions::DecisionArgs;
+use scheduler::{Scheduled, SchedulerArgs};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -27,12 +31,15 @@ Examples:
   atoll bench cluster --policy cost,balance --clients 64 --fit 8 --devices 4 --arrivals bursts
   atoll bench cluster --policy cost --devices 4 --fail 100:2:300
   atoll bench cluster --arrivals azure --clients 200 --devices 1000 --rate 0.7
+  atoll bench cluster --policy cost --clients 8 --real-time 2 --rate 0.08 --scheduler reset
+  atoll bench cluster --decisions=250,1000,4000 --functions 200
   atoll bench cluster --mixes";
 
-/// Compare placement policies on simulated clusters, request by request
+/// Compare placement policies on simulated clusters
 ///
 /// Times are in steps of 1 ms. Each client calls one function. Service and reload times are known
-/// to the policies unless --learn is given.
+/// to the policies unless --learn is given. A simulated device runs requests one after the other
+/// for exactly their service times; with --scheduler it also runs the daemon's launch scheduler.
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -75,6 +82,10 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     steps: u64,
 
+    /// The first clients send real-time requests, the others best-effort ones
+    #[arg(long, value_name = "CLIENTS", default_value_t = 0)]
+    real_time: u32,
+
     /// Seeds of arrivals and random policies, one run each
     #[arg(long, value_delimiter = ',', default_value = "1")]
     seeds: Vec<u64>,
@@ -110,32 +121,41 @@ pub(crate) struct Args {
     /// Draw the mean waits of a sweep over rates or devices
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
+
+    #[command(flatten)]
+    scheduler: SchedulerArgs,
+
+    #[command(flatten)]
+    decisions: DecisionArgs,
 }
 
-impl Args {
-    fn policies(&self) -> Result<Vec<&'static atoll_core::placement::PlacementEntry>> {
-        if self.policy.is_empty() {
-            return Ok(PLACEMENTS.iter().collect());
-        }
-        let find = |name: &String| {
-            PLACEMENTS.iter().find(|entry| entry.name == name).with_context(|| {
-                let known: Vec<&str> = PLACEMENTS.iter().map(|entry| entry.name).collect();
-                format!("there is no placement policy `{name}`; the policies are {}", known.join(", "))
-            })
-        };
-        self.policy.iter().map(find).collect()
+/// The placement policies with these names; all if there are none.
+pub(super) fn policies(names: &[String]) -> Result<Vec<&'static PlacementEntry>> {
+    if names.is_empty() {
+        return Ok(PLACEMENTS.iter().collect());
     }
+    let find = |name: &String| {
+        placement_by_name(name).with_context(|| {
+            let known: Vec<&str> = PLACEMENTS.iter().map(|entry| entry.name).collect();
+            format!("there is no placement policy `{name}`; the policies are {}", known.join(", "))
+        })
+    };
+    names.iter().map(find).collect()
 }
 
 pub(crate) fn run(args: &Args) -> Result<Findings> {
     if args.thesis {
         return thesis::run();
     }
-    let policies = args.policies().or_user_error()?;
+    let policies = policies(&args.policy).or_user_error()?;
+    if args.decisions.is_given() {
+        return args.decisions.run(&policies, args.seeds.first().copied().unwrap_or(1));
+    }
     #[cfg(feature = "compiler")]
     if args.mixes {
         return mixes::run(&policies);
     }
+    let node = args.scheduler.setup().or_user_error()?;
     let mut rows = Vec::new();
     for &devices in &args.devices {
         for &rate in &args.rate {
@@ -143,7 +163,9 @@ pub(crate) fn run(args: &Args) -> Result<Findings> {
                 let point = Point { devices, rate, seed };
                 let workload = workload::of(args, point).or_user_error()?;
                 for policy in &policies {
-                    rows.push(Row::run(point, &workload::cluster(args, point, policy, &workload)));
+                    let cluster = workload::cluster(args, point, policy, &workload);
+                    let scheduled = node.map(|setup| Scheduled::run(&cluster, setup));
+                    rows.push(Row { scheduled, ..Row::run(point, &cluster) });
                 }
             }
         }
@@ -151,7 +173,8 @@ pub(crate) fn run(args: &Args) -> Result<Findings> {
     if let Some(path) = &args.plot {
         std::fs::write(path, picture(args, &rows)).with_context(|| format!("cannot write {}", path.display()))?;
     }
-    Findings::new(&rows.iter().map(Row::json).collect::<Vec<_>>(), table(&rows))
+    let table = if node.is_some() { scheduler::table(&rows) } else { table(&rows) };
+    Findings::new(&rows.iter().map(Row::json).collect::<Vec<_>>(), table)
 }
 
 /// A run.
@@ -161,6 +184,8 @@ struct Row {
     report: ClusterReport,
     /// Wall-clock time of the simulation, pool included.
     wall_s: f64,
+    /// The same with the launch scheduler.
+    scheduled: Option<Scheduled>,
 }
 
 fn steps(ns: f64) -> f64 {
@@ -171,45 +196,52 @@ impl Row {
     fn run(point: Point, cluster: &Cluster) -> Row {
         let begin = Instant::now();
         let report = simulate_cluster(cluster);
-        Row { point, policy: cluster.pool.policy.name, report, wall_s: begin.elapsed().as_secs_f64() }
-    }
-
-    fn dispatches_per_s(&self) -> f64 {
-        self.report.dispatches as f64 / self.wall_s
+        let wall_s = begin.elapsed().as_secs_f64();
+        Row { point, policy: cluster.pool.policy.name, report, wall_s, scheduled: None }
     }
 
     fn json(&self) -> Value {
-        let report = &self.report;
-        let class = |function: &atoll_sim::cluster::FunctionReport| {
-            json!({
-                "name": function.name,
-                "jobs": function.waits.jobs,
-                "mean_wait": steps(function.waits.mean_wait_ns),
-                "p99_wait": steps(function.waits.p99_wait_ns as f64),
-                "mean_completion": steps(function.waits.mean_completion_ns),
-            })
-        };
-        json!({
-            "policy": self.policy,
-            "devices": self.point.devices,
-            "rate": self.point.rate,
-            "seed": self.point.seed,
-            "jobs": report.waits.jobs,
-            "total": steps(report.total_ns as f64),
-            "cold": report.cold,
-            "mean_wait": steps(report.waits.mean_wait_ns),
-            "p99_wait": steps(report.waits.p99_wait_ns as f64),
-            "mean_completion": steps(report.waits.mean_completion_ns),
-            "p99_completion": steps(report.waits.p99_completion_ns as f64),
-            "loads": report.loads,
-            "evictions": report.evictions,
-            "moves": report.moves,
-            "retries": report.retries,
-            "rejected": report.rejected,
-            "dispatches_per_s": self.dispatches_per_s(),
-            "per_class": report.functions.iter().map(class).collect::<Vec<_>>(),
-        })
+        let mut json = results(&self.report, self.wall_s);
+        json["policy"] = self.policy.into();
+        json["devices"] = self.point.devices.into();
+        json["rate"] = self.point.rate.into();
+        json["seed"] = self.point.seed.into();
+        if let Some(scheduled) = &self.scheduled {
+            json["scheduler"] = scheduled.json(self);
+        }
+        json
     }
+}
+
+/// The results of a simulation that took `wall_s`, with times in steps.
+fn results(report: &ClusterReport, wall_s: f64) -> Value {
+    let class = |function: &FunctionReport| {
+        json!({
+            "name": function.name,
+            "jobs": function.waits.jobs,
+            "mean_wait": steps(function.waits.mean_wait_ns),
+            "p99_wait": steps(function.waits.p99_wait_ns as f64),
+            "mean_completion": steps(function.waits.mean_completion_ns),
+            "p99_completion": steps(function.waits.p99_completion_ns as f64),
+        })
+    };
+    json!({
+        "jobs": report.waits.jobs,
+        "total": steps(report.total_ns as f64),
+        "cold": report.cold,
+        "mean_wait": steps(report.waits.mean_wait_ns),
+        "p99_wait": steps(report.waits.p99_wait_ns as f64),
+        "mean_completion": steps(report.waits.mean_completion_ns),
+        "p99_completion": steps(report.waits.p99_completion_ns as f64),
+        "loads": report.loads,
+        "evictions": report.evictions,
+        "moves": report.moves,
+        "retries": report.retries,
+        "rejected": report.rejected,
+        "wall_s": wall_s,
+        "dispatches_per_s": report.dispatches as f64 / wall_s,
+        "per_class": report.functions.iter().map(class).collect::<Vec<_>>(),
+    })
 }
 
 fn table(rows: &[Row]) -> Table {
@@ -270,4 +302,58 @@ fn picture(args: &Args, rows: &[Row]) -> String {
     let axes =
         [Axis { title: x, scale: AxisScale::Fine }, Axis { title: "mean wait in steps", scale: AxisScale::Decimal }];
     plot("Mean wait by placement policy", axes, &lines.into_iter().enumerate().map(line).collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn rows(flags: &str) -> Vec<Value> {
+        let cli = Cli::try_parse_from(format!("cluster {flags}").split(' ')).unwrap();
+        serde_json::from_str(&run(&cli.args).unwrap().json).unwrap()
+    }
+
+    #[test]
+    fn the_launch_scheduler_costs_latencies_beside_the_plain_model() {
+        for row in rows("--policy balance,cost --clients 2 --steps 300 --rate 0.1 --scheduler reset --launches 5") {
+            let scheduled = &row["scheduler"];
+            assert_eq!((&scheduled["jobs"], &scheduled["rejected"]), (&row["jobs"], &json!(0)));
+            let jobs = row["jobs"].as_u64().unwrap();
+            assert!(jobs > 30, "{jobs}");
+            assert_eq!((&scheduled["launches"], &scheduled["preemptions"]), (&json!(5 * jobs), &json!(0)));
+            let change = scheduled["mean_completion_change"].as_f64().unwrap();
+            // 8 µs for requests of 2 and 8 ms, and the devices that later requests find free.
+            assert!(change != 0.0 && change.abs() < 0.3, "{change}");
+        }
+    }
+
+    #[test]
+    fn decisions_are_measured_for_each_pool() {
+        let flags = "cluster --policy cost,balance --decisions=8,32 --functions 5 --placements 50";
+        let cli = Cli::try_parse_from(flags.split(' ')).unwrap();
+        let json: Value = serde_json::from_str(&run(&cli.args).unwrap().json).unwrap();
+        let pools: Vec<_> = json["pools"].as_array().unwrap().iter().map(|p| (&p["policy"], &p["devices"])).collect();
+        let (cost, balance) = (json!("cost"), json!("balance"));
+        assert_eq!(pools, [(&cost, &json!(8)), (&cost, &json!(32)), (&balance, &json!(8)), (&balance, &json!(32))]);
+        assert!(json["pools"][0]["decisions"].as_u64().unwrap() >= 25, "{json}");
+        assert_eq!(json["growth"].as_array().unwrap().len(), 2);
+        let cli = Cli::try_parse_from(["cluster", "--decisions"]).unwrap();
+        assert!(cli.args.decisions.is_given(), "1000 devices are the default");
+        assert!(Cli::try_parse_from(["cluster", "--decisions=0"]).is_err());
+    }
+
+    #[test]
+    fn real_time_clients_preempt_the_others_under_the_launch_scheduler() {
+        let rows = rows("--policy cost --clients 4 --real-time 1 --devices 2 --rate 0.06 --run 4 --scheduler reset");
+        let preemptions = rows[0]["scheduler"]["preemptions"].as_u64().unwrap();
+        assert!(preemptions > 0, "{rows:?}");
+        assert_eq!(rows[0]["scheduler"]["jobs"], rows[0]["jobs"]);
+    }
 }

@@ -7,7 +7,7 @@ use atoll_core::residency::{RESIDENCY_POLICY_DEFAULT, residency_policy_by_name};
 use atoll_core::{Class, Nanos};
 use atoll_sim::cluster::arrivals::{Azure, Process, azure, generate};
 use atoll_sim::cluster::thesis::{NO_STEAL, STEP_NS, poisson};
-use atoll_sim::cluster::{Arrival, Cluster, ClusterDevice, ClusterFault, ClusterFunction, FaultKind};
+use atoll_sim::cluster::{Arrival, Cluster, ClusterDevice, ClusterFault, ClusterFunction, FaultKind, NodeModel};
 use std::path::Path;
 use std::str::FromStr;
 
@@ -92,7 +92,10 @@ pub(super) fn of(args: &Args, point: Point) -> Result<Workload> {
         let (service_s_max, bytes_per_s) = AZURE;
         let load = point.rate * f64::from(point.devices);
         let options = Azure { functions: clients, load, service_s_max, bytes_per_s, seed: point.seed };
-        let (functions, processes) = azure(&options);
+        let (mut functions, processes) = azure(&options);
+        for function in functions.iter_mut().take(args.real_time as usize) {
+            function.class = Class::RealTime;
+        }
         let arrivals = generate(&processes, seconds, point.seed);
         return Ok(Workload { functions, arrivals });
     }
@@ -118,7 +121,7 @@ fn functions(args: &Args, clients: usize) -> Vec<ClusterFunction> {
     let function = |client: usize| ClusterFunction {
         name: format!("client{}", client + 1),
         group: GroupId(client as u32),
-        class: Class::BestEffort,
+        class: if client < args.real_time as usize { Class::RealTime } else { Class::BestEffort },
         service_ns: args.run[client % args.run.len()] * STEP_NS,
         reload_ns: args.cold[client % args.cold.len()] * STEP_NS,
         constant_bytes: CONSTANT_BYTES,
@@ -190,6 +193,7 @@ pub(super) fn cluster(args: &Args, point: Point, policy: &'static PlacementEntry
         times_known: !args.learn,
         // Only `exclusive` moves devices without an event.
         step: (policy.name == "exclusive" && args.arrivals != ArrivalKind::Azure).then_some(Nanos(STEP_NS)),
+        node: NodeModel::Plain,
     }
 }
 

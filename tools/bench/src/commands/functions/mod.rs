@@ -1,7 +1,7 @@
 //! `atoll bench functions`
 
 mod exclusive;
-mod variants;
+pub(super) mod variants;
 
 pub(crate) use exclusive::{WorkerArgs, work};
 

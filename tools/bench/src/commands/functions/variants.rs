@@ -17,17 +17,17 @@ enum Kind {
 
 /// Sizes of the functions.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Scale {
+pub(crate) struct Scale {
     /// Rows and columns of a function's matrices.
-    pub(super) size: u32,
+    pub(crate) size: u32,
     /// Factor for a model's channels.
-    pub(super) width: f64,
+    pub(crate) width: f64,
     /// Height and width of a model's image.
-    pub(super) image: u32,
+    pub(crate) image: u32,
 }
 
 /// Bundles of one kind, made on demand.
-pub(super) struct Variants<'a> {
+pub(crate) struct Variants<'a> {
     name: &'a str,
     kind: Kind,
     scale: Scale,
@@ -36,7 +36,7 @@ pub(super) struct Variants<'a> {
 }
 
 impl<'a> Variants<'a> {
-    pub(super) fn new(name: &'a str, scale: Scale, folder: &'a Path) -> Result<Variants<'a>> {
+    pub(crate) fn new(name: &'a str, scale: Scale, folder: &'a Path) -> Result<Variants<'a>> {
         let kind = match function_by_name(name) {
             Some(function) => Kind::Function(function),
             None if ARCHITECTURES.iter().any(|architecture| architecture.name == name) => Kind::Model(name.into()),
@@ -48,7 +48,7 @@ impl<'a> Variants<'a> {
     }
 
     /// The first `count` bundles.
-    pub(super) fn bundles(&mut self, count: usize) -> Result<&[PathBuf]> {
+    pub(crate) fn bundles(&mut self, count: usize) -> Result<&[PathBuf]> {
         while self.made.len() < count {
             let seed = self.made.len() as u64;
             let bundle = self.make(seed).with_context(|| format!("cannot make {} with seed {seed}", self.name))?;

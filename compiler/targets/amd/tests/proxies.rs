@@ -13,7 +13,7 @@ use atoll_kgraph::dkp::Range;
 use atoll_passes::{PassOptions, transform_with};
 use atoll_proxy_kernels::{AmdModel, Candidate, NotPadded, candidate_facts, dkp_modules};
 use atoll_target_amd::{AmdError, Architecture, KernelShape, Options, compile};
-use bench::{Case, PARAMS_BYTES, Padded, Words, compiled};
+use bench::{Case, PARAMS_BYTES, Padded, Words, compiled, level_registers};
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object, ObjectSection, ObjectSymbol};
 
@@ -179,6 +179,36 @@ fn best_effort_blocks_leave_in_the_middle_and_resume() {
         padded.run(&[whole(1, 1)], &mut memory, 1);
         assert_eq!(memory.bytes(words[1].progress), Some(&[1; 9][..]), "{architecture}");
         assert!(memory.bytes(buffers[1][1]).unwrap() == sums, "{architecture}");
+    }
+}
+
+/// The module of a level contains candidates that need fewer registers, as a real-time kernel or
+/// beside one.
+#[test]
+fn candidates_of_two_levels_share_launches_in_the_module_with_more_registers() {
+    let cases = [CASES[7], CASES[1], CASES[4]];
+    for &architecture in architectures() {
+        let few = level_registers(&cases, architecture);
+        let many = AmdModel::find(architecture.name()).unwrap().levels().last().unwrap().vgprs;
+        let modules = Padded::modules(&cases, &[few, many, few], architecture, false);
+        let candidates = |padded: &Padded| padded.dkp.facts.candidates.iter().map(|c| c.index).collect::<Vec<_>>();
+        assert_eq!(modules.iter().map(candidates).collect::<Vec<_>>(), [vec![0, 2], vec![1, 0, 2]], "{architecture}");
+        assert_eq!(modules[1].proxy.vgprs.next_multiple_of(4), many, "{architecture}");
+        let blocks = |module: usize, at: usize| modules[module].dkp.facts.candidates[at].unit_blocks;
+        assert!(blocks(1, 1) < blocks(0, 0), "{architecture}: {} and {} blocks", blocks(1, 1), blocks(0, 0));
+        for order in [[0, 1, 2], [2, 0, 1]] {
+            let mut memory = Memory::new();
+            let buffers: Vec<[u64; 2]> =
+                cases.iter().zip(1..).map(|(case, number)| case.buffers(&mut memory, number)).collect();
+            let range = |at: usize| {
+                let index = modules[1].dkp.facts.candidates[at].index;
+                modules[1].range(at, &cases[index], buffers[index], None, [0, cases[index].blocks()])
+            };
+            modules[1].run(&order.map(range), &mut memory, seed());
+            for ((case, number), [_, output]) in cases.iter().zip(1..).zip(&buffers) {
+                assert!(memory.bytes(*output).unwrap() == case.alone(architecture, number), "{architecture}: {case:?}");
+            }
+        }
     }
 }
 

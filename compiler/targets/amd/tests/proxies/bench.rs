@@ -121,31 +121,38 @@ impl Words {
 impl Padded {
     /// One module with all cases, at the level of the most demanding.
     pub(crate) fn new(cases: &[Case], architecture: Architecture, is_preemptible: bool) -> Padded {
+        let registers = level_registers(cases, architecture);
+        Padded::modules(cases, &vec![registers; cases.len()], architecture, is_preemptible).remove(0)
+    }
+
+    /// The modules of cases that count as kernels with these registers.
+    pub(crate) fn modules(
+        cases: &[Case],
+        registers: &[u32],
+        architecture: Architecture,
+        is_preemptible: bool,
+    ) -> Vec<Padded> {
         let model = AmdModel::find(architecture.name()).unwrap();
         let passes = if is_preemptible { &PASSES[..] } else { &PASSES[1..] };
         let prepared: Vec<_> = cases.iter().map(|case| case.prepared(passes)).collect();
-        let registers = cases.iter().zip(&prepared).map(|(case, (module, _))| {
-            let shape = KernelShape { name: case.entry.into(), block: [case.linear(), 1, 1] };
-            let kernel = compile(module, &[shape], architecture, &Options::default()).unwrap().kernels.remove(0);
-            model.level_of(kernel.vgprs, kernel.sgprs).unwrap().vgprs
-        });
-        let registers = registers.max().unwrap();
-        let candidate = |(case, (module, facts)): (&Case, _)| Candidate {
-            module,
-            kernel: case.entry,
-            facts,
-            block: case.block,
-            registers,
-            dynamic_shared_bytes: 0,
-        };
-        let candidates: Vec<Candidate<'_>> =
-            cases.iter().zip(prepared.iter().map(|(module, facts)| (module, facts))).map(candidate).collect();
-        let mut made = dkp_modules(&candidates, &model.device, PARAMS_BYTES);
+        let candidates: Vec<Candidate<'_>> = (cases.iter().zip(&prepared).zip(registers))
+            .map(|((case, (module, facts)), registers)| Candidate {
+                module,
+                kernel: case.entry,
+                facts,
+                block: case.block,
+                registers: *registers,
+                dynamic_shared_bytes: 0,
+            })
+            .collect();
+        let made = dkp_modules(&candidates, &model.device, PARAMS_BYTES);
         assert!(made.refused.is_empty(), "{:?}", made.refused);
-        let dkp = made.modules.remove(0);
-        let (code, proxy, level) = compiled(&dkp, model, architecture).unwrap();
-        let program = Program::load(&code.elf).unwrap();
-        Padded { dkp, level, code, proxy, program }
+        let padded = |dkp: DkpModule| {
+            let (code, proxy, level) = compiled(&dkp, model, architecture).unwrap();
+            let program = Program::load(&code.elf).unwrap();
+            Padded { dkp, level, code, proxy, program }
+        };
+        made.modules.into_iter().map(padded).collect()
     }
 
     /// A case's blocks `first..first + blocks` as a range of a launch.
@@ -205,6 +212,18 @@ impl Padded {
         }
         dispatch.detach(memory);
     }
+}
+
+/// The vector registers of the level of the most demanding case.
+pub(crate) fn level_registers(cases: &[Case], architecture: Architecture) -> u32 {
+    let model = AmdModel::find(architecture.name()).unwrap();
+    let of_case = |case: &Case| {
+        let (module, _) = case.prepared(&PASSES);
+        let shape = KernelShape { name: case.entry.into(), block: [case.linear(), 1, 1] };
+        let kernel = compile(&module, &[shape], architecture, &Options::default()).unwrap().kernels.remove(0);
+        model.level_of(kernel.vgprs, kernel.sgprs).unwrap().vgprs
+    };
+    cases.iter().map(of_case).max().unwrap()
 }
 
 /// Compiles a module with its proxy.

@@ -88,8 +88,8 @@ fn write_inputs(setup: &Setup) -> Result<()> {
     std::fs::create_dir_all(model.join("1"))?;
     std::fs::copy(setup.path("null.onnx"), model.join("1/model.onnx"))?;
     std::fs::write(model.join("config.pbtxt"), "max_batch_size: 0")?;
-    // Profiles of the models of DISB's workload A, in REEF's format.
-    for name in ["vgg", "resnet"] {
+    // Profiles of the models of DISB, in REEF's format.
+    for name in ["vgg", "resnet", "densenet", "inception", "bert"] {
         let kernel = json!({ "name": "k", "launch_params": [70, 1, 1, 64, 1, 1], "args": [] });
         let graph = json!({ "storage": [], "kernels": [kernel.clone(), kernel], "args": [] });
         let times = json!({ "total_latency": 120, "latency": [100, 120] });
@@ -185,6 +185,7 @@ fn benches() -> Vec<Sample> {
         bench("atoll bench models", &["null", "--threads", "1", "--pairs", "1"]),
         bench("atoll bench overhead", &["--count", "5", "--warm-up", "0"]),
         bench("atoll bench preempt", &[&full[..], &["--count", "2"]].concat()),
+        bench("atoll bench reef", &["--profiles", ".", "--seconds", "0.02"]),
         bench("atoll bench residency", &["zipf"]),
         bench("atoll bench ring", &["--count", "10", "--warm-up", "1"]),
         bench("atoll bench scaling", &["--load", "step", "--seconds", "10"]),

@@ -31,6 +31,7 @@ mod overhead;
 mod parts;
 #[cfg(feature = "compiler")]
 mod preempt;
+mod reef;
 #[cfg(feature = "native")]
 mod residency;
 #[cfg(feature = "compiler")]
@@ -77,6 +78,7 @@ Examples:
   atoll bench parts --model densenet201.kg --beside resnet152.kg --device cuda:0
   atoll bench dkp --device cuda:0
   atoll bench disb --device sim:mi50 --profiles reef-mi50
+  atoll bench reef --profiles reef-mi50 --figure 12
   atoll bench cluster --thesis
   atoll bench fast --figure 11";
 
@@ -90,7 +92,7 @@ Examples:
 /// (transform, assembled, dkp). Policies: residency on recorded mixes (residency), many functions
 /// on one device (functions), scheduling on real and simulated devices (disb), placement on
 /// simulated clusters (cluster), instances that follow changing loads (scaling), the figures of
-/// FaST-GShare (fast). Serving: batches of requests (batching).
+/// FaST-GShare and REEF (fast, reef). Serving: batches of requests (batching).
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub struct Args {
@@ -138,6 +140,7 @@ enum Bench {
     Parts(parts::Args),
     #[cfg(feature = "compiler")]
     Preempt(preempt::Args),
+    Reef(reef::Args),
     #[cfg(feature = "native")]
     Residency(residency::Args),
     #[cfg(feature = "compiler")]
@@ -184,6 +187,7 @@ pub fn run(args: &Args) -> Result<()> {
         Bench::Parts(args) => parts::run(args),
         #[cfg(feature = "compiler")]
         Bench::Preempt(args) => preempt::run(args),
+        Bench::Reef(args) => reef::run(args),
         #[cfg(feature = "native")]
         Bench::Residency(args) => residency::run(args),
         #[cfg(feature = "compiler")]

@@ -177,6 +177,7 @@ fn benches() -> Vec<Sample> {
         bench("atoll bench branches", &["--kernel-us", "20", "--kernels", "1", "--count", "2"]),
         bench("atoll bench disb", &disb),
         bench("atoll bench dkp", &["--only", "vector_add", "--rounds", "1"]),
+        sample("atoll bench dkp --architecture", &["bench", "dkp", "--architecture", "gfx90a", "--only", "vector_add"]),
         bench("atoll bench engine", &["--kernels", "10", "--compute-units", "1", "--count", "1"]),
         bench("atoll bench fast", &["--seconds", "1"]),
         bench("atoll bench functions", &many),

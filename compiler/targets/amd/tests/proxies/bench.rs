@@ -67,7 +67,7 @@ impl Case {
         let program = Program::load(&code.elf).unwrap();
         let mut memory = Memory::new();
         let buffers = self.buffers(&mut memory, seed);
-        let kernarg = with_hidden(self.arguments(buffers), self.grid, self.block, 0);
+        let kernarg = abi::kernarg(&self.arguments(buffers), self.grid, self.block, 0, 0);
         let launch = Launch { grid: self.grid, block: self.block, dynamic_lds: 0, kernarg };
         run(&[&program], self.entry, &launch, &mut memory, &RunOptions::default()).unwrap();
         memory.bytes(buffers[1]).unwrap().to_vec()
@@ -81,14 +81,6 @@ impl Case {
         let report = report.kernels.iter().find(|kernel| kernel.name == self.entry).unwrap();
         (module, candidate_facts(report).unwrap())
     }
-}
-
-/// Appends the hidden arguments of a launch.
-fn with_hidden(mut params: Vec<u8>, grid: [u32; 3], block: [u32; 3], dynamic: u32) -> Vec<u8> {
-    params.resize(abi::hidden_offset(params.len() as u32) as usize, 0);
-    let words = [&grid[..], &block[..], &[dynamic, 0, 0, 0][..]].concat();
-    params.extend(words.iter().flat_map(|word| word.to_le_bytes()));
-    params
 }
 
 /// A dkp module for some cases: its code, and the facts about it.
@@ -184,7 +176,7 @@ impl Padded {
     fn launch(&self, ranges: &[Range]) -> Launch {
         let laid_out = lay_out(&self.dkp.facts, ranges).unwrap();
         let (grid, block) = ([laid_out.blocks, 1, 1], [self.dkp.facts.threads[laid_out.size], 1, 1]);
-        let kernarg = with_hidden(laid_out.params, grid, block, laid_out.shared_bytes);
+        let kernarg = abi::kernarg(&laid_out.params, grid, block, laid_out.shared_bytes, 0);
         Launch { grid, block, dynamic_lds: laid_out.shared_bytes, kernarg }
     }
 

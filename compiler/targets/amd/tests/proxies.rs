@@ -6,6 +6,8 @@
 
 #[path = "proxies/bench.rs"]
 mod bench;
+#[path = "../../../../tests/dkp/cases.rs"]
+mod cases;
 mod common;
 
 use atoll_amd_interp::Memory;
@@ -13,21 +15,10 @@ use atoll_kgraph::dkp::Range;
 use atoll_passes::{PassOptions, transform_with};
 use atoll_proxy_kernels::{AmdModel, Candidate, NotPadded, candidate_facts, dkp_modules};
 use atoll_target_amd::{AmdError, Architecture, KernelShape, Options, compile};
-use bench::{Case, PARAMS_BYTES, Padded, Words, compiled, level_registers};
+use bench::{PARAMS_BYTES, Padded, Words, compiled, level_registers};
+use cases::{CASES, Case};
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object, ObjectSection, ObjectSymbol};
-
-const CASES: [Case; 9] = [
-    Case { entry: "scale", grid: [7, 1, 1], block: [49, 1, 1] },
-    Case { entry: "scale", grid: [3, 1, 1], block: [256, 1, 1] },
-    Case { entry: "reverse", grid: [5, 1, 1], block: [49, 1, 1] },
-    Case { entry: "reverse", grid: [4, 1, 1], block: [98, 1, 1] },
-    Case { entry: "reverse", grid: [2, 3, 1], block: [196, 1, 1] },
-    Case { entry: "reverse", grid: [2, 1, 2], block: [4, 8, 3] },
-    Case { entry: "reverse", grid: [1, 2, 2], block: [7, 7, 4] },
-    Case { entry: "sums", grid: [9, 1, 1], block: [64, 1, 1] },
-    Case { entry: "sums", grid: [4, 1, 1], block: [256, 1, 1] },
-];
 
 fn architectures() -> &'static [Architecture] {
     const USUAL: [Architecture; 3] = [Architecture::Gfx906, Architecture::Gfx90a, Architecture::Gfx1100];

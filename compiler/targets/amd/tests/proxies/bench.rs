@@ -1,5 +1,6 @@
 //! Builds code objects with a proxy kernel, and runs them in the interpreter.
 
+use crate::cases::{CANDIDATES, Case};
 use atoll_amd_interp::{Dispatch, Launch, Memory, Options as RunOptions, Program, run};
 use atoll_kgraph::dkp::{CandidateFacts, Range, lay_out};
 use atoll_kgraph::preempt_params;
@@ -17,47 +18,26 @@ pub(crate) const PARAMS_BYTES: u32 = 512;
 const PASSES: [&str; 4] = ["inject_preempt_flag", "shared_to_dynamic", "virtualize_block_index", "outline_kernel_body"];
 
 /// The source of all kernels.
-pub(crate) fn source() -> Module {
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../tests/dkp/candidates.ptx");
-    atoll_ptx::parse(&std::fs::read_to_string(path).unwrap()).unwrap()
-}
-
-/// A kernel in one launch shape.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Case {
-    pub(crate) entry: &'static str,
-    pub(crate) grid: [u32; 3],
-    pub(crate) block: [u32; 3],
+fn source() -> Module {
+    atoll_ptx::parse(CANDIDATES).unwrap()
 }
 
 impl Case {
-    pub(crate) fn blocks(&self) -> u32 {
-        self.grid.iter().product()
-    }
-
     /// Threads of a block, with the last warp filled up.
     pub(crate) fn linear(&self) -> u32 {
         self.block.iter().product::<u32>().next_multiple_of(32)
     }
 
-    fn elements(&self) -> u32 {
-        self.blocks() * self.block.iter().product::<u32>()
-    }
-
     /// Adds its input, which depends on the seed, and its output; returns their addresses.
     pub(crate) fn buffers(&self, memory: &mut Memory, seed: u32) -> [u64; 2] {
-        let input = (0..self.elements()).flat_map(|i| (i.wrapping_mul(2_654_435_761) ^ seed).to_le_bytes()).collect();
-        [memory.add("in", input), memory.add("out", vec![0xEE; 4 * self.elements() as usize])]
+        let [input, output] = self.buffers_of(seed);
+        [memory.add("in", input), memory.add("out", output)]
     }
 
     /// The kernel's own arguments.
     pub(crate) fn arguments(&self, buffers: [u64; 2]) -> Vec<u8> {
-        let mut bytes: Vec<u8> = buffers.iter().flat_map(|address| address.to_le_bytes()).collect();
-        if self.entry == "scale" {
-            // The last threads have nothing to do.
-            bytes.extend([3, self.elements() - 5].iter().flat_map(|v: &u32| v.to_le_bytes()));
-        }
-        bytes
+        let addresses = buffers.into_iter().flat_map(u64::to_le_bytes);
+        addresses.chain(self.integers().into_iter().flat_map(u32::to_le_bytes)).collect()
     }
 
     /// The output of the kernel in a launch of its own, without any pass.

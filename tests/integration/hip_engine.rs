@@ -16,13 +16,13 @@ use std::time::Duration;
 
 /// Rounds of the loops in the functions that pad each other: few, since each instruction of a wave
 /// takes microseconds.
-const ROUNDS: u32 = 100;
+pub(crate) const ROUNDS: u32 = 100;
 
 fn config() -> Result<HipConfig> {
     Ok(HipConfig { library: Some(stand_in::hip_library()?), memory_bytes: Some(64 << 20), ..HipConfig::default() })
 }
 
-fn engine(config_of_engine: EngineConfig) -> Result<Engine> {
+pub(crate) fn engine(config_of_engine: EngineConfig) -> Result<Engine> {
     Ok(Engine::start(Box::new(start(&config()?)?), config_of_engine)?)
 }
 
@@ -33,7 +33,7 @@ fn engine_behind_executor(config_of_engine: EngineConfig) -> Result<Engine> {
 }
 
 /// The stand-in has the architecture gfx90a by default.
-fn target() -> Result<Target> {
+pub(crate) fn target() -> Result<Target> {
     Ok("amd:gfx90a".parse()?)
 }
 

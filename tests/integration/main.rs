@@ -59,6 +59,7 @@ mod random_kernels;
 mod random_onnx;
 mod ray;
 mod reference;
+mod register_classes;
 mod ring;
 mod scaling;
 mod sequences;

@@ -29,7 +29,7 @@ const COMPUTE_UNITS: u32 = 6;
 const SHARES_WITHIN: Duration = Duration::from_secs(60);
 
 /// Rounds of the loops of real-time kernels: a launch takes long enough for others to arrive.
-const ROUNDS: u32 = 10_000;
+pub(crate) const ROUNDS: u32 = 10_000;
 
 /// The compiler as in the program, with profiles by which everything of one model fits beside
 /// anything of the others.
@@ -73,7 +73,7 @@ impl PaddingService for Service {
 /// Two functions, of which the first is real-time, and the engine to run them.
 pub(crate) struct Bed {
     target: Target,
-    bundles: [Arc<Bundle>; 2],
+    pub(crate) bundles: [Arc<Bundle>; 2],
     engine: fn(EngineConfig) -> Result<Engine>,
 }
 
@@ -203,7 +203,7 @@ impl Bed {
 }
 
 /// Packs a function with this manifest; the other files are in a folder.
-fn packed(manifest: &str, folder: &Path, target: Target) -> Result<Arc<Bundle>> {
+pub(crate) fn packed(manifest: &str, folder: &Path, target: Target) -> Result<Arc<Bundle>> {
     let (toml, path) = (folder.join("function.toml"), folder.join("function.kg"));
     std::fs::write(&toml, manifest)?;
     pack(&toml, &path, &CompileOptions { targets: vec![target], ..CompileOptions::default() }, &Silent)?;

@@ -1,4 +1,5 @@
-//! Binds a launch to a GPU: its parameters are checked, and device offsets in them become addresses.
+//! Binds a launch to a GPU: checks its parameters, and replaces device offsets in them by
+//! addresses.
 
 use crate::params::ParamBlock;
 use crate::record::LaunchRecord;
@@ -42,7 +43,8 @@ pub struct BoundLaunch {
 }
 
 /// Checks a launch and resolves its addresses. `range` returns the address of a range of device
-/// memory, given by offset and bytes, and `find` that of an epoch word that is not in device memory.
+/// memory, given by offset and bytes; `find` returns that of an epoch word that is not in device
+/// memory.
 ///
 /// # Errors
 /// The launch does not fit its kernel, or names memory outside the device.

@@ -198,6 +198,13 @@ impl AmdModel {
         })
     }
 
+    /// Instructions of a proxy kernel that can jump to this number of candidates.
+    pub fn proxy_instructions(&self, candidates: usize) -> usize {
+        let target = |number| JumpTarget { kernel: format!("candidate_{number}"), threads: self.device.warp_threads };
+        let targets: Vec<JumpTarget> = (0..candidates).map(target).collect();
+        self.assembly("proxy", &targets).lines().filter(|line| !line.ends_with(':')).count()
+    }
+
     /// The code of a proxy. `s[40:55]` hold the four slots: end, candidate, and two words that the
     /// candidate reads itself. `s56` is the candidate, `s57` the threads of its block, `s[58:59]` an
     /// address of code.
@@ -286,6 +293,12 @@ mod tests {
         let of = |name| AmdModel::find(name).unwrap().assembly("atoll_dkp_64", &[target(0, 32), target(1, 256)]);
         assert_eq!(of("gfx906"), include_str!("../tests/dkp/proxy.gfx906.s"));
         assert_eq!(of("gfx1201"), include_str!("../tests/dkp/proxy.gfx1201.s"));
+    }
+
+    #[test]
+    fn every_candidate_adds_its_selector_to_a_proxy() {
+        let gfx906 = AmdModel::find("gfx906").unwrap();
+        assert_eq!([0, 1, 3].map(|candidates| gfx906.proxy_instructions(candidates)), [21, 26, 36]);
     }
 
     /// Scalar registers can limit a kernel with few vector registers.

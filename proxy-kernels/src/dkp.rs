@@ -25,6 +25,11 @@
 //! therefore occupies only the threads and the shared memory that its launch needs. Native code of
 //! a host has one block size: that of the largest candidate of the module. The number of registers
 //! per thread is the same for all launches of a module.
+//!
+//! # Classes
+//! The module of a register class also contains the candidates of the lower classes, as far as
+//! their blocks fit a compute unit with its registers. So candidates of different classes can share
+//! a launch: in the module of the highest class among them, whose occupancy is the lowest.
 
 use crate::amd::JumpTarget;
 use crate::body_call::BodyCall;
@@ -101,7 +106,8 @@ pub enum NotPadded {
 /// The modules for a set of candidates.
 #[derive(Clone, Debug)]
 pub struct DkpModules {
-    /// One module per register class with candidates, smallest class first.
+    /// One module per register class with candidates of its own, smallest class first: the first
+    /// module that contains a candidate is that of its class.
     pub modules: Vec<DkpModule>,
     /// Candidates that are in no module, by their index in the set.
     pub refused: Vec<(usize, NotPadded)>,
@@ -162,10 +168,13 @@ pub fn dkp_modules(candidates: &[Candidate<'_>], device: &'static DeviceModel, p
             Err(reason) => refused.push((index, reason)),
         }
     }
-    let modules = classes
-        .into_iter()
-        .map(|(class, members)| generate(class, &members, candidates, &sources, device, params_bytes))
-        .collect();
+    let module = |(&class, own): (&RegisterClass, &Vec<usize>)| {
+        let fits = |index: &usize| needs(&candidates[*index]).threads <= class.threads_max;
+        let lower = classes.range(..class).flat_map(|(_, members)| members).copied().filter(fits);
+        let members: Vec<usize> = own.iter().copied().chain(lower).collect();
+        generate(class, &members, candidates, &sources, device, params_bytes)
+    };
+    let modules = classes.iter().map(module).collect();
     DkpModules { modules, refused }
 }
 
@@ -240,13 +249,10 @@ fn generate(
         if class.registers == u32::MAX { "atoll_dkp".to_owned() } else { format!("atoll_dkp_{}", class.registers) };
     let facts = |index: usize| {
         let Candidate { kernel, block, facts, .. } = candidates[index];
-        DkpCandidate {
-            index,
-            kernel: kernel.to_owned(),
-            block,
-            shared_bytes: needs(&candidates[index]).shared_bytes,
-            facts: facts.clone(),
-        }
+        let KernelNeeds { shared_bytes, threads, .. } = needs(&candidates[index]);
+        let unit_blocks =
+            if shares_registers(device) { device.blocks_by_registers(class.registers, threads) } else { u32::MAX };
+        DkpCandidate { index, kernel: kernel.to_owned(), block, shared_bytes, unit_blocks, facts: facts.clone() }
     };
     let facts = members.iter().map(|&index| facts(index)).collect();
 

@@ -45,15 +45,16 @@ impl DeviceModel {
         let candidates = [
             (Limit::Blocks, if fits { self.blocks_max } else { 0 }),
             (Limit::Warps, self.warps_max / warps),
-            (Limit::Registers, self.blocks_by_registers(needs.registers, warps)),
+            (Limit::Registers, self.blocks_by_registers(needs.registers, needs.threads)),
             (Limit::Shared, self.blocks_by_shared(needs.shared_bytes)),
         ];
         let (limit, blocks) = candidates.into_iter().min_by_key(|(_, blocks)| *blocks).unwrap_or((Limit::Blocks, 0));
         Occupancy { blocks, warps: blocks * warps, limit }
     }
 
-    fn blocks_by_registers(&self, registers: u32, warps: u32) -> u32 {
-        let file = &self.registers;
+    /// Blocks of `threads` threads that fit a compute unit as far as its registers are concerned.
+    pub(crate) fn blocks_by_registers(&self, registers: u32, threads: u32) -> u32 {
+        let (file, warps) = (&self.registers, threads.div_ceil(self.warp_threads).max(1));
         if registers > file.per_thread_max {
             return 0;
         }

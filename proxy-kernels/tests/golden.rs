@@ -4,7 +4,7 @@
 
 use atoll_kgraph::dkp::CandidateFacts;
 use atoll_passes::{CANDIDATE_PASSES, PassOptions, transform_with};
-use atoll_proxy_kernels::{AmdModel, Candidate, DeviceModel, NotPadded, candidate_facts, dkp_modules};
+use atoll_proxy_kernels::{AmdModel, Candidate, DeviceModel, DkpModule, NotPadded, candidate_facts, dkp_modules};
 
 /// Generates the modules of all kernels in a text, in blocks of 64 threads. A comment `//
 /// registers: KERNEL N` gives the registers of a kernel.
@@ -83,4 +83,31 @@ fn kernels_without_the_passes_are_rejected() {
     let mut copy = module.clone();
     let report = transform_with(&mut copy, &[], &PassOptions::default(), &mut |_, _| {}).unwrap();
     assert!(matches!(candidate_facts(&report.kernels[0]), Err(NotPadded::NotVirtual(_))));
+}
+
+#[test]
+fn a_module_contains_the_candidates_of_lower_classes_whose_blocks_fit() {
+    let mut module = atoll_ptx::parse(include_str!("dkp/classes.ptx")).unwrap();
+    let report = transform_with(&mut module, CANDIDATE_PASSES, &PassOptions::default(), &mut |_, _| {}).unwrap();
+    let facts = |name: &str| candidate_facts(report.kernels.iter().find(|k| k.name == name).unwrap()).unwrap();
+    let (small, large) = (facts("small"), facts("large"));
+    // The candidates of each module and their blocks per compute unit. `large` has 64 threads.
+    let modules = |device: &str, threads_of_small: u32| {
+        let candidate = |kernel, facts, threads, registers| Candidate {
+            module: &module,
+            kernel,
+            facts,
+            block: [threads, 1, 1],
+            registers,
+            dynamic_shared_bytes: 0,
+        };
+        let candidates = [candidate("small", &small, threads_of_small, 24), candidate("large", &large, 64, 120)];
+        let of = |dkp: &DkpModule| dkp.facts.candidates.iter().map(|c| (c.index, c.unit_blocks)).collect::<Vec<_>>();
+        let made = dkp_modules(&candidates, DeviceModel::find(device).unwrap(), 512);
+        made.modules.iter().map(of).collect::<Vec<_>>()
+    };
+    assert_eq!(modules("v100", 256), [vec![(0, 8)], vec![(1, 8), (0, 2)]]);
+    assert_eq!(modules("v100", 1024), [vec![(0, 2)], vec![(1, 8)]], "1024 threads do not fit with 128 registers");
+    assert_eq!(modules("mi50", 256), [vec![(0, 10)], vec![(1, 8), (0, 2)]]);
+    assert_eq!(modules("host", 1024), [vec![(0, u32::MAX), (1, u32::MAX)]]);
 }

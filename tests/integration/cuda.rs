@@ -2,10 +2,11 @@
 
 use super::cancel::{HARMLESS, metric, send};
 use super::executors::{children, wait_until};
+use super::gpu_engine::Gpu;
 use super::serve::{Daemon, LOG, atoll, conformance};
 use anyhow::{Context, Result, ensure};
 use atoll_device_cuda::{CudaConfig, CudaDevice};
-use atoll_engine::{Class, Engine, EngineConfig, FunctionKey, FunctionOptions, LaneSpec};
+use atoll_engine::{Class, Engine, EngineConfig, FunctionKey, FunctionOptions};
 use atoll_executor::{ExecutorConfig, ExecutorPool};
 use atoll_pipeline::{CompileOptions, Silent, Target, pack};
 use atoll_tests::http::{self, answer};
@@ -13,10 +14,7 @@ use atoll_tests::{Loaded, built_small, compile_for, oracle, root, stand_in, trai
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
 use std::path::Path;
-use std::time::{Duration, Instant};
-
-/// Longest time until best-effort work is preempted once.
-const PREEMPTED_WITHIN: Duration = Duration::from_secs(60);
+use std::time::Duration;
 
 pub(crate) fn engine(config: EngineConfig) -> Result<Engine> {
     Ok(Engine::start(Box::new(CudaDevice::start(&gpu()?)?), config)?)
@@ -32,79 +30,33 @@ fn gpu() -> Result<CudaConfig> {
     Ok(CudaConfig { library: Some(stand_in::library()?), memory_bytes: Some(256 << 20), ..CudaConfig::default() })
 }
 
-/// A model compiled for the GPU, compared with ONNX Runtime.
+/// The stand-in as a GPU for the engine.
+const GPU: Gpu = Gpu {
+    target: Target::NVIDIA,
+    model: |folder| built_small("squeezenet", folder),
+    urgent: |_| trained("magika", &[("unk__214", 1)]),
+    pause: Duration::ZERO,
+};
+
 #[test]
 fn models_agree_with_the_oracle_also_when_they_are_evicted() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let model = built_small("squeezenet", folder.path())?;
-    let bundle = compile_for(&model, folder.path(), Target::NVIDIA)?;
-    let cases = oracle(&model, &[3], folder.path())?;
-    for evict_at_random in [None, Some(5)] {
-        let loaded = Loaded::start_in(engine(EngineConfig { evict_at_random, ..EngineConfig::default() })?, &bundle)?;
-        let result = loaded.check(&model, &cases[0])?;
-        ensure!(
-            (result.preemptions > 0) == evict_at_random.is_some(),
-            "under {evict_at_random:?}: {} evictions",
-            result.preemptions
-        );
-        loaded.stop();
-    }
-    Ok(())
+    GPU.models_agree_also_when_evicted(engine)
 }
 
-/// A function in a lane of a GPU gives correct results, also while its lane is closed.
 #[test]
 fn a_busy_lane_of_a_gpu_that_is_closed_goes_on_in_the_default_lane() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let model = built_small("squeezenet", folder.path())?;
-    let bundle = compile_for(&model, folder.path(), Target::NVIDIA)?;
-    let case = oracle(&model, &[1], folder.path())?.remove(0);
-    let engines: [fn(EngineConfig) -> Result<Engine>; 2] = [engine, engine_behind_executor];
-    for start in engines {
-        let loaded = Loaded::start_in(start(EngineConfig::default())?, &bundle)?;
-        let handle = &loaded.handle;
-        let lane = handle.open_lane(LaneSpec { units: vec![0, 1], queues: 2 })?;
-        let options = FunctionOptions {
-            key: FunctionKey::local("apart"),
-            class: Class::BestEffort,
-            queue_capacity: None,
-            lane: lane.id,
-            batching: None,
-        };
-        let apart = loaded.beside(&bundle, options)?;
-        apart.check(&model, &case)?;
-        std::thread::scope(|scope| -> Result<()> {
-            let requests = scope.spawn(|| (0..4).try_for_each(|_| apart.check(&model, &case).map(drop)));
-            let is_busy = || {
-                handle
-                    .statistics()
-                    .device
-                    .lanes
-                    .iter()
-                    .any(|of| of.lane == lane.id && of.queue_depths.iter().any(|depth| *depth > 0))
-            };
-            while !is_busy() && !requests.is_finished() {
-                std::thread::sleep(Duration::from_micros(100));
-            }
-            handle.close_lane(lane.id)?;
-            requests.join().expect("no panic")
-        })?;
-        ensure!(handle.statistics().device.lanes.len() == 1, "the lane is still there");
-        apart.check(&model, &case)?;
-        apart.stop();
-        loaded.stop();
-    }
-    Ok(())
+    GPU.a_busy_lane_is_closed(engine)?;
+    GPU.a_busy_lane_is_closed(engine_behind_executor)
 }
 
 #[test]
 fn best_effort_work_is_preempted_and_results_are_correct() -> Result<()> {
-    best_effort_work_makes_way(engine)
+    GPU.best_effort_work_makes_way(engine)
 }
 
 #[test]
 fn best_effort_work_is_preempted_in_an_executor() -> Result<()> {
-    best_effort_work_makes_way(engine_behind_executor)
+    GPU.best_effort_work_makes_way(engine_behind_executor)
 }
 
 /// Launches of a real-time request are submitted in segments, and best-effort work is preempted for
@@ -124,7 +76,7 @@ fn real_time_work_goes_in_segments() -> Result<()> {
     let case = oracle(&model, &[1], folder.path())?.remove(0);
     let engines: [&dyn Fn(EngineConfig) -> Result<Engine>; 2] = [&here, &there];
     for engine in engines {
-        best_effort_work_makes_way(engine)?;
+        GPU.best_effort_work_makes_way(engine)?;
         let loaded = Loaded::start_in(engine(EngineConfig::default())?, &bundle)?;
         let urgent = FunctionOptions {
             key: FunctionKey::local("urgent"),
@@ -144,42 +96,6 @@ fn real_time_work_goes_in_segments() -> Result<()> {
         ensure!(together[0] == 0 && together[4] >= 8, "launches that began with the one before: {together:?}");
         loaded.stop();
     }
-    Ok(())
-}
-
-fn best_effort_work_makes_way(engine: impl Fn(EngineConfig) -> Result<Engine>) -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let (be, rt) = (built_small("squeezenet", folder.path())?, trained("magika", &[("unk__214", 1)])?);
-    let [be_bundle, rt_bundle] = [&be, &rt].map(|model| compile_for(model, folder.path(), Target::NVIDIA));
-    let (be_case, rt_case) = (oracle(&be, &[1], folder.path())?.remove(0), oracle(&rt, &[1], folder.path())?.remove(0));
-    let loaded =
-        Loaded::start_in(engine(EngineConfig { policy: "reset".into(), ..EngineConfig::default() })?, &be_bundle?)?;
-    let real_time = loaded.beside(
-        &rt_bundle?,
-        FunctionOptions {
-            key: FunctionKey::local("urgent"),
-            class: Class::RealTime,
-            queue_capacity: None,
-            lane: Default::default(),
-            batching: None,
-        },
-    )?;
-    let begun = Instant::now();
-    let preemptions = std::thread::scope(|scope| {
-        let best_effort = scope.spawn(|| -> Result<u32> {
-            let mut preemptions = 0;
-            while preemptions == 0 && begun.elapsed() < PREEMPTED_WITHIN {
-                preemptions += loaded.check(&be, &be_case)?.preemptions;
-            }
-            Ok(preemptions)
-        });
-        while !best_effort.is_finished() {
-            real_time.check(&rt, &rt_case)?;
-        }
-        best_effort.join().expect("it does not panic")
-    })?;
-    ensure!(preemptions > 0, "nothing was preempted");
-    loaded.stop();
     Ok(())
 }
 

@@ -2,6 +2,9 @@
 //!
 //! `ATOLL_SEED` selects the pairs of kernels of other compilers.
 
+#[path = "../dkp/cases.rs"]
+mod cases;
+
 use anyhow::{Context, Result};
 use atoll_core::rng::Rng;
 use atoll_kgraph::dkp::{CandidateFacts, Range, lay_out};
@@ -16,55 +19,21 @@ use atoll_workbench::{
     Arg, Buffer, HostBench, HostOptions, Inputs, Kernel, KernelDevice, Launch, ParameterBlock, parameter_count,
     without_others,
 };
-
-const CANDIDATES: &str = include_str!("../dkp/candidates.ptx");
+use cases::{CANDIDATES, CASES, Case};
 
 /// Parameter space of a dkp launch on the host device.
 const PARAMS_BYTES: u32 = 512;
 
-/// A kernel in one launch shape.
-#[derive(Clone, Copy)]
-struct Case {
-    entry: &'static str,
-    grid: [u32; 3],
-    block: [u32; 3],
-}
-
-const CASES: [Case; 9] = [
-    Case { entry: "scale", grid: [7, 1, 1], block: [49, 1, 1] },
-    Case { entry: "scale", grid: [3, 1, 1], block: [256, 1, 1] },
-    Case { entry: "reverse", grid: [5, 1, 1], block: [49, 1, 1] },
-    Case { entry: "reverse", grid: [4, 1, 1], block: [98, 1, 1] },
-    Case { entry: "reverse", grid: [2, 3, 1], block: [196, 1, 1] },
-    Case { entry: "reverse", grid: [2, 1, 2], block: [4, 8, 3] },
-    Case { entry: "reverse", grid: [1, 2, 2], block: [7, 7, 4] },
-    Case { entry: "sums", grid: [9, 1, 1], block: [64, 1, 1] },
-    Case { entry: "sums", grid: [4, 1, 1], block: [256, 1, 1] },
-];
-
 impl Case {
-    fn threads(&self) -> u32 {
-        self.grid.iter().chain(&self.block).product()
-    }
-
-    fn blocks(&self) -> u32 {
-        self.grid.iter().product()
-    }
-
     /// Input and output buffers; the input depends on the seed.
     fn buffers(&self, seed: u32) -> Vec<Buffer> {
-        let input = (0..self.threads()).flat_map(|i| (i.wrapping_mul(2_654_435_761) ^ seed).to_le_bytes()).collect();
-        let buffer = |name: &str, bytes| Buffer { name: name.into(), bytes, writable: true };
-        vec![buffer("in", input), buffer("out", vec![0xEE; 4 * self.threads() as usize])]
+        let buffer = |(name, bytes): (&str, Vec<u8>)| Buffer { name: name.into(), bytes, writable: true };
+        ["in", "out"].into_iter().zip(self.buffers_of(seed)).map(buffer).collect()
     }
 
     fn args(&self, first_buffer: usize) -> Vec<Arg> {
-        let mut args = vec![Arg::buffer(first_buffer), Arg::buffer(first_buffer + 1)];
-        if self.entry == "scale" {
-            // The last threads have nothing to do.
-            args.extend([3u32, self.threads() - 5].map(|v| Arg::Value(v.to_le_bytes().to_vec())));
-        }
-        args
+        let integers = self.integers().into_iter().map(|value| Arg::Value(value.to_le_bytes().to_vec()));
+        [first_buffer, first_buffer + 1].map(Arg::buffer).into_iter().chain(integers).collect()
     }
 
     fn alone(&self, host: &mut HostBench, module: &Module, seed: u32) -> Vec<u8> {

@@ -56,6 +56,8 @@ fn kernels_of_two_functions_share_a_module_with_a_proxy() -> Result<()> {
         let modules = pad_bundles(target, &[Arc::clone(&bundle), bundle], None)?;
         let mut candidates: Vec<(usize, u32)> = modules.iter().flat_map(|module| module.candidates.clone()).collect();
         candidates.sort_unstable();
+        // The modules of other levels may contain it too.
+        candidates.dedup();
         let expected: Vec<(usize, u32)> = [0, 1].iter().flat_map(|of| (0..kernels).map(|at| (*of, at))).collect();
         ensure!(candidates == expected, "{name}: {candidates:?}");
         for module in &modules {

@@ -28,6 +28,9 @@ const COMPUTE_UNITS: u32 = 6;
 /// Longest time until real-time launches are padded, on a slow machine.
 const SHARES_WITHIN: Duration = Duration::from_secs(60);
 
+/// Rounds of the loops of real-time kernels: a launch takes long enough for others to arrive.
+pub(crate) const ROUNDS: u32 = 10_000;
+
 /// The compiler as in the program, with profiles by which everything of one model fits beside
 /// anything of the others.
 #[derive(Debug)]
@@ -68,9 +71,9 @@ impl PaddingService for Service {
 }
 
 /// Two functions, of which the first is real-time, and the engine to run them.
-struct Bed {
+pub(crate) struct Bed {
     target: Target,
-    bundles: [Arc<Bundle>; 2],
+    pub(crate) bundles: [Arc<Bundle>; 2],
     engine: fn(EngineConfig) -> Result<Engine>,
 }
 
@@ -82,14 +85,19 @@ impl Bed {
     }
 
     /// Functions with a few kernels, which compile quickly. The real-time one leaves half of the
-    /// stand-in's compute units idle, and more of the host device's.
-    fn functions(target: Target, folder: &Path, engine: fn(EngineConfig) -> Result<Engine>) -> Result<Bed> {
+    /// stand-in's compute units idle, and more of the host device's. Its loops have `rounds` rounds.
+    pub(crate) fn functions(
+        target: Target,
+        rounds: u32,
+        folder: &Path,
+        engine: fn(EngineConfig) -> Result<Engine>,
+    ) -> Result<Bed> {
         let functions = root().join("tests/functions");
         let text = std::fs::read_to_string(functions.join("restless.toml"))?;
         // More launches than the capacity of a device queue, so that some are issued after
         // best-effort work was evicted.
         let step = |kernel: &str, out: &str| {
-            format!("{{ kernel = \"{kernel}\", grid = [2], block = [64], args = [\"x\", \"{out}\", 10000] }}")
+            format!("{{ kernel = \"{kernel}\", grid = [2], block = [64], args = [\"x\", \"{out}\", {rounds}] }}")
         };
         let steps = [step("flushes", "flushed"), step("keeps", "kept"), step("rounds", "rounded")].join(", ");
         let head = text
@@ -100,6 +108,7 @@ impl Bed {
             .replace("[256]", "[128]");
         let half = format!("{head}[[step]]\nrepeat = 10\nsteps = [{steps}]\n");
         std::fs::copy(functions.join("restless.ptx"), folder.join("restless.ptx"))?;
+        let text = text.replace("1000]", &format!("{}]", rounds.min(1000)));
         let bundles = [packed(&half, folder, target)?, packed(&text, folder, target)?];
         Ok(Bed { target, bundles, engine })
     }
@@ -113,9 +122,19 @@ impl Bed {
         outputs
     }
 
+    /// Runs both functions, and checks that launches were shared. Returns the statistics.
+    pub(crate) fn shares_launches(&self) -> Result<EngineStatistics> {
+        let [before, after] = self.run(calls(12), |_| Ok(()))?;
+        ensure!(
+            after.padded_launches > before.padded_launches && after.padding_blocks > after.padded_launches,
+            "{after:?}"
+        );
+        Ok(after)
+    }
+
     /// Calls both functions while modules are compiled, then `calls` times more while `meanwhile`
     /// runs, and checks every result. Returns the statistics before and after.
-    fn run(&self, calls: u64, meanwhile: fn(&EngineHandle) -> Result<()>) -> Result<[EngineStatistics; 2]> {
+    pub(crate) fn run(&self, calls: u64, meanwhile: fn(&EngineHandle) -> Result<()>) -> Result<[EngineStatistics; 2]> {
         let [rt, be] = &self.bundles;
         let expected = [self.undisturbed(rt)?, self.undisturbed(be)?];
         let service = Service { target: self.target, slow: rt.graph().name.clone() };
@@ -184,7 +203,7 @@ impl Bed {
 }
 
 /// Packs a function with this manifest; the other files are in a folder.
-fn packed(manifest: &str, folder: &Path, target: Target) -> Result<Arc<Bundle>> {
+pub(crate) fn packed(manifest: &str, folder: &Path, target: Target) -> Result<Arc<Bundle>> {
     let (toml, path) = (folder.join("function.toml"), folder.join("function.kg"));
     std::fs::write(&toml, manifest)?;
     pack(&toml, &path, &CompileOptions { targets: vec![target], ..CompileOptions::default() }, &Silent)?;
@@ -287,11 +306,7 @@ fn calls(few: u64) -> u64 {
 #[test]
 fn padded_kernels_give_the_same_results() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let [before, after] = Bed::models(folder.path(), host_engine)?.run(calls(12), |_| Ok(()))?;
-    ensure!(
-        after.padded_launches > before.padded_launches && after.padding_blocks > after.padded_launches,
-        "{after:?}"
-    );
+    let after = Bed::models(folder.path(), host_engine)?.shares_launches()?;
     // Co-scheduled blocks are billed to their own function.
     let billed: u128 = after.usage.iter().map(|row| row.usage.compute_unit_ns).sum();
     ensure!(
@@ -305,7 +320,7 @@ fn padded_kernels_give_the_same_results() -> Result<()> {
 #[test]
 fn padded_kernels_on_a_gpu_give_the_same_results() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let bed = Bed::functions(Target::NVIDIA, folder.path(), cuda::engine)?;
+    let bed = Bed::functions(Target::NVIDIA, ROUNDS, folder.path(), cuda::engine)?;
     match find_ptxas() {
         None => skip("ptxas is not installed; `make setup` installs it"),
         Some(ptxas) => {
@@ -315,17 +330,12 @@ fn padded_kernels_on_a_gpu_give_the_same_results() -> Result<()> {
             }
         }
     }
-    let [before, after] = bed.run(calls(12), |_| Ok(()))?;
-    ensure!(
-        after.padded_launches > before.padded_launches && after.padding_blocks > after.padded_launches,
-        "{after:?}"
-    );
-    Ok(())
+    bed.shares_launches().map(drop)
 }
 
 /// Kills the executor several times, each time after some launches were padded. One more loss
 /// within a minute would make the domain unavailable.
-fn kill_executors(handle: &EngineHandle) -> Result<()> {
+pub(crate) fn kill_executors(handle: &EngineHandle) -> Result<()> {
     for _ in 0..if full() { 4 } else { 2 } {
         let shared = handle.statistics().padded_launches;
         let shares = |s: &EngineStatistics| {
@@ -347,7 +357,7 @@ fn kill_executors(handle: &EngineHandle) -> Result<()> {
 #[test]
 fn all_invocations_of_a_padded_launch_are_retried_when_their_executor_is_killed() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let [_, after] = Bed::functions(Target::this_host(), folder.path(), host_engine_behind_executor)?
+    let [_, after] = Bed::functions(Target::this_host(), ROUNDS, folder.path(), host_engine_behind_executor)?
         .run(calls(2), kill_executors)?;
     ensure!(after.retries > 0, "{after:?}");
     Ok(())
@@ -356,8 +366,8 @@ fn all_invocations_of_a_padded_launch_are_retried_when_their_executor_is_killed(
 #[test]
 fn all_invocations_of_a_padded_launch_are_retried_when_their_gpu_is_lost() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let [_, after] =
-        Bed::functions(Target::NVIDIA, folder.path(), cuda::engine_behind_executor)?.run(calls(2), kill_executors)?;
+    let [_, after] = Bed::functions(Target::NVIDIA, ROUNDS, folder.path(), cuda::engine_behind_executor)?
+        .run(calls(2), kill_executors)?;
     ensure!(after.retries > 0, "{after:?}");
     Ok(())
 }
@@ -429,7 +439,7 @@ fn stumble_beside(best_effort: &Caller) -> Result<()> {
 fn a_co_scheduled_block_that_faults_fails_its_own_function_only() -> Result<()> {
     let folder = tempfile::tempdir()?;
     std::fs::write(folder.path().join("stumbles.ptx"), STUMBLES)?;
-    let mut bed = Bed::functions(Target::this_host(), folder.path(), host_engine)?;
+    let mut bed = Bed::functions(Target::this_host(), ROUNDS, folder.path(), host_engine)?;
     bed.bundles[1] = packed(STUMBLES_MANIFEST, folder.path(), bed.target)?;
     let [rt, be] = &bed.bundles;
     let expected = bed.undisturbed(rt)?;

@@ -48,11 +48,18 @@ pub fn command(program: &Path, folder: &Path, options: &str) -> Result<Command> 
 /// `tests/stand-in-hip/src/options.rs`.
 pub const HIP_OPTIONS: &str = "ATOLL_STAND_IN_HIP";
 
+/// The stand-in for HIP, built by the same cargo call as the test, or by
+/// `cargo build -p atoll-stand-in-hip`.
+pub fn hip_library() -> Result<PathBuf> {
+    let library = crate::program("libatoll_stand_in_hip.so");
+    ensure!(library.exists(), "{} is not built; run cargo build -p atoll-stand-in-hip", library.display());
+    Ok(library)
+}
+
 /// A program that finds the stand-in for HIP as its runtime. Links the library into `folder` if
 /// necessary.
 pub fn hip_command(program: &Path, folder: &Path, options: &str) -> Result<Command> {
-    let library = crate::program("libatoll_stand_in_hip.so");
-    ensure!(library.exists(), "{} is not built; run cargo build -p atoll-stand-in-hip", library.display());
+    let library = hip_library()?;
     let place = folder.join("libamdhip64.so.7");
     if !place.exists() {
         std::os::unix::fs::symlink(library, &place).with_context(|| place.display().to_string())?;

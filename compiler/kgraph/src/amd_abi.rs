@@ -36,6 +36,20 @@ pub const fn kernarg_bytes(params_bytes: u32) -> u32 {
     hidden_offset(params_bytes) + HIDDEN_BYTES
 }
 
+/// The kernarg segment of a launch: its parameter block, and the hidden arguments. `trap` is the
+/// address of its trap record, or 0.
+pub fn kernarg(params: &[u8], grid: [u32; 3], block: [u32; 3], shared_bytes: u32, trap: u64) -> Vec<u8> {
+    let params_bytes = params.len() as u32;
+    let mut segment = params.to_vec();
+    segment.resize(hidden_offset(params_bytes) as usize, 0);
+    for word in grid.into_iter().chain(block).chain([shared_bytes, 0]) {
+        segment.extend(word.to_le_bytes());
+    }
+    segment.extend(trap.to_le_bytes());
+    debug_assert_eq!(segment.len(), kernarg_bytes(params_bytes) as usize);
+    segment
+}
+
 /// Dynamic shared memory starts after the static part (`.group_segment_fixed_size` in the metadata
 /// of the code object), at the next multiple of this many bytes.
 pub const DYNAMIC_SHARED_ALIGN: u32 = 16;
@@ -69,4 +83,19 @@ pub enum TrapCode {
     Assert = 2,
     /// An address outside the tenant's memory, found by the check before an access.
     OutOfBounds = 3,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hidden_arguments_follow_the_parameter_block() {
+        let segment = kernarg(&[1; 12], [7, 8, 9], [64, 2, 1], 100, 0x1_2345_6789);
+        assert_eq!(segment.len(), 16 + 40);
+        assert_eq!(segment[..16], [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0]);
+        let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|byte| segment[at + byte]));
+        assert_eq!([16, 20, 24, 28, 32, 36, 40].map(word), [7, 8, 9, 64, 2, 1, 100]);
+        assert_eq!(u64::from(word(48)) | u64::from(word(52)) << 32, 0x1_2345_6789);
+    }
 }

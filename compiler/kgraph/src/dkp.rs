@@ -49,7 +49,7 @@ pub struct DkpFacts {
 /// A candidate in a module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DkpCandidate {
-    /// Its index in the set of candidates that the module was made from.
+    /// Its index in the set of candidates that the modules were made from.
     pub index: usize,
     /// The kernel's name in its own module.
     pub kernel: String,
@@ -58,6 +58,9 @@ pub struct DkpCandidate {
     /// Dynamic shared memory that a launch of it needs, in bytes: its converted static arrays, and
     /// the dynamic memory of its own launches.
     pub shared_bytes: u32,
+    /// Blocks of it that fit a compute unit with the registers of the module's entry. Other
+    /// resources may allow fewer. `u32::MAX` where registers do not limit the number.
+    pub unit_blocks: u32,
     /// Facts from the passes.
     pub facts: CandidateFacts,
 }

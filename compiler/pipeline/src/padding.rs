@@ -6,7 +6,8 @@
 //!
 //! The host device uses one module with all candidates. A GPU uses one module per register class,
 //! which the driver assembles. An AMD GPU uses one code object per occupancy level: its candidates
-//! and the proxy kernel that jumps to them.
+//! and the proxy kernel that jumps to them. The module of a class or level also contains the
+//! candidates with fewer registers, so that these share launches with its own.
 
 use crate::error::CompileError;
 use crate::native;
@@ -70,8 +71,8 @@ struct PreparedKernel {
     registers: u32,
 }
 
-/// Makes modules of all kernels in `bundles` that can share launches. Kernels in different modules
-/// cannot share a launch.
+/// Makes modules of all kernels in `bundles` that can share launches, ordered by the registers of
+/// their entries. Kernels that no module contains together cannot share a launch.
 ///
 /// # Errors
 /// A kernel cannot be parsed or lowered: the bundle was not written by this compiler.

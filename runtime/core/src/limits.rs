@@ -33,6 +33,10 @@ pub const TASK_STEPS_MAX: usize = 1 << 20;
 /// decision.
 pub const PADS_MAX: usize = 3;
 
+/// Dkp modules in which the kernels of a tenant can share launches. There is at most one for each
+/// register class of a device; AMD GPUs have the most classes, at most one for each of 16 waves.
+pub const PADDING_MODULES_MAX: usize = 16;
+
 /// Bytes for the arguments of all launches that share one launch, each aligned to 16. The
 /// parameters of a padded launch hold these, and a slot of 16 bytes for each launch.
 pub const SHARED_PARAMS_BYTES_MAX: u32 = 512 - 16 * (PADS_MAX as u32 + 1);

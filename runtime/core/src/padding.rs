@@ -5,8 +5,14 @@
 //! others are filled with blocks of best-effort launches that end before it does (rule 1) and do
 //! not reduce how many of its blocks fit on a compute unit (rule 2). REEF's published code
 //! co-schedules one best-effort launch; here several share the remaining compute units.
+//!
+//! # Registers
+//! A padded launch runs in a dkp module whose entry has enough registers for all its kernels, so it
+//! may fit fewer blocks on a compute unit than each kernel alone. The modules of a set are ordered
+//! by registers, and each contains the kernels of the ones before it: a launch runs in the first
+//! that contains all its kernels. Rule 2 applies to the occupancy there.
 
-use crate::limits::{PADS_MAX, SHARED_PARAMS_BYTES_MAX};
+use crate::limits::{PADDING_MODULES_MAX, PADS_MAX, SHARED_PARAMS_BYTES_MAX};
 use std::sync::Arc;
 
 /// What profiling a launch on the device found.
@@ -17,18 +23,22 @@ pub struct LaunchProfile {
     /// `wave_ns[j]` is the duration of a wave with j + 1 blocks on each compute unit, in
     /// nanoseconds. Not empty; its length is the occupancy.
     pub wave_ns: Arc<[u64]>,
-    /// The dkp module that has the kernel as a candidate. Only launches of one module can share a
-    /// launch.
-    pub module: u32,
+    /// The set of dkp modules that have the kernel as a candidate. Only launches of one set can
+    /// share a launch.
+    pub set: u32,
+    /// For each module of the set, from the fewest registers to the most: how many blocks fit on a
+    /// compute unit with its registers, or 0 if the kernel is not in it. Missing modules count as
+    /// 0, and modules beyond [`PADDING_MODULES_MAX`] are ignored.
+    pub unit_blocks: Arc<[u32]>,
     /// Size of its arguments there, in bytes.
     pub params_bytes: u32,
 }
 
 impl LaunchProfile {
-    /// A profile in module 0 without arguments, which can share a launch with all others like it.
-    /// For simulation.
+    /// A profile in a module without a limit on registers, which can share a launch with all others
+    /// like it. Without arguments. For simulation.
     pub fn new(blocks: u32, wave_ns: impl Into<Arc<[u64]>>) -> LaunchProfile {
-        LaunchProfile { blocks, wave_ns: wave_ns.into(), module: 0, params_bytes: 0 }
+        LaunchProfile { blocks, wave_ns: wave_ns.into(), set: 0, unit_blocks: [u32::MAX].into(), params_bytes: 0 }
     }
 
     /// Blocks that fit on one compute unit.
@@ -58,6 +68,13 @@ impl LaunchProfile {
     fn layers(&self, compute_units: u32) -> u32 {
         self.blocks.div_ceil(compute_units)
     }
+
+    /// [`LaunchProfile::unit_blocks`], with zeros for missing modules.
+    fn by_module(&self) -> [u32; PADDING_MODULES_MAX] {
+        let mut all = [0; PADDING_MODULES_MAX];
+        all.iter_mut().zip(&*self.unit_blocks).for_each(|(blocks, given)| *blocks = *given);
+        all
+    }
 }
 
 /// The shape of co-scheduled blocks.
@@ -85,15 +102,19 @@ impl PadShape {
 pub struct Padding {
     /// Duration of the launch; all co-scheduled blocks have to end within it.
     limit_ns: u64,
-    /// Blocks of the launch that have to fit on one compute unit.
+    /// Blocks that have to fit on one compute unit: those of the launch, and as many as each
+    /// co-scheduled launch runs there at once.
     occupancy_min: u32,
-    /// Blocks that fit on one compute unit in the padded launch: the minimum over its kernels.
+    /// Blocks that fit on one compute unit by the profiles of the padded launch's kernels: the
+    /// minimum.
     occupancy: u32,
+    /// The same by the registers of each module of the set.
+    by_module: [u32; PADDING_MODULES_MAX],
     /// Compute units not assigned yet.
     spare: u32,
     /// Bytes for arguments not assigned yet.
     room: u32,
-    module: u32,
+    set: u32,
     pads: usize,
 }
 
@@ -104,9 +125,10 @@ impl Padding {
             limit_ns: launch.alone_ns(compute_units),
             occupancy_min: launch.occupancy().min(launch.layers(compute_units)),
             occupancy: launch.occupancy(),
+            by_module: launch.by_module(),
             spare: compute_units - launch.needed_units(compute_units),
             room: SHARED_PARAMS_BYTES_MAX.saturating_sub(launch.params_room()),
-            module: launch.module,
+            set: launch.set,
             pads: 0,
         }
     }
@@ -119,9 +141,16 @@ impl Padding {
     /// Co-schedules as many blocks of a launch as possible; its first `done` blocks were
     /// co-scheduled before. `None` if no block may be.
     pub fn take(&mut self, candidate: &LaunchProfile, done: u32) -> Option<PadShape> {
-        let occupancy = self.occupancy.min(candidate.occupancy());
-        let is_shut_out = candidate.module != self.module || candidate.params_room() > self.room;
-        if !self.has_room() || is_shut_out || occupancy < self.occupancy_min {
+        let is_shut_out = candidate.set != self.set || candidate.params_room() > self.room;
+        if !self.has_room() || is_shut_out {
+            return None;
+        }
+        let mut by_module = candidate.by_module();
+        by_module.iter_mut().zip(&self.by_module).for_each(|(blocks, others)| *blocks = (*blocks).min(*others));
+        let by_registers = *by_module.iter().find(|blocks| **blocks > 0)?;
+        let by_profiles = self.occupancy.min(candidate.occupancy());
+        let occupancy = by_profiles.min(by_registers);
+        if occupancy < self.occupancy_min {
             return None;
         }
         let waves = &candidate.wave_ns[..occupancy as usize];
@@ -131,7 +160,8 @@ impl Padding {
         let blocks = (candidate.blocks - done).min(on_each.saturating_mul(self.spare));
         let compute_units = blocks.div_ceil(on_each);
         self.spare -= compute_units;
-        self.occupancy = occupancy;
+        (self.occupancy, self.by_module) = (by_profiles, by_module);
+        self.occupancy_min = self.occupancy_min.max(at_once as u32);
         self.room -= candidate.params_room();
         self.pads += 1;
         Some(PadShape { blocks, compute_units, at_once: at_once as u32 })
@@ -178,15 +208,49 @@ mod tests {
     }
 
     #[test]
-    fn only_launches_of_one_module_whose_arguments_fit_share_a_launch() {
-        let launch = LaunchProfile { params_bytes: 100, module: 3, ..profile(1, &[100]) };
-        let candidate = |module, params_bytes| LaunchProfile { module, params_bytes, ..profile(4, &[10]) };
+    fn only_launches_of_one_set_whose_arguments_fit_share_a_launch() {
+        let launch = LaunchProfile { params_bytes: 100, set: 3, ..profile(1, &[100]) };
+        let candidate = |set, params_bytes| LaunchProfile { set, params_bytes, ..profile(4, &[10]) };
         assert!(Padding::of(&launch, 60).take(&candidate(3, 200), 0).is_some());
-        assert_eq!(Padding::of(&launch, 60).take(&candidate(2, 200), 0), None, "another module");
+        assert_eq!(Padding::of(&launch, 60).take(&candidate(2, 200), 0), None, "another set");
         let mut padding = Padding::of(&launch, 60);
         assert!(padding.take(&candidate(3, 200), 0).is_some());
         assert_eq!(padding.take(&candidate(3, 200), 0), None, "448 bytes hold 112 + 208 + 128");
         assert!(padding.take(&candidate(3, 128), 0).is_some());
+    }
+
+    /// A profile of a kernel that is in the modules where blocks of it fit.
+    fn in_modules(unit_blocks: &[u32], blocks: u32, wave_ns: &[u64]) -> LaunchProfile {
+        LaunchProfile { unit_blocks: unit_blocks.into(), ..profile(blocks, wave_ns) }
+    }
+
+    #[test]
+    fn kernels_with_fewer_registers_run_in_the_module_of_the_launch() {
+        let launch = in_modules(&[0, 2], 70, &[100, 110]);
+        let pad = Padding::of(&launch, 60).take(&in_modules(&[8, 4], 50, &[50, 50, 50, 50]), 0).expect("it fits");
+        assert_eq!(pad, PadShape { blocks: 50, compute_units: 13, at_once: 2 }, "two at a time, as the launch");
+    }
+
+    #[test]
+    fn kernels_with_more_registers_pad_a_launch_that_fits_their_module() {
+        let candidate = in_modules(&[0, 1], 10, &[10]);
+        let launch = |blocks| in_modules(&[4, 1], blocks, &[100, 110, 120, 130]);
+        assert!(Padding::of(&launch(50), 60).take(&candidate, 0).is_some(), "one layer needs no room for two");
+        assert_eq!(Padding::of(&launch(70), 60).take(&candidate, 0), None, "two layers do");
+        let elsewhere = in_modules(&[4, 0], 10, &[10]);
+        assert_eq!(Padding::of(&in_modules(&[0, 2], 50, &[100]), 60).take(&elsewhere, 0), None, "no module has both");
+        assert_eq!(Padding::of(&in_modules(&[], 50, &[100]), 60).take(&candidate, 0), None, "the launch is in none");
+    }
+
+    #[test]
+    fn a_later_candidate_leaves_earlier_ones_their_blocks_per_unit() {
+        let mut padding = Padding::of(&in_modules(&[4, 1], 10, &[100]), 60);
+        let pad = padding.take(&in_modules(&[4, 1], 20, &[10, 10, 10, 10]), 0).expect("it fits");
+        assert_eq!(pad.at_once, 1, "as many as the launch");
+        assert!(padding.take(&in_modules(&[0, 1], 10, &[10]), 0).is_some());
+        let mut padding = Padding::of(&in_modules(&[4, 1], 10, &[100, 100]), 60);
+        assert_eq!(padding.take(&in_modules(&[4, 1], 20, &[60, 60]), 0).map(|pad| pad.at_once), Some(2));
+        assert_eq!(padding.take(&in_modules(&[0, 1], 10, &[10]), 0), None, "one block in that module, two at once");
     }
 
     #[test]

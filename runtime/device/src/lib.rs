@@ -12,7 +12,8 @@
 //!   [`ring`], [`doorbell`]: a command ring, and how one side wakes the other.
 //! - [`link`]: the rings, control words and chunk records between an engine and compute units.
 //! - [`process`]: the interface of a device that runs in an executor process.
-//! - [`refusal`]: the checks of a launch that all devices share. [`cpus`]: CPU affinity of threads.
+//! - [`refusal`]: the checks of a launch that all devices share. [`bind`], [`clock`]: what devices
+//!   for GPUs share: addresses in launches, and times of events. [`cpus`]: CPU affinity of threads.
 //!   [`priority`]: their scheduling priority. [`cpu_time`]: CPU time of processes. [`word_table`]:
 //!   epoch words that exist in device memory and in host memory.
 //!
@@ -26,6 +27,8 @@
 //!
 //! Start reading at [`Launching`], then [`record`] and [`link`].
 
+pub mod bind;
+pub mod clock;
 pub mod cpu_time;
 pub mod cpus;
 pub mod doorbell;

@@ -7,7 +7,7 @@
 use atoll_core::Tenant;
 use atoll_core::memory::FunctionId;
 use atoll_device::ModuleId;
-use atoll_kgraph::dkp::DkpFacts;
+use atoll_kgraph::dkp::{DkpCandidate, DkpFacts};
 use atoll_kgraph::{Bundle, KernelFacts, Profile};
 use std::collections::HashMap;
 use std::fmt;
@@ -19,7 +19,8 @@ pub trait PaddingService: Send + Sync + fmt::Debug + 'static {
     /// units, if there is one, and if its kernels may be padded.
     fn profile(&self, bundle: &Bundle, device: &str, compute_units: u32) -> Option<Profile>;
 
-    /// Compiles modules of the kernels of some bundles. Kernels of one module can share launches.
+    /// Compiles modules of the kernels of some bundles, ordered by the registers of their entries.
+    /// Kernels that one module contains can share launches.
     ///
     /// # Errors
     /// The reason why there are none.
@@ -40,17 +41,25 @@ pub struct PaddingModule {
     pub candidates: Vec<(usize, u32)>,
 }
 
+/// A kernel of a function: its index in the bundle.
+pub(crate) type KernelOf = (FunctionId, u32);
+
 /// A padding module on the device.
 #[derive(Debug)]
 pub(crate) struct LoadedPadding {
-    /// The number of the module; launches with the same number can share a launch.
-    pub(crate) number: u32,
     pub(crate) id: ModuleId,
     pub(crate) facts: DkpFacts,
-    /// The candidate index of each kernel, by function and kernel index.
-    pub(crate) candidates: HashMap<(FunctionId, u32), usize>,
+    /// The candidate index of each kernel.
+    pub(crate) candidates: HashMap<KernelOf, usize>,
     /// The profiles of all functions whose kernels may be in it.
     pub(crate) profiles: Arc<HashMap<FunctionId, Profile>>,
+}
+
+impl LoadedPadding {
+    /// The candidate that a kernel is in this module.
+    pub(crate) fn candidate(&self, kernel: KernelOf) -> Option<&DkpCandidate> {
+        self.candidates.get(&kernel).map(|index| &self.facts.candidates[*index])
+    }
 }
 
 /// A request to compile modules for the functions of a tenant.

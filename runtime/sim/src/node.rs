@@ -62,6 +62,11 @@ impl Node {
         self.launches.iter().filter(move |(_, owner)| **owner == task).map(|(launch, _)| *launch)
     }
 
+    /// Whether no launch is on the device.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.launches.is_empty()
+    }
+
     /// When something happens next, if no event comes before.
     pub(crate) fn next(&self) -> Option<Nanos> {
         [self.device.next(), self.scheduler.next_wakeup()].into_iter().flatten().min()

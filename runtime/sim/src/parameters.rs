@@ -127,6 +127,15 @@ pub const DEVICES: &[DeviceParameters] = &[
         costs: MI50_COSTS,
     },
     DeviceParameters {
+        name: "mi100",
+        about: "AMD MI100, 120 compute units (CDNA whitepaper); costs of the MI50, a guess",
+        compute_units: 120,
+        preempt_level: PreemptLevel::Interrupt,
+        queues: 32,
+        has_priorities: false,
+        costs: MI50_COSTS,
+    },
+    DeviceParameters {
         name: "v100",
         about: "NVIDIA V100, 80 SMs (Volta whitepaper); costs from published launches",
         compute_units: 80,

@@ -93,6 +93,9 @@ pub struct Report {
     pub clients: Vec<ClientReport>,
     /// Preemptions.
     pub preemption: PreemptionReport,
+    /// From the arrival of a real-time call that found only best-effort launches on the device to
+    /// its first block, whether the policy preempts or waits; `None` if it was not measured.
+    pub first_block_us: Option<Distribution>,
     /// The number of real-time launches with padding.
     pub padded_launches: u64,
     /// The number of best-effort blocks that ran as padding.

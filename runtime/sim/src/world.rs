@@ -19,6 +19,7 @@ use atoll_core::{
     Action, Class, ClientId, Event, LaneConfig, LaneId, LaunchId, LaunchProfile, Nanos, Outcome, PolicyEntry, Step,
     TaskId, TaskSpec,
 };
+use results::Preemptions;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet, VecDeque};
 use std::ops::Range;
@@ -73,6 +74,8 @@ struct Call {
     /// none.
     evicting: HashSet<LaunchId>,
     preempts: bool,
+    /// Whether it is a real-time call that found only best-effort launches on the device.
+    meets_best_effort: bool,
 }
 
 /// A client with the results of its calls.
@@ -86,14 +89,6 @@ struct Caller {
     scheduled: u64,
     dropped: u64,
     latencies: Vec<u64>,
-}
-
-#[derive(Default)]
-struct Preemptions {
-    totals: Vec<u64>,
-    drains: Vec<u64>,
-    stopped_blocks: u64,
-    wasted_ns: u64,
 }
 
 struct World<'a> {
@@ -302,7 +297,17 @@ impl<'a> World<'a> {
         caller.is_busy = true;
         let kernels: Kernels = Arc::clone(&self.simulation.models[&clients[client].model].kernels);
         let is_real_time = class == Class::RealTime;
-        let call = Call { client, arrived, is_real_time, has_begun: false, evicting: HashSet::new(), preempts: false };
+        let is_only_one = !self.calls.values().any(|call| call.is_real_time);
+        let meets_best_effort = is_real_time && is_only_one && !self.node.is_idle();
+        let call = Call {
+            client,
+            arrived,
+            is_real_time,
+            has_begun: false,
+            evicting: HashSet::new(),
+            preempts: false,
+            meets_best_effort,
+        };
         self.calls.insert(task, call);
         let (steps, profiles) = (Arc::clone(&caller.steps), Some(Arc::clone(&caller.profiles)));
         if self.faults.dead_clients.happens() {
@@ -366,9 +371,10 @@ impl<'a> World<'a> {
             && let Some(call) = self.calls.get_mut(&task)
             && call.is_real_time
             && !std::mem::replace(&mut call.has_begun, true)
-            && call.preempts
         {
-            self.preemptions.totals.push(began.0 - call.arrived.0);
+            let waited = began.0 - call.arrived.0;
+            self.preemptions.totals.extend(call.preempts.then_some(waited));
+            self.preemptions.first_blocks.extend(call.meets_best_effort.then_some(waited));
         }
         for call in self.calls.values_mut().filter(|call| !call.evicting.is_empty()) {
             if call.evicting.remove(&ended.launch) && call.evicting.is_empty() {

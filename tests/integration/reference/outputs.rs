@@ -89,8 +89,8 @@ fn write_inputs(setup: &Setup) -> Result<()> {
     std::fs::create_dir_all(model.join("1"))?;
     std::fs::copy(setup.path("null.onnx"), model.join("1/model.onnx"))?;
     std::fs::write(model.join("config.pbtxt"), "max_batch_size: 0")?;
-    // Profiles of the models of DISB's workload A, in REEF's format.
-    for name in ["vgg", "resnet"] {
+    // Profiles of the models of DISB, in REEF's format.
+    for name in ["vgg", "resnet", "densenet", "inception", "bert"] {
         let kernel = json!({ "name": "k", "launch_params": [70, 1, 1, 64, 1, 1], "args": [] });
         let graph = json!({ "storage": [], "kernels": [kernel.clone(), kernel], "args": [] });
         let times = json!({ "total_latency": 120, "latency": [100, 120] });
@@ -183,6 +183,7 @@ fn benches() -> Vec<Sample> {
         sample("atoll bench cluster --decisions", &["bench", "cluster", "--decisions=8", "--placements", "20"]),
         bench("atoll bench disb", &disb),
         bench("atoll bench dkp", &["--only", "vector_add", "--rounds", "1"]),
+        sample("atoll bench dkp --architecture", &["bench", "dkp", "--architecture", "gfx90a", "--only", "vector_add"]),
         bench("atoll bench engine", &["--kernels", "10", "--compute-units", "1", "--count", "1"]),
         bench("atoll bench fast", &["--seconds", "1"]),
         bench("atoll bench functions", &many),
@@ -192,6 +193,7 @@ fn benches() -> Vec<Sample> {
         bench("atoll bench overhead", &["--count", "5", "--warm-up", "0"]),
         bench("atoll bench placement", &placement),
         bench("atoll bench preempt", &[&full[..], &["--count", "2"]].concat()),
+        bench("atoll bench reef", &["--profiles", ".", "--seconds", "0.02"]),
         bench("atoll bench residency", &["zipf"]),
         bench("atoll bench ring", &["--count", "10", "--warm-up", "1"]),
         bench("atoll bench scaling", &["--load", "step", "--seconds", "10"]),

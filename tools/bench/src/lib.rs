@@ -29,6 +29,7 @@ mod devices;
 pub mod drawing;
 pub mod engine;
 pub mod failure;
+mod figures;
 pub mod grid;
 pub mod invoker;
 pub mod isolation;

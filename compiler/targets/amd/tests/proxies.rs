@@ -6,6 +6,8 @@
 
 #[path = "proxies/bench.rs"]
 mod bench;
+#[path = "../../../../tests/dkp/cases.rs"]
+mod cases;
 mod common;
 
 use atoll_amd_interp::Memory;
@@ -13,21 +15,10 @@ use atoll_kgraph::dkp::Range;
 use atoll_passes::{PassOptions, transform_with};
 use atoll_proxy_kernels::{AmdModel, Candidate, NotPadded, candidate_facts, dkp_modules};
 use atoll_target_amd::{AmdError, Architecture, KernelShape, Options, compile};
-use bench::{Case, PARAMS_BYTES, Padded, Words, compiled};
+use bench::{PARAMS_BYTES, Padded, Words, compiled, level_registers};
+use cases::{CASES, Case};
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object, ObjectSection, ObjectSymbol};
-
-const CASES: [Case; 9] = [
-    Case { entry: "scale", grid: [7, 1, 1], block: [49, 1, 1] },
-    Case { entry: "scale", grid: [3, 1, 1], block: [256, 1, 1] },
-    Case { entry: "reverse", grid: [5, 1, 1], block: [49, 1, 1] },
-    Case { entry: "reverse", grid: [4, 1, 1], block: [98, 1, 1] },
-    Case { entry: "reverse", grid: [2, 3, 1], block: [196, 1, 1] },
-    Case { entry: "reverse", grid: [2, 1, 2], block: [4, 8, 3] },
-    Case { entry: "reverse", grid: [1, 2, 2], block: [7, 7, 4] },
-    Case { entry: "sums", grid: [9, 1, 1], block: [64, 1, 1] },
-    Case { entry: "sums", grid: [4, 1, 1], block: [256, 1, 1] },
-];
 
 fn architectures() -> &'static [Architecture] {
     const USUAL: [Architecture; 3] = [Architecture::Gfx906, Architecture::Gfx90a, Architecture::Gfx1100];
@@ -179,6 +170,36 @@ fn best_effort_blocks_leave_in_the_middle_and_resume() {
         padded.run(&[whole(1, 1)], &mut memory, 1);
         assert_eq!(memory.bytes(words[1].progress), Some(&[1; 9][..]), "{architecture}");
         assert!(memory.bytes(buffers[1][1]).unwrap() == sums, "{architecture}");
+    }
+}
+
+/// The module of a level contains candidates that need fewer registers, as a real-time kernel or
+/// beside one.
+#[test]
+fn candidates_of_two_levels_share_launches_in_the_module_with_more_registers() {
+    let cases = [CASES[7], CASES[1], CASES[4]];
+    for &architecture in architectures() {
+        let few = level_registers(&cases, architecture);
+        let many = AmdModel::find(architecture.name()).unwrap().levels().last().unwrap().vgprs;
+        let modules = Padded::modules(&cases, &[few, many, few], architecture, false);
+        let candidates = |padded: &Padded| padded.dkp.facts.candidates.iter().map(|c| c.index).collect::<Vec<_>>();
+        assert_eq!(modules.iter().map(candidates).collect::<Vec<_>>(), [vec![0, 2], vec![1, 0, 2]], "{architecture}");
+        assert_eq!(modules[1].proxy.vgprs.next_multiple_of(4), many, "{architecture}");
+        let blocks = |module: usize, at: usize| modules[module].dkp.facts.candidates[at].unit_blocks;
+        assert!(blocks(1, 1) < blocks(0, 0), "{architecture}: {} and {} blocks", blocks(1, 1), blocks(0, 0));
+        for order in [[0, 1, 2], [2, 0, 1]] {
+            let mut memory = Memory::new();
+            let buffers: Vec<[u64; 2]> =
+                cases.iter().zip(1..).map(|(case, number)| case.buffers(&mut memory, number)).collect();
+            let range = |at: usize| {
+                let index = modules[1].dkp.facts.candidates[at].index;
+                modules[1].range(at, &cases[index], buffers[index], None, [0, cases[index].blocks()])
+            };
+            modules[1].run(&order.map(range), &mut memory, seed());
+            for ((case, number), [_, output]) in cases.iter().zip(1..).zip(&buffers) {
+                assert!(memory.bytes(*output).unwrap() == case.alone(architecture, number), "{architecture}: {case:?}");
+            }
+        }
     }
 }
 

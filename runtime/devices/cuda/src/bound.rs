@@ -1,11 +1,11 @@
 //! A launch that was checked and waits for its stream.
 
 use super::completion::InRun;
-use super::launch::Params;
 use super::slot::EvictedWords;
 use atoll_core::{DeviceOffset, LaunchId};
 use atoll_cuda::{CudaError, GraphLaunch, Kernel, LaunchShape, Stream};
 use atoll_device::ModuleId;
+use atoll_device::bind::LaunchParams;
 
 /// A launch that is ready for the driver, except for the address of its evicted word.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub(super) struct Bound {
     /// Module and kernel, to identify equal launches.
     pub(super) code: (ModuleId, u32),
     pub(super) shape: LaunchShape,
-    pub(super) params: Params,
+    pub(super) params: LaunchParams,
     pub(super) evicted_slot: Option<usize>,
     /// The offset where the engine reads the evicted word.
     pub(super) evicted_word: DeviceOffset,

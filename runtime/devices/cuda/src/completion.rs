@@ -1,11 +1,11 @@
 //! The thread that detects the ends of launches.
 
-use super::clock::Clock;
 use super::error;
 use super::segment::{Key, Segment};
 use super::slot::{EvictedWords, Slot};
 use atoll_core::{DeviceOffset, LaunchId, QueueId};
 use atoll_cuda::{Context, CudaError, Event, Stream};
+use atoll_device::clock::Clock;
 use atoll_device::doorbell::FdBell;
 use atoll_device::{Completion, Fault, FaultKind, LaunchReport, LaunchStatus};
 use atoll_device::{Reports, now_ns};
@@ -77,7 +77,7 @@ pub(super) struct Ended {
 #[derive(Debug)]
 struct QueueState {
     flights: VecDeque<Flight>,
-    clock: Clock,
+    clock: Clock<Event>,
 }
 
 /// The state of the thread.
@@ -250,7 +250,8 @@ impl Poller {
             Flight::Refused(launch, fault) => return self.fail(queue, launch, fault),
             Flight::Run(run) => run,
         };
-        let span = match self.states[queue].clock.place(&slot.began, &mut slot.ended, submitted_ns, now_ns()) {
+        let (clock, times) = (&mut self.states[queue].clock, [submitted_ns, now_ns()]);
+        let span = match clock.place(&slot.began, &mut slot.ended, times, Event::nanos_since) {
             Ok(span) => span,
             Err(error) => {
                 self.mark_lost(&error);
@@ -313,7 +314,7 @@ impl Flight {
 }
 
 /// Starts a clock from an event that passes now.
-fn start_clock(context: &Arc<Context>) -> Result<Clock, CudaError> {
+fn start_clock(context: &Arc<Context>) -> Result<Clock<Event>, CudaError> {
     let (stream, event) = (Stream::new(context, 0)?, Event::new(context)?);
     event.record(&stream)?;
     stream.synchronize()?;

@@ -35,9 +35,9 @@
 //! early writes it there, and the launch's second event tells when it can be read. A thread polls
 //! the events. It pauses for a sixteenth of the time it has waited, so a completion is late by a
 //! few percent of a kernel's time at most. `started_ns` and `ended_ns` are the times of the events,
-//! converted to the host's clock (`clock`). `busy_ns` is an upper estimate: the time between the
-//! events, times the number of compute units that the launch's blocks can occupy. Time in which two
-//! queues ran is counted twice.
+//! converted to the host's clock ([`atoll_device::clock`]). `busy_ns` is an upper estimate: the
+//! time between the events, times the number of compute units that the launch's blocks can occupy.
+//! Time in which two queues ran is counted twice.
 //!
 //! **Faults.** A fault of a kernel ends the context: all later calls fail, all launches in flight
 //! complete as failed, and the device is lost with its memory. So kernels that may fault belong in
@@ -62,7 +62,6 @@
 //!   launches in flight complete as failed.
 
 mod bound;
-mod clock;
 mod completion;
 mod config;
 mod device;

@@ -86,7 +86,7 @@ impl Driver for Hip {
     fn launch(kernel: &Kernel, stream: &Stream, shape: LaunchShape, params: &[u8], trap: u64) -> Result<(), Failure> {
         let LaunchShape { grid, block, shared_bytes } = shape;
         let with = atoll_hip::LaunchShape { grid, block, shared_bytes: kernel.dynamic_lds(shared_bytes) };
-        let kernarg = kernarg(params, shape, trap);
+        let kernarg = amd_abi::kernarg(params, grid, block, shared_bytes, trap);
         // SAFETY: Atoll's compiler writes the size of the parameters and the code object together,
         // and the segment has the size that the code declares for them. A forged bundle can break
         // this, as it can by its machine code; it harms this process, which serves its device only.
@@ -217,19 +217,6 @@ impl Kernel {
     }
 }
 
-/// The kernarg segment: the parameter block, and the hidden arguments behind it.
-fn kernarg(params: &[u8], shape: LaunchShape, trap: u64) -> Vec<u8> {
-    let params_bytes = params.len() as u32;
-    let mut segment = params.to_vec();
-    segment.resize(amd_abi::hidden_offset(params_bytes) as usize, 0);
-    for word in shape.grid.into_iter().chain(shape.block).chain([shape.shared_bytes, 0]) {
-        segment.extend(word.to_le_bytes());
-    }
-    segment.extend(trap.to_le_bytes());
-    debug_assert_eq!(segment.len(), amd_abi::kernarg_bytes(params_bytes) as usize);
-    segment
-}
-
 /// The fault that a trap record describes.
 fn fault(record: TrapRecord, facts: &KernelFacts) -> Option<Fault> {
     let word = |offset: u32| record[offset as usize / 4];
@@ -273,17 +260,6 @@ fn refused(image: ModuleImage<'_>, error: HipError) -> DeviceError {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn hidden_arguments_follow_the_parameter_block() {
-        let shape = LaunchShape { grid: [7, 8, 9], block: [64, 2, 1], shared_bytes: 100 };
-        let segment = kernarg(&[1; 12], shape, 0x1_2345_6789);
-        assert_eq!(segment.len(), 16 + 40);
-        assert_eq!(segment[..16], [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0]);
-        let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|byte| segment[at + byte]));
-        assert_eq!([16, 20, 24, 28, 32, 36, 40].map(word), [7, 8, 9, 64, 2, 1, 100]);
-        assert_eq!(u64::from(word(48)) | u64::from(word(52)) << 32, 0x1_2345_6789);
-    }
 
     #[test]
     fn a_trap_is_told_with_its_place() {

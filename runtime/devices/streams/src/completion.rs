@@ -1,9 +1,9 @@
 //! The thread that detects the ends of launches.
 
-use crate::clock::Clock;
 use crate::driver::{Driver, DriverError};
 use crate::slot::Slot;
 use atoll_core::{DeviceOffset, LaunchId, QueueId};
+use atoll_device::clock::Clock;
 use atoll_device::doorbell::FdBell;
 use atoll_device::{Completion, Fault, FaultKind, LaunchReport, LaunchStatus, Reports, now_ns};
 use atoll_kgraph::KernelFacts;
@@ -64,7 +64,7 @@ pub(crate) struct Ended<D: Driver> {
 #[derive(Debug)]
 struct QueueState<D: Driver> {
     flights: VecDeque<Flight<D>>,
-    clock: Clock<D>,
+    clock: Clock<D::Event>,
 }
 
 /// State that both threads of a device share.
@@ -230,7 +230,8 @@ impl<D: Driver> Poller<D> {
 
     fn report_end(&mut self, queue: usize, mut run: Run<D>) {
         let clock = &mut self.states[queue].clock;
-        let span = match clock.place(&run.slot.began, &mut run.slot.ended, run.submitted_ns, now_ns()) {
+        let times = [run.submitted_ns, now_ns()];
+        let span = match clock.place(&run.slot.began, &mut run.slot.ended, times, D::nanos_since) {
             Ok(span) => span,
             Err(error) => {
                 self.mark_lost(&error);
@@ -270,7 +271,7 @@ impl<D: Driver> Poller<D> {
 }
 
 /// Starts a clock from an event that passes now.
-fn start_clock<D: Driver>(context: &Arc<D::Context>) -> Result<Clock<D>, D::Error> {
+fn start_clock<D: Driver>(context: &Arc<D::Context>) -> Result<Clock<D::Event>, D::Error> {
     let (stream, event) = (D::stream(context, None, 0)?, D::event(context)?);
     D::record(&event, &stream)?;
     D::synchronize(&stream)?;

@@ -5,9 +5,9 @@ use crate::driver::{Driver, DriverError, LaunchShape};
 use crate::module::{Kernel, Module};
 use crate::slot::LaunchWords;
 use atoll_core::{DeviceOffset, Epoch, LaunchId};
-use atoll_device::refusal::{self, checked_blocks, relocate};
-use atoll_device::{LaunchRecord, ModuleId, ParamBlock};
-use atoll_kgraph::{KernelFacts, preempt_params};
+use atoll_device::bind::{BoundLaunch, LaunchParams, bind_launch};
+use atoll_device::{LaunchRecord, ModuleId, refusal};
+use atoll_kgraph::KernelFacts;
 use std::collections::HashMap;
 
 /// Why a launch was not put into its stream.
@@ -27,13 +27,6 @@ impl<E: DriverError> From<refusal::Refusal> for Refusal<E> {
     }
 }
 
-/// A parameter block.
-#[derive(Debug)]
-struct Params {
-    block: ParamBlock,
-    bytes: usize,
-}
-
 /// A launch that is ready for the driver, except for the address of its evicted word.
 #[derive(Debug)]
 pub(crate) struct Bound<D: Driver> {
@@ -41,7 +34,7 @@ pub(crate) struct Bound<D: Driver> {
     pub(crate) facts: KernelFacts,
     kernel: D::Kernel,
     shape: LaunchShape,
-    params: Params,
+    params: LaunchParams,
     /// The slot of the evicted word, for launches that report early exits.
     pub(crate) evicted_slot: Option<usize>,
     /// The offset where the engine reads the evicted word.
@@ -63,9 +56,9 @@ impl<D: Driver> Bound<D> {
             return Ok(());
         }
         if let Some(slot) = self.evicted_slot {
-            self.params.block.set(slot, words.evicted_address());
+            self.params.put_address(slot, words.evicted_address());
         }
-        let params = self.params.block.to_bytes(self.params.bytes);
+        let params = self.params.to_bytes();
         D::launch(&self.kernel, stream, self.shape, &params, words.trap_address())
     }
 }
@@ -105,35 +98,15 @@ pub(crate) fn bind<D: Driver>(
     limits: Limits,
     find: impl Fn(DeviceOffset) -> Option<u64>,
 ) -> Result<Bound<D>, refusal::Refusal> {
-    let facts = &kernel.facts;
-    let blocks = checked_blocks(record, params.len(), facts, limits.shared_bytes_max)?;
-    // The driver accepts only the declared parameters.
-    let bytes = facts.params_bytes as usize;
-    let mut block = ParamBlock::from_bytes(&params[..bytes]);
-    let are_absolute = record.address_slots.are_absolute();
-    let offset_of = |value: u64| if are_absolute { value.checked_sub(limits.base) } else { Some(value) };
-    if let Some(offset) = facts.preempt_offset {
-        slot_of(record, offset + preempt_params::EPOCH_WORD)?;
-    }
-    let tells = facts.preempt_offset.filter(|_| record.preemptible == 1);
-    if let Some(offset) = tells {
-        let progress = block.get(slot_of(record, offset + preempt_params::PROGRESS)?).and_then(offset_of);
-        let progress = progress.ok_or(refusal::Refusal::PreemptWords)?;
-        let words = [record.epoch_word.0, record.evicted_word.0];
-        let are_words = words.into_iter().all(|word| word.is_multiple_of(4) && limits.range(word, 4).is_some());
-        if !are_words || limits.range(progress, blocks).is_none() {
-            return Err(refusal::Refusal::PreemptWords);
-        }
-    }
-    let evicted_slot = tells.map(|offset| slot_of(record, offset + preempt_params::EVICTED_WORD)).transpose()?;
-    let address = |offset: u64| find(DeviceOffset(offset)).or_else(|| limits.range(offset, 0));
-    relocate(&mut block, bytes, &record.address_slots, |value| address(offset_of(value)?))?;
+    let (facts, range) = (&kernel.facts, |at, bytes| limits.range(at, bytes));
+    let BoundLaunch { params, blocks, evicted_slot } =
+        bind_launch(record, params, facts, limits.shared_bytes_max, range, find)?;
     Ok(Bound {
         launch: record.launch,
         facts: facts.clone(),
         kernel: kernel.handle.clone(),
         shape: LaunchShape { grid: record.grid, block: facts.block, shared_bytes: record.shared_bytes },
-        params: Params { block, bytes },
+        params,
         evicted_slot,
         evicted_word: record.evicted_word,
         task: record.epoch_word,
@@ -141,13 +114,6 @@ pub(crate) fn bind<D: Driver>(
         units: blocks.min(u64::from(limits.compute_units)),
         may_be_killed: evicted_slot.is_some() && record.may_run_again == 1 && facts.keeps_progress(),
     })
-}
-
-/// The slot of an appended parameter, which is an address.
-fn slot_of(record: &LaunchRecord, at: u32) -> Result<usize, refusal::Refusal> {
-    let slot = (at / 8) as usize;
-    let is_address = at.is_multiple_of(8) && record.address_slots.contains(slot);
-    if is_address { Ok(slot) } else { Err(refusal::Refusal::PreemptWords) }
 }
 
 /// The name of a launch's kernel; empty if the launch names none.

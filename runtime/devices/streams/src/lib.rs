@@ -27,8 +27,8 @@
 //! **Completions.** The evicted word of a launch is in its slot, in host memory: a block that exits
 //! early writes it there, and it is read after the launch's second event has passed. A thread polls
 //! the events. `started_ns` and `ended_ns` are the times of the events, converted to the host's
-//! clock (`clock`). `busy_ns` is an upper bound: the time between the events, times the number of
-//! compute units that the launch's blocks can occupy.
+//! clock ([`atoll_device::clock`]). `busy_ns` is an upper bound: the time between the events, times
+//! the number of compute units that the launch's blocks can occupy.
 //!
 //! **Traps.** A kernel that traps may write a record into its slot ([`TrapRecord`]); its launch
 //! then fails, and the device continues.
@@ -58,7 +58,6 @@
 //! - The first cause of the loss of the device is kept. From then on no launch is accepted, and all
 //!   launches in flight complete as failed.
 
-mod clock;
 mod completion;
 mod device;
 mod driver;

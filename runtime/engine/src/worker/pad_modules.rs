@@ -2,11 +2,11 @@
 //! functions are loaded or unloaded, loaded in the background, and unloaded once no launch uses
 //! them.
 
-use crate::padding::LoadedPadding;
+use crate::padding::{KernelOf, LoadedPadding};
 use crate::padding_thread::PaddingThread;
 use atoll_core::Tenant;
 use atoll_device::Device;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 /// All padding modules.
@@ -14,8 +14,6 @@ pub(super) struct PadModules {
     pub(super) thread: Option<PaddingThread>,
     /// Number of the last job.
     pub(super) jobs: u32,
-    /// Number of the last module.
-    pub(super) numbers: u32,
     /// By tenant and target.
     pub(super) owners: BTreeMap<(Tenant, String), Modules>,
 }
@@ -26,10 +24,12 @@ pub(super) struct Modules {
     /// The number of the newest job submitted, and of the newest job finished.
     pub(super) wanted: u32,
     pub(super) made: u32,
-    /// Compiled and being loaded; all of one job.
+    /// Compiled and being loaded; all of the job `made`, and ordered by registers.
     pub(super) loading: Vec<Loading>,
-    /// In use; all of one job.
+    /// In use; all of one job, and ordered by registers. Kernels of these can share launches.
     pub(super) current: Vec<Arc<LoadedPadding>>,
+    /// The job of the modules in use.
+    pub(super) set: u32,
     /// Replaced, but still used by launches in flight.
     pub(super) retired: Vec<Arc<LoadedPadding>>,
 }
@@ -41,7 +41,7 @@ pub(super) struct Loading {
 
 impl PadModules {
     pub(super) fn new(thread: Option<PaddingThread>) -> PadModules {
-        PadModules { thread, jobs: 0, numbers: 0, owners: BTreeMap::new() }
+        PadModules { thread, jobs: 0, owners: BTreeMap::new() }
     }
 
     /// Whether modules are being made or loaded.
@@ -49,10 +49,11 @@ impl PadModules {
         self.owners.values().any(|modules| modules.made < modules.wanted || !modules.loading.is_empty())
     }
 
-    /// Numbers of candidates in the modules in use, and of those modules.
+    /// Numbers of candidates in the modules in use, and of those modules. A kernel that several
+    /// modules contain is one candidate.
     pub(super) fn candidates(&self) -> (u64, u64) {
-        let current = || self.owners.values().flat_map(|modules| &modules.current);
-        (current().map(|module| module.facts.candidates.len() as u64).sum(), current().count() as u64)
+        let current = || self.owners.values().map(|modules| &modules.current);
+        (current().map(|modules| distinct(modules)).sum(), current().map(|modules| modules.len() as u64).sum())
     }
 }
 
@@ -75,9 +76,10 @@ impl Modules {
         });
         if any && !self.loading.is_empty() && self.loading.iter().all(|loading| loading.is_there) {
             let loaded: Vec<_> = self.loading.drain(..).map(|loading| Arc::new(loading.module)).collect();
-            let candidates: usize = loaded.iter().map(|module| module.facts.candidates.len()).sum();
+            let candidates = distinct(&loaded);
             tracing::info!(%tenant, candidates, modules = loaded.len(), "functions can pad each other");
             self.retired.extend(std::mem::replace(&mut self.current, loaded));
+            self.set = self.made;
         }
         self.retired.retain(|module| {
             let is_used = Arc::strong_count(module) > 1;
@@ -90,10 +92,13 @@ impl Modules {
     }
 }
 
-/// The module that contains a kernel of a function, and the kernel's candidate index there.
-pub(super) fn find(
-    modules: &[Arc<LoadedPadding>],
-    kernel: (crate::function::FunctionId, u32),
-) -> Option<(&Arc<LoadedPadding>, usize)> {
-    modules.iter().find_map(|module| Some((module, *module.candidates.get(&kernel)?)))
+/// Number of different kernels in some modules.
+fn distinct(modules: &[Arc<LoadedPadding>]) -> u64 {
+    modules.iter().flat_map(|module| module.candidates.keys()).collect::<HashSet<_>>().len() as u64
+}
+
+/// The module in which kernels of some functions run in one launch: the one with the fewest
+/// registers that contains them all.
+pub(super) fn find<'a>(modules: &'a [Arc<LoadedPadding>], kernels: &[KernelOf]) -> Option<&'a Arc<LoadedPadding>> {
+    modules.iter().find(|module| kernels.iter().all(|kernel| module.candidates.contains_key(kernel)))
 }

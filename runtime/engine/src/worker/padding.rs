@@ -6,7 +6,7 @@ use super::pad_modules::find;
 use super::pads::{Pad, SharedLaunch};
 use super::tasks::taken;
 use crate::error::InvokeError;
-use crate::padding::LoadedPadding;
+use crate::padding::{KernelOf, LoadedPadding};
 use atoll_core::{Epoch, Event, LaunchId, Nanos, PadShape, QueueId, TaskId};
 use atoll_device::{AddressSlots, Completion, Fault, FaultKind, LaunchRecord, LaunchReport, LaunchStatus};
 use atoll_kgraph::dkp::{Range, lay_out};
@@ -62,7 +62,7 @@ impl Worker {
         pads: Vec<Pad>,
     ) -> Result<(), String> {
         self.clear_evicted_word(task, step)?;
-        let module = self.padding_module(task, step);
+        let module = self.padding_module(task, step, &pads);
         let own = self.part(&module, task, step, launch, epoch, None);
         let co_scheduled: Vec<Part> =
             pads.iter().map(|pad| self.part(&module, pad.task, pad.step, launch, pad.epoch, Some(pad))).collect();
@@ -102,12 +102,19 @@ impl Worker {
         Ok(())
     }
 
-    /// The module in which a step can share a launch.
-    fn padding_module(&mut self, task: TaskId, step: u32) -> Arc<LoadedPadding> {
+    /// The module in which a step and blocks of other steps can share a launch.
+    fn padding_module(&mut self, task: TaskId, step: u32, pads: &[Pad]) -> Arc<LoadedPadding> {
+        let steps = std::iter::once((task, step)).chain(pads.iter().map(|pad| (pad.task, pad.step)));
+        let kernels: Vec<KernelOf> = steps.map(|(task, step)| self.kernel_of(task, step)).collect();
+        let module = find(&self.invocation(task).padding, &kernels);
+        Arc::clone(module.expect("the scheduler co-schedules only kernels that one module of the set contains"))
+    }
+
+    /// The kernel of a step.
+    fn kernel_of(&mut self, task: TaskId, step: u32) -> KernelOf {
         let invocation = self.invocation(task);
-        let function = invocation.submission.chain.stages[0].function.id;
-        let kernel = invocation.instances[0].launch(step).expect("only launches have profiles").kernel;
-        Arc::clone(find(&invocation.padding, (function, kernel)).expect("only steps with profiles are padded").0)
+        let launch = invocation.instances[0].launch(step).expect("only launches have profiles");
+        (invocation.submission.chain.stages[0].function.id, launch.kernel)
     }
 
     /// A task's part of a launch: all blocks of a step, or some of them.

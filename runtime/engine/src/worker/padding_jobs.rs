@@ -2,7 +2,7 @@
 //! an invocation can be shared.
 
 use super::Worker;
-use super::pad_modules::{Loading, PadModules, find};
+use super::pad_modules::{Loading, Modules, PadModules};
 use crate::binding::Work;
 use crate::padding::{LoadedPadding, PaddingJob, PaddingModule, PaddingResult};
 use atoll_core::{LaunchProfile, TaskId, Tenant};
@@ -63,9 +63,7 @@ impl Worker {
                 Ok(id) => {
                     let candidates = candidates.into_iter().enumerate();
                     let candidates = candidates.map(|(at, (bundle, kernel))| ((ids[bundle], kernel), at)).collect();
-                    self.padding.modules.numbers += 1;
-                    let number = self.padding.modules.numbers;
-                    let module = LoadedPadding { number, id, facts, candidates, profiles: Arc::clone(&profiles) };
+                    let module = LoadedPadding { id, facts, candidates, profiles: Arc::clone(&profiles) };
                     loading.push(Loading { module, is_there: false });
                 }
                 Err(error) => tracing::warn!(tenant = %key.0, %error, "a padding module cannot be loaded"),
@@ -97,19 +95,22 @@ impl Worker {
             return None;
         }
         let key = (stage.function.key.tenant.clone(), stage.function.target.clone());
-        let modules = &self.padding.modules.owners.get(&key)?.current;
+        let Modules { current: modules, set, .. } = self.padding.modules.owners.get(&key)?;
         let shape = modules.first()?.profiles.get(&stage.function.id)?.shape(&stage.binding.symbols)?;
         let nodes: HashMap<u32, &NodeProfile> = shape.launches.iter().map(|launch| (launch.node, launch)).collect();
         let profile = |step: usize| {
             let Work::Launch(launch) = &stage.binding.work[step] else { return None };
-            let (module, candidate) = find(modules, (stage.function.id, launch.kernel))?;
+            let kernel = (stage.function.id, launch.kernel);
+            let in_modules = || modules.iter().map(|module| module.candidate(kernel));
+            let candidate = in_modules().flatten().next()?;
             let measured = nodes.get(&launch.node)?;
             let blocks: u64 = launch.grid.iter().map(|extent| u64::from(*extent)).product();
             Some(LaunchProfile {
                 blocks: u32::try_from(blocks).ok().filter(|blocks| *blocks == measured.blocks)?,
                 wave_ns: measured.wave_ns.as_slice().into(),
-                module: module.number,
-                params_bytes: module.facts.candidates[candidate].facts.params_bytes,
+                set: *set,
+                unit_blocks: in_modules().map(|found| found.map_or(0, |found| found.unit_blocks)).collect(),
+                params_bytes: candidate.facts.params_bytes,
             })
         };
         let profiles = (0..stage.binding.work.len()).map(profile).collect();

@@ -1,10 +1,23 @@
 //! The results that a simulation returns.
 
-use super::{Preemptions, Simulation, World};
+use super::{Simulation, World};
 use crate::device::SimDevice;
 use crate::occupancy::{Group, Occupied, place};
 use crate::report::{ClientReport, Distribution, PreemptionReport, Report};
 use std::ops::Range;
+
+/// What was recorded about preemptions; times in nanoseconds.
+#[derive(Default)]
+pub(super) struct Preemptions {
+    /// From the arrival of calls that preempted others to their first blocks.
+    pub(super) totals: Vec<u64>,
+    /// The same of calls that found only best-effort launches on the device.
+    pub(super) first_blocks: Vec<u64>,
+    /// From the arrival of calls to the end of the launches that they evicted.
+    pub(super) drains: Vec<u64>,
+    pub(super) stopped_blocks: u64,
+    pub(super) wasted_ns: u64,
+}
 
 impl World<'_> {
     /// The blocks that ran, placed on compute units.
@@ -39,7 +52,7 @@ impl World<'_> {
             latency_us: Distribution::of(caller.latencies.clone()),
             latencies_ns: caller.latencies,
         });
-        let Preemptions { totals, drains, stopped_blocks, wasted_ns } = self.preemptions;
+        let Preemptions { totals, first_blocks, drains, stopped_blocks, wasted_ns } = self.preemptions;
         let count = totals.len() as u64;
         let us = |ns: u64| ns as f64 / 1e3;
         let preemption = PreemptionReport {
@@ -58,6 +71,7 @@ impl World<'_> {
             duration_s: workload.duration_ns as f64 / 1e9,
             clients: clients.collect(),
             preemption,
+            first_block_us: Some(Distribution::of(first_blocks)),
             padded_launches: self.node.scheduler.counters().padded_launches,
             padding_blocks: self.node.scheduler.counters().padding_blocks,
             faults: self.faults.counts(self.node.device.faults()),

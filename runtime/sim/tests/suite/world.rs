@@ -129,6 +129,14 @@ fn preemption_takes_what_the_device_takes_for_it() {
 }
 
 #[test]
+fn the_first_block_waits_for_launches_that_are_not_evicted() {
+    let waits = |policy| run(policy, mi50(), 1).first_block_us.expect("simulated");
+    let (evicted, waited) = (waits("reset"), waits("block-wait"));
+    assert!(evicted.p50 > 0.0 && waited.p50 > 2.0 * evicted.p50, "{evicted:?} {waited:?}");
+    assert!(waits("rt-only").max == 0.0, "no best-effort launch is there to wait for");
+}
+
+#[test]
 fn every_call_is_counted_once_under_all_faults() {
     let often = Faults {
         late_completions: 0.1,

@@ -33,6 +33,7 @@ mod parts;
 mod placement;
 #[cfg(feature = "compiler")]
 mod preempt;
+mod reef;
 #[cfg(feature = "native")]
 mod residency;
 #[cfg(feature = "compiler")]
@@ -79,6 +80,7 @@ Examples:
   atoll bench parts --model densenet201.kg --beside resnet152.kg --device cuda:0
   atoll bench dkp --device cuda:0
   atoll bench disb --device sim:mi50 --profiles reef-mi50
+  atoll bench reef --profiles reef-mi50 --figure 12
   atoll bench cluster --thesis
   atoll bench placement --policy cost,balance
   atoll bench fast --figure 11";
@@ -93,7 +95,8 @@ Examples:
 /// (transform, assembled, dkp). Policies: residency on recorded mixes (residency), many functions
 /// on one device (functions), scheduling on real and simulated devices (disb), placement on
 /// simulated clusters (cluster) and beside a real fleet (placement), instances that follow changing
-/// loads (scaling), the figures of FaST-GShare (fast). Serving: batches of requests (batching).
+/// loads (scaling), the figures of FaST-GShare and REEF (fast, reef). Serving: batches of requests
+/// (batching).
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub struct Args {
@@ -143,6 +146,7 @@ enum Bench {
     Placement(placement::Args),
     #[cfg(feature = "compiler")]
     Preempt(preempt::Args),
+    Reef(reef::Args),
     #[cfg(feature = "native")]
     Residency(residency::Args),
     #[cfg(feature = "compiler")]
@@ -191,6 +195,7 @@ pub fn run(args: &Args) -> Result<()> {
         Bench::Placement(args) => placement::run(args),
         #[cfg(feature = "compiler")]
         Bench::Preempt(args) => preempt::run(args),
+        Bench::Reef(args) => reef::run(args),
         #[cfg(feature = "native")]
         Bench::Residency(args) => residency::run(args),
         #[cfg(feature = "compiler")]

@@ -1,5 +1,6 @@
 //! Builds code objects with a proxy kernel, and runs them in the interpreter.
 
+use crate::cases::{CANDIDATES, Case};
 use atoll_amd_interp::{Dispatch, Launch, Memory, Options as RunOptions, Program, run};
 use atoll_kgraph::dkp::{CandidateFacts, Range, lay_out};
 use atoll_kgraph::preempt_params;
@@ -17,47 +18,26 @@ pub(crate) const PARAMS_BYTES: u32 = 512;
 const PASSES: [&str; 4] = ["inject_preempt_flag", "shared_to_dynamic", "virtualize_block_index", "outline_kernel_body"];
 
 /// The source of all kernels.
-pub(crate) fn source() -> Module {
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../tests/dkp/candidates.ptx");
-    atoll_ptx::parse(&std::fs::read_to_string(path).unwrap()).unwrap()
-}
-
-/// A kernel in one launch shape.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Case {
-    pub(crate) entry: &'static str,
-    pub(crate) grid: [u32; 3],
-    pub(crate) block: [u32; 3],
+fn source() -> Module {
+    atoll_ptx::parse(CANDIDATES).unwrap()
 }
 
 impl Case {
-    pub(crate) fn blocks(&self) -> u32 {
-        self.grid.iter().product()
-    }
-
     /// Threads of a block, with the last warp filled up.
     pub(crate) fn linear(&self) -> u32 {
         self.block.iter().product::<u32>().next_multiple_of(32)
     }
 
-    fn elements(&self) -> u32 {
-        self.blocks() * self.block.iter().product::<u32>()
-    }
-
     /// Adds its input, which depends on the seed, and its output; returns their addresses.
     pub(crate) fn buffers(&self, memory: &mut Memory, seed: u32) -> [u64; 2] {
-        let input = (0..self.elements()).flat_map(|i| (i.wrapping_mul(2_654_435_761) ^ seed).to_le_bytes()).collect();
-        [memory.add("in", input), memory.add("out", vec![0xEE; 4 * self.elements() as usize])]
+        let [input, output] = self.buffers_of(seed);
+        [memory.add("in", input), memory.add("out", output)]
     }
 
     /// The kernel's own arguments.
     pub(crate) fn arguments(&self, buffers: [u64; 2]) -> Vec<u8> {
-        let mut bytes: Vec<u8> = buffers.iter().flat_map(|address| address.to_le_bytes()).collect();
-        if self.entry == "scale" {
-            // The last threads have nothing to do.
-            bytes.extend([3, self.elements() - 5].iter().flat_map(|v: &u32| v.to_le_bytes()));
-        }
-        bytes
+        let addresses = buffers.into_iter().flat_map(u64::to_le_bytes);
+        addresses.chain(self.integers().into_iter().flat_map(u32::to_le_bytes)).collect()
     }
 
     /// The output of the kernel in a launch of its own, without any pass.
@@ -67,7 +47,7 @@ impl Case {
         let program = Program::load(&code.elf).unwrap();
         let mut memory = Memory::new();
         let buffers = self.buffers(&mut memory, seed);
-        let kernarg = with_hidden(self.arguments(buffers), self.grid, self.block, 0);
+        let kernarg = abi::kernarg(&self.arguments(buffers), self.grid, self.block, 0, 0);
         let launch = Launch { grid: self.grid, block: self.block, dynamic_lds: 0, kernarg };
         run(&[&program], self.entry, &launch, &mut memory, &RunOptions::default()).unwrap();
         memory.bytes(buffers[1]).unwrap().to_vec()
@@ -81,14 +61,6 @@ impl Case {
         let report = report.kernels.iter().find(|kernel| kernel.name == self.entry).unwrap();
         (module, candidate_facts(report).unwrap())
     }
-}
-
-/// Appends the hidden arguments of a launch.
-fn with_hidden(mut params: Vec<u8>, grid: [u32; 3], block: [u32; 3], dynamic: u32) -> Vec<u8> {
-    params.resize(abi::hidden_offset(params.len() as u32) as usize, 0);
-    let words = [&grid[..], &block[..], &[dynamic, 0, 0, 0][..]].concat();
-    params.extend(words.iter().flat_map(|word| word.to_le_bytes()));
-    params
 }
 
 /// A dkp module for some cases: its code, and the facts about it.
@@ -121,31 +93,38 @@ impl Words {
 impl Padded {
     /// One module with all cases, at the level of the most demanding.
     pub(crate) fn new(cases: &[Case], architecture: Architecture, is_preemptible: bool) -> Padded {
+        let registers = level_registers(cases, architecture);
+        Padded::modules(cases, &vec![registers; cases.len()], architecture, is_preemptible).remove(0)
+    }
+
+    /// The modules of cases that count as kernels with these registers.
+    pub(crate) fn modules(
+        cases: &[Case],
+        registers: &[u32],
+        architecture: Architecture,
+        is_preemptible: bool,
+    ) -> Vec<Padded> {
         let model = AmdModel::find(architecture.name()).unwrap();
         let passes = if is_preemptible { &PASSES[..] } else { &PASSES[1..] };
         let prepared: Vec<_> = cases.iter().map(|case| case.prepared(passes)).collect();
-        let registers = cases.iter().zip(&prepared).map(|(case, (module, _))| {
-            let shape = KernelShape { name: case.entry.into(), block: [case.linear(), 1, 1] };
-            let kernel = compile(module, &[shape], architecture, &Options::default()).unwrap().kernels.remove(0);
-            model.level_of(kernel.vgprs, kernel.sgprs).unwrap().vgprs
-        });
-        let registers = registers.max().unwrap();
-        let candidate = |(case, (module, facts)): (&Case, _)| Candidate {
-            module,
-            kernel: case.entry,
-            facts,
-            block: case.block,
-            registers,
-            dynamic_shared_bytes: 0,
-        };
-        let candidates: Vec<Candidate<'_>> =
-            cases.iter().zip(prepared.iter().map(|(module, facts)| (module, facts))).map(candidate).collect();
-        let mut made = dkp_modules(&candidates, &model.device, PARAMS_BYTES);
+        let candidates: Vec<Candidate<'_>> = (cases.iter().zip(&prepared).zip(registers))
+            .map(|((case, (module, facts)), registers)| Candidate {
+                module,
+                kernel: case.entry,
+                facts,
+                block: case.block,
+                registers: *registers,
+                dynamic_shared_bytes: 0,
+            })
+            .collect();
+        let made = dkp_modules(&candidates, &model.device, PARAMS_BYTES);
         assert!(made.refused.is_empty(), "{:?}", made.refused);
-        let dkp = made.modules.remove(0);
-        let (code, proxy, level) = compiled(&dkp, model, architecture).unwrap();
-        let program = Program::load(&code.elf).unwrap();
-        Padded { dkp, level, code, proxy, program }
+        let padded = |dkp: DkpModule| {
+            let (code, proxy, level) = compiled(&dkp, model, architecture).unwrap();
+            let program = Program::load(&code.elf).unwrap();
+            Padded { dkp, level, code, proxy, program }
+        };
+        made.modules.into_iter().map(padded).collect()
     }
 
     /// A case's blocks `first..first + blocks` as a range of a launch.
@@ -177,7 +156,7 @@ impl Padded {
     fn launch(&self, ranges: &[Range]) -> Launch {
         let laid_out = lay_out(&self.dkp.facts, ranges).unwrap();
         let (grid, block) = ([laid_out.blocks, 1, 1], [self.dkp.facts.threads[laid_out.size], 1, 1]);
-        let kernarg = with_hidden(laid_out.params, grid, block, laid_out.shared_bytes);
+        let kernarg = abi::kernarg(&laid_out.params, grid, block, laid_out.shared_bytes, 0);
         Launch { grid, block, dynamic_lds: laid_out.shared_bytes, kernarg }
     }
 
@@ -205,6 +184,18 @@ impl Padded {
         }
         dispatch.detach(memory);
     }
+}
+
+/// The vector registers of the level of the most demanding case.
+pub(crate) fn level_registers(cases: &[Case], architecture: Architecture) -> u32 {
+    let model = AmdModel::find(architecture.name()).unwrap();
+    let of_case = |case: &Case| {
+        let (module, _) = case.prepared(&PASSES);
+        let shape = KernelShape { name: case.entry.into(), block: [case.linear(), 1, 1] };
+        let kernel = compile(&module, &[shape], architecture, &Options::default()).unwrap().kernels.remove(0);
+        model.level_of(kernel.vgprs, kernel.sgprs).unwrap().vgprs
+    };
+    cases.iter().map(of_case).max().unwrap()
 }
 
 /// Compiles a module with its proxy.

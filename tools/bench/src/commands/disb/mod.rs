@@ -31,7 +31,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Names of REEF's published files for the models of DISB.
-const REEF_FILES: [(&str, &str); 5] = [
+pub(super) const REEF_FILES: [(&str, &str); 5] = [
     ("resnet152-imagenet", "resnet"),
     ("densenet201-imagenet", "densenet"),
     ("vgg19-imagenet", "vgg"),
@@ -72,8 +72,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "POLICY", value_delimiter = ',')]
     policy: Vec<String>,
 
-    /// Device: host, cuda or cuda:N; or simulated: sim:mi50, sim:v100, sim:a100, sim:h100 or
-    /// sim:host
+    /// Device: host, cuda or cuda:N; or simulated: sim:mi50, sim:mi100, sim:v100, sim:a100,
+    /// sim:h100 or sim:host
     #[arg(long, value_name = "DEVICE", default_value = "sim:mi50")]
     device: String,
 
@@ -352,12 +352,21 @@ fn models(args: &Args, wanted: &BTreeSet<&str>, compute_units: u32) -> Result<BT
     let mut files: BTreeMap<&str, &str> = BTreeMap::from(REEF_FILES);
     files.extend(mapped(args)?);
     let read = |model: &&str| {
-        let name = files.get(model).copied().unwrap_or(model);
-        let path = |kind: &str| folder.join(format!("{name}.{kind}.json"));
-        let profile = Model::read_reef(&path("graph"), &path("profile"), model, compute_units);
-        Ok((model.to_string(), profile.with_context(|| format!("model {model}")).map_err(users)?))
+        let file = files.get(model).copied().unwrap_or(model);
+        Ok((model.to_string(), read_reef(folder, model, file, compute_units)?))
     };
     wanted.iter().map(read).collect()
+}
+
+/// A model from a pair of files in a folder, measured on a device with `compute_units` compute
+/// units.
+///
+/// # Errors
+/// The files are missing or invalid: the user's mistake.
+pub(super) fn read_reef(folder: &Path, model: &str, file: &str, compute_units: u32) -> Result<Model> {
+    let path = |kind: &str| folder.join(format!("{file}.{kind}.json"));
+    let profile = Model::read_reef(&path("graph"), &path("profile"), model, compute_units);
+    profile.with_context(|| format!("model {model}")).map_err(users)
 }
 
 fn table(reports: &[Report]) -> Table {

@@ -261,6 +261,7 @@ mod tests {
             duration_s: 1.0,
             clients,
             preemption: PreemptionReport::default(),
+            first_block_us: None,
             padded_launches: 0,
             padding_blocks: 0,
             faults: atoll_sim::FaultCounts::default(),

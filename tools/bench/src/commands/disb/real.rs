@@ -210,6 +210,7 @@ impl Run {
                 restore_us: Some((after.discarded_ns - before.discarded_ns) as f64 / 1e3 / preemptions.max(1) as f64),
                 reexecuted_blocks: after.reexecuted_blocks - before.reexecuted_blocks,
             },
+            first_block_us: None,
             padded_launches: after.padded_launches - before.padded_launches,
             padding_blocks: after.padding_blocks - before.padding_blocks,
             faults: FaultCounts::default(),

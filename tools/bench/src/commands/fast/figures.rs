@@ -1,7 +1,8 @@
 //! The figures, each as rows of cells.
 
+use super::Args;
 use super::pods::{BERT, GNMT, Pod, RESNET, RNNT, Run, Shape, run};
-use super::{Args, Cells};
+use crate::figures::Cells;
 use anyhow::Result;
 use atoll_core::packing::{Divisible, InstanceId};
 use atoll_core::scaling::{Constants, Host, Need, ScalingConfig, Spot, assign};

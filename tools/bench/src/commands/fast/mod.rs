@@ -3,11 +3,9 @@
 mod figures;
 mod pods;
 
-use crate::output::{Align, Table};
+use crate::figures::Figures;
 use crate::report::Findings;
 use anyhow::Result;
-use serde::Serialize;
-use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
 const EXAMPLES: &str = "\
@@ -45,48 +43,8 @@ pub(crate) struct Args {
     seed: u64,
 }
 
-/// A row of a figure: its cells by the names of their columns.
-type Cells = Vec<(&'static str, Cell)>;
-
-/// A cell of a figure.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(untagged)]
-enum Cell {
-    Text(String),
-    Count(u64),
-    Number(f64),
-}
-
-impl From<&str> for Cell {
-    fn from(text: &str) -> Cell {
-        Cell::Text(text.into())
-    }
-}
-
-impl From<u64> for Cell {
-    fn from(count: u64) -> Cell {
-        Cell::Count(count)
-    }
-}
-
-impl From<f64> for Cell {
-    fn from(number: f64) -> Cell {
-        Cell::Number(number)
-    }
-}
-
-impl std::fmt::Display for Cell {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Cell::Text(text) => f.write_str(text),
-            Cell::Count(count) => write!(f, "{count}"),
-            Cell::Number(number) => write!(f, "{number:.3}"),
-        }
-    }
-}
-
 pub(crate) fn run(args: &Args) -> Result<Findings> {
-    let (mut json, mut text) = (Map::new(), String::new());
+    let mut figures = Figures::default();
     for figure in args.figure.iter().copied().collect::<BTreeSet<u8>>() {
         let (title, rows) = match figure {
             8 => ("throughput by partition and quota", figures::profile(args)?),
@@ -96,30 +54,15 @@ pub(crate) fn run(args: &Args) -> Result<Findings> {
             12 => ("instances that follow a load", figures::scaled(args)),
             _ => ("memory with shared constants", figures::memory()),
         };
-        let of_row = |cells: &Cells| -> Result<Value> {
-            let cells = cells.iter().map(|(name, cell)| Ok(((*name).to_owned(), serde_json::to_value(cell)?)));
-            Ok(Value::Object(cells.collect::<Result<Map<String, Value>>>()?))
-        };
-        json.insert(format!("figure_{figure}"), rows.iter().map(of_row).collect::<Result<Vec<Value>>>()?.into());
-        text += &format!("Figure {figure}: {title}\n{}\n", table(&rows));
+        figures.add(&format!("figure_{figure}"), &format!("Figure {figure}: {title}"), &rows)?;
     }
-    Findings::new(&json, text)
-}
-
-/// Rows of the same columns as a table of text.
-fn table(rows: &[Cells]) -> String {
-    let Some(first) = rows.first() else { return String::new() };
-    let align = |cell: &Cell| if matches!(cell, Cell::Text(_)) { Align::Left } else { Align::Right };
-    let mut table = Table::of_columns(first.iter().map(|(name, cell)| (name.replace('_', " "), align(cell))));
-    for row in rows {
-        table.cells(row.iter().map(|(_, cell)| cell.to_string()));
-    }
-    table.to_string()
+    figures.findings()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::Value;
 
     #[test]
     fn every_figure_has_rows_and_the_shape_of_the_paper() {

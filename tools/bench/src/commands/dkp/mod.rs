@@ -1,5 +1,8 @@
 //! `atoll bench dkp`
 
+#[cfg(feature = "native")]
+mod interpreted;
+
 use super::kernels::Given::{Bytes, Floats, Int};
 use super::kernels::{KERNELS, MeasuredKernel, PTX};
 use crate::device_name::DeviceName;
@@ -13,7 +16,7 @@ use anyhow::{Context, Result, bail, ensure};
 use atoll_core::limits::DEVICE_QUEUE_CAPACITY_DEFAULT;
 use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
 use atoll_device::{AddressSlots, Device, LaunchRecord, LaunchStatus, ModuleId, ModuleImage};
-use atoll_kgraph::dkp::{Range, lay_out};
+use atoll_kgraph::dkp::{DkpLaunch, Range, lay_out};
 use atoll_kgraph::{Bundle, KernelFacts, preempt_params};
 use atoll_pipeline::{CompileOptions, PaddedKernels, Silent, Target, pack, pad_bundles};
 use regex::Regex;
@@ -37,10 +40,15 @@ const EXAMPLES: &str = "\
 Examples:
   atoll bench dkp
   atoll bench dkp --device cuda:0 --rounds 500 --json
+  atoll bench dkp --architecture gfx90a,gfx1100
 
 Each kernel runs as it is in a bundle (preemptible), and as the only kernel in a launch of its dkp module. The two
 alternate, and each pair gives a ratio. The difference is the cost of the module: the registers of its class, calls, and
-virtual block indices. Times are measured by the device.";
+virtual block indices. Times are measured by the device.
+
+With --architecture, code objects for AMD GPUs are interpreted on the CPU, one block of each kernel. The cost is in
+instructions of a wave: the proxy kernel's jump, and virtual block indices. A kernel is in the module of its occupancy
+level and in those of the levels with more registers. This needs no GPU and measures no time.";
 
 /// Measure the cost of dkp modules: kernels alone, and in a module where others could be padded in
 /// but none is
@@ -54,6 +62,10 @@ pub(crate) struct Args {
     /// Measure only kernels whose names match this regular expression
     #[arg(long, value_name = "REGEX")]
     only: Option<Regex>,
+
+    /// Count instructions for AMD architectures instead: gfx906, gfx90a, gfx1100 and others
+    #[arg(long, value_name = "GFX", value_delimiter = ',', conflicts_with_all = ["device", "rounds"])]
+    architecture: Vec<String>,
 
     /// Number of pairs per kernel
     #[arg(long, value_name = "COUNT", default_value_t = NonZeroU32::new(200).expect("not zero"))]
@@ -80,6 +92,20 @@ struct Row {
 }
 
 pub(crate) fn run(args: &Args) -> Result<Findings> {
+    let wanted = |kernel: &&MeasuredKernel| args.only.as_ref().is_none_or(|only| only.is_match(kernel.name));
+    let kernels: Vec<&MeasuredKernel> = KERNELS.iter().filter(wanted).collect();
+    if kernels.is_empty() {
+        return Err(user_error(format!(
+            "--only matches no kernel; the kernels are {}",
+            KERNELS.map(|kernel| kernel.name).join(", ")
+        )));
+    }
+    if !args.architecture.is_empty() {
+        #[cfg(feature = "native")]
+        return interpreted::run(&kernels, &args.architecture);
+        #[cfg(not(feature = "native"))]
+        return Err(user_error("this program was built without LLVM, which compiles for AMD GPUs"));
+    }
     let target = match args.device {
         #[cfg(feature = "native")]
         DeviceName::Host => Target::this_host(),
@@ -89,17 +115,11 @@ pub(crate) fn run(args: &Args) -> Result<Findings> {
         }
         DeviceName::Cuda(_) => GPU.parse()?,
         DeviceName::Hip(_) => {
-            return Err(user_error("the cost of padding is not measured on AMD GPUs; use --device host or cuda"));
+            return Err(user_error(
+                "the cost of padding is not measured on AMD GPUs; use --architecture GFX, or --device host or cuda",
+            ));
         }
     };
-    let wanted = |kernel: &&MeasuredKernel| args.only.as_ref().is_none_or(|only| only.is_match(kernel.name));
-    let kernels: Vec<&MeasuredKernel> = KERNELS.iter().filter(wanted).collect();
-    if kernels.is_empty() {
-        return Err(user_error(format!(
-            "--only matches no kernel; the kernels are {}",
-            KERNELS.map(|kernel| kernel.name).join(", ")
-        )));
-    }
     let bundle = bundle(&kernels, target)?;
     let padded = pad_bundles(target, std::slice::from_ref(&bundle), None)?;
     let mut stage = Stage::load(args.device, target, &bundle, &padded)?;
@@ -152,6 +172,58 @@ fn bundle(kernels: &[&MeasuredKernel], target: Target) -> Result<Arc<Bundle>> {
     pack(&manifest, &path, &CompileOptions { targets: vec![target], ..CompileOptions::default() }, &Silent)?;
     // The bundle stays mapped after its file is deleted.
     Ok(Bundle::open(&path)?)
+}
+
+/// The parameter block of a launch of a kernel alone, and where it has addresses. `put` stores the
+/// contents of a buffer and returns its address. `words` are the addresses of the epoch, the evicted
+/// word and the progress map.
+fn parameters(
+    kernel: &MeasuredKernel,
+    facts: &KernelFacts,
+    words: [u64; 3],
+    mut put: impl FnMut(Vec<u8>) -> Result<u64>,
+) -> Result<(Vec<u8>, AddressSlots)> {
+    let (mut random, mut params, mut addresses) = (Random::new(1), Vec::new(), AddressSlots::NONE);
+    for given in kernel.args {
+        let bytes: Vec<u8> = match given {
+            Floats(count) => (0..*count).flat_map(|_| (random.normal() as f32).to_le_bytes()).collect(),
+            Bytes(count) => (0..*count).map(|_| random.next_u64() as u8).collect(),
+            Int(value) => {
+                params.extend(value.to_le_bytes());
+                continue;
+            }
+        };
+        put_address(&mut params, &mut addresses, put(bytes)?);
+    }
+    if let Some(offset) = facts.preempt_offset {
+        params.resize(offset as usize, 0);
+        // In the order of the parameters. The epoch of all launches is 0 and never raised.
+        debug_assert_eq!(
+            [preempt_params::EPOCH_WORD, preempt_params::EVICTED_WORD, preempt_params::PROGRESS],
+            [0, 8, 16]
+        );
+        words.into_iter().for_each(|at| put_address(&mut params, &mut addresses, at));
+    }
+    params.resize(facts.params_bytes as usize, 0);
+    Ok((params, addresses))
+}
+
+/// A launch of a kernel's first blocks as the only kernel of a dkp module; `None` if it is not in
+/// that module. `number` is the kernel's index in the bundle, and `params` are its parameters.
+fn in_module(
+    padded: &PaddedKernels,
+    kernel: &MeasuredKernel,
+    number: usize,
+    params: &[u8],
+    blocks: u32,
+) -> Result<Option<DkpLaunch>> {
+    let Some(candidate) = padded.candidates.iter().position(|(_, of)| *of as usize == number) else { return Ok(None) };
+    let facts = &padded.facts.candidates[candidate].facts;
+    let mut arguments = params.to_vec();
+    arguments.resize(facts.virtual_offset as usize, 0);
+    arguments.resize(facts.params_bytes as usize, 0);
+    let range = Range { candidate, arguments, grid: kernel.grid, first: 0, blocks };
+    Ok(Some(lay_out(&padded.facts, &[range])?))
 }
 
 /// A device with the kernels and their dkp modules.
@@ -212,33 +284,14 @@ impl<'a> Stage<'a> {
     /// Fills the buffers of a kernel and prepares a launch of it alone.
     fn alone(&mut self, kernel: &MeasuredKernel, number: usize) -> Result<Prepared> {
         let facts = &self.facts[number];
-        let (mut random, mut params, mut addresses) = (Random::new(1), Vec::new(), AddressSlots::NONE);
-        let mut place = BUFFERS;
-        for given in kernel.args {
-            let bytes: Vec<u8> = match given {
-                Floats(count) => (0..*count).flat_map(|_| (random.normal() as f32).to_le_bytes()).collect(),
-                Bytes(count) => (0..*count).map(|_| random.next_u64() as u8).collect(),
-                Int(value) => {
-                    params.extend(value.to_le_bytes());
-                    continue;
-                }
-            };
-            self.device.write(DeviceOffset(place), &bytes)?;
-            put_address(&mut params, &mut addresses, place);
-            place = (place + bytes.len() as u64).next_multiple_of(4096);
-        }
-        if let Some(offset) = facts.preempt_offset {
-            params.resize(offset as usize, 0);
-            // In the order of the parameters. The epoch of all launches is 0 and never raised.
-            debug_assert_eq!(
-                [preempt_params::EPOCH_WORD, preempt_params::EVICTED_WORD, preempt_params::PROGRESS],
-                [0, 8, 16]
-            );
-            [EPOCH_WORD, EVICTED_WORD, PROGRESS]
-                .into_iter()
-                .for_each(|at| put_address(&mut params, &mut addresses, at));
-        }
-        params.resize(facts.params_bytes as usize, 0);
+        let (device, mut place) = (&mut self.device, BUFFERS);
+        let put = |bytes: Vec<u8>| -> Result<u64> {
+            let at = place;
+            device.write(DeviceOffset(at), &bytes)?;
+            place = (at + bytes.len() as u64).next_multiple_of(4096);
+            Ok(at)
+        };
+        let (params, addresses) = parameters(kernel, facts, [EPOCH_WORD, EVICTED_WORD, PROGRESS], put)?;
         let record = LaunchRecord {
             launch: LaunchId(0),
             module: self.plain,
@@ -263,17 +316,15 @@ impl<'a> Stage<'a> {
         number: usize,
         alone: &Prepared,
     ) -> Result<Option<(Prepared, String)>> {
-        let place = self.padded.iter().find_map(|(module, padded)| {
-            let candidate = padded.candidates.iter().position(|(_, of)| *of as usize == number)?;
-            Some((*module, padded, candidate))
-        });
-        let Some((module, padded, candidate)) = place else { return Ok(None) };
-        let facts = &padded.facts.candidates[candidate].facts;
-        let mut arguments = alone.params.clone();
-        arguments.resize(facts.virtual_offset as usize, 0);
-        arguments.resize(facts.params_bytes as usize, 0);
-        let range = Range { candidate, arguments, grid: kernel.grid, first: 0, blocks: kernel.grid.iter().product() };
-        let laid_out = lay_out(&padded.facts, &[range])?;
+        let blocks = kernel.grid.iter().product();
+        let mut found = None;
+        for (module, padded) in &self.padded {
+            found = in_module(padded, kernel, number, &alone.params, blocks)?.map(|launch| (*module, *padded, launch));
+            if found.is_some() {
+                break;
+            }
+        }
+        let Some((module, padded, laid_out)) = found else { return Ok(None) };
         let mut address_slots = AddressSlots::NONE;
         address_slots.extend_shifted(&alone.record.address_slots, laid_out.arguments_at[0] / 8);
         let record = LaunchRecord {

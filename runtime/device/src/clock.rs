@@ -1,4 +1,4 @@
-//! Converts times of events to the host's clock.
+//! Converts times of a GPU's events to the host's clock.
 //!
 //! An event only tells the time since another event. So each queue keeps the last event it saw,
 //! with its estimated host time. The next event is estimated from the device time between the two,
@@ -7,41 +7,45 @@
 //! the device time between events is lengthened slightly, by more than the clocks can differ:
 //! estimates drift towards later times, where the next observation corrects them.
 
-use atoll_cuda::{CudaError, Event};
-
 /// Upper limit of the drift: one part in this many.
 const DRIFT_DIVISOR: u64 = 10_000;
 
-/// When a launch began and ended, in host time.
+/// When a launch began and ended, in nanoseconds of the host's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Span {
-    pub(super) started_ns: u64,
-    pub(super) ended_ns: u64,
+pub struct Span {
+    /// When it began.
+    pub started_ns: u64,
+    /// When it ended.
+    pub ended_ns: u64,
 }
 
 /// The conversion of a queue's event times to host time.
 #[derive(Debug)]
-pub(super) struct Clock {
-    last: Event,
+pub struct Clock<E> {
+    last: E,
     last_ns: u64,
 }
 
-impl Clock {
-    /// Starts from an event whose host time is known.
-    pub(super) fn new(passed: Event, at_ns: u64) -> Clock {
+impl<E> Clock<E> {
+    /// Starts from an event that passed at this host time, in nanoseconds.
+    pub fn new(passed: E, at_ns: u64) -> Clock<E> {
         Clock { last: passed, last_ns: at_ns }
     }
 
     /// The host times of a launch, from its two events, which must have passed. Keeps the second
-    /// event and returns the one kept before in its place.
-    pub(super) fn place(
+    /// event and returns the one kept before in its place. `nanos_since(a, b)` is the time from
+    /// event b to event a on the device, and `submitted_ns` and `seen_ns` are host times.
+    ///
+    /// # Errors
+    /// Those of `nanos_since`.
+    pub fn place<F>(
         &mut self,
-        began: &Event,
-        ended: &mut Event,
-        submitted_ns: u64,
-        seen_ns: u64,
-    ) -> Result<Span, CudaError> {
-        let (since_last, took) = (ended.nanos_since(&self.last)?, ended.nanos_since(began)?);
+        began: &E,
+        ended: &mut E,
+        [submitted_ns, seen_ns]: [u64; 2],
+        nanos_since: impl Fn(&E, &E) -> Result<u64, F>,
+    ) -> Result<Span, F> {
+        let (since_last, took) = (nanos_since(ended, &self.last)?, nanos_since(ended, began)?);
         let span = place(self.last_ns, since_last, took, submitted_ns, seen_ns);
         std::mem::swap(&mut self.last, ended);
         self.last_ns = span.ended_ns;

@@ -1,0 +1,154 @@
+//! Binds a launch to a GPU: checks its parameters, and replaces device offsets in them by
+//! addresses.
+
+use crate::params::ParamBlock;
+use crate::record::LaunchRecord;
+use crate::refusal::{Refusal, checked_blocks, relocate};
+use atoll_core::DeviceOffset;
+use atoll_kgraph::{KernelFacts, preempt_params};
+
+/// A parameter block with addresses.
+#[derive(Clone, Debug)]
+pub struct LaunchParams {
+    block: ParamBlock,
+    bytes: usize,
+}
+
+impl LaunchParams {
+    /// Replaces the address in a slot of 8 bytes.
+    pub fn put_address(&mut self, slot: usize, address: u64) {
+        self.block.set(slot, address);
+    }
+
+    /// Its 64-bit words, padded with zeros.
+    pub fn words(&self) -> impl Iterator<Item = u64> {
+        (0..self.bytes.div_ceil(8)).filter_map(|slot| self.block.get(slot))
+    }
+
+    /// Its bytes, for the driver.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        self.block.to_bytes(self.bytes)
+    }
+}
+
+/// A launch that is valid.
+#[derive(Clone, Debug)]
+pub struct BoundLaunch {
+    /// Its parameters, as many as the kernel declares.
+    pub params: LaunchParams,
+    /// Blocks of its grid.
+    pub blocks: u64,
+    /// The slot of the evicted word, for launches that report early exits.
+    pub evicted_slot: Option<usize>,
+}
+
+/// Checks a launch and resolves its addresses. `range` returns the address of a range of device
+/// memory, given by offset and bytes; `find` returns that of an epoch word that is not in device
+/// memory.
+///
+/// # Errors
+/// The launch does not fit its kernel, or names memory outside the device.
+pub fn bind_launch(
+    record: &LaunchRecord,
+    params: &[u8],
+    facts: &KernelFacts,
+    shared_bytes_max: u32,
+    range: impl Fn(u64, u64) -> Option<u64>,
+    find: impl Fn(DeviceOffset) -> Option<u64>,
+) -> Result<BoundLaunch, Refusal> {
+    let blocks = checked_blocks(record, params.len(), facts, shared_bytes_max)?;
+    // The driver accepts only the declared parameters.
+    let bytes = facts.params_bytes as usize;
+    let mut block = ParamBlock::from_bytes(&params[..bytes]);
+    let (base, are_absolute) = (range(0, 0).unwrap_or_default(), record.address_slots.are_absolute());
+    let offset_of = |value: u64| if are_absolute { value.checked_sub(base) } else { Some(value) };
+    if let Some(offset) = facts.preempt_offset {
+        slot_of(record, offset + preempt_params::EPOCH_WORD)?;
+    }
+    let tells = facts.preempt_offset.filter(|_| record.preemptible == 1);
+    if let Some(offset) = tells {
+        let progress = block.get(slot_of(record, offset + preempt_params::PROGRESS)?).and_then(offset_of);
+        let progress = progress.ok_or(Refusal::PreemptWords)?;
+        let words = [record.epoch_word.0, record.evicted_word.0];
+        let are_words = words.into_iter().all(|word| word.is_multiple_of(4) && range(word, 4).is_some());
+        if !are_words || range(progress, blocks).is_none() {
+            return Err(Refusal::PreemptWords);
+        }
+    }
+    let evicted_slot = tells.map(|offset| slot_of(record, offset + preempt_params::EVICTED_WORD)).transpose()?;
+    let address = |offset: u64| find(DeviceOffset(offset)).or_else(|| range(offset, 0));
+    relocate(&mut block, bytes, &record.address_slots, |value| address(offset_of(value)?))?;
+    Ok(BoundLaunch { params: LaunchParams { block, bytes }, blocks, evicted_slot })
+}
+
+/// The slot of an appended parameter, which is an address.
+fn slot_of(record: &LaunchRecord, at: u32) -> Result<usize, Refusal> {
+    let slot = (at / 8) as usize;
+    let is_address = at.is_multiple_of(8) && record.address_slots.contains(slot);
+    if is_address { Ok(slot) } else { Err(Refusal::PreemptWords) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AddressSlots, ModuleId};
+    use atoll_core::{Epoch, LaunchId};
+
+    /// The address of device memory, of which there are 4096 bytes.
+    const BASE: u64 = 0x7000_0000;
+
+    /// A launch of 4 blocks with a buffer at offset 64 and its words behind; its parameters.
+    fn launch(progress: u64) -> (LaunchRecord, Vec<u8>) {
+        let mut address_slots = AddressSlots::NONE;
+        (0..4).for_each(|slot| address_slots.insert(slot));
+        let record = LaunchRecord {
+            launch: LaunchId(1),
+            module: ModuleId(0),
+            kernel: 0,
+            grid: [4, 1, 1],
+            shared_bytes: 0,
+            address_slots,
+            evicted_word: DeviceOffset(132),
+            epoch_word: DeviceOffset(128),
+            epoch: Epoch(0),
+            preemptible: 1,
+            may_run_again: 0,
+            followed: 0,
+        };
+        let mut params: Vec<u8> =
+            [64, 128, 132, progress].iter().flat_map(|offset: &u64| offset.to_le_bytes()).collect();
+        params.extend([0; 8]);
+        (record, params)
+    }
+
+    fn bound(record: &LaunchRecord, params: &[u8]) -> Result<BoundLaunch, Refusal> {
+        let facts = KernelFacts { params_bytes: 40, preempt_offset: Some(8), ..KernelFacts::default() };
+        let range = |at: u64, bytes: u64| at.checked_add(bytes).filter(|end| *end <= 4096).map(|_| BASE + at);
+        // The epoch word is elsewhere.
+        bind_launch(record, params, &facts, 0, range, |word| (word.0 == 128).then_some(0x42))
+    }
+
+    #[test]
+    fn offsets_become_addresses() {
+        let (record, params) = launch(256);
+        let found = bound(&record, &params).unwrap();
+        let words: Vec<u64> = found.params.words().collect();
+        assert_eq!(words, [BASE + 64, 0x42, BASE + 132, BASE + 256, 0]);
+        assert_eq!((found.blocks, found.evicted_slot), (4, Some(2)));
+        let mut moved = found.params.clone();
+        moved.put_address(2, 7);
+        assert_eq!(moved.to_bytes()[16..24], 7_u64.to_le_bytes());
+    }
+
+    #[test]
+    fn words_outside_of_memory_are_refused() {
+        let refused = |(record, params): (LaunchRecord, Vec<u8>)| bound(&record, &params).unwrap_err();
+        assert_eq!(refused(launch(4093)), Refusal::PreemptWords, "four blocks need four bytes");
+        let (mut record, params) = launch(256);
+        record.evicted_word = DeviceOffset(133);
+        assert_eq!(refused((record, params)), Refusal::PreemptWords);
+        let (mut record, params) = launch(256);
+        record.address_slots = AddressSlots::NONE;
+        assert_eq!(refused((record, params)), Refusal::PreemptWords, "the epoch word is no address");
+    }
+}

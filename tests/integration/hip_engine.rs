@@ -1,0 +1,87 @@
+//! The engine on an AMD GPU: it runs on the stand-in for the HIP runtime, which interprets code
+//! objects.
+
+use super::gpu_engine::Gpu;
+use super::padding::{Bed, kill_executors};
+use super::serve::atoll;
+use anyhow::{Result, ensure};
+use atoll_device_hip::{HipConfig, start};
+use atoll_engine::{Engine, EngineConfig};
+use atoll_executor::{ExecutorConfig, ExecutorPool};
+use atoll_models::BuildOptions;
+use atoll_pipeline::Target;
+use atoll_tests::{Model, stand_in};
+use std::path::Path;
+use std::time::Duration;
+
+/// Rounds of the loops in the functions that pad each other: few, since each instruction of a wave
+/// takes microseconds.
+pub(crate) const ROUNDS: u32 = 100;
+
+fn config() -> Result<HipConfig> {
+    Ok(HipConfig { library: Some(stand_in::hip_library()?), memory_bytes: Some(64 << 20), ..HipConfig::default() })
+}
+
+pub(crate) fn engine(config_of_engine: EngineConfig) -> Result<Engine> {
+    Ok(Engine::start(Box::new(start(&config()?)?), config_of_engine)?)
+}
+
+/// Like [`engine`], with the GPU in an executor.
+fn engine_behind_executor(config_of_engine: EngineConfig) -> Result<Engine> {
+    let executor = ExecutorConfig { program: atoll(), ..ExecutorConfig::new(config()?)? };
+    Ok(Engine::start(Box::new(ExecutorPool::new(executor)?), config_of_engine)?)
+}
+
+/// The stand-in has the architecture gfx90a by default.
+pub(crate) fn target() -> Result<Target> {
+    Ok("amd:gfx90a".parse()?)
+}
+
+/// A model that is small enough for an interpreter.
+fn model(folder: &Path) -> Result<Model> {
+    let path = folder.join("squeezenet.onnx");
+    let options = BuildOptions { seed: 7, width: 0.25, image: Some(40), ..BuildOptions::default() };
+    std::fs::write(&path, atoll_models::build_onnx("squeezenet", &options)?)?;
+    Ok(Model { name: "squeezenet".into(), path, symbols: Vec::new() })
+}
+
+fn gpu() -> Result<Gpu> {
+    Ok(Gpu { target: target()?, model, urgent: model, pause: Duration::from_millis(500) })
+}
+
+#[test]
+fn models_agree_with_the_oracle_also_when_they_are_evicted() -> Result<()> {
+    gpu()?.models_agree_also_when_evicted(engine)
+}
+
+#[test]
+fn best_effort_work_is_preempted_and_results_are_correct() -> Result<()> {
+    gpu()?.best_effort_work_makes_way(engine)
+}
+
+#[test]
+fn best_effort_work_is_preempted_in_an_executor() -> Result<()> {
+    gpu()?.best_effort_work_makes_way(engine_behind_executor)
+}
+
+/// A lane is a stream with a mask of compute units.
+#[test]
+fn a_busy_lane_that_is_closed_goes_on_in_the_default_lane() -> Result<()> {
+    gpu()?.a_busy_lane_is_closed(engine)
+}
+
+/// Launches run in proxy kernels, which jump to the kernels of both functions.
+#[test]
+fn padded_kernels_give_the_same_results() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    Bed::functions(target()?, ROUNDS, folder.path(), engine)?.shares_launches().map(drop)
+}
+
+#[test]
+fn all_invocations_of_a_padded_launch_are_retried_when_their_gpu_is_lost() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let bed = Bed::functions(target()?, ROUNDS, folder.path(), engine_behind_executor)?;
+    let [_, after] = bed.run(2, kill_executors)?;
+    ensure!(after.retries > 0, "{after:?}");
+    Ok(())
+}

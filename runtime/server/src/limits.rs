@@ -43,6 +43,10 @@ pub const WRITE_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Longest pause between two parts of a request body.
 pub const BODY_PAUSE_MAX: Duration = Duration::from_secs(10);
 
+/// Longest silence of a stream of messages over gRPC, while none of its requests is running, after
+/// which its connection keeps its place if another client needs one.
+pub const STREAM_PAUSE_MAX: Duration = Duration::from_secs(10);
+
 /// Most regions of system shared memory of the daemon; each holds a file descriptor.
 pub const SHARED_REGIONS_MAX: usize = 2048;
 

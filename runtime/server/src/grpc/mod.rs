@@ -23,6 +23,7 @@ mod timeout;
 use crate::app::App;
 use crate::callers::Callers;
 use crate::otlp::Arrival;
+use crate::progress::Progress;
 use crate::requests::error::RequestError;
 use crate::requests::identify::identify;
 use crate::requests::memory::Encoding;
@@ -121,10 +122,16 @@ fn check(entrance: &Entrance, request: &mut Request) -> Result<(), RequestError>
     let rule = RULES.iter().find(|(path, _)| *path == request.uri().path()).map_or(Rule::Small, |(_, rule)| *rule);
     let rooms = Rooms::default();
     let (app, stop) = (app.clone(), stop.clone());
+    let progress = request.extensions().get::<Arc<Progress>>().cloned().unwrap_or_default();
+    if rule.is_stream() {
+        progress.set_stream();
+    }
     let body = take(request.body_mut());
-    *request.body_mut() = Frames { app, body, encoding, rule, rooms: rooms.clone(), stop }.into_body();
+    let frames = Frames { app, body, encoding, rule, rooms: rooms.clone(), progress: progress.clone(), stop };
+    *request.body_mut() = frames.into_body();
     request.extensions_mut().insert(Times { arrival, deadline });
     request.extensions_mut().insert(rooms);
+    request.extensions_mut().insert(progress);
     Ok(())
 }
 

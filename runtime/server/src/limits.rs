@@ -68,6 +68,14 @@ pub const RINGS_PER_TENANT_MAX: usize = 16;
 /// Most bytes of the rings of one tenant: as many as [`BODIES_IN_FLIGHT_BYTES_MAX`].
 pub const RING_BYTES_PER_TENANT_MAX: u64 = 1 << 30;
 
+/// Time for which the threads of a tenant's rings may be awake without serving a request, once:
+/// enough for ten thousand pings, which a benchmark sends.
+pub const RING_IDLE_BURST: Duration = Duration::from_secs(1);
+
+/// The part of the time that passes which refills [`RING_IDLE_BURST`]: a tenth. So a tenant whose
+/// clients ping or ring without pause takes a tenth of a CPU from others.
+pub const RING_IDLE_DIVISOR: u32 = 10;
+
 /// Longest key of a region in bytes: the longest name of a file, after the slash that `shm_open`
 /// requires.
 pub const SHARED_KEY_BYTES_MAX: usize = 256;

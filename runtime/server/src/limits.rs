@@ -24,6 +24,23 @@ pub const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 /// ones. Many programs share one connection among all their threads.
 pub const STREAMS_PER_CONNECTION_MAX: u32 = 1024;
 
+/// Requests of all HTTP/2 connections of a port together, from which on a connection may have only
+/// [`STREAMS_SHARE`]. Each costs a task and some kilobytes. 16 connections could have as many.
+pub const STREAMS_MAX: usize = 16_384;
+
+/// Requests that each HTTP/2 connection may have at the same time, however many others have: all
+/// [`CONNECTIONS_MAX`] connections together then have twice [`STREAMS_MAX`].
+pub const STREAMS_SHARE: usize = 4;
+
+/// Requests that a client of HTTP/2 has reset before the daemon has begun them, after which its
+/// connection ends. A client that resets many streams at once ("rapid reset") lets the daemon work
+/// for nothing.
+pub const STREAMS_RESET_MAX: usize = 20;
+
+/// Requests that the daemon has refused because their connection had [`STREAMS_PER_CONNECTION_MAX`],
+/// after which the connection ends: a client that waits as it is told sends none.
+pub const STREAMS_REFUSED_MAX: usize = 1024;
+
 /// Most bytes of the headers of an HTTP/2 request, in all its frames. A token and the headers that
 /// proxies add need a tenth of it.
 pub const HEADERS_BYTES_MAX: u32 = 16 << 10;

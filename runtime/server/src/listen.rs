@@ -4,8 +4,9 @@ use crate::app::App;
 use crate::arriving::{ArrivingBody, LeavingBody};
 use crate::control::Control;
 use crate::cuda;
+use crate::grpc;
 use crate::identity::{Peer, Reason};
-use crate::limits::{HEADERS_BYTES_MAX, STREAMS_PER_CONNECTION_MAX};
+use crate::limits::{HEADERS_BYTES_MAX, STREAMS_PER_CONNECTION_MAX, STREAMS_REFUSED_MAX, STREAMS_RESET_MAX};
 use crate::places::{Closed, ConnectionLimits, Place, Places, Seat, Watched};
 use crate::shutdown::stopped;
 use crate::tls::{Tls, Wire};
@@ -258,10 +259,20 @@ async fn connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
             }
             let guard = place.request();
             request.extensions_mut().insert(guard.progress.clone());
-            let answer = router.call(request.map(|body| ArrivingBody::new(body, &guard.progress)));
+            let answer = match wire == Wire::Http2 && place.is_over_share() {
+                true => {
+                    app.refuse_unknown(Reason::Streams);
+                    Err(grpc::too_many_requests(&app))
+                }
+                false => Ok(router.call(request.map(|body| ArrivingBody::new(body, &guard.progress)))),
+            };
             let place = place.clone();
             async move {
-                let mut response = answer.await?.map(|body| LeavingBody::new(body, guard));
+                let response = match answer {
+                    Ok(answer) => answer.await?,
+                    Err(refusal) => refusal,
+                };
+                let mut response = response.map(|body| LeavingBody::new(body, guard));
                 if place.is_leaving() {
                     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 }
@@ -283,6 +294,8 @@ async fn connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
                 .keep_alive_timeout(PING_TIMEOUT)
                 .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)
                 .max_header_list_size(HEADERS_BYTES_MAX)
+                .max_pending_accept_reset_streams(STREAMS_RESET_MAX)
+                .max_local_error_reset_streams(STREAMS_REFUSED_MAX)
                 .serve_connection(stream, service);
             // Tells the client not to begin more requests, and answers those that are on their way.
             until_end(pin!(served), |served| served.graceful_shutdown(), stop, None, &place).await

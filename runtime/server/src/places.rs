@@ -44,6 +44,9 @@ pub struct ConnectionLimits {
     /// How long a stream of messages may be silent before its connection makes room for another
     /// one.
     pub stream_pause: Duration,
+    /// Running requests of all HTTP/2 connections from which on a connection may have only
+    /// [`limits::STREAMS_SHARE`].
+    pub requests: usize,
     /// How long a client may read nothing while bytes wait to be sent to it.
     pub write_pause: Duration,
 }
@@ -64,6 +67,7 @@ impl Default for ConnectionLimits {
             idle_timeout: limits::IDLE_TIMEOUT,
             body_pause: limits::BODY_PAUSE_MAX,
             stream_pause: limits::STREAM_PAUSE_MAX,
+            requests: limits::STREAMS_MAX,
             write_pause: limits::WRITE_PAUSE_MAX,
         }
     }
@@ -133,6 +137,8 @@ pub(crate) struct Place {
     running: AtomicUsize,
     /// The running requests.
     requests: Mutex<Vec<Arc<Progress>>>,
+    /// Number of running requests of all connections of the port.
+    all: Arc<AtomicUsize>,
     sending_head: AtomicBool,
     closing: AtomicBool,
     /// Whether the next answer closes the connection, because the server stops.
@@ -141,21 +147,22 @@ pub(crate) struct Place {
     /// `epoch`.
     since_ms: AtomicU64,
     epoch: Instant,
-    stream_pause: Duration,
+    limits: ConnectionLimits,
     close: Notify,
 }
 
 impl Place {
-    fn new(epoch: Instant, stream_pause: Duration) -> Place {
+    fn new(epoch: Instant, limits: ConnectionLimits, all: Arc<AtomicUsize>) -> Place {
         let place = Place {
             running: AtomicUsize::new(0),
             requests: Mutex::default(),
+            all,
             sending_head: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             leaving: AtomicBool::new(false),
             since_ms: AtomicU64::new(0),
             epoch,
-            stream_pause,
+            limits,
             close: Notify::new(),
         };
         place.touch();
@@ -188,7 +195,8 @@ impl Place {
 
     /// Why each request of the connection is stalled; `None` if one of them is not, or there is none.
     fn stalls(&self) -> Option<Vec<Stall>> {
-        let stalls: Option<Vec<Stall>> = self.lock().iter().map(|request| request.stall(self.stream_pause)).collect();
+        let stalls: Option<Vec<Stall>> =
+            self.lock().iter().map(|request| request.stall(self.limits.stream_pause)).collect();
         stalls.filter(|stalls| !stalls.is_empty())
     }
 
@@ -208,9 +216,16 @@ impl Place {
         let progress = Arc::<Progress>::default();
         self.lock().push(progress.clone());
         self.running.fetch_add(1, Ordering::Relaxed);
+        self.all.fetch_add(1, Ordering::Relaxed);
         self.sending_head.store(false, Ordering::Relaxed);
         self.touch();
         RequestGuard { place: self.clone(), progress }
+    }
+
+    /// Whether the port has too many requests, and this connection more than its share of them.
+    pub(crate) fn is_over_share(&self) -> bool {
+        let (own, all) = (self.running.load(Ordering::Relaxed), self.all.load(Ordering::Relaxed));
+        all > self.limits.requests && own > limits::STREAMS_SHARE
     }
 
     /// In HTTP/1 the first bytes after an answer begin the head of the next request, and the first
@@ -268,6 +283,7 @@ impl Drop for RequestGuard {
         self.place.touch();
         self.place.lock().retain(|request| !Arc::ptr_eq(request, &self.progress));
         self.place.running.fetch_sub(1, Ordering::Relaxed);
+        self.place.all.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -276,6 +292,8 @@ pub(crate) struct Places {
     limits: ConnectionLimits,
     epoch: Instant,
     taken: Mutex<HashMap<u64, Arc<Place>>>,
+    /// Number of running requests.
+    requests: Arc<AtomicUsize>,
     freed: Notify,
     counts: Arc<ClosedCounts>,
 }
@@ -296,7 +314,8 @@ impl Drop for Seat {
 
 impl Places {
     pub(crate) fn new(limits: ConnectionLimits, counts: Arc<ClosedCounts>) -> Arc<Places> {
-        Arc::new(Places { limits, epoch: Instant::now(), taken: Mutex::default(), freed: Notify::new(), counts })
+        let (taken, requests) = (Mutex::default(), Arc::default());
+        Arc::new(Places { limits, epoch: Instant::now(), taken, requests, freed: Notify::new(), counts })
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<u64, Arc<Place>>> {
@@ -311,7 +330,7 @@ impl Places {
             {
                 let mut taken = self.lock();
                 if taken.len() < self.limits.most {
-                    let place = Arc::new(Place::new(self.epoch, self.limits.stream_pause));
+                    let place = Arc::new(Place::new(self.epoch, self.limits, self.requests.clone()));
                     taken.insert(id, place.clone());
                     return Seat { places: self.clone(), id, place };
                 }

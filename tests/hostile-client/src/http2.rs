@@ -9,6 +9,7 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Types of frames.
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
+const PRIORITY: u8 = 2;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
 const PING: u8 = 6;
@@ -142,12 +143,31 @@ pub enum Flood {
     Continuations,
     /// Empty parts of one body.
     EmptyData,
+    /// Windows of one byte for all answers together.
+    WindowUpdates,
+    /// Priorities, which have no meaning any more, for streams that do not exist.
+    Priorities,
+    /// Requests that do not end, many more than the server allows at one time.
+    OpenStreams,
 }
 
 impl Flood {
     /// All floods.
-    pub const ALL: [Flood; 5] =
-        [Flood::RapidReset, Flood::Pings, Flood::Settings, Flood::Continuations, Flood::EmptyData];
+    pub const ALL: [Flood; 8] = [
+        Flood::RapidReset,
+        Flood::Pings,
+        Flood::Settings,
+        Flood::Continuations,
+        Flood::EmptyData,
+        Flood::WindowUpdates,
+        Flood::Priorities,
+        Flood::OpenStreams,
+    ];
+
+    /// Whether the server has to end the connection: the frames cost it memory, or work for nothing.
+    pub fn is_ended(self) -> bool {
+        matches!(self, Flood::RapidReset | Flood::Continuations | Flood::OpenStreams)
+    }
 
     /// Sends this many frames, or pairs of frames, on a new connection. Another thread reads the
     /// answers, so that the server can always write.
@@ -190,6 +210,9 @@ impl Flood {
             Flood::Settings => frame(SETTINGS, 0, 0, &[]),
             Flood::Continuations => frame(CONTINUATION, 0, 1, &header("x-more", &"y".repeat(100))),
             Flood::EmptyData => frame(DATA, 0, 1, &[]),
+            Flood::WindowUpdates => frame(WINDOW_UPDATE, 0, 0, &1_u32.to_be_bytes()),
+            Flood::Priorities => frame(PRIORITY, 0, 2 * index + 1, &[0, 0, 0, 0, 16]),
+            Flood::OpenStreams => frame(HEADERS, END_HEADERS, 2 * index + 1, &head(LIVE)),
         }
     }
 }

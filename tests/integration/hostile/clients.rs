@@ -186,13 +186,47 @@ fn ambiguous_requests_are_refused_and_what_they_hide_is_not_answered() -> Result
 #[test]
 fn floods_of_frames_end_their_connection() -> Result<()> {
     let setup = start(&[], "")?;
-    let frames = if full() { 1_000_000 } else { 20_000 };
+    // More than the buffers of a connection hold.
+    let frames = if full() { 1_000_000 } else { 200_000 };
+    let before = held(&setup)?.1;
     beside("floods of HTTP/2 frames", &setup, |others| {
         for flood in Flood::ALL {
             let end = flood.run(&setup.daemon.grpc, frames)?;
             measured(&format!("{flood:?}: {end:?}"));
+            if flood.is_ended() {
+                // The server may close before its last frame is read.
+                ensure!(end.sent < frames || end.goaway.is_some_and(|code| code != 0), "{flood:?}: {end:?}");
+            }
+            is_live(&setup.daemon.grpc)?;
             others.go_on(3)?;
         }
+        let resident = held(&setup)?.1;
+        ensure!(resident < before + (256 << 20), "{resident} bytes are resident, {before} before");
+        Ok(())
+    })
+}
+
+/// Each connection has as many silent streams as it may have. Beyond the number that the port may
+/// have, connections get only a few, and others are served.
+#[test]
+fn silent_streams_of_many_connections_leave_streams_for_others() -> Result<()> {
+    let setup = start(&[], "")?;
+    let before = held(&setup)?.1;
+    let denied = || metric(&setup.daemon, "atoll_denied_requests_total{reason=\"streams\"}");
+    beside("silent streams", &setup, |others| {
+        // 16 connections have all streams of the port.
+        let held_open: Result<Vec<_>, _> =
+            (0..17).map(|_| Lasting::SilentStream.open(&setup.daemon.grpc, 1024)).collect();
+        let mut held_open = held_open?;
+        wait_until("streams are refused", || Ok(denied()? >= 1.0))?;
+        for _ in 0..5 {
+            is_live(&setup.daemon.grpc)?;
+        }
+        others.go_on(3)?;
+        let resident = held(&setup)?.1;
+        measured(&format!("{} MiB for the streams", resident.saturating_sub(before) >> 20));
+        ensure!(resident < before + (1 << 30), "{resident} bytes are resident, {before} before");
+        held_open.retain_mut(Held::trickle);
         Ok(())
     })
 }

@@ -22,6 +22,7 @@ mod timeout;
 
 use crate::app::App;
 use crate::callers::Callers;
+use crate::limits::STREAMS_SHARE;
 use crate::otlp::Arrival;
 use crate::progress::Progress;
 use crate::requests::error::RequestError;
@@ -41,8 +42,8 @@ use service::{Inference, Times};
 use std::mem::take;
 use std::sync::Arc;
 use tokio::sync::watch;
-use tonic::Status;
 use tonic::codec::CompressionEncoding;
+use tonic::{Code, Status};
 use tonic_reflection::server::Builder;
 
 /// The RPCs with tensors, files or several messages. All others take one small message.
@@ -94,6 +95,18 @@ async fn log(State(app): State<Arc<App>>, request: Request, next: Next) -> Respo
 async fn unknown_service(request: Request) -> Response {
     let text = format!("there is no RPC {}; this is the service inference.GRPCInferenceService", request.uri().path());
     Status::unimplemented(text).into_http()
+}
+
+/// The answer to a request of a connection that has too many ([`Reason::Streams`]), counted.
+///
+/// [`Reason::Streams`]: crate::identity::Reason::Streams
+pub(crate) fn too_many_requests(app: &App) -> Response {
+    app.recorder.note_grpc(Code::ResourceExhausted);
+    let text = format!(
+        "the server has as many requests as it may have, and this connection more than {STREAMS_SHARE} of them; wait \
+        for answers before you send more"
+    );
+    Status::resource_exhausted(text).into_http()
 }
 
 /// Checks a request, and counts its answer.

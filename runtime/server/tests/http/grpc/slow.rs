@@ -2,13 +2,14 @@
 
 use crate::support::frames::*;
 use crate::support::grpc::proto::ModelInferRequest;
-use crate::support::grpc::request;
+use crate::support::grpc::{Client, refused, request};
 use crate::support::{Behaviour, Connection, Daemon, Options, eventually, write_bundle};
 use atoll_server::ConnectionLimits;
 use prost::Message;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::Code;
 
 const MADE_ROOM: &str = "atoll_connections_closed_total{reason=\"made_room\"}";
 
@@ -90,6 +91,41 @@ fn a_stream_that_is_silent_for_long_makes_room_and_one_whose_request_runs_does_n
     daemon.engine.answer_all();
     assert!(daemon.block_on(later.message()).unwrap().is_some(), "its connection was not");
     assert_eq!(daemon.metric(MADE_ROOM), 1);
+}
+
+#[test]
+fn a_connection_beyond_its_share_is_refused_while_the_port_has_too_many_requests() {
+    let daemon = daemon(ConnectionLimits { requests: 10, ..ConnectionLimits::default() });
+    let mut many = open(daemon.grpc);
+    let begin = |connection: &mut Connection, number: u32| {
+        connection.send_raw(&frame(HEADERS, END_HEADERS, 2 * number + 1, &headers(&[])));
+    };
+    (0..10).for_each(|number| begin(&mut many, number));
+    many.send_raw(&frame(PING, 0, 0, b"all read"));
+    many.receive_until(|frames| frames.contains("all read"));
+    assert_eq!(daemon.metric("atoll_denied_requests_total{reason=\"streams\"}"), 0);
+    begin(&mut many, 10);
+    eventually(|| daemon.metric("atoll_denied_requests_total{reason=\"streams\"}") == 1);
+    assert_eq!(daemon.answers("RESOURCE_EXHAUSTED"), 1);
+    // Another connection may have four.
+    daemon.engine.behave(Behaviour::Hold);
+    let client = daemon.client();
+    let ask = |client: &Client| {
+        let mut client = client.clone();
+        daemon.spawn(async move { client.model_infer(request("")).await })
+    };
+    let four: Vec<_> = (0..4).map(|_| ask(&client)).collect();
+    eventually(|| daemon.engine.held() == 4);
+    let fifth = daemon.block_on(ask(&client)).unwrap();
+    refused(fifth, Code::ResourceExhausted, &["more than 4 of them"]);
+    // With fewer requests on the port, it may have more.
+    drop(many);
+    daemon.engine.behave(Behaviour::Echo);
+    eventually(|| daemon.block_on(ask(&client)).unwrap().is_ok());
+    daemon.engine.answer_all();
+    for answered in four {
+        assert!(daemon.block_on(answered).unwrap().is_ok());
+    }
 }
 
 #[test]

@@ -37,9 +37,9 @@ pub const STREAMS_SHARE: usize = 4;
 /// for nothing.
 pub const STREAMS_RESET_MAX: usize = 20;
 
-/// Requests that the daemon has refused because their connection had [`STREAMS_PER_CONNECTION_MAX`],
-/// after which the connection ends: a client that waits as it is told sends none.
-pub const STREAMS_REFUSED_MAX: usize = 1024;
+/// Requests that a connection of HTTP/2 has broken with invalid frames, such as more bytes than it
+/// announced, after which it ends. Each makes the daemon reset a request that it has begun.
+pub const STREAMS_BROKEN_MAX: usize = 1024;
 
 /// Most bytes of the headers of an HTTP/2 request, in all its frames. A token and the headers that
 /// proxies add need a tenth of it.

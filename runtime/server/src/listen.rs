@@ -6,7 +6,7 @@ use crate::control::Control;
 use crate::cuda;
 use crate::grpc;
 use crate::identity::{Peer, Reason};
-use crate::limits::{HEADERS_BYTES_MAX, STREAMS_PER_CONNECTION_MAX, STREAMS_REFUSED_MAX, STREAMS_RESET_MAX};
+use crate::limits::{HEADERS_BYTES_MAX, STREAMS_BROKEN_MAX, STREAMS_PER_CONNECTION_MAX, STREAMS_RESET_MAX};
 use crate::places::{Closed, ConnectionLimits, Place, Places, Seat, Watched};
 use crate::shutdown::stopped;
 use crate::tls::{Tls, Wire};
@@ -295,7 +295,7 @@ async fn connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
                 .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)
                 .max_header_list_size(HEADERS_BYTES_MAX)
                 .max_pending_accept_reset_streams(STREAMS_RESET_MAX)
-                .max_local_error_reset_streams(STREAMS_REFUSED_MAX)
+                .max_local_error_reset_streams(STREAMS_BROKEN_MAX)
                 .serve_connection(stream, service);
             // Tells the client not to begin more requests, and answers those that are on their way.
             until_end(pin!(served), |served| served.graceful_shutdown(), stop, None, &place).await

@@ -149,11 +149,13 @@ pub enum Flood {
     Priorities,
     /// Requests that do not end, many more than the server allows at one time.
     OpenStreams,
+    /// Requests with more bytes than they announce, which the server has to reset.
+    BrokenStreams,
 }
 
 impl Flood {
     /// All floods.
-    pub const ALL: [Flood; 8] = [
+    pub const ALL: [Flood; 9] = [
         Flood::RapidReset,
         Flood::Pings,
         Flood::Settings,
@@ -162,11 +164,12 @@ impl Flood {
         Flood::WindowUpdates,
         Flood::Priorities,
         Flood::OpenStreams,
+        Flood::BrokenStreams,
     ];
 
     /// Whether the server has to end the connection: the frames cost it memory, or work for nothing.
     pub fn is_ended(self) -> bool {
-        matches!(self, Flood::RapidReset | Flood::Continuations | Flood::OpenStreams)
+        matches!(self, Flood::RapidReset | Flood::Continuations | Flood::BrokenStreams)
     }
 
     /// Sends this many frames, or pairs of frames, on a new connection. Another thread reads the
@@ -213,6 +216,11 @@ impl Flood {
             Flood::WindowUpdates => frame(WINDOW_UPDATE, 0, 0, &1_u32.to_be_bytes()),
             Flood::Priorities => frame(PRIORITY, 0, 2 * index + 1, &[0, 0, 0, 0, 16]),
             Flood::OpenStreams => frame(HEADERS, END_HEADERS, 2 * index + 1, &head(LIVE)),
+            Flood::BrokenStreams => {
+                let stream = 2 * index + 1;
+                let head = [head(LIVE), header("content-length", "1")].concat();
+                [frame(HEADERS, END_HEADERS, stream, &head), frame(DATA, 0, stream, b"ab")].concat()
+            }
         }
     }
 }

@@ -74,13 +74,15 @@ impl<B> Drop for ArrivingBody<B> {
 pub(crate) struct LeavingBody {
     body: axum::body::Body,
     request: RequestGuard,
+    /// Bytes of the last part, which the connection may still have.
+    last: usize,
 }
 
 impl LeavingBody {
     /// The answer's head waits for the client, too.
     pub(crate) fn new(body: axum::body::Body, request: RequestGuard) -> LeavingBody {
         request.progress.begin_leaving(0);
-        LeavingBody { body, request }
+        LeavingBody { body, request, last: 0 }
     }
 }
 
@@ -88,8 +90,9 @@ impl Body for LeavingBody {
     type Data = Bytes;
     type Error = axum::Error;
 
-    /// The connection asks for the next part once the client has room for the last one. So between a
-    /// part and the next call, the answer waits for the client; while a call waits, for the server.
+    /// The connection asks for the next part once a part may leave, for which the one before has to
+    /// be gone. So between a part and the next call, the answer waits for the client; while a call
+    /// waits, for the server.
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -97,7 +100,8 @@ impl Body for LeavingBody {
         self.request.progress.end_leaving();
         let polled = Pin::new(&mut self.body).poll_frame(context);
         if let Poll::Ready(Some(Ok(frame))) = &polled {
-            self.request.progress.begin_leaving(frame.data_ref().map_or(0, Bytes::len));
+            self.request.progress.begin_leaving(self.last);
+            self.last = frame.data_ref().map_or(0, Bytes::len);
         }
         polled
     }

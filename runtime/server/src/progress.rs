@@ -22,7 +22,7 @@ pub(crate) struct Progress(Mutex<State>);
 struct State {
     /// What of the request is arriving: its body, or one message of a stream.
     arriving: Option<Part>,
-    /// The part of the answer that the client has to take before the next one is made.
+    /// What the client has to take before the next part of the answer is made.
     leaving: Option<Part>,
     /// For a stream of messages or events. `None` for a request with one body and one answer.
     stream: Option<Stream>,
@@ -118,12 +118,12 @@ impl Progress {
         Answering(self.clone())
     }
 
-    /// Notes that a part of the answer waits for the client.
+    /// Notes that the answer waits until the client has taken these bytes of it.
     pub(crate) fn begin_leaving(&self, bytes: usize) {
         self.lock().leaving = Some(Part::new(bytes));
     }
 
-    /// Notes that the client has taken the last part of the answer.
+    /// Notes that the client has taken them.
     pub(crate) fn end_leaving(&self) {
         self.lock().leaving = None;
     }
@@ -132,8 +132,8 @@ impl Progress {
     /// `stream_pause`.
     pub(crate) fn stall(&self, stream_pause: Duration) -> Option<Stall> {
         let State { arriving, leaving, stream } = &*self.lock();
-        if let Some(since) = leaving.as_ref().and_then(Part::slow) {
-            return Some(Stall::Unread(since));
+        if let Some(part) = leaving {
+            return part.slow().map(Stall::Unread);
         }
         if stream.is_some_and(|stream| stream.running > 0) {
             return None;

@@ -31,12 +31,12 @@ pub enum Data {
 
 /// Whether `dtype` is a floating-point type.
 pub fn is_float(dtype: DType) -> bool {
-    matches!(dtype, DType::F16 | DType::Bf16 | DType::F32 | DType::F64) || is_narrow_float(dtype)
+    dtype.is_float()
 }
 
 /// Whether `dtype` is a floating-point type of 8 bits or fewer.
 pub fn is_narrow_float(dtype: DType) -> bool {
-    dtype.is_narrow() && !matches!(dtype, DType::U2 | DType::I2 | DType::U4 | DType::I4)
+    dtype.is_narrow() && dtype.is_float()
 }
 
 /// Rounds `value` to the nearest value of the type.

@@ -190,6 +190,12 @@ impl DType {
         DType::NARROW.contains(&self)
     }
 
+    /// Whether this is a floating-point type.
+    pub fn is_float(self) -> bool {
+        let is_narrow_integer = matches!(self, DType::U2 | DType::I2 | DType::U4 | DType::I4);
+        matches!(self, DType::F16 | DType::Bf16 | DType::F32 | DType::F64) || self.is_narrow() && !is_narrow_integer
+    }
+
     /// The type of the same bytes for clients and for kernels that only move elements: I8 for signed
     /// narrow integers, U8 for all other narrow types, the type itself otherwise.
     pub fn carrier(self) -> DType {

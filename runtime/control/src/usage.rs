@@ -42,14 +42,14 @@ pub struct UsageReport {
 /// time is what is billed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ExecutorUsage {
-    /// The device.
+    /// The device, `cpu` for CPU stages, or `ring` for the daemon's threads of rings.
     pub device: String,
     /// The tenant.
     pub tenant: Tenant,
     /// CPU time in seconds.
     pub cpu_s: f64,
-    /// The price of the CPU time of CPU stages, in units of account. `None` for executors, whose
-    /// price is in the rows of functions, and if CPU stages have no price.
+    /// The price of the CPU time of CPU stages and rings, in units of account. `None` for executors,
+    /// whose price is in the rows of functions, and if CPU time has no price.
     #[serde(default)]
     pub price: Option<f64>,
     /// Memory of its control groups; `None` if the daemon could not create control groups.

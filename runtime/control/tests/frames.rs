@@ -65,6 +65,120 @@ fn the_sender_refuses_frames_that_exceed_a_limit() {
     assert!(matches!(Outgoing::new(&endless, Attachments::default()), Err(WireError::TooLarge { .. })));
 }
 
+/// The head of a frame.
+fn head(magic: &[u8; 4], version: u16, files: u16, message_bytes: u32, body_bytes: u32) -> Vec<u8> {
+    let numbers = [message_bytes.to_le_bytes(), body_bytes.to_le_bytes()].concat();
+    [&magic[..], &version.to_le_bytes(), &files.to_le_bytes(), &numbers].concat()
+}
+
+/// The result of bytes after which the peer closes the connection.
+fn result(bytes: &[u8]) -> String {
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    ours.write_all(bytes).unwrap();
+    drop(ours);
+    match receive(&theirs) {
+        Ok(Some(frame)) => format!("a frame with {} files", frame.files()),
+        Ok(None) => "closed".into(),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// The last number that is accepted, and the first one that is not. A frame that is accepted and
+/// has no further bytes ends too early.
+#[test]
+fn the_head_of_a_frame_has_limits() {
+    let (files, message, body) =
+        (limits::FILES_MAX as u16, limits::MESSAGE_BYTES_MAX as u32, limits::BODY_BYTES_MAX as u32);
+    let early = "the connection ended within a frame";
+    let foreign = "the peer does not speak Atoll's control protocol";
+    for (head, expected) in [
+        (head(b"ATLC", 1, files, message, body), early),
+        (head(b"ATLC", 1, files + 1, message, body), "a frame has 129 files; the limit is 128"),
+        (head(b"ATLC", 1, files, message + 1, 0), "a frame has 4194305 bytes of message; the limit is 4194304"),
+        (head(b"ATLC", 1, files, 0, body + 1), "a frame has 4194305 bytes of body; the limit is 4194304"),
+        (head(b"ATLC", 1, 0, u32::MAX, 0), "a frame has 4294967295 bytes of message; the limit is 4194304"),
+        (head(b"ATLC", 0, 0, 0, 0), "the peer uses version 0 of the control protocol"),
+        (head(b"ATLC", 2, 0, 0, 0), "the peer uses version 2 of the control protocol"),
+        (head(b"ATLC", 256, 0, 0, 0), "the peer uses version 256 of the control protocol"),
+        (head(b"BTLC", 1, 0, 0, 0), foreign),
+        (head(b"ATLD", 1, 0, 0, 0), foreign),
+        (head(b"ATLC", 1, 0, 0, 0), "a frame with 0 files"),
+        (head(b"ATLC", 1, 1, 0, 0), "a frame announces 1 files, but has 0"),
+        (Vec::new(), "closed"),
+        (b"A".to_vec(), early),
+        (head(b"ATLC", 1, 0, 0, 0)[..15].to_vec(), early),
+        ([head(b"ATLC", 1, 0, 2, 1), b"{}".to_vec()].concat(), early),
+        ([head(b"ATLC", 1, 0, 2, 1), b"{} ".to_vec()].concat(), "a frame with 0 files"),
+    ] {
+        let found = result(&head);
+        assert!(found.contains(expected), "expected `{expected}`, found `{found}`");
+    }
+}
+
+#[test]
+fn files_that_a_frame_does_not_announce_are_refused() {
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+    let file = Sealed::of("test", b"x").unwrap();
+    let outcome = |announced: u16, sent: usize| {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let files = vec![std::os::fd::AsFd::as_fd(&file); sent];
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        assert!(control.push(SendAncillaryMessage::ScmRights(&files)));
+        let head = head(b"ATLC", 1, announced, 0, 0);
+        sendmsg(&ours, &[std::io::IoSlice::new(&head)], &mut control, SendFlags::NOSIGNAL).unwrap();
+        receive(&theirs).map(|frame| frame.unwrap().files()).map_err(|error| error.to_string())
+    };
+    assert_eq!(outcome(2, 2), Ok(2));
+    for (announced, sent) in [(1, 2), (2, 1), (0, 1)] {
+        assert_eq!(outcome(announced, sent), Err(format!("a frame announces {announced} files, but has {sent}")));
+    }
+}
+
+#[test]
+fn contents_are_inline_up_to_a_limit_and_files_are_not_taken_for_others() {
+    let mut attachments = Attachments::default();
+    let most = limits::INLINE_BYTES_MAX;
+    let sealed = |bytes: usize| Sealed::of("test", &vec![3; bytes]).unwrap();
+    assert_eq!(attachments.add(&vec![1; most]).unwrap(), Blob::Inline { offset: 0, bytes: most as u32 });
+    assert_eq!(
+        attachments.add_sealed(&sealed(most)).unwrap(),
+        Blob::Inline { offset: most as u32, bytes: most as u32 }
+    );
+    assert_eq!(attachments.add(&vec![1; most + 1]).unwrap(), Blob::File(0));
+    assert_eq!(attachments.add_sealed(&sealed(most + 1)).unwrap(), Blob::File(1));
+    assert_eq!(attachments.files(), 2);
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let sender = std::thread::spawn(move || send(&ours, &Request::Objects, attachments));
+    let (_, mut received) = receive(&theirs).unwrap().unwrap().decode::<Request>().unwrap();
+    sender.join().unwrap();
+    let end = 2 * most as u32;
+    let mut inline = |offset, bytes| received.take(Blob::Inline { offset, bytes }).map(|content| content.bytes());
+    assert!(matches!(inline(0, end), Ok(bytes) if bytes == u64::from(end)));
+    assert!(matches!(inline(end, 0), Ok(0)));
+    for (offset, bytes) in [(0, end + 1), (1, end), (end, 1), (end + 1, 0), (u32::MAX, u32::MAX)] {
+        assert!(matches!(inline(offset, bytes), Err(WireError::NoContent)), "{offset} {bytes}");
+    }
+    let taken = received.take(Blob::File(1)).unwrap();
+    assert_eq!((received.files(), taken.bytes()), (1, most as u64 + 1));
+    assert!(matches!(received.take(Blob::File(1)), Err(WireError::NoContent)));
+    assert!(matches!(received.take(Blob::File(2)), Err(WireError::NoContent)));
+    // A file that can change is memory of a ring, and never a content.
+    let mut attachments = Attachments::default();
+    let index = attachments.add_memory(rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap());
+    assert!(matches!(attachments.take(Blob::File(index.unwrap())), Err(WireError::NotSealed(_))));
+}
+
+#[test]
+fn a_message_may_have_exactly_the_largest_size() {
+    let of = |bytes: usize| Request::Describe { function: "x".repeat(bytes) };
+    let around = serde_json::to_vec(&of(0)).unwrap().len();
+    let most = limits::MESSAGE_BYTES_MAX - around;
+    assert!(Outgoing::new(&of(most), Attachments::default()).is_ok());
+    let error = Outgoing::new(&of(most + 1), Attachments::default()).err().expect("one byte too long").to_string();
+    assert_eq!(error, "a frame has 4194305 bytes of message; the limit is 4194304");
+}
+
 #[test]
 fn a_frame_that_breaks_off_is_an_error() {
     let (mut ours, theirs) = UnixStream::pair().unwrap();

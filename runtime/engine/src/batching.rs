@@ -160,6 +160,89 @@ pub(crate) fn extract(whole: &[u8], pieces: usize, first: usize, bytes: usize) -
 #[cfg(test)]
 mod tests {
     use super::*;
+    use atoll_kgraph::{
+        BatchAxis, BufferId, BufferSpec, DType, Expr, InputElement, NodeId, ReadBack, Scalar, SessionSymbol, SymbolSpec,
+    };
+    use std::num::NonZeroU32;
+
+    /// A graph with an input of `n` rows, at most `most`.
+    fn graph(most: i64) -> KernelGraph {
+        let input = BufferSpec {
+            name: "x".into(),
+            kind: BufferKind::Input,
+            dtype: DType::F32,
+            shape: vec![Expr::Const(3), Expr::from(SymbolId(0))],
+            weights_offset: None,
+        };
+        KernelGraph {
+            symbols: vec![SymbolSpec::new("n", 1, most)],
+            buffers: vec![input],
+            batch: Some(BatchAxis { symbol: SymbolId(0), axes: vec![Some(1)], proof: "test".into() }),
+            ..KernelGraph::default()
+        }
+    }
+
+    fn options(rows: u32, preferred: &[u32]) -> BatchingOptions {
+        let rows = NonZeroU32::new(rows).expect("not zero");
+        BatchingOptions { preferred: preferred.to_vec(), ..BatchingOptions::up_to(rows) }
+    }
+
+    #[test]
+    fn options_are_checked_against_the_graph_and_the_limits() {
+        let many = i64::from(ROWS_MAX) + 1;
+        let preferred = |count: usize| vec![1; count];
+        for (most, rows, preferred, expected) in [
+            (8, 8, vec![1, 8], ""),
+            (8, 9, vec![], "it was compiled for at most 8 rows"),
+            (8, 8, vec![0], "the preferred batch size 0 is not between 1 and max_batch_size, which is 8"),
+            (8, 7, vec![8], "the preferred batch size 8 is not between 1 and max_batch_size, which is 7"),
+            (8, 8, preferred(PREFERRED_MAX), ""),
+            (8, 8, preferred(PREFERRED_MAX + 1), "33 preferred batch sizes are given, at most 32 are possible"),
+            (many, ROWS_MAX, vec![], ""),
+            (many, ROWS_MAX + 1, vec![], "max_batch_size is 65537, but at most 65536 is possible"),
+        ] {
+            let found = Batching::new(&graph(most), options(rows, &preferred)).err().unwrap_or_default();
+            let is_expected = if expected.is_empty() { found.is_empty() } else { found.contains(expected) };
+            assert!(is_expected, "{rows} of {most}: expected `{expected}`, found `{found}`");
+        }
+    }
+
+    #[test]
+    fn requests_of_some_graphs_cannot_be_gathered() {
+        let value = Scalar { buffer: BufferId(0), offset: 0, dtype: DType::I32 };
+        let read_back = ReadBack { symbol: SymbolId(0), after: NodeId(0), value, most: None };
+        let own = SessionSymbol { symbol: SymbolId(0), first: 1, next: Expr::Const(1) };
+        let element = InputElement { symbol: SymbolId(0), input: 0, index: 0 };
+        let refused = |change: &dyn Fn(&mut KernelGraph)| {
+            let mut graph = graph(8);
+            change(&mut graph);
+            Batching::new(&graph, options(8, &[])).err().unwrap_or_default()
+        };
+        assert_eq!(refused(&|_| ()), "");
+        assert!(refused(&|graph| graph.batch = None).contains("its rows are not proven independent"));
+        for (found, why) in [
+            (refused(&|graph| graph.session.symbols.push(own.clone())), "it keeps state between invocations"),
+            (refused(&|graph| graph.read_backs.push(read_back.clone())), "it computes sizes at run time"),
+            (refused(&|graph| graph.elements.push(element)), "some of its sizes are elements of an input"),
+        ] {
+            assert!(found.ends_with(&format!("requests cannot be gathered: {why}")), "{found}");
+        }
+    }
+
+    #[test]
+    fn a_request_has_at_most_the_rows_of_a_batch_and_real_time_ones_are_gathered_on_request() {
+        let new = |options| Batching::new(&graph(8), options).expect("it fits");
+        let batching = new(options(4, &[]));
+        assert_eq!((batching.check(&[4]), batching.check(&[0]), batching.inputs[0].axis), (Ok(()), Ok(()), 1));
+        let error = batching.check(&[5]).expect_err("too many").to_string();
+        assert!(error.contains("inference request batch-size must be <= 4, but it is 5"), "{error}");
+        let gathers = |gathers, real_time| {
+            let batching = new(BatchingOptions { gathers, real_time, ..options(4, &[]) });
+            [Class::RealTime, Class::BestEffort].map(|class| batching.gathers(class))
+        };
+        assert_eq!([gathers(true, true), gathers(true, false)], [[true, true], [false, true]]);
+        assert_eq!([gathers(false, true), gathers(false, false)], [[false, false]; 2]);
+    }
 
     #[test]
     fn rows_in_an_inner_dimension_are_interleaved_and_found_again() {

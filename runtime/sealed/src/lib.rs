@@ -187,6 +187,53 @@ mod tests {
     }
 
     #[test]
+    fn each_of_the_three_seals_is_needed() {
+        let all = [SealFlags::SHRINK, SealFlags::GROW, SealFlags::WRITE];
+        for missing in all {
+            let file = Unsealed::new("test").unwrap();
+            let seals = all.into_iter().filter(|seal| *seal != missing).fold(SealFlags::SEAL, SealFlags::union);
+            rustix::fs::fcntl_add_seals(&file.0, seals).unwrap();
+            assert!(matches!(Sealed::received(file.0.into()), Err(NotSealed::Changeable)), "without {missing:?}");
+        }
+        // Another program need not forbid further seals.
+        let mut file = Unsealed::new("test").unwrap();
+        file.write_all(b"abc").unwrap();
+        rustix::fs::fcntl_add_seals(&file.0, IMMUTABLE).unwrap();
+        assert_eq!(Sealed::received(file.0.into()).unwrap().to_vec().unwrap(), b"abc");
+        let own = Sealed::of("test", b"abc").unwrap();
+        let seals = rustix::fs::fcntl_get_seals(own.as_fd()).unwrap();
+        assert!(seals.contains(IMMUTABLE | SealFlags::SEAL), "{seals:?}");
+        assert!(rustix::io::fcntl_getfd(own.as_fd()).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
+    }
+
+    #[test]
+    fn reads_end_with_the_content() {
+        let sealed = Sealed::of("test", b"contents").unwrap();
+        let mut part = [0; 3];
+        sealed.read_at(5, &mut part).unwrap();
+        assert_eq!(&part, b"nts");
+        for at in [6, 8, u64::MAX] {
+            assert!(sealed.read_at(at, &mut part).is_err(), "{at}");
+        }
+        sealed.read_at(8, &mut []).unwrap();
+        // Whole chunks, one byte less, and one more.
+        for bytes in [CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1] {
+            let content = vec![7; bytes];
+            let sealed = Sealed::of("test", &content).unwrap();
+            let mut chunks = Vec::new();
+            let counted = sealed.for_each_chunk(|chunk| -> io::Result<()> {
+                chunks.push(chunk.len());
+                Ok(())
+            });
+            counted.unwrap();
+            assert_eq!((chunks.iter().sum::<usize>(), chunks.len()), (bytes, bytes.div_ceil(CHUNK_BYTES)));
+            assert_eq!((sealed.bytes(), sealed.digest().unwrap()), (bytes as u64, Digest::of(&content)));
+        }
+        let stopped = sealed.for_each_chunk(|_| Err(io::Error::other("enough")));
+        assert_eq!(stopped.unwrap_err().to_string(), "enough");
+    }
+
+    #[test]
     fn chunks_make_up_the_whole() {
         let bytes: Vec<u8> = (0..CHUNK_BYTES * 2 + 77).map(|i| (i % 251) as u8).collect();
         let sealed = Sealed::of_reader("test", &mut bytes.as_slice()).unwrap();

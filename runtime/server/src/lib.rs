@@ -59,6 +59,7 @@ mod names;
 mod otlp;
 mod places;
 mod prices;
+mod progress;
 mod repository;
 mod requests;
 mod reshape;

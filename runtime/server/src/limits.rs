@@ -24,6 +24,23 @@ pub const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 /// ones. Many programs share one connection among all their threads.
 pub const STREAMS_PER_CONNECTION_MAX: u32 = 1024;
 
+/// Requests of all HTTP/2 connections of a port together, from which on a connection may have only
+/// [`STREAMS_SHARE`]. Each costs a task and some kilobytes. 16 connections could have as many.
+pub const STREAMS_MAX: usize = 16_384;
+
+/// Requests that each HTTP/2 connection may have at the same time, however many others have: all
+/// [`CONNECTIONS_MAX`] connections together then have twice [`STREAMS_MAX`].
+pub const STREAMS_SHARE: usize = 4;
+
+/// Requests that a client of HTTP/2 has reset before the daemon has begun them, after which its
+/// connection ends. A client that resets many streams at once ("rapid reset") lets the daemon work
+/// for nothing.
+pub const STREAMS_RESET_MAX: usize = 20;
+
+/// Requests that a connection of HTTP/2 has broken with invalid frames, such as more bytes than it
+/// announced, after which it ends. Each makes the daemon reset a request that it has begun.
+pub const STREAMS_BROKEN_MAX: usize = 1024;
+
 /// Most bytes of the headers of an HTTP/2 request, in all its frames. A token and the headers that
 /// proxies add need a tenth of it.
 pub const HEADERS_BYTES_MAX: u32 = 16 << 10;
@@ -42,6 +59,10 @@ pub const WRITE_PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// Longest pause between two parts of a request body.
 pub const BODY_PAUSE_MAX: Duration = Duration::from_secs(10);
+
+/// Longest silence of a stream of messages over gRPC, while none of its requests is running, after
+/// which its connection keeps its place if another client needs one.
+pub const STREAM_PAUSE_MAX: Duration = Duration::from_secs(10);
 
 /// Most regions of system shared memory of the daemon; each holds a file descriptor.
 pub const SHARED_REGIONS_MAX: usize = 2048;
@@ -63,6 +84,14 @@ pub const RINGS_PER_TENANT_MAX: usize = 16;
 
 /// Most bytes of the rings of one tenant: as many as [`BODIES_IN_FLIGHT_BYTES_MAX`].
 pub const RING_BYTES_PER_TENANT_MAX: u64 = 1 << 30;
+
+/// Time for which the threads of a tenant's rings may be awake without serving a request, once:
+/// enough for ten thousand pings, which a benchmark sends.
+pub const RING_IDLE_BURST: Duration = Duration::from_secs(1);
+
+/// The part of the time that passes which refills [`RING_IDLE_BURST`]: a tenth. So a tenant whose
+/// clients ping or ring without pause takes a tenth of a CPU from others.
+pub const RING_IDLE_DIVISOR: u32 = 10;
 
 /// Longest key of a region in bytes: the longest name of a file, after the slash that `shm_open`
 /// requires.

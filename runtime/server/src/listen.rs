@@ -1,17 +1,17 @@
 //! Connections of one port: accept, serve, drain.
 
 use crate::app::App;
-use crate::arriving::ArrivingBody;
+use crate::arriving::{ArrivingBody, LeavingBody};
 use crate::control::Control;
 use crate::cuda;
+use crate::grpc;
 use crate::identity::{Peer, Reason};
-use crate::limits::{HEADERS_BYTES_MAX, STREAMS_PER_CONNECTION_MAX};
-use crate::places::{Closed, ConnectionLimits, Place, Places, RequestGuard, Seat, Watched};
+use crate::limits::{HEADERS_BYTES_MAX, STREAMS_BROKEN_MAX, STREAMS_PER_CONNECTION_MAX, STREAMS_RESET_MAX};
+use crate::places::{Closed, ConnectionLimits, Place, Places, Seat, Watched};
 use crate::shutdown::stopped;
 use crate::tls::{Tls, Wire};
 use axum::Router;
-use axum::body::Body;
-use hyper::body::{Frame, Incoming, SizeHint};
+use hyper::body::Incoming;
 use hyper::header::{CONNECTION, HeaderValue};
 use hyper::server::conn::{http1, http2};
 use hyper::service::Service as _;
@@ -23,7 +23,6 @@ use std::os::fd::OwnedFd;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -259,10 +258,21 @@ async fn connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
                 request.extensions_mut().insert(peer.clone());
             }
             let guard = place.request();
-            let answer = router.call(request.map(|body| ArrivingBody::new(body, &place, wire)));
+            request.extensions_mut().insert(guard.progress.clone());
+            let answer = match wire == Wire::Http2 && place.is_over_share() {
+                true => {
+                    app.refuse_unknown(Reason::Streams);
+                    Err(grpc::too_many_requests(&app))
+                }
+                false => Ok(router.call(request.map(|body| ArrivingBody::new(body, &guard.progress)))),
+            };
             let place = place.clone();
             async move {
-                let mut response = answer.await?.map(|body| GuardedBody { body, _guard: guard });
+                let response = match answer {
+                    Ok(answer) => answer.await?,
+                    Err(refusal) => refusal,
+                };
+                let mut response = response.map(|body| LeavingBody::new(body, guard));
                 if place.is_leaving() {
                     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 }
@@ -284,6 +294,8 @@ async fn connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
                 .keep_alive_timeout(PING_TIMEOUT)
                 .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)
                 .max_header_list_size(HEADERS_BYTES_MAX)
+                .max_pending_accept_reset_streams(STREAMS_RESET_MAX)
+                .max_local_error_reset_streams(STREAMS_BROKEN_MAX)
                 .serve_connection(stream, service);
             // Tells the client not to begin more requests, and answers those that are on their way.
             until_end(pin!(served), |served| served.graceful_shutdown(), stop, None, &place).await
@@ -332,33 +344,6 @@ async fn until_end<C: Future<Output = hyper::Result<()>>>(
                 }
             }
         }
-    }
-}
-
-/// The body of an answer. The request counts as finished when the body is dropped, after it was
-/// written.
-struct GuardedBody {
-    body: Body,
-    _guard: RequestGuard,
-}
-
-impl hyper::body::Body for GuardedBody {
-    type Data = <Body as hyper::body::Body>::Data;
-    type Error = <Body as hyper::body::Body>::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 

@@ -5,17 +5,18 @@
 //! connection that sends the head of a request slowly is closed after
 //! [`ConnectionLimits::head_timeout`], an idle one after [`ConnectionLimits::idle_timeout`]. If all
 //! places are taken, the connection that has been idle longest is closed for a new one; if none is
-//! idle, one whose request arrives too slowly. A connection with a running request is closed for
-//! another one only in that case, and never in HTTP/2. If its client reads nothing for
+//! idle, one whose requests are stalled ([`Stall`]), all of them. In HTTP/2, a connection that keeps
+//! one request going keeps its place for all. If its client reads nothing for
 //! [`ConnectionLimits::write_pause`], the connection is closed and its requests are cancelled.
 
 use crate::limits;
+use crate::progress::{Progress, Stall};
 use crate::tls::Wire;
 use std::collections::HashMap;
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -26,13 +27,6 @@ use tokio::time::Sleep;
 /// most heads are complete by then. One that has been idle for less is closed only if there is no
 /// other.
 const HEAD_GRACE: Duration = Duration::from_secs(1);
-
-/// The same for the body of a request in HTTP/1. After this time, a body is slow if its average
-/// speed is below [`BODY_BYTES_PER_S_MIN`].
-const BODY_GRACE: Duration = Duration::from_secs(1);
-
-/// Lowest speed of a body that keeps its place, in bytes per second: that of a modem.
-const BODY_BYTES_PER_S_MIN: u64 = 4096;
 
 /// Limits on the number of connections of a port and on their idle time.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +41,12 @@ pub struct ConnectionLimits {
     pub idle_timeout: Duration,
     /// Longest pause between two parts of a request body.
     pub body_pause: Duration,
+    /// How long a stream of messages may be silent before its connection makes room for another
+    /// one.
+    pub stream_pause: Duration,
+    /// Running requests of all HTTP/2 connections from which on a connection may have only
+    /// [`limits::STREAMS_SHARE`].
+    pub requests: usize,
     /// How long a client may read nothing while bytes wait to be sent to it.
     pub write_pause: Duration,
 }
@@ -66,6 +66,8 @@ impl Default for ConnectionLimits {
             head_timeout: limits::HEAD_TIMEOUT,
             idle_timeout: limits::IDLE_TIMEOUT,
             body_pause: limits::BODY_PAUSE_MAX,
+            stream_pause: limits::STREAM_PAUSE_MAX,
+            requests: limits::STREAMS_MAX,
             write_pause: limits::WRITE_PAUSE_MAX,
         }
     }
@@ -131,14 +133,13 @@ enum Activity {
 /// One connection, shared between its task and the port.
 #[derive(Debug)]
 pub(crate) struct Place {
-    /// Running requests: at most one in HTTP/1, any number in HTTP/2.
+    /// Number of running requests: at most one in HTTP/1, many in HTTP/2.
     running: AtomicUsize,
+    /// The running requests.
+    requests: Mutex<Vec<Arc<Progress>>>,
+    /// Number of running requests of all connections of the port.
+    all: Arc<AtomicUsize>,
     sending_head: AtomicBool,
-    /// Whether the body of the request in HTTP/1 is arriving, since when, in milliseconds since
-    /// `epoch`, and how many bytes of it have arrived.
-    sending_body: AtomicBool,
-    body_since_ms: AtomicU64,
-    body_bytes: AtomicU64,
     closing: AtomicBool,
     /// Whether the next answer closes the connection, because the server stops.
     leaving: AtomicBool,
@@ -146,21 +147,22 @@ pub(crate) struct Place {
     /// `epoch`.
     since_ms: AtomicU64,
     epoch: Instant,
+    limits: ConnectionLimits,
     close: Notify,
 }
 
 impl Place {
-    fn new(epoch: Instant) -> Place {
+    fn new(epoch: Instant, limits: ConnectionLimits, all: Arc<AtomicUsize>) -> Place {
         let place = Place {
             running: AtomicUsize::new(0),
+            requests: Mutex::default(),
+            all,
             sending_head: AtomicBool::new(false),
-            sending_body: AtomicBool::new(false),
-            body_since_ms: AtomicU64::new(0),
-            body_bytes: AtomicU64::new(0),
             closing: AtomicBool::new(false),
             leaving: AtomicBool::new(false),
             since_ms: AtomicU64::new(0),
             epoch,
+            limits,
             close: Notify::new(),
         };
         place.touch();
@@ -187,34 +189,21 @@ impl Place {
         self.since_ms.store(self.now_ms(), Ordering::Relaxed);
     }
 
-    /// Notes that the body of a request begins to arrive, or has arrived.
-    pub(crate) fn note_body(&self, is_arriving: bool) {
-        self.body_since_ms.store(self.now_ms(), Ordering::Relaxed);
-        self.body_bytes.store(0, Ordering::Relaxed);
-        self.sending_body.store(is_arriving, Ordering::Relaxed);
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Progress>>> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes bytes of a body.
-    pub(crate) fn note_body_bytes(&self, bytes: usize) {
-        self.body_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    /// Why each request of the connection is stalled; `None` if one of them is not, or there is none.
+    fn stalls(&self) -> Option<Vec<Stall>> {
+        let stalls: Option<Vec<Stall>> =
+            self.lock().iter().map(|request| request.stall(self.limits.stream_pause)).collect();
+        stalls.filter(|stalls| !stalls.is_empty())
     }
 
-    /// How long the body of a request has been arriving, if it arrives too slowly to keep its
-    /// place.
-    fn slow_body(&self) -> Option<Duration> {
-        if !self.sending_body.load(Ordering::Relaxed) {
-            return None;
-        }
-        let ms = self.now_ms().saturating_sub(self.body_since_ms.load(Ordering::Relaxed));
-        let since = Duration::from_millis(ms);
-        let is_slow = self.body_bytes.load(Ordering::Relaxed) < ms * BODY_BYTES_PER_S_MIN / 1000;
-        (since > BODY_GRACE && is_slow).then_some(since)
-    }
-
-    /// Whether the connection may be closed to make room: it runs no request, or the body of its
-    /// request arrives too slowly.
+    /// Whether the connection may be closed to make room: it runs no request, or all of its requests
+    /// are stalled.
     pub(crate) fn is_dispensable(&self) -> bool {
-        !self.is_busy() || self.slow_body().is_some()
+        !self.is_busy() || self.stalls().is_some()
     }
 
     /// Duration of the current activity.
@@ -224,10 +213,19 @@ impl Place {
 
     /// Marks the beginning of a request; dropping the guard marks its end.
     pub(crate) fn request(self: &Arc<Place>) -> RequestGuard {
+        let progress = Arc::<Progress>::default();
+        self.lock().push(progress.clone());
         self.running.fetch_add(1, Ordering::Relaxed);
+        self.all.fetch_add(1, Ordering::Relaxed);
         self.sending_head.store(false, Ordering::Relaxed);
         self.touch();
-        RequestGuard(self.clone())
+        RequestGuard { place: self.clone(), progress }
+    }
+
+    /// Whether the port has too many requests, and this connection more than its share of them.
+    pub(crate) fn is_over_share(&self) -> bool {
+        let (own, all) = (self.running.load(Ordering::Relaxed), self.all.load(Ordering::Relaxed));
+        all > self.limits.requests && own > limits::STREAMS_SHARE
     }
 
     /// In HTTP/1 the first bytes after an answer begin the head of the next request, and the first
@@ -275,12 +273,17 @@ impl Place {
 }
 
 /// Marks a running request.
-pub(crate) struct RequestGuard(Arc<Place>);
+pub(crate) struct RequestGuard {
+    place: Arc<Place>,
+    pub(crate) progress: Arc<Progress>,
+}
 
 impl Drop for RequestGuard {
     fn drop(&mut self) {
-        self.0.touch();
-        self.0.running.fetch_sub(1, Ordering::Relaxed);
+        self.place.touch();
+        self.place.lock().retain(|request| !Arc::ptr_eq(request, &self.progress));
+        self.place.running.fetch_sub(1, Ordering::Relaxed);
+        self.place.all.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -289,6 +292,8 @@ pub(crate) struct Places {
     limits: ConnectionLimits,
     epoch: Instant,
     taken: Mutex<HashMap<u64, Arc<Place>>>,
+    /// Number of running requests.
+    requests: Arc<AtomicUsize>,
     freed: Notify,
     counts: Arc<ClosedCounts>,
 }
@@ -309,10 +314,11 @@ impl Drop for Seat {
 
 impl Places {
     pub(crate) fn new(limits: ConnectionLimits, counts: Arc<ClosedCounts>) -> Arc<Places> {
-        Arc::new(Places { limits, epoch: Instant::now(), taken: Mutex::default(), freed: Notify::new(), counts })
+        let (taken, requests) = (Mutex::default(), Arc::default());
+        Arc::new(Places { limits, epoch: Instant::now(), taken, requests, freed: Notify::new(), counts })
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Arc<Place>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Arc<Place>>> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -324,7 +330,7 @@ impl Places {
             {
                 let mut taken = self.lock();
                 if taken.len() < self.limits.most {
-                    let place = Arc::new(Place::new(self.epoch));
+                    let place = Arc::new(Place::new(self.epoch, self.limits, self.requests.clone()));
                     taken.insert(id, place.clone());
                     return Seat { places: self.clone(), id, place };
                 }
@@ -344,12 +350,15 @@ impl Places {
         // The request of a new connection may not have been read yet.
         let idle = || longest(Activity::Idle).filter(|place| place.age() > HEAD_GRACE);
         let slow = || longest(Activity::SendingHead).filter(|place| place.age() > HEAD_GRACE);
-        let slow_body = || {
+        // A stream may be silent for a good reason, so a request that moves too slowly goes first.
+        let stalled = || {
             let running = taken.values().filter(|place| place.activity() == Activity::Request);
-            let slow = running.filter_map(|place| Some((place.slow_body()?, place)));
-            slow.max_by_key(|(since, _)| *since).map(|(_, place)| place)
+            let stalled = running.filter_map(|place| Some((place.stalls()?, place)));
+            let is_silent = |stall: &Stall| matches!(stall, Stall::Silent(_));
+            let rank = |stalls: &[Stall]| (!stalls.iter().any(is_silent), stalls.iter().map(|s| s.since()).max());
+            stalled.max_by_key(|(stalls, _)| rank(stalls)).map(|(_, place)| place)
         };
-        if let Some(place) = idle().or_else(slow).or_else(slow_body).or_else(|| longest(Activity::Idle)) {
+        if let Some(place) = idle().or_else(slow).or_else(stalled).or_else(|| longest(Activity::Idle)) {
             self.close(place, Closed::MadeRoom);
         }
     }
@@ -360,7 +369,12 @@ impl Places {
             let why = match place.activity() {
                 Activity::Idle => (place.age() > self.limits.idle_timeout).then_some(Closed::Idle),
                 Activity::SendingHead => (place.age() > self.limits.head_timeout).then_some(Closed::SlowHead),
-                Activity::Request | Activity::Closing => None,
+                // A client that reads from its socket, but opens no window for an answer in HTTP/2.
+                Activity::Request => place.stalls().and_then(|stalls| {
+                    let is_unread = |s: &Stall| matches!(s, Stall::Unread(since) if *since > self.limits.write_pause);
+                    stalls.iter().any(is_unread).then_some(Closed::NotReading)
+                }),
+                Activity::Closing => None,
             };
             if let Some(why) = why {
                 self.close(place, why);

@@ -129,6 +129,147 @@ fn the_least_recently_used_leaves_memory_and_best_effort_first() {
 }
 
 #[test]
+fn an_object_that_another_tenant_stores_for_real_time_work_stays_longer_and_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path(), 200);
+    let urgent = |who: &str, byte: u8| {
+        let content = Sealed::of("test", &[byte; 100]).unwrap();
+        store.put(&tenant(who), &Quota::NONE, Class::RealTime, None, content).unwrap()
+    };
+    let in_memory = || -> Vec<Digest> {
+        store.list(&tenant("a")).into_iter().filter(|info| info.in_memory).map(|info| info.digest).collect()
+    };
+    let shared = put(&store, "a", &[1; 100]).unwrap();
+    put(&store, "a", &[2; 100]).unwrap();
+    assert_eq!(urgent("b", 1), shared);
+    let third = put(&store, "a", &[3; 100]).unwrap();
+    let mut expected = [shared, third];
+    expected.sort();
+    assert_eq!(in_memory(), expected, "the second was stored for best-effort work only");
+    // It is used, removed by both, and others need its memory.
+    get(&store, "a", shared).unwrap();
+    store.remove(&tenant("a"), shared).unwrap();
+    store.remove(&tenant("b"), shared).unwrap();
+    for byte in 4..8 {
+        put(&store, "a", &[byte; 100]).unwrap();
+    }
+    assert_eq!((in_memory().len(), store.statistics().memory_bytes), (2, 200));
+}
+
+#[test]
+fn what_is_read_stays_in_memory_and_an_object_may_fill_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path(), 100);
+    let in_memory = || -> Vec<Digest> {
+        store.list(&tenant("a")).into_iter().filter(|info| info.in_memory).map(|info| info.digest).collect()
+    };
+    let read = put(&store, "a", &[1; 80]).unwrap();
+    let lease = store.lease(&tenant("a"), read).unwrap();
+    put(&store, "a", &[2; 80]).unwrap();
+    assert_eq!((in_memory(), store.statistics().left_memory), (vec![read], 1), "it is being read");
+    drop(lease);
+    let third = put(&store, "a", &[3; 80]).unwrap();
+    assert_eq!((in_memory(), store.statistics().left_memory), (vec![third], 2));
+    let whole = put(&store, "a", &[4; 100]).unwrap();
+    assert_eq!((in_memory(), store.statistics().memory_bytes), (vec![whole], 100));
+}
+
+#[test]
+fn storing_an_object_again_changes_its_form_only_and_a_refused_one_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let form = |shape: &[i64]| Some(Form { datatype: DataType::Uint8, shape: shape.to_vec() });
+    let put = |store: &Store, class, form| {
+        store.put(&tenant("a"), &Quota::NONE, class, form, Sealed::of("test", &[7; 8]).unwrap()).unwrap()
+    };
+    let found = |store: &Store| {
+        let info = store.list(&tenant("a")).remove(0);
+        (info.class, info.form)
+    };
+    let store = open(folder.path(), 1 << 20);
+    put(&store, Class::BestEffort, form(&[8]));
+    put(&store, Class::RealTime, None);
+    assert_eq!(found(&store), (Class::BestEffort, form(&[8])));
+    put(&store, Class::RealTime, form(&[2, 4]));
+    assert_eq!(found(&store), (Class::BestEffort, form(&[2, 4])));
+    let usage = store.usage(&tenant("a"));
+    assert_eq!((usage.count, usage.best_effort_count, usage.best_effort_bytes), (1, 1, 8));
+    let quota = Quota { all: Limit { bytes: 0, count: 1 }, best_effort: Limit::NONE };
+    let refused = store.put(&tenant("b"), &quota, Class::RealTime, None, Sealed::of("test", &[7; 8]).unwrap());
+    assert!(matches!(refused, Err(StoreError::Quota { .. })), "{refused:?}");
+    assert_eq!(store.tenants(), [tenant("a")]);
+    drop(store);
+    assert_eq!(found(&open(folder.path(), 0)), (Class::BestEffort, form(&[2, 4])));
+}
+
+#[test]
+fn a_damaged_object_is_removed_from_all_its_tenants() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path(), 0);
+    let shared = put(&store, "a", b"shared").unwrap();
+    put(&store, "b", b"shared").unwrap();
+    let other = put(&store, "b", b"other").unwrap();
+    fs::write(folder.path().join("objects").join(shared.to_string()), b"shArEd").unwrap();
+    assert!(matches!(get(&store, "b", shared), Err(StoreError::Damaged(found)) if found == shared));
+    assert!(matches!(get(&store, "a", shared), Err(StoreError::NoObject(_))));
+    assert_eq!((store.usage(&tenant("a")), store.usage(&tenant("b")).count), (Usage::default(), 1));
+    assert_eq!((store.tenants(), store.statistics().objects), (vec![tenant("b")], 1));
+    drop(store);
+    let store = open(folder.path(), 0);
+    assert_eq!((store.tenants(), get(&store, "b", other).unwrap()), (vec![tenant("b")], b"other".to_vec()));
+}
+
+#[test]
+fn a_bundle_that_a_deployment_replaces_is_deleted_with_its_last_use() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path(), 0);
+    let key = |name: &str| DeploymentKey { tenant: tenant("a"), name: name.into() };
+    let deploy = |name: &str, bytes: &[u8]| {
+        let held = store.write_bundle(&Sealed::of("test", bytes).unwrap(), Digest::of(bytes)).unwrap();
+        let deployment = Deployment {
+            bundle: held.digest(),
+            bundle_bytes: bytes.len() as u64,
+            class: Class::BestEffort,
+            private: false,
+            deployed_s: 1,
+            device: None,
+            signature: None,
+            constants: 0,
+        };
+        store.deploy(key(name), deployment).unwrap();
+        held.path()
+    };
+    let first = deploy("f", b"one");
+    let second = deploy("f", b"two");
+    assert!(!first.exists() && second.exists());
+    assert_eq!(deploy("g", b"two"), second);
+    let third = deploy("f", b"three");
+    assert!(second.exists() && third.exists(), "`g` still has it");
+    assert!(store.withdraw(&key("g")).unwrap());
+    assert!(!second.exists() && third.exists());
+}
+
+#[test]
+fn graphs_and_instances_are_kept_by_tenant_and_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = |who: &str, name: &str| DeploymentKey { tenant: tenant(who), name: name.into() };
+    let store = open(folder.path(), 0);
+    for (who, name, text) in [("a", "x", "old"), ("a", "x", "new"), ("b", "x", "other"), ("a", "y", "gone")] {
+        store.put_graph(key(who, name), format!("graph {text}")).unwrap();
+        store.put_instance(key(who, name), format!("instance {text}")).unwrap();
+    }
+    assert!(store.remove_graph(&key("a", "y")).unwrap() && store.remove_instance(&key("a", "y")).unwrap());
+    assert!(!store.remove_graph(&key("a", "y")).unwrap() && !store.remove_instance(&key("a", "y")).unwrap());
+    assert!(store.has_graph(&key("a", "x")) && !store.has_graph(&key("a", "y")) && !store.has_graph(&key("c", "x")));
+    let check = |store: &Store| {
+        let expected = |kind| [(key("a", "x"), format!("{kind} new")), (key("b", "x"), format!("{kind} other"))];
+        assert_eq!((store.graphs(), store.instances()), (expected("graph").into(), expected("instance").into()));
+    };
+    check(&store);
+    drop(store);
+    check(&open(folder.path(), 0));
+}
+
+#[test]
 fn damaged_files_are_found() {
     let folder = tempfile::tempdir().unwrap();
     let [changed, cut, gone] = {

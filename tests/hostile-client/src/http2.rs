@@ -9,10 +9,12 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Types of frames.
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
+const PRIORITY: u8 = 2;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
 const PING: u8 = 6;
 const GOAWAY: u8 = 7;
+const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
 
 const ACK: u8 = 1;
@@ -21,6 +23,112 @@ const END_HEADERS: u8 = 4;
 
 /// Error codes.
 const CANCEL: u32 = 8;
+
+/// The setting of the window that a client opens for each answer.
+const INITIAL_WINDOW_SIZE: u16 = 4;
+
+/// RPCs that need no model and no rights.
+const LIVE: &str = "/inference.GRPCInferenceService/ServerLive";
+const STREAM: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
+
+/// The answer to [`LIVE`]: a message with the flag `live`.
+const IS_LIVE: [u8; 7] = [0, 0, 0, 0, 2, 8, 1];
+
+/// A request whose client keeps it from ending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lasting {
+    /// A message that arrives byte by byte.
+    SlowMessage,
+    /// A stream without messages.
+    SilentStream,
+    /// A complete request whose answer has no window.
+    NoWindow,
+    /// A complete request whose answer gets a window of one byte at a time.
+    TinyWindow,
+}
+
+impl Lasting {
+    /// All of them.
+    pub const ALL: [Lasting; 4] = [Lasting::SlowMessage, Lasting::SilentStream, Lasting::NoWindow, Lasting::TinyWindow];
+
+    /// Opens a connection, and begins this many requests on it.
+    ///
+    /// # Errors
+    /// If the server does not accept it.
+    pub fn open(self, address: &str, requests: u32) -> io::Result<Held> {
+        let mut stream = connect(address)?;
+        stream.write_all(PREFACE)?;
+        let window = match self {
+            Lasting::NoWindow | Lasting::TinyWindow => 0,
+            Lasting::SlowMessage | Lasting::SilentStream => 65_535_u32,
+        };
+        let setting = [&INITIAL_WINDOW_SIZE.to_be_bytes()[..], &window.to_be_bytes()].concat();
+        stream.write_all(&frame(SETTINGS, 0, 0, &setting))?;
+        for number in 0..requests {
+            let id = 2 * number + 1;
+            let (path, flags, message): (_, _, &[u8]) = match self {
+                // A message of 1 KiB, and its first byte.
+                Lasting::SlowMessage => (LIVE, 0, &[0, 0, 0, 4, 0, 10]),
+                Lasting::SilentStream => (STREAM, 0, &[]),
+                Lasting::NoWindow | Lasting::TinyWindow => (LIVE, END_STREAM, &[0; 5]),
+            };
+            let head = frame(HEADERS, END_HEADERS, id, &head(path));
+            let body = if message.is_empty() { Vec::new() } else { frame(DATA, flags, id, message) };
+            stream.write_all(&[head, body].concat())?;
+        }
+        Ok(Held { stream, kind: self, requests })
+    }
+}
+
+/// A connection with requests that do not end.
+#[derive(Debug)]
+pub struct Held {
+    stream: TcpStream,
+    kind: Lasting,
+    requests: u32,
+}
+
+impl Held {
+    /// Lets each request go on by one byte, if its kind does that. Returns false if the server has
+    /// closed the connection.
+    pub fn trickle(&mut self) -> bool {
+        let part = |id: u32| match self.kind {
+            Lasting::SlowMessage => frame(DATA, 0, id, b" "),
+            Lasting::TinyWindow => frame(WINDOW_UPDATE, 0, id, &1_u32.to_be_bytes()),
+            Lasting::SilentStream | Lasting::NoWindow => Vec::new(),
+        };
+        let parts: Vec<u8> = (0..self.requests).flat_map(|number| part(2 * number + 1)).collect();
+        // The answer to a ping, also for kinds that send nothing, to notice a closed connection.
+        let pong = frame(PING, ACK, 0, &[0; 8]);
+        self.stream.write_all(&[parts, pong].concat()).is_ok()
+    }
+}
+
+/// Asks on a new connection whether the server is live, as a client library does.
+///
+/// # Errors
+/// If it does not answer, or with an error.
+pub fn is_live(address: &str) -> io::Result<()> {
+    let mut stream = connect(address)?;
+    stream.write_all(PREFACE)?;
+    stream.write_all(&frame(SETTINGS, 0, 0, &[]))?;
+    stream.write_all(&frame(HEADERS, END_HEADERS, 1, &head(LIVE)))?;
+    stream.write_all(&frame(DATA, END_STREAM, 1, &[0; 5]))?;
+    let mut answer = Vec::new();
+    loop {
+        let next = read_frame(&mut stream)?;
+        match next.kind {
+            DATA => answer.extend(next.payload),
+            HEADERS if next.flags & END_STREAM != 0 => break,
+            RST_STREAM | GOAWAY => return Err(io::ErrorKind::ConnectionReset.into()),
+            _ => {}
+        }
+    }
+    match answer == IS_LIVE {
+        true => Ok(()),
+        false => Err(io::Error::new(io::ErrorKind::InvalidData, format!("an answer of {} bytes", answer.len()))),
+    }
+}
 
 /// What a client sends until the server ends the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,12 +143,34 @@ pub enum Flood {
     Continuations,
     /// Empty parts of one body.
     EmptyData,
+    /// Windows of one byte for all answers together.
+    WindowUpdates,
+    /// Priorities, which have no meaning any more, for streams that do not exist.
+    Priorities,
+    /// Requests that do not end, many more than the server allows at one time.
+    OpenStreams,
+    /// Requests with more bytes than they announce, which the server has to reset.
+    BrokenStreams,
 }
 
 impl Flood {
     /// All floods.
-    pub const ALL: [Flood; 5] =
-        [Flood::RapidReset, Flood::Pings, Flood::Settings, Flood::Continuations, Flood::EmptyData];
+    pub const ALL: [Flood; 9] = [
+        Flood::RapidReset,
+        Flood::Pings,
+        Flood::Settings,
+        Flood::Continuations,
+        Flood::EmptyData,
+        Flood::WindowUpdates,
+        Flood::Priorities,
+        Flood::OpenStreams,
+        Flood::BrokenStreams,
+    ];
+
+    /// Whether the server has to end the connection: the frames cost it memory, or work for nothing.
+    pub fn is_ended(self) -> bool {
+        matches!(self, Flood::RapidReset | Flood::Continuations | Flood::BrokenStreams)
+    }
 
     /// Sends this many frames, or pairs of frames, on a new connection. Another thread reads the
     /// answers, so that the server can always write.
@@ -54,9 +184,9 @@ impl Flood {
         let reading = stream.try_clone()?;
         let reader = std::thread::spawn(move || read_to_end(reading));
         if matches!(self, Flood::Continuations) {
-            stream.write_all(&frame(HEADERS, 0, 1, &head()))?;
+            stream.write_all(&frame(HEADERS, 0, 1, &head(LIVE)))?;
         } else if matches!(self, Flood::EmptyData) {
-            stream.write_all(&frame(HEADERS, END_HEADERS, 1, &head()))?;
+            stream.write_all(&frame(HEADERS, END_HEADERS, 1, &head(LIVE)))?;
         }
         let mut sent = 0;
         while sent < frames {
@@ -76,13 +206,21 @@ impl Flood {
         match self {
             Flood::RapidReset => {
                 let stream = 2 * index + 1;
-                let open = frame(HEADERS, END_HEADERS | END_STREAM, stream, &head());
+                let open = frame(HEADERS, END_HEADERS | END_STREAM, stream, &head(LIVE));
                 [open, frame(RST_STREAM, 0, stream, &CANCEL.to_be_bytes())].concat()
             }
             Flood::Pings => frame(PING, 0, 0, &[0; 8]),
             Flood::Settings => frame(SETTINGS, 0, 0, &[]),
             Flood::Continuations => frame(CONTINUATION, 0, 1, &header("x-more", &"y".repeat(100))),
             Flood::EmptyData => frame(DATA, 0, 1, &[]),
+            Flood::WindowUpdates => frame(WINDOW_UPDATE, 0, 0, &1_u32.to_be_bytes()),
+            Flood::Priorities => frame(PRIORITY, 0, 2 * index + 1, &[0, 0, 0, 0, 16]),
+            Flood::OpenStreams => frame(HEADERS, END_HEADERS, 2 * index + 1, &head(LIVE)),
+            Flood::BrokenStreams => {
+                let stream = 2 * index + 1;
+                let head = [head(LIVE), header("content-length", "1")].concat();
+                [frame(HEADERS, END_HEADERS, stream, &head), frame(DATA, 0, stream, b"ab")].concat()
+            }
         }
     }
 }
@@ -108,11 +246,11 @@ fn header(name: &str, value: &str) -> Vec<u8> {
 }
 
 /// The head of a gRPC request.
-fn head() -> Vec<u8> {
+fn head(path: &str) -> Vec<u8> {
     [
         header(":method", "POST"),
         header(":scheme", "http"),
-        header(":path", "/inference.GRPCInferenceService/ServerLive"),
+        header(":path", path),
         header(":authority", "localhost"),
         header("content-type", "application/grpc"),
         header("te", "trailers"),
@@ -120,26 +258,34 @@ fn head() -> Vec<u8> {
     .concat()
 }
 
+/// A frame of the server.
+struct Frame {
+    kind: u8,
+    flags: u8,
+    payload: Vec<u8>,
+}
+
+fn read_frame(stream: &mut TcpStream) -> io::Result<Frame> {
+    let mut head = [0; 9];
+    stream.read_exact(&mut head)?;
+    let length = usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2]);
+    let mut payload = vec![0; length];
+    stream.read_exact(&mut payload)?;
+    Ok(Frame { kind: head[3], flags: head[4], payload })
+}
+
 /// Reads frames until the connection ends. Returns the code of the last GOAWAY.
 fn read_to_end(mut stream: TcpStream) -> Option<u32> {
     let mut code = None;
-    loop {
-        let mut head = [0; 9];
-        if stream.read_exact(&mut head).is_err() {
-            return code;
-        }
-        let length = usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2]);
-        let mut payload = vec![0; length];
-        if stream.read_exact(&mut payload).is_err() {
-            return code;
-        }
-        if head[3] == GOAWAY
+    while let Ok(Frame { kind, flags, payload }) = read_frame(&mut stream) {
+        if kind == GOAWAY
             && let Some(bytes) = payload.get(4..8)
         {
             code = bytes.try_into().ok().map(u32::from_be_bytes);
         }
-        if head[3] == SETTINGS && head[4] & ACK == 0 {
+        if kind == SETTINGS && flags & ACK == 0 {
             let _ = stream.write_all(&frame(SETTINGS, ACK, 0, &[]));
         }
     }
+    code
 }

@@ -4,7 +4,8 @@
 //!   and bodies that do not end. Also many well-behaved clients that keep their connections.
 //! - [`http1`]: requests that two servers would read differently, and clients that close half of
 //!   their connection.
-//! - [`http2`]: streams that are reset as soon as they are opened, and floods of frames.
+//! - [`http2`]: streams that are reset as soon as they are opened, floods of frames, and requests
+//!   whose clients keep them from ending.
 //! - [`control`]: frames of the control socket that never end and carry descriptors.
 //!
 //! The program `hostile_client` runs [`control`] as another user. Not here: the checks of the

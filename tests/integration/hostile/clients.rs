@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use atoll_client::Deploy;
 use atoll_hostile_client::hold::{HALF_A_HEAD, HEALTH, body_that_does_not_end, keep_alive, open, trickle};
 use atoll_hostile_client::http1::{answers, half_closed, smuggled};
-use atoll_hostile_client::http2::Flood;
+use atoll_hostile_client::http2::{Flood, Held, Lasting, is_live};
 use atoll_tests::http::ask;
 use atoll_tests::{full, measured};
 use rustix::process::Signal;
@@ -60,15 +60,20 @@ fn declared_bodies_and_silent_connections_take_nothing_from_others() -> Result<(
     })
 }
 
+/// A daemon with few places for connections on each port, and their number.
+fn start_with_few_places() -> Result<(Setup, usize)> {
+    let mut setup = start(&[], "")?;
+    setup.daemon.signal(Signal::KILL)?;
+    let (options, files) = (["--memory-limit", "256M"], 512);
+    setup.daemon = Daemon::start_with_files(&setup.path("repository"), &setup.path(""), &options, files)?;
+    // A quarter of its descriptors are places for connections.
+    Ok((setup, files as usize / 4))
+}
+
 /// All places of the port are taken by requests whose bodies arrive byte by byte. They make room.
 #[test]
 fn requests_whose_bodies_hardly_arrive_give_their_places_to_others() -> Result<()> {
-    let mut setup = start(&[], "")?;
-    // A quarter of its descriptors are places for connections.
-    setup.daemon.signal(Signal::KILL)?;
-    let options = ["--memory-limit", "256M"];
-    setup.daemon = Daemon::start_with_files(&setup.path("repository"), &setup.path(""), &options, 512)?;
-    let places = 512 / 4;
+    let (setup, places) = start_with_few_places()?;
     beside("bodies that arrive byte by byte", &setup, |others| {
         let over = AtomicBool::new(false);
         let mut bodies = open(&setup.daemon.http, places + 50, &body_that_does_not_end(AFFINE, 1 << 20))?;
@@ -84,6 +89,36 @@ fn requests_whose_bodies_hardly_arrive_give_their_places_to_others() -> Result<(
             done
         })?;
         ensure!(closed(&setup, "made_room")? >= 50.0);
+        Ok(())
+    })
+}
+
+/// All places of the gRPC port are taken by requests that their clients keep from ending.
+#[test]
+fn requests_over_grpc_that_hardly_move_give_their_places_to_others() -> Result<()> {
+    let (setup, places) = start_with_few_places()?;
+    beside("gRPC requests that hardly move", &setup, |others| {
+        for kind in Lasting::ALL {
+            let made_room = closed(&setup, "made_room")?;
+            let over = AtomicBool::new(false);
+            let held: Result<Vec<_>, _> = (0..places + 50).map(|_| kind.open(&setup.daemon.grpc, 1)).collect();
+            let mut held = held?;
+            std::thread::scope(|scope| -> Result<()> {
+                scope.spawn(|| {
+                    while !over.load(Relaxed) {
+                        held.retain_mut(Held::trickle);
+                        std::thread::sleep(Duration::from_millis(500));
+                    }
+                });
+                let asked = (0..5).try_for_each(|_| is_live(&setup.daemon.grpc).with_context(|| format!("{kind:?}")));
+                let done = asked.and_then(|()| others.go_on(3));
+                over.store(true, Relaxed);
+                done
+            })?;
+            let made_room = closed(&setup, "made_room")? - made_room;
+            measured(&format!("{kind:?}: {made_room} connections made room"));
+            ensure!(made_room >= 50.0, "{kind:?}: {made_room} connections made room");
+        }
         Ok(())
     })
 }
@@ -151,13 +186,47 @@ fn ambiguous_requests_are_refused_and_what_they_hide_is_not_answered() -> Result
 #[test]
 fn floods_of_frames_end_their_connection() -> Result<()> {
     let setup = start(&[], "")?;
-    let frames = if full() { 1_000_000 } else { 20_000 };
+    // More than the buffers of a connection hold.
+    let frames = if full() { 1_000_000 } else { 200_000 };
+    let before = held(&setup)?.1;
     beside("floods of HTTP/2 frames", &setup, |others| {
         for flood in Flood::ALL {
             let end = flood.run(&setup.daemon.grpc, frames)?;
             measured(&format!("{flood:?}: {end:?}"));
+            if flood.is_ended() {
+                // The server may close before its last frame is read.
+                ensure!(end.sent < frames || end.goaway.is_some_and(|code| code != 0), "{flood:?}: {end:?}");
+            }
+            is_live(&setup.daemon.grpc)?;
             others.go_on(3)?;
         }
+        let resident = held(&setup)?.1;
+        ensure!(resident < before + (256 << 20), "{resident} bytes are resident, {before} before");
+        Ok(())
+    })
+}
+
+/// Each connection has as many silent streams as it may have. Beyond the number that the port may
+/// have, connections get only a few, and others are served.
+#[test]
+fn silent_streams_of_many_connections_leave_streams_for_others() -> Result<()> {
+    let setup = start(&[], "")?;
+    let before = held(&setup)?.1;
+    let denied = || metric(&setup.daemon, "atoll_denied_requests_total{reason=\"streams\"}");
+    beside("silent streams", &setup, |others| {
+        // 16 connections have all streams of the port.
+        let held_open: Result<Vec<_>, _> =
+            (0..17).map(|_| Lasting::SilentStream.open(&setup.daemon.grpc, 1024)).collect();
+        let mut held_open = held_open?;
+        wait_until("streams are refused", || Ok(denied()? >= 1.0))?;
+        for _ in 0..5 {
+            is_live(&setup.daemon.grpc)?;
+        }
+        others.go_on(3)?;
+        let resident = held(&setup)?.1;
+        measured(&format!("{} MiB for the streams", resident.saturating_sub(before) >> 20));
+        ensure!(resident < before + (1 << 30), "{resident} bytes are resident, {before} before");
+        held_open.retain_mut(Held::trickle);
         Ok(())
     })
 }

@@ -6,7 +6,7 @@ use crate::cancel::metric;
 use crate::control::{Setup, affine, vector};
 use crate::executors::wait_until;
 use anyhow::{Context, Result, bail, ensure};
-use atoll_client::Ring;
+use atoll_client::{Ring, RingOptions};
 use atoll_control::{Answer, Attachments, Incoming, Outgoing, Progress, Request, RingReport, RingSpec};
 use atoll_device::shm::Region;
 use atoll_tests::seed;
@@ -145,6 +145,55 @@ fn a_bell_that_never_stops_does_not_stop_others() -> Result<()> {
     raw.wake()?;
     let answers = raw.memory.words(4096, 32).context("words")?;
     wait_until("the request was taken", || Ok(answers[16].load(Ordering::SeqCst) == 1))
+}
+
+/// A client that sends only pings, with a spin that keeps the daemon's thread awake. Its time without a
+/// request is limited, and billed.
+#[test]
+fn a_ring_that_only_pings_pauses_and_its_cpu_time_is_billed() -> Result<()> {
+    let setup = start(&[], "[tenant.pinger]\nmodels = [\"affine\"]\n")?;
+    let options = RingOptions { daemon_spin: Duration::from_millis(1), ..asleep(4) };
+    let mut rings = (0..2).map(|_| Ok(setup.client_of("pinger")?.open_ring(&options)?)).collect::<Result<Vec<_>>>()?;
+    let mut good = ring(&setup, "local")?;
+    let (x, b) = (vector([1.0; 64]), vector([2.0; 64]));
+    let stop = AtomicBool::new(false);
+    let pauses = || metric(&setup.daemon, "atoll_ring_pauses_total");
+    std::thread::scope(|scope| -> Result<()> {
+        let pinging: Vec<_> = rings
+            .iter_mut()
+            .map(|ring| {
+                scope.spawn(|| -> Result<()> {
+                    while !stop.load(Ordering::SeqCst) {
+                        ring.ping()?;
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        // One of the two may use the budget, and both pause then.
+        let paused = wait_until("they pause", || Ok(pauses()? >= 2.0));
+        let served = paused.and_then(|()| {
+            (0..20).try_for_each(|_| -> Result<()> {
+                ensure!(good.infer(&call_of(&x, &b))?.tensor("y")? == &affine(&x, &b));
+                Ok(())
+            })
+        });
+        stop.store(true, Ordering::SeqCst);
+        pinging.into_iter().try_for_each(|thread| thread.join().expect("the thread does not panic"))?;
+        served
+    })?;
+    // Their requests are served after the pause, and what they cost is on the tenant's account.
+    for ring in &mut rings {
+        ensure!(ring.infer(&call_of(&x, &b))?.tensor("y")? == &affine(&x, &b));
+    }
+    drop(rings);
+    let cpu = || metric(&setup.daemon, "atoll_ring_cpu_seconds_total{tenant=\"pinger\"}");
+    wait_until("it is billed", || Ok(cpu()? > 0.01))?;
+    let usage = setup.json(&["usage", "--tenant", "pinger"])?;
+    let rows = usage["executors"].as_array().context("executors")?;
+    let row = rows.iter().find(|row| row["device"] == "ring").context("the row of rings")?;
+    ensure!(row["tenant"] == "pinger" && row["cpu_s"].as_f64() > Some(0.01), "{row}");
+    Ok(())
 }
 
 /// Numbers of a linear congruential generator.

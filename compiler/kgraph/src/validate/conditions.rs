@@ -2,7 +2,7 @@
 
 use super::{Invalid, expression, invalid};
 use crate::expr::Expr;
-use crate::graph::{BufferKind, DType, KernelGraph};
+use crate::graph::{BufferKind, KernelGraph};
 use std::collections::HashSet;
 
 /// Every symbol has a nonempty range, every element symbol refers to one existing element, and
@@ -49,7 +49,7 @@ fn elements(graph: &KernelGraph) -> Result<HashSet<usize>, Invalid> {
                 format!("its shape must be constant and contain element {}", element.index),
             ));
         }
-        if matches!(input.dtype, DType::F16 | DType::Bf16 | DType::F32 | DType::F64) {
+        if input.dtype.is_float() {
             return Err(invalid(&input.name, "its elements must be integers, because one gives a size"));
         }
     }

@@ -144,3 +144,65 @@ fn gcd(mut a: i128, mut b: i128) -> i128 {
     }
     a.max(1)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::linear::AtomKey;
+    use super::*;
+
+    /// `atom · factor + constant`.
+    fn sum(atom: &Linear, factor: u64, constant: i64) -> Linear {
+        Linear::constant(64, constant as u64).plus(atom, factor).expect("two terms")
+    }
+
+    fn atom(atoms: &mut Atoms, name: &str, class: Class, range: Option<(i64, i64)>) -> Linear {
+        Linear::atom(64, atoms.intern(AtomKey::Special(name.into()), || (class, range)))
+    }
+
+    #[test]
+    fn accesses_at_known_distances_overlap_from_the_first_common_byte_on() {
+        let mut atoms = Atoms::default();
+        let base = atom(&mut atoms, "base", Class::Stable, None);
+        for (distance, read_bytes, write_bytes, expected) in [
+            (0, 4, 4, true),
+            (3, 4, 4, true),
+            (4, 4, 4, false),
+            (-3, 4, 4, true),
+            (-4, 4, 4, false),
+            (0, 1, 1, true),
+            (1, 1, 1, false),
+            (7, 8, 1, true),
+            (8, 8, 1, false),
+            (-7, 1, 8, true),
+            (-8, 1, 8, false),
+        ] {
+            let (read, write) = (sum(&base, 1, 100), sum(&base, 1, 100 + distance));
+            let found = may_overlap(&atoms, (&read, read_bytes), (&write, write_bytes));
+            assert_eq!(found, expected, "{write_bytes} bytes written {distance} behind {read_bytes} that are read");
+        }
+        // Two different bases are at any distance.
+        let other = atom(&mut atoms, "other", Class::Stable, None);
+        assert!(may_overlap(&atoms, (&sum(&base, 1, 0), 4), (&sum(&other, 1, 4), 4)));
+    }
+
+    #[test]
+    fn threads_overlap_unless_their_ranges_or_multiples_keep_them_apart() {
+        let mut atoms = Atoms::default();
+        let base = atom(&mut atoms, "base", Class::Stable, None);
+        let thread = atom(&mut atoms, "%tid.x", Class::Thread, Some((0, 31)));
+        let unknown = atom(&mut atoms, "%clock", Class::Thread, None);
+        let at = |index: &Linear, factor, constant| sum(&base, 1, constant).plus(index, factor).expect("three terms");
+        let overlap = |read: &Linear, write: &Linear, write_bytes| may_overlap(&atoms, (read, 4), (write, write_bytes));
+        // Another thread may have the same index, up to 31.
+        assert!(overlap(&at(&thread, 4, 0), &at(&thread, 4, 0), 4));
+        assert!(overlap(&at(&thread, 4, 124), &at(&thread, 4, 0), 4));
+        assert!(!overlap(&at(&thread, 4, 128), &at(&thread, 4, 0), 4));
+        assert!(overlap(&at(&thread, 4, 128), &at(&thread, 4, 0), 5), "its last byte is in the first of the others");
+        assert!(!overlap(&at(&thread, 4, 0), &at(&thread, 4, 128), 4));
+        // Every second word is read, and the others are written.
+        assert!(!overlap(&at(&unknown, 8, 0), &at(&unknown, 8, 4), 4));
+        assert!(overlap(&at(&unknown, 8, 0), &at(&unknown, 8, 4), 5));
+        assert!(overlap(&at(&unknown, 8, 0), &at(&unknown, 8, 3), 4));
+        assert!(overlap(&at(&unknown, 8, 0), &at(&unknown, 4, 4), 4));
+    }
+}

@@ -19,12 +19,16 @@ use atoll_engine::{
     InvocationOutcome, MemoryKind, MemoryUse, Tenant, UsageRow,
 };
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The device of rings in reports.
+const RING: &str = "ring";
 
 impl Control {
     pub(super) async fn usage(&self, principal: &Principal) -> Answered {
         let mut report = usage(self.engine_statistics().await?, principal, &self.app.prices);
         report.executors.extend(self.stage_usage(principal));
+        report.executors.extend(self.ring_usage(principal));
         let quotas = self.quotas(principal, &report);
         plain(Answer::Usage(UsageReport { quotas, ..report }))
     }
@@ -44,6 +48,18 @@ impl Control {
                 price: price.map(|price| price * cpu_s),
                 memory: used.group.as_ref().map(memory_of),
             }
+        };
+        used.map(entry).collect()
+    }
+
+    /// CPU time of the daemon's threads of rings, for the tenants that the peer may see and that had
+    /// rings. It has the price of CPU stages.
+    fn ring_usage(&self, principal: &Principal) -> Vec<ExecutorUsage> {
+        let used = self.app.rings.cpu().into_iter().filter(|(tenant, _)| principal.sees(tenant));
+        let price = self.app.prices.cpu_units();
+        let entry = |(tenant, cpu): (Tenant, Duration)| {
+            let cpu_s = cpu.as_secs_f64();
+            ExecutorUsage { device: RING.into(), tenant, cpu_s, price: price.map(|price| price * cpu_s), memory: None }
         };
         used.map(entry).collect()
     }

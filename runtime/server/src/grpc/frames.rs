@@ -9,6 +9,7 @@ use crate::app::App;
 use crate::bodies::BodyRoom;
 use crate::inference::blocking;
 use crate::limits::{BODY_TIMEOUT, DECODE_INLINE_BYTES_MAX, SMALL_BODY_BYTES_MAX};
+use crate::progress::Progress;
 use crate::requests::error::{Kind, RequestError};
 use crate::requests::memory::{Encoding, decompress, reserve, too_large, too_slow};
 use crate::shutdown::stopped;
@@ -51,7 +52,7 @@ impl Rule {
     }
 
     /// Whether the client may send any number of messages, with pauses of any length between them.
-    fn is_stream(self) -> bool {
+    pub(super) fn is_stream(self) -> bool {
         matches!(self, Rule::InferStream | Rule::SmallStream)
     }
 
@@ -82,6 +83,8 @@ pub(super) struct Frames {
     pub(super) encoding: Encoding,
     pub(super) rule: Rule,
     pub(super) rooms: Rooms,
+    /// Learns which messages of a stream arrive. The body of another RPC reports by itself.
+    pub(super) progress: Arc<Progress>,
     /// Turns true when the server stops: streams then end between two messages.
     pub(super) stop: watch::Receiver<bool>,
 }
@@ -120,6 +123,9 @@ impl Reader {
     /// The next message with its header; `None` at the end.
     async fn message(&mut self) -> Result<Option<Bytes>, RequestError> {
         let Some(is_compressed) = self.begin().await? else { return Ok(None) };
+        if self.frames.rule.is_stream() {
+            self.frames.progress.begin_arriving(1 + self.rest.len());
+        }
         let deadline = Instant::now() + BODY_TIMEOUT;
         let mut message = Vec::new();
         self.fill(&mut message, HEADER_BYTES - 1, deadline, None).await?;
@@ -147,6 +153,7 @@ impl Reader {
             self.frames.rooms.put(room);
         }
         if self.frames.rule.is_stream() {
+            self.frames.progress.end_arriving();
             reserve(&mut self.held, message.len())?;
         }
         Ok(Some(message.into()))

@@ -4,6 +4,7 @@ use super::proto::health::health_check_response::ServingStatus;
 use super::proto::health::health_server::Health as HealthService;
 use super::proto::health::{HealthCheckRequest, HealthCheckResponse};
 use crate::app::App;
+use crate::progress::Progress;
 use crate::requests::health::is_ready;
 use crate::shutdown::stopped;
 use futures_util::stream::unfold;
@@ -43,6 +44,10 @@ impl HealthService for Health {
     /// For an unknown service the answer is the state `SERVICE_UNKNOWN`, not an error, as the
     /// specification of the health service says.
     async fn watch(&self, request: Request<HealthCheckRequest>) -> Result<Response<Answers>, Status> {
+        if let Some(progress) = request.extensions().get::<Arc<Progress>>() {
+            // It lasts as long as the client wants, and seldom has an answer.
+            progress.set_stream();
+        }
         let is_known = SERVICES.contains(&&*request.into_inner().service);
         let watch = Watch { app: self.app.clone(), stop: self.stop.clone(), is_known, last: None };
         Ok(Response::new(Box::pin(unfold(Some(watch), |watch| async move {

@@ -22,7 +22,9 @@ mod timeout;
 
 use crate::app::App;
 use crate::callers::Callers;
+use crate::limits::STREAMS_SHARE;
 use crate::otlp::Arrival;
+use crate::progress::Progress;
 use crate::requests::error::RequestError;
 use crate::requests::identify::identify;
 use crate::requests::memory::Encoding;
@@ -40,8 +42,8 @@ use service::{Inference, Times};
 use std::mem::take;
 use std::sync::Arc;
 use tokio::sync::watch;
-use tonic::Status;
 use tonic::codec::CompressionEncoding;
+use tonic::{Code, Status};
 use tonic_reflection::server::Builder;
 
 /// The RPCs with tensors, files or several messages. All others take one small message.
@@ -95,6 +97,18 @@ async fn unknown_service(request: Request) -> Response {
     Status::unimplemented(text).into_http()
 }
 
+/// The answer to a request of a connection that has too many ([`Reason::Streams`]), counted.
+///
+/// [`Reason::Streams`]: crate::identity::Reason::Streams
+pub(crate) fn too_many_requests(app: &App) -> Response {
+    app.recorder.note_grpc(Code::ResourceExhausted);
+    let text = format!(
+        "the server has as many requests as it may have, and this connection more than {STREAMS_SHARE} of them; wait \
+        for answers before you send more"
+    );
+    Status::resource_exhausted(text).into_http()
+}
+
 /// Checks a request, and counts its answer.
 async fn enter(State(entrance): State<Entrance>, mut request: Request, next: Next) -> Response {
     let is_grpc = |value: &[u8]| value.starts_with(b"application/grpc");
@@ -121,10 +135,16 @@ fn check(entrance: &Entrance, request: &mut Request) -> Result<(), RequestError>
     let rule = RULES.iter().find(|(path, _)| *path == request.uri().path()).map_or(Rule::Small, |(_, rule)| *rule);
     let rooms = Rooms::default();
     let (app, stop) = (app.clone(), stop.clone());
+    let progress = request.extensions().get::<Arc<Progress>>().cloned().unwrap_or_default();
+    if rule.is_stream() {
+        progress.set_stream();
+    }
     let body = take(request.body_mut());
-    *request.body_mut() = Frames { app, body, encoding, rule, rooms: rooms.clone(), stop }.into_body();
+    let frames = Frames { app, body, encoding, rule, rooms: rooms.clone(), progress: progress.clone(), stop };
+    *request.body_mut() = frames.into_body();
     request.extensions_mut().insert(Times { arrival, deadline });
     request.extensions_mut().insert(rooms);
+    request.extensions_mut().insert(progress);
     Ok(())
 }
 

@@ -116,8 +116,9 @@ impl GrpcInferenceService for Inference {
     ) -> Result<Response<Answers>, Status> {
         let (sender, _, rooms) = self.sender(&request)?;
         let ends_with_error = request.metadata().get(STREAM_ERRORS).is_some_and(|value| value.as_bytes() == b"true");
+        let progress = extension(&request)?;
         let messages = request.into_inner();
-        Ok(Response::new(answers(Requests { sender, rooms, ends_with_error, messages })))
+        Ok(Response::new(answers(Requests { sender, rooms, progress, ends_with_error, messages })))
     }
 
     async fn model_config(

@@ -14,10 +14,12 @@ use super::proto::inference::{InferParameter, ModelInferRequest, ModelInferRespo
 use crate::bodies::BodyRoom;
 use crate::limits::REQUESTS_PER_STREAM_MAX;
 use crate::otlp::Arrival;
+use crate::progress::{Answering, Progress};
 use crate::requests::error::RequestError;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesOrdered, StreamExt, unfold};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Instant;
 use tokio_stream::Stream;
 use tonic::{Status, Streaming};
@@ -35,6 +37,8 @@ type Outcome = (String, Result<ModelInferResponse, RequestError>);
 pub(super) struct Requests {
     pub(super) sender: Sender,
     pub(super) rooms: Rooms,
+    /// Learns which requests run.
+    pub(super) progress: Arc<Progress>,
     /// Whether an error ends the stream.
     pub(super) ends_with_error: bool,
     pub(super) messages: Streaming<ModelInferRequest>,
@@ -87,12 +91,13 @@ impl Running {
 
     fn begin(&mut self, message: ModelInferRequest) {
         let (room, sender) = (self.requests.rooms.take(), self.requests.sender.clone());
+        let answering = self.requests.progress.answer();
         let arrival = Arrival { at: Instant::now(), ..sender.arrival };
         let id = message.id.clone();
         let prepared = prepare(&sender, message);
         let starts = prepared.as_ref().is_ok_and(|(_, checked)| checked.terms.starts_sequence());
         let request: BoxFuture<'static, Outcome> = Box::pin(async move {
-            let _room: Option<BodyRoom> = room;
+            let (_room, _answering): (Option<BodyRoom>, Answering) = (room, answering);
             let answered = async {
                 let (model, checked) = prepared?;
                 answer(&sender, &model, checked, arrival).await

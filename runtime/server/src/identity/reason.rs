@@ -41,6 +41,9 @@ pub(crate) enum Reason {
     /// A control connection of a user who has as many as one user may have, or a CUDA session of a
     /// tenant that has as many as one tenant may have.
     Connections,
+    /// A request over HTTP/2 of a connection that has more than its share, while the port has as many
+    /// as it may have.
+    Streams,
     /// File descriptors in frames beyond the limit for one user.
     Files,
     /// A CUDA session over the network whose client speaks another version or another protocol.
@@ -48,7 +51,7 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
-    pub(crate) const ALL: [Reason; 19] = [
+    pub(crate) const ALL: [Reason; 20] = [
         Reason::NoCredentials,
         Reason::BadToken,
         Reason::UnknownCertificate,
@@ -66,6 +69,7 @@ impl Reason {
         Reason::Origin,
         Reason::Host,
         Reason::Connections,
+        Reason::Streams,
         Reason::Files,
         Reason::Protocol,
     ];
@@ -90,6 +94,7 @@ impl Reason {
             Reason::Origin => "origin",
             Reason::Host => "host",
             Reason::Connections => "connections",
+            Reason::Streams => "streams",
             Reason::Files => "files",
             Reason::Protocol => "protocol",
         }

@@ -2,7 +2,10 @@
 
 use super::metric::{Kind, Metric, of_daemon};
 use crate::rings::registry::End;
+use atoll_engine::Tenant;
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// The metrics of rings.
 pub(super) const RING_METRICS: &[Metric] = &[
@@ -36,5 +39,24 @@ pub(super) const RING_METRICS: &[Metric] = &[
         "atoll_ring_sleeps_total",
         "How often threads of rings went to sleep because they had nothing to do",
         |s, out| out.integer(&[], s.rings.sleeps.load(Ordering::Relaxed)),
+    ),
+    of_daemon(
+        Kind::Counter,
+        "atoll_ring_cpu_seconds_total",
+        "CPU time of the daemon's threads of a tenant's rings, which the tenant is billed for",
+        |s, out| {
+            // `local` is always included, so that the metric exists before the first ring.
+            let mut cpu = BTreeMap::from([(Tenant::default(), Duration::ZERO)]);
+            cpu.extend(s.rings.cpu());
+            for (tenant, cpu) in cpu {
+                out.number(&[("tenant", tenant.as_str())], cpu.as_secs_f64());
+            }
+        },
+    ),
+    of_daemon(
+        Kind::Counter,
+        "atoll_ring_pauses_total",
+        "How often threads of rings paused because their tenant's rings were awake for too long without a request",
+        |s, out| out.integer(&[], s.rings.pauses.load(Ordering::Relaxed)),
     ),
 ];

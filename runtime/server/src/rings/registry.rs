@@ -1,10 +1,12 @@
 //! The open rings: limits and counts.
 
+use super::account::Account;
 use crate::limits::{RING_BYTES_PER_TENANT_MAX, RINGS_MAX, RINGS_PER_TENANT_MAX};
 use atoll_engine::Tenant;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// The open rings of each tenant, and counts of all rings.
 #[derive(Debug, Default)]
@@ -13,6 +15,11 @@ pub(crate) struct Rings {
     succeeded: AtomicU64,
     failed: AtomicU64,
     closed: [AtomicU64; End::ALL.len()],
+    /// The accounts of tenants that have or had rings.
+    accounts: Mutex<BTreeMap<Tenant, Arc<Account>>>,
+    /// How often threads paused because their tenant's rings had been awake for too long without
+    /// serving a request.
+    pub(crate) pauses: AtomicU64,
     /// How often threads slept because they had nothing to do.
     pub(crate) sleeps: AtomicU64,
 }
@@ -63,6 +70,7 @@ pub(crate) enum TooMany {
 #[derive(Debug)]
 pub(crate) struct Seat {
     pub(crate) rings: Arc<Rings>,
+    pub(super) account: Arc<Account>,
     tenant: Tenant,
     bytes: u64,
 }
@@ -91,7 +99,20 @@ impl Rings {
         }
         all.insert(tenant.clone(), Open { rings: rings + 1, bytes: sum });
         drop(all);
-        Ok(Seat { rings: self.clone(), tenant: tenant.clone(), bytes })
+        Ok(Seat { rings: self.clone(), account: self.account(tenant), tenant: tenant.clone(), bytes })
+    }
+
+    /// The account of a tenant. It stays after the tenant's rings are closed, so that closing a ring
+    /// and opening another one renews no budget.
+    fn account(&self, tenant: &Tenant) -> Arc<Account> {
+        let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
+        accounts.entry(tenant.clone()).or_insert_with(|| Arc::new(Account::new())).clone()
+    }
+
+    /// CPU time of the threads of each tenant's rings, open and closed.
+    pub(crate) fn cpu(&self) -> BTreeMap<Tenant, Duration> {
+        let accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
+        accounts.iter().map(|(tenant, account)| (tenant.clone(), account.cpu())).collect()
     }
 
     /// Number and bytes of each tenant's rings, for metrics.
@@ -161,6 +182,19 @@ mod tests {
         assert_eq!(rings.open()[&a], Open { rings: RINGS_PER_TENANT_MAX, bytes: 10 * RINGS_PER_TENANT_MAX as u64 });
         drop((held, seat));
         assert_eq!(rings.open(), BTreeMap::from([(Tenant::default(), Open::default())]));
+    }
+
+    #[test]
+    fn the_account_of_a_tenant_stays_when_its_rings_are_closed() {
+        let rings = Arc::new(Rings::default());
+        let (a, b) = (tenant("a"), tenant("b"));
+        let (first, second) = (rings.admit(&a, 1).unwrap(), rings.admit(&a, 1).unwrap());
+        first.account.bill(Duration::from_millis(2));
+        second.account.bill(Duration::from_millis(3));
+        drop((first, second));
+        rings.admit(&a, 1).unwrap().account.bill(Duration::from_millis(4));
+        rings.admit(&b, 1).unwrap().account.bill(Duration::from_millis(1));
+        assert_eq!(rings.cpu(), BTreeMap::from([(a, Duration::from_millis(9)), (b, Duration::from_millis(1))]));
     }
 
     #[test]

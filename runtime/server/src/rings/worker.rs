@@ -14,6 +14,7 @@ use atoll_protocol::InferResponse;
 use atoll_ring::limits::SLEEP_MAX;
 use atoll_ring::{DaemonBell, DaemonEnd, Reply, Request, RingError, Span, Spin, Taken};
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -30,6 +31,15 @@ const IDLE_WAKES_MAX: u32 = 64;
 
 /// The pause after too many wake-ups without work.
 const PAUSE: Duration = Duration::from_millis(1);
+
+/// Idle time is taken out of the tenant's budget when it has added up to this.
+const IDLE_STEP: Duration = Duration::from_millis(1);
+
+/// How often CPU time is billed. Reading the clock of a thread is a system call.
+const BILL_EVERY: Duration = Duration::from_millis(10);
+
+/// How long a thread pauses before it looks whether it should end.
+const PAUSE_STEP: Duration = Duration::from_millis(10);
 
 /// What the thread is asked to do.
 const RUN: u8 = 0;
@@ -58,6 +68,62 @@ struct Finished {
     tag: u64,
     window: Span,
     answer: Result<InferResponse, RequestError>,
+}
+
+/// What a thread has done since it last looked at the clock, and what it has to account for.
+struct Clock {
+    /// The end of the last turn.
+    at: Instant,
+    /// The time until which the thread may spin because of a request.
+    earned: Instant,
+    /// Idle time that has not been taken out of the budget yet.
+    idle: Duration,
+    /// When CPU time was last billed, and the CPU time of the thread then.
+    billed_at: Instant,
+    billed: Duration,
+}
+
+impl Clock {
+    fn new() -> Clock {
+        let at = Instant::now();
+        Clock { at, earned: at, idle: Duration::ZERO, billed_at: at, billed: cpu_time() }
+    }
+
+    /// Ends a turn. It was idle if the thread served no request in it, and has not served one within
+    /// `spin` before.
+    fn turn(&mut self, served: bool, spin: Duration) {
+        let now = Instant::now();
+        if served {
+            self.earned = now + spin;
+        } else if now > self.earned {
+            self.idle += now.saturating_duration_since(self.at.max(self.earned));
+        }
+        self.at = now;
+    }
+
+    /// Continues after a sleep.
+    fn resume(&mut self) {
+        self.at = Instant::now();
+    }
+
+    /// Whether CPU time has to be billed.
+    fn is_due(&self) -> bool {
+        self.at.saturating_duration_since(self.billed_at) >= BILL_EVERY
+    }
+
+    /// The CPU time since the last call.
+    fn take_cpu(&mut self) -> Duration {
+        let (before, now) = (self.billed, cpu_time());
+        (self.billed_at, self.billed) = (self.at, now);
+        now.saturating_sub(before)
+    }
+}
+
+/// CPU time of the calling thread.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    // The kernel's times are not negative, and have less than a second of nanoseconds.
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 type Work = Pin<Box<dyn Future<Output = Finished> + Send>>;
@@ -140,6 +206,13 @@ impl Drop for Worker {
 
 impl Worker {
     fn run(&mut self) -> Result<End, RingError> {
+        let mut clock = Clock::new();
+        let end = self.serve(&mut clock);
+        self.seat.account.bill(clock.take_cpu());
+        end
+    }
+
+    fn serve(&mut self, clock: &mut Clock) -> Result<End, RingError> {
         let waker = Waker::from(Arc::new(Bell(self.daemon.bell())));
         let mut context = Context::from_waker(&waker);
         let mut running: FuturesUnordered<Work> = FuturesUnordered::new();
@@ -148,7 +221,7 @@ impl Worker {
         loop {
             let ticket = self.daemon.ticket();
             let wish = self.wish.load(Ordering::SeqCst);
-            let mut is_busy = false;
+            let (mut is_busy, mut served) = (false, false);
             match wish {
                 CANCEL => return Ok(End::Client),
                 DRAIN if running.is_empty() => return Ok(End::Stopped),
@@ -159,14 +232,18 @@ impl Worker {
                     for _ in 0..self.daemon.layout().slots() {
                         let Some(taken) = self.daemon.take()? else { break };
                         is_busy = true;
-                        running.extend(self.begin(taken)?);
+                        let begun = self.begin(taken)?;
+                        served |= begun.is_some();
+                        running.extend(begun);
                     }
                 }
             }
             while let Poll::Ready(Some(finished)) = running.poll_next_unpin(&mut context) {
-                is_busy = true;
+                (is_busy, served) = (true, true);
                 self.answer(finished)?;
             }
+            clock.turn(served, self.spin);
+            self.account(clock);
             if is_busy {
                 (spinning, idle_wakes) = (Spin::new(self.spin), 0);
                 continue;
@@ -181,7 +258,31 @@ impl Worker {
             if idle_wakes > IDLE_WAKES_MAX {
                 thread::sleep(PAUSE);
             }
+            clock.resume();
         }
+    }
+
+    /// Bills the thread's CPU time to the tenant. Pauses if the tenant's rings were idle for too long
+    /// while they were awake: pings, requests that are refused at once, and bells without a request
+    /// are idle time, and so is spinning for other reasons than a request.
+    fn account(&self, clock: &mut Clock) {
+        if clock.is_due() {
+            self.seat.account.bill(clock.take_cpu());
+        }
+        if clock.idle < IDLE_STEP {
+            return;
+        }
+        let mut left = self.seat.account.take_idle(std::mem::take(&mut clock.idle));
+        if left.is_zero() {
+            return;
+        }
+        self.seat.rings.pauses.fetch_add(1, Ordering::Relaxed);
+        while !left.is_zero() && self.wish.load(Ordering::SeqCst) == RUN {
+            let step = left.min(PAUSE_STEP);
+            thread::sleep(step);
+            left -= step;
+        }
+        clock.resume();
     }
 
     /// Begins a request, or answers it at once.

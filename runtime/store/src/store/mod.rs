@@ -166,10 +166,7 @@ impl Store {
             }
             return Err(error);
         }
-        let State { objects, tenants, .. } = &mut *state;
-        let object =
-            objects.entry(digest).or_insert(Object { bytes, holders: 0, memory: None, last_use: 0, real_time: false });
-        tenants.entry(tenant.clone()).or_default().take(digest, object, holding);
+        state.take(tenant, digest, bytes, holding);
         state.remember(digest, Arc::new(content), self.memory_bytes);
         Ok(digest)
     }

@@ -4,8 +4,8 @@ use super::now_s;
 use crate::deployment::{Deployment, DeploymentKey};
 use crate::error::StoreError;
 use crate::index::{Change, Index};
-use crate::limits::{MEMORY_OBJECTS_MAX, TENANT_OBJECTS_MAX};
-use crate::object::{Form, Holding, Limit, Quota, Usage};
+use crate::limits::MEMORY_OBJECTS_MAX;
+use crate::object::{Form, Holding, Quota, Usage};
 use atoll_core::{Class, Tenant};
 use atoll_sealed::{Digest, Sealed};
 use std::collections::{BTreeMap, BTreeSet};
@@ -99,6 +99,18 @@ impl State {
             .ok_or(StoreError::NoObject(digest))
     }
 
+    /// Records that a tenant has an object, which may be in memory already.
+    pub(super) fn take(&mut self, tenant: &Tenant, digest: Digest, bytes: u64, holding: Holding) {
+        let new = Object { bytes, holders: 0, memory: None, last_use: 0, real_time: false };
+        let object = self.objects.entry(digest).or_insert(new);
+        let before = (object.real_time, object.last_use, digest);
+        self.tenants.entry(tenant.clone()).or_default().take(digest, object, holding);
+        // The tenant may store it for real-time work, and the others not.
+        if self.residents.remove(&before) {
+            self.residents.insert((object.real_time, object.last_use, digest));
+        }
+    }
+
     /// Updates form and last use of an object that the tenant already has, and returns true.
     /// Otherwise checks the quota and returns false.
     pub(super) fn renew(
@@ -108,15 +120,17 @@ impl State {
         digest: Digest,
         wanted: Wanted<'_>,
     ) -> Result<bool, StoreError> {
-        let owned = self.tenants.entry(tenant.clone()).or_default();
-        let Some(holding) = owned.holdings.get_mut(&digest) else {
-            let quota = Quota { all: Limit { count: quota.all.count.min(TENANT_OBJECTS_MAX), ..quota.all }, ..*quota };
-            return quota.admits(&owned.usage, wanted.class, wanted.bytes).map(|()| false);
+        let Ok(holding) = self.holding(tenant, digest) else {
+            let usage = self.tenants.get(tenant).map(|owned| owned.usage).unwrap_or_default();
+            return quota.admits(&usage, wanted.class, wanted.bytes).map(|()| false);
         };
         holding.used_s = now_s();
-        self.used.insert((tenant.clone(), digest));
-        if wanted.form.is_some() && wanted.form != holding.form.as_ref() {
+        let is_other = wanted.form.is_some() && wanted.form != holding.form.as_ref();
+        if is_other {
             holding.form = wanted.form.cloned();
+        }
+        self.used.insert((tenant.clone(), digest));
+        if is_other {
             self.apply(Change::default())?;
         }
         Ok(true)
@@ -200,5 +214,40 @@ impl State {
     pub(super) fn drop_object(&mut self, digest: Digest) {
         self.leave_memory(digest);
         self.objects.remove(&digest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_objects_in_memory_is_limited() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut state = State {
+            index: Index::open(folder.path().join("index.redb")).unwrap(),
+            objects: BTreeMap::new(),
+            tenants: BTreeMap::new(),
+            deployments: BTreeMap::new(),
+            graphs: BTreeMap::new(),
+            instances: BTreeMap::new(),
+            held_bundles: BTreeMap::new(),
+            residents: BTreeSet::new(),
+            in_memory_bytes: 0,
+            uses: 0,
+            used: BTreeSet::new(),
+            counters: Counters::default(),
+        };
+        // All have the same content, so none counts as unused, and the last one is not kept.
+        let content = Arc::new(Sealed::of("test", b"x").unwrap());
+        for number in 0..=MEMORY_OBJECTS_MAX as u64 {
+            let digest = Digest::of(&number.to_le_bytes());
+            let object = Object { bytes: 1, holders: 0, memory: None, last_use: 0, real_time: false };
+            state.objects.insert(digest, object);
+            state.remember(digest, Arc::clone(&content), u64::MAX);
+        }
+        let most = MEMORY_OBJECTS_MAX;
+        let found = (state.residents.len(), state.in_memory_bytes, state.counters.left_memory);
+        assert_eq!(found, (most, most as u64, 1));
     }
 }

@@ -92,6 +92,27 @@ fn invalid_chains_are_refused() {
     for (says, found) in [
         ("a chain has to call 1 to 64 functions, but this one calls 0", refusal(|c| c.stages.clear())),
         (
+            "a chain has to call 1 to 64 functions, but this one calls 65",
+            refusal(|c| c.stages = vec![c.stages[0].clone(); 65]),
+        ),
+        // So 64 functions are not too many.
+        (
+            "no function of this name",
+            refusal(|c| {
+                c.stages = vec![c.stages[0].clone(); 64];
+                c.stages[63].function.name = "g".into();
+            }),
+        ),
+        (
+            "input 0 comes from stage 2, which is not before it",
+            refusal(|c| c.stages[1].inputs = vec![StageInput::Output { stage: 2, output: 0 }]),
+        ),
+        (
+            "input 0 comes from output 1 of stage 0",
+            refusal(|c| c.stages[1].inputs = vec![StageInput::Output { stage: 0, output: 1 }]),
+        ),
+        ("has no output 1", refusal(|c| c.stages[1].outputs = Some(vec![0, 1]))),
+        (
             "input 0 comes from stage 1, which is not before it",
             refusal(|c| c.stages[1].inputs = vec![StageInput::Output { stage: 1, output: 0 }]),
         ),

@@ -5,5 +5,6 @@ mod control;
 mod hostile;
 mod identity;
 mod infer;
+mod slow;
 mod stop;
 mod stream;

@@ -6,6 +6,8 @@ use std::net::SocketAddr;
 pub(crate) const DATA: u8 = 0;
 pub(crate) const HEADERS: u8 = 1;
 pub(crate) const RESET: u8 = 3;
+pub(crate) const SETTINGS: u8 = 4;
+pub(crate) const PING: u8 = 6;
 pub(crate) const CONTINUATION: u8 = 9;
 
 pub(crate) const END_STREAM: u8 = 1;
@@ -38,6 +40,6 @@ pub(crate) fn message(flag: u8, bytes: &[u8]) -> Vec<u8> {
 pub(crate) fn open(address: SocketAddr) -> Connection {
     let mut connection = Connection::open(address);
     connection.send_raw(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
-    connection.send_raw(&frame(4, 0, 0, &[]));
+    connection.send_raw(&frame(SETTINGS, 0, 0, &[]));
     connection
 }

@@ -1,5 +1,9 @@
 //! Format 2: everything in it round-trips; inconsistent content and other formats are rejected.
 
+mod borders;
+mod borders_of_targets;
+mod rerun;
+
 use atoll_kgraph::*;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;

@@ -1,0 +1,140 @@
+//! The borders of the fence: the last access that needs no bound, the first one that gets one, and
+//! what is refused, with its cause. Kernels are not run here.
+
+use atoll_passes::{FenceForm, Fencing, PassOptions, transform_with};
+
+/// What the fence did to the kernel `k`.
+#[derive(Debug)]
+enum Outcome {
+    /// It was fenced. The text of the module, and the offset of the appended parameters.
+    Fenced(String, u32),
+    Refused(String),
+}
+
+/// Fences a kernel with these parameters, after these declarations of the module.
+fn fence(module: &str, params: &str, body: &str) -> Outcome {
+    let text = format!(
+        ".version 7.8\n.target sm_75\n.address_size 64\n{module}\n.visible .entry k({params})\n{{\n\
+         .reg .pred %p<4>;\n.reg .b32 %r<8>;\n.reg .b64 %rd<8>;\n{body}\nret;\n}}\n"
+    );
+    let mut module = atoll_ptx::parse(&text).unwrap_or_else(|error| panic!("{body}: {error}"));
+    let options = PassOptions { fence_form: FenceForm::Mask, ..PassOptions::default() };
+    let report = transform_with(&mut module, &["fence_memory"], &options, &mut |_, _| {});
+    let report = report.unwrap_or_else(|error| panic!("{body}: {error}"));
+    match &report.kernels[0].fencing {
+        Fencing::Fenced { offset } => Outcome::Fenced(atoll_ptx::print(&module), *offset),
+        Fencing::Refused(reason) => Outcome::Refused(reason.to_string()),
+        Fencing::NotAsked => panic!("{body}: the pass did not run"),
+    }
+}
+
+/// A body with its variables: `s` of 64 bytes and `t` of 2 bytes in shared memory, `l` of 64 bytes
+/// in local memory, `c` and `g` of 64 bytes in the module.
+fn access(instruction: &str) -> Outcome {
+    let module = ".const .align 16 .b8 c[64];\n.global .align 16 .b8 g[64];";
+    let body = format!(
+        ".shared .align 16 .b8 s[64];\n.shared .align 4 .b8 t[2];\n.local .align 16 .b8 l[64];\n\
+         ld.param.u64 %rd1, [p];\nld.param.u32 %r1, [n];\n{instruction}"
+    );
+    fence(module, ".param .u64 p, .param .u32 n", &body)
+}
+
+#[test]
+fn an_access_gets_a_bound_unless_its_last_byte_is_in_its_variable() {
+    for (instruction, is_bounded) in [
+        ("ld.shared.u32 %r2, [s];", false),
+        ("ld.shared.u32 %r2, [s+60];", false),
+        ("ld.shared.u32 %r2, [s+61];", true),
+        ("ld.shared.u32 %r2, [s+64];", true),
+        ("ld.shared.u32 %r2, [s+-4];", true),
+        ("ld.shared.u8 %r2, [s+63];", false),
+        ("ld.shared.u8 %r2, [s+64];", true),
+        ("ld.shared.v4.u32 {%r2, %r3, %r4, %r5}, [s+48];", false),
+        ("ld.shared.v4.u32 {%r2, %r3, %r4, %r5}, [s+52];", true),
+        ("st.shared.u32 [s+60], %r1;", false),
+        ("st.shared.u32 [s+64], %r1;", true),
+        ("atom.shared.add.u32 %r2, [s+60], 1;", false),
+        ("atom.shared.add.u32 %r2, [s+64], 1;", true),
+        ("ld.shared.u16 %r2, [t];", false),
+        ("ld.shared.u8 %r2, [t+1];", false),
+        ("ld.shared.u8 %r2, [t+2];", true),
+        ("st.local.u32 [l+60], %r1;", false),
+        ("st.local.u32 [l+64], %r1;", true),
+        ("ld.const.u32 %r2, [c+60];", false),
+        ("ld.const.u32 %r2, [c+64];", true),
+        ("ld.global.u32 %r2, [g+60];", false),
+        ("ld.global.u32 %r2, [g+64];", true),
+        // Parameters by name, which lie in the parameter block.
+        ("ld.param.u32 %r2, [p+4];", false),
+        // Global memory always gets a bound.
+        ("ld.global.u32 %r2, [%rd1];", true),
+        ("st.global.u32 [%rd1], %r1;", true),
+        ("atom.global.add.u32 %r2, [%rd1], 1;", true),
+        ("red.global.add.u32 [%rd1], 1;", true),
+        ("ld.u32 %r2, [%rd1];", true),
+        ("st.u8 [%rd1+3], %r1;", true),
+    ] {
+        match access(instruction) {
+            Outcome::Fenced(text, _) => {
+                assert_eq!(text.contains("[%atoll_address"), is_bounded, "{instruction}\n{text}")
+            }
+            Outcome::Refused(reason) => panic!("{instruction}: {reason}"),
+        }
+    }
+}
+
+#[test]
+fn accesses_without_a_bound_are_refused_with_their_cause() {
+    for (instruction, cause) in [
+        // Larger than its variable, so that no offset would do.
+        ("ld.shared.u32 %r2, [t];", "cannot determine which shared variable is accessed"),
+        // Not derived from a variable.
+        ("ld.shared.u32 %r2, [%r1];", "cannot determine which shared variable is accessed"),
+        ("st.local.u32 [%rd1], %r1;", "cannot determine which local variable is accessed"),
+        ("ld.param.u32 %r2, [n+1];", "a parameter is accessed by a computed address"),
+        ("ld.param.u32 %r2, [n+4];", "a parameter is accessed by a computed address"),
+        ("ld.param.u32 %r2, [p+5];", "a parameter is accessed by a computed address"),
+        ("st.global.u32 [g], %r1;", "`g` is global memory of the module, outside of every region"),
+        ("atom.global.add.u32 %r2, [g+60], 1;", "`g` is global memory of the module, outside of every region"),
+        ("mov.u32 %r2, %r1; .reg .b32 %atoll_mine; mov.u32 %atoll_mine, 1;", "its name is reserved for the fence"),
+    ] {
+        match access(instruction) {
+            Outcome::Refused(reason) => assert!(reason.contains(cause), "{instruction}: {reason}"),
+            Outcome::Fenced(text, _) => panic!("{instruction} was accepted:\n{text}"),
+        }
+    }
+}
+
+#[test]
+fn an_index_is_bounded_by_the_last_label_of_its_table() {
+    for (labels, last) in [("$a", 0), ("$a, $b", 1), ("$a, $b, $a", 2)] {
+        let branch = format!("ways: .branchtargets {labels};\nbrx.idx %r1, ways;\n$a:\nret;\n$b:");
+        match access(&branch) {
+            Outcome::Fenced(text, _) => {
+                let bound = format!("%atoll_index, %r1, {last};");
+                assert!(text.contains(&bound) && text.contains("brx.idx\t%atoll_index, ways;"), "{text}");
+            }
+            Outcome::Refused(reason) => panic!("{labels}: {reason}"),
+        }
+    }
+}
+
+/// The fence has 36 bytes of parameters at a multiple of 8, and `sm_75` allows 4,096 bytes in all.
+#[test]
+fn appended_parameters_must_fit() {
+    for (bytes, expected) in
+        [(1, Ok(8)), (8, Ok(8)), (9, Ok(16)), (4056, Ok(4056)), (4057, Err(4100)), (4064, Err(4100))]
+    {
+        let params = format!(".param .align 8 .b8 all[{bytes}]");
+        match (fence("", &params, "mov.u32 %r1, 0;"), expected) {
+            (Outcome::Fenced(_, offset), Ok(at)) => assert_eq!(offset, at, "{bytes} bytes"),
+            (Outcome::Refused(reason), Err(all)) => {
+                assert_eq!(
+                    reason,
+                    format!("{all} bytes of parameters exceed the 4096 that `.version` and `.target` allow")
+                );
+            }
+            (found, expected) => panic!("{bytes} bytes: expected {expected:?}, found {found:?}"),
+        }
+    }
+}

@@ -38,17 +38,21 @@ pub(crate) enum Reason {
     Origin,
     /// A `Host` header with a name that is not allowed.
     Host,
-    /// A control connection of a user who has as many as one user may have, or a CUDA session of a
-    /// tenant that has as many as one tenant may have.
+    /// A control connection of a user who has as many as one user may have, a CUDA session of a
+    /// tenant that has as many as one tenant may have, or a connection for one of an address that has
+    /// as many as one address may have.
     Connections,
     /// File descriptors in frames beyond the limit for one user.
     Files,
     /// A CUDA session over the network whose client speaks another version or another protocol.
     Protocol,
+    /// A ticket with which a CUDA session cannot go on: unknown, expired, of another tenant, or of a
+    /// session that has a connection.
+    Ticket,
 }
 
 impl Reason {
-    pub(crate) const ALL: [Reason; 19] = [
+    pub(crate) const ALL: [Reason; 20] = [
         Reason::NoCredentials,
         Reason::BadToken,
         Reason::UnknownCertificate,
@@ -68,6 +72,7 @@ impl Reason {
         Reason::Connections,
         Reason::Files,
         Reason::Protocol,
+        Reason::Ticket,
     ];
 
     /// Its name in metrics and error answers.
@@ -92,6 +97,7 @@ impl Reason {
             Reason::Connections => "connections",
             Reason::Files => "files",
             Reason::Protocol => "protocol",
+            Reason::Ticket => "ticket",
         }
     }
 }

@@ -215,7 +215,10 @@ impl Access {
         if let Some(seconds) = file.sessions_keep_s {
             access.sessions_keep = Duration::from_secs(seconds.into());
             if access.sessions_keep > CUDA_KEEP_MAX {
-                return Err(format!("sessions_keep_s is {seconds}, and at most {} is allowed", CUDA_KEEP_MAX.as_secs()));
+                return Err(format!(
+                    "sessions_keep_s is {seconds}, and at most {} is allowed",
+                    CUDA_KEEP_MAX.as_secs()
+                ));
             }
         }
         if let Some(most) = file.sessions_per_address {

@@ -137,7 +137,13 @@ impl Channel {
         self.is_closed = true;
     }
 
-    /// Whether [`Channel::close`] was called.
+    /// Like [`Channel::close`], but what was not sent yet is dropped: the other side has ended.
+    pub fn abandon(&mut self) {
+        self.kept.truncate((self.next - self.first) as usize);
+        self.is_closed = true;
+    }
+
+    /// Whether [`Channel::close`] or [`Channel::abandon`] was called.
     pub fn is_closed(&self) -> bool {
         self.is_closed
     }
@@ -157,8 +163,12 @@ impl Channel {
         self.owes_acknowledgement = true;
     }
 
-    /// Adds segments to a buffer: all that can be sent now, or part of it.
+    /// Adds segments to a buffer: all that can be sent now, or part of it. After the end there are
+    /// none.
     pub fn fill(&mut self, to: &mut Vec<u8>) {
+        if self.has_told_end {
+            return;
+        }
         let passed_on = self.received - self.queue.len() as u64;
         if self.owes_acknowledgement || passed_on - self.acknowledged >= ACKNOWLEDGE_BYTES {
             Segment::Acknowledge(passed_on).write(to);
@@ -174,7 +184,7 @@ impl Channel {
             let count = part.len() as u64;
             self.next += count;
         }
-        if self.is_closed && !self.has_told_end && self.next == self.end() {
+        if self.is_closed && self.next == self.end() {
             Segment::End(self.next).write(to);
             self.has_told_end = true;
         }
@@ -455,5 +465,20 @@ mod tests {
         side.resume(100).expect("all of it");
         let end = [first, segment(Segment::End(100))].concat();
         assert_eq!(sent(&mut side), end, "the end is told on each connection");
+        side.acknowledge();
+        assert_eq!(sent(&mut side), [], "nothing comes after the end");
+    }
+
+    #[test]
+    fn bytes_for_a_side_that_has_ended_are_dropped() {
+        let (mut near, mut far) = (Channel::new(), Channel::new());
+        near.push(&[1; 10]);
+        far.take(&sent(&mut near)).expect("segments");
+        near.push(&[2; 10]);
+        near.abandon();
+        assert_eq!(sent(&mut near), segment(Segment::End(10)));
+        assert!(near.is_closed() && near.has_told_end());
+        far.take(&segment(Segment::End(10))).expect("the end of what was sent");
+        assert!(far.is_ended());
     }
 }

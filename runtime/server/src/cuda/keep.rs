@@ -79,7 +79,7 @@ impl Keeper {
             }
             tracing::info!(%address, %tenant, %error, keep_s, "a CUDA session has lost its connection, and is kept");
             let credentials = Credentials { token, peer, address };
-            match self.detached(&mut channel, &credentials, &mut stop).await {
+            match self.detached(&mut channel, &credentials, over.clone(), &mut stop).await {
                 Some(next) => connection = next,
                 None => return,
             }
@@ -114,8 +114,7 @@ impl Keeper {
         };
         // A client that acknowledges nothing cannot keep the connection of a session that is over.
         let late = async {
-            // The sender exists until the session is over.
-            let _ = over.wait_for(|over| *over).await;
+            stopped(&mut over).await;
             sleep(WRITE_PAUSE_MAX).await;
         };
         let carried = tokio::select! {
@@ -141,11 +140,12 @@ impl Keeper {
         None
     }
 
-    /// Waits for another connection of the client.
+    /// Waits for another connection of the client, unless the session itself is over.
     async fn detached(
         &mut self,
         channel: &mut Channel,
         credentials: &Credentials,
+        mut over: Receiver<bool>,
         stop: &mut Receiver<bool>,
     ) -> Option<Connection> {
         self.held.disconnect();
@@ -172,6 +172,7 @@ impl Keeper {
                     note_withdrawal(app, reason, tenant, *address);
                     return None;
                 }
+                () = stopped(&mut over) => return None,
                 () = stopped(stop) => return None,
             };
             let address = connection.address;

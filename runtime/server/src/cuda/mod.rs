@@ -39,6 +39,6 @@ mod tickets;
 
 pub(crate) use addresses::Addresses;
 pub(crate) use network::{Remote, serve_remote};
-pub use relay::{Carried, Duplex, Steer, carry, keep_alive, part};
+pub use relay::{Carried, Duplex, Steer, carry, keep_alive};
 pub(crate) use socket::{is_session, serve};
 pub(crate) use tickets::Tickets;

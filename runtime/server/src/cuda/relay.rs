@@ -51,7 +51,7 @@ pub enum Steer {
 /// Why [`carry`] has returned.
 #[derive(Debug)]
 pub enum Carried {
-    /// The near side has ended, and its last bytes and its end were sent.
+    /// The near side has ended, and the far side knows.
     Near,
     /// The far side has ended the session. Its last bytes are in the channel.
     Far,
@@ -62,7 +62,8 @@ pub enum Carried {
 }
 
 /// Carries the bytes of a session between the near side (the program or the session) and a
-/// connection to the far side, until one of them ends.
+/// connection to the far side, until one of them ends. The side that ends tells the other one and
+/// waits for its answer, so that an end that is lost on the way is told again.
 pub async fn carry<N, L>(
     channel: &mut Channel,
     connection: &mut N,
@@ -78,7 +79,7 @@ where
     let (mut arrived, mut read) = (vec![0; PART_BYTES], vec![0; PART_BYTES]);
     // Segments, of which the first `sent` bytes were sent.
     let (mut segments, mut sent) = (Vec::new(), 0);
-    let (mut has_unflushed, mut is_steered, mut is_deaf) = (false, true, false);
+    let (mut has_unflushed, mut is_steered, mut is_deaf, mut is_far_first) = (false, true, false, false);
     let mut asked: Option<Instant> = None;
     loop {
         if is_deaf {
@@ -91,9 +92,16 @@ where
             channel.fill(&mut segments);
         }
         let has_segments = sent < segments.len();
-        if !has_segments && !has_unflushed && channel.has_told_end() {
-            return Carried::Near;
+        let is_over = channel.is_ended() && channel.has_told_end() && !has_segments && !has_unflushed;
+        if is_over {
+            return if is_far_first { Carried::Far } else { Carried::Near };
         }
+        // The far side may close the connection once it has ended.
+        let broken = move |error: io::Error, channel: &Channel| match (channel.is_ended(), is_far_first) {
+            (false, _) => Carried::Broken(error),
+            (true, true) => Carried::Far,
+            (true, false) => Carried::Near,
+        };
         let room = channel.room().min(PART_BYTES);
         let (can_read, can_pass_on) = (room > 0 && !channel.is_closed(), !channel.ready().is_empty());
         let answers_until = asked.unwrap_or_else(Instant::now) + CUDA_ASK_TIME;
@@ -102,25 +110,26 @@ where
         };
         tokio::select! {
             count = from_far.read(&mut arrived) => match count {
-                Ok(0) => return Carried::Broken(io::ErrorKind::UnexpectedEof.into()),
+                Ok(0) => return broken(io::ErrorKind::UnexpectedEof.into(), channel),
                 Ok(count) => {
                     asked = None;
                     if let Err(error) = channel.take(&arrived[..count]) {
                         return Carried::Invalid(error);
                     }
-                    if channel.is_ended() {
-                        return Carried::Far;
+                    if channel.is_ended() && !channel.is_closed() {
+                        channel.abandon();
+                        is_far_first = true;
                     }
                 }
-                Err(error) => return Carried::Broken(error),
+                Err(error) => return broken(error, channel),
             },
             count = sending, if has_segments || has_unflushed => match count {
-                Ok(0) if has_segments => return Carried::Broken(io::ErrorKind::WriteZero.into()),
+                Ok(0) if has_segments => return broken(io::ErrorKind::WriteZero.into(), channel),
                 Ok(count) => {
                     sent += count;
                     has_unflushed = has_segments;
                 }
-                Err(error) => return Carried::Broken(error),
+                Err(error) => return broken(error, channel),
             },
             count = from_near.read(&mut read[..room]), if can_read => match count {
                 Ok(0) | Err(_) => channel.close(),
@@ -147,7 +156,7 @@ where
 
 /// Sends the last bytes on a connection and closes it. Waits a moment for the other side to close
 /// it, so that it can read them.
-pub async fn part(connection: &mut (impl AsyncRead + AsyncWrite + Unpin), last: &[u8]) {
+pub(super) async fn part(connection: &mut (impl AsyncRead + AsyncWrite + Unpin), last: &[u8]) {
     let parting = async {
         connection.write_all(last).await?;
         connection.shutdown().await?;
@@ -220,11 +229,15 @@ mod tests {
         let (_steer, mut steered) = mpsc::channel(1);
         let sent = [0u32.to_le_bytes().as_slice(), &100u32.to_le_bytes(), &0u64.to_le_bytes(), &[0; 100]].concat();
         client.write_all(&sent).await.unwrap();
-        let carried = carry(&mut channel, &mut far, &mut near, &mut steered).await;
-        assert!(matches!(carried, Carried::Near), "{carried:?}");
-        drop(far);
+        let carrying = tokio::spawn(async move { carry(&mut channel, &mut far, &mut near, &mut steered).await });
         let mut words = Vec::new();
-        client.read_to_end(&mut words).await.unwrap();
+        while !words.ends_with(&[3, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0]) {
+            words.push(client.read_u8().await.unwrap());
+        }
+        let end = [3u32.to_le_bytes().as_slice(), &[0; 4], &100u64.to_le_bytes()].concat();
+        client.write_all(&end).await.unwrap();
+        let carried = carrying.await.unwrap();
+        assert!(matches!(carried, Carried::Near), "{carried:?}");
         assert!(words.windows(7).any(|part| part == b"refused"), "{words:?}");
     }
 

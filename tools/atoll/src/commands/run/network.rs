@@ -5,7 +5,7 @@
 use crate::credentials::CredentialArgs;
 use crate::failure::OrUserError;
 use anyhow::{Context, Result};
-use atoll_server::{Carried, Duplex, SESSION_ALPN, Steer, carry, keep_alive, part};
+use atoll_server::{Carried, Duplex, SESSION_ALPN, Steer, carry, keep_alive};
 use atoll_session::{
     Channel, Code, Entry, HELLO_BYTES, Hello, MAGIC, PASS_BYTES, PASS_MAGIC, Pass, Resume, WELCOME_BYTES, Welcome,
     limits,
@@ -153,7 +153,7 @@ impl Daemon {
         channel.acknowledge();
         loop {
             let error = match carry(&mut channel, &mut stream, &mut program, &mut steer).await {
-                Carried::Near => return part(&mut stream, &[]).await,
+                Carried::Near => return,
                 Carried::Far => {
                     while !channel.ready().is_empty() && program.write_all(channel.ready()).await.is_ok() {
                         channel.consume(channel.ready().len());
@@ -169,7 +169,7 @@ impl Daemon {
             if pass.keep_ms > 0 {
                 tracing::warn!("the connection to {} is lost: {error}; connecting again", self.address);
             }
-            match self.resume(&pass, &mut channel, &mut steer, error).await {
+            match self.resume(&pass, &mut channel, error).await {
                 Ok(next) => stream = next,
                 Err(why) => return tracing::warn!("the session of the daemon at {} is lost: {why}", self.address),
             }
@@ -178,22 +178,12 @@ impl Daemon {
 
     /// Continues a session on another connection. Tries until the daemon refuses, or has ended the
     /// session.
-    async fn resume(
-        &self,
-        pass: &Pass,
-        channel: &mut Channel,
-        steer: &mut mpsc::Receiver<Steer>,
-        lost: io::Error,
-    ) -> Result<Box<dyn Duplex>, String> {
+    async fn resume(&self, pass: &Pass, channel: &mut Channel, lost: io::Error) -> Result<Box<dyn Duplex>, String> {
         let until = Instant::now() + Duration::from_millis(pass.keep_ms.into());
         let (mut pause, mut last) = (RETRY_PAUSE, lost.to_string());
         while Instant::now() < until {
             let request = Resume { ticket: pass.ticket, received: channel.received() }.write();
-            let asked = tokio::select! {
-                asked = self.ask(&request) => asked,
-                _ = steer.recv() => return Err("the program has ended".to_owned()),
-            };
-            match asked {
+            match self.ask(&request).await {
                 Ok((stream, again)) => {
                     channel.resume(again.received).map_err(|error| error.to_string())?;
                     return Ok(stream);

@@ -219,6 +219,13 @@ pub const CUDA_BYTES_DEFAULT: u64 = 256 << 20;
 /// Device memory of a session for variables of its modules, besides what the program allocates.
 pub const CUDA_VARIABLES_BYTES: u64 = 8 << 20;
 
+/// Most bytes of code of CUDA programs that are kept for later sessions: images, and what was read in
+/// their PTX.
+pub const CUDA_WARM_BYTES_MAX: usize = 512 << 20;
+
+/// Most bytes of them of one tenant: two of the largest images.
+pub const CUDA_WARM_BYTES_PER_TENANT_MAX: usize = 128 << 20;
+
 /// Most PTX of the modules of a session in bytes; the same text counts once.
 pub const CUDA_PTX_BYTES_MAX: usize = 64 << 20;
 

@@ -15,6 +15,10 @@ pub const MESSAGE_BYTES_MAX: u64 = 128 << 20;
 /// Maximum size of one module's image in bytes.
 pub const IMAGE_BYTES_MAX: u64 = 64 << 20;
 
+/// Size in bytes from which a client asks whether the server has an image, before it sends it. A
+/// smaller one is sent faster than it is asked for.
+pub const IMAGE_ASK_BYTES: usize = 64 << 10;
+
 /// Maximum size in bytes of the images that a session keeps on the server.
 pub const IMAGES_BYTES_MAX: u64 = 512 << 20;
 

@@ -22,7 +22,7 @@ pub(crate) mod usage;
 
 use crate::app::App;
 use crate::config::{ControlConfig, SessionsConfig};
-use crate::cuda::{self, Addresses, Tickets};
+use crate::cuda::{self, Addresses, Tickets, Warm};
 use crate::deployed::Deployed;
 use crate::identity::Reason;
 use crate::limits::{
@@ -56,6 +56,8 @@ pub(crate) struct Control {
     /// Tickets and addresses of CUDA sessions over the network.
     pub(crate) tickets: Arc<Tickets>,
     pub(crate) addresses: Arc<Addresses>,
+    /// Code of CUDA programs that is kept between sessions.
+    pub(crate) warm: Arc<Warm>,
     /// What each user holds, by user id.
     open: Mutex<HashMap<u32, Holding>>,
 }
@@ -135,7 +137,8 @@ impl Control {
         let keep = sessions.map_or(CUDA_KEEP_DEFAULT, |sessions| sessions.keep);
         let per_address = sessions.map_or(CUDA_CONNECTIONS_PER_ADDRESS_DEFAULT, |sessions| sessions.per_address);
         let (tickets, addresses) = (Arc::new(Tickets::new(keep)), Arc::new(Addresses::new(per_address)));
-        Control { app, store, deployed, futures: Arc::default(), tickets, addresses, open: Mutex::default() }
+        let warm = Arc::new(Warm::new(app.cuda.clone()));
+        Control { app, store, deployed, futures: Arc::default(), tickets, addresses, warm, open: Mutex::default() }
     }
 
     /// Serves the socket until `stop` turns true, then lets running requests continue for `drain`.

@@ -19,6 +19,7 @@
 //! | `relay` | bytes between one side of a session and a connection |
 //! | `socket` | how a connection to the control socket becomes a session, and its thread |
 //! | `tickets` | with which a client continues its session on another connection |
+//! | `warm` | code that is kept between the sessions of a tenant |
 //!
 //! Invariants: a session has at most one task at a time. Over the network it has at most one
 //! connection, and each byte of its client reaches it once. When it ends, for any reason, its tasks
@@ -36,9 +37,11 @@ mod network;
 mod relay;
 mod socket;
 mod tickets;
+mod warm;
 
 pub(crate) use addresses::Addresses;
 pub(crate) use network::{Remote, serve_remote};
 pub use relay::{Carried, Duplex, Steer, carry, keep_alive};
 pub(crate) use socket::{is_session, serve};
 pub(crate) use tickets::Tickets;
+pub(crate) use warm::Warm;

@@ -36,7 +36,8 @@ impl Network {
         }
         let keys_file = shown(&keys.path().join("keys.json"));
         let config = format!(
-            "auth_keys = \"{keys_file}\"\nsessions_keep_s = 1\n{CONFIG}[tenant.certified]\ncertificates = [\"dns:client.example\"]\n"
+            "auth_keys = \"{keys_file}\"\nsessions_keep_s = 1\n{CONFIG}[tenant.certified]\n\
+             certificates = [\"dns:client.example\"]\n"
         );
         let (certificate, key, ca) = (file("server.pem"), file("server.key"), file("ca.pem"));
         let options = ["--sessions", "127.0.0.1:0", "--tls-cert", &certificate, "--tls-key", &key];

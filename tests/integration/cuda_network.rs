@@ -5,13 +5,14 @@
 
 use crate::cancel::metric;
 use crate::control::Setup;
+use crate::cuda_resume::raw::{Raw, VERSION, entry};
 use crate::cuda_sessions::{CONFIG, Program, all_gone, first_round, kill, log, same, session_program, text};
 use crate::executors::wait_until;
 use crate::identity::{Authority, create_token, shown};
 use anyhow::{Context, Result, ensure};
 use atoll_tests::root;
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::TcpStream;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
@@ -35,7 +36,8 @@ impl Network {
         }
         let keys_file = shown(&keys.path().join("keys.json"));
         let config = format!(
-            "auth_keys = \"{keys_file}\"\n{CONFIG}[tenant.certified]\ncertificates = [\"dns:client.example\"]\n"
+            "auth_keys = \"{keys_file}\"\nsessions_keep_s = 1\n{CONFIG}[tenant.certified]\n\
+             certificates = [\"dns:client.example\"]\n"
         );
         let (certificate, key, ca) = (file("server.pem"), file("server.key"), file("ca.pem"));
         let options = ["--sessions", "127.0.0.1:0", "--tls-cert", &certificate, "--tls-key", &key];
@@ -181,16 +183,6 @@ fn clients_that_the_daemon_does_not_know_are_refused_and_told_why() -> Result<()
     network.works(&program)
 }
 
-/// What a client sends before the records: version and token, then the greeting.
-fn entry(version: u32, token: &str) -> Vec<u8> {
-    let entry = [b"ATOLLNET".as_slice(), &version.to_le_bytes(), &(token.len() as u32).to_le_bytes()].concat();
-    let hello = [b"ATOLLSES".as_slice(), &version.to_le_bytes(), &[0; 4], &[0; 8]].concat();
-    [entry, token.as_bytes().to_vec(), hello].concat()
-}
-
-/// The version of the protocol.
-const VERSION: u32 = 2;
-
 #[test]
 fn clients_that_do_not_keep_to_the_protocol_disturb_no_others() -> Result<()> {
     let keys = tempfile::tempdir()?;
@@ -230,14 +222,9 @@ fn clients_that_do_not_keep_to_the_protocol_disturb_no_others() -> Result<()> {
     ensure!(denied("bad_token")? == 1.0);
     // A session whose messages are none, and one whose client leaves in the middle of a message.
     for records in [&[0xff; 64][..], &[1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 7]] {
-        let mut stream = connect()?;
-        stream.write_all(&whole)?;
-        let mut welcome = [0; 40];
-        stream.read_exact(&mut welcome)?;
-        ensure!(welcome.starts_with(b"ATOLLSES") && welcome[12..16] == [0; 4], "{welcome:?}\n{}", log(&setup));
-        stream.write_all(records)?;
-        stream.shutdown(Shutdown::Write)?;
-        stream.read_to_end(&mut Vec::new())?;
+        let mut client = Raw::begin(&setup.daemon.sessions, &token).with_context(|| log(&setup))?;
+        client.send(0, records)?;
+        client.end(records.len() as u64)?;
     }
     all_gone(&setup)?;
     for says in ["the kind of a message is 4294967295", "the client left after 1 of 256 bytes of a message"] {

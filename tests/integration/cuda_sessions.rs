@@ -142,6 +142,25 @@ fn a_refused_session_says_why() -> Result<()> {
     all_gone(&setup)
 }
 
+#[test]
+fn later_sessions_of_a_tenant_neither_send_nor_read_their_code_again() -> Result<()> {
+    let setup = Setup::start(&[], CONFIG)?;
+    let program = session_program()?;
+    let hits = |kind: &str| metric(&setup.daemon, &format!("atoll_cuda_warm_hits_total{{kind=\"{kind}\"}}"));
+    let run = |tenant: &str| -> Result<[f64; 2]> {
+        same(&setup, &program, &["--tenant", tenant], &["large"])?;
+        Ok([hits("image")?, hits("ptx")?])
+    };
+    ensure!(run("team")? == [0.0, 0.0]);
+    let kept = metric(&setup.daemon, "atoll_cuda_warm_bytes")?;
+    ensure!(kept >= 400_000.0, "an image and its PTX are kept: {kept} bytes");
+    // The program has a small image, too, which it sends.
+    ensure!(run("team")? == [1.0, 2.0], "{:?}", [hits("image")?, hits("ptx")?]);
+    ensure!(run("other")? == [1.0, 2.0], "tenants share nothing");
+    ensure!(metric(&setup.daemon, "atoll_cuda_warm_bytes")? == 2.0 * kept);
+    all_gone(&setup)
+}
+
 /// Starts a flood and waits until its first round has run.
 fn flooding(program: &Program, setup: &Setup) -> Result<Child> {
     let mut command = program.command(setup, &["--tenant", "flood"], &["flood", "1000000"]);

@@ -22,6 +22,7 @@ mod control_flow;
 mod corpus;
 mod cuda;
 mod cuda_network;
+mod cuda_resume;
 mod cuda_sessions;
 mod dkp;
 mod executors;

@@ -2,6 +2,7 @@
  *
  * session flood ROUNDS    launches long kernels in ROUNDS rounds, and prints what they counted
  * session table           variables of a module, in global and constant memory
+ * session large           the same with an image of 200 KB
  * session wild            stores to an address that is not the program's */
 #include <stdint.h>
 #include <stdio.h>
@@ -76,10 +77,17 @@ int main(int count, char **arguments) {
             if (round == 0) printf("first %08x\n", sum), fflush(stdout);
         }
         printf("sum %08x\n", sum);
-    } else if (!strcmp(mode, "table")) {
+    } else if (!strcmp(mode, "table") || !strcmp(mode, "large")) {
         uint32_t words[4], seven = 7;
         uint64_t counts, factor;
         size_t bytes;
+        if (!strcmp(mode, "large")) {
+            static char image[200000];
+            memset(image, ' ', sizeof image - 1);
+            memcpy(image, PTX, strlen(PTX));
+            DO(cuModuleUnload(module));
+            DO(cuModuleLoadData(&module, image));
+        }
         DO(cuModuleGetGlobal_v2(&counts, &bytes, module, "counts"));
         printf("%d bytes\n", (int)bytes);
         for (int round = 0; round < 2; round++) {

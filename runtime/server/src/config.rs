@@ -31,6 +31,11 @@ pub struct SessionsConfig {
     pub address: SocketAddr,
     /// Whether the port may be without TLS beyond loopback.
     pub allow_plain: bool,
+    /// How long a session is kept when its client has lost the connection; zero if it ends with the
+    /// connection.
+    pub keep: Duration,
+    /// Most connections of one address.
+    pub per_address: u32,
 }
 
 /// Who loads and unloads the models of the repository, as Triton's `--model-control-mode`.

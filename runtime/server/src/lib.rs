@@ -84,7 +84,7 @@ pub use compiler::{
     ModuleKernel, ModuleVariable,
 };
 pub use config::{ControlConfig, ModelControl, ServerConfig, SessionsConfig};
-pub use cuda::{keep_alive, relay};
+pub use cuda::{Carried, Duplex, Steer, carry, keep_alive};
 pub use http::{RouteDescription, RoutePort, routes};
 pub use identity::{
     Access, AccessError, GateError, IdentityConfig, KeyError, KeyFile, KeyRecord, KeyState, Keys, TOKEN_PREFIX,

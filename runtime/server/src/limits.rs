@@ -218,15 +218,42 @@ pub const CUDA_TOKEN_INTERVAL: Duration = Duration::from_secs(60);
 /// other machine is still there; as pings of HTTP/2.
 pub const CUDA_KEEPALIVE: Duration = Duration::from_secs(60);
 
-/// How long that machine may leave such questions, or data, without an answer, before the session
-/// ends: as long as it may read nothing.
+/// How long that machine may leave such questions, or data, without an answer, before the
+/// connection counts as lost: as long as it may read nothing.
 pub const CUDA_KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long a session over the network is kept without a connection, if the configuration does not
+/// say: a proxy restarts, and a laptop changes its network, in less.
+pub const CUDA_KEEP_DEFAULT: Duration = Duration::from_secs(30);
+
+/// Longest time that the configuration may keep a session without a connection. The session holds
+/// its memory meanwhile.
+pub const CUDA_KEEP_MAX: Duration = Duration::from_secs(3600);
+
+/// How long the client of a session has to show that it is there, when another connection comes
+/// with the session's ticket.
+pub const CUDA_ASK_TIME: Duration = Duration::from_secs(5);
+
+/// Most tickets of sessions that have ended that the daemon remembers, to tell why they are no
+/// longer valid.
+pub const CUDA_ENDED_TICKETS_MAX: usize = 1024;
+
+/// Most connections of one address to the port of CUDA sessions, if the configuration does not say:
+/// as many as one tenant has sessions.
+pub const CUDA_CONNECTIONS_PER_ADDRESS_DEFAULT: u32 = 256;
 
 /// Device memory of a session of a CUDA program that asks for no other size, in bytes.
 pub const CUDA_BYTES_DEFAULT: u64 = 256 << 20;
 
 /// Device memory of a session for variables of its modules, besides what the program allocates.
 pub const CUDA_VARIABLES_BYTES: u64 = 8 << 20;
+
+/// Most bytes of code of CUDA programs that are kept for later sessions: images, and what was read in
+/// their PTX.
+pub const CUDA_WARM_BYTES_MAX: usize = 512 << 20;
+
+/// Most bytes of them of one tenant: two of the largest images.
+pub const CUDA_WARM_BYTES_PER_TENANT_MAX: usize = 128 << 20;
 
 /// Most PTX of the modules of a session in bytes; the same text counts once.
 pub const CUDA_PTX_BYTES_MAX: usize = 64 << 20;

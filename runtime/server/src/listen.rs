@@ -19,7 +19,6 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -144,6 +143,10 @@ pub(crate) async fn serve(port: Port, mut stop: watch::Receiver<bool>, drain: Du
             start(&mut connections, &service, stream, seat);
         }
         while connections.join_next().await.is_some() {}
+        if let Served::Sessions(control) = &service.served {
+            // Sessions outlive their connections.
+            control.tickets.emptied().await;
+        }
     };
     if tokio::time::timeout(drain, finished).await.is_err() {
         tracing::warn!(
@@ -186,19 +189,17 @@ struct Service {
 /// The client of a connection.
 struct Client {
     address: SocketAddr,
-    /// The socket of a session.
-    socket: Option<OwnedFd>,
     /// The tenant of its certificate.
     peer: Option<Peer>,
 }
 
 impl Client {
     fn of(stream: &TcpStream, address: SocketAddr, served: &Served) -> std::io::Result<Client> {
-        let socket = match served {
-            Served::Sessions(_) => Some(cuda::watch(stream)?),
-            Served::Http1(_) | Served::Http2(_) => None,
-        };
-        Ok(Client { address, socket, peer: None })
+        match served {
+            Served::Sessions(_) => cuda::keep_alive(stream)?,
+            Served::Http1(_) | Served::Http2(_) => {}
+        }
+        Ok(Client { address, peer: None })
     }
 }
 
@@ -241,15 +242,13 @@ async fn connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     let Service { served, stop, limits, app, lingers, .. } = service;
     let (place, wire) = (seat.place.clone(), served.wire());
     let stream = Watched::new(stream, place.clone(), wire, limits.write_pause, app.recorder.closed.clone());
-    let Client { address, socket, peer } = client;
-    let router = match (served, socket) {
-        (Served::Sessions(control), Some(socket)) => {
-            let remote = cuda::Remote { stream, socket, address, peer };
+    let Client { address, peer } = client;
+    let router = match served {
+        Served::Sessions(control) => {
+            let remote = cuda::Remote { stream, address, peer };
             return cuda::serve_remote(control, remote, &place, stop).await;
         }
-        // `Client::of` has kept the socket.
-        (Served::Sessions(_), None) => return,
-        (Served::Http1(router) | Served::Http2(router), _) => TowerToHyperService::new(router),
+        Served::Http1(router) | Served::Http2(router) => TowerToHyperService::new(router),
     };
     let service = hyper::service::service_fn({
         let place = place.clone();

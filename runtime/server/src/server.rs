@@ -220,7 +220,7 @@ impl Server {
         let control = match (&config.control, store, deployed) {
             (Some(settings), Some(store), Some(deployed)) => {
                 let listener = listen_control(sockets.control, settings, config.identity.access.socket_mode)?;
-                Some((Arc::new(Control::new(app.clone(), store, deployed)), listener))
+                Some((Arc::new(Control::new(app.clone(), store, deployed, config.sessions)), listener))
             }
             _ => None,
         };
@@ -450,7 +450,7 @@ fn listen_control(
 
 /// The address from which most clients can come: that of sessions, if they are beyond loopback.
 fn widest_host(config: &ServerConfig) -> Result<IpAddr, ServeError> {
-    let Some(SessionsConfig { address, allow_plain }) = config.sessions else { return Ok(config.host) };
+    let Some(SessionsConfig { address, allow_plain, .. }) = config.sessions else { return Ok(config.host) };
     if config.control.is_none() {
         return Err(ServeError::SessionsWithoutControl);
     }

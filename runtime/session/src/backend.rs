@@ -3,6 +3,7 @@
 use crate::code::Code;
 use crate::facts::KernelFacts;
 use crate::ranges::Span;
+use std::sync::Arc;
 
 /// A launch whose arguments have been checked.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +49,14 @@ pub trait Backend {
 
     /// Loads PTX or machine code.
     fn load(&mut self, image: &[u8]) -> Result<Self::Module, LoadFailure>;
+
+    /// An image that earlier sessions of the same owner have loaded, by its SHA-256.
+    fn kept_image(&mut self, _digest: &[u8; 32]) -> Option<Arc<[u8]>> {
+        None
+    }
+
+    /// Keeps an image that was loaded, for later sessions of the same owner.
+    fn keep_image(&mut self, _digest: [u8; 32], _image: &Arc<[u8]>) {}
 
     /// Removes the variables of a module from the memory that exists. The caller then drops the
     /// module.

@@ -232,7 +232,7 @@ fn optional(code: i32) -> Option<Code> {
     (code != 0).then_some(Code(code))
 }
 
-fn check_magic(magic: [u8; 8], expected: [u8; 8]) -> Result<(), WireError> {
+pub(crate) fn check_magic(magic: [u8; 8], expected: [u8; 8]) -> Result<(), WireError> {
     if magic == expected {
         return Ok(());
     }

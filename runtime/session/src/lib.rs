@@ -17,6 +17,8 @@
 //! | `arena`, `ranges` | the client's allocator, and the memory that exists |
 //! | `recorder` | [`Recorder`]: the buffer of a client; [`Wait`]: the calls that send it |
 //! | `client` | [`Client`]: addresses, handles, and the calls of a program |
+//! | `channel` | [`Channel`]: the bytes of a session over connections that break |
+//! | `ticket` | [`Ticket`], [`Pass`], [`Resume`]: how a session continues on another connection |
 //! | `transport` | [`Transport`]: how a client sends and receives |
 //! | `backend` | [`Backend`]: the device of a session |
 //! | `replay` | [`Replayer`]: checks a message and carries it out |
@@ -42,6 +44,7 @@
 mod address;
 mod arena;
 mod backend;
+mod channel;
 mod client;
 mod code;
 mod facts;
@@ -56,10 +59,12 @@ mod recorder;
 mod replay;
 mod report;
 mod terms;
+mod ticket;
 mod transport;
 
 pub use address::{Address, AddressError};
 pub use backend::{Backend, Launch, LoadFailure};
+pub use channel::{Channel, ChannelError, SEGMENT_HEAD_BYTES};
 pub use client::{Cause, Client, HostCopy, LoadError, MemoryKind};
 pub use code::Code;
 pub use facts::{DeviceFacts, KernelFacts};
@@ -75,4 +80,5 @@ pub use recorder::{Recorder, Wait};
 pub use replay::{Output, Refused, Replayer};
 pub use report::Report;
 pub use terms::{Terms, TermsError};
+pub use ticket::{PASS_BYTES, PASS_MAGIC, Pass, RESUME_BYTES, RESUME_MAGIC, Resume, SECRET_BYTES, Ticket};
 pub use transport::{Lost, Transport};

@@ -1,7 +1,7 @@
 //! Every limit of the protocol.
 
 /// The version of the protocol; client and server must have the same.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Maximum size of a token in bytes.
 pub const TOKEN_BYTES_MAX: u32 = 1024;
@@ -15,8 +15,23 @@ pub const MESSAGE_BYTES_MAX: u64 = 128 << 20;
 /// Maximum size of one module's image in bytes.
 pub const IMAGE_BYTES_MAX: u64 = 64 << 20;
 
+/// Size in bytes from which a client asks whether the server has an image, before it sends it. A
+/// smaller one is sent faster than it is asked for.
+pub const IMAGE_ASK_BYTES: usize = 64 << 10;
+
 /// Maximum size in bytes of the images that a session keeps on the server.
 pub const IMAGES_BYTES_MAX: u64 = 512 << 20;
+
+/// Bytes of each side of a session over the network that the other side has not acknowledged. Each
+/// side keeps its own, to send them again on another connection, and queues as many of the other's.
+/// At 20 ms for a round trip, this allows 50 MB/s.
+pub const WINDOW_BYTES: usize = 1 << 20;
+
+/// A side of a session over the network acknowledges after it has passed on this many bytes.
+pub const ACKNOWLEDGE_BYTES: u64 = 256 << 10;
+
+/// Maximum size in bytes of a segment of a session over the network.
+pub const SEGMENT_BYTES_MAX: u32 = 64 << 10;
 
 /// Buffer size in bytes from which a client sends without waiting for an answer.
 pub const BUFFER_BYTES: usize = 4 << 20;

@@ -395,26 +395,37 @@ impl<B: Backend> Replayer<B> {
     fn load(&mut self, module: u32, digest: [u8; 32], image: &[u8]) -> Result<Vec<u8>, Failed> {
         admit(&self.modules, module, MODULES_MAX)?;
         let image = match image {
-            [] => self.images.get(&digest).cloned().ok_or(Code::INVALID_IMAGE)?,
-            sent => self.keep(digest, sent)?,
+            [] => match self.images.get(&digest) {
+                Some(sent) => sent.clone(),
+                None => {
+                    let kept = self.backend.kept_image(&digest).ok_or(Code::INVALID_IMAGE)?;
+                    self.keep(digest, kept)?
+                }
+            },
+            sent => self.check_image(digest, sent).and_then(|()| self.keep(digest, sent.into()))?,
         };
         let loaded = self.backend.load(&image).map_err(|LoadFailure { code, log }| Failed(code, log))?;
+        self.backend.keep_image(digest, &image);
         self.modules.insert(module, loaded);
         Ok(Vec::new())
     }
 
-    /// Keeps an image for modules that the session loads later.
-    fn keep(&mut self, digest: [u8; 32], image: &[u8]) -> Result<Arc<[u8]>, Code> {
-        let bytes = image.len() as u64;
-        if bytes > IMAGE_BYTES_MAX || <[u8; 32]>::from(Sha256::digest(image)) != digest {
+    /// Checks an image that the client has sent.
+    fn check_image(&mut self, digest: [u8; 32], image: &[u8]) -> Result<(), Code> {
+        if image.len() as u64 > IMAGE_BYTES_MAX || <[u8; 32]>::from(Sha256::digest(image)) != digest {
             return Err(Code::INVALID_IMAGE);
         }
         image::check(image)?;
+        self.report.images += 1;
+        Ok(())
+    }
+
+    /// Keeps an image for modules that the session loads later.
+    fn keep(&mut self, digest: [u8; 32], image: Arc<[u8]>) -> Result<Arc<[u8]>, Code> {
+        let bytes = image.len() as u64;
         if self.images_bytes + bytes > IMAGES_BYTES_MAX {
             return Err(Code::OUT_OF_MEMORY);
         }
-        self.report.images += 1;
-        let image: Arc<[u8]> = image.into();
         if self.images.insert(digest, image.clone()).is_none() {
             self.images_bytes += bytes;
         }

@@ -99,6 +99,28 @@ fn an_image_is_sent_once_and_a_kernel_is_asked_for_once() {
 }
 
 #[test]
+fn a_large_image_is_not_sent_again_by_a_later_session() {
+    let mut large = b"image".to_vec();
+    large.resize(atoll_session::limits::IMAGE_ASK_BYTES, b' ');
+    let mut first = connect();
+    first.load(1, &large).expect("an image");
+    let sent = |report: atoll_session::Report| (report.images, report.answers);
+    assert_eq!(sent(Wire::report()), (1, 2), "it is asked for, and sent");
+    let mut second = connect();
+    let module = second.load(1, &large).expect("the same");
+    assert_eq!(sent(Wire::report()), (0, 1), "it is asked for");
+    second.kernel(module, "add_one").expect("a kernel");
+    second.load(1, &large).expect("the same");
+    assert_eq!(sent(Wire::report()), (0, 2), "the session knows it");
+    large[0] = b'x';
+    let error = second.load(1, &large).expect_err("not an image");
+    assert_eq!((error.code, error.log.as_str()), (Code::INVALID_IMAGE, "line 1: refused"));
+    // A small one is sent at once.
+    second.load(1, b"image").expect("an image");
+    assert_eq!(sent(Wire::report()), (2, 5));
+}
+
+#[test]
 fn an_error_of_a_recorded_call_comes_with_the_next_answer() {
     let (mut client, kernel) = prepared();
     let at = client.allocate(1, 16).expect("room");

@@ -2,8 +2,8 @@
 //! written, and a server carries any message out without a panic.
 
 use atoll_session::{
-    Answer, Backend, Code, DeviceFacts, Frame, Hello, KernelFacts, Kind, Launch, LoadFailure, Lost, Output, Record,
-    Replayer, Span, Welcome, records,
+    Answer, Backend, Channel, Code, DeviceFacts, Frame, Hello, KernelFacts, Kind, Launch, LoadFailure, Lost, Output,
+    Pass, Record, Replayer, Resume, Span, Welcome, records,
 };
 use bolero::check;
 
@@ -193,6 +193,38 @@ fn any_bytes() {
         }
         if let Some(first) = bytes.first_chunk() {
             let _ = Answer::read(first);
+        }
+        if let Some(first) = bytes.first_chunk() {
+            let _ = Pass::read(first);
+        }
+        if let Some(first) = bytes.first_chunk() {
+            let _ = Resume::read(first);
+        }
+        let _ = Channel::new().take(bytes);
+    });
+}
+
+#[test]
+fn segments_with_any_numbers() {
+    check!().with_type::<Vec<(u8, u8, u8)>>().for_each(|segments| {
+        let mut channel = Channel::new();
+        let mut arrived = 0;
+        for (kind, bytes, number) in segments.iter().take(64) {
+            let (kind, count) = (u32::from(kind % 5), usize::from(*bytes));
+            channel.push(&[7; 16]);
+            channel.fill(&mut Vec::new());
+            let head = [kind.to_le_bytes(), (count as u32).to_le_bytes()].concat();
+            let data = if kind == 0 { vec![1; count] } else { Vec::new() };
+            if channel.take(&[head, u64::from(*number).to_le_bytes().to_vec(), data].concat()).is_err() {
+                return;
+            }
+            arrived += if kind == 0 { count as u64 } else { 0 };
+            assert_eq!(channel.received(), arrived, "each byte counts once");
+            channel.consume(usize::from(*number));
+            if number % 7 == 0 {
+                // A number of bytes that were not sent is an error.
+                let _ = channel.resume((*bytes).into());
+            }
         }
     });
 }

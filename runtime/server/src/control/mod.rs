@@ -21,11 +21,14 @@ mod trace;
 pub(crate) mod usage;
 
 use crate::app::App;
-use crate::config::ControlConfig;
-use crate::cuda;
+use crate::config::{ControlConfig, SessionsConfig};
+use crate::cuda::{self, Addresses, Tickets, Warm};
 use crate::deployed::Deployed;
 use crate::identity::Reason;
-use crate::limits::{CONTROL_CONNECTIONS_MAX, CONTROL_CONNECTIONS_PER_USER_MAX, CONTROL_FILES_PER_USER_MAX};
+use crate::limits::{
+    CONTROL_CONNECTIONS_MAX, CONTROL_CONNECTIONS_PER_USER_MAX, CONTROL_FILES_PER_USER_MAX,
+    CUDA_CONNECTIONS_PER_ADDRESS_DEFAULT, CUDA_KEEP_DEFAULT,
+};
 use crate::shutdown::stopped;
 use atoll_control::WireError;
 use atoll_store::Store;
@@ -50,6 +53,11 @@ pub(crate) struct Control {
     pub(crate) deployed: Arc<Deployed>,
     /// Calls in the background.
     futures: Arc<futures::Futures>,
+    /// Tickets and addresses of CUDA sessions over the network.
+    pub(crate) tickets: Arc<Tickets>,
+    pub(crate) addresses: Arc<Addresses>,
+    /// Code of CUDA programs that is kept between sessions.
+    pub(crate) warm: Arc<Warm>,
     /// What each user holds, by user id.
     open: Mutex<HashMap<u32, Holding>>,
 }
@@ -120,8 +128,17 @@ impl Drop for ControlListener {
 }
 
 impl Control {
-    pub(crate) fn new(app: Arc<App>, store: Arc<Store>, deployed: Arc<Deployed>) -> Control {
-        Control { app, store, deployed, futures: Arc::default(), open: Mutex::default() }
+    pub(crate) fn new(
+        app: Arc<App>,
+        store: Arc<Store>,
+        deployed: Arc<Deployed>,
+        sessions: Option<SessionsConfig>,
+    ) -> Control {
+        let keep = sessions.map_or(CUDA_KEEP_DEFAULT, |sessions| sessions.keep);
+        let per_address = sessions.map_or(CUDA_CONNECTIONS_PER_ADDRESS_DEFAULT, |sessions| sessions.per_address);
+        let (tickets, addresses) = (Arc::new(Tickets::new(keep)), Arc::new(Addresses::new(per_address)));
+        let warm = Arc::new(Warm::new(app.cuda.clone()));
+        Control { app, store, deployed, futures: Arc::default(), tickets, addresses, warm, open: Mutex::default() }
     }
 
     /// Serves the socket until `stop` turns true, then lets running requests continue for `drain`.

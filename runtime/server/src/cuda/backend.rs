@@ -12,6 +12,7 @@ use crate::running::Running;
 use atoll_engine::limits::FLUSH_BLOCKS_MAX;
 use atoll_engine::{Class, FlushRequest, FlushWork, InvocationResult, InvokeError, SessionId, ShareClient};
 use atoll_fleet::Inference;
+use atoll_session::limits::IMAGE_ASK_BYTES;
 use atoll_session::{Backend, Code, KernelFacts, Launch, LoadFailure, Span};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::cell::Cell;
@@ -204,6 +205,17 @@ impl Backend for EngineBackend {
             }
         }
         Ok(Rc::new(module))
+    }
+
+    fn kept_image(&mut self, digest: &[u8; 32]) -> Option<Arc<[u8]>> {
+        self.code.warm.image(&self.code.base.tenant, digest)
+    }
+
+    fn keep_image(&mut self, digest: [u8; 32], image: &Arc<[u8]>) {
+        // A client sends a smaller one without asking for it.
+        if image.len() >= IMAGE_ASK_BYTES {
+            self.code.warm.keep_image(&self.code.base.tenant, digest, image);
+        }
     }
 
     fn unload(&mut self, module: &Rc<Module>) {

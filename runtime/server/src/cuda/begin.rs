@@ -96,7 +96,7 @@ pub(super) fn begin(
     let device_name = app.engine.devices()[usize::from(device.0)].clone();
     let engine = app.engine.clone();
     let code = SessionCode::begin(
-        control.deployed.clone(),
+        (control.deployed.clone(), control.warm.clone()),
         engine.clone(),
         &principal.tenant,
         name,

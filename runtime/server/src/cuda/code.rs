@@ -3,8 +3,9 @@
 
 use super::errors::{INVALID_PTX, UNSUPPORTED_PTX_VERSION, of_kernel};
 use super::facts::CAPABILITY;
+use super::warm::{ReadText, Warm, text_digest};
 use crate::code::CodeError;
-use crate::compiler::{LaunchShape, ModuleContents, ModuleKernel, ModuleVariable};
+use crate::compiler::{LaunchShape, ModuleKernel, ModuleVariable};
 use crate::deployed::{DeployError, Deployed};
 use crate::limits::{CUDA_FUNCTIONS_MAX, CUDA_PTX_BYTES_MAX};
 use atoll_engine::{Class, EngineError, FunctionKey, FunctionOptions, Tenant};
@@ -22,11 +23,7 @@ const PTX_VERSION_MAX: (u32, u32) = (9, 5);
 
 /// PTX of a session. Modules with the same text share it.
 #[derive(Debug)]
-struct Text {
-    ptx: String,
-    contents: ModuleContents,
-    has_traps: bool,
-}
+struct Text(Arc<ReadText>);
 
 /// A module of a program.
 #[derive(Debug)]
@@ -40,7 +37,7 @@ pub(super) struct Module {
 
 impl Module {
     pub(super) fn kernels(&self) -> &[ModuleKernel] {
-        &self.text.contents.kernels
+        &self.text.0.contents.kernels
     }
 
     /// The memory of a variable.
@@ -49,7 +46,7 @@ impl Module {
     }
 
     fn variables(&self) -> impl Iterator<Item = (&ModuleVariable, Span)> {
-        self.text.contents.variables.iter().zip(self.spans.iter().copied())
+        self.text.0.contents.variables.iter().zip(self.spans.iter().copied())
     }
 }
 
@@ -59,6 +56,8 @@ type Shape = (u32, String, [u32; 3], u32);
 /// The code of a session. Dropping it unloads all functions.
 pub(super) struct SessionCode {
     deployed: Arc<Deployed>,
+    /// What the tenant's earlier sessions have left.
+    pub(super) warm: Arc<Warm>,
     engine: Arc<dyn Inference>,
     /// The function that is billed.
     pub(super) base: FunctionKey,
@@ -85,7 +84,7 @@ type Contents = Vec<(u64, Vec<u8>)>;
 impl SessionCode {
     /// Loads the function of a session.
     pub(super) fn begin(
-        deployed: Arc<Deployed>,
+        (deployed, warm): (Arc<Deployed>, Arc<Warm>),
         engine: Arc<dyn Inference>,
         tenant: &Tenant,
         name: String,
@@ -98,6 +97,7 @@ impl SessionCode {
         let (modules, functions, has_traps) = (0, 0, false);
         let code = SessionCode {
             deployed,
+            warm,
             engine,
             base,
             class,
@@ -126,10 +126,10 @@ impl SessionCode {
         let failure = |code, log: String| LoadFailure { code, log };
         let text = self.text(text(image)?)?;
         self.modules += 1;
-        self.has_traps |= text.has_traps;
+        self.has_traps |= text.0.has_traps;
         let mut module = Module { number: self.modules, text, spans: Vec::new() };
         let text = module.text.clone();
-        for variable in &text.contents.variables {
+        for variable in &text.0.contents.variables {
             let Some(span) = self.place(variable) else {
                 self.release(&module);
                 let (bytes, all) = (variable.bytes, self.memory.bytes);
@@ -163,24 +163,38 @@ impl SessionCode {
     fn text(&mut self, ptx: String) -> Result<Arc<Text>, LoadFailure> {
         self.texts.retain(|text| text.strong_count() > 0);
         let live: Vec<Arc<Text>> = self.texts.iter().filter_map(Weak::upgrade).collect();
-        if let Some(known) = live.iter().find(|text| text.ptx == ptx) {
+        if let Some(known) = live.iter().find(|text| text.0.ptx == ptx) {
             return Ok(known.clone());
         }
-        let bytes = ptx.len() + live.iter().map(|text| text.ptx.len()).sum::<usize>();
+        let bytes = ptx.len() + live.iter().map(|text| text.0.ptx.len()).sum::<usize>();
         if bytes > CUDA_PTX_BYTES_MAX {
             let log =
                 format!("the modules of the session have {bytes} bytes of PTX; the limit is {CUDA_PTX_BYTES_MAX}");
             return Err(LoadFailure { code: Code::OUT_OF_MEMORY, log });
         }
+        let digest = text_digest(&ptx);
+        let read = match self.warm.text(&self.base.tenant, &digest) {
+            Some(read) => read,
+            None => {
+                let read = Arc::new(self.read(ptx)?);
+                self.warm.keep_text(&self.base.tenant, digest, &read);
+                read
+            }
+        };
+        let text = Arc::new(Text(read));
+        self.texts.push(Arc::downgrade(&text));
+        Ok(text)
+    }
+
+    /// Reads PTX in the compiler's jail.
+    fn read(&self, ptx: String) -> Result<ReadText, LoadFailure> {
         let contents = self.deployed.read_module(&self.base.tenant, &ptx).map_err(|error| {
             let is_of_text = matches!(error, CodeError::Compile(_));
             let log = error.to_string();
             LoadFailure { code: if is_of_text { INVALID_PTX } else { of_kernel(&error.into()) }, log }
         })?;
         let has_traps = ptx.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').any(|word| word == "trap");
-        let text = Arc::new(Text { ptx, contents, has_traps });
-        self.texts.push(Arc::downgrade(&text));
-        Ok(text)
+        Ok(ReadText { ptx, contents, has_traps })
     }
 
     /// Takes the first gap that is large enough.
@@ -232,7 +246,7 @@ impl SessionCode {
         self.functions += 1;
         let name = format!("{} {}", self.base.name, self.functions);
         let key = FunctionKey { tenant: self.base.tenant.clone(), name };
-        self.load(&key, &module.text.ptx, shape).map_err(|error| {
+        self.load(&key, &module.text.0.ptx, shape).map_err(|error| {
             tracing::warn!(session = %self.base, kernel, %error, "a kernel of a CUDA session cannot be loaded");
             of_kernel(&error)
         })?;

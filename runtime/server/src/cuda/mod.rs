@@ -7,29 +7,41 @@
 //!
 //! | file | contents |
 //! |---|---|
+//! | `addresses` | connections of each address to the port of sessions |
 //! | `begin` | admission of a session: rights, memory, share, its function |
 //! | `backend` | [`backend::EngineBackend`]: the calls of a session on the engine |
 //! | `code` | modules, and the functions of their kernels |
 //! | `counts` | counts of all sessions, for metrics and limits |
 //! | `errors` | errors of the daemon as errors of CUDA |
 //! | `facts` | what programs see of the device |
-//! | `network` | how a connection over the network becomes a session: credentials, time limits |
-//! | `relay` | passes bytes between two streams |
+//! | `keep` | a session over the network and its connections, one after another |
+//! | `network` | how a connection over the network gets its session: credentials, time limits |
+//! | `relay` | bytes between one side of a session and a connection |
 //! | `socket` | how a connection to the control socket becomes a session, and its thread |
+//! | `tickets` | with which a client continues its session on another connection |
+//! | `warm` | code that is kept between the sessions of a tenant |
 //!
-//! Invariants: a session has at most one task at a time. When it ends, for any reason, its tasks are
-//! cancelled, and its memory, functions and share are gone before it counts as ended.
+//! Invariants: a session has at most one task at a time. Over the network it has at most one
+//! connection, and each byte of its client reaches it once. When it ends, for any reason, its tasks
+//! are cancelled, and its memory, functions and share are gone before it counts as ended.
 
+mod addresses;
 mod backend;
 mod begin;
 mod code;
 pub(crate) mod counts;
 mod errors;
 mod facts;
+mod keep;
 mod network;
 mod relay;
 mod socket;
+mod tickets;
+mod warm;
 
-pub(crate) use network::{Remote, serve_remote, watch};
-pub use relay::{keep_alive, relay};
+pub(crate) use addresses::Addresses;
+pub(crate) use network::{Remote, serve_remote};
+pub use relay::{Carried, Duplex, Steer, carry, keep_alive};
 pub(crate) use socket::{is_session, serve};
+pub(crate) use tickets::Tickets;
+pub(crate) use warm::Warm;

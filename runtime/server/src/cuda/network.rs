@@ -2,72 +2,66 @@
 //! socket.
 
 use super::begin::Caller;
-use super::relay::{keep_alive, relay};
+use super::keep::Keeper;
+use super::relay::part;
 use super::socket::run;
+use super::tickets::Connection;
 use crate::control::Control;
 use crate::identity::{Gate, Peer, Principal, Reason};
-use crate::limits::CUDA_TOKEN_INTERVAL;
 use crate::places::Place;
 use crate::requests::error::RequestError;
 use crate::shutdown::stopped;
-use atoll_engine::Tenant;
-use atoll_session::{Code, ENTRY_BYTES, Entry, HELLO_BYTES, Hello, Welcome, limits};
+use atoll_session::{
+    Code, ENTRY_BYTES, Entry, HELLO_BYTES, Hello, MAGIC, RESUME_BYTES, RESUME_MAGIC, Resume, Welcome, limits,
+};
 use atoll_session_server::other_version;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdStream;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::UnixStream;
+use tokio::sync::oneshot;
 use tokio::sync::watch::Receiver;
-use tokio::time::{sleep, timeout};
-
-/// How long a client has to read the last bytes before its connection is closed.
-const PARTING_TIME: Duration = Duration::from_secs(1);
-
-/// Most bytes that are read from a client that is refused, so that it can read why: unread bytes
-/// would reset the connection.
-const PARTING_BYTES: u64 = 64 << 10;
 
 /// A connection over the network.
 pub(crate) struct Remote<S> {
     /// Its bytes, without TLS.
     pub(crate) stream: S,
-    /// The socket, which [`watch`] has returned.
-    pub(crate) socket: OwnedFd,
     /// The client's address.
     pub(crate) address: SocketAddr,
     /// The tenant of its certificate, if it has one.
     pub(crate) peer: Option<Peer>,
 }
 
-/// Makes the system notice a client's machine that has vanished. Returns the socket, on which a
-/// session notices that its client is gone.
-pub(crate) fn watch(stream: &TcpStream) -> io::Result<OwnedFd> {
-    keep_alive(stream)?;
-    stream.as_fd().try_clone_to_owned()
-}
-
-/// Serves a session over the network until it ends, its client's token is withdrawn, or the daemon
-/// stops. Until the greeting is complete, the port may close the connection as one of HTTP.
+/// Serves a connection until its session no longer uses it. Until the greeting is complete, the port
+/// may close the connection as one of HTTP.
 pub(crate) async fn serve_remote<S>(
     control: Arc<Control>,
     remote: Remote<S>,
     place: &Arc<Place>,
     mut stop: Receiver<bool>,
 ) where
-    S: AsyncRead + AsyncWrite + Unpin,
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let Remote { mut stream, socket, address, peer } = remote;
+    let Remote { mut stream, address, peer } = remote;
     let app = control.app.clone();
+    let seat = control.addresses.take(address.ip());
     let greeted = tokio::select! {
         greeted = greet(&app.gate, &mut stream, peer.as_ref()) => greeted,
         () = place.closing() => return,
         () = stopped(&mut stop) => return,
     };
-    let Greeting { bytes, token, principal } = match greeted {
+    let greeted = greeted.and_then(|greeting| match &seat {
+        Some(_) => Ok(greeting),
+        None => Err(NoGreeting::Refused {
+            reason: Reason::Connections,
+            code: Code::DEVICE_UNAVAILABLE,
+            why: format!("{} has {} connections, the most of an address", address.ip(), control.addresses.most),
+        }),
+    });
+    let Greeting { wish, token, principal } = match greeted {
         Ok(greeting) => greeting,
         Err(NoGreeting::Broken(error)) => {
             return tracing::debug!(%address, %error, "a connection broke before the greeting of a CUDA session");
@@ -80,35 +74,62 @@ pub(crate) async fn serve_remote<S>(
     };
     // From here on, the connection is not closed for another one.
     let _running = place.request();
-    let (near, far) = match pair(&bytes).await {
-        Ok(pair) => pair,
-        Err(error) => return tracing::error!(%error, "cannot make the sockets of a CUDA session"),
-    };
-    let tenant = principal.tenant.clone();
-    let session = run(control, (near, socket), Caller::Client(principal, address), stop);
-    let passing = async {
-        tokio::select! {
-            () = relay(&mut stream, far) => {}
-            reason = withdrawn(&app.gate, token.as_deref(), peer.as_ref(), &tenant) => {
-                app.refuse_unknown(reason);
-                let reason = reason.label();
-                tracing::warn!(%address, %tenant, reason, "the token of a CUDA session was withdrawn");
+    let (in_use, unused) = oneshot::channel();
+    let stream = Box::new(stream);
+    let connection = Connection { stream, address, token, peer, received: 0, in_use };
+    match wish {
+        Wish::Begin(first) => {
+            if let Err(error) = begin(control, connection, principal, &first, stop).await {
+                tracing::error!(%error, "cannot begin a CUDA session over the network");
             }
         }
-        part(&mut stream, &[]).await;
-    };
-    let (ran, ()) = tokio::join!(session, passing);
-    if let Err(error) = ran {
-        tracing::error!(%error, "cannot run a CUDA session");
+        Wish::Resume(Resume { ticket, received }) => {
+            let connection = Connection { received, ..connection };
+            let connected = control.tickets.connect(&ticket, &principal.tenant, connection);
+            if let Err((mut connection, why)) = connected {
+                app.refuse_unknown(Reason::Ticket);
+                let (tenant, session) = (&principal.tenant, ticket.number);
+                tracing::warn!(%address, %tenant, session, %why, "the ticket of a CUDA session is refused");
+                return part(&mut connection.stream, &Welcome::refusal(why.code(), &why.to_string())).await;
+            }
+        }
     }
+    // The sender is dropped, and nothing is sent.
+    let _ = unused.await;
+}
+
+/// Begins a session, which then has the connection. These are its client's first bytes.
+async fn begin(
+    control: Arc<Control>,
+    connection: Connection,
+    principal: Arc<Principal>,
+    first: &[u8],
+    stop: Receiver<bool>,
+) -> io::Result<()> {
+    let (near, far) = pair(first).await?;
+    // The other end is closed when the client is gone for good.
+    let client = OwnedFd::from(near.try_clone()?);
+    let (tenant, address) = (principal.tenant.clone(), connection.address);
+    let held = control.tickets.issue(&tenant)?;
+    let keeper = Keeper { app: control.app.clone(), tenant, keep: control.tickets.keep, held };
+    let session = run(control, (near, client), Caller::Client(principal, address), stop.clone());
+    tokio::spawn(keeper.keep(connection, far, session, stop));
+    Ok(())
 }
 
 /// The greeting of an identified client.
 struct Greeting {
-    /// [`Hello`] and the terms, for the session.
-    bytes: Vec<u8>,
+    wish: Wish,
     token: Option<String>,
     principal: Arc<Principal>,
+}
+
+/// What a client asks for.
+enum Wish {
+    /// A session; [`Hello`] and the terms are for it.
+    Begin(Vec<u8>),
+    /// Its earlier session.
+    Resume(Resume),
 }
 
 /// Why there is no greeting.
@@ -144,15 +165,22 @@ async fn greet(
     let mut token = vec![0; entry.token_bytes as usize];
     stream.read_exact(&mut token).await?;
     let token = (!token.is_empty()).then(|| String::from_utf8_lossy(&token).into_owned());
-    let mut hello = [0; HELLO_BYTES];
-    stream.read_exact(&mut hello).await?;
-    let mut bytes = hello.to_vec();
-    let hello = Hello::read(&hello).map_err(invalid)?;
-    if hello.version != limits::VERSION {
-        return Err(protocol(other_version(hello.version)));
-    }
-    bytes.resize(HELLO_BYTES + hello.terms_bytes as usize, 0);
-    stream.read_exact(&mut bytes[HELLO_BYTES..]).await?;
+    let mut magic = [0; MAGIC.len()];
+    stream.read_exact(&mut magic).await?;
+    let wish = if magic == RESUME_MAGIC {
+        let bytes = rest::<RESUME_BYTES>(stream, magic).await?;
+        Wish::Resume(Resume::read(&bytes).map_err(invalid)?)
+    } else {
+        let hello = rest::<HELLO_BYTES>(stream, magic).await?;
+        let mut bytes = hello.to_vec();
+        let hello = Hello::read(&hello).map_err(invalid)?;
+        if hello.version != limits::VERSION {
+            return Err(protocol(other_version(hello.version)));
+        }
+        bytes.resize(HELLO_BYTES + hello.terms_bytes as usize, 0);
+        stream.read_exact(&mut bytes[HELLO_BYTES..]).await?;
+        Wish::Begin(bytes)
+    };
     // A client is refused only after its greeting was read, so that it reads why.
     let principal = gate.identify_by(token.as_deref(), peer).map_err(|reason| {
         let why = match reason {
@@ -165,7 +193,15 @@ async fn greet(
         };
         NoGreeting::Refused { reason, code: Code::NOT_PERMITTED, why }
     })?;
-    Ok(Greeting { bytes, token, principal })
+    Ok(Greeting { wish, token, principal })
+}
+
+/// Reads the rest of a frame whose first bytes were read.
+async fn rest<const N: usize>(stream: &mut (impl AsyncRead + Unpin), magic: [u8; 8]) -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    bytes[..magic.len()].copy_from_slice(&magic);
+    stream.read_exact(&mut bytes[magic.len()..]).await?;
+    Ok(bytes)
 }
 
 /// A pair of sockets for a session and for the bytes from its client, of which these are the first.
@@ -177,41 +213,11 @@ async fn pair(first: &[u8]) -> io::Result<(StdStream, UnixStream)> {
     Ok((near, far))
 }
 
-/// Returns when the client is no longer identified as this tenant, with the reason: its token was
-/// revoked or has expired. A certificate stays valid for its connection.
-async fn withdrawn(gate: &Gate, token: Option<&str>, peer: Option<&Peer>, tenant: &Tenant) -> Reason {
-    let mut reloads = gate.reloads();
-    loop {
-        match gate.identify_by(token, peer) {
-            Ok(principal) if principal.tenant == *tenant => {}
-            Ok(_) => return Reason::BadToken,
-            Err(reason) => return reason,
-        }
-        tokio::select! {
-            // The gate exists as long as the daemon.
-            _ = reloads.changed() => {}
-            () = sleep(CUDA_TOKEN_INTERVAL) => {}
-        }
-    }
-}
-
-/// Sends the last bytes and closes the connection. Waits a moment for the client to close it, so
-/// that it can read them.
-async fn part(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), last: &[u8]) {
-    let parting = async {
-        stream.write_all(last).await?;
-        stream.shutdown().await?;
-        tokio::io::copy(&mut stream.take(PARTING_BYTES), &mut tokio::io::sink()).await
-    };
-    // The client may be gone.
-    let _ = timeout(PARTING_TIME, parting).await;
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::identity::{IdentityConfig, KeyFile};
-    use futures_util::FutureExt;
+    use atoll_session::{SECRET_BYTES, Ticket};
     use std::net::Ipv4Addr;
     use std::path::Path;
 
@@ -245,7 +251,8 @@ mod tests {
         let good = sent(same, &token.to_string());
         let greeting = greet(&gate, &mut &good[..], None).await.ok().expect("a greeting");
         assert_eq!((greeting.principal.tenant.as_str(), greeting.token), ("team", Some(token.to_string())));
-        assert!(good.ends_with(&greeting.bytes) && greeting.bytes.starts_with(&atoll_session::MAGIC));
+        let Wish::Begin(bytes) = greeting.wish else { panic!("the client asks for a session") };
+        assert!(good.ends_with(&bytes) && bytes.starts_with(&MAGIC));
         for end in 0..good.len() {
             let cut = greet(&gate, &mut &good[..end], None).await.err().expect("no greeting");
             assert!(matches!(cut, NoGreeting::Broken(_)), "{end}");
@@ -258,21 +265,15 @@ mod tests {
         let skewed = sent([limits::VERSION, limits::VERSION + 1], &token.to_string());
         assert_eq!(refused(&gate, &skewed).await, Some(other));
         assert_eq!(refused(&gate, &[b'G'; 64]).await, Some((Reason::Protocol, Code::INVALID_VALUE)));
-    }
-
-    #[tokio::test]
-    async fn a_token_is_withdrawn_when_the_keys_are_read_again() {
-        let folder = tempfile::tempdir().unwrap();
-        let keys = folder.path().join("keys.json");
-        let token = KeyFile::create(&keys, "team".parse().unwrap(), None, "").unwrap();
-        let (gate, tenant, text) = (gate(&keys), "team".parse().unwrap(), token.to_string());
-        let mut lost = std::pin::pin!(withdrawn(&gate, Some(&text), None, &tenant));
-        assert_eq!(lost.as_mut().now_or_never(), None);
-        gate.reload().unwrap();
-        assert_eq!(lost.as_mut().now_or_never(), None, "it is still valid");
-        KeyFile::revoke(&keys, &token.id).unwrap();
-        assert_eq!(lost.as_mut().now_or_never(), None, "until the file is read again");
-        gate.reload().unwrap();
-        assert_eq!(lost.await, Reason::BadToken);
+        // A ticket instead of the greeting needs the token, too.
+        let ticket = Ticket { number: 3, secret: [7; SECRET_BYTES] };
+        let again = |token: &str| {
+            let entry = Entry { version: limits::VERSION, token_bytes: token.len() as u32 }.write();
+            [entry.as_slice(), token.as_bytes(), &Resume { ticket, received: 9 }.write()].concat()
+        };
+        let greeting = greet(&gate, &mut &again(&token.to_string())[..], None).await.ok().expect("a greeting");
+        let Wish::Resume(resume) = greeting.wish else { panic!("the client has a ticket") };
+        assert_eq!((resume.ticket.number, resume.ticket.secret, resume.received), (3, ticket.secret, 9));
+        assert_eq!(refused(&gate, &again("atoll_1_2")).await, Some((Reason::BadToken, Code::NOT_PERMITTED)));
     }
 }

@@ -5,7 +5,10 @@ use super::configuration::{ConfigurationFile, Grant, Section};
 use super::principal::{Principal, TenantLimits};
 use crate::access_log::AccessLogConfig;
 use crate::code::TrustedKeys;
-use crate::limits::{CONFIGURATION_BYTES_MAX, REAL_TIME_SLOTS_DEFAULT};
+use crate::limits::{
+    CONFIGURATION_BYTES_MAX, CUDA_CONNECTIONS_PER_ADDRESS_DEFAULT, CUDA_KEEP_DEFAULT, CUDA_KEEP_MAX,
+    REAL_TIME_SLOTS_DEFAULT,
+};
 use crate::otlp::OtlpConfig;
 use crate::prices::millionths;
 use crate::repository::scaling::ScalingSettings;
@@ -16,6 +19,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The users and certificates of each tenant, and its limits and rights. Parsed from `atoll.toml`:
 ///
@@ -27,6 +31,8 @@ use std::path::{Path, PathBuf};
 /// allow_anonymous = "guest"  # tenant of requests without a token or certificate
 /// sessions = "0.0.0.0:8003"  # address for CUDA sessions over the network
 /// sessions_plain = false     # whether they need no TLS beyond loopback
+/// sessions_keep_s = 30       # how long they are kept without a connection
+/// sessions_per_address = 256 # connections of one IP address
 /// access_log = "access.log"  # a line for each request
 /// otlp_endpoint = "http://127.0.0.1:4318"   # a collector of traces
 /// real_time_slots = 4        # of each device, for leases
@@ -84,6 +90,8 @@ pub struct Access {
     auth_keys: Option<PathBuf>,
     sessions: Option<SocketAddr>,
     sessions_plain: bool,
+    sessions_keep: Duration,
+    sessions_per_address: u32,
     access_log: Option<AccessLogConfig>,
     otlp: Option<OtlpConfig>,
     real_time_slots: u32,
@@ -144,6 +152,8 @@ impl Access {
             auth_keys: None,
             sessions: None,
             sessions_plain: false,
+            sessions_keep: CUDA_KEEP_DEFAULT,
+            sessions_per_address: CUDA_CONNECTIONS_PER_ADDRESS_DEFAULT,
             access_log: None,
             otlp: None,
             real_time_slots: REAL_TIME_SLOTS_DEFAULT,
@@ -202,6 +212,21 @@ impl Access {
                 Some(parsed.map_err(|_| format!("sessions: `{address}` is not an IP address with a port"))?);
         }
         access.sessions_plain = file.sessions_plain;
+        if let Some(seconds) = file.sessions_keep_s {
+            access.sessions_keep = Duration::from_secs(seconds.into());
+            if access.sessions_keep > CUDA_KEEP_MAX {
+                return Err(format!(
+                    "sessions_keep_s is {seconds}, and at most {} is allowed",
+                    CUDA_KEEP_MAX.as_secs()
+                ));
+            }
+        }
+        if let Some(most) = file.sessions_per_address {
+            if most == 0 {
+                return Err("sessions_per_address is 0, so no client could connect".into());
+            }
+            access.sessions_per_address = most;
+        }
         let format = file.access_log_format.as_deref();
         access.access_log = match &file.access_log {
             Some(log) => Some(AccessLogConfig::parse(log, format)?),
@@ -305,6 +330,16 @@ impl Access {
     /// Whether that address may be beyond loopback without TLS.
     pub fn sessions_plain(&self) -> bool {
         self.sessions_plain
+    }
+
+    /// How long a session is kept without a connection.
+    pub fn sessions_keep(&self) -> Duration {
+        self.sessions_keep
+    }
+
+    /// Most connections of one address for sessions.
+    pub fn sessions_per_address(&self) -> u32 {
+        self.sessions_per_address
     }
 
     /// The access log of the configuration.

@@ -51,6 +51,12 @@ pub(super) struct ConfigurationFile {
     /// Whether that address may be beyond loopback without TLS, as `--sessions-plain`.
     #[serde(default)]
     pub(super) sessions_plain: bool,
+    /// How long a session of a CUDA program is kept when its client has lost the connection, in
+    /// seconds, at most 3600; 0 if it ends with the connection. 30 if absent.
+    pub(super) sessions_keep_s: Option<u32>,
+    /// Most connections for sessions of CUDA programs of one IP address (of IPv6: of one network of 64
+    /// bits). 256 if absent.
+    pub(super) sessions_per_address: Option<u32>,
     /// The file of the access log, relative to the folder of this file, or `-` for standard output.
     /// No access log if absent.
     pub(super) access_log: Option<String>,

@@ -38,8 +38,9 @@ pub(crate) enum Reason {
     Origin,
     /// A `Host` header with a name that is not allowed.
     Host,
-    /// A control connection of a user who has as many as one user may have, or a CUDA session of a
-    /// tenant that has as many as one tenant may have.
+    /// A control connection of a user who has as many as one user may have, a CUDA session of a
+    /// tenant that has as many as one tenant may have, or a connection for one of an address that has
+    /// as many as one address may have.
     Connections,
     /// A request over HTTP/2 of a connection that has more than its share, while the port has as many
     /// as it may have.
@@ -48,6 +49,9 @@ pub(crate) enum Reason {
     Files,
     /// A CUDA session over the network whose client speaks another version or another protocol.
     Protocol,
+    /// A ticket with which a CUDA session cannot go on: unknown, expired, of another tenant, or of a
+    /// session that has a connection.
+    Ticket,
 }
 
 impl Reason {
@@ -72,6 +76,7 @@ impl Reason {
         Reason::Streams,
         Reason::Files,
         Reason::Protocol,
+        Reason::Ticket,
     ];
 
     /// Its name in metrics and error answers.
@@ -97,6 +102,7 @@ impl Reason {
             Reason::Streams => "streams",
             Reason::Files => "files",
             Reason::Protocol => "protocol",
+            Reason::Ticket => "ticket",
         }
     }
 }

@@ -15,6 +15,47 @@ pub(super) const CUDA_METRICS: &[Metric] = &[
         out.integer(&[], s.cuda.begun.load(Relaxed));
     }),
     of_daemon(
+        Kind::Gauge,
+        "atoll_cuda_sessions_detached",
+        "Open CUDA sessions over the network whose client has lost its connection",
+        |s, out| {
+            out.integer(&[], s.cuda.detached.load(Relaxed));
+        },
+    ),
+    of_daemon(
+        Kind::Counter,
+        "atoll_cuda_session_resumes_total",
+        "Connections with which CUDA sessions went on after they had lost one",
+        |s, out| {
+            out.integer(&[], s.cuda.resumed.load(Relaxed));
+        },
+    ),
+    of_daemon(
+        Kind::Counter,
+        "atoll_cuda_sessions_expired_total",
+        "CUDA sessions that ended because their client did not come back in time",
+        |s, out| {
+            out.integer(&[], s.cuda.expired.load(Relaxed));
+        },
+    ),
+    of_daemon(
+        Kind::Gauge,
+        "atoll_cuda_warm_bytes",
+        "Bytes of code of CUDA programs that are kept for later sessions",
+        |s, out| {
+            out.integer(&[], s.cuda.warm_bytes.load(Relaxed));
+        },
+    ),
+    of_daemon(
+        Kind::Counter,
+        "atoll_cuda_warm_hits_total",
+        "Images that CUDA sessions did not send, and PTX that was not read, since earlier sessions had them",
+        |s, out| {
+            out.integer(&[("kind", "image")], s.cuda.warm_images.load(Relaxed));
+            out.integer(&[("kind", "ptx")], s.cuda.warm_texts.load(Relaxed));
+        },
+    ),
+    of_daemon(
         Kind::Counter,
         "atoll_cuda_flushes_total",
         "Tasks of CUDA programs, each with the calls that ran together",

@@ -134,13 +134,18 @@ fn every_metric_has_samples_before_anything_happened() {
 }
 
 /// Metrics of the daemon as a whole.
-const WITHOUT_DEVICE: [&str; 39] = [
+const WITHOUT_DEVICE: [&str; 44] = [
     "atoll_access_log_dropped_total",
     "atoll_cuda_flushes_total",
     "atoll_cuda_launches_total",
     "atoll_cuda_session_memory_bytes",
+    "atoll_cuda_session_resumes_total",
     "atoll_cuda_sessions",
+    "atoll_cuda_sessions_detached",
+    "atoll_cuda_sessions_expired_total",
     "atoll_cuda_sessions_total",
+    "atoll_cuda_warm_bytes",
+    "atoll_cuda_warm_hits_total",
     "atoll_stage_cpu_seconds_total",
     "atoll_stage_process_losses_total",
     "atoll_stage_process_starts_total",

@@ -4,7 +4,7 @@ use crate::client::{Client, memory};
 use crate::code::Code;
 use crate::facts::KernelFacts;
 use crate::field::{Field, Reader};
-use crate::limits::{IMAGE_BYTES_MAX, KERNELS_MAX, MODULES_MAX, NAME_BYTES_MAX, PARAMS_BYTES_MAX};
+use crate::limits::{IMAGE_ASK_BYTES, IMAGE_BYTES_MAX, KERNELS_MAX, MODULES_MAX, NAME_BYTES_MAX, PARAMS_BYTES_MAX};
 use crate::ranges::Span;
 use crate::record::Record;
 use crate::transport::Transport;
@@ -53,7 +53,7 @@ const DYNAMIC_SHARED: usize = 8;
 
 impl<T: Transport> Client<T> {
     /// Loads PTX, a fat binary or machine code. An image that the session has sent before is not
-    /// sent again.
+    /// sent again, nor is a large one that the server has kept from an earlier session.
     pub fn load(&mut self, context: u32, image: &[u8]) -> Result<u32, LoadError> {
         self.check()?;
         if image.is_empty() || image.len() as u64 > IMAGE_BYTES_MAX {
@@ -66,14 +66,28 @@ impl<T: Transport> Client<T> {
         let module = self.number()?;
         if self.images.contains(&digest) {
             self.push(&Record::LoadModule { module, digest, image: &[] })?;
-        } else {
+        } else if !self.is_kept(module, digest, image)? {
             let asked = self.ask_with_log(&Record::LoadModule { module, digest, image });
             asked.map_err(|(code, log)| LoadError { code, log: String::from_utf8_lossy(&log).into_owned() })?;
-            self.images.insert(digest);
         }
+        self.images.insert(digest);
         let fresh = Module { context, digest, kernels: HashMap::new(), variables: HashMap::new() };
         self.modules.insert(module, fresh);
         Ok(module)
+    }
+
+    /// Loads a large image that the server has kept. False if the image has to be sent.
+    fn is_kept(&mut self, module: u32, digest: [u8; 32], image: &[u8]) -> Result<bool, Code> {
+        if image.len() < IMAGE_ASK_BYTES {
+            return Ok(false);
+        }
+        self.cause = None;
+        match self.ask(&Record::LoadModule { module, digest, image: &[] }) {
+            Ok(_) => Ok(true),
+            // The error of an earlier call has a cause.
+            Err(Code::INVALID_IMAGE) if self.cause.is_none() => Ok(false),
+            Err(code) => Err(code),
+        }
     }
 
     /// Unloads a module and its kernels.

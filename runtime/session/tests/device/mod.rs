@@ -6,7 +6,8 @@ use atoll_session::{
 };
 use sha2::Digest;
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 /// The first address of the session's memory.
 pub(crate) const BASE: u64 = 1 << 40;
@@ -81,10 +82,18 @@ impl Backend for Device {
     }
 
     fn load(&mut self, image: &[u8]) -> Result<(), LoadFailure> {
-        match image {
-            b"image" => Ok(()),
-            _ => Err(LoadFailure { code: Code::INVALID_IMAGE, log: "line 1: refused".to_owned() }),
+        match image.starts_with(b"image") {
+            true => Ok(()),
+            false => Err(LoadFailure { code: Code::INVALID_IMAGE, log: "line 1: refused".to_owned() }),
         }
+    }
+
+    fn kept_image(&mut self, digest: &[u8; 32]) -> Option<Arc<[u8]>> {
+        KEPT.with_borrow(|kept| kept.get(digest).cloned())
+    }
+
+    fn keep_image(&mut self, digest: [u8; 32], image: &Arc<[u8]>) {
+        KEPT.with_borrow_mut(|kept| kept.insert(digest, image.clone()));
     }
 
     fn unload(&mut self, _module: &()) {}
@@ -190,6 +199,8 @@ thread_local! {
     /// The session of the test's thread, and the memory of its program.
     static SESSION: RefCell<Option<Replayer<Device>>> = const { RefCell::new(None) };
     static HOST: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    /// Images that the sessions of the test's thread have loaded.
+    static KEPT: RefCell<BTreeMap<[u8; 32], Arc<[u8]>>> = const { RefCell::new(BTreeMap::new()) };
 }
 
 /// A connection to the session of this thread.

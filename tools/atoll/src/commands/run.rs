@@ -126,8 +126,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         (None, Some(Address::Tcp(address))) => {
             let folder = tempfile::tempdir().context("cannot make a folder for the socket")?;
             let socket = folder.path().join("sessions.sock");
-            Daemon::new(address, &args.credentials, args.plain)?.pass_on(&socket)?;
+            let passing = Daemon::new(address, &args.credentials, args.plain)?.pass_on(&socket)?;
             let status = start(args, &Address::Unix(socket))?;
+            passing.close();
             drop(folder);
             end(status)
         }

@@ -263,6 +263,8 @@ impl Args {
         let sessions = self.sessions.or(identity.access.sessions()).map(|address| SessionsConfig {
             address,
             allow_plain: self.sessions_plain || identity.access.sessions_plain(),
+            keep: identity.access.sessions_keep(),
+            per_address: identity.access.sessions_per_address(),
         });
         let configured = identity.access.otlp();
         let endpoint = self.otlp_endpoint.or_else(|| Some(configured?.endpoint.clone()));

@@ -3,7 +3,6 @@
 use super::*;
 use atoll_engine::{Class, TenantBytes};
 use atoll_store::Limit;
-use std::time::Duration;
 
 const TEXT: &str = r#"
     socket_mode = 0o660
@@ -48,6 +47,11 @@ fn the_address_of_sessions_is_an_address_with_a_port() {
     let access = Access::parse("sessions = \"[::1]:8003\"\nsessions_plain = true", 500).unwrap();
     assert_eq!((access.sessions(), access.sessions_plain()), (Some("[::1]:8003".parse().unwrap()), true));
     assert_eq!(Access::parse("", 500).unwrap().sessions(), None);
+    let access = Access::parse("sessions_keep_s = 0\nsessions_per_address = 3", 500).unwrap();
+    assert_eq!((access.sessions_keep(), access.sessions_per_address()), (Duration::ZERO, 3));
+    for wrong in ["sessions_keep_s = 3601", "sessions_keep_s = -1", "sessions_per_address = 0"] {
+        assert!(Access::parse(wrong, 500).is_err(), "{wrong}");
+    }
     for wrong in ["8003", "gpu-box:8003", "127.0.0.1"] {
         let error = Access::parse(&format!("sessions = \"{wrong}\""), 500).unwrap_err();
         assert!(error.contains("is not an IP address with a port"), "{error}");

@@ -1,27 +1,41 @@
 //! Sessions of a daemon on another machine. This process connects with TLS and a token, and passes
-//! the bytes of programs on, so that programs know neither.
+//! the bytes of programs on, so that programs know neither. If a connection breaks, it connects
+//! again and continues the session, of which the program notices nothing.
 
 use crate::credentials::CredentialArgs;
 use crate::failure::OrUserError;
 use anyhow::{Context, Result};
-use atoll_server::{SESSION_ALPN, keep_alive, relay};
-use atoll_session::{Code, Entry, HELLO_BYTES, Hello, WELCOME_BYTES, Welcome, limits};
+use atoll_server::{Carried, Duplex, SESSION_ALPN, Steer, carry, keep_alive};
+use atoll_session::{
+    Channel, Code, Entry, HELLO_BYTES, Hello, MAGIC, PASS_BYTES, PASS_MAGIC, Pass, Resume, WELCOME_BYTES, Welcome,
+    limits,
+};
 use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixListener, UnixStream};
-use tokio::time::{sleep, timeout};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-/// How long a connection and its TLS handshake may take.
+/// How long a connection, its TLS handshake and the answer to the greeting may take.
 const CONNECT_TIME: Duration = Duration::from_secs(15);
 
 /// Pause after `accept` failed, usually for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Pauses between attempts to connect again: the first one, which doubles, and the longest one.
+const RETRY_PAUSE: Duration = Duration::from_millis(20);
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// How long the daemon has to learn that the program has ended.
+const CLOSE_TIME: Duration = Duration::from_secs(2);
 
 /// A daemon on the network.
 pub(super) struct Daemon {
@@ -32,10 +46,28 @@ pub(super) struct Daemon {
     tls: Option<(TlsConnector, ServerName<'static>)>,
 }
 
-/// A connection to a daemon.
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+/// The thread that passes on the sessions of a program.
+pub(super) struct Passing {
+    close: oneshot::Sender<()>,
+    thread: JoinHandle<()>,
+}
 
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+impl Passing {
+    /// Ends the sessions, once the program has ended.
+    pub(super) fn close(self) {
+        let _ = self.close.send(());
+        // A thread that panicked has printed its message.
+        let _ = self.thread.join();
+    }
+}
+
+/// Why a daemon gives no session, or does not continue one.
+struct Refusal {
+    code: Code,
+    why: String,
+    /// Whether the daemon has said so; otherwise it could not be asked.
+    is_said: bool,
+}
 
 impl Daemon {
     /// Reads the credentials. Connections have TLS unless `is_plain`, or unless the address is of
@@ -59,70 +91,135 @@ impl Daemon {
         Ok(Daemon { address: address.to_owned(), entry, tls })
     }
 
-    /// Passes on the sessions of programs that connect to the socket, until this process ends.
-    pub(super) fn pass_on(self, socket: &Path) -> Result<()> {
+    /// Passes on the sessions of programs that connect to the socket.
+    pub(super) fn pass_on(self, socket: &Path) -> Result<Passing> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let listener = {
             let _entered = runtime.enter();
             UnixListener::bind(socket).context("cannot listen for the program")?
         };
+        let (close, closed) = oneshot::channel();
+        let run = self.sessions(listener, closed);
+        let thread = std::thread::Builder::new().name("sessions".to_owned()).spawn(move || runtime.block_on(run))?;
+        Ok(Passing { close, thread })
+    }
+
+    /// Passes on sessions until `closed` is sent or dropped. Then ends them.
+    async fn sessions(self, listener: UnixListener, mut closed: oneshot::Receiver<()>) {
         let daemon = Arc::new(self);
-        let run = async move {
-            loop {
-                match listener.accept().await {
+        let mut sessions = JoinSet::new();
+        let mut steering: Vec<mpsc::Sender<Steer>> = Vec::new();
+        loop {
+            tokio::select! {
+                accepted = listener.accept() => match accepted {
                     Ok((program, _)) => {
-                        let daemon = daemon.clone();
-                        tokio::spawn(async move { daemon.session(program).await });
+                        let (daemon, (steer, steered)) = (daemon.clone(), mpsc::channel(1));
+                        steering.retain(|session| !session.is_closed());
+                        steering.push(steer);
+                        sessions.spawn(async move { daemon.session(program, steered).await });
                     }
                     Err(_) => sleep(ACCEPT_PAUSE).await,
-                }
+                },
+                Some(_) = sessions.join_next() => {}
+                _ = &mut closed => break,
             }
-        };
-        std::thread::Builder::new().name("sessions".to_owned()).spawn(move || runtime.block_on(run))?;
-        Ok(())
+        }
+        for session in steering {
+            // The session may have ended.
+            let _ = session.try_send(Steer::Close);
+        }
+        let ended = async { while sessions.join_next().await.is_some() {} };
+        // The daemon notices the end of this process, too, but keeps the sessions for a time.
+        let _ = timeout(CLOSE_TIME, ended).await;
     }
 
     /// Passes on one session.
-    async fn session(&self, mut program: UnixStream) {
+    async fn session(&self, mut program: UnixStream, mut steer: mpsc::Receiver<Steer>) {
         // The program may be gone. Other bytes than a greeting are not from the library.
         let Ok(greeting) = greeting(&mut program).await else { return };
-        match self.begin(&greeting).await {
-            Ok((first, stream)) => {
-                if program.write_all(&first).await.is_ok() {
-                    relay(program, stream).await;
+        let (mut stream, pass) = match self.ask(&greeting).await {
+            Ok(begun) => begun,
+            Err(Refusal { code, mut why, is_said }) => {
+                if !is_said {
+                    why = format!("no session of the daemon at {}: {why}", self.address);
                 }
-            }
-            Err((code, error)) => {
-                let why = format!("no session of the daemon at {}: {error}", self.address);
                 // The program may be gone.
                 let _ = program.write_all(&Welcome::refusal(code, &why)).await;
+                return;
+            }
+        };
+        let mut channel = Channel::new();
+        // Shows the daemon that the client has the ticket.
+        channel.acknowledge();
+        loop {
+            let error = match carry(&mut channel, &mut stream, &mut program, &mut steer).await {
+                Carried::Near => return,
+                Carried::Far => {
+                    while !channel.ready().is_empty() && program.write_all(channel.ready()).await.is_ok() {
+                        channel.consume(channel.ready().len());
+                    }
+                    return;
+                }
+                Carried::Invalid(error) => {
+                    return tracing::warn!("the daemon at {} breaks the protocol: {error}", self.address);
+                }
+                Carried::Broken(error) => error,
+            };
+            drop(stream);
+            if pass.keep_ms > 0 {
+                tracing::warn!("the connection to {} is lost: {error}; connecting again", self.address);
+            }
+            match self.resume(&pass, &mut channel, error).await {
+                Ok(next) => stream = next,
+                Err(why) => return tracing::warn!("the session of the daemon at {} is lost: {why}", self.address),
             }
         }
     }
 
-    /// Connects, and sends the credentials and the greeting. Returns the first bytes of the answer.
-    async fn begin(&self, greeting: &[u8]) -> Result<(Vec<u8>, Box<dyn Stream>), (Code, io::Error)> {
-        let connected = timeout(CONNECT_TIME, self.connect()).await.unwrap_or_else(|_| {
-            Err(io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {} s", CONNECT_TIME.as_secs())))
-        });
-        let mut stream = connected.map_err(|error| (Code::NO_DEVICE, error))?;
+    /// Continues a session on another connection. Tries until the daemon refuses, or has ended the
+    /// session.
+    async fn resume(&self, pass: &Pass, channel: &mut Channel, lost: io::Error) -> Result<Box<dyn Duplex>, String> {
+        let until = Instant::now() + Duration::from_millis(pass.keep_ms.into());
+        let (mut pause, mut last) = (RETRY_PAUSE, lost.to_string());
+        while Instant::now() < until {
+            let request = Resume { ticket: pass.ticket, received: channel.received() }.write();
+            match self.ask(&request).await {
+                Ok((stream, again)) => {
+                    channel.resume(again.received).map_err(|error| error.to_string())?;
+                    return Ok(stream);
+                }
+                Err(Refusal { code, why, is_said: true }) if code != Code::NOT_READY => return Err(why),
+                Err(Refusal { why, .. }) => last = why,
+            }
+            sleep(pause).await;
+            pause = (2 * pause).min(RETRY_PAUSE_MAX);
+        }
+        Err(format!("{last} (for more than {} s)", Duration::from_millis(pass.keep_ms.into()).as_secs_f64()))
+    }
+
+    /// Connects, and sends the credentials and a greeting, or a ticket instead. Returns the
+    /// connection and the daemon's pass.
+    async fn ask(&self, greeting: &[u8]) -> Result<(Box<dyn Duplex>, Pass), Refusal> {
+        let failed = |code: Code| move |error: io::Error| Refusal { code, why: error.to_string(), is_said: false };
+        let late = || {
+            let text = format!("no answer within {} s", CONNECT_TIME.as_secs());
+            io::Error::new(io::ErrorKind::TimedOut, text)
+        };
+        let connected = timeout(CONNECT_TIME, self.connect()).await.unwrap_or_else(|_| Err(late()));
+        let mut stream = connected.map_err(failed(Code::NO_DEVICE))?;
         let asked = async {
             stream.write_all(&[self.entry.as_slice(), greeting].concat()).await?;
             stream.flush().await?;
-            let mut first = vec![0; WELCOME_BYTES];
-            stream.read_exact(&mut first).await.map(|_| first)
+            answer(&mut stream).await
         };
-        match asked.await {
-            Ok(first) => Ok((first, stream)),
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                let text = "it closed the connection without an answer; its log may say why";
-                Err((Code::DEVICE_UNAVAILABLE, io::Error::other(text)))
-            }
-            Err(error) => Err((Code::DEVICE_UNAVAILABLE, error)),
+        let asked = timeout(CONNECT_TIME, asked).await.unwrap_or_else(|_| Err(late()));
+        match asked.map_err(failed(Code::DEVICE_UNAVAILABLE))? {
+            Ok(pass) => Ok((stream, pass)),
+            Err((code, why)) => Err(Refusal { code, why, is_said: true }),
         }
     }
 
-    async fn connect(&self) -> io::Result<Box<dyn Stream>> {
+    async fn connect(&self) -> io::Result<Box<dyn Duplex>> {
         let stream = TcpStream::connect(&self.address).await?;
         stream.set_nodelay(true)?;
         keep_alive(&stream)?;
@@ -131,6 +228,31 @@ impl Daemon {
             Some((connector, name)) => Box::new(connector.connect(name.clone(), stream).await?),
         })
     }
+}
+
+/// The daemon's answer to a greeting or a ticket: its pass, or its refusal.
+async fn answer(stream: &mut Box<dyn Duplex>) -> io::Result<Result<Pass, (Code, String)>> {
+    let mut magic = [0; MAGIC.len()];
+    stream.read_exact(&mut magic).await.map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => {
+            io::Error::other("it closed the connection without an answer; its log may say why")
+        }
+        _ => error,
+    })?;
+    if magic == PASS_MAGIC {
+        let mut bytes = [0; PASS_BYTES];
+        bytes[..magic.len()].copy_from_slice(&magic);
+        stream.read_exact(&mut bytes[magic.len()..]).await?;
+        return Pass::read(&bytes).map(Ok).map_err(io::Error::other);
+    }
+    let mut bytes = [0; WELCOME_BYTES];
+    bytes[..magic.len()].copy_from_slice(&magic);
+    stream.read_exact(&mut bytes[magic.len()..]).await?;
+    let welcome = Welcome::read(&bytes).map_err(io::Error::other)?;
+    let mut why = vec![0; welcome.facts_bytes as usize];
+    stream.read_exact(&mut why).await?;
+    let code = welcome.refusal.unwrap_or(Code::DEVICE_UNAVAILABLE);
+    Ok(Err((code, String::from_utf8_lossy(&why).into_owned())))
 }
 
 /// The greeting of a program, with its terms.

@@ -1,0 +1,201 @@
+//! Code of CUDA programs that is kept between sessions, by its digest: the images that programs
+//! have sent, and what the compiler's jail has read in their PTX. A program that begins again sends
+//! no large image and waits for no jail. Nothing is shared between tenants.
+
+use super::counts::Counts;
+use crate::compiler::ModuleContents;
+use crate::limits::{CUDA_WARM_BYTES_MAX, CUDA_WARM_BYTES_PER_TENANT_MAX};
+use atoll_engine::Tenant;
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A value counts as at least this many bytes, which limits the number of values.
+const VALUE_BYTES_MIN: usize = 16 << 10;
+
+/// A SHA-256.
+type Digest = [u8; 32];
+
+/// PTX, and what the jail has read in it.
+#[derive(Debug)]
+pub(super) struct ReadText {
+    pub(super) ptx: String,
+    pub(super) contents: ModuleContents,
+    pub(super) has_traps: bool,
+}
+
+impl ReadText {
+    fn bytes(&self) -> usize {
+        let variables = &self.contents.variables;
+        self.ptx.len() + variables.iter().map(|variable| variable.content.len()).sum::<usize>()
+    }
+}
+
+/// What is kept of all tenants.
+pub(crate) struct Warm {
+    counts: Arc<Counts>,
+    kept: Mutex<Recent<(Tenant, Digest), Kept>>,
+}
+
+#[derive(Clone)]
+enum Kept {
+    Image(Arc<[u8]>),
+    Text(Arc<ReadText>),
+}
+
+impl Warm {
+    pub(crate) fn new(counts: Arc<Counts>) -> Warm {
+        Warm { counts, kept: Mutex::new(Recent::new(CUDA_WARM_BYTES_MAX, CUDA_WARM_BYTES_PER_TENANT_MAX)) }
+    }
+
+    fn find(&self, tenant: &Tenant, digest: &Digest) -> Option<Kept> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.find(&(tenant.clone(), *digest))
+    }
+
+    fn keep(&self, tenant: &Tenant, digest: Digest, value: Kept, bytes: usize) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.keep((tenant.clone(), digest), |(tenant, _)| tenant, value, bytes.max(VALUE_BYTES_MIN));
+        self.counts.warm_bytes.store(kept.bytes as u64, Relaxed);
+    }
+
+    /// An image of the tenant's earlier sessions.
+    pub(super) fn image(&self, tenant: &Tenant, digest: &Digest) -> Option<Arc<[u8]>> {
+        let Kept::Image(image) = self.find(tenant, digest)? else { return None };
+        self.counts.warm_images.fetch_add(1, Relaxed);
+        Some(image)
+    }
+
+    /// Keeps an image for later sessions.
+    pub(super) fn keep_image(&self, tenant: &Tenant, digest: Digest, image: &Arc<[u8]>) {
+        self.keep(tenant, digest, Kept::Image(image.clone()), image.len());
+    }
+
+    /// PTX that the jail has read in the tenant's earlier sessions, by the digest of
+    /// [`text_digest`].
+    pub(super) fn text(&self, tenant: &Tenant, digest: &Digest) -> Option<Arc<ReadText>> {
+        let Kept::Text(text) = self.find(tenant, digest)? else { return None };
+        self.counts.warm_texts.fetch_add(1, Relaxed);
+        Some(text)
+    }
+
+    /// Keeps PTX that the jail has read, for later sessions.
+    pub(super) fn keep_text(&self, tenant: &Tenant, digest: Digest, text: &Arc<ReadText>) {
+        self.keep(tenant, digest, Kept::Text(text.clone()), text.bytes());
+    }
+}
+
+/// The digest of PTX. It differs from that of an image with the same bytes.
+pub(super) fn text_digest(ptx: &str) -> Digest {
+    use sha2::{Digest as _, Sha256};
+    Sha256::new().chain_update(b"ptx\0").chain_update(ptx).finalize().into()
+}
+
+/// Values with sizes. The least recently used ones are dropped: first those of an owner that has
+/// more bytes than one owner may have, then those of all.
+struct Recent<K, V> {
+    values: HashMap<K, Entry<V>>,
+    bytes: usize,
+    most: usize,
+    most_of_owner: usize,
+    /// Number of accesses so far.
+    now: u64,
+}
+
+struct Entry<V> {
+    value: V,
+    bytes: usize,
+    used: u64,
+}
+
+impl<K: Clone + Eq + Hash, V: Clone> Recent<K, V> {
+    fn new(most: usize, most_of_owner: usize) -> Recent<K, V> {
+        Recent { values: HashMap::new(), bytes: 0, most, most_of_owner, now: 0 }
+    }
+
+    fn find(&mut self, key: &K) -> Option<V> {
+        let entry = self.values.get_mut(key)?;
+        self.now += 1;
+        entry.used = self.now;
+        Some(entry.value.clone())
+    }
+
+    /// Keeps a value unless it is larger than its owner may have.
+    fn keep<O: PartialEq>(&mut self, key: K, owner: impl Fn(&K) -> &O, value: V, bytes: usize) {
+        if bytes > self.most_of_owner.min(self.most) {
+            return;
+        }
+        self.remove(&key);
+        self.make_room(|other| owner(other) == owner(&key), self.most_of_owner - bytes);
+        self.make_room(|_| true, self.most - bytes);
+        self.now += 1;
+        self.bytes += bytes;
+        self.values.insert(key, Entry { value, bytes, used: self.now });
+    }
+
+    /// Drops the least recently used of some values, until they have at most this many bytes.
+    fn make_room(&mut self, is_one: impl Fn(&K) -> bool, most: usize) {
+        let ones = self.values.iter().filter(|(key, _)| is_one(key));
+        let mut ones: Vec<(u64, usize, K)> = ones.map(|(key, entry)| (entry.used, entry.bytes, key.clone())).collect();
+        ones.sort_unstable_by_key(|(used, ..)| *used);
+        let mut bytes: usize = ones.iter().map(|(_, bytes, _)| bytes).sum();
+        for (_, dropped, key) in ones {
+            if bytes <= most {
+                return;
+            }
+            bytes -= dropped;
+            self.remove(&key);
+        }
+    }
+
+    fn remove(&mut self, key: &K) {
+        if let Some(entry) = self.values.remove(key) {
+            self.bytes -= entry.bytes;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_recently_used_values_of_the_owner_are_dropped_first() {
+        let mut recent = Recent::new(100, 60);
+        fn owner(key: &(char, u32)) -> &char {
+            &key.0
+        }
+        let keep = |recent: &mut Recent<(char, u32), u32>, key, bytes| recent.keep(key, owner, key.1, bytes);
+        keep(&mut recent, ('a', 1), 30);
+        keep(&mut recent, ('b', 1), 30);
+        keep(&mut recent, ('a', 2), 30);
+        assert_eq!((recent.find(&('a', 1)), recent.bytes), (Some(1), 90));
+        // The owner has no room, although there would be some.
+        keep(&mut recent, ('a', 3), 5);
+        assert_eq!([2, 1, 3].map(|at| recent.find(&('a', at)).is_some()), [false, true, true]);
+        assert!(recent.find(&('b', 1)).is_some());
+        // There is no room: the oldest value of all goes.
+        keep(&mut recent, ('c', 1), 40);
+        assert_eq!([recent.find(&('a', 1)), recent.find(&('a', 3))], [None, Some(3)]);
+        assert_eq!((recent.bytes, recent.values.len()), (75, 3));
+        // The same value again counts once, and one that is too large is not kept.
+        keep(&mut recent, ('c', 1), 41);
+        keep(&mut recent, ('d', 1), 61);
+        assert_eq!((recent.bytes, recent.values.len()), (76, 3));
+    }
+
+    #[test]
+    fn tenants_share_nothing() {
+        let counts = Arc::new(Counts::default());
+        let warm = Warm::new(counts.clone());
+        let (one, other): (Tenant, Tenant) = ("one".parse().unwrap(), "other".parse().unwrap());
+        let image: Arc<[u8]> = vec![7; 100].into();
+        warm.keep_image(&one, [1; 32], &image);
+        assert_eq!(warm.image(&one, &[1; 32]).as_deref(), Some(&[7; 100][..]));
+        assert!(warm.image(&other, &[1; 32]).is_none() && warm.text(&one, &[1; 32]).is_none());
+        assert_eq!(counts.warm_bytes.load(Relaxed), VALUE_BYTES_MIN as u64);
+        assert_eq!(counts.warm_images.load(Relaxed), 1);
+        assert_ne!(text_digest("a"), text_digest("b"));
+    }
+}

@@ -13,6 +13,7 @@
 use crate::control::{Body, LoopSpec};
 use crate::nest::Nest;
 use crate::size::Facts;
+use atoll_kgraph::strings::Strings;
 use atoll_kgraph::{Condition, DType, Expr, InputElement, SymbolId, SymbolSpec};
 use std::sync::Arc;
 
@@ -40,7 +41,8 @@ pub struct TensorGraph {
     pub values: Vec<Value>,
     /// Operators in topological order.
     pub nodes: Vec<TensorNode>,
-    /// Values that the client sends, in the model's order.
+    /// Values that the client sends, in the model's order, and those that the host computes from
+    /// strings.
     pub inputs: Vec<ValueId>,
     /// Values that the client receives, in the model's order.
     pub outputs: Vec<ValueId>,
@@ -49,6 +51,8 @@ pub struct TensorGraph {
     /// Inputs and outputs that are states: they are kept in a session, and the client neither sends
     /// nor receives them.
     pub states: Vec<State>,
+    /// Strings that the model names, and the steps on the host whose results are the last inputs.
+    pub strings: Strings,
 }
 
 /// An input and an output that are one state. Passes change neither `inputs` nor `outputs`, so an

@@ -67,7 +67,9 @@ fn encode_stage(stage: &mut StageRequest, mut interned: Interned) -> Result<Inte
 /// An input as steps on strings read it.
 fn given(input: &StageInput) -> GivenCodes<'_> {
     match input {
-        StageInput::Tensor(tensor) if tensor.dtype == Some(DType::Strings) => Some((&tensor.shape[..], &tensor.bytes[..])),
+        StageInput::Tensor(tensor) if tensor.dtype == Some(DType::Strings) => {
+            Some((&tensor.shape[..], &tensor.bytes[..]))
+        }
         _ => None,
     }
 }

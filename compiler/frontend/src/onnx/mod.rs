@@ -36,6 +36,7 @@ mod sequence;
 mod sizes;
 mod speculation;
 mod states;
+mod strings;
 mod subgraph;
 
 pub use control::{LOOP_ROWS_MAX, LOOP_TRIPS_MAX};
@@ -46,7 +47,7 @@ pub use read::{MODEL_BYTES_MAX, RANK_MAX, SIZE_TERMS_MAX, TENSOR_BYTES_MAX};
 
 use crate::size::canonical;
 use crate::tensor_graph::TensorGraph;
-use atoll_kgraph::Expr;
+use atoll_kgraph::{DType, Expr};
 use error::SizeFact;
 use failure::Failure;
 use import::Import;
@@ -190,8 +191,11 @@ impl Import<'_> {
         let tensor = input.r#type.as_ref().and_then(|t| t.tensor_type.as_ref());
         let tensor =
             tensor.ok_or_else(|| ImportError::DType { what: place(), dtype: "sequence, map or optional".into() })?;
-        let dtype = read::stored_dtype_of(tensor.elem_type)
+        let dtype = read::input_dtype_of(tensor.elem_type)
             .ok_or_else(|| ImportError::DType { what: place(), dtype: read::dtype_name(tensor.elem_type) })?;
+        if dtype == DType::Strings {
+            self.lowering.use_strings();
+        }
         let shape = tensor.shape.as_ref().ok_or_else(|| {
             invalid("its shape is missing; run shape inference on the model, for example onnx.shape_inference".into())
         })?;

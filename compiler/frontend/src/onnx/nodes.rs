@@ -120,6 +120,7 @@ impl<'m> Import<'m> {
             })
         })?;
         ops::narrow::check_operands(&self.lowering, call)?;
+        ops::strings::check_operands(&self.lowering, call)?;
         Ok(operator)
     }
 
@@ -134,7 +135,7 @@ impl<'m> Import<'m> {
                 if let Some(id) = self.literals.get(&std::ptr::from_ref(tensor)) {
                     return Ok(Item::Tensor(*id));
                 }
-                let literal = read::read_tensor(tensor, name, self.folder)?;
+                let literal = self.lowering.stored_tensor(tensor, name, self.folder)?;
                 let id = self.lowering.literal(name, literal);
                 self.literals.insert(tensor, id);
                 Ok(Item::Tensor(id))

@@ -26,15 +26,15 @@ struct Pool {
 pub(super) fn tf_idf_vectorizer(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let dtype = lowering.dtype(x);
-    if call.has("pool_strings") || !matches!(dtype, DType::I32 | DType::I64) {
-        return unsupported("a pool of strings; use integers");
+    if !matches!(dtype, DType::I32 | DType::I64 | DType::Strings) {
+        return unsupported(format!("an operand of type {dtype}"));
     }
     let (rows, length) = match lowering.shape(x) {
         [length] => (Expr::Const(1), length.clone()),
         [rows, length] => (rows.clone(), length.clone()),
         shape => return invalid(format!("its operand has {} dimensions; it needs 1 or 2", shape.len())),
     };
-    let pool = read_pool(call)?;
+    let pool = read_pool(lowering, call, dtype)?;
     let outputs = pool.lengths.len();
     let mode = call.string("mode", "")?;
     if !matches!(mode.as_str(), "TF" | "IDF" | "TFIDF") {
@@ -109,9 +109,12 @@ pub(super) fn tf_idf_vectorizer(lowering: &mut Lowering, call: &Call<'_>) -> Res
     )?])
 }
 
-fn read_pool(call: &Call<'_>) -> LowerResult<Pool> {
+fn read_pool(lowering: &mut Lowering, call: &Call<'_>, dtype: DType) -> LowerResult<Pool> {
     let (counts, indexes) = (call.required_ints("ngram_counts")?, call.required_ints("ngram_indexes")?);
-    let elements = call.required_ints("pool_int64s")?;
+    let elements = match call.strings("pool_strings")?.filter(|_| dtype == DType::Strings) {
+        Some(texts) => texts.iter().map(|text| lowering.string_code(text)).collect::<LowerResult<_>>()?,
+        None => call.required_ints("pool_int64s")?,
+    };
     let (shortest, longest) = (call.int("min_gram_length", 1)?, call.int("max_gram_length", 1)?);
     let given = call.floats("weights")?;
     let outputs = indexes.iter().max().map_or(0, |most| most.saturating_add(1));

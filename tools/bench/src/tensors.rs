@@ -4,7 +4,7 @@ use crate::failure::{OrUserError, user_error};
 use crate::npy;
 use crate::random::Random;
 use anyhow::{Context, Result};
-use atoll_protocol::{DataType, Tensor, TensorMetadata, to_f64};
+use atoll_protocol::{DataType, Tensor, TensorMetadata, strings, to_f64};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -14,19 +14,27 @@ use std::path::{Path, PathBuf};
 /// counts.
 const RANDOM_INTEGER_MAX: u64 = 100;
 
+/// What precedes a string for every element of an input.
+const TEXT_PREFIX: &str = "text:";
+
 /// Source of an input's content.
 #[derive(Clone, Debug, PartialEq)]
 enum Content {
     Random,
     /// Every element is this number.
     Fill(f64),
+    /// Every element is this string.
+    Text(String),
     /// The content of a file.
     Tensor(Tensor),
 }
 
 impl Content {
-    /// Parses `random` or a number, or reads a file.
+    /// Parses `random`, `text:` and a string, or a number, or reads a file.
     fn read(text: &str, name: &str) -> Result<Content> {
+        if let Some(text) = text.strip_prefix(TEXT_PREFIX) {
+            return Ok(Content::Text(text.into()));
+        }
         match text.parse() {
             _ if text == "random" => Ok(Content::Random),
             Ok(number) => Ok(Content::Fill(number)),
@@ -38,9 +46,9 @@ impl Content {
 /// Flags of commands that generate inputs for a model.
 #[derive(Clone, Debug, clap::Args)]
 pub struct InputArgs {
-    /// Input content: a .npy file, a number for every element, or random (the default for inputs
-    /// that are not given)
-    #[arg(long, value_name = "NAME=FILE|NUMBER|random")]
+    /// Input content: a .npy file, a number or a string for every element, or random (the default
+    /// for inputs that are not given)
+    #[arg(long, value_name = "NAME=FILE|NUMBER|text:STRING|random")]
     input: Vec<String>,
 
     /// Shape of an input that does not come from a file. A variable size has the same value in all
@@ -146,8 +154,21 @@ impl InputSpecs {
     pub fn tensor(&self, input: &TensorMetadata, random: &mut Random) -> Result<Tensor> {
         match self.contents.get(&input.name).unwrap_or(&Content::Random) {
             Content::Tensor(tensor) => Ok(tensor.clone()),
+            Content::Random if input.datatype == DataType::Bytes => {
+                generate_strings(input, self.shape(input), || random_word(random))
+            }
             Content::Random => generate(input, self.shape(input), || random_element(input.datatype, random)),
+            Content::Fill(_) if input.datatype == DataType::Bytes => Err(user_error(format!(
+                "`{0}` has strings; give it one for every element, as in {0}={TEXT_PREFIX}word",
+                input.name
+            ))),
             Content::Fill(value) => generate(input, self.shape(input), || *value),
+            Content::Text(text) if input.datatype == DataType::Bytes => {
+                generate_strings(input, self.shape(input), || text.clone())
+            }
+            Content::Text(_) => {
+                Err(user_error(format!("`{}` has elements of type {}, not strings", input.name, input.datatype)))
+            }
         }
     }
 }
@@ -173,11 +194,29 @@ fn random_element(datatype: DataType, random: &mut Random) -> f64 {
     }
 }
 
-fn generate(input: &TensorMetadata, shape: Vec<i64>, mut element: impl FnMut() -> f64) -> Result<Tensor> {
+/// A word of 1 to 8 small letters.
+fn random_word(random: &mut Random) -> String {
+    let length = 1 + random.next_u64() % 8;
+    (0..length).map(|_| char::from(b'a' + (random.next_u64() % 26) as u8)).collect()
+}
+
+/// The number of elements of a shape to generate.
+fn count(input: &TensorMetadata, shape: &[i64]) -> Result<usize> {
     let count = shape.iter().try_fold(1_usize, |product, &size| product.checked_mul(usize::try_from(size).ok()?));
-    let count = count
+    count
         .filter(|n| *n <= ELEMENTS_MAX)
-        .ok_or_else(|| user_error(format!("invalid shape {shape:?} of `{}`", input.name)))?;
+        .ok_or_else(|| user_error(format!("invalid shape {shape:?} of `{}`", input.name)))
+}
+
+fn generate_strings(input: &TensorMetadata, shape: Vec<i64>, element: impl FnMut() -> String) -> Result<Tensor> {
+    let count = count(input, &shape)?;
+    let texts: Vec<String> = std::iter::repeat_with(element).take(count).collect();
+    let bytes = Tensor::string_bytes(texts.iter().map(String::as_bytes));
+    Tensor::new(input.name.clone(), DataType::Bytes, shape, bytes).or_user_error()
+}
+
+fn generate(input: &TensorMetadata, shape: Vec<i64>, mut element: impl FnMut() -> f64) -> Result<Tensor> {
+    let count = count(input, &shape)?;
     let values: Vec<f64> = (0..count).map(|_| element()).collect();
     Tensor::from_f64(input.name.clone(), input.datatype, shape, &values).or_user_error()
 }
@@ -209,6 +248,10 @@ pub fn summaries_text(summaries: &[Summary]) -> String {
     for output in summaries {
         let shape: Vec<String> = output.shape.iter().map(i64::to_string).collect();
         let (name, datatype, shape) = (&output.name, output.datatype, shape.join(", "));
+        if datatype == DataType::Bytes {
+            let _ = writeln!(text, "{name}: {datatype}[{shape}]  {}", output.strings.join(", "));
+            continue;
+        }
         let _ = writeln!(
             text,
             "{name}: {datatype}[{shape}]  min {:.6}  max {:.6}  mean {:.6}",
@@ -244,7 +287,13 @@ pub struct Summary {
     pub not_finite: usize,
     /// The highest elements of each row (last dimension), as (index, value), for the first rows.
     pub top: Vec<Vec<(usize, f64)>>,
+    /// The first strings of an output with strings.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub strings: Vec<String>,
 }
+
+/// Number of strings that are shown.
+const STRINGS_MAX: usize = 16;
 
 /// Number of rows whose highest elements are shown.
 const TOP_ROWS_MAX: usize = 4;
@@ -264,7 +313,15 @@ pub fn summary(tensor: &Tensor, top: usize) -> Summary {
         mean: finite.iter().sum::<f64>() / finite.len() as f64,
         not_finite: values.len() - finite.len(),
         top: rows.chunks(row).take(TOP_ROWS_MAX).map(|row| highest(row, top)).collect(),
+        strings: match tensor.datatype {
+            DataType::Bytes => strings(&tensor.bytes).flatten().take(STRINGS_MAX).map(lossy).collect(),
+            _ => Vec::new(),
+        },
     }
+}
+
+fn lossy(text: &[u8]) -> String {
+    String::from_utf8_lossy(text).into_owned()
 }
 
 fn highest(row: &[f64], count: usize) -> Vec<(usize, f64)> {
@@ -363,6 +420,24 @@ mod tests {
                 .to_string()
                 .contains("300 is not a valid UINT8")
         );
+    }
+
+    #[test]
+    fn strings_are_generated_and_summarized() {
+        let inputs = [metadata("x", DataType::Bytes, &[-1], &[]), metadata("y", DataType::Fp32, &[1], &[])];
+        let specs = parse(&["x=text:red"], &["x=2"], &inputs).unwrap();
+        let tensors = specs.tensors(&inputs, &mut Random::new(3)).unwrap();
+        assert_eq!(tensors[0].bytes, b"\x03\0\0\0red\x03\0\0\0red");
+        let found = summary(&tensors[0], 1);
+        assert_eq!(found.strings, ["red", "red"]);
+        assert_eq!(summaries_text(&[found]), "x: BYTES[2]  red, red\n");
+        let random = InputSpecs::default().tensor(&inputs[0], &mut Random::new(3)).unwrap();
+        assert_eq!(summary(&random, 1).strings.len(), 1);
+        for (given, expected) in [("x=1", "`x` has strings"), ("y=text:red", "`y` has elements of type FP32")] {
+            let specs = parse(&[given], &[], &inputs).unwrap();
+            let message = specs.tensors(&inputs, &mut Random::new(3)).unwrap_err().to_string();
+            assert!(message.contains(expected), "{message}");
+        }
     }
 
     #[test]

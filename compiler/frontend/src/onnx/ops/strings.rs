@@ -20,7 +20,8 @@ const PARTS_MAX: i64 = 65_536;
 
 /// Operators of the default domain that accept strings: they move elements, compare them for
 /// equality, read only their shape, or are computed by the host. Sorted.
-const ACCEPTING: [&str; 41] = [
+const ACCEPTING: [&str; 42] = [
+    "Cast",
     "Compress",
     "Concat",
     "ConcatFromSequence",

@@ -2,6 +2,7 @@
 
 use super::super::super::call::Call;
 use super::super::super::error::{LowerError, LowerResult, invalid};
+use super::super::super::read::read_tensor;
 use crate::tensor::{Data, Tensor};
 use std::collections::{BTreeMap, HashMap};
 

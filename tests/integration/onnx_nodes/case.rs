@@ -5,7 +5,7 @@ use atoll_engine::{
     Class, EngineConfig, FunctionKey, FunctionOptions, InputTensor, InvocationRequest, InvocationResult,
 };
 use atoll_frontend::onnx::ImportError;
-use atoll_frontend::onnx::proto::{ModelProto, TensorProto};
+use atoll_frontend::onnx::proto::{DataType, ModelProto, TensorProto};
 use atoll_frontend::onnx::read_tensor_proto;
 use atoll_frontend::tensor::{Data, Tensor};
 use atoll_kgraph::{BufferKind, Bundle};
@@ -37,9 +37,38 @@ pub(super) struct Case {
     pub(super) model: ModelProto,
     /// Inputs and expected outputs of each data set; `None` if one of them is not a tensor of a
     /// supported type.
-    pub(super) sets: Vec<Option<(Vec<Tensor>, Vec<Tensor>)>>,
+    pub(super) sets: Vec<Option<(Vec<Values>, Vec<Values>)>>,
     /// The inputs of each set as in the file, for the variant with constants.
     raw: Vec<Vec<TensorProto>>,
+}
+
+/// A tensor of a case.
+pub(super) enum Values {
+    Numbers(Tensor),
+    /// A shape, and strings as clients send and receive them.
+    Strings(Vec<i64>, Vec<u8>),
+}
+
+impl Values {
+    fn of(tensor: &TensorProto) -> Option<Values> {
+        if tensor.data_type == DataType::String as i32 {
+            let string = |text: &prost::bytes::Bytes| [&(text.len() as u32).to_le_bytes()[..], text].concat();
+            let strings: Vec<Vec<u8>> = tensor.string_data.iter().map(string).collect();
+            return Some(Values::Strings(tensor.dims.clone(), strings.concat()));
+        }
+        read_tensor_proto(tensor).ok().map(Values::Numbers)
+    }
+
+    fn input(&self) -> InputTensor {
+        match self {
+            Values::Numbers(tensor) => InputTensor {
+                dtype: Some(tensor.dtype),
+                shape: tensor.shape.iter().map(|d| *d as i64).collect(),
+                bytes: tensor.to_bytes().to_vec(),
+            },
+            Values::Strings(shape, bytes) => InputTensor { dtype: None, shape: shape.clone(), bytes: bytes.clone() },
+        }
+    }
 }
 
 /// Result of a case.
@@ -74,9 +103,9 @@ fn protos(set: &Path, kind: &str) -> Vec<TensorProto> {
     files.map_while(|bytes| TensorProto::decode(&bytes[..]).ok()).collect()
 }
 
-fn tensors(set: &Path, kind: &str) -> Option<Vec<Tensor>> {
+fn tensors(set: &Path, kind: &str) -> Option<Vec<Values>> {
     let files = (0..).map_while(|i| std::fs::read(set.join(format!("{kind}_{i}.pb"))).ok());
-    files.map(|bytes| read_tensor_proto(&TensorProto::decode(&bytes[..]).ok()?).ok()).collect()
+    files.map(|bytes| Values::of(&TensorProto::decode(&bytes[..]).ok()?)).collect()
 }
 
 /// An engine for all cases.
@@ -129,7 +158,7 @@ impl Runner {
         outcome
     }
 
-    fn one_set(&self, model: &ModelProto, inputs: &[Tensor], expected: &[Tensor]) -> Outcome {
+    fn one_set(&self, model: &ModelProto, inputs: &[Values], expected: &[Values]) -> Outcome {
         match self.compile(model) {
             Ok(bundle) => match self.answer(&bundle, inputs) {
                 Ok(result) => compare(&bundle, &result, expected),
@@ -147,7 +176,7 @@ impl Runner {
         Ok(Bundle::open(&bundle)?)
     }
 
-    fn answer(&self, bundle: &Arc<Bundle>, inputs: &[Tensor]) -> Result<InvocationResult> {
+    fn answer(&self, bundle: &Arc<Bundle>, inputs: &[Values]) -> Result<InvocationResult> {
         let (handle, key) = (self.engine.handle(), FunctionKey::local("case"));
         let options = FunctionOptions {
             key: key.clone(),
@@ -157,14 +186,9 @@ impl Runner {
             batching: None,
         };
         handle.load(bundle.clone(), options)?;
-        let inputs = inputs.iter().map(|tensor| InputTensor {
-            dtype: Some(tensor.dtype),
-            shape: tensor.shape.iter().map(|d| *d as i64).collect(),
-            bytes: tensor.to_bytes().to_vec(),
-        });
         let request = InvocationRequest {
             function: key.clone(),
-            inputs: inputs.collect(),
+            inputs: inputs.iter().map(Values::input).collect(),
             class: None,
             priority: 0,
             instance: None,
@@ -205,12 +229,25 @@ fn refused(error: &CompileError) -> Outcome {
     }
 }
 
-fn compare(bundle: &Bundle, result: &InvocationResult, expected: &[Tensor]) -> Outcome {
+fn compare(bundle: &Bundle, result: &InvocationResult, expected: &[Values]) -> Outcome {
     let specs: Vec<_> = bundle.graph().buffers_of(BufferKind::Output).map(|(_, spec)| spec).collect();
     if specs.len() != expected.len() {
         return Outcome::Wrong(format!("{} outputs instead of {}", specs.len(), expected.len()));
     }
     for ((spec, found), expected) in specs.iter().zip(&result.outputs).zip(expected) {
+        let expected = match expected {
+            Values::Numbers(expected) => expected,
+            Values::Strings(shape, strings) => {
+                if (&found.shape, &found.bytes) != (shape, strings) {
+                    let [found_text, text] = [&found.bytes, strings].map(|bytes| String::from_utf8_lossy(bytes));
+                    return Outcome::Wrong(format!(
+                        "output {}: {:?} {found_text:?} instead of {shape:?} {text:?}",
+                        spec.name, found.shape
+                    ));
+                }
+                continue;
+            }
+        };
         let shape: Vec<usize> = found.shape.iter().map(|d| *d as usize).collect();
         let Some(found) = Tensor::from_bytes(spec.dtype, &shape, &found.bytes) else {
             return Outcome::Wrong(format!("output {} has not the bytes of its shape", spec.name));

@@ -19,8 +19,12 @@ pub(super) fn parts<'t>(text: &'t [u8], delimiter: &[u8], cuts_max: Option<u64>)
 }
 
 /// As Python's `split` with a separator: two separators in a row have an empty part between them.
+/// But an empty string has no parts, as in ONNX Runtime.
 fn at_delimiter<'t>(text: &'t [u8], delimiter: &[u8], cuts_max: u64) -> Vec<&'t [u8]> {
     let mut parts = Vec::new();
+    if text.is_empty() {
+        return parts;
+    }
     let mut rest = text;
     while (parts.len() as u64) < cuts_max
         && let Some(at) = rest.windows(delimiter.len()).position(|part| part == delimiter)
@@ -60,11 +64,12 @@ mod tests {
         assert_eq!(split("o-n--n", "-", None), ["o", "n", "", "n"]);
         assert_eq!(split("a.b.c", ".", Some(1)), ["a", "b.c"]);
         assert_eq!(split("a.b.c", ".", Some(0)), ["a.b.c"]);
-        assert_eq!(split("", ",", None), [""]);
+        assert_eq!(split(",", ",", None), ["", ""]);
         assert_eq!(split("abcbca", "bc", None), ["a", "", "a"]);
         assert_eq!(split("  hello \t world  ", "", None), ["hello", "world"]);
         assert_eq!(split(" a  b c ", "", Some(1)), ["a", "b c "]);
-        assert!(split("  ", "", None).is_empty() && split("", "", None).is_empty());
+        assert!(["", ","].iter().all(|delimiter| split("", delimiter, None).is_empty()));
+        assert!(split("  ", "", None).is_empty());
     }
 
     #[test]

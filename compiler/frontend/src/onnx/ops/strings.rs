@@ -20,7 +20,7 @@ const PARTS_MAX: i64 = 65_536;
 
 /// Operators of the default domain that accept strings: they move elements, compare them for
 /// equality, read only their shape, or are computed by the host. Sorted.
-const ACCEPTING: [&str; 42] = [
+const ACCEPTING: [&str; 41] = [
     "Cast",
     "Compress",
     "Concat",
@@ -33,7 +33,6 @@ const ACCEPTING: [&str; 42] = [
     "GatherElements",
     "GatherND",
     "Identity",
-    "If",
     "Loop",
     "Optional",
     "OptionalGetElement",
@@ -74,13 +73,26 @@ pub(in super::super) fn check_operands(lowering: &Lowering, call: &Call<'_>) -> 
     let is_in = |table: &[&str]| table.binary_search(&&*node.op_type).is_ok();
     let accepts =
         (is_default_domain(&node.domain) && is_in(&ACCEPTING)) || (node.domain == "ai.onnx.ml" && is_in(&ACCEPTING_ML));
-    if !accepts && call.inputs.iter().flatten().any(|id| lowering.has_strings(*id)) {
+    let mut with_strings =
+        call.inputs.iter().enumerate().filter(|(_, id)| id.is_some_and(|id| lowering.has_strings(id)));
+    if with_strings.any(|(index, _)| !accepts || !is_data(&node.op_type, index)) {
         return unsupported(
             "an operand with strings; kernels only move strings and compare them for equality; encode them in the \
              model, for example with LabelEncoder",
         );
     }
     Ok(())
+}
+
+/// Whether an operand of an accepting operator is data, and not a size, an index or a condition.
+fn is_data(operator: &str, index: usize) -> bool {
+    match operator {
+        "Concat" | "Equal" | "Scan" | "SequenceConstruct" | "SequenceMap" | "StringConcat" => true,
+        "Loop" => index >= 2,
+        "SequenceInsert" => index < 2,
+        "Where" => index >= 1,
+        _ => index == 0,
+    }
 }
 
 /// The strings of two operands, one after the other.

@@ -11,7 +11,7 @@ use crate::tensor::Data;
 use crate::tensor_graph::{Value, ValueId};
 use atoll_kgraph::limits::STRING_STEPS_MAX;
 use atoll_kgraph::strings::{Case, StringOp, StringOperand, StringStep};
-use atoll_kgraph::{DType, Expr, SymbolId, SymbolSpec};
+use atoll_kgraph::{Expr, SymbolId, SymbolSpec};
 
 type Results = LowerResult<Vec<ValueId>>;
 

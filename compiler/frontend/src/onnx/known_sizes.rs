@@ -56,6 +56,15 @@ impl<'o> KnownSizes<'o> {
         Ok(symbol(graph, spec))
     }
 
+    /// The number of tensors of the list `name`, from the options; `None` if they do not fix it.
+    pub(super) fn length(&mut self, name: &str) -> Result<Option<i64>, ImportError> {
+        let name = format!("{name}.length");
+        let spec = self.spec(&name, 0)?;
+        let is_set = [&self.options.symbols, &self.options.common].iter().any(|sizes| sizes.contains_key(&name));
+        self.names.insert(name);
+        Ok((is_set && spec.min == spec.max).then_some(spec.min))
+    }
+
     fn spec(&self, name: &str, least: i64) -> Result<SymbolSpec, ImportError> {
         if let Some(spec) = self.ranges.get(name) {
             return Ok(spec.clone());

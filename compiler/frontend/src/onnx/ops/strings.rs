@@ -179,7 +179,7 @@ fn step(
     }
     let operands = operands.iter().map(|id| operand(lowering, *id)).collect::<LowerResult<Vec<StringOperand>>>()?;
     lowering.use_strings();
-    let name = lowering.unique_name(&call.name);
+    let name = lowering.unique_name(&format!("{}.computed", call.name));
     let mut results = Vec::with_capacity(shapes.len());
     for (index, (dtype, shape)) in op.results().iter().zip(shapes).enumerate() {
         let (dtype, shape) = lowering.check_type(*dtype, shape)?;
@@ -188,7 +188,7 @@ fn step(
         lowering.graph.inputs.push(id);
         results.push(id);
     }
-    lowering.graph.strings.steps.push(StringStep { name, op, operands });
+    lowering.graph.strings.steps.push(StringStep { name: call.name.clone(), op, operands });
     Ok(results)
 }
 

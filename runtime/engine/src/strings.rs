@@ -22,6 +22,11 @@ pub(crate) fn encode(
     request: &mut ChainRequest,
     find: impl Fn(&FunctionKey) -> Option<Arc<Function>>,
 ) -> Result<Option<StringOutputs>, InvokeError> {
+    // Most functions have no strings, and their requests should not pay for those that have.
+    let has_strings = |stage: &StageRequest| find(&stage.function).is_some_and(|it| it.vocabulary.is_some());
+    if !request.stages.iter().any(has_strings) {
+        return Ok(None);
+    }
     let mut outputs = Vec::new();
     for stage in &mut request.stages {
         let Some(function) = find(&stage.function) else { return Ok(None) };

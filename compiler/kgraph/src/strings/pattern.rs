@@ -2,8 +2,8 @@
 
 use regex::bytes::{Regex, RegexBuilder};
 
-/// Largest compiled expression in bytes.
-const COMPILED_BYTES_MAX: usize = 1 << 20;
+/// Largest compiled expression in bytes, and the largest size of its cache.
+const BYTES_MAX: usize = 1 << 20;
 
 /// Compiles an expression that has to match a whole string.
 ///
@@ -11,7 +11,7 @@ const COMPILED_BYTES_MAX: usize = 1 << 20;
 /// What is wrong with the expression.
 pub(super) fn compile(pattern: &str) -> Result<Regex, String> {
     let whole = format!(r"\A(?:{})\z", with_ascii_classes(pattern));
-    let compiled = RegexBuilder::new(&whole).size_limit(COMPILED_BYTES_MAX).build();
+    let compiled = RegexBuilder::new(&whole).size_limit(BYTES_MAX).dfa_size_limit(BYTES_MAX).build();
     compiled.map_err(|error| format!("its pattern {pattern:?} cannot be compiled: {error}"))
 }
 

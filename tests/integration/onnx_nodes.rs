@@ -89,7 +89,7 @@ fn all_run(script: &str, count: usize) -> Result<()> {
 /// Labels, tables, moved and new strings, as ONNX Runtime answers.
 #[test]
 fn strings_answer_as_onnx_runtime_does() -> Result<()> {
-    all_run("string_cases.py", 27)
+    all_run("string_cases.py", 32)
 }
 
 #[expect(clippy::print_stderr, reason = "the count of a run is read by people")]

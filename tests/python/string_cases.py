@@ -17,6 +17,7 @@ from onnx import TensorProto as T
 from onnx import helper, numpy_helper
 
 ML = "ai.onnx.ml"
+CONTRIB = "com.microsoft"
 # Every machine has this locale; Atoll ignores it.
 LOCALE = "C"
 COLORS = ["red", "green", "blue"]
@@ -54,7 +55,7 @@ def write(out, name, nodes, inputs, outputs, constants=(), symbols=None, ml_opse
         tensor.name = key
         initializers.append(tensor)
     graph = helper.make_graph(nodes, name, info, results, initializer=initializers)
-    opsets = [helper.make_opsetid("", 20), helper.make_opsetid(ML, ml_opset)]
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid(ML, ml_opset), helper.make_opsetid(CONTRIB, 1)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
     found = ort.InferenceSession(model.SerializeToString()).run(None, inputs)
     found = [np.array([list(row.values()) for row in result], np.float32) if isinstance(result, list) else result for result in found]
@@ -185,6 +186,26 @@ def new_strings(out):
     write(out, "split_at_spaces", [node("StringSplit", ["x"], ["y", "n"])], spaces, ["y", "n"])
     dates = {"x": texts("2024-01-02", "x2024-01-02", "2024-1-02", "")}
     write(out, "matched", [node("RegexFullMatch", ["x"], ["y"], pattern=r"\d{4}-\d\d-\d\d")], dates, ["y"], symbols={"x": ["N"]})
+    lines = {"text": texts("The red, green", "", "no blue? red", "a ab abc").reshape(4, 1)}
+    flat = node("Reshape", ["text", "all"], ["flat"])
+    constants = {"all": np.array([-1])}
+    for name, attributes in {
+        "tokens": {"tokenexp": "[a-zA-Z0-9_]+", "mincharnum": 1},
+        "long_tokens": {"tokenexp": "[a-zA-Z0-9_]+", "mincharnum": 2},
+        "marked_tokens": {"separators": [",", " +"], "mincharnum": 1, "mark": 1},
+        "characters": {"separators": [""], "mincharnum": 1},
+    }.items():
+        cut = node("Tokenizer", ["flat"], ["y"], CONTRIB, **{"pad_value": "#", "mark": 0, **attributes})
+        write(out, name, [flat, cut], lines, ["y"], constants, {"text": ["N", 1]})
+    bag = [
+        flat,
+        node("StringNormalizer", ["flat"], ["low"], locale=LOCALE, case_change_action="LOWER"),
+        node("Tokenizer", ["low"], ["tokens"], CONTRIB, tokenexp="[a-zA-Z0-9_]+", mincharnum=2, mark=0, pad_value="#"),
+        counts("tokens"),
+        node("Identity", ["counts"], ["x"]),
+        linear(COLORS, 3, "SOFTMAX"),
+    ]
+    write(out, "texts_to_labels", bag, lines, ["label", "scores"], constants, {"text": ["N", 1]})
     pipeline = [
         node("StringNormalizer", ["text"], ["words"], locale=LOCALE, case_change_action="LOWER", stopwords=["the"]),
         counts("words"),

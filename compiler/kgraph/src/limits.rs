@@ -35,8 +35,10 @@ pub const STRING_TABLE_MAX: usize = 1 << 20;
 /// Bytes of all strings that a model names. They are part of `graph.json`, which is limited, too.
 pub const STRING_TABLE_BYTES_MAX: usize = 16 << 20;
 /// Maximum number of operators on strings that the host computes: models have a few. Each may have
-/// a regular expression, which takes up to 2 MiB.
-pub const STRING_STEPS_MAX: usize = 256;
+/// regular expressions, which take up to 512 KiB each.
+pub const STRING_STEPS_MAX: usize = 64;
+/// Maximum number of expressions that separate tokens of one operator.
+pub const STRING_SEPARATORS_MAX: usize = 8;
 /// Maximum number of elements of a result on strings, and of different strings of an invocation:
 /// their codes take 64 MiB.
 pub const INVOCATION_STRINGS_MAX: usize = 1 << 24;

@@ -110,6 +110,14 @@ impl<'m> Import<'m> {
             ))
             .into());
         }
+        if is_default_domain(&node.domain) && node.op_type == "ImageDecoder" {
+            return Err(LowerError::Unsupported(
+                "a decoder of images, which is not run inside the daemon; a graph can begin with the CPU stage \
+                 `builtin = \"decode_image\"`, which decodes images in a jailed process"
+                    .into(),
+            )
+            .into());
+        }
         let operator = ops::find(&node.domain, &node.op_type).ok_or_else(|| {
             Failure::Import(ImportError::UnsupportedOperator {
                 node: call.name.clone(),

@@ -9,7 +9,7 @@ impl StringOp {
     /// Element types of the results.
     pub fn results(&self) -> &'static [DType] {
         match self {
-            StringOp::Concat | StringOp::Normalize { .. } => &[DType::Strings],
+            StringOp::Concat | StringOp::Tokenize { .. } | StringOp::Normalize { .. } => &[DType::Strings],
             StringOp::FullMatch { .. } => &[DType::Bool],
             StringOp::Split { .. } => &[DType::Strings, DType::I64],
         }
@@ -51,7 +51,7 @@ fn steps_fit(graph: &KernelGraph) -> Result<(), (String, String)> {
         }
         for operand in &step.operands {
             let fits = match operand {
-                StringOperand::Input(input) => {
+                StringOperand::Input(input) | StringOperand::Flat(input) => {
                     let input = *input as usize;
                     input < next && inputs[input] == DType::Strings
                 }

@@ -1,7 +1,6 @@
 //! Translation between strings and codes.
 
-use super::format::{StringError, StringOp, Strings};
-use super::pattern;
+use super::format::{StringError, StringStep, Strings};
 use crate::graph::{BufferKind, DType, KernelGraph};
 use crate::limits::{INVOCATION_STRING_BYTES_MAX, INVOCATION_STRINGS_MAX};
 use regex::bytes::Regex;
@@ -17,8 +16,8 @@ pub struct Vocabulary {
     pub(super) strings: Strings,
     /// The code of each string of the table.
     codes: HashMap<Box<[u8]>, u32>,
-    /// The compiled expression of each step that has one.
-    pub(super) patterns: Vec<Option<Regex>>,
+    /// The compiled expressions of each step.
+    pub(super) patterns: Vec<Vec<Regex>>,
     /// Names of the client's inputs, and whether they have strings.
     pub(super) inputs: Vec<(String, bool)>,
     /// Whether each output has strings.
@@ -38,13 +37,11 @@ impl Vocabulary {
             return None;
         }
         let code = |(code, text): (usize, &String)| (Box::<[u8]>::from(text.as_bytes()), code as u32);
-        let compiled = |op: &StringOp| match op {
-            StringOp::FullMatch { pattern } => pattern::compile(pattern).ok(),
-            StringOp::Concat | StringOp::Split { .. } | StringOp::Normalize { .. } => None,
-        };
+        // A bundle with an invalid expression is refused when it is opened.
+        let compiled = |step: &StringStep| step.op.patterns().unwrap_or_default();
         Some(Vocabulary {
             codes: strings.table.iter().enumerate().map(code).collect(),
-            patterns: strings.steps.iter().map(|step| compiled(&step.op)).collect(),
+            patterns: strings.steps.iter().map(compiled).collect(),
             strings: strings.clone(),
             inputs,
             outputs,

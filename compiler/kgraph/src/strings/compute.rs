@@ -1,10 +1,11 @@
 //! The steps on the host: computes inputs from strings.
 
 use super::codes::{CODE_BYTES, Interned};
-use super::format::{Case, StringError, StringOp, StringOperand};
-use super::words::{in_case, parts};
+use super::format::{Case, Cut, StringError, StringOp, StringOperand};
+use super::words::{in_case, parts, tokens};
 use crate::graph::DType;
 use crate::limits::{INVOCATION_STRINGS_MAX, RANK_MAX};
+use regex::bytes::Regex;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -37,7 +38,7 @@ impl Interned {
     pub fn compute(&mut self, given: &[GivenCodes<'_>]) -> Result<Vec<ComputedInput>, StringError> {
         let vocabulary = Arc::clone(&self.vocabulary);
         let mut computed = Vec::new();
-        for (index, step) in vocabulary.strings.steps.iter().enumerate() {
+        for (step, patterns) in vocabulary.strings.steps.iter().zip(&vocabulary.patterns) {
             let operands: Result<Vec<Operand>, StringError> =
                 step.operands.iter().map(|operand| read(operand, &step.name, given, &computed)).collect();
             let operands = operands?;
@@ -45,8 +46,7 @@ impl Interned {
             match (&step.op, &operands[..]) {
                 (StringOp::Concat, [a, b]) => computed.push(self.concat(a, b, misfit)?),
                 (StringOp::FullMatch { .. }, [x]) => {
-                    // A graph with an invalid expression is refused when its bundle is opened.
-                    let pattern = vocabulary.patterns.get(index).and_then(Option::as_ref);
+                    let pattern = patterns.first();
                     let matches = |code: &u32| -> Result<u8, StringError> {
                         let text = self.text(*code)?;
                         Ok(u8::from(pattern.is_some_and(|pattern| pattern.is_match(text))))
@@ -56,6 +56,10 @@ impl Interned {
                 }
                 (StringOp::Split { delimiter, cuts_max }, [x]) => {
                     computed.extend(self.split(x, delimiter.as_bytes(), *cuts_max)?);
+                }
+                (StringOp::Tokenize { by, characters_min, fill, marks }, [x]) => {
+                    let marks = marks.then_some(["\u{2}", "\u{3}"]);
+                    computed.push(self.tokenize(x, by, patterns, *characters_min, fill, marks)?);
                 }
                 (StringOp::Normalize { case, stopwords, case_sensitive }, [x]) => {
                     computed.push(self.normalize(x, *case, stopwords, *case_sensitive, misfit)?);
@@ -101,14 +105,32 @@ impl Interned {
                 parts(&text, delimiter, cuts_max).into_iter().map(|part| self.code(part)).collect();
             rows.push(row?);
         }
-        let most = rows.iter().map(Vec::len).max().unwrap_or(0);
-        let shape = [&x.shape[..], &[most as i64]].concat();
-        element_count(&shape)?;
         let counts = rows.iter().flat_map(|row| (row.len() as i64).to_le_bytes()).collect();
-        // The code of the empty string is 0.
-        rows.iter_mut().for_each(|row| row.resize(most, 0));
         let counts = ComputedInput { dtype: DType::I64, shape: x.shape.clone(), bytes: counts };
-        Ok([strings(shape, &rows.concat()), counts])
+        // The code of the empty string is 0.
+        Ok([filled(&x.shape, rows, 0)?, counts])
+    }
+
+    fn tokenize(
+        &mut self,
+        x: &Operand,
+        by: &Cut,
+        patterns: &[Regex],
+        characters_min: u64,
+        fill: &str,
+        marks: Option<[&str; 2]>,
+    ) -> Result<ComputedInput, StringError> {
+        let mut rows: Vec<Vec<u32>> = Vec::with_capacity(x.codes.len());
+        for code in &x.codes {
+            let text = self.text(*code)?.to_vec();
+            let tokens = tokens(&text, by, patterns, characters_min);
+            let before = marks.iter().map(|[first, _]| first.as_bytes());
+            let behind = marks.iter().map(|[_, last]| last.as_bytes());
+            let all = before.chain(tokens).chain(behind);
+            rows.push(all.map(|token| self.code(token)).collect::<Result<Vec<u32>, StringError>>()?);
+        }
+        let fill = self.code(fill.as_bytes())?;
+        filled(&x.shape, rows, fill)
     }
 
     fn normalize(
@@ -144,6 +166,15 @@ impl Interned {
     }
 }
 
+/// Strings on a new last axis; rows that are shorter than others are filled up with a code.
+fn filled(shape: &[i64], mut rows: Vec<Vec<u32>>, fill: u32) -> Result<ComputedInput, StringError> {
+    let most = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let shape = [shape, &[most as i64]].concat();
+    element_count(&shape)?;
+    rows.iter_mut().for_each(|row| row.resize(most, fill));
+    Ok(strings(shape, &rows.concat()))
+}
+
 fn strings(shape: Vec<i64>, codes: &[u32]) -> ComputedInput {
     let bytes = codes.iter().flat_map(|code| code.to_le_bytes()).collect();
     ComputedInput { dtype: DType::Strings, shape, bytes }
@@ -159,7 +190,7 @@ fn read(
         StringOperand::Constant { shape, codes } => {
             return Ok(Operand { shape: shape.clone(), codes: codes.clone() });
         }
-        StringOperand::Input(index) => match given.get(*index as usize) {
+        StringOperand::Input(index) | StringOperand::Flat(index) => match given.get(*index as usize) {
             Some(given) => given.ok_or_else(|| StringError::OnDevice(node.into()))?,
             None => {
                 let input = computed.get(*index as usize - given.len());
@@ -173,7 +204,11 @@ fn read(
         let place = format!("an operand of node {node}");
         return Err(StringError::Count { place, found: codes.len(), shape: shape.to_vec() });
     }
-    Ok(Operand { shape: shape.to_vec(), codes })
+    let shape = match operand {
+        StringOperand::Flat(_) => vec![codes.len() as i64],
+        _ => shape.to_vec(),
+    };
+    Ok(Operand { shape, codes })
 }
 
 /// The number of elements of a shape.

@@ -1,6 +1,8 @@
 //! The strings of a graph as its file has them: a table, and steps on the host.
 
 use super::pattern;
+use crate::limits::STRING_SEPARATORS_MAX;
+use regex::bytes::Regex;
 use serde::{Deserialize, Serialize};
 
 /// The strings of a graph, and the steps that compute inputs from strings.
@@ -61,6 +63,17 @@ pub enum StringOp {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cuts_max: Option<u64>,
     },
+    /// The tokens of each string on a new last axis, filled up.
+    Tokenize {
+        /// How a string is cut.
+        by: Cut,
+        /// Least number of characters of a token; shorter ones are left out.
+        characters_min: u64,
+        /// Text behind the last token of a string that has fewer than another.
+        fill: String,
+        /// Whether the tokens of each string are between the texts `\u{2}` and `\u{3}`.
+        marks: bool,
+    },
     /// Removes words from a list of strings, `[C]` or `[1, C]`, and changes the case of the others.
     /// The result has at least one string: an empty one if no other is left.
     Normalize {
@@ -71,6 +84,30 @@ pub enum StringOp {
         /// Whether a string has to have the case of a stopword to be removed.
         case_sensitive: bool,
     },
+}
+
+/// How a string is cut into tokens. Regular expressions have the syntax of RE2.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Cut {
+    /// A token is what matches an expression.
+    Matches(String),
+    /// Tokens are what is left between matches of the first expression, cut by the next one, and so
+    /// on.
+    Separators(Vec<String>),
+    /// Each character is a token.
+    Characters,
+}
+
+impl Cut {
+    /// The expressions.
+    pub fn patterns(&self) -> &[String] {
+        match self {
+            Cut::Matches(pattern) => std::slice::from_ref(pattern),
+            Cut::Separators(patterns) => patterns,
+            Cut::Characters => &[],
+        }
+    }
 }
 
 /// The case of letters.
@@ -93,6 +130,8 @@ pub enum StringOperand {
     /// An input of the graph, by its index among the inputs: one of the client, or the result of an
     /// earlier step.
     Input(u32),
+    /// Like `Input`, with all elements on one axis.
+    Flat(u32),
     /// Strings of the table.
     Constant {
         /// Dimensions, outermost first.
@@ -106,7 +145,7 @@ impl StringOp {
     /// Number of results.
     pub fn result_count(&self) -> usize {
         match self {
-            StringOp::Concat | StringOp::FullMatch { .. } | StringOp::Normalize { .. } => 1,
+            StringOp::Concat | StringOp::FullMatch { .. } | StringOp::Tokenize { .. } | StringOp::Normalize { .. } => 1,
             StringOp::Split { .. } => 2,
         }
     }
@@ -115,19 +154,36 @@ impl StringOp {
     pub fn operands(&self) -> usize {
         match self {
             StringOp::Concat => 2,
-            StringOp::FullMatch { .. } | StringOp::Split { .. } | StringOp::Normalize { .. } => 1,
+            StringOp::FullMatch { .. }
+            | StringOp::Split { .. }
+            | StringOp::Tokenize { .. }
+            | StringOp::Normalize { .. } => 1,
         }
     }
 
-    /// Checks that a regular expression is valid; every other operator is.
+    /// Its regular expressions, compiled.
     ///
     /// # Errors
-    /// What is wrong with the expression.
-    pub fn check(&self) -> Result<(), String> {
+    /// An expression is not valid, or there are too many.
+    pub(super) fn patterns(&self) -> Result<Vec<Regex>, String> {
         match self {
-            StringOp::FullMatch { pattern } => pattern::compile(pattern).map(drop),
-            StringOp::Concat | StringOp::Split { .. } | StringOp::Normalize { .. } => Ok(()),
+            StringOp::FullMatch { pattern } => Ok(vec![pattern::compile(pattern, true)?]),
+            StringOp::Tokenize { by, .. } if by.patterns().len() > STRING_SEPARATORS_MAX => {
+                Err(format!("{} separators, at most {STRING_SEPARATORS_MAX} are allowed", by.patterns().len()))
+            }
+            StringOp::Tokenize { by, .. } => {
+                by.patterns().iter().map(|pattern| pattern::compile(pattern, false)).collect()
+            }
+            StringOp::Concat | StringOp::Split { .. } | StringOp::Normalize { .. } => Ok(Vec::new()),
         }
+    }
+
+    /// Checks its regular expressions.
+    ///
+    /// # Errors
+    /// An expression is not valid, or there are too many.
+    pub fn check(&self) -> Result<(), String> {
+        self.patterns().map(drop)
     }
 }
 

@@ -23,4 +23,4 @@ mod words;
 pub(crate) use check::check;
 pub use codes::{Interned, Vocabulary};
 pub use compute::{ComputedInput, GivenCodes};
-pub use format::{Case, StringError, StringOp, StringOperand, StringStep, Strings};
+pub use format::{Case, Cut, StringError, StringOp, StringOperand, StringStep, Strings};

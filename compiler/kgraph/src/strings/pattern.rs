@@ -3,15 +3,16 @@
 use regex::bytes::{Regex, RegexBuilder};
 
 /// Largest compiled expression in bytes, and the largest size of its cache.
-const BYTES_MAX: usize = 1 << 20;
+const BYTES_MAX: usize = 1 << 18;
 
-/// Compiles an expression that has to match a whole string.
+/// Compiles an expression: one that has to match a whole string, or one that is searched for.
 ///
 /// # Errors
 /// What is wrong with the expression.
-pub(super) fn compile(pattern: &str) -> Result<Regex, String> {
-    let whole = format!(r"\A(?:{})\z", with_ascii_classes(pattern));
-    let compiled = RegexBuilder::new(&whole).size_limit(BYTES_MAX).dfa_size_limit(BYTES_MAX).build();
+pub(super) fn compile(pattern: &str, is_whole: bool) -> Result<Regex, String> {
+    let own = with_ascii_classes(pattern);
+    let own = if is_whole { format!(r"\A(?:{own})\z") } else { own };
+    let compiled = RegexBuilder::new(&own).size_limit(BYTES_MAX).dfa_size_limit(BYTES_MAX).build();
     compiled.map_err(|error| format!("its pattern {pattern:?} cannot be compiled: {error}"))
 }
 
@@ -46,6 +47,7 @@ mod tests {
 
     #[test]
     fn a_whole_string_has_to_match() {
+        let compile = |pattern: &str| compile(pattern, true);
         let matches = |pattern: &str, text: &str| compile(pattern).expect("valid").is_match(text.as_bytes());
         assert!(matches(r"www\.[\w.-]+\.\bcom\b", "www.google.com") && !matches(r"(\d+)", "12 "));
         assert!(matches("a|bc", "bc") && !matches("a|bc", "abc") && matches("", ""));

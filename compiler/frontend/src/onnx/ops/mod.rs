@@ -324,6 +324,7 @@ static OPERATORS: &[(&str, Lower)] = &[
     ("com.microsoft.RotaryEmbedding", contrib_attention::rotary_embedding),
     ("com.microsoft.SkipLayerNormalization", contrib::skip_layer_normalization),
     ("com.microsoft.SkipSimplifiedLayerNormalization", contrib::skip_simplified_layer_normalization),
+    ("com.microsoft.Tokenizer", strings::tokenizer),
 ];
 
 /// Names of all supported operators.

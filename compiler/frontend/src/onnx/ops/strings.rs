@@ -8,9 +8,9 @@ use super::super::error::{LowerError, LowerResult, invalid, unsupported};
 use super::super::lowering::Lowering;
 use super::super::options::is_default_domain;
 use crate::tensor::Data;
-use crate::tensor_graph::{Value, ValueId};
+use crate::tensor_graph::{Op, Value, ValueId};
 use atoll_kgraph::limits::STRING_STEPS_MAX;
-use atoll_kgraph::strings::{Case, StringOp, StringOperand, StringStep};
+use atoll_kgraph::strings::{Case, Cut, StringOp, StringOperand, StringStep};
 use atoll_kgraph::{Expr, SymbolId, SymbolSpec};
 
 type Results = LowerResult<Vec<ValueId>>;
@@ -71,8 +71,11 @@ const ACCEPTING_ML: [&str; 4] = ["ArrayFeatureExtractor", "CategoryMapper", "Lab
 pub(in super::super) fn check_operands(lowering: &Lowering, call: &Call<'_>) -> LowerResult<()> {
     let node = call.node;
     let is_in = |table: &[&str]| table.binary_search(&&*node.op_type).is_ok();
-    let accepts =
-        (is_default_domain(&node.domain) && is_in(&ACCEPTING)) || (node.domain == "ai.onnx.ml" && is_in(&ACCEPTING_ML));
+    let accepts = match &*node.domain {
+        "ai.onnx.ml" => is_in(&ACCEPTING_ML),
+        "com.microsoft" => node.op_type == "Tokenizer",
+        domain => is_default_domain(domain) && is_in(&ACCEPTING),
+    };
     let mut with_strings =
         call.inputs.iter().enumerate().filter(|(_, id)| id.is_some_and(|id| lowering.has_strings(id)));
     if with_strings.any(|(index, _)| !accepts || !is_data(&node.op_type, index)) {
@@ -127,6 +130,26 @@ pub(super) fn string_split(lowering: &mut Lowering, call: &Call<'_>) -> Results 
 
 fn negative(what: &str) -> LowerError {
     LowerError::Invalid(format!("its attribute {what} is negative"))
+}
+
+/// `com.microsoft.Tokenizer`: the tokens of each string on a new last axis.
+pub(super) fn tokenizer(lowering: &mut Lowering, call: &Call<'_>) -> Results {
+    let x = call.input(0)?;
+    let separators = call.strings("separators")?.unwrap_or_default();
+    let expression = call.string("tokenexp", "")?;
+    let by = match (&separators[..], expression.is_empty()) {
+        ([], false) => Cut::Matches(expression),
+        ([only], true) if only.is_empty() => Cut::Characters,
+        ([_, ..], true) => Cut::Separators(separators),
+        _ => return invalid("it needs either tokenexp or separators"),
+    };
+    let characters_min = u64::try_from(call.int("mincharnum", 1)?).map_err(|_| negative("mincharnum"))?;
+    let marks = call.flag("mark", false)?;
+    let op = StringOp::Tokenize { by, characters_min, fill: call.string("pad_value", "")?, marks };
+    op.check().map_err(LowerError::Unsupported)?;
+    let mut shape = lowering.shape(x).to_vec();
+    shape.push(new_size(lowering, call, "tokens", if marks { 2 } else { 0 }));
+    step(lowering, call, op, &[x], vec![shape])
 }
 
 /// Removes stopwords from a list of strings, and changes the case of the others.
@@ -197,8 +220,14 @@ fn operand(lowering: &Lowering, id: ValueId) -> LowerResult<StringOperand> {
     if !lowering.has_strings(id) {
         return invalid(format!("its operand has type {}; it needs strings", lowering.dtype(id)));
     }
-    if let Some(input) = lowering.graph.inputs.iter().position(|input| *input == id) {
+    let input_of = |id: ValueId| lowering.graph.inputs.iter().position(|input| *input == id);
+    if let Some(input) = input_of(id) {
         return Ok(StringOperand::Input(input as u32));
+    }
+    // Exporters flatten a column of texts before they use it.
+    let reshaped = lowering.graph.nodes.iter().find(|node| node.op == Op::Reshape && node.outputs.contains(&id));
+    if let Some(input) = reshaped.filter(|_| lowering.rank(id) == 1).and_then(|node| input_of(node.inputs[0])) {
+        return Ok(StringOperand::Flat(input as u32));
     }
     match lowering.tensor(id) {
         Some(tensor) => {

@@ -2,7 +2,9 @@
 
 use super::format::{StringError, StringStep, Strings};
 use crate::graph::{BufferKind, DType, KernelGraph};
-use crate::limits::{INVOCATION_STRING_BYTES_MAX, INVOCATION_STRINGS_MAX};
+use crate::limits::{
+    INVOCATION_MATCHED_BYTES_MAX, INVOCATION_STRING_BYTES_MAX, INVOCATION_STRING_WORK_MAX, INVOCATION_STRINGS_MAX,
+};
 use regex::bytes::Regex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -73,20 +75,53 @@ pub struct Interned {
     codes: HashMap<Arc<[u8]>, u32>,
     /// Bytes of `others`.
     bytes: usize,
+    /// Bytes that were read or written so far, with repetitions.
+    worked: usize,
+    /// Bytes that regular expressions have read so far.
+    matched: usize,
 }
 
 impl Interned {
     /// No strings besides those of the graph.
     pub fn new(vocabulary: Arc<Vocabulary>) -> Interned {
-        Interned { vocabulary, others: Vec::new(), codes: HashMap::new(), bytes: 0 }
+        Interned { vocabulary, others: Vec::new(), codes: HashMap::new(), bytes: 0, worked: 0, matched: 0 }
+    }
+
+    /// Counts the strings of an operand. `is_matched`: a regular expression reads them.
+    ///
+    /// # Errors
+    /// A code is that of no string, or the limits of work are exceeded.
+    pub(super) fn note_operand(&mut self, codes: &[u32], is_matched: bool) -> Result<(), StringError> {
+        let mut bytes = 0_usize;
+        for code in codes {
+            bytes = bytes.saturating_add(self.text(*code)?.len());
+        }
+        self.note_work(bytes)?;
+        self.matched = self.matched.saturating_add(if is_matched { bytes } else { 0 });
+        if self.matched > INVOCATION_MATCHED_BYTES_MAX {
+            return Err(StringError::TooLarge {
+                what: "bytes that expressions read",
+                most: INVOCATION_MATCHED_BYTES_MAX,
+            });
+        }
+        Ok(())
+    }
+
+    fn note_work(&mut self, bytes: usize) -> Result<(), StringError> {
+        self.worked = self.worked.saturating_add(bytes);
+        if self.worked > INVOCATION_STRING_WORK_MAX {
+            return Err(StringError::TooLarge { what: "bytes with repetitions", most: INVOCATION_STRING_WORK_MAX });
+        }
+        Ok(())
     }
 
     /// The code of a string; a new one if it has none.
     ///
     /// # Errors
-    /// The strings of the invocation exceed [`INVOCATION_STRING_BYTES_MAX`] or
-    /// [`INVOCATION_STRINGS_MAX`].
+    /// The strings of the invocation exceed [`INVOCATION_STRING_BYTES_MAX`],
+    /// [`INVOCATION_STRINGS_MAX`] or [`INVOCATION_STRING_WORK_MAX`].
     pub(super) fn code(&mut self, text: &[u8]) -> Result<u32, StringError> {
+        self.note_work(text.len())?;
         if let Some(code) = self.vocabulary.codes.get(text).or_else(|| self.codes.get(text)) {
             return Ok(*code);
         }

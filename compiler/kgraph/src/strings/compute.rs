@@ -4,7 +4,7 @@ use super::codes::{CODE_BYTES, Interned};
 use super::format::{Case, Cut, StringError, StringOp, StringOperand};
 use super::words::{in_case, parts, tokens};
 use crate::graph::DType;
-use crate::limits::{INVOCATION_STRINGS_MAX, RANK_MAX};
+use crate::limits::{INVOCATION_STRINGS_MAX, RANK_MAX, TOKENIZED_BYTES_MAX};
 use regex::bytes::Regex;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -42,6 +42,9 @@ impl Interned {
             let operands: Result<Vec<Operand>, StringError> =
                 step.operands.iter().map(|operand| read(operand, &step.name, given, &computed)).collect();
             let operands = operands?;
+            for operand in &operands {
+                self.note_operand(&operand.codes, !patterns.is_empty())?;
+            }
             let misfit = |reason: String| StringError::Shape { node: step.name.clone(), reason };
             match (&step.op, &operands[..]) {
                 (StringOp::Concat, [a, b]) => computed.push(self.concat(a, b, misfit)?),
@@ -123,6 +126,12 @@ impl Interned {
         let mut rows: Vec<Vec<u32>> = Vec::with_capacity(x.codes.len());
         for code in &x.codes {
             let text = self.text(*code)?.to_vec();
+            if text.len() > TOKENIZED_BYTES_MAX && !patterns.is_empty() {
+                return Err(StringError::TooLarge {
+                    what: "bytes each to be cut into tokens",
+                    most: TOKENIZED_BYTES_MAX,
+                });
+            }
             let tokens = tokens(&text, by, patterns, characters_min);
             let before = marks.iter().map(|[first, _]| first.as_bytes());
             let behind = marks.iter().map(|[_, last]| last.as_bytes());

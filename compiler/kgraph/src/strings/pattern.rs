@@ -3,7 +3,7 @@
 use regex::bytes::{Regex, RegexBuilder};
 
 /// Largest compiled expression in bytes, and the largest size of its cache.
-const BYTES_MAX: usize = 1 << 18;
+const BYTES_MAX: usize = 1 << 17;
 
 /// Compiles an expression: one that has to match a whole string, or one that is searched for.
 ///

@@ -18,6 +18,8 @@ mod codes;
 mod compute;
 pub(crate) mod format;
 mod pattern;
+#[cfg(test)]
+mod tests;
 mod words;
 
 pub(crate) use check::check;

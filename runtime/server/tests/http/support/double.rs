@@ -206,15 +206,15 @@ impl Inference for Double {
         let fits = bundle.map(|bundle| {
             // As in the engine, strings are codes if the model takes strings.
             let inputs = bundle.graph().client_inputs().map(|(_, spec)| spec.dtype == DType::Strings);
-            let form = |(input, takes_strings): (&InputTensor, bool)| match input.dtype {
+            let takes_strings = inputs.chain(std::iter::repeat(false));
+            let forms = request.inputs.iter().zip(takes_strings).map(|(input, takes_strings)| match input.dtype {
                 None if takes_strings => {
                     let bytes = 4 * atoll_protocol::strings(&input.bytes).count() as u64;
                     InputForm { dtype: Some(DType::Strings), shape: &input.shape, bytes, data: None }
                 }
                 _ => input.form(),
-            };
-            let takes_strings = inputs.chain(std::iter::repeat(false));
-            let forms: Vec<InputForm<'_>> = request.inputs.iter().zip(takes_strings).map(form).collect();
+            });
+            let forms: Vec<InputForm<'_>> = forms.collect();
             bind_symbols(bundle.graph(), &forms)
         });
         if let Some(Err(error)) = fits {

@@ -1,7 +1,7 @@
 //! `TfIdfVectorizer`: counts how often each sequence of a pool occurs in each row.
 
 use super::super::call::Call;
-use super::super::error::{LowerResult, invalid, unsupported};
+use super::super::error::{LowerError, LowerResult, invalid, unsupported};
 use super::super::lowering::Lowering;
 use crate::nest::{NestArg, NestBuilder};
 use crate::tensor::Tensor;
@@ -111,9 +111,12 @@ pub(super) fn tf_idf_vectorizer(lowering: &mut Lowering, call: &Call<'_>) -> Res
 
 fn read_pool(lowering: &mut Lowering, call: &Call<'_>, dtype: DType) -> LowerResult<Pool> {
     let (counts, indexes) = (call.required_ints("ngram_counts")?, call.required_ints("ngram_indexes")?);
-    let elements = match call.strings("pool_strings")?.filter(|_| dtype == DType::Strings) {
-        Some(texts) => texts.iter().map(|text| lowering.string_code(text)).collect::<LowerResult<_>>()?,
-        None => call.required_ints("pool_int64s")?,
+    let elements = if dtype == DType::Strings {
+        let texts = call.strings("pool_strings")?;
+        let texts = texts.ok_or_else(|| LowerError::Invalid("attribute pool_strings is missing".into()))?;
+        texts.iter().map(|text| lowering.string_code(text)).collect::<LowerResult<Vec<i64>>>()?
+    } else {
+        call.required_ints("pool_int64s")?
     };
     let (shortest, longest) = (call.int("min_gram_length", 1)?, call.int("max_gram_length", 1)?);
     let given = call.floats("weights")?;

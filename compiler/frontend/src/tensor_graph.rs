@@ -13,12 +13,10 @@
 use crate::control::{Body, LoopSpec};
 use crate::nest::Nest;
 use crate::size::Facts;
-use atoll_kgraph::strings::Strings;
-use atoll_kgraph::{Condition, DType, Expr, InputElement, SymbolId, SymbolSpec};
+use atoll_kgraph::{Condition, DType, Expr, InputElement, SymbolId, SymbolSpec, strings::Strings};
 use std::sync::Arc;
 
-/// Text of the check of an index against its axis; the two numbers are the smallest and the largest
-/// valid index.
+/// Text of the check of an index against its axis, with the smallest and the largest valid index.
 pub const INDEX_OUTSIDE: &str = "an index is outside of {} to {}";
 
 /// Index of a value in [`TensorGraph::values`].
@@ -41,8 +39,7 @@ pub struct TensorGraph {
     pub values: Vec<Value>,
     /// Operators in topological order.
     pub nodes: Vec<TensorNode>,
-    /// Values that the client sends, in the model's order, and those that the host computes from
-    /// strings.
+    /// Values that the client sends, in the model's order; then those that the host computes.
     pub inputs: Vec<ValueId>,
     /// Values that the client receives, in the model's order.
     pub outputs: Vec<ValueId>,

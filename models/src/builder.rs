@@ -115,7 +115,7 @@ impl Builder {
         let tensor = TensorTypeProto { elem_type: data_type as i32, shape: Some(TensorShapeProto { dim }) };
         ValueInfoProto {
             name: name.into(),
-            r#type: Some(TypeProto { tensor_type: Some(tensor) }),
+            r#type: Some(TypeProto { tensor_type: Some(tensor), ..TypeProto::default() }),
             ..ValueInfoProto::default()
         }
     }

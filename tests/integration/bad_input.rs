@@ -14,7 +14,11 @@ use std::process::Command;
 fn value(name: &str, dims: &[i64]) -> ValueInfoProto {
     let dim = dims.iter().map(|&d| Dimension { value: Some(DimensionValue::DimValue(d)) }).collect();
     let tensor = TensorTypeProto { elem_type: DataType::Float as i32, shape: Some(TensorShapeProto { dim }) };
-    ValueInfoProto { name: name.into(), r#type: Some(TypeProto { tensor_type: Some(tensor) }), ..Default::default() }
+    ValueInfoProto {
+        name: name.into(),
+        r#type: Some(TypeProto { tensor_type: Some(tensor), ..TypeProto::default() }),
+        ..Default::default()
+    }
 }
 
 fn node(op: &str, inputs: &[&str], output: &str) -> NodeProto {

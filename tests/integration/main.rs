@@ -69,6 +69,7 @@ mod served;
 mod shared_memory;
 mod shares;
 mod stages;
+mod strings;
 mod tenant_code;
 mod tidy;
 mod trace;

@@ -57,15 +57,21 @@ fn node_cases_run_on_the_host_device() -> Result<()> {
 /// operators that move them, as ONNX's reference implementation answers.
 #[test]
 fn narrow_types_answer_as_onnx_does() -> Result<()> {
+    all_run("narrow_cases.py", 39)
+}
+
+/// Runs every case that a script of `tests/python` writes, `count` cases; each has to be right as
+/// it is.
+fn all_run(script: &str, count: usize) -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let script = root().join("tests/python/narrow_cases.py");
-    let output = std::process::Command::new(python()).args(["-W", "ignore"]).arg(script).arg(folder.path()).output();
-    let output = output.context("narrow types need the Python environment of `make setup`")?;
-    ensure!(output.status.success(), "narrow_cases.py failed: {}", String::from_utf8_lossy(&output.stderr));
+    let path = root().join("tests/python").join(script);
+    let output = std::process::Command::new(python()).args(["-W", "ignore"]).arg(path).arg(folder.path()).output();
+    let output = output.with_context(|| format!("{script} needs the Python environment of `make setup`"))?;
+    ensure!(output.status.success(), "{script} failed: {}", String::from_utf8_lossy(&output.stderr));
     let mut cases: Vec<PathBuf> =
         std::fs::read_dir(folder.path())?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
     cases.sort();
-    ensure!(cases.len() == 39, "{} cases instead of 39", cases.len());
+    ensure!(cases.len() == count, "{} cases instead of {count}", cases.len());
     let runner = Runner::start(EngineConfig::default())?;
     let mut failures = Vec::new();
     for path in &cases {
@@ -78,6 +84,12 @@ fn narrow_types_answer_as_onnx_does() -> Result<()> {
     runner.stop();
     ensure!(failures.is_empty(), "{}", failures.join("\n"));
     Ok(())
+}
+
+/// Labels, tables, moved and new strings, as ONNX Runtime answers.
+#[test]
+fn strings_answer_as_onnx_runtime_does() -> Result<()> {
+    all_run("string_cases.py", 32)
 }
 
 #[expect(clippy::print_stderr, reason = "the count of a run is read by people")]

@@ -14,7 +14,11 @@ use std::path::Path;
 fn input(name: &str, elem_type: DataType, dims: &[&str]) -> ValueInfoProto {
     let dim = dims.iter().map(|dim| Dimension { value: Some(DimensionValue::DimParam((*dim).into())) }).collect();
     let tensor_type = Some(TensorTypeProto { elem_type: elem_type as i32, shape: Some(TensorShapeProto { dim }) });
-    ValueInfoProto { name: name.into(), r#type: Some(TypeProto { tensor_type }), ..Default::default() }
+    ValueInfoProto {
+        name: name.into(),
+        r#type: Some(TypeProto { tensor_type, ..TypeProto::default() }),
+        ..Default::default()
+    }
 }
 
 /// Loads a model whose nodes are named after their results, which are all outputs, into its own

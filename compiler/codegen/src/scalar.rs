@@ -22,7 +22,7 @@ pub(crate) fn held_as(dtype: DType) -> ScalarType {
     match dtype {
         DType::Bool => ScalarType::Pred,
         DType::U8 | DType::U16 | DType::U32 | DType::U2 | DType::U4 => ScalarType::U32,
-        DType::I8 | DType::I16 | DType::I32 | DType::I2 | DType::I4 => ScalarType::S32,
+        DType::I8 | DType::I16 | DType::I32 | DType::I2 | DType::I4 | DType::Strings => ScalarType::S32,
         DType::U64 => ScalarType::U64,
         DType::I64 => ScalarType::S64,
         DType::F16 | DType::Bf16 | DType::F32 => ScalarType::F32,
@@ -43,7 +43,7 @@ fn memory_type(dtype: DType) -> &'static str {
         DType::I16 => "s16",
         DType::F16 => "b16",
         DType::U32 => "u32",
-        DType::I32 => "s32",
+        DType::I32 | DType::Strings => "s32",
         DType::U64 => "u64",
         DType::I64 => "s64",
         DType::F32 => "f32",

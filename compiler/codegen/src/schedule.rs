@@ -298,6 +298,7 @@ impl Scheduler<'_> {
             segments: self.segments,
             read_backs,
             session,
+            strings: self.graph.strings.clone(),
             ..KernelGraph::default()
         };
         Ok(Schedule { graph, weights, weights_bytes, work: self.work })

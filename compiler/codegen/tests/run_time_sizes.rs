@@ -15,7 +15,11 @@ use common::device::{check, levels};
 fn input(name: &str, elem_type: i32, dims: &[&str]) -> ValueInfoProto {
     let dim = dims.iter().map(|dim| Dimension { value: Some(DimensionValue::DimParam((*dim).into())) }).collect();
     let tensor_type = Some(TensorTypeProto { elem_type, shape: Some(TensorShapeProto { dim }) });
-    ValueInfoProto { name: name.into(), r#type: Some(TypeProto { tensor_type }), ..ValueInfoProto::default() }
+    ValueInfoProto {
+        name: name.into(),
+        r#type: Some(TypeProto { tensor_type, ..TypeProto::default() }),
+        ..ValueInfoProto::default()
+    }
 }
 
 /// `y = op(inputs)` and `z = y + y`.

@@ -58,7 +58,7 @@ pub fn wrap_int(dtype: DType, value: i64) -> i64 {
         DType::U16 => i64::from(value as u16),
         DType::I16 => i64::from(value as i16),
         DType::U32 => i64::from(value as u32),
-        DType::I32 => i64::from(value as i32),
+        DType::I32 | DType::Strings => i64::from(value as i32),
         DType::U2 => value & 3,
         DType::U4 => value & 15,
         DType::I2 | DType::I4 => (value << (64 - dtype.bits())) >> (64 - dtype.bits()),
@@ -76,7 +76,7 @@ pub fn int_bounds(dtype: DType) -> (i64, i64) {
         DType::U16 => (0, u16::MAX.into()),
         DType::I16 => (i16::MIN.into(), i16::MAX.into()),
         DType::U32 => (0, u32::MAX.into()),
-        DType::I32 => (i32::MIN.into(), i32::MAX.into()),
+        DType::I32 | DType::Strings => (i32::MIN.into(), i32::MAX.into()),
         DType::U64 => (0, i64::MAX),
         DType::U2 => (0, 3),
         DType::I2 => (-2, 1),
@@ -126,7 +126,7 @@ impl Tensor {
             DType::U16 => Data::Int(read(bytes, |b| i64::from(u16::from_le_bytes(b)))),
             DType::I16 => Data::Int(read(bytes, |b| i64::from(i16::from_le_bytes(b)))),
             DType::U32 => Data::Int(read(bytes, |b| i64::from(u32::from_le_bytes(b)))),
-            DType::I32 => Data::Int(read(bytes, |b| i64::from(i32::from_le_bytes(b)))),
+            DType::I32 | DType::Strings => Data::Int(read(bytes, |b| i64::from(i32::from_le_bytes(b)))),
             DType::U64 | DType::I64 => Data::Int(read(bytes, i64::from_le_bytes)),
             DType::U2 | DType::I2 | DType::U4 | DType::I4 => {
                 Data::Int(bytes.iter().map(|b| wrap_int(dtype, i64::from(*b))).collect())

@@ -13,11 +13,10 @@
 use crate::control::{Body, LoopSpec};
 use crate::nest::Nest;
 use crate::size::Facts;
-use atoll_kgraph::{Condition, DType, Expr, InputElement, SymbolId, SymbolSpec};
+use atoll_kgraph::{Condition, DType, Expr, InputElement, SymbolId, SymbolSpec, strings::Strings};
 use std::sync::Arc;
 
-/// Text of the check of an index against its axis; the two numbers are the smallest and the largest
-/// valid index.
+/// Text of the check of an index against its axis, with the smallest and the largest valid index.
 pub const INDEX_OUTSIDE: &str = "an index is outside of {} to {}";
 
 /// Index of a value in [`TensorGraph::values`].
@@ -40,7 +39,7 @@ pub struct TensorGraph {
     pub values: Vec<Value>,
     /// Operators in topological order.
     pub nodes: Vec<TensorNode>,
-    /// Values that the client sends, in the model's order.
+    /// Values that the client sends, in the model's order; then those that the host computes.
     pub inputs: Vec<ValueId>,
     /// Values that the client receives, in the model's order.
     pub outputs: Vec<ValueId>,
@@ -49,6 +48,8 @@ pub struct TensorGraph {
     /// Inputs and outputs that are states: they are kept in a session, and the client neither sends
     /// nor receives them.
     pub states: Vec<State>,
+    /// Strings that the model names, and the steps on the host whose results are the last inputs.
+    pub strings: Strings,
 }
 
 /// An input and an output that are one state. Passes change neither `inputs` nor `outputs`, so an

@@ -1,6 +1,6 @@
 //! The features of a graph and its code that format 1 does not have.
 
-use crate::graph::{BufferKind, KernelGraph, NodeKind};
+use crate::graph::{BufferKind, DType, KernelGraph, NodeKind};
 use crate::segment::Segment;
 use crate::target::{Argument, TargetImage};
 use std::collections::BTreeSet;
@@ -37,6 +37,8 @@ pub enum Feature {
     Conditions,
     /// [`crate::Check`]
     Checks,
+    /// [`crate::strings`]
+    Strings,
 }
 
 impl Feature {
@@ -57,6 +59,7 @@ impl Feature {
             Feature::InputElements => "sizes that are elements of an input",
             Feature::Conditions => "conditions on sizes",
             Feature::Checks => "errors raised by kernels",
+            Feature::Strings => "strings",
         }
     }
 }
@@ -80,6 +83,8 @@ pub fn of_graph(graph: &KernelGraph) -> BTreeSet<Feature> {
         || !graph.session.is_empty();
     found.extend(has_state.then_some(Feature::State));
     found.extend((!graph.checks.is_empty()).then_some(Feature::Checks));
+    let has_strings = !graph.strings.is_empty() || graph.buffers.iter().any(|buffer| buffer.dtype == DType::Strings);
+    found.extend(has_strings.then_some(Feature::Strings));
     for node in &graph.nodes {
         match &node.kind {
             NodeKind::Fill { .. } => found.extend([Feature::Fill]),

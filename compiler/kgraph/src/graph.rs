@@ -6,6 +6,7 @@ use crate::condition::{Condition, InputElement};
 use crate::expr::{Expr, SymbolId};
 use crate::segment::{Scalar, Segment};
 use crate::session::Session;
+use crate::strings::format::Strings;
 use serde::{Deserialize, Serialize};
 
 /// The format version that this crate writes, and the newest that it reads.
@@ -55,6 +56,9 @@ pub struct KernelGraph {
     /// The state that a session keeps between invocations; empty if there are no state buffers.
     #[serde(default, skip_serializing_if = "Session::is_empty")]
     pub session: Session,
+    /// Strings that the model names, and the steps that compute inputs from strings.
+    #[serde(default, skip_serializing_if = "Strings::is_empty")]
+    pub strings: Strings,
 }
 
 /// A symbol whose value is read from the device after a node, such as the number of elements that a
@@ -168,6 +172,8 @@ pub enum DType {
     F8e5m2,
     F8e5m2fnuz,
     F8e8m0,
+    /// Codes of strings, 4 bytes each (see [`crate::strings`]). Clients send and receive strings.
+    Strings,
 }
 
 impl DType {
@@ -222,7 +228,7 @@ impl DType {
             DType::U2 | DType::I2 | DType::U4 | DType::I4 | DType::F4e2m1 => 1,
             DType::F8e4m3fn | DType::F8e4m3fnuz | DType::F8e5m2 | DType::F8e5m2fnuz | DType::F8e8m0 => 1,
             DType::U16 | DType::I16 | DType::F16 | DType::Bf16 => 2,
-            DType::U32 | DType::I32 | DType::F32 => 4,
+            DType::U32 | DType::I32 | DType::F32 | DType::Strings => 4,
             DType::U64 | DType::I64 | DType::F64 => 8,
         }
     }
@@ -255,6 +261,7 @@ impl std::fmt::Display for DType {
             DType::F8e5m2 => "f8e5m2",
             DType::F8e5m2fnuz => "f8e5m2fnuz",
             DType::F8e8m0 => "f8e8m0",
+            DType::Strings => "strings",
         })
     }
 }
@@ -391,6 +398,12 @@ impl KernelGraph {
     /// The read-back that gives a symbol its value.
     pub fn read_back_of(&self, symbol: SymbolId) -> Option<&ReadBack> {
         self.read_backs.iter().find(|read_back| read_back.symbol == symbol)
+    }
+
+    /// The inputs that clients give: all but those that the host computes from strings.
+    pub fn client_inputs(&self) -> impl Iterator<Item = (BufferId, &BufferSpec)> {
+        let all = self.buffers_of(BufferKind::Input).count();
+        self.buffers_of(BufferKind::Input).take(all.saturating_sub(self.strings.computed_inputs()))
     }
 
     /// Buffers of a kind, in order of their ids.

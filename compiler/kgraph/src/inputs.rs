@@ -14,7 +14,7 @@ use std::fmt;
 /// which symbols may get their values.
 #[derive(Clone, Copy, Debug)]
 pub struct InputForm<'a> {
-    /// Element type; `None` for strings, which no input accepts.
+    /// Element type; `None` for strings that are not encoded as codes, which no input accepts.
     pub dtype: Option<DType>,
     /// Dimensions, outermost first.
     pub shape: &'a [i64],
@@ -339,7 +339,7 @@ fn integer(dtype: DType, data: &[u8], index: usize) -> Option<i64> {
         DType::Bool | DType::U8 | DType::U16 | DType::U32 | DType::U64 => i64::try_from(shifted >> unused).ok(),
         DType::U2 | DType::U4 => i64::try_from(shifted >> unused).ok(),
         DType::I8 | DType::I16 | DType::I32 | DType::I64 | DType::I2 | DType::I4 => Some((shifted as i64) >> unused),
-        DType::F16 | DType::Bf16 | DType::F32 | DType::F64 => None,
+        DType::F16 | DType::Bf16 | DType::F32 | DType::F64 | DType::Strings => None,
         DType::F4e2m1 | DType::F8e4m3fn | DType::F8e4m3fnuz | DType::F8e5m2 | DType::F8e5m2fnuz | DType::F8e8m0 => None,
     }
 }

@@ -39,6 +39,7 @@ mod segment;
 pub mod session;
 mod size_range;
 mod states;
+pub mod strings;
 pub mod target;
 pub mod validate;
 

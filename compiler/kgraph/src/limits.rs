@@ -30,6 +30,30 @@ pub const CHECK_TEXT_BYTES_MAX: usize = 1024;
 /// Longest name of a proof or of a packed layout, in bytes.
 pub const NAME_BYTES_MAX: usize = 64;
 
+/// Maximum number of strings that a model names: vocabularies have some hundred thousand.
+pub const STRING_TABLE_MAX: usize = 1 << 20;
+/// Bytes of all strings that a model names. They are part of `graph.json`, which is limited, too.
+pub const STRING_TABLE_BYTES_MAX: usize = 16 << 20;
+/// Maximum number of operators on strings that the host computes: models have a few. Each may have
+/// regular expressions, which take up to 256 KiB each.
+pub const STRING_STEPS_MAX: usize = 64;
+/// Bytes that operators on strings of one invocation may read and write, with repetitions: some
+/// hundred milliseconds of a thread.
+pub const INVOCATION_STRING_WORK_MAX: usize = 256 << 20;
+/// Bytes of strings that regular expressions may read in one invocation. A hostile expression takes
+/// some microseconds for a byte.
+pub const INVOCATION_MATCHED_BYTES_MAX: usize = 1 << 20;
+/// Longest string that expressions cut into tokens, in bytes: the time may grow with its square.
+pub const TOKENIZED_BYTES_MAX: usize = 16 << 10;
+/// Maximum number of expressions that separate tokens of one operator.
+pub const STRING_SEPARATORS_MAX: usize = 8;
+/// Maximum number of elements of a result on strings, and of different strings of an invocation:
+/// their codes take 64 MiB.
+pub const INVOCATION_STRINGS_MAX: usize = 1 << 24;
+/// Bytes of all different strings of an invocation, and of the strings of one output: four times
+/// the input of a large text model. The thread that answers copies them.
+pub const INVOCATION_STRING_BYTES_MAX: usize = 64 << 20;
+
 /// Longest name of a kernel, in bytes: mangled names of C++ templates are long.
 pub const KERNEL_NAME_BYTES_MAX: usize = 16 << 10;
 

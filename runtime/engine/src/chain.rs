@@ -13,7 +13,7 @@ use crate::request::{ChainRequest, StageInput};
 use crate::session::Session;
 use atoll_core::limits::TASK_STEPS_MAX;
 use atoll_core::{Class, Fork, Step, Tenant};
-use atoll_kgraph::{BufferKind, InputForm};
+use atoll_kgraph::{BufferKind, DType, InputForm};
 use std::sync::Arc;
 
 /// One call of a function in a chain, checked.
@@ -255,9 +255,16 @@ fn bind(
                     .get(*stage)
                     .ok_or_else(|| bad(format!("input {index} comes from stage {stage}, which is not before it")))?;
                 let made = from.output_form(*output);
-                made.ok_or_else(|| {
+                let made = made.ok_or_else(|| {
                     bad(format!("input {index} comes from output {output} of stage {stage}, which does not exist"))
-                })?
+                })?;
+                if made.dtype == Some(DType::Strings) {
+                    return Err(bad(format!(
+                        "input {index} comes from output {output} of stage {stage}, which has strings; strings have \
+                         to pass through the client or a graph"
+                    )));
+                }
+                made
             }
         });
     }

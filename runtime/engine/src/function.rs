@@ -10,6 +10,7 @@ use crate::limits::{BINDINGS_OF_BATCHES_MAX, BINDINGS_PER_FUNCTION_MAX};
 pub(crate) use atoll_core::memory::FunctionId;
 use atoll_core::{Class, Fork, LaneId};
 use atoll_device::DeviceInfo;
+use atoll_kgraph::strings::Vocabulary;
 use atoll_kgraph::{Bundle, Feature, InputForm, KernelGraph, TargetImage, bind_step, features, undetermined_symbol};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -25,6 +26,8 @@ pub(crate) struct Function {
     pub(crate) queue_capacity: usize,
     /// How its requests are batched; `None` if each runs alone.
     pub(crate) batching: Option<Batching>,
+    /// Its strings; `None` if neither its inputs nor its outputs have strings.
+    pub(crate) vocabulary: Option<Arc<Vocabulary>>,
     /// The address ranges that its fenced kernels may access.
     ranges: FenceRanges,
     /// The device's capacity for it; set once it is loaded.
@@ -83,6 +86,7 @@ impl Function {
             lane: options.lane,
             queue_capacity: options.queue_capacity.unwrap_or(queue_capacity.max(least)).max(1),
             batching,
+            vocabulary: Vocabulary::of(bundle.graph()).map(Arc::new),
             target,
             bundle,
             ranges: FenceRanges::of(device),
@@ -223,6 +227,7 @@ fn unsupported(graph: &KernelGraph, image: &TargetImage) -> Option<String> {
         | Feature::InputElements
         | Feature::Conditions
         | Feature::Checks
+        | Feature::Strings
         | Feature::If
         | Feature::Loop
         | Feature::State

@@ -15,6 +15,7 @@ use crate::share::{InstanceMemory, ShareClient};
 use crate::shared::{Inbox, Shared};
 use crate::staging::Stager;
 use crate::statistics::EngineStatistics;
+use crate::strings;
 use crate::worker::{Parts, Worker};
 use atoll_core::residency::{RESIDENCY_POLICIES, residency_policy_by_name};
 use atoll_core::tokens::ShareSpec;
@@ -217,8 +218,11 @@ impl EngineHandle {
 
     /// Calls functions one after the other, as one invocation: it is admitted, preempted, cancelled
     /// and answered as a whole.
-    pub fn submit_chain(&self, request: ChainRequest, reply: Reply) -> InvocationId {
-        self.submit_as(request, None, PendingReply::new(reply))
+    pub fn submit_chain(&self, mut request: ChainRequest, reply: Reply) -> InvocationId {
+        match self.with_codes(&mut request, None, reply) {
+            Ok(reply) => self.submit_as(request, None, PendingReply::new(reply)),
+            Err(id) => id,
+        }
     }
 
     /// Opens a session of a stateful function. The session takes no device memory before its first
@@ -241,13 +245,39 @@ impl EngineHandle {
 
     /// Runs the next step of a session: one invocation of its function. The function named in the
     /// request is ignored. A step that fails leaves the session's state unchanged.
-    pub fn submit_step(&self, session: SessionId, request: ChainRequest, reply: Reply) -> InvocationId {
+    pub fn submit_step(&self, session: SessionId, mut request: ChainRequest, reply: Reply) -> InvocationId {
         let begun = self.shared.sessions.find(session).ok_or(InvokeError::NoSession);
+        let reply = match self.with_codes(&mut request, begun.as_deref().ok(), reply) {
+            Ok(reply) => reply,
+            Err(id) => return id,
+        };
         match begun.and_then(|session| session.begin().map(|step| (session, step))) {
             Ok((session, step)) => self.submit_as(request, Some(session), PendingReply::to_step(reply, step)),
             Err(error) => {
                 reply(Err(error));
                 InvocationId(self.shared.next_id())
+            }
+        }
+    }
+
+    /// Encodes the strings of a request. Returns a reply that decodes those of the answer; the id of
+    /// the invocation if it was refused.
+    fn with_codes(
+        &self,
+        request: &mut ChainRequest,
+        session: Option<&Session>,
+        reply: Reply,
+    ) -> Result<Reply, InvocationId> {
+        let find = |key: &FunctionKey| match session {
+            Some(session) => Some(Arc::clone(&session.function)),
+            None => self.shared.find(key),
+        };
+        match strings::encode(request, find) {
+            Ok(Some(outputs)) => Ok(outputs.decoding(reply)),
+            Ok(None) => Ok(reply),
+            Err(error) => {
+                reply(Err(error));
+                Err(InvocationId(self.shared.next_id()))
             }
         }
     }

@@ -55,6 +55,7 @@ mod share;
 mod shared;
 mod staging;
 mod statistics;
+mod strings;
 mod worker;
 
 pub use accounts::{InvocationOutcome, MemoryKind, MemoryUse, Usage, UsageRow};

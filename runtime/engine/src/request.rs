@@ -86,11 +86,11 @@ impl From<InvocationRequest> for ChainRequest {
 /// A tensor from a client: dense, row-major, little-endian.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputTensor {
-    /// Element type; `None` for strings, which no function accepts.
+    /// Element type; `None` for strings.
     pub dtype: Option<DType>,
     /// Dimensions, outermost first.
     pub shape: Vec<i64>,
-    /// The elements.
+    /// The elements; each string is preceded by its length, a little-endian u32.
     pub bytes: Vec<u8>,
 }
 
@@ -106,7 +106,7 @@ impl InputTensor {
 pub struct OutputTensor {
     /// Dimensions, outermost first.
     pub shape: Vec<i64>,
-    /// The elements.
+    /// The elements; each string is preceded by its length, a little-endian u32.
     pub bytes: Vec<u8>,
 }
 

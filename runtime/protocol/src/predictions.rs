@@ -1,12 +1,14 @@
 //! Answers of KServe v1, in the form of their requests.
 
+use crate::datatype::DataType;
 use crate::elements::JsonElements;
 use crate::error::ProtocolError;
 use crate::infer::InferResponse;
 use crate::predict::PredictForm;
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, strings};
 use serde::ser::{Error as _, Serialize, SerializeMap, Serializer};
 use serde_json::value::RawValue;
+use std::borrow::Cow;
 
 #[derive(serde::Serialize)]
 enum Answer<'a> {
@@ -19,17 +21,10 @@ enum Answer<'a> {
 /// Encodes the answer to a request of this form, as JSON.
 ///
 /// # Errors
-/// If the request has rows and an output does not have one row for each of them, or if an output
-/// consists of strings.
+/// If the request has rows and an output does not have one row for each of them.
 pub fn encode_predictions(form: PredictForm, answer: &InferResponse) -> Result<Vec<u8>, ProtocolError> {
-    let tensors: Vec<&Tensor> = answer.outputs.iter().map(|output| &output.tensor).collect();
-    for tensor in &tensors {
-        if tensor.datatype.element_bytes().is_none() {
-            return Err(ProtocolError::tensor(
-                &tensor.name,
-                "has strings, which this version of the protocol does not send",
-            ));
-        }
+    let tensors: Vec<Readable<'_>> = answer.outputs.iter().map(|output| Readable::of(&output.tensor)).collect();
+    for Readable { tensor, .. } in &tensors {
         if let PredictForm::Rows(rows) = form
             && tensor.shape.first() != Some(&(rows as i64))
         {
@@ -47,10 +42,26 @@ pub fn encode_predictions(form: PredictForm, answer: &InferResponse) -> Result<V
     serde_json::to_vec(&answer).map_err(|error| ProtocolError::Json(error.to_string()))
 }
 
+/// An output, and its strings if it has strings.
+struct Readable<'a> {
+    tensor: &'a Tensor,
+    texts: Vec<Cow<'a, str>>,
+}
+
+impl<'a> Readable<'a> {
+    fn of(tensor: &'a Tensor) -> Readable<'a> {
+        let texts = match tensor.datatype {
+            DataType::Bytes => strings(&tensor.bytes).flatten().map(String::from_utf8_lossy).collect(),
+            _ => Vec::new(),
+        };
+        Readable { tensor, texts }
+    }
+}
+
 /// One element for each row: the row of the only output, or of each output by name.
 struct Rows<'a> {
     rows: usize,
-    tensors: &'a [&'a Tensor],
+    tensors: &'a [Readable<'a>],
 }
 
 impl Serialize for Rows<'_> {
@@ -64,17 +75,17 @@ impl Serialize for Rows<'_> {
 
 struct Row<'a> {
     row: usize,
-    tensors: &'a [&'a Tensor],
+    tensors: &'a [Readable<'a>],
 }
 
 impl Serialize for Row<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.tensors.iter().map(|tensor| (&tensor.name, Nested::of(tensor).part(self.row))))
+        serializer.collect_map(self.tensors.iter().map(|it| (&it.tensor.name, Nested::of(it).part(self.row))))
     }
 }
 
 /// The only output, or all outputs by name.
-struct Columns<'a>(&'a [&'a Tensor]);
+struct Columns<'a>(&'a [Readable<'a>]);
 
 impl Serialize for Columns<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -82,7 +93,7 @@ impl Serialize for Columns<'_> {
             [tensor] => Nested::of(tensor).serialize(serializer),
             tensors => {
                 let mut map = serializer.serialize_map(Some(tensors.len()))?;
-                tensors.iter().try_for_each(|tensor| map.serialize_entry(&tensor.name, &Nested::of(tensor)))?;
+                tensors.iter().try_for_each(|it| map.serialize_entry(&it.tensor.name, &Nested::of(it)))?;
                 map.end()
             }
         }
@@ -91,27 +102,57 @@ impl Serialize for Columns<'_> {
 
 /// Elements as arrays that are nested like the shape.
 struct Nested<'a> {
-    tensor: &'a Tensor,
+    datatype: DataType,
     shape: &'a [i64],
-    bytes: &'a [u8],
+    elements: Elements<'a>,
+}
+
+enum Elements<'a> {
+    Numbers(&'a [u8]),
+    Texts(&'a [Cow<'a, str>]),
 }
 
 impl<'a> Nested<'a> {
-    fn of(tensor: &'a Tensor) -> Nested<'a> {
-        Nested { tensor, shape: &tensor.shape, bytes: &tensor.bytes }
+    fn of(Readable { tensor, texts }: &'a Readable<'a>) -> Nested<'a> {
+        let elements = match tensor.datatype {
+            DataType::Bytes => Elements::Texts(texts),
+            _ => Elements::Numbers(&tensor.bytes),
+        };
+        Nested { datatype: tensor.datatype, shape: &tensor.shape, elements }
     }
 
     /// The element at this index of the outermost dimension.
     fn part(&self, index: usize) -> Nested<'a> {
         let count = self.shape.first().map_or(1, |count| *count as usize);
-        let size = self.bytes.len().checked_div(count).unwrap_or(0);
-        Nested { tensor: self.tensor, shape: &self.shape[1..], bytes: &self.bytes[index * size..(index + 1) * size] }
+        let elements = match self.elements {
+            Elements::Numbers(bytes) => Elements::Numbers(part(bytes, index, count)),
+            Elements::Texts(texts) => Elements::Texts(part(texts, index, count)),
+        };
+        Nested { datatype: self.datatype, shape: &self.shape[1..], elements }
+    }
+}
+
+/// Part `index` of `count` equal parts.
+fn part<T>(whole: &[T], index: usize, count: usize) -> &[T] {
+    let size = whole.len().checked_div(count).unwrap_or(0);
+    &whole[index * size..(index + 1) * size]
+}
+
+/// The elements as a flat list.
+struct List<'a, 'b>(&'b Nested<'a>);
+
+impl Serialize for List<'_, '_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0.elements {
+            Elements::Numbers(bytes) => JsonElements { datatype: self.0.datatype, bytes }.serialize(serializer),
+            Elements::Texts(texts) => serializer.collect_seq(texts),
+        }
     }
 }
 
 impl Serialize for Nested<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let elements = JsonElements { datatype: self.tensor.datatype, bytes: self.bytes };
+        let elements = List(self);
         match self.shape {
             [] => {
                 // A scalar: encodes a list of one element and removes the brackets.
@@ -128,7 +169,6 @@ impl Serialize for Nested<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::datatype::DataType;
     use crate::infer::OutputTensor;
 
     fn tensor(name: &str, shape: &[i64], values: &[f64]) -> Tensor {
@@ -163,6 +203,15 @@ mod tests {
         ] {
             assert_eq!(write(form, tensors).as_deref(), Ok(expected));
         }
+        let names = Tensor::string_bytes([&b"[a]"[..], b"b\"", b"", b"c"].into_iter());
+        let names = |shape: &[i64]| Tensor::new("n", DataType::Bytes, shape.into(), names.clone()).unwrap();
+        let columns = write(PredictForm::Columns, vec![names(&[2, 2])]);
+        assert_eq!(columns.as_deref(), Ok(r#"{"outputs":[["[a]","b\""],["","c"]]}"#));
+        let by_row = write(rows, vec![list(), names(&[2, 2])]);
+        let expected = r#"{"predictions":[{"l":5.0,"n":["[a]","b\""]},{"l":6.0,"n":["","c"]}]}"#;
+        assert_eq!(by_row.as_deref(), Ok(expected));
+        let one = Tensor::new("n", DataType::Bytes, vec![], Tensor::string_bytes([&b"[a]"[..]].into_iter())).unwrap();
+        assert_eq!(write(PredictForm::Columns, vec![one]).as_deref(), Ok(r#"{"outputs":"[a]"}"#));
         let error = write(PredictForm::Rows(3), vec![list()]).unwrap_err();
         assert!(error.contains("tensor `l`: has shape [2], not one row for each of the 3"), "{error}");
     }

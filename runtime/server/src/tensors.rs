@@ -3,7 +3,7 @@
 use atoll_kgraph::{BufferKind, BufferSpec, DType, Expr, KernelGraph, StateSpec};
 use atoll_protocol::{ConfigState, DataType, TensorMetadata};
 
-/// Metadata of a graph's inputs or outputs; symbolic sizes are -1.
+/// Metadata of a graph's inputs or outputs, as clients give and get them; symbolic sizes are -1.
 pub fn tensor_metadata(graph: &KernelGraph, kind: BufferKind) -> Vec<TensorMetadata> {
     let dimension = |size: &Expr| size.as_const().unwrap_or(-1);
     let metadata = |buffer: &BufferSpec| TensorMetadata {
@@ -12,7 +12,10 @@ pub fn tensor_metadata(graph: &KernelGraph, kind: BufferKind) -> Vec<TensorMetad
         shape: buffer.shape.iter().map(dimension).collect(),
         symbols: symbol_names(graph, &buffer.shape),
     };
-    graph.buffers_of(kind).map(|(_, buffer)| metadata(buffer)).collect()
+    match kind {
+        BufferKind::Input => graph.client_inputs().map(|(_, buffer)| metadata(buffer)).collect(),
+        _ => graph.buffers_of(kind).map(|(_, buffer)| metadata(buffer)).collect(),
+    }
 }
 
 /// Whether the rows of a batch are the first dimension of every input and output.
@@ -62,6 +65,7 @@ fn datatype(dtype: DType) -> DataType {
         DType::Bf16 => DataType::Bf16,
         DType::F32 => DataType::Fp32,
         DType::F64 => DataType::Fp64,
+        DType::Strings => DataType::Bytes,
     }
 }
 

@@ -5,10 +5,10 @@ use atoll_engine::{
     Class, EngineConfig, FunctionKey, FunctionOptions, InputTensor, InvocationRequest, InvocationResult,
 };
 use atoll_frontend::onnx::ImportError;
-use atoll_frontend::onnx::proto::{ModelProto, TensorProto};
+use atoll_frontend::onnx::proto::{DataType, ModelProto, OptionalProto, SequenceProto, TensorProto, ValueInfoProto};
 use atoll_frontend::onnx::read_tensor_proto;
 use atoll_frontend::tensor::{Data, Tensor};
-use atoll_kgraph::{BufferKind, Bundle};
+use atoll_kgraph::{BufferKind, Bundle, SizeRange, SizeRanges};
 use atoll_pipeline::{CompileError, CompileOptions, Silent, Target};
 use prost::Message;
 use std::path::{Path, PathBuf};
@@ -35,11 +35,47 @@ const OTHER_NUMBERS: &str = "the random numbers of another generator";
 pub(super) struct Case {
     pub(super) name: String,
     pub(super) model: ModelProto,
-    /// Inputs and expected outputs of each data set; `None` if one of them is not a tensor of a
-    /// supported type.
-    pub(super) sets: Vec<Option<(Vec<Tensor>, Vec<Tensor>)>>,
+    /// The data sets; `None` if an input or output is not of a supported type.
+    sets: Vec<Option<Set>>,
     /// The inputs of each set as in the file, for the variant with constants.
     raw: Vec<Vec<TensorProto>>,
+}
+
+/// A data set. The tensors of a sequence or optional are inputs and outputs of their own.
+struct Set {
+    inputs: Vec<Values>,
+    expected: Vec<Values>,
+    /// The numbers of tensors of the inputs that are lists.
+    lengths: SizeRanges,
+}
+
+/// A tensor of a case.
+enum Values {
+    Numbers(Tensor),
+    /// A shape, and strings as clients send and receive them.
+    Strings(Vec<i64>, Vec<u8>),
+}
+
+impl Values {
+    fn of(tensor: &TensorProto) -> Option<Values> {
+        if tensor.data_type == DataType::String as i32 {
+            let string = |text: &prost::bytes::Bytes| [&(text.len() as u32).to_le_bytes()[..], text].concat();
+            let strings: Vec<Vec<u8>> = tensor.string_data.iter().map(string).collect();
+            return Some(Values::Strings(tensor.dims.clone(), strings.concat()));
+        }
+        read_tensor_proto(tensor).ok().map(Values::Numbers)
+    }
+
+    fn input(&self) -> InputTensor {
+        match self {
+            Values::Numbers(tensor) => InputTensor {
+                dtype: Some(tensor.dtype),
+                shape: tensor.shape.iter().map(|d| *d as i64).collect(),
+                bytes: tensor.to_bytes().to_vec(),
+            },
+            Values::Strings(shape, bytes) => InputTensor { dtype: None, shape: shape.clone(), bytes: bytes.clone() },
+        }
+    }
 }
 
 /// Result of a case.
@@ -59,14 +95,16 @@ pub(super) fn read(folder: &Path) -> Result<Case> {
     let mut sets: Vec<PathBuf> = std::fs::read_dir(folder)?.map(|e| Ok(e?.path())).collect::<Result<_>>()?;
     sets.retain(|path| path.is_dir());
     sets.sort();
-    let data = |set: &PathBuf| Some((tensors(set, "input")?, tensors(set, "output")?));
+    let data = |set: &PathBuf| {
+        let graph = model.graph.as_ref()?;
+        let mut lengths = SizeRanges::new();
+        let inputs = tensors(set, "input", &graph.input, &mut lengths)?;
+        let expected = tensors(set, "output", &graph.output, &mut SizeRanges::new())?;
+        Some(Set { inputs, expected, lengths })
+    };
+    let sets_read = sets.iter().map(data).collect();
     let name = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    Ok(Case {
-        name,
-        model,
-        sets: sets.iter().map(data).collect(),
-        raw: sets.iter().map(|set| protos(set, "input")).collect(),
-    })
+    Ok(Case { name, model, sets: sets_read, raw: sets.iter().map(|set| protos(set, "input")).collect() })
 }
 
 fn protos(set: &Path, kind: &str) -> Vec<TensorProto> {
@@ -74,9 +112,29 @@ fn protos(set: &Path, kind: &str) -> Vec<TensorProto> {
     files.map_while(|bytes| TensorProto::decode(&bytes[..]).ok()).collect()
 }
 
-fn tensors(set: &Path, kind: &str) -> Option<Vec<Tensor>> {
-    let files = (0..).map_while(|i| std::fs::read(set.join(format!("{kind}_{i}.pb"))).ok());
-    files.map(|bytes| read_tensor_proto(&TensorProto::decode(&bytes[..]).ok()?).ok()).collect()
+/// The tensors of all inputs or outputs, in order. Notes the lengths of lists as options have them.
+fn tensors(set: &Path, kind: &str, values: &[ValueInfoProto], lengths: &mut SizeRanges) -> Option<Vec<Values>> {
+    let mut all = Vec::new();
+    for (index, value) in values.iter().enumerate() {
+        let Ok(bytes) = std::fs::read(set.join(format!("{kind}_{index}.pb"))) else { break };
+        let ty = value.r#type.as_ref()?;
+        let protos = if ty.sequence_type.is_some() {
+            SequenceProto::decode(&bytes[..]).ok()?.tensor_values
+        } else if ty.optional_type.is_some() {
+            let OptionalProto { tensor_value, sequence_value } = OptionalProto::decode(&bytes[..]).ok()?;
+            let sequence = sequence_value.unwrap_or_default().tensor_values;
+            tensor_value.into_iter().chain(sequence).collect()
+        } else {
+            all.push(Values::of(&TensorProto::decode(&bytes[..]).ok()?)?);
+            continue;
+        };
+        let length = protos.len() as i64;
+        lengths.insert(format!("{}.length", value.name), SizeRange { min: length, max: length });
+        for proto in &protos {
+            all.push(Values::of(proto)?);
+        }
+    }
+    Some(all)
 }
 
 /// An engine for all cases.
@@ -108,13 +166,13 @@ impl Runner {
     fn all_sets(&self, case: &Case) -> Outcome {
         let mut outcome = Outcome::Right;
         for (index, set) in case.sets.iter().enumerate() {
-            let Some((inputs, expected)) = set else {
+            let Some(Set { inputs, expected, lengths }) = set else {
                 return Outcome::Refused("an input or output is no tensor of a supported type".into());
             };
-            outcome = match self.one_set(&case.model, inputs, expected) {
+            outcome = match self.one_set(&case.model, inputs, expected, lengths) {
                 // Cases have axes and sizes as inputs; models have them as constants.
-                Outcome::Refused(reason) if inputs.len() > 1 => {
-                    match self.one_set(&with_constants(case, index), &inputs[..1], expected) {
+                Outcome::Refused(reason) if inputs.len() > 1 && lengths.is_empty() => {
+                    match self.one_set(&with_constants(case, index), &inputs[..1], expected, lengths) {
                         Outcome::Right => Outcome::RightWithConstants,
                         Outcome::Refused(_) => Outcome::Refused(reason),
                         other => other,
@@ -129,8 +187,8 @@ impl Runner {
         outcome
     }
 
-    fn one_set(&self, model: &ModelProto, inputs: &[Tensor], expected: &[Tensor]) -> Outcome {
-        match self.compile(model) {
+    fn one_set(&self, model: &ModelProto, inputs: &[Values], expected: &[Values], lengths: &SizeRanges) -> Outcome {
+        match self.compile(model, lengths) {
             Ok(bundle) => match self.answer(&bundle, inputs) {
                 Ok(result) => compare(&bundle, &result, expected),
                 Err(error) => Outcome::Wrong(format!("{error:#}")),
@@ -139,15 +197,19 @@ impl Runner {
         }
     }
 
-    fn compile(&self, model: &ModelProto) -> Result<Arc<Bundle>, CompileError> {
+    fn compile(&self, model: &ModelProto, lengths: &SizeRanges) -> Result<Arc<Bundle>, CompileError> {
         let (onnx, bundle) = (self.folder.path().join("model.onnx"), self.folder.path().join("model.kg"));
         std::fs::write(&onnx, model.encode_to_vec()).expect("the temporary folder takes a model");
-        let options = CompileOptions { targets: vec![Target::this_host()], ..Default::default() };
+        let options = CompileOptions {
+            targets: vec![Target::this_host()],
+            common_symbols: lengths.clone(),
+            ..Default::default()
+        };
         atoll_pipeline::compile(&onnx, &bundle, &options, &Silent)?;
         Ok(Bundle::open(&bundle)?)
     }
 
-    fn answer(&self, bundle: &Arc<Bundle>, inputs: &[Tensor]) -> Result<InvocationResult> {
+    fn answer(&self, bundle: &Arc<Bundle>, inputs: &[Values]) -> Result<InvocationResult> {
         let (handle, key) = (self.engine.handle(), FunctionKey::local("case"));
         let options = FunctionOptions {
             key: key.clone(),
@@ -157,14 +219,9 @@ impl Runner {
             batching: None,
         };
         handle.load(bundle.clone(), options)?;
-        let inputs = inputs.iter().map(|tensor| InputTensor {
-            dtype: Some(tensor.dtype),
-            shape: tensor.shape.iter().map(|d| *d as i64).collect(),
-            bytes: tensor.to_bytes().to_vec(),
-        });
         let request = InvocationRequest {
             function: key.clone(),
-            inputs: inputs.collect(),
+            inputs: inputs.iter().map(Values::input).collect(),
             class: None,
             priority: 0,
             instance: None,
@@ -205,12 +262,25 @@ fn refused(error: &CompileError) -> Outcome {
     }
 }
 
-fn compare(bundle: &Bundle, result: &InvocationResult, expected: &[Tensor]) -> Outcome {
+fn compare(bundle: &Bundle, result: &InvocationResult, expected: &[Values]) -> Outcome {
     let specs: Vec<_> = bundle.graph().buffers_of(BufferKind::Output).map(|(_, spec)| spec).collect();
     if specs.len() != expected.len() {
         return Outcome::Wrong(format!("{} outputs instead of {}", specs.len(), expected.len()));
     }
     for ((spec, found), expected) in specs.iter().zip(&result.outputs).zip(expected) {
+        let expected = match expected {
+            Values::Numbers(expected) => expected,
+            Values::Strings(shape, strings) => {
+                if (&found.shape, &found.bytes) != (shape, strings) {
+                    let [found_text, text] = [&found.bytes, strings].map(|bytes| String::from_utf8_lossy(bytes));
+                    return Outcome::Wrong(format!(
+                        "output {}: {:?} {found_text:?} instead of {shape:?} {text:?}",
+                        spec.name, found.shape
+                    ));
+                }
+                continue;
+            }
+        };
         let shape: Vec<usize> = found.shape.iter().map(|d| *d as usize).collect();
         let Some(found) = Tensor::from_bytes(spec.dtype, &shape, &found.bytes) else {
             return Outcome::Wrong(format!("output {} has not the bytes of its shape", spec.name));

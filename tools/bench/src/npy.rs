@@ -1,8 +1,9 @@
 //! NumPy's `.npy` files, versions 1 to 3: little-endian, C order. `npyz` parses the headers; this
-//! module checks the arrays.
+//! module checks the arrays. Strings are arrays of the types `S` and `U`.
 
-use atoll_protocol::{DataType, Tensor};
+use atoll_protocol::{DataType, Tensor, strings};
 use npyz::{DType, NpyHeader, Order, WriteOptions, WriterBuilder};
+use std::borrow::Cow;
 use std::path::Path;
 
 /// Maximum length of a header; headers of numeric arrays are shorter. NumPy's own limit is 10,000.
@@ -68,14 +69,98 @@ fn decode(bytes: &[u8], name: &str) -> Result<Tensor, String> {
     // Syntax errors have several lines, of which the first names the error.
     let header =
         NpyHeader::from_reader(&mut data).map_err(|e| e.to_string().lines().next().unwrap_or_default().to_owned())?;
-    let datatype =
-        datatype(&header.dtype()).ok_or_else(|| format!("type {} is not supported", header.dtype().descr()))?;
+    let strings = StringType::of(&header.dtype());
+    let datatype = match strings {
+        Some(_) => DataType::Bytes,
+        None => datatype(&header.dtype()).ok_or_else(|| format!("type {} is not supported", header.dtype().descr()))?,
+    };
     if header.order() != Order::C {
         return Err("the array is in Fortran order; convert it with numpy.ascontiguousarray".into());
     }
     let shape: Result<_, _> = header.shape().iter().map(|&dimension| i64::try_from(dimension)).collect();
     let shape = shape.map_err(|_| format!("a dimension of {:?} is too large", header.shape()))?;
-    Tensor::new(name, datatype, shape, data.to_vec()).map_err(|e| e.to_string())
+    let data = match strings {
+        Some(strings) => strings.read(data)?,
+        None => data.to_vec(),
+    };
+    Tensor::new(name, datatype, shape, data).map_err(|e| e.to_string())
+}
+
+/// NumPy's types of strings: each element has the same number of characters, filled up with zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StringType {
+    /// `S`: bytes.
+    Bytes(usize),
+    /// `U`: code points of 4 bytes, little-endian.
+    Text(usize),
+}
+
+impl StringType {
+    fn of(dtype: &DType) -> Option<StringType> {
+        let DType::Plain(dtype) = dtype else { return None };
+        let text = dtype.to_string();
+        let (kind, size) = text.get(1..)?.split_at_checked(1)?;
+        let size = size.parse().ok().filter(|size| *size > 0)?;
+        match (&text[..1], kind) {
+            (_, "S") => Some(StringType::Bytes(size)),
+            ("<", "U") => Some(StringType::Text(size)),
+            _ => None,
+        }
+    }
+
+    /// The name in a header.
+    fn descr(self) -> String {
+        match self {
+            StringType::Bytes(size) => format!("|S{size}"),
+            StringType::Text(size) => format!("<U{size}"),
+        }
+    }
+
+    /// The elements as those of a BYTES tensor.
+    fn read(self, data: &[u8]) -> Result<Vec<u8>, String> {
+        let element = match self {
+            StringType::Bytes(size) => Some(size),
+            StringType::Text(size) => size.checked_mul(4),
+        };
+        let element = element.filter(|element| data.len().is_multiple_of(*element));
+        let element = element.ok_or_else(|| format!("its data is no list of strings of type {}", self.descr()))?;
+        let mut texts: Vec<Vec<u8>> = Vec::with_capacity(data.len() / element);
+        for text in data.chunks_exact(element) {
+            let mut text = match self {
+                StringType::Bytes(_) => text.to_vec(),
+                StringType::Text(_) => {
+                    let points = text.as_chunks::<4>().0.iter().map(|point| u32::from_le_bytes(*point));
+                    let text: Option<String> = points.map(char::from_u32).collect();
+                    text.ok_or("one of its strings is not Unicode")?.into_bytes()
+                }
+            };
+            text.truncate(text.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1));
+            texts.push(text);
+        }
+        Ok(Tensor::string_bytes(texts.iter().map(Vec::as_slice)))
+    }
+
+    /// The type that holds the strings of a tensor, and the elements: text if all are UTF-8.
+    fn written(tensor: &Tensor) -> (StringType, Vec<u8>) {
+        let texts: Vec<&[u8]> = strings(&tensor.bytes).flatten().collect();
+        let longest = |lengths: &mut dyn Iterator<Item = usize>| lengths.max().unwrap_or(0).max(1);
+        let unicode: Result<Vec<&str>, _> = texts.iter().map(|text| std::str::from_utf8(text)).collect();
+        let Ok(unicode) = unicode else {
+            let size = longest(&mut texts.iter().map(|text| text.len()));
+            let filled = texts.iter().flat_map(|text| text.iter().copied().chain(zeros(size - text.len())));
+            return (StringType::Bytes(size), filled.collect());
+        };
+        let size = longest(&mut unicode.iter().map(|text| text.chars().count()));
+        let points = unicode.iter().flat_map(|text| {
+            let points = text.chars().flat_map(|point| u32::from(point).to_le_bytes());
+            points.chain(zeros(4 * (size - text.chars().count())))
+        });
+        (StringType::Text(size), points.collect())
+    }
+}
+
+fn zeros(count: usize) -> impl Iterator<Item = u8> {
+    std::iter::repeat_n(0, count)
 }
 
 /// Refuses headers that would cost the library too much time or memory. The library allocates the
@@ -108,19 +193,28 @@ fn datatype(dtype: &DType) -> Option<DataType> {
 }
 
 fn encode(tensor: &Tensor) -> Result<Vec<u8>, String> {
-    let descr = TYPES.iter().find(|(datatype, _)| *datatype == tensor.datatype).map(|(_, descr)| descr);
-    let descr = descr.ok_or_else(|| format!("NumPy has no type for {}", tensor.datatype))?;
+    let (descr, data) = match tensor.datatype {
+        DataType::Bytes => {
+            let (strings, data) = StringType::written(tensor);
+            (strings.descr(), Cow::Owned(data))
+        }
+        _ => {
+            let descr = TYPES.iter().find(|(datatype, _)| *datatype == tensor.datatype);
+            let descr = descr.ok_or_else(|| format!("NumPy has no type for {}", tensor.datatype))?.1;
+            (descr.to_owned(), Cow::Borrowed(&tensor.bytes[..]))
+        }
+    };
     let dtype = DType::new_scalar(descr.parse().map_err(|e| format!("{descr}: {e}"))?);
     let shape: Result<Vec<u64>, _> = tensor.shape.iter().map(|&dimension| u64::try_from(dimension)).collect();
     let shape = shape.map_err(|_| format!("a shape of {:?} has no size", tensor.shape))?;
-    let mut bytes = Vec::with_capacity(DATA_OFFSET + tensor.bytes.len());
+    let mut bytes = Vec::with_capacity(DATA_OFFSET + data.len());
     WriteOptions::new_header_only()
         .dtype(dtype)
         .shape(&shape)
         .writer(&mut bytes)
         .write_header_only()
         .map_err(|e| e.to_string())?;
-    bytes.extend_from_slice(&tensor.bytes);
+    bytes.extend_from_slice(&data);
     Ok(bytes)
 }
 
@@ -160,6 +254,29 @@ mod tests {
         }
         let tensor = Tensor::new("t", DataType::Bf16, vec![1], vec![0; 2]).unwrap();
         assert_eq!(encode(&tensor).unwrap_err(), "NumPy has no type for BF16");
+    }
+
+    #[test]
+    fn strings_are_written_and_read() {
+        let tensor = |texts: &[&[u8]]| {
+            let shape = vec![1, texts.len() as i64];
+            Tensor::new("t", DataType::Bytes, shape, Tensor::string_bytes(texts.iter().copied())).unwrap()
+        };
+        for (texts, descr) in [
+            (&[&b"setosa"[..], b"", "gr\u{fc}n".as_bytes()][..], "'<U6'"),
+            (&[b"\xff\x00a", b"b"], "'|S3'"),
+            (&[b""], "'<U1'"),
+            (&[], "'<U1'"),
+        ] {
+            let encoded = encode(&tensor(texts)).unwrap();
+            assert!(String::from_utf8_lossy(&encoded[..DATA_OFFSET]).contains(descr), "{descr}");
+            assert_eq!(decode(&encoded, "t"), Ok(tensor(texts)));
+        }
+        let header = std::str::from_utf8(&NUMPY[10..128]).unwrap();
+        refused(&file(1, &header.replace("<i4", "<U3")), "no list of strings of type <U3");
+        refused(&file(1, &header.replace("<i4", ">U1")), "type '>U1'");
+        let too_large = file(1, &header.replace("<i4", "<U1").replace("(2,)", "(3,)"));
+        refused(&too_large, "2 strings, but its shape needs 3");
     }
 
     #[test]

@@ -54,8 +54,8 @@ impl Content {
 /// Flags of commands that generate inputs for a model.
 #[derive(Clone, Debug, clap::Args)]
 pub struct InputArgs {
-    /// Input content: a .npy file, a number for every element, or random (the default for inputs
-    /// that are not given); for inputs of type UINT8 or BYTES also the bytes of any file, or a text.
+    /// Input content: a .npy file, a number or a string for every element, or random (the default
+    /// for inputs that are not given); for inputs of type UINT8 or BYTES also the bytes of any file.
     /// For BYTES, repeat the flag to give several strings
     #[arg(long, value_name = "NAME=FILE|NUMBER|random|file:FILE|text:TEXT")]
     input: Vec<String>,
@@ -176,13 +176,34 @@ impl InputSpecs {
     pub fn tensor(&self, input: &TensorMetadata, random: &mut Random) -> Result<Tensor> {
         match self.contents.get(&input.name).unwrap_or(&Content::Random) {
             Content::Tensor(tensor) => Ok(tensor.clone()),
-            Content::Strings(strings) => of_strings(input, self.shapes.get(&input.name), strings),
-            _ if input.datatype == DataType::Bytes => Err(user_error(format!(
+            Content::Strings(strings) => self.of_strings(input, strings),
+            Content::Fill(_) if input.datatype == DataType::Bytes => Err(user_error(format!(
                 "input `{name}` takes strings; give each as {name}=text:TEXT or {name}=file:FILE",
                 name = input.name
             ))),
+            Content::Random if input.datatype == DataType::Bytes => {
+                let shape = self.shape(input);
+                let words: Vec<String> =
+                    std::iter::repeat_with(|| random_word(random)).take(count(input, &shape)?).collect();
+                of_elements(input, shape, words.iter().map(String::as_bytes))
+            }
             Content::Random => generate(input, self.shape(input), || random_element(input.datatype, random)),
             Content::Fill(value) => generate(input, self.shape(input), || *value),
+        }
+    }
+
+    /// An input from strings: the elements of a BYTES input, of which a single one is repeated for
+    /// every element, or the bytes of a UINT8 input.
+    fn of_strings(&self, input: &TensorMetadata, strings: &[Vec<u8>]) -> Result<Tensor> {
+        if let ([string], DataType::Bytes) = (strings, input.datatype) {
+            let shape = self.shape(input);
+            let count = count(input, &shape)?;
+            return of_elements(input, shape, std::iter::repeat_n(string.as_slice(), count));
+        }
+        let shape = string_shape(input, self.shapes.get(&input.name), strings)?;
+        match input.datatype {
+            DataType::Bytes => of_elements(input, shape, strings.iter().map(Vec::as_slice)),
+            datatype => Tensor::new(input.name.clone(), datatype, shape, strings.concat()).or_user_error(),
         }
     }
 }
@@ -231,14 +252,14 @@ fn string_shape(input: &TensorMetadata, given: Option<&Vec<i64>>, strings: &[Vec
     Ok(input.shape.iter().map(size).collect())
 }
 
-/// An input from strings.
-fn of_strings(input: &TensorMetadata, given: Option<&Vec<i64>>, strings: &[Vec<u8>]) -> Result<Tensor> {
-    let shape = string_shape(input, given, strings)?;
-    let bytes = match input.datatype {
-        DataType::Bytes => Tensor::string_bytes(strings.iter().map(Vec::as_slice)),
-        _ => strings.concat(),
-    };
-    Tensor::new(input.name.clone(), input.datatype, shape, bytes).or_user_error()
+/// A BYTES input from its elements.
+fn of_elements<'a>(
+    input: &TensorMetadata,
+    shape: Vec<i64>,
+    elements: impl IntoIterator<Item = &'a [u8]>,
+) -> Result<Tensor> {
+    let bytes = Tensor::string_bytes(elements);
+    Tensor::new(input.name.clone(), DataType::Bytes, shape, bytes).or_user_error()
 }
 
 fn random_element(datatype: DataType, random: &mut Random) -> f64 {
@@ -249,11 +270,22 @@ fn random_element(datatype: DataType, random: &mut Random) -> f64 {
     }
 }
 
-fn generate(input: &TensorMetadata, shape: Vec<i64>, mut element: impl FnMut() -> f64) -> Result<Tensor> {
+/// A word of 1 to 8 small letters.
+fn random_word(random: &mut Random) -> String {
+    let length = 1 + random.next_u64() % 8;
+    (0..length).map(|_| char::from(b'a' + (random.next_u64() % 26) as u8)).collect()
+}
+
+/// The number of elements of a shape to generate.
+fn count(input: &TensorMetadata, shape: &[i64]) -> Result<usize> {
     let count = shape.iter().try_fold(1_usize, |product, &size| product.checked_mul(usize::try_from(size).ok()?));
-    let count = count
+    count
         .filter(|n| *n <= ELEMENTS_MAX)
-        .ok_or_else(|| user_error(format!("invalid shape {shape:?} of `{}`", input.name)))?;
+        .ok_or_else(|| user_error(format!("invalid shape {shape:?} of `{}`", input.name)))
+}
+
+fn generate(input: &TensorMetadata, shape: Vec<i64>, mut element: impl FnMut() -> f64) -> Result<Tensor> {
+    let count = count(input, &shape)?;
     let values: Vec<f64> = (0..count).map(|_| element()).collect();
     Tensor::from_f64(input.name.clone(), input.datatype, shape, &values).or_user_error()
 }
@@ -370,13 +402,15 @@ mod tests {
         assert_eq!(read(bytes, &[-1], &["x=text:", &from_file], &[]), Ok((vec![2], two.clone())));
         assert_eq!(read(bytes, &[-1, -1], &["x=text:", &from_file], &["x=1,2"]), Ok((vec![1, 2], two.clone())));
         assert_eq!(read(bytes, &[-1, 2, -1], &["x=text:", &from_file], &[]), Ok((vec![1, 2, 1], two)));
+        let repeated = b"\x01\0\0\0a\x01\0\0\0a".to_vec();
+        assert_eq!(read(bytes, &[-1, 2], &["x=text:a"], &[]), Ok((vec![1, 2], repeated)));
+        assert_eq!(read(bytes, &[1], &[], &[]).map(|(shape, _)| shape), Ok(vec![1]));
         assert_eq!(read(DataType::Uint8, &[-1], &[&from_file], &[]), Ok((vec![2], vec![0xff, b'a'])));
         assert_eq!(read(DataType::Uint8, &[1, -1], &["x=text:"], &[]), Ok((vec![1, 0], Vec::new())));
         for (datatype, shape, given, expected) in [
             (bytes, &[1][..], &["x=text:a", "x=text:b"][..], "2 strings, but its shape needs 1"),
-            (bytes, &[-1, 2], &["x=text:a"], "1 strings, but its shape needs 2"),
-            (bytes, &[1], &[], "give each as x=text:TEXT or x=file:FILE"),
-            (bytes, &[1], &["x=5"], "give each as x=text:TEXT"),
+            (bytes, &[-1, 2], &["x=text:a", "x=text:b", "x=text:c"], "3 strings, but its shape needs 2"),
+            (bytes, &[1], &["x=5"], "give each as x=text:TEXT or x=file:FILE"),
             (bytes, &[1], &["x=file:/nowhere"], "cannot read /nowhere"),
             (DataType::Uint8, &[-1], &["x=text:a", "x=text:b"], "given 2 times; it takes one text or file"),
             (DataType::Uint8, &[3], &["x=text:ab"], "has 2 bytes, but shape [3] of UINT8 needs 3"),

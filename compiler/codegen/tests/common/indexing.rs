@@ -113,7 +113,11 @@ fn value_info(name: &str, tensor: &Tensor) -> ValueInfoProto {
     let dim = tensor.shape.iter().map(|d| Dimension { value: Some(DimensionValue::DimValue(*d as i64)) }).collect();
     let tensor_type =
         Some(TensorTypeProto { elem_type: number_of(tensor.dtype), shape: Some(TensorShapeProto { dim }) });
-    ValueInfoProto { name: name.into(), r#type: Some(TypeProto { tensor_type }), ..ValueInfoProto::default() }
+    ValueInfoProto {
+        name: name.into(),
+        r#type: Some(TypeProto { tensor_type, ..TypeProto::default() }),
+        ..ValueInfoProto::default()
+    }
 }
 
 /// ONNX's number of a type.

@@ -178,6 +178,14 @@ pub(crate) enum SizeFact {
 }
 
 impl LowerError {
+    /// The error for a tensor in an attribute of the node.
+    pub(crate) fn in_attribute(error: ImportError) -> LowerError {
+        match error {
+            ImportError::DType { dtype, .. } => LowerError::Unsupported(format!("its tensor has element type {dtype}")),
+            error => LowerError::Invalid(error.to_string()),
+        }
+    }
+
     /// Adds the node to the error.
     pub(super) fn at(self, node: &str, operator: &str) -> ImportError {
         match self {

@@ -33,6 +33,6 @@ pub(super) fn tensor_of(item: &Item, what: &str) -> LowerResult<ValueId> {
         Item::Sequence(_) => {
             Err(LowerError::Unsupported(format!("{what} is a sequence; only a tensor is supported here")))
         }
-        Item::Nothing => Err(LowerError::Invalid(format!("{what} is missing"))),
+        Item::Nothing => Err(LowerError::Unsupported(format!("{what} is an optional without an element"))),
     }
 }

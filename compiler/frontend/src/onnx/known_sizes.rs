@@ -8,7 +8,7 @@
 use super::error::{ImportError, SizeFact};
 use super::options::{DIMENSION_MAX, ImportOptions};
 use super::read::too_large;
-use crate::tensor_graph::TensorGraph;
+use crate::tensor_graph::{TensorGraph, ValueId};
 use atoll_kgraph::{Expr, InputElement, SizeRange, SymbolId, SymbolSpec};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -54,6 +54,15 @@ impl<'o> KnownSizes<'o> {
             return Ok(Expr::Const(spec.min));
         }
         Ok(symbol(graph, spec))
+    }
+
+    /// The number of tensors of the list `name`, from the options; `None` if they do not fix it.
+    pub(super) fn length(&mut self, name: &str) -> Result<Option<i64>, ImportError> {
+        let name = format!("{name}.length");
+        let spec = self.spec(&name, 0)?;
+        let is_set = [&self.options.symbols, &self.options.common].iter().any(|sizes| sizes.contains_key(&name));
+        self.names.insert(name);
+        Ok((is_set && spec.min == spec.max).then_some(spec.min))
     }
 
     fn spec(&self, name: &str, least: i64) -> Result<SymbolSpec, ImportError> {
@@ -114,6 +123,9 @@ impl<'o> KnownSizes<'o> {
         if graph.run_time_sizes.iter().any(|size| about.contains(&size.symbol)) {
             return Err(run_time_size(place));
         }
+        if about.iter().any(|symbol| self.is_of_strings(graph, *symbol)) {
+            return Err(run_time_size(place));
+        }
         self.rounds += 1;
         if self.rounds > ROUNDS_MAX {
             return Err(too_large("the number of facts about sizes", self.rounds.to_string(), ROUNDS_MAX.to_string()));
@@ -145,6 +157,15 @@ impl<'o> KnownSizes<'o> {
                 )
             }
         }
+    }
+
+    /// Whether the strings of a request determine a symbol: it is a dimension of an input that the
+    /// host computes from strings, and of none of the model's.
+    fn is_of_strings(&self, graph: &TensorGraph, symbol: SymbolId) -> bool {
+        let is_dimension = |id: &ValueId| graph.value(*id).shape.iter().any(|dim| *dim == Expr::Symbol(symbol));
+        let computed = graph.inputs.iter().rev().take(graph.strings.computed_inputs());
+        let is_of_model = self.names.contains(&graph.symbols[symbol.0 as usize].name);
+        !is_of_model && computed.into_iter().any(is_dimension)
     }
 
     /// Narrows the range of a symbol.

@@ -9,6 +9,7 @@
 use super::error::{LowerError, LowerResult, invalid};
 use super::read::{Literal, RANK_MAX, SIZE_TERMS_MAX, TENSOR_BYTES_MAX};
 use super::sizes;
+use super::strings::StringCodes;
 use crate::nest::{Nest, NestArg, NestBuilder};
 use crate::program::ProgramBuilder;
 use crate::reference;
@@ -50,6 +51,8 @@ pub(crate) struct Lowering {
     node_names: HashMap<String, u32>,
     /// Bytes that folding has read and written so far.
     folded_bytes: u64,
+    /// Codes of the strings of the model.
+    pub(super) string_codes: StringCodes,
     /// Whether the results of the current nodes may be discarded at run time.
     pub(super) speculative: bool,
 }

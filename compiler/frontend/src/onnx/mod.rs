@@ -9,8 +9,8 @@
 //!
 //! Functions are inlined (`functions`). Subgraphs are selected or unrolled where that is possible
 //! (`subgraph`), and otherwise become the bodies of nodes that decide at run time (`control`).
-//! Sequences and optionals are lists that exist only at compile time (`sequence`). A graph input
-//! that has an initialiser (IR version 3) is a constant: the client cannot override it.
+//! Sequences and optionals are lists that exist only at compile time (`sequence`, `lists`). A graph
+//! input that has an initialiser (IR version 3) is a constant: the client cannot override it.
 
 mod call;
 mod control;
@@ -20,6 +20,7 @@ mod fit;
 mod functions;
 mod import;
 mod known_sizes;
+mod lists;
 mod lowering;
 mod nodes;
 mod ops;
@@ -36,6 +37,7 @@ mod sequence;
 mod sizes;
 mod speculation;
 mod states;
+mod strings;
 mod subgraph;
 
 pub use control::{LOOP_ROWS_MAX, LOOP_TRIPS_MAX};
@@ -45,15 +47,16 @@ pub use options::{DIMENSION_MAX, ImportOptions, NODES_MAX, OPSET_MAX, OPSET_MIN,
 pub use read::{MODEL_BYTES_MAX, RANK_MAX, SIZE_TERMS_MAX, TENSOR_BYTES_MAX};
 
 use crate::size::canonical;
-use crate::tensor_graph::TensorGraph;
-use atoll_kgraph::Expr;
-use error::SizeFact;
+use crate::tensor_graph::{TensorGraph, ValueId};
+use atoll_kgraph::{DType, Expr};
+use error::{LowerError, SizeFact};
 use failure::Failure;
 use import::Import;
 use known_sizes::KnownSizes;
+use lists::Form;
 use options::{check_opset, is_default_domain};
 use prost::bytes::Bytes;
-use proto::{Dimension, DimensionValue, ModelProto, ValueInfoProto};
+use proto::{Dimension, DimensionValue, ModelProto, TensorTypeProto, ValueInfoProto};
 use scope::{Body, Found, Item, Scope};
 use std::collections::HashSet;
 use std::path::Path;
@@ -160,38 +163,63 @@ impl Import<'_> {
         };
         let inputs: Vec<&ValueInfoProto> = graph.input.iter().filter(|input| !is_constant(input)).collect();
         let params: HashSet<&str> = inputs.iter().flat_map(|input| dimensions(input)).filter_map(named).collect();
-        for (position, input) in inputs.into_iter().enumerate() {
-            let (dtype, shape) = self.input_type(input, known_sizes, &params)?;
-            let count = crate::size::static_shape(&shape).map_or(0, |shape| shape.iter().product());
-            let value = crate::tensor_graph::Value { name: input.name.clone(), dtype, shape, constant: None };
-            let id = self.lowering.graph.add_value(value);
-            self.lowering.graph.inputs.push(id);
-            if let Some(sizes) = known_sizes.elements(&mut self.lowering.graph, position as u32, &input.name, count) {
-                self.lowering.name_elements(id, sizes);
-            }
-            if self.scopes.define(&input.name, Item::Tensor(id)).is_some() {
-                return Err(ImportError::Invalid {
-                    place: format!("input {}", input.name),
-                    reason: "two inputs have this name".into(),
-                });
+        for input in inputs {
+            let item = match lists::form(input, known_sizes)? {
+                Form::Tensor(tensor) => Item::Tensor(self.bind_input(&input.name, tensor, known_sizes, &params)?),
+                Form::Sequence(tensor, length) => {
+                    let ids = (0..length).map(|index| {
+                        // The tensors of a sequence may differ in named dimensions.
+                        let tensor = unnamed(tensor);
+                        self.bind_input(&format!("{}.{index}", input.name), &tensor, known_sizes, &params)
+                    });
+                    Item::Sequence(ids.collect::<Result<_, _>>()?)
+                }
+                Form::Nothing => Item::Nothing,
+            };
+            if self.scopes.define(&input.name, item).is_some() {
+                return Err(twice(&input.name));
             }
         }
         known_sizes.check_options(&self.lowering.graph)
     }
 
+    /// Adds a tensor that the client sends.
+    fn bind_input(
+        &mut self,
+        name: &str,
+        tensor: &TensorTypeProto,
+        known_sizes: &mut KnownSizes<'_>,
+        params: &HashSet<&str>,
+    ) -> Result<ValueId, ImportError> {
+        let (dtype, shape) = self.input_type(name, tensor, known_sizes, params)?;
+        let count = crate::size::static_shape(&shape).map_or(0, |shape| shape.iter().product());
+        let graph = &mut self.lowering.graph;
+        if graph.inputs.iter().any(|id| graph.value(*id).name == name) {
+            return Err(twice(name));
+        }
+        let position = graph.inputs.len() as u32;
+        let id = graph.add_value(crate::tensor_graph::Value { name: name.into(), dtype, shape, constant: None });
+        graph.inputs.push(id);
+        if let Some(sizes) = known_sizes.elements(graph, position, name, count) {
+            self.lowering.name_elements(id, sizes);
+        }
+        Ok(id)
+    }
+
     fn input_type(
         &mut self,
-        input: &ValueInfoProto,
+        name: &str,
+        tensor: &TensorTypeProto,
         known_sizes: &mut KnownSizes<'_>,
         params: &HashSet<&str>,
     ) -> Result<lowering::Type, ImportError> {
-        let place = || format!("input {}", input.name);
+        let place = || format!("input {name}");
         let invalid = |reason: String| ImportError::Invalid { place: place(), reason };
-        let tensor = input.r#type.as_ref().and_then(|t| t.tensor_type.as_ref());
-        let tensor =
-            tensor.ok_or_else(|| ImportError::DType { what: place(), dtype: "sequence, map or optional".into() })?;
-        let dtype = read::stored_dtype_of(tensor.elem_type)
+        let dtype = read::input_dtype_of(tensor.elem_type)
             .ok_or_else(|| ImportError::DType { what: place(), dtype: read::dtype_name(tensor.elem_type) })?;
+        if dtype == DType::Strings {
+            self.lowering.use_strings();
+        }
         let shape = tensor.shape.as_ref().ok_or_else(|| {
             invalid("its shape is missing; run shape inference on the model, for example onnx.shape_inference".into())
         })?;
@@ -213,7 +241,7 @@ impl Import<'_> {
                     // Exporters write -1 for a dimension of any size; some write 0, which may also
                     // mean an empty dimension. Nodes narrow the range later.
                     let least = i64::from(!matches!(value, Some(DimensionValue::DimValue(0))));
-                    let name = named(dim).map_or_else(|| generated_name(input, axis, params), str::to_owned);
+                    let name = named(dim).map_or_else(|| generated_name(name, axis, params), str::to_owned);
                     match states::sum(&name, params) {
                         Some((a, b)) => {
                             let graph = &mut self.lowering.graph;
@@ -234,21 +262,49 @@ impl Import<'_> {
         let graph = self.graph;
         for output in &graph.output {
             let place = format!("output {}", output.name);
-            let id = match self.item(&output.name, &place)? {
-                Item::Tensor(id) => id,
-                Item::Sequence(_) => return Err(ImportError::DType { what: place, dtype: "sequence".into() }.into()),
-                Item::Nothing => return Err(ImportError::DType { what: place, dtype: "optional".into() }.into()),
-            };
-            let id = self.lowering.computed(id)?;
-            let graph = &self.lowering.graph;
-            let is_own =
-                graph.value(id).constant.is_none() && !graph.inputs.contains(&id) && !graph.outputs.contains(&id);
-            let id = if is_own { id } else { self.lowering.copy(&output.name, id) };
-            self.lowering.graph.values[id.0 as usize].name.clone_from(&output.name);
-            self.lowering.graph.outputs.push(id);
+            match self.item(&output.name, &place)? {
+                Item::Tensor(id) => self.bind_output(&output.name, id)?,
+                Item::Sequence(ids) => {
+                    for (index, id) in ids.into_iter().enumerate() {
+                        self.bind_output(&format!("{}.{index}", output.name), id)?;
+                    }
+                }
+                Item::Nothing => {
+                    return Err(
+                        ImportError::DType { what: place, dtype: "an optional without an element".into() }.into()
+                    );
+                }
+            }
         }
+        match self.lowering.graph.outputs.is_empty() {
+            true => Err(LowerError::Unsupported("all outputs of the model are empty sequences".into()).into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Makes an output a distinct value that a node computes, with this name.
+    fn bind_output(&mut self, name: &str, id: ValueId) -> Result<(), Failure> {
+        let id = self.lowering.computed(id)?;
+        let graph = &self.lowering.graph;
+        let is_own = graph.value(id).constant.is_none() && !graph.inputs.contains(&id) && !graph.outputs.contains(&id);
+        let id = if is_own { id } else { self.lowering.copy(name, id) };
+        self.lowering.graph.values[id.0 as usize].name = name.into();
+        self.lowering.graph.outputs.push(id);
         Ok(())
     }
+}
+
+fn twice(name: &str) -> ImportError {
+    ImportError::Invalid { place: format!("input {name}"), reason: "two inputs have this name".into() }
+}
+
+/// The type with dimensions that have no names.
+fn unnamed(tensor: &TensorTypeProto) -> TensorTypeProto {
+    let mut tensor = tensor.clone();
+    for dim in tensor.shape.iter_mut().flat_map(|shape| &mut shape.dim) {
+        dim.value = dim.value.take().filter(|value| matches!(value, DimensionValue::DimValue(_)));
+    }
+    tensor
 }
 
 fn dimensions(input: &ValueInfoProto) -> &[Dimension] {
@@ -265,8 +321,8 @@ fn named(dim: &Dimension) -> Option<&str> {
 }
 
 /// A unique name for a dimension without one.
-fn generated_name(input: &ValueInfoProto, axis: usize, params: &HashSet<&str>) -> String {
-    let mut name = format!("{}_dim_{axis}", input.name);
+fn generated_name(input: &str, axis: usize, params: &HashSet<&str>) -> String {
+    let mut name = format!("{input}_dim_{axis}");
     while params.contains(name.as_str()) {
         name.push('_');
     }

@@ -110,6 +110,14 @@ impl<'m> Import<'m> {
             ))
             .into());
         }
+        if is_default_domain(&node.domain) && node.op_type == "ImageDecoder" {
+            return Err(LowerError::Unsupported(
+                "a decoder of images, which is not run inside the daemon; a graph can begin with the CPU stage \
+                 `builtin = \"decode_image\"`, which decodes images in a jailed process"
+                    .into(),
+            )
+            .into());
+        }
         let operator = ops::find(&node.domain, &node.op_type).ok_or_else(|| {
             Failure::Import(ImportError::UnsupportedOperator {
                 node: call.name.clone(),
@@ -120,6 +128,7 @@ impl<'m> Import<'m> {
             })
         })?;
         ops::narrow::check_operands(&self.lowering, call)?;
+        ops::strings::check_operands(&self.lowering, call)?;
         Ok(operator)
     }
 
@@ -134,7 +143,7 @@ impl<'m> Import<'m> {
                 if let Some(id) = self.literals.get(&std::ptr::from_ref(tensor)) {
                     return Ok(Item::Tensor(*id));
                 }
-                let literal = read::read_tensor(tensor, name, self.folder)?;
+                let literal = self.lowering.stored_tensor(tensor, name, self.folder)?;
                 let id = self.lowering.literal(name, literal);
                 self.literals.insert(tensor, id);
                 Ok(Item::Tensor(id))

@@ -182,6 +182,33 @@ pub struct ValueInfoProto {
 pub struct TypeProto {
     #[prost(message, optional, tag = "1")]
     pub tensor_type: Option<TensorTypeProto>,
+    #[prost(message, optional, boxed, tag = "4")]
+    pub sequence_type: Option<Box<ElementTypeProto>>,
+    #[prost(message, optional, boxed, tag = "9")]
+    pub optional_type: Option<Box<ElementTypeProto>>,
+}
+
+/// `TypeProto.Sequence` and `TypeProto.Optional`.
+#[derive(Clone, PartialEq, Message)]
+pub struct ElementTypeProto {
+    #[prost(message, optional, boxed, tag = "1")]
+    pub elem_type: Option<Box<TypeProto>>,
+}
+
+/// A stored sequence, as in ONNX's backend tests.
+#[derive(Clone, PartialEq, Message)]
+pub struct SequenceProto {
+    #[prost(message, repeated, tag = "3")]
+    pub tensor_values: Vec<TensorProto>,
+}
+
+/// A stored optional; empty if it has neither.
+#[derive(Clone, PartialEq, Message)]
+pub struct OptionalProto {
+    #[prost(message, optional, tag = "3")]
+    pub tensor_value: Option<TensorProto>,
+    #[prost(message, optional, tag = "5")]
+    pub sequence_value: Option<SequenceProto>,
 }
 
 /// `TypeProto.Tensor`.

@@ -49,6 +49,11 @@ pub(super) fn stored_dtype_of(data_type: i32) -> Option<DType> {
     dtype_of(data_type).or_else(|| packed::narrow(data_type))
 }
 
+/// As [`stored_dtype_of`], and the type of codes for strings: the type of an input.
+pub(super) fn input_dtype_of(data_type: i32) -> Option<DType> {
+    if data_type == DataType::String as i32 { Some(DType::Strings) } else { stored_dtype_of(data_type) }
+}
+
 /// As [`stored_dtype_of`], and `None` for narrow types: a type in which kernels compute.
 pub(super) fn dtype_of(data_type: i32) -> Option<DType> {
     Some(match DataType::try_from(data_type).ok()? {
@@ -104,6 +109,27 @@ pub(super) fn read_tensor(tensor: &TensorProto, name: &str, folder: Option<&Path
     }
     let bytes = if dtype.bits() < 8 { packed::unpack(dtype, &bytes, count as usize).into() } else { bytes };
     Ok(Literal { dtype, shape, bytes })
+}
+
+/// Whether a tensor has strings.
+pub(super) fn has_strings(tensor: &TensorProto) -> bool {
+    tensor.data_type == DataType::String as i32
+}
+
+/// Decodes a tensor with strings.
+pub(super) fn read_strings(tensor: &TensorProto, name: &str) -> Result<(Vec<usize>, Vec<String>), ImportError> {
+    let invalid = |reason: String| ImportError::Invalid { place: format!("tensor {name}"), reason };
+    let (shape, bytes) = tensor_shape(tensor, name, DType::Strings)?;
+    let count = bytes / DType::Strings.bytes();
+    if tensor.string_data.len() as u64 != count {
+        let found = tensor.string_data.len();
+        return Err(invalid(format!("its shape {shape:?} needs {count} strings, it has {found}")));
+    }
+    let text = |bytes: &Bytes| {
+        let text = std::str::from_utf8(bytes).map_err(|_| invalid("one of its strings is not UTF-8".into()))?;
+        Ok(text.to_owned())
+    };
+    Ok((shape, tensor.string_data.iter().map(text).collect::<Result<_, ImportError>>()?))
 }
 
 fn tensor_shape(tensor: &TensorProto, name: &str, dtype: DType) -> Result<(Vec<usize>, u64), ImportError> {

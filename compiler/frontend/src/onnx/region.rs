@@ -16,6 +16,8 @@ pub(super) struct Mark {
     symbols: usize,
     run_time_sizes: usize,
     conditions: usize,
+    inputs: usize,
+    string_steps: usize,
     stored: HashMap<ValueId, ValueId>,
     selections: HashMap<ValueId, Selection>,
     speculative: bool,
@@ -36,6 +38,8 @@ impl Lowering {
             symbols: self.graph.symbols.len(),
             run_time_sizes: self.graph.run_time_sizes.len(),
             conditions: self.conditions.borrow().len(),
+            inputs: self.graph.inputs.len(),
+            string_steps: self.graph.strings.steps.len(),
             stored: self.stored.clone(),
             selections: self.selections.clone(),
             speculative: self.speculative,
@@ -53,6 +57,8 @@ impl Lowering {
         self.graph.symbols.truncate(mark.symbols);
         self.graph.run_time_sizes.truncate(mark.run_time_sizes);
         self.conditions.get_mut().truncate(mark.conditions);
+        self.graph.inputs.truncate(mark.inputs);
+        self.graph.strings.steps.truncate(mark.string_steps);
         (self.stored, self.selections, self.speculative) = (mark.stored, mark.selections, mark.speculative);
     }
 

@@ -34,6 +34,9 @@ pub(super) fn find(graph: &mut TensorGraph, options: &ImportOptions) -> Result<(
     if inputs.len() < states.len() || outputs.len() < states.len() {
         return Err(invalid("states", "an input or an output is named twice".into()));
     }
+    if let Some(step) = graph.strings.steps.first() {
+        return Err(invalid(&format!("node {}", step.name), "a model with states cannot compute new strings".into()));
+    }
     if let Some(element) = graph.elements.iter().find(|element| inputs.contains(&(element.input as usize))) {
         let name = &graph.value(graph.inputs[element.input as usize]).name;
         return Err(invalid(

@@ -138,5 +138,9 @@ fn scalar(name: &str, elem_type: i32) -> ValueInfoProto {
 
 fn typed(name: &str, elem_type: i32, dim: Vec<Dimension>) -> ValueInfoProto {
     let tensor_type = Some(TensorTypeProto { elem_type, shape: Some(TensorShapeProto { dim }) });
-    ValueInfoProto { name: name.into(), r#type: Some(TypeProto { tensor_type }), ..ValueInfoProto::default() }
+    ValueInfoProto {
+        name: name.into(),
+        r#type: Some(TypeProto { tensor_type, ..TypeProto::default() }),
+        ..ValueInfoProto::default()
+    }
 }

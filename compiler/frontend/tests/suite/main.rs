@@ -6,6 +6,7 @@ mod conformance;
 mod control_flow;
 mod graphs;
 mod import;
+mod lists;
 mod memory_plan;
 mod packed;
 mod run_time_sizes;

@@ -13,6 +13,7 @@ use crate::features::Feature;
 use crate::graph::{BUFFER_ALIGN, BufferId, BufferKind, KernelGraph, Node, NodeId, NodeKind, TempPlacement};
 use crate::limits::{BUFFERS_MAX, CONDITIONS_MAX, RANK_MAX, SYMBOLS_MAX};
 pub use crate::limits::{NODES_MAX, PARAMS_BYTES_MAX};
+use crate::strings;
 use std::collections::HashSet;
 pub use target::{params_layout, target};
 
@@ -72,7 +73,8 @@ pub fn graph(graph: &KernelGraph, weights_bytes: u64) -> Result<(), Invalid> {
     segments::read_backs(graph)?;
     session::check(graph)?;
     segments::check(graph)?;
-    checks::check(graph)
+    checks::check(graph)?;
+    strings::check(graph).map_err(|(place, reason)| invalid(place, reason))
 }
 
 fn buffers(graph: &KernelGraph, weights_bytes: u64) -> Result<(), Invalid> {

@@ -65,6 +65,9 @@ fn buffers(manifest: &Manifest, symbols: &Symbols, constants: &Constants) -> Res
             Kind::Const => BufferKind::Const,
             Kind::Temp => BufferKind::Temp,
         };
+        if buffer.dtype == DType::Strings {
+            return Err(PackError::at(place(), "only compiled models have strings; their table is not in a manifest"));
+        }
         let mut spec = BufferSpec {
             name: name.clone(),
             kind,

@@ -33,7 +33,7 @@ fn tensor(model: &Model, folder: &Path, sample: &Warmup, input: &WarmupInput, le
     let datatype = DataType::ALL.into_iter().find(|known| known.config_name() == input.data_type);
     let element = datatype.and_then(|datatype| Some((datatype, datatype.element_bytes()?)));
     let (datatype, element_bytes) = element
-        .ok_or_else(|| format!("input `{name}` has the data type `{}`, which no model takes", input.data_type))?;
+        .ok_or_else(|| format!("input `{name}` has the data type `{}`, which samples cannot have", input.data_type))?;
     if input.dims.iter().any(|size| *size < 0) {
         return Err(format!("input `{name}` has the variable dims {:?}; give each a size", input.dims));
     }

@@ -99,7 +99,7 @@ fn samples_run_before_the_model_takes_requests() {
     assert_eq!(daemon.engine.last_request().inputs[0].bytes, [7; 16]);
     for (input, expected) in [
         ("data_type: TYPE_FP32 dims: [ -1, 4 ] zero_data: true", "variable dims"),
-        ("data_type: TYPE_STRING dims: [ 1 ] zero_data: true", "`TYPE_STRING`, which no model takes"),
+        ("data_type: TYPE_STRING dims: [ 1 ] zero_data: true", "`TYPE_STRING`, which samples cannot have"),
         ("data_type: TYPE_FP32 dims: [ 9, 4 ] input_data_file: 'in.raw'", "16 bytes, and 144 are needed"),
         ("data_type: TYPE_FP32 dims: [ 1, 4 ] input_data_file: '../config.pbtxt'", "no file in the folder `warmup`"),
         ("data_type: TYPE_FP32 dims: [ 99999999999 ] zero_data: true", "larger than"),

@@ -21,6 +21,7 @@ mod scaling;
 mod service_manager;
 mod shared_memory;
 mod stop;
+mod strings;
 mod support;
 mod tls;
 mod versions;

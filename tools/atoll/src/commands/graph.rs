@@ -129,7 +129,8 @@ struct InvokeArgs {
     #[arg(long)]
     id: Option<String>,
 
-    /// Folder to write the outputs to, as NAME.npy; strings as NAME.0, NAME.1 and so on
+    /// Folder to write the outputs to, as NAME.npy; strings that are not text as NAME.0, NAME.1 and
+    /// so on
     #[arg(long, value_name = "DIR", conflicts_with = "background")]
     save: Option<PathBuf>,
 

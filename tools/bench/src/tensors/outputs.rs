@@ -8,13 +8,13 @@ use serde::Serialize;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// Writes tensors into a folder, as NAME.npy; the strings of a BYTES tensor as NAME.0, NAME.1 and so
-/// on.
+/// Writes tensors into a folder, as NAME.npy. Strings that are not all texts, for example images, are
+/// written as NAME.0, NAME.1 and so on.
 pub fn save(folder: &Path, outputs: &[Tensor]) -> Result<()> {
     std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     for output in outputs {
         let path = saved_as(folder, output);
-        if output.datatype != DataType::Bytes {
+        if output.datatype != DataType::Bytes || strings(&output.bytes).flatten().all(is_text) {
             npy::write(&path, output).or_user_error()?;
             continue;
         }
@@ -24,6 +24,11 @@ pub fn save(folder: &Path, outputs: &[Tensor]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether an `.npy` file holds a string as it is: it is UTF-8 and does not end in a zero.
+fn is_text(string: &[u8]) -> bool {
+    std::str::from_utf8(string).is_ok_and(|text| !text.ends_with('\0'))
 }
 
 /// The file of a tensor in a folder.
@@ -143,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_are_shown_and_saved_one_by_one() {
+    fn strings_are_shown_and_saved() {
         let long = "ä".repeat(TEXT_CHARACTERS_MAX + 1);
         let bytes = Tensor::string_bytes([b"a\"b".as_slice(), b"", long.as_bytes()].into_iter());
         let tensor = Tensor::new("out/y", DataType::Bytes, vec![3], bytes).unwrap();
@@ -152,9 +157,14 @@ mod tests {
         let text = summaries_text(&[found]);
         assert!(text.starts_with("out/y: BYTES[3]\n  \"a\\\"b\"\n  \"\"\n"), "{text}");
         let folder = tempfile::tempdir().unwrap();
-        save(folder.path(), &[tensor]).unwrap();
-        assert_eq!(std::fs::read(folder.path().join("out_y.0")).unwrap(), b"a\"b");
-        assert_eq!(std::fs::read_to_string(folder.path().join("out_y.2")).unwrap(), long);
+        save(folder.path(), std::slice::from_ref(&tensor)).unwrap();
+        assert_eq!(npy::read(&saved_as(folder.path(), &tensor), "out/y").unwrap().bytes, tensor.bytes);
+        for other in [b"\xff".as_slice(), b"b\0"] {
+            let bytes = Tensor::string_bytes([b"a", other].into_iter());
+            save(folder.path(), &[Tensor::new("z", DataType::Bytes, vec![2], bytes).unwrap()]).unwrap();
+            assert_eq!(std::fs::read(folder.path().join("z.0")).unwrap(), b"a");
+            assert_eq!(std::fs::read(folder.path().join("z.1")).unwrap(), other);
+        }
         let numbers = summary(&Tensor::new("t", DataType::Uint8, vec![1], vec![7]).unwrap(), 0);
         assert!(!serde_json::to_string(&numbers).unwrap().contains("strings"));
     }

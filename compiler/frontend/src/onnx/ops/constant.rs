@@ -1,11 +1,9 @@
 //! Operators that generate tensors from attributes and shapes.
 
 use super::super::call::Call;
-use super::super::error::ImportError;
 use super::super::error::{LowerError, LowerResult, invalid, unsupported};
 use super::super::lowering::Lowering;
-use super::super::proto::TensorProto;
-use super::super::read::{Literal, dtype_of, read_tensor};
+use super::super::read::{Literal, dtype_of};
 use crate::size::static_shape;
 use crate::tensor::{Data, Tensor, is_float};
 use crate::tensor_graph::ValueId;
@@ -17,18 +15,10 @@ type Results = LowerResult<Vec<ValueId>>;
 /// Largest constant, in bytes, that is generated from one number.
 const GENERATED_BYTES_MAX: u64 = 1 << 30;
 
-/// A tensor in an attribute; external data is not supported there.
-pub(super) fn attribute_tensor(tensor: &TensorProto, name: &str) -> LowerResult<Literal> {
-    read_tensor(tensor, name, None).map_err(|error| match error {
-        ImportError::DType { dtype, .. } => LowerError::Unsupported(format!("its tensor has element type {dtype}")),
-        error => LowerError::Invalid(error.to_string()),
-    })
-}
-
 pub(super) fn constant(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let vector = |floats: Vec<f32>| (vec![floats.len()], floats);
     if let Some(tensor) = call.tensor("value")? {
-        let literal = attribute_tensor(tensor, &call.name)?;
+        let literal = lowering.attribute_tensor(tensor, &call.name)?;
         return Ok(vec![lowering.literal(&call.name, literal)]);
     }
     let tensor = if call.has("value_float") {
@@ -40,8 +30,12 @@ pub(super) fn constant(lowering: &mut Lowering, call: &Call<'_>) -> Results {
         Tensor::floats(DType::F32, shape, values.into_iter().map(f64::from))
     } else if let Some(values) = call.ints("value_ints")? {
         Tensor::ints(DType::I64, vec![values.len()], values)
+    } else if let Some(texts) = call.strings("value_strings")? {
+        lowering.strings(&texts)?
+    } else if call.has("value_string") {
+        lowering.strings(&[call.string("value_string", "")?])?.reshaped(Vec::new())
     } else {
-        return unsupported("its value is not a dense tensor of numbers");
+        return unsupported("its value is not a dense tensor");
     };
     Ok(vec![lowering.constant(&call.name, &tensor)])
 }
@@ -56,7 +50,7 @@ pub(super) fn constant_of_shape(lowering: &mut Lowering, call: &Call<'_>) -> Res
     let shape = lowering.require_known(call.input(0)?, "shape")?;
     let value = match call.tensor("value")? {
         Some(tensor) => {
-            let literal = attribute_tensor(tensor, &call.name)?;
+            let literal = lowering.attribute_tensor(tensor, &call.name)?;
             Tensor::from_bytes(literal.dtype, &literal.shape, &literal.bytes)
         }
         None => Some(Tensor::floats(DType::F32, vec![1], [0.0])),

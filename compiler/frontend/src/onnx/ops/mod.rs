@@ -52,6 +52,7 @@ mod signal;
 mod slice;
 mod softmax;
 mod state_space;
+pub(super) mod strings;
 mod suppression;
 mod taps;
 mod unique;
@@ -243,6 +244,7 @@ static OPERATORS: &[(&str, Lower)] = &[
     ("ReduceProd", reduce::reduce),
     ("ReduceSum", reduce::reduce),
     ("ReduceSumSquare", reduce::reduce),
+    ("RegexFullMatch", strings::regex_full_match),
     ("Relu", pointwise::unary),
     ("Reshape", shape::reshape),
     ("Resize", resize::resize),
@@ -272,6 +274,9 @@ static OPERATORS: &[(&str, Lower)] = &[
     ("Split", layout::split),
     ("Sqrt", pointwise::unary),
     ("Squeeze", shape::squeeze),
+    ("StringConcat", strings::string_concat),
+    ("StringNormalizer", strings::string_normalizer),
+    ("StringSplit", strings::string_split),
     ("Sub", pointwise::binary),
     ("Sum", pointwise::variadic),
     ("Swish", activation::swish),
@@ -291,6 +296,7 @@ static OPERATORS: &[(&str, Lower)] = &[
     ("Xor", pointwise::binary),
     ("ai.onnx.ml.ArrayFeatureExtractor", ml::array_feature_extractor),
     ("ai.onnx.ml.Binarizer", ml::binarizer),
+    ("ai.onnx.ml.CategoryMapper", ml::category_mapper),
     ("ai.onnx.ml.FeatureVectorizer", ml::feature_vectorizer),
     ("ai.onnx.ml.Imputer", ml::imputer),
     ("ai.onnx.ml.LabelEncoder", ml::label_encoder),
@@ -302,6 +308,7 @@ static OPERATORS: &[(&str, Lower)] = &[
     ("ai.onnx.ml.TreeEnsemble", ml::tree_ensemble),
     ("ai.onnx.ml.TreeEnsembleClassifier", ml::tree_ensemble_classifier),
     ("ai.onnx.ml.TreeEnsembleRegressor", ml::tree_ensemble_regressor),
+    ("ai.onnx.ml.ZipMap", ml::zip_map),
     ("com.microsoft.Attention", contrib_attention::attention),
     ("com.microsoft.BiasGelu", contrib::gelu),
     ("com.microsoft.DynamicQuantizeLSTM", contrib::requantized),
@@ -317,6 +324,7 @@ static OPERATORS: &[(&str, Lower)] = &[
     ("com.microsoft.RotaryEmbedding", contrib_attention::rotary_embedding),
     ("com.microsoft.SkipLayerNormalization", contrib::skip_layer_normalization),
     ("com.microsoft.SkipSimplifiedLayerNormalization", contrib::skip_simplified_layer_normalization),
+    ("com.microsoft.Tokenizer", strings::tokenizer),
 ];
 
 /// Names of all supported operators.

@@ -1,7 +1,7 @@
 //! `TfIdfVectorizer`: counts how often each sequence of a pool occurs in each row.
 
 use super::super::call::Call;
-use super::super::error::{LowerResult, invalid, unsupported};
+use super::super::error::{LowerError, LowerResult, invalid, unsupported};
 use super::super::lowering::Lowering;
 use crate::nest::{NestArg, NestBuilder};
 use crate::tensor::Tensor;
@@ -26,15 +26,15 @@ struct Pool {
 pub(super) fn tf_idf_vectorizer(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let dtype = lowering.dtype(x);
-    if call.has("pool_strings") || !matches!(dtype, DType::I32 | DType::I64) {
-        return unsupported("a pool of strings; use integers");
+    if !matches!(dtype, DType::I32 | DType::I64 | DType::Strings) {
+        return unsupported(format!("an operand of type {dtype}"));
     }
     let (rows, length) = match lowering.shape(x) {
         [length] => (Expr::Const(1), length.clone()),
         [rows, length] => (rows.clone(), length.clone()),
         shape => return invalid(format!("its operand has {} dimensions; it needs 1 or 2", shape.len())),
     };
-    let pool = read_pool(call)?;
+    let pool = read_pool(lowering, call, dtype)?;
     let outputs = pool.lengths.len();
     let mode = call.string("mode", "")?;
     if !matches!(mode.as_str(), "TF" | "IDF" | "TFIDF") {
@@ -109,9 +109,15 @@ pub(super) fn tf_idf_vectorizer(lowering: &mut Lowering, call: &Call<'_>) -> Res
     )?])
 }
 
-fn read_pool(call: &Call<'_>) -> LowerResult<Pool> {
+fn read_pool(lowering: &mut Lowering, call: &Call<'_>, dtype: DType) -> LowerResult<Pool> {
     let (counts, indexes) = (call.required_ints("ngram_counts")?, call.required_ints("ngram_indexes")?);
-    let elements = call.required_ints("pool_int64s")?;
+    let elements = if dtype == DType::Strings {
+        let texts = call.strings("pool_strings")?;
+        let texts = texts.ok_or_else(|| LowerError::Invalid("attribute pool_strings is missing".into()))?;
+        texts.iter().map(|text| lowering.string_code(text)).collect::<LowerResult<Vec<i64>>>()?
+    } else {
+        call.required_ints("pool_int64s")?
+    };
     let (shortest, longest) = (call.int("min_gram_length", 1)?, call.int("max_gram_length", 1)?);
     let given = call.floats("weights")?;
     let outputs = indexes.iter().max().map_or(0, |most| most.saturating_add(1));

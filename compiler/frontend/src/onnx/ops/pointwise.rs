@@ -3,7 +3,7 @@
 use super::super::call::Call;
 use super::super::error::{LowerError, LowerResult, invalid, unsupported};
 use super::super::lowering::Lowering;
-use super::super::read::{dtype_name, stored_dtype_of};
+use super::super::read::{dtype_name, input_dtype_of, stored_dtype_of};
 use super::narrow::Rounding;
 use crate::program::ProgramBuilder;
 use crate::tensor::{is_float, is_narrow_float};
@@ -189,8 +189,13 @@ pub(super) fn modulo(lowering: &mut Lowering, call: &Call<'_>) -> Results {
 
 pub(super) fn cast(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let to = call.int("to", 0)? as i32;
-    let Some(dtype) = stored_dtype_of(to) else { return unsupported(format!("a cast to {}", dtype_name(to))) };
-    converted(lowering, call, dtype)
+    let Some(dtype) = input_dtype_of(to) else { return unsupported(format!("a cast to {}", dtype_name(to))) };
+    let x = call.input(0)?;
+    match (lowering.has_strings(x), dtype == DType::Strings) {
+        (false, false) => converted(lowering, call, dtype),
+        (true, true) => Ok(vec![x]),
+        _ => unsupported("a cast between strings and numbers"),
+    }
 }
 
 pub(super) fn cast_like(lowering: &mut Lowering, call: &Call<'_>) -> Results {

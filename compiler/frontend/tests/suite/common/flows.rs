@@ -56,7 +56,11 @@ fn input(name: &str, elem_type: i32, dims: &str) -> ValueInfoProto {
     };
     let shape = Some(TensorShapeProto { dim: dims.split_whitespace().map(dim).collect() });
     let tensor_type = Some(TensorTypeProto { elem_type, shape });
-    ValueInfoProto { name: name.into(), r#type: Some(TypeProto { tensor_type }), ..ValueInfoProto::default() }
+    ValueInfoProto {
+        name: name.into(),
+        r#type: Some(TypeProto { tensor_type, ..TypeProto::default() }),
+        ..ValueInfoProto::default()
+    }
 }
 
 fn constant(name: &str, dims: &[i64], values: &[f32]) -> TensorProto {

@@ -64,7 +64,7 @@ impl Model {
         let tensor_type = Some(TensorTypeProto { elem_type: data_type as i32, shape: Some(TensorShapeProto { dim }) });
         self.graph().input.push(ValueInfoProto {
             name: name.into(),
-            r#type: Some(TypeProto { tensor_type }),
+            r#type: Some(TypeProto { tensor_type, ..TypeProto::default() }),
             ..ValueInfoProto::default()
         });
         name.into()

@@ -116,14 +116,17 @@ fn model(function: &str) -> &str {
 fn form(input: &Message, has_rows: bool) -> Result<(String, Value), String> {
     let name = input.text("name").unwrap_or_default();
     let declared = input.text("data_type").unwrap_or_default();
-    let datatype = declared.strip_prefix("TYPE_").filter(|datatype| *datatype != "STRING");
-    let datatype = datatype.ok_or_else(|| {
-        format!(
-            "the input `{}` of the ensemble has the data type `{}`, which no model takes",
-            short(name),
-            short(declared)
-        )
-    })?;
+    let datatype = match declared.strip_prefix("TYPE_") {
+        Some("STRING") => "BYTES",
+        Some(datatype) => datatype,
+        None => {
+            return Err(format!(
+                "the input `{}` of the ensemble has the data type `{}`, which does not exist",
+                short(name),
+                short(declared)
+            ));
+        }
+    };
     let rows = has_rows.then_some(-1);
     let shape: Vec<i64> = rows.into_iter().chain(input.numbers("dims")?).collect();
     Ok((name.to_owned(), json!({ "datatype": datatype, "shape": shape })))
@@ -211,10 +214,12 @@ mod tests {
                 &format!("ensemble_scheduling {{ {} }}", "step { } ".repeat(STAGES_MAX)),
                 "steps; the limit",
             ),
-            ("TYPE_FP32 dims: [ 4 ]", "TYPE_STRING dims: [ 4 ]", "`TYPE_STRING`, which no model takes"),
+            ("TYPE_FP32 dims: [ 4 ]", "FP32 dims: [ 4 ]", "`FP32`, which does not exist"),
         ] {
             let message = of(&TWO.replacen(from, to, 1)).unwrap_err();
             assert!(message.contains(expected), "{to}: {message}");
         }
+        let manifest = of(&TWO.replacen("TYPE_FP32 dims: [ 4 ]", "TYPE_STRING dims: [ 4 ]", 1)).unwrap().manifest;
+        assert!(manifest.contains("BYTES"), "{manifest}");
     }
 }

@@ -4,12 +4,12 @@ use atoll_core::placement::Why;
 use atoll_core::{Epoch, Nanos, TaskId};
 use atoll_engine::{
     ChainRequest, Class, ComputeUnitUse, DeviceId, DeviceStatistics, EngineError, EngineStatistics, FunctionInfo,
-    FunctionKey, FunctionName, FunctionOptions, FunctionStatistics, InputTensor, InvocationId, InvocationRequest,
-    InvocationResult, InvocationTiming, InvokeError, OutputTensor, Reply, ShareClient, ShareError, ShareSpec,
-    StageInput, TenantBytes, TenantMemory, TraceBatch, Usage, UsageRow,
+    FunctionKey, FunctionName, FunctionOptions, FunctionStatistics, InvocationId, InvocationRequest, InvocationResult,
+    InvocationTiming, InvokeError, OutputTensor, Reply, ShareClient, ShareError, ShareSpec, StageInput, TenantBytes,
+    TenantMemory, TraceBatch, Usage, UsageRow,
 };
 use atoll_fleet::{Inference, Placed};
-use atoll_kgraph::{Bundle, InputForm, bind_symbols};
+use atoll_kgraph::{Bundle, DType, InputForm, bind_symbols};
 use atoll_trace::{EventKind, Raise, Record};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -203,8 +203,21 @@ impl Inference for Double {
     fn submit(&self, chain: ChainRequest, reply: Reply) -> InvocationId {
         let request = single(chain);
         let bundle = self.functions.lock().unwrap().get(&request.function).map(|(bundle, ..)| bundle.clone());
-        let forms: Vec<InputForm<'_>> = request.inputs.iter().map(InputTensor::form).collect();
-        if let Some(Err(error)) = bundle.map(|bundle| bind_symbols(bundle.graph(), &forms)) {
+        let fits = bundle.map(|bundle| {
+            // As in the engine, strings are codes if the model takes strings.
+            let inputs = bundle.graph().client_inputs().map(|(_, spec)| spec.dtype == DType::Strings);
+            let takes_strings = inputs.chain(std::iter::repeat(false));
+            let forms = request.inputs.iter().zip(takes_strings).map(|(input, takes_strings)| match input.dtype {
+                None if takes_strings => {
+                    let bytes = 4 * atoll_protocol::strings(&input.bytes).count() as u64;
+                    InputForm { dtype: Some(DType::Strings), shape: &input.shape, bytes, data: None }
+                }
+                _ => input.form(),
+            });
+            let forms: Vec<InputForm<'_>> = forms.collect();
+            bind_symbols(bundle.graph(), &forms)
+        });
+        if let Some(Err(error)) = fits {
             reply(Err(InvokeError::BadInput(error.to_string())));
             return InvocationId(self.ids.fetch_add(1, Ordering::Relaxed));
         }

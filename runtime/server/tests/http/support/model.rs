@@ -1,5 +1,6 @@
 //! A model with one copy node: `out = in`, FP32 [batch, 4].
 
+use atoll_kgraph::strings::Strings;
 use atoll_kgraph::{
     BufferId, BufferKind, BufferSpec, BundleContents, DType, Expr, FORMAT_VERSION, KernelGraph, MemoryPlan, Node,
     NodeId, NodeKind, SymbolId, SymbolSpec, TargetContents, TargetImage,
@@ -7,20 +8,25 @@ use atoll_kgraph::{
 use std::path::Path;
 
 pub(crate) fn write_bundle(path: &Path) {
-    write(path, "toy");
+    write(path, "toy", DType::F32);
+}
+
+/// Writes the same model with strings instead of numbers.
+pub(crate) fn write_strings_bundle(path: &Path) {
+    write(path, "strings", DType::Strings);
 }
 
 /// Writes the same model with another digest.
 pub(crate) fn write_changed_bundle(path: &Path) {
-    write(path, "changed");
+    write(path, "changed", DType::F32);
 }
 
-fn write(path: &Path, name: &str) {
+fn write(path: &Path, name: &str, dtype: DType) {
     let batch = Expr::from(SymbolId(0));
     let buffer = |name: &str, kind| BufferSpec {
         name: name.into(),
         kind,
-        dtype: DType::F32,
+        dtype,
         shape: vec![batch.clone(), Expr::Const(4)],
         weights_offset: None,
     };
@@ -36,6 +42,10 @@ fn write(path: &Path, name: &str) {
             writes: vec![BufferId(1)],
             after: vec![],
         }],
+        strings: match dtype {
+            DType::Strings => Strings { table: vec![String::new()], steps: vec![] },
+            _ => Strings::default(),
+        },
         plan: MemoryPlan { restore_points: vec![NodeId(0)], ..MemoryPlan::default() },
         ..KernelGraph::default()
     };

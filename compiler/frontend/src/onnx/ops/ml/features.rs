@@ -5,7 +5,8 @@ use super::super::super::error::{LowerResult, invalid, unsupported};
 use super::super::super::lowering::Lowering;
 use super::super::layout::join;
 use super::super::pieces::{part, point, reduce};
-use super::operands::{floats, refuse_strings};
+use super::labels::Labels;
+use super::operands::floats;
 use crate::tensor::{Tensor, is_float};
 use crate::tensor_graph::{Op, PadMode, PointArg, PointOp, ReduceKind, ValueId};
 use atoll_kgraph::{DType, Expr};
@@ -155,22 +156,34 @@ pub(in super::super) fn feature_vectorizer(lowering: &mut Lowering, call: &Call<
 
 /// Adds a last axis with 1 at the category of each element.
 pub(in super::super) fn one_hot_encoder(lowering: &mut Lowering, call: &Call<'_>) -> Results {
-    refuse_strings(call, &["cats_strings"])?;
     let x = call.input(0)?;
-    let categories = call.required_ints("cats_int64s")?;
+    let categories = Labels::of(lowering, call, "cats_int64s", "cats_strings")?;
+    if lowering.has_strings(x) != (categories.dtype == DType::Strings) {
+        return invalid("its operand and its categories have different types");
+    }
     if !call.flag("zeros", true)? {
         return unsupported("zeros = 0, which makes an unknown category an error; export with zeros = 1");
     }
-    let ty = DType::I64;
+    let ty = categories.dtype;
     let mut shape = lowering.shape(x).to_vec();
     shape.push(Expr::Const(1));
     let x = lowering.cast(&format!("{}.integers", call.name), x, ty)?;
     let x = lowering.reshape(&format!("{}.column", call.name), x, shape)?;
-    let count = categories.len();
-    let categories =
-        lowering.constant(&format!("{}.categories", call.name), &Tensor::ints(ty, vec![count], categories));
+    let categories = lowering.constant(&format!("{}.categories", call.name), &categories.tensor());
     Ok(vec![lowering.pointwise(&call.name, &[x, categories], TY, |p, x| {
         let hit = p.step(PointOp::Equal, ty, x);
         p.step(PointOp::Cast, TY, &[hit]);
     })?])
+}
+
+/// The scores of classes as a tensor: ONNX's result is a sequence of maps from labels to scores,
+/// which the protocols cannot express. The columns have the order of the labels.
+pub(in super::super) fn zip_map(lowering: &mut Lowering, call: &Call<'_>) -> Results {
+    let x = call.input(0)?;
+    let labels = Labels::of(lowering, call, "classlabels_int64s", "classlabels_strings")?;
+    let columns = lowering.shape(x).last().and_then(Expr::as_const);
+    if lowering.rank(x) > 2 || columns != Some(labels.values.len() as i64) {
+        return invalid(format!("it has {} labels for {columns:?} scores in a row", labels.values.len()));
+    }
+    Ok(vec![x])
 }

@@ -2,7 +2,7 @@
 
 use super::super::super::call::Call;
 use super::super::super::error::{LowerError, LowerResult, invalid};
-use super::super::constant::attribute_tensor;
+use super::super::super::read::read_tensor;
 use crate::tensor::{Data, Tensor};
 use std::collections::{BTreeMap, HashMap};
 
@@ -228,7 +228,7 @@ pub(super) fn optional_numbers(call: &Call<'_>, name: &str) -> LowerResult<Vec<f
             break;
         }
         if let Some(tensor) = call.tensor(&tensor)? {
-            let literal = attribute_tensor(tensor, name)?;
+            let literal = read_tensor(tensor, name, None).map_err(LowerError::in_attribute)?;
             let tensor = Tensor::from_bytes(literal.dtype, &literal.shape, &literal.bytes);
             return Ok(tensor.map_or_else(Vec::new, |t| match t.data {
                 Data::Float(values) => values,

@@ -1,10 +1,8 @@
-//! `LabelEncoder`: tables from one value to another.
+//! Labels of classes, and tables from one value to another.
 
 use super::super::super::call::Call;
 use super::super::super::error::{LowerError, LowerResult, invalid};
 use super::super::super::lowering::Lowering;
-use super::super::constant::attribute_tensor;
-use super::operands::refuse_strings;
 use crate::nest::{NestArg, NestBuilder};
 use crate::tensor::{Tensor, is_float};
 use crate::tensor_graph::{Op, PointOp, ValueId};
@@ -12,12 +10,64 @@ use atoll_kgraph::DType;
 
 type Results = LowerResult<Vec<ValueId>>;
 
+/// The labels of the classes of a classifier.
+pub(super) struct Labels {
+    /// I64 or strings.
+    pub(super) dtype: DType,
+    /// The labels; codes of strings.
+    pub(super) values: Vec<i64>,
+}
+
+impl Labels {
+    /// The labels from the attribute that the node has; none if it has neither.
+    pub(super) fn of(lowering: &mut Lowering, call: &Call<'_>, ints: &str, strings: &str) -> LowerResult<Labels> {
+        if let Some(texts) = call.strings(strings)?.filter(|texts| !texts.is_empty()) {
+            let values = texts.iter().map(|text| lowering.string_code(text)).collect::<LowerResult<_>>()?;
+            return Ok(Labels { dtype: DType::Strings, values });
+        }
+        Ok(Labels { dtype: DType::I64, values: call.ints(ints)?.unwrap_or_default() })
+    }
+
+    /// All labels as a vector.
+    pub(super) fn tensor(&self) -> Tensor {
+        Tensor::ints(self.dtype, vec![self.values.len()], self.values.iter().copied())
+    }
+}
+
 /// Looks up each element among the keys; the first equal key gives the value. From version 4 on a
-/// NaN is equal to a NaN.
+/// NaN is equal to a NaN. Version 1 has the names of classes, whose numbers are their positions.
 pub(in super::super) fn label_encoder(lowering: &mut Lowering, call: &Call<'_>) -> Results {
-    refuse_strings(call, &["keys_strings", "values_strings", "classes_strings"])?;
+    let (keys, values) = match call.strings("classes_strings")? {
+        Some(classes) => classes_of(lowering, call, &classes, None)?,
+        None => (table(lowering, call, "keys")?, table(lowering, call, "values")?),
+    };
+    let other = default(lowering, call, values.dtype)?;
+    look_up(lowering, call, keys, values, other)
+}
+
+/// Converts between the names of categories and their numbers.
+pub(in super::super) fn category_mapper(lowering: &mut Lowering, call: &Call<'_>) -> Results {
+    let names = call.strings("cats_strings")?.unwrap_or_default();
+    let (keys, values) = classes_of(lowering, call, &names, Some(call.required_ints("cats_int64s")?))?;
+    let other = default(lowering, call, values.dtype)?;
+    look_up(lowering, call, keys, values, other)
+}
+
+/// Keys and values: from names to numbers if the operand has strings, otherwise the other way.
+fn classes_of(
+    lowering: &mut Lowering,
+    call: &Call<'_>,
+    names: &[String],
+    numbers: Option<Vec<i64>>,
+) -> LowerResult<(Tensor, Tensor)> {
+    let numbers = numbers.unwrap_or_else(|| (0..names.len() as i64).collect());
+    let names = lowering.strings(names)?;
+    let numbers = Tensor::ints(DType::I64, vec![numbers.len()], numbers);
+    Ok(if lowering.has_strings(call.input(0)?) { (names, numbers) } else { (numbers, names) })
+}
+
+fn look_up(lowering: &mut Lowering, call: &Call<'_>, keys: Tensor, values: Tensor, other: Tensor) -> Results {
     let x = call.input(0)?;
-    let (keys, values) = (table(call, "keys")?, table(call, "values")?);
     let key_ty = lowering.dtype(x);
     if keys.dtype != key_ty || keys.len() != values.len() {
         return invalid(format!(
@@ -28,7 +78,6 @@ pub(in super::super) fn label_encoder(lowering: &mut Lowering, call: &Call<'_>) 
         ));
     }
     let (count, dtype, shape) = (keys.len() as i64, values.dtype, lowering.shape(x).to_vec());
-    let other = default(call, dtype)?;
     let operands = [("keys", keys), ("values", values), ("default", other)]
         .map(|(what, tensor)| lowering.constant(&format!("{}.{what}", call.name), &tensor));
     let mut nest = NestBuilder::new("label_encoder", shape.clone());
@@ -66,9 +115,12 @@ fn same(nest: &mut NestBuilder, ty: DType, a: &NestArg, b: &NestArg, nan_is_nan:
 }
 
 /// The keys or values, from the attribute that the node has.
-fn table(call: &Call<'_>, what: &str) -> LowerResult<Tensor> {
+fn table(lowering: &mut Lowering, call: &Call<'_>, what: &str) -> LowerResult<Tensor> {
     if let Some(tensor) = call.tensor(&format!("{what}_tensor"))? {
-        return tensor_of(attribute_tensor(tensor, &call.name)?);
+        return tensor_of(lowering.attribute_tensor(tensor, &call.name)?);
+    }
+    if let Some(texts) = call.strings(&format!("{what}_strings"))? {
+        return lowering.strings(&texts);
     }
     if let Some(values) = call.ints(&format!("{what}_int64s"))? {
         return Ok(Tensor::ints(DType::I64, vec![values.len()], values));
@@ -85,17 +137,18 @@ fn tensor_of(literal: super::super::super::read::Literal) -> LowerResult<Tensor>
 }
 
 /// The value for an element without a key.
-fn default(call: &Call<'_>, dtype: DType) -> LowerResult<Tensor> {
+fn default(lowering: &mut Lowering, call: &Call<'_>, dtype: DType) -> LowerResult<Tensor> {
     if let Some(tensor) = call.tensor("default_tensor")? {
-        let tensor = tensor_of(attribute_tensor(tensor, &call.name)?)?;
+        let tensor = tensor_of(lowering.attribute_tensor(tensor, &call.name)?)?;
         return if tensor.dtype == dtype && tensor.len() == 1 {
             Ok(tensor)
         } else {
             invalid("its default is not one value of the values' type")
         };
     }
-    Ok(match is_float(dtype) {
-        true => Tensor::floats(dtype, vec![1], [f64::from(call.float("default_float", -0.0)?)]),
-        false => Tensor::ints(dtype, vec![1], [call.int("default_int64", -1)?]),
+    Ok(match dtype {
+        DType::Strings => lowering.strings(&[call.string("default_string", "_Unused")?])?,
+        dtype if is_float(dtype) => Tensor::floats(dtype, vec![1], [f64::from(call.float("default_float", -0.0)?)]),
+        dtype => Tensor::ints(dtype, vec![1], [call.int("default_int64", -1)?]),
     })
 }

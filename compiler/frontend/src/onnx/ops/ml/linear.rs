@@ -3,7 +3,8 @@
 use super::super::super::call::Call;
 use super::super::super::error::{LowerResult, invalid};
 use super::super::super::lowering::Lowering;
-use super::operands::{floats, refuse_strings, rows};
+use super::labels::Labels;
+use super::operands::{floats, rows};
 use super::scores::{Transform, best_label, complement, label_above, two_columns};
 use crate::program::ProgramBuilder;
 use crate::tensor_graph::{MatMul, Op, PointArg, PointOp, ValueId};
@@ -62,19 +63,18 @@ pub(in super::super) fn linear_regressor(lowering: &mut Lowering, call: &Call<'_
 /// Labels and scores. With one row of coefficients, the sign of the score selects one of two
 /// classes.
 pub(in super::super) fn linear_classifier(lowering: &mut Lowering, call: &Call<'_>) -> Results {
-    refuse_strings(call, &["classlabels_strings"])?;
-    let labels = call.ints("classlabels_ints")?.unwrap_or_default();
-    let outputs = call.floats("intercepts")?.map_or(labels.len(), |i| i.len());
+    let labels = Labels::of(lowering, call, "classlabels_ints", "classlabels_strings")?;
+    let outputs = call.floats("intercepts")?.map_or(labels.values.len(), |i| i.len());
     let scores = affine(lowering, call, outputs)?;
     let (label_name, transform) = (format!("{}.label", call.name), Transform::of(call)?);
     if outputs > 1 {
         let label = best_label(lowering, &label_name, scores, &labels)?;
         return Ok(vec![label, transform.apply(lowering, &call.name, scores)?]);
     }
-    let [below, above] = labels[..] else {
-        return invalid(format!("it has {} labels for one score; it needs 2", labels.len()));
-    };
-    let label = label_above(lowering, &label_name, scores, 0, 0.0, [below, above])?;
+    if labels.values.len() != 2 {
+        return invalid(format!("it has {} labels for one score; it needs 2", labels.values.len()));
+    }
+    let label = label_above(lowering, &label_name, scores, 0, 0.0, &labels)?;
     // A softmax of one score does nothing, as in ONNX Runtime.
     let score = match transform {
         Transform::Logistic | Transform::Probit => {

@@ -1,4 +1,4 @@
-//! Operators of the domain `ai.onnx.ml` on numbers. Strings and maps are not supported.
+//! Operators of the domain `ai.onnx.ml` on numbers and strings. Maps are not supported.
 
 mod features;
 mod forest;
@@ -9,8 +9,8 @@ mod scores;
 mod trees;
 
 pub(super) use features::{
-    array_feature_extractor, binarizer, feature_vectorizer, imputer, normalizer, one_hot_encoder, scaler,
+    array_feature_extractor, binarizer, feature_vectorizer, imputer, normalizer, one_hot_encoder, scaler, zip_map,
 };
-pub(super) use labels::label_encoder;
+pub(super) use labels::{category_mapper, label_encoder};
 pub(super) use linear::{linear_classifier, linear_regressor};
 pub(super) use trees::{tree_ensemble, tree_ensemble_classifier, tree_ensemble_regressor};

@@ -1,4 +1,4 @@
-//! Helpers for the operators of this domain: rows of features, constants, unsupported attributes.
+//! Helpers for the operators of this domain: rows of features, constants.
 
 use super::super::super::call::Call;
 use super::super::super::error::{LowerResult, unsupported};
@@ -6,14 +6,6 @@ use super::super::super::lowering::Lowering;
 use crate::tensor::Tensor;
 use crate::tensor_graph::ValueId;
 use atoll_kgraph::{DType, Expr};
-
-/// Returns an error if an attribute with strings is given.
-pub(super) fn refuse_strings(call: &Call<'_>, names: &[&str]) -> LowerResult<()> {
-    match names.iter().find(|name| call.has(name)) {
-        Some(name) => unsupported(format!("its attribute {name} has strings; encode them as numbers before the model")),
-        None => Ok(()),
-    }
-}
 
 /// The operand as a matrix with a row of features per sample; a vector is one row.
 pub(super) fn rows(lowering: &mut Lowering, call: &Call<'_>) -> LowerResult<(ValueId, [Expr; 2])> {

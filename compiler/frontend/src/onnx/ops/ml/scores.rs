@@ -5,9 +5,9 @@ use super::super::super::error::{LowerError, LowerResult, invalid};
 use super::super::super::lowering::Lowering;
 use super::super::layout::join;
 use super::super::pieces::{part, reduce};
+use super::labels::Labels;
 use super::operands::floats;
 use crate::program::ProgramBuilder;
-use crate::tensor::Tensor;
 use crate::tensor_graph::{Op, PointArg, PointOp, ReduceKind, ValueId};
 use atoll_kgraph::{DType, Expr};
 
@@ -120,46 +120,52 @@ pub(super) fn negative(p: &mut ProgramBuilder, x: PointArg) {
 }
 
 /// The label of the first class with the best score in each row.
-pub(super) fn best_label(lowering: &mut Lowering, name: &str, scores: ValueId, labels: &[i64]) -> LowerResult<ValueId> {
+pub(super) fn best_label(
+    lowering: &mut Lowering,
+    name: &str,
+    scores: ValueId,
+    labels: &Labels,
+) -> LowerResult<ValueId> {
+    let count = labels.values.len();
     let classes = lowering.shape(scores)[1].as_const().and_then(|c| usize::try_from(c).ok());
-    if classes != Some(labels.len()) {
-        return invalid(format!("it has {} labels for scores of {classes:?} classes", labels.len()));
+    if classes != Some(count) {
+        return invalid(format!("it has {count} labels for scores of {classes:?} classes"));
     }
     let best = reduce(lowering, &format!("{name}.best"), scores, ReduceKind::Max, vec![1], true)?;
-    let places = floats(lowering, &format!("{name}.places"), &[1, labels.len()], (0..labels.len()).map(|i| i as f64));
+    let places = floats(lowering, &format!("{name}.places"), &[1, count], (0..count).map(|i| i as f64));
     let candidates = lowering.pointwise(&format!("{name}.candidates"), &[scores, best, places], TY, |p, x| {
         let hit = p.step(PointOp::Equal, TY, &x[..2]);
-        p.step(PointOp::Where, TY, &[hit, x[2], PointArg::Const(labels.len() as f64 - 1.0)]);
+        p.step(PointOp::Where, TY, &[hit, x[2], PointArg::Const(count as f64 - 1.0)]);
     })?;
     let place = reduce(lowering, &format!("{name}.place"), candidates, ReduceKind::Min, vec![1], false)?;
     let place = lowering.cast(&format!("{name}.index"), place, DType::I32)?;
-    let table = lowering
-        .constant(&format!("{name}.labels"), &Tensor::ints(DType::I64, vec![labels.len()], labels.iter().copied()));
+    let table = lowering.constant(&format!("{name}.labels"), &labels.tensor());
     let shape = lowering.shape(place).to_vec();
-    lowering.emit_one(name, Op::Gather { axis: 0 }, &[table, place], DType::I64, shape)
+    lowering.emit_one(name, Op::Gather { axis: 0 }, &[table, place], labels.dtype, shape)
 }
 
-/// One label where a column of scores is above a number, and another elsewhere.
+/// The second of two labels where a column of scores is above a number, and the first elsewhere.
 pub(super) fn label_above(
     lowering: &mut Lowering,
     name: &str,
     scores: ValueId,
     column: i64,
     above: f64,
-    labels: [i64; 2],
+    labels: &Labels,
 ) -> LowerResult<ValueId> {
     let score = part(lowering, &format!("{name}.score"), scores, 1, column, Expr::Const(1))?;
     let rows = lowering.shape(score)[..1].to_vec();
     let score = lowering.reshape(&format!("{name}.column"), score, rows)?;
     let mut exact = [0.0; 2];
-    for (number, label) in exact.iter_mut().zip(labels) {
+    for (number, label) in exact.iter_mut().zip(labels.values.iter().copied()) {
         *number = label as f64;
         if *number as i64 != label || label.unsigned_abs() >= 1 << 53 {
             return Err(LowerError::Unsupported(format!("its label {label}, which f64 cannot represent")));
         }
     }
-    lowering.pointwise(name, &[score], DType::I64, |p, x| {
+    let dtype = labels.dtype;
+    lowering.pointwise(name, &[score], dtype, |p, x| {
         let is_above = p.step(PointOp::Greater, TY, &[x[0], PointArg::Const(above)]);
-        p.step(PointOp::Where, DType::I64, &[is_above, PointArg::Const(exact[1]), PointArg::Const(exact[0])]);
+        p.step(PointOp::Where, dtype, &[is_above, PointArg::Const(exact[1]), PointArg::Const(exact[0])]);
     })
 }

@@ -6,7 +6,8 @@ use super::super::super::error::{LowerResult, invalid, unsupported};
 use super::super::super::lowering::Lowering;
 use super::super::pieces::{part, point};
 use super::forest::{Branch, Forest, Mode, Node, optional_numbers};
-use super::operands::{floats, refuse_strings, rows};
+use super::labels::Labels;
+use super::operands::{floats, rows};
 use super::scores::{Transform, best_label, complement, label_above, negative, two_columns};
 use crate::nest::{NestArg, NestBuilder};
 use crate::tensor::Tensor;
@@ -75,19 +76,18 @@ pub(in super::super) fn tree_ensemble(lowering: &mut Lowering, call: &Call<'_>) 
 
 /// Labels and scores: the best class of each row, except as described at [`two_classes`].
 pub(in super::super) fn tree_ensemble_classifier(lowering: &mut Lowering, call: &Call<'_>) -> Results {
-    refuse_strings(call, &["classlabels_strings"])?;
-    let labels = call.required_ints("classlabels_int64s")?;
+    let labels = Labels::of(lowering, call, "classlabels_int64s", "classlabels_strings")?;
     let forest = Forest::by_numbers(call, "class")?;
     let mut named: Vec<i64> = forest.targets().map(|(id, _)| id).collect();
     named.sort_unstable();
     named.dedup();
     let all_positive = forest.targets().all(|(_, weight)| weight >= 0.0);
     let transform = Transform::of(call)?;
-    let classes = labels.len() as i64;
+    let classes = labels.values.len() as i64;
     let scores = Ensemble::of(lowering, call, forest)?.scores(lowering, call, classes, Aggregate::Sum)?;
     let scores = lowering.cast(&format!("{}.scores", call.name), scores, DType::F32)?;
-    if let ([below, above], [only]) = (&labels[..], &named[..]) {
-        return two_classes(lowering, call, scores, [*below, *above], *only, all_positive);
+    if let ([_, _], [only]) = (&labels.values[..], &named[..]) {
+        return two_classes(lowering, call, scores, &labels, *only, all_positive);
     }
     let scores = add_base(lowering, call, scores, classes)?;
     let label = best_label(lowering, &format!("{}.label", call.name), scores, &labels)?;
@@ -101,7 +101,7 @@ fn two_classes(
     lowering: &mut Lowering,
     call: &Call<'_>,
     scores: ValueId,
-    labels: [i64; 2],
+    labels: &Labels,
     only: i64,
     all_positive: bool,
 ) -> Results {

@@ -1,0 +1,269 @@
+//! The steps on the host: computes inputs from strings.
+
+use super::codes::{CODE_BYTES, Interned};
+use super::format::{Case, Cut, StringError, StringOp, StringOperand};
+use super::words::{in_case, parts, tokens};
+use crate::graph::DType;
+use crate::limits::{INVOCATION_STRINGS_MAX, RANK_MAX, TOKENIZED_BYTES_MAX};
+use regex::bytes::Regex;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// An input that a step has computed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ComputedInput {
+    /// Element type.
+    pub dtype: DType,
+    /// Dimensions, outermost first.
+    pub shape: Vec<i64>,
+    /// The elements, little-endian; codes of strings.
+    pub bytes: Vec<u8>,
+}
+
+/// An input of the client: its shape and its codes. `None` if it is not in host memory.
+pub type GivenCodes<'a> = Option<(&'a [i64], &'a [u8])>;
+
+/// An operand: its shape and the codes of its elements.
+struct Operand {
+    shape: Vec<i64>,
+    codes: Vec<u32>,
+}
+
+impl Interned {
+    /// Computes the inputs that follow those of the client. `given` has an entry for each input of
+    /// the client; inputs without strings are not read.
+    ///
+    /// # Errors
+    /// Shapes do not fit, or the results are too large.
+    pub fn compute(&mut self, given: &[GivenCodes<'_>]) -> Result<Vec<ComputedInput>, StringError> {
+        let vocabulary = Arc::clone(&self.vocabulary);
+        let mut computed = Vec::new();
+        for (step, patterns) in vocabulary.strings.steps.iter().zip(&vocabulary.patterns) {
+            let operands: Result<Vec<Operand>, StringError> =
+                step.operands.iter().map(|operand| read(operand, &step.name, given, &computed)).collect();
+            let operands = operands?;
+            for operand in &operands {
+                self.note_operand(&operand.codes, !patterns.is_empty())?;
+            }
+            let misfit = |reason: String| StringError::Shape { node: step.name.clone(), reason };
+            match (&step.op, &operands[..]) {
+                (StringOp::Concat, [a, b]) => computed.push(self.concat(a, b, misfit)?),
+                (StringOp::FullMatch { .. }, [x]) => {
+                    let pattern = patterns.first();
+                    let matches = |code: &u32| -> Result<u8, StringError> {
+                        let text = self.text(*code)?;
+                        Ok(u8::from(pattern.is_some_and(|pattern| pattern.is_match(text))))
+                    };
+                    let bytes: Result<Vec<u8>, StringError> = x.codes.iter().map(matches).collect();
+                    computed.push(ComputedInput { dtype: DType::Bool, shape: x.shape.clone(), bytes: bytes? });
+                }
+                (StringOp::Split { delimiter, cuts_max }, [x]) => {
+                    computed.extend(self.split(x, delimiter.as_bytes(), *cuts_max)?);
+                }
+                (StringOp::Tokenize { by, characters_min, fill, marks }, [x]) => {
+                    let marks = marks.then_some(["\u{2}", "\u{3}"]);
+                    computed.push(self.tokenize(x, by, patterns, *characters_min, fill, marks)?);
+                }
+                (StringOp::Normalize { case, stopwords, case_sensitive }, [x]) => {
+                    computed.push(self.normalize(x, *case, stopwords, *case_sensitive, misfit)?);
+                }
+                _ => return Err(misfit("it has another number of operands".into())),
+            }
+        }
+        Ok(computed)
+    }
+
+    fn concat(
+        &mut self,
+        a: &Operand,
+        b: &Operand,
+        misfit: impl Fn(String) -> StringError,
+    ) -> Result<ComputedInput, StringError> {
+        let shape = broadcast(&a.shape, &b.shape)
+            .ok_or_else(|| misfit(format!("shapes {:?} and {:?} do not broadcast", a.shape, b.shape)))?;
+        let count = element_count(&shape)?;
+        let (of_a, of_b) = (Spread::new(&a.shape, &shape), Spread::new(&b.shape, &shape));
+        let mut codes = Vec::with_capacity(count);
+        let mut text = Vec::new();
+        for index in 0..count {
+            text.clear();
+            text.extend_from_slice(self.text(a.codes[of_a.at(index)])?);
+            text.extend_from_slice(self.text(b.codes[of_b.at(index)])?);
+            codes.push(self.code(&text)?);
+        }
+        Ok(strings(shape, &codes))
+    }
+
+    fn split(
+        &mut self,
+        x: &Operand,
+        delimiter: &[u8],
+        cuts_max: Option<u64>,
+    ) -> Result<[ComputedInput; 2], StringError> {
+        let mut rows: Vec<Vec<u32>> = Vec::with_capacity(x.codes.len());
+        for code in &x.codes {
+            // Copied, because new codes are given to its parts.
+            let text = self.text(*code)?.to_vec();
+            let row: Result<Vec<u32>, StringError> =
+                parts(&text, delimiter, cuts_max).into_iter().map(|part| self.code(part)).collect();
+            rows.push(row?);
+        }
+        let counts = rows.iter().flat_map(|row| (row.len() as i64).to_le_bytes()).collect();
+        let counts = ComputedInput { dtype: DType::I64, shape: x.shape.clone(), bytes: counts };
+        // The code of the empty string is 0.
+        Ok([filled(&x.shape, rows, 0)?, counts])
+    }
+
+    fn tokenize(
+        &mut self,
+        x: &Operand,
+        by: &Cut,
+        patterns: &[Regex],
+        characters_min: u64,
+        fill: &str,
+        marks: Option<[&str; 2]>,
+    ) -> Result<ComputedInput, StringError> {
+        let mut rows: Vec<Vec<u32>> = Vec::with_capacity(x.codes.len());
+        for code in &x.codes {
+            let text = self.text(*code)?.to_vec();
+            if text.len() > TOKENIZED_BYTES_MAX && !patterns.is_empty() {
+                return Err(StringError::TooLarge {
+                    what: "bytes each to be cut into tokens",
+                    most: TOKENIZED_BYTES_MAX,
+                });
+            }
+            let tokens = tokens(&text, by, patterns, characters_min);
+            let before = marks.iter().map(|[first, _]| first.as_bytes());
+            let behind = marks.iter().map(|[_, last]| last.as_bytes());
+            let all = before.chain(tokens).chain(behind);
+            rows.push(all.map(|token| self.code(token)).collect::<Result<Vec<u32>, StringError>>()?);
+        }
+        let fill = self.code(fill.as_bytes())?;
+        filled(&x.shape, rows, fill)
+    }
+
+    fn normalize(
+        &mut self,
+        x: &Operand,
+        case: Case,
+        stopwords: &[String],
+        case_sensitive: bool,
+        misfit: impl Fn(String) -> StringError,
+    ) -> Result<ComputedInput, StringError> {
+        if !matches!(x.shape[..], [_] | [1, _]) {
+            return Err(misfit(format!("its operand has the shape {:?}; it needs [C] or [1, C]", x.shape)));
+        }
+        let compared = if case_sensitive { Case::Keep } else { Case::Lower };
+        let stopwords: HashSet<Vec<u8>> =
+            stopwords.iter().map(|word| in_case(word.as_bytes(), compared).into_owned()).collect();
+        let mut codes = Vec::with_capacity(x.codes.len());
+        for code in &x.codes {
+            let text = self.text(*code)?;
+            if stopwords.contains(&*in_case(text, compared)) {
+                continue;
+            }
+            let changed = in_case(text, case).into_owned();
+            codes.push(self.code(&changed)?);
+        }
+        if codes.is_empty() {
+            codes.push(0);
+        }
+        let mut shape = x.shape.clone();
+        shape.pop();
+        shape.push(codes.len() as i64);
+        Ok(strings(shape, &codes))
+    }
+}
+
+/// Strings on a new last axis; rows that are shorter than others are filled up with a code.
+fn filled(shape: &[i64], mut rows: Vec<Vec<u32>>, fill: u32) -> Result<ComputedInput, StringError> {
+    let most = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let shape = [shape, &[most as i64]].concat();
+    element_count(&shape)?;
+    rows.iter_mut().for_each(|row| row.resize(most, fill));
+    Ok(strings(shape, &rows.concat()))
+}
+
+fn strings(shape: Vec<i64>, codes: &[u32]) -> ComputedInput {
+    let bytes = codes.iter().flat_map(|code| code.to_le_bytes()).collect();
+    ComputedInput { dtype: DType::Strings, shape, bytes }
+}
+
+fn read(
+    operand: &StringOperand,
+    node: &str,
+    given: &[GivenCodes<'_>],
+    computed: &[ComputedInput],
+) -> Result<Operand, StringError> {
+    let (shape, bytes) = match operand {
+        StringOperand::Constant { shape, codes } => {
+            return Ok(Operand { shape: shape.clone(), codes: codes.clone() });
+        }
+        StringOperand::Input(index) | StringOperand::Flat(index) => match given.get(*index as usize) {
+            Some(given) => given.ok_or_else(|| StringError::OnDevice(node.into()))?,
+            None => {
+                let input = computed.get(*index as usize - given.len());
+                let input = input.ok_or_else(|| StringError::OnDevice(node.into()))?;
+                (&input.shape[..], &input.bytes[..])
+            }
+        },
+    };
+    let codes: Vec<u32> = bytes.as_chunks::<CODE_BYTES>().0.iter().map(|code| u32::from_le_bytes(*code)).collect();
+    if shape.len() > RANK_MAX || element_count(shape) != Ok(codes.len()) {
+        let place = format!("an operand of node {node}");
+        return Err(StringError::Count { place, found: codes.len(), shape: shape.to_vec() });
+    }
+    let shape = match operand {
+        StringOperand::Flat(_) => vec![codes.len() as i64],
+        _ => shape.to_vec(),
+    };
+    Ok(Operand { shape, codes })
+}
+
+/// The number of elements of a shape.
+fn element_count(shape: &[i64]) -> Result<usize, StringError> {
+    let count = shape.iter().try_fold(1_usize, |count, size| count.checked_mul(usize::try_from(*size).ok()?));
+    let too_large = StringError::TooLarge { what: "elements", most: INVOCATION_STRINGS_MAX };
+    count.filter(|count| *count <= INVOCATION_STRINGS_MAX).ok_or(too_large)
+}
+
+/// The shape of two operands that broadcast; `None` if they do not.
+fn broadcast(a: &[i64], b: &[i64]) -> Option<Vec<i64>> {
+    let rank = a.len().max(b.len());
+    let size = |shape: &[i64], axis: usize| (axis + shape.len()).checked_sub(rank).map_or(1, |axis| shape[axis]);
+    let both = |axis: usize| match (size(a, axis), size(b, axis)) {
+        (a, b) if a == b || b == 1 => Some(a),
+        (1, b) => Some(b),
+        _ => None,
+    };
+    (0..rank).map(both).collect()
+}
+
+/// Reads an operand at an index of a larger shape to which it broadcasts.
+struct Spread {
+    /// For each axis of the result, innermost first: its size, and the operand's stride.
+    axes: Vec<(usize, usize)>,
+}
+
+impl Spread {
+    fn new(operand: &[i64], result: &[i64]) -> Spread {
+        let mut stride = 1;
+        let mut sizes = operand.iter().rev();
+        let axis = |size: &i64| {
+            let own = sizes.next().map_or(1, |own| *own as usize);
+            let step = if own == 1 { 0 } else { stride };
+            stride *= own;
+            (*size as usize, step)
+        };
+        Spread { axes: result.iter().rev().map(axis).collect() }
+    }
+
+    fn at(&self, index: usize) -> usize {
+        let (mut rest, mut at) = (index, 0);
+        for (size, step) in &self.axes {
+            at += rest % size * step;
+            rest /= size;
+        }
+        at
+    }
+}

@@ -1,0 +1,155 @@
+use super::*;
+use crate::expr::{Expr, SymbolId};
+use crate::graph::{BufferKind, BufferSpec, DType, FORMAT_VERSION, KernelGraph};
+use crate::limits::TOKENIZED_BYTES_MAX;
+use std::sync::Arc;
+
+/// A graph with an input of strings and an output of strings. `steps` read the input.
+fn graph(steps: Vec<StringStep>) -> KernelGraph {
+    let buffer = |name: &str, kind, dtype| BufferSpec {
+        name: name.into(),
+        kind,
+        dtype,
+        shape: vec![Expr::from(SymbolId(0))],
+        weights_offset: None,
+    };
+    let mut buffers =
+        vec![buffer("x", BufferKind::Input, DType::Strings), buffer("y", BufferKind::Output, DType::Strings)];
+    for step in &steps {
+        let results = step.op.results().iter().enumerate();
+        buffers.extend(results.map(|(at, dtype)| buffer(&format!("{}:{at}", step.name), BufferKind::Input, *dtype)));
+    }
+    let table = ["", "red", "-"].map(String::from).to_vec();
+    KernelGraph { format: FORMAT_VERSION, buffers, strings: Strings { table, steps }, ..KernelGraph::default() }
+}
+
+fn step(op: StringOp, operands: &[StringOperand]) -> StringStep {
+    StringStep { name: "step".into(), op, operands: operands.to_vec() }
+}
+
+fn interned(graph: &KernelGraph) -> Interned {
+    assert_eq!(check(graph), Ok(()));
+    Interned::new(Arc::new(Vocabulary::of(graph).expect("it has strings")))
+}
+
+/// Strings as clients send and receive them.
+fn bytes(texts: &[&str]) -> Vec<u8> {
+    let one = |text: &&str| [&(text.len() as u32).to_le_bytes()[..], text.as_bytes()].concat();
+    texts.iter().flat_map(one).collect()
+}
+
+fn codes(bytes: &[u8]) -> Vec<u32> {
+    bytes.as_chunks::<4>().0.iter().map(|code| u32::from_le_bytes(*code)).collect()
+}
+
+/// The results of one step on these strings: the shape of each, and its strings if it has strings.
+fn computed(op: StringOp, shape: &[i64], texts: &[&str]) -> Result<Vec<(Vec<i64>, Vec<u8>)>, StringError> {
+    let mut interned = interned(&graph(vec![step(op, &[StringOperand::Input(0)])]));
+    let given = interned.encode(0, &bytes(texts))?;
+    let results = interned.compute(&[Some((shape, &given))])?;
+    let one = |result: ComputedInput| match result.dtype {
+        DType::Strings => Ok((result.shape, interned.decode(&result.bytes)?)),
+        _ => Ok((result.shape, result.bytes)),
+    };
+    results.into_iter().map(one).collect()
+}
+
+#[test]
+fn equal_strings_have_equal_codes() {
+    let graph = graph(Vec::new());
+    let mut interned = interned(&graph);
+    let texts = bytes(&["new", "red", "", "new", "other"]);
+    let encoded = interned.encode(0, &texts).unwrap();
+    assert_eq!(codes(&encoded), [3, 1, 0, 3, 4]);
+    assert_eq!(interned.decode(&encoded), Ok(texts));
+    assert_eq!(interned.decode(&7_u32.to_le_bytes()), Err(StringError::UnknownCode));
+    let error = interned.encode(0, &[5, 0, 0, 0, b'a']).unwrap_err().to_string();
+    assert_eq!(error, "the bytes of input `x` are not strings, each preceded by its length as 4 bytes");
+    assert!(interned.vocabulary().is_input(0) && interned.vocabulary().is_output(0));
+    let numbers = KernelGraph { buffers: Vec::new(), ..graph };
+    assert!(Vocabulary::of(&numbers).is_none());
+}
+
+#[test]
+fn new_strings_are_computed() {
+    let split = StringOp::Split { delimiter: ",".into(), cuts_max: None };
+    let counts = [2_i64, 0].map(i64::to_le_bytes).concat();
+    let expected = vec![(vec![2, 2], bytes(&["a", "b", "", ""])), (vec![2], counts)];
+    assert_eq!(computed(split, &[2], &["a,b", ""]), Ok(expected));
+    let stopwords = vec!["RED".to_owned()];
+    let normalize =
+        |case_sensitive| StringOp::Normalize { case: Case::Upper, stopwords: stopwords.clone(), case_sensitive };
+    assert_eq!(computed(normalize(false), &[1, 2], &["red", "b"]), Ok(vec![(vec![1, 1], bytes(&["B"]))]));
+    assert_eq!(computed(normalize(true), &[2], &["red", "b"]), Ok(vec![(vec![2], bytes(&["RED", "B"]))]));
+    assert_eq!(computed(normalize(false), &[1], &["red"]), Ok(vec![(vec![1], bytes(&[""]))]));
+    assert!(computed(normalize(false), &[2, 1], &["a", "b"]).is_err());
+    let full_match = StringOp::FullMatch { pattern: r"\d+".into() };
+    assert_eq!(computed(full_match, &[2], &["12", "1a"]), Ok(vec![(vec![2], vec![1, 0])]));
+    let tokens =
+        StringOp::Tokenize { by: Cut::Matches(r"\w+".into()), characters_min: 1, fill: "#".into(), marks: false };
+    let expected = vec![(vec![2, 2], bytes(&["a", "b", "c", "#"]))];
+    assert_eq!(computed(tokens.clone(), &[2], &["a b", "c"]), Ok(expected));
+    let long = "a".repeat(TOKENIZED_BYTES_MAX + 1);
+    let error = computed(tokens, &[1], &[&long]).unwrap_err();
+    assert!(matches!(error, StringError::TooLarge { most: TOKENIZED_BYTES_MAX, .. }), "{error}");
+}
+
+#[test]
+fn strings_are_joined_with_those_of_other_shapes() {
+    let constant = StringOperand::Constant { shape: vec![2, 1], codes: vec![1, 2] };
+    let graph = graph(vec![step(StringOp::Concat, &[constant, StringOperand::Input(0)])]);
+    let mut interned = interned(&graph);
+    let given = interned.encode(0, &bytes(&["a", "b"])).unwrap();
+    let joined = interned.compute(&[Some((&[2], &given))]).unwrap().remove(0);
+    assert_eq!(joined.shape, [2, 2]);
+    assert_eq!(interned.decode(&joined.bytes), Ok(bytes(&["reda", "redb", "-a", "-b"])));
+    let three = interned.encode(0, &bytes(&["a", "b", "c"])).unwrap();
+    assert!(interned.compute(&[Some((&[3, 1, 1], &three))]).is_ok());
+    assert!(interned.compute(&[Some((&[2], &three))]).unwrap_err().to_string().contains("has 3 strings"));
+    assert!(interned.compute(&[Some((&[-3], &three))]).is_err());
+    assert!(matches!(interned.compute(&[None]), Err(StringError::OnDevice(_))));
+}
+
+#[test]
+fn the_work_of_a_request_is_bounded() {
+    // Few strings, but many pairs of them.
+    let long = "a".repeat(1 << 16);
+    let flat = [StringOperand::Input(0), StringOperand::Flat(0)];
+    let mut interned = interned(&graph(vec![step(StringOp::Concat, &flat)]));
+    let texts: Vec<&str> = std::iter::repeat_n(long.as_str(), 100).collect();
+    let given = interned.encode(0, &bytes(&texts)).unwrap();
+    let error = interned.compute(&[Some((&[100, 1], &given))]).unwrap_err();
+    assert!(matches!(error, StringError::TooLarge { .. }), "{error}");
+}
+
+#[test]
+fn inconsistent_strings_are_refused() {
+    let refusal = |change: fn(&mut KernelGraph)| {
+        let mut graph = graph(vec![step(StringOp::Concat, &[StringOperand::Input(0), StringOperand::Input(0)])]);
+        change(&mut graph);
+        check(&graph).unwrap_err().1
+    };
+    let cases: [(fn(&mut KernelGraph), &str); 7] = [
+        (|graph| graph.strings.table.clear(), "the first string of the table is the empty one"),
+        (|graph| graph.strings.table.push("red".into()), "twice"),
+        (|graph| graph.strings.steps[0].operands[0] = StringOperand::Input(1), "comes later"),
+        (|graph| graph.strings.steps[0].operands.truncate(1), "another number of operands"),
+        (|graph| graph.buffers[2].dtype = DType::Bool, "other types"),
+        (|graph| graph.buffers.truncate(0), "fewer inputs"),
+        (
+            |graph| {
+                let operand = StringOperand::Constant { shape: vec![2], codes: vec![1, 3] };
+                graph.strings.steps[0].operands[0] = operand;
+            },
+            "has no strings",
+        ),
+    ];
+    for (change, expected) in cases {
+        let reason = refusal(change);
+        assert!(reason.contains(expected), "{reason}");
+    }
+    let mut invalid = graph(vec![step(StringOp::FullMatch { pattern: "(".into() }, &[StringOperand::Input(0)])]);
+    assert!(check(&invalid).unwrap_err().1.contains("cannot be compiled"));
+    invalid.strings.steps.clear();
+    assert_eq!(check(&invalid), Ok(()));
+}

@@ -1,0 +1,100 @@
+//! Strings at the border of the engine: the submitting thread replaces the strings of inputs by
+//! their codes and computes the inputs that depend on strings; the reply replaces the codes of
+//! outputs by their strings. In between, strings are numbers like any other.
+
+use crate::config::FunctionKey;
+use crate::error::InvokeError;
+use crate::function::Function;
+use crate::request::{ChainRequest, InputTensor, InvocationResult, Reply, StageInput, StageRequest};
+use atoll_kgraph::strings::{ComputedInput, GivenCodes, Interned, StringError};
+use atoll_kgraph::{BufferKind, DType};
+use std::sync::Arc;
+
+/// The strings of a request, for its answer.
+pub(crate) struct StringOutputs {
+    /// For each tensor of the result, the strings of its call; `None` if it has numbers.
+    outputs: Vec<Option<Arc<Interned>>>,
+}
+
+/// Encodes the strings of a request. Returns the strings for its answer; `None` if the functions
+/// that it calls have no strings. Functions that `find` does not find are left to later checks.
+pub(crate) fn encode(
+    request: &mut ChainRequest,
+    find: impl Fn(&FunctionKey) -> Option<Arc<Function>>,
+) -> Result<Option<StringOutputs>, InvokeError> {
+    // Most functions have no strings, and their requests should not pay for those that have.
+    let has_strings = |stage: &StageRequest| find(&stage.function).is_some_and(|it| it.vocabulary.is_some());
+    if !request.stages.iter().any(has_strings) {
+        return Ok(None);
+    }
+    let mut outputs = Vec::new();
+    for stage in &mut request.stages {
+        let Some(function) = find(&stage.function) else { return Ok(None) };
+        let interned = function.vocabulary.as_ref().map(|vocabulary| Interned::new(Arc::clone(vocabulary)));
+        let interned = interned.map(|interned| encode_stage(stage, interned)).transpose().map_err(|error| {
+            function.note_rejected();
+            refused(&function, &error)
+        })?;
+        let interned = interned.map(Arc::new);
+        let count = function.graph().buffers_of(BufferKind::Output).count();
+        let of_output = |output: usize| interned.clone().filter(|interned| interned.vocabulary().is_output(output));
+        match &stage.outputs {
+            Some(wanted) => outputs.extend(wanted.iter().map(|output| of_output(*output))),
+            None => outputs.extend((0..count).map(of_output)),
+        }
+    }
+    Ok(outputs.iter().any(Option::is_some).then_some(StringOutputs { outputs }))
+}
+
+fn encode_stage(stage: &mut StageRequest, mut interned: Interned) -> Result<Interned, StringError> {
+    for (index, input) in stage.inputs.iter_mut().enumerate() {
+        if let StageInput::Tensor(tensor) = input
+            && tensor.dtype.is_none()
+            && interned.vocabulary().is_input(index)
+        {
+            tensor.bytes = interned.encode(index, &tensor.bytes)?;
+            tensor.dtype = Some(DType::Strings);
+        }
+    }
+    // The number of inputs is checked later.
+    if stage.inputs.len() == interned.vocabulary().client_inputs() {
+        let given: Vec<GivenCodes<'_>> = stage.inputs.iter().map(given).collect();
+        let computed = interned.compute(&given)?;
+        let tensor = |input: ComputedInput| {
+            let dtype = Some(input.dtype);
+            StageInput::Tensor(InputTensor { dtype, shape: input.shape, bytes: input.bytes })
+        };
+        stage.inputs.extend(computed.into_iter().map(tensor));
+    }
+    Ok(interned)
+}
+
+/// An input as steps on strings read it.
+fn given(input: &StageInput) -> GivenCodes<'_> {
+    match input {
+        StageInput::Tensor(tensor) if tensor.dtype == Some(DType::Strings) => {
+            Some((&tensor.shape[..], &tensor.bytes[..]))
+        }
+        _ => None,
+    }
+}
+
+fn refused(function: &Function, error: &StringError) -> InvokeError {
+    InvokeError::BadInput(format!("function `{}`: {error}", function.key))
+}
+
+impl StringOutputs {
+    /// A reply that gets strings instead of their codes.
+    pub(crate) fn decoding(self, reply: Reply) -> Reply {
+        Box::new(move |answer| reply(answer.and_then(|result| self.decode(result))))
+    }
+
+    fn decode(&self, mut result: InvocationResult) -> Result<InvocationResult, InvokeError> {
+        for (output, interned) in result.outputs.iter_mut().zip(&self.outputs) {
+            let Some(interned) = interned else { continue };
+            let decoded = interned.decode(&output.bytes);
+            output.bytes = decoded.map_err(|error| InvokeError::BadInput(error.to_string()))?;
+        }
+        Ok(result)
+    }
+}

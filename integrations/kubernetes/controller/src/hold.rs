@@ -153,6 +153,11 @@ impl Hold {
         self.lease.as_ref()
     }
 
+    /// How many requests in a row had no success.
+    pub(crate) fn failures(&self) -> u32 {
+        self.failures
+    }
+
     /// Notes that clients may know the lease from now on.
     pub(crate) fn publish(&mut self) {
         self.is_published |= self.lease.is_some();

@@ -143,6 +143,8 @@ pub(crate) struct Controller {
     pub(crate) left_out: BTreeMap<(String, String), Duration>,
     /// Why an instance of a function failed last.
     pub(crate) problems: BTreeMap<String, (Reason, String)>,
+    /// Instances whose function is not there, by UID, and since when.
+    pub(crate) orphaned: BTreeMap<String, Duration>,
     /// Leases of instances that are gone.
     orphans: Vec<(String, String, LeaseHold)>,
 }
@@ -335,6 +337,8 @@ impl Controller {
                 actions.push(Action::Ask(Call { daemon, namespace, uid: String::new(), ask: Ask::Release(hold) }));
             }
         }
+        let uids: BTreeSet<&String> = self.instances.values().map(|one| &one.metadata.uid).collect();
+        self.orphaned.retain(|uid, _| uids.contains(uid));
         self.made.retain(|_, made| now < made.until);
         self.deleted.retain(|_, until| now < *until);
         self.left_out.retain(|_, until| now < *until);
@@ -361,6 +365,9 @@ impl Controller {
                 self.write(now, (Kind::Instance, key), Verb::Patch(patch), actions);
             }
             return;
+        }
+        if !meta.leaves() {
+            self.delete_orphan(key, meta, now, actions);
         }
         let read = serde_json::from_value::<InstanceSpec>(resource.spec.clone()).map_err(|error| error.to_string());
         let spec =

@@ -4,8 +4,8 @@ use crate::controller::{Action, Controller, Made, Verb};
 use crate::hold::Reason;
 use crate::placing::{self, Candidate};
 use crate::replicas::{self, Plan, Seen, Standing};
-use crate::resources::{FunctionSpec, InstanceSpec, Key, Kind, Node, Resource, Share, Spread};
-use crate::status::{self, Condition, FUNCTION_FINALIZER};
+use crate::resources::{FunctionSpec, InstanceSpec, Key, Kind, Meta, Node, Resource, Share, Spread};
+use crate::status::{self, Condition, FUNCTION, FUNCTION_FINALIZER};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -77,7 +77,10 @@ impl Controller {
         for name in &plan.delete {
             self.delete_instance(&(key.0.clone(), name.clone()), now, actions);
         }
-        let no_room = self.make(&resource, &wanted, plan.make, now, actions);
+        // Where the next one goes to depends on whether the last one was granted.
+        let waits = packs && seen.iter().any(|one| one.standing == Standing::Waiting);
+        let count = if waits { 0 } else { plan.make.min(if packs { 1 } else { usize::MAX }) };
+        let no_room = self.make(&resource, &wanted, count, now, actions);
         self.tell(key, &resource, (&wanted, &seen[..], &plan), no_room, (now, stamp), actions);
     }
 
@@ -94,6 +97,19 @@ impl Controller {
         if instances.is_empty() && self.made.values().all(|made| made.function != *uid) {
             let patch = status::finalizers(&resource.metadata, FUNCTION_FINALIZER, false);
             self.write(now, (Kind::Function, key), Verb::Patch(patch), actions);
+        }
+    }
+
+    /// Deletes an instance whose function is gone: its creation arrived after the deletion of the
+    /// function. The function may also be seen later than its instance, so there is a pause.
+    pub(crate) fn delete_orphan(&mut self, key: &Key, meta: &Meta, now: Duration, actions: &mut Vec<Action>) {
+        let mut owners = meta.owner_references.iter().filter(|owner| owner.kind == FUNCTION).peekable();
+        let is_orphan = owners.peek().is_some()
+            && owners.all(|owner| self.functions.values().all(|function| function.metadata.uid != owner.uid));
+        if !is_orphan {
+            self.orphaned.remove(&meta.uid);
+        } else if now >= *self.orphaned.entry(meta.uid.clone()).or_insert(now) + SEEN_WITHIN {
+            self.delete_instance(key, now, actions);
         }
     }
 

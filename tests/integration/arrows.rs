@@ -83,6 +83,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "atoll-trace",
         ],
     ),
+    ("atoll-controller", &["atoll-client"]),
     ("atoll-device-plugin", &["atoll-client"]),
     ("atoll-models", &["atoll-frontend"]),
     ("gpu-probe", &["atoll-cuda"]),

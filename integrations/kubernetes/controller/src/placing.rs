@@ -34,8 +34,9 @@ pub(crate) fn place<'a>(candidates: &[Candidate<'a>], share: &Share, spread: Spr
 
 /// Why no node has room.
 pub(crate) fn why_not(candidates: &[Candidate<'_>], share: &Share) -> String {
-    let (silent, left): (Vec<_>, Vec<_>) = candidates.iter().partition(|one| one.report.is_none());
-    let (waiting, full): (Vec<_>, Vec<_>) = left.into_iter().partition(|one| one.is_left_out);
+    let (silent, left): (Vec<&Candidate<'_>>, Vec<&Candidate<'_>>) =
+        candidates.iter().partition(|one| one.report.is_none());
+    let (waiting, full): (Vec<&Candidate<'_>>, Vec<&Candidate<'_>>) = left.into_iter().partition(|one| one.is_left_out);
     let Share { sm_partition, quota_request, memory_bytes, .. } = share;
     format!(
         "of {} nodes, {} have no room for {sm_partition} % of the compute units for {} % of the time and \

@@ -52,6 +52,8 @@ class ApiServer:
         self.changed = threading.Condition()
         #: Requests: method, kind of resources, and whether it is a watch.
         self.requests = []
+        #: Rights that requests over HTTP needed: verb and resource.
+        self.used = set()
         #: Whether resources are checked. Without it one of an older definition can be stored.
         self.checks = True
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -227,7 +229,11 @@ class ApiServer:
                 if parts[0] == "namespaces" and len(parts) > 2:
                     namespace, parts = parts[1], parts[2:]
                 plural, name, part = (*parts, None, None)[:3]
+                verbs = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+                read = "get" if name else "watch" if "watch" in query else "list"
+                resource = f"{plural}/{part}" if part else plural
                 with api.changed:
+                    api.used.add((verbs.get(self.command, read), resource))
                     api.requests.append((self.command, plural, "watch" in query))
                 try:
                     return self._carry_out(plural, namespace, name, part, query, body)

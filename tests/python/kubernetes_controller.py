@@ -18,9 +18,11 @@ import time
 import urllib.error
 from pathlib import Path
 
+import yaml
 from apiserver import ApiServer, Refused
 from kubelet import TIMEOUT_S, Daemon, Programs, check, until
 
+RIGHTS = Path(__file__).resolve().parents[2] / "integrations/kubernetes/controller/manifests/rbac.yaml"
 FUNCTIONS, INSTANCES = "atollfunctions", "atollinstances"
 SHARE = {"class": "best-effort", "smPartition": 24, "quota": {"request": 1}, "gpuMem": "16Mi", "ttlSeconds": 60}
 
@@ -222,6 +224,15 @@ def check_end(cluster):
     until("no resource is left", lambda: not cluster.api.all(INSTANCES) + cluster.api.all(FUNCTIONS))
 
 
+def check_rights(cluster):
+    print("the controller has the rights that it used, and no other ones")
+    rules = [rule for one in yaml.safe_load_all(RIGHTS.read_text()) for rule in one.get("rules", [])]
+    allowed = {(verb, resource) for rule in rules for verb in rule["verbs"] for resource in rule["resources"]}
+    # For API servers that check who may set an owner that blocks deletion.
+    allowed.remove(("update", "atollfunctions/finalizers"))
+    check(cluster.api.used == allowed, sorted(cluster.api.used ^ allowed))
+
+
 def main():
     atoll, controller, bundle, folder = sys.argv[1], sys.argv[2], sys.argv[3], Path(sys.argv[4])
     folder.mkdir(exist_ok=True)
@@ -237,6 +248,7 @@ def main():
             check_watches(cluster)
             check_wrong(cluster)
         check_end(cluster)
+        check_rights(cluster)
         last = cluster.leader()
         last.terminate()
         check(last.wait(TIMEOUT_S) == 0, last.returncode)

@@ -100,6 +100,8 @@ struct Writing {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Known {
     pub(crate) report: Option<CapacityReport>,
+    /// Whether the last request for a report had no success.
+    pub(crate) has_failed: bool,
     at: Duration,
     is_asking: bool,
     ask_at: Duration,
@@ -212,7 +214,7 @@ impl Controller {
         let node = &call.daemon.node;
         if call.ask == Ask::Capacity {
             let known = self.known.entry(node.clone()).or_default();
-            known.is_asking = false;
+            (known.is_asking, known.has_failed) = (false, !matches!(answer, Ok(Answer::Capacity(_))));
             match answer {
                 Ok(Answer::Capacity(_)) if sent < known.changed_at => known.ask_at = now,
                 Ok(Answer::Capacity(report)) => (known.report, known.at) = (Some(report), sent),

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SendError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use ureq::Agent;
@@ -50,8 +50,9 @@ impl Daemons {
             self.nodes.insert(node.clone(), sender);
         }
         let sent = self.nodes.get(&node).map(|sender| sender.send(call));
-        if !matches!(sent, Some(Ok(()))) {
-            tracing::error!(node, "no thread of this node runs");
+        if let Some(Err(SendError(call))) = sent {
+            self.nodes.remove(&node);
+            (self.report)((self.clock)(), call, Err(failed("no thread can be started")));
         }
     }
 

@@ -132,11 +132,7 @@ impl Controller {
     fn counts(&self, function: &str) -> (usize, usize) {
         let all = self.instances_of(function);
         let live: Vec<_> = all.iter().filter(|(_, one)| !one.metadata.leaves()).collect();
-        let is_ready = |one: &Resource| {
-            let conditions = one.status["conditions"].as_array();
-            conditions.is_some_and(|all| all.iter().any(|one| one["type"] == "Ready" && one["status"] == "True"))
-        };
-        (live.len(), live.iter().filter(|(_, one)| is_ready(one)).count())
+        (live.len(), live.iter().filter(|(_, one)| status::is_ready(&one.status)).count())
     }
 
     /// The instances of a function that are not being deleted, and those that were made a moment
@@ -154,7 +150,7 @@ impl Controller {
                 spec.function == wanted.function && Share::read(&spec.share).is_ok_and(|share| share == wanted.share)
             });
             let fits = has_share && self.may_have(&node, wanted);
-            let (standing, problem) = self.standing(uid, now);
+            let (standing, problem) = self.standing(&one, now);
             if let Some((reason, message)) = problem {
                 if reason != Reason::Ended {
                     self.left_out.insert((function.into(), node.clone()), now + LEFT_OUT);
@@ -171,12 +167,13 @@ impl Controller {
         seen
     }
 
-    /// How an instance stands, and why it failed.
-    fn standing(&self, uid: &str, now: Duration) -> (Standing, Option<(Reason, String)>) {
-        let Some(held) = self.holds.get(uid) else { return (Standing::Waiting, None) };
+    /// How an instance stands, and why it failed. It is ready when clients can see it.
+    fn standing(&self, one: &Resource, now: Duration) -> (Standing, Option<(Reason, String)>) {
+        let Some(held) = self.holds.get(&one.metadata.uid) else { return (Standing::Waiting, None) };
         match held.hold.ready(now) {
-            None | Some((Reason::Granted, _)) => (Standing::Ready, None),
-            Some((Reason::Asking, _)) => (Standing::Waiting, None),
+            None => (Standing::Ready, None),
+            Some((Reason::Granted, _)) if status::is_ready(&one.status) => (Standing::Ready, None),
+            Some((Reason::Granted | Reason::Asking, _)) => (Standing::Waiting, None),
             Some((Reason::NoDaemon, _)) if held.hold.lease().is_none() && held.hold.failures() < TRIES => {
                 (Standing::Waiting, None)
             }
@@ -204,7 +201,7 @@ impl Controller {
         count: usize,
         now: Duration,
         actions: &mut Vec<Action>,
-    ) -> Option<String> {
+    ) -> Option<(Reason, String)> {
         for _ in 0..count {
             let candidates = self.candidates(&resource.metadata.uid, wanted, now);
             let Some(node) = placing::place(&candidates, &wanted.share, wanted.spread).map(str::to_owned) else {
@@ -232,15 +229,19 @@ impl Controller {
             let there = |one: &&Resource| one.spec["nodeName"] == node.as_str();
             let live = || self.instances.values().filter(there).filter(|one| !one.metadata.leaves());
             let is_of = |one: &&Resource| one.metadata.owner_references.iter().any(|owner| owner.uid == function);
-            let waits = live().any(|one| self.standing(&one.metadata.uid, now).0 == Standing::Waiting);
+            let waits = live().any(|one| self.standing(one, now).0 == Standing::Waiting);
+            let known = self.known.get(node);
+            let has_failed = known.is_some_and(|known| known.has_failed) || self.daemon(node).is_none();
+            let is_unasked = known.is_none_or(|known| known.report.is_none()) && !has_failed;
             let is_made = self.made.values().any(|made| made.node == *node);
             let refused = self.left_out.contains_key(&(function.to_owned(), node.clone()));
             Candidate {
                 node,
-                report: self.known.get(node).and_then(|known| known.report.as_ref()),
+                report: known.and_then(|known| known.report.as_ref()),
                 of_function: live().filter(is_of).count(),
                 instances: live().count(),
-                is_left_out: waits || is_made || refused,
+                is_left_out: refused,
+                is_pending: waits || is_made || is_unasked,
             }
         };
         nodes.map(candidate).collect()
@@ -252,7 +253,7 @@ impl Controller {
         key: &Key,
         resource: &Resource,
         (wanted, seen, plan): (&Wanted, &[Seen], &Plan),
-        no_room: Option<String>,
+        no_room: Option<(Reason, String)>,
         (now, stamp): (Duration, &str),
         actions: &mut Vec<Action>,
     ) {
@@ -264,9 +265,8 @@ impl Controller {
             self.problems.remove(uid);
         }
         let (reason, why) = match (no_room, self.problems.get(uid)) {
-            (Some(why), _) if self.nodes.keys().any(|node| self.daemon(node).is_some()) => (Reason::NoRoom, why),
-            (Some(why), _) => (Reason::NoDaemon, why),
-            (None, Some((reason, why))) => (*reason, why.clone()),
+            (Some(no_room), _) => no_room,
+            (None, Some(problem)) => problem.clone(),
             (None, None) => (Reason::Asking, "the daemons were asked for leases".into()),
         };
         let ready_condition = match is_complete {

@@ -3,6 +3,7 @@
 //! The daemon decides. A choice here that it refuses costs a round trip, and the node is then left
 //! out for a while.
 
+use crate::hold::Reason;
 use crate::resources::{Share, Spread};
 use atoll_client::{CapacityReport, DeviceCapacity, DeviceCondition};
 use std::cmp::Reverse;
@@ -17,13 +18,17 @@ pub(crate) struct Candidate<'a> {
     pub(crate) of_function: usize,
     /// Instances there.
     pub(crate) instances: usize,
-    /// Whether a daemon refused an instance there a moment ago, or has not answered yet.
+    /// Whether the daemon refused an instance there a moment ago.
     pub(crate) is_left_out: bool,
+    /// Whether its capacity is about to change, or was not reported yet.
+    pub(crate) is_pending: bool,
 }
 
 /// The node for an instance of this share; `None` if no node has room.
 pub(crate) fn place<'a>(candidates: &[Candidate<'a>], share: &Share, spread: Spread) -> Option<&'a str> {
-    let has_room = |one: &&Candidate<'_>| !one.is_left_out && one.report.is_some_and(|report| fits(report, share));
+    let has_room = |one: &&Candidate<'_>| {
+        !one.is_left_out && !one.is_pending && one.report.is_some_and(|report| fits(report, share))
+    };
     let all = candidates.iter().filter(has_room);
     let chosen = match spread {
         Spread::Nodes => all.min_by_key(|one| (one.of_function, one.instances, one.node)),
@@ -33,20 +38,30 @@ pub(crate) fn place<'a>(candidates: &[Candidate<'a>], share: &Share, spread: Spr
 }
 
 /// Why no node has room.
-pub(crate) fn why_not(candidates: &[Candidate<'_>], share: &Share) -> String {
-    let (silent, left): (Vec<&Candidate<'_>>, Vec<&Candidate<'_>>) =
-        candidates.iter().partition(|one| one.report.is_none());
-    let (waiting, full): (Vec<&Candidate<'_>>, Vec<&Candidate<'_>>) = left.into_iter().partition(|one| one.is_left_out);
+pub(crate) fn why_not(candidates: &[Candidate<'_>], share: &Share) -> (Reason, String) {
+    let (mut pending, mut silent, mut refused, mut full) = (0, 0, 0, 0);
+    for one in candidates {
+        *match one {
+            Candidate { is_pending: true, .. } => &mut pending,
+            Candidate { report: None, .. } => &mut silent,
+            Candidate { is_left_out: true, .. } => &mut refused,
+            Candidate { .. } => &mut full,
+        } += 1;
+    }
+    let reason = match (pending, full + refused) {
+        (0, 0) => Reason::NoDaemon,
+        (0, _) => Reason::NoRoom,
+        _ => Reason::Asking,
+    };
     let Share { sm_partition, quota_request, memory_bytes, .. } = share;
-    format!(
-        "of {} nodes, {} have no room for {sm_partition} % of the compute units for {} % of the time and \
-         {memory_bytes} bytes, {} have no answer of their daemon, and {} refused or were not asked yet",
+    let message = format!(
+        "of {} nodes, {full} have no room for {sm_partition} % of the compute units for {} % of the time and \
+         {memory_bytes} bytes, {refused} refused an instance in the last minute, {silent} have no daemon that answers, \
+         and {pending} were asked",
         candidates.len(),
-        full.len(),
         quota_request * 100.0,
-        silent.len(),
-        waiting.len(),
-    )
+    );
+    (reason, message)
 }
 
 /// Whether a device of the daemon has room.
@@ -94,7 +109,14 @@ mod tests {
     }
 
     fn candidate<'a>(node: &'a str, report: &'a CapacityReport, of_function: usize) -> Candidate<'a> {
-        Candidate { node, report: Some(report), of_function, instances: of_function, is_left_out: false }
+        Candidate {
+            node,
+            report: Some(report),
+            of_function,
+            instances: of_function,
+            is_left_out: false,
+            is_pending: false,
+        }
     }
 
     #[test]
@@ -121,9 +143,16 @@ mod tests {
         assert_eq!(place(&all, &share, Spread::Pack), Some("c"));
         let all = [candidate("a", &full, 0), Candidate { is_left_out: true, ..candidate("b", &room, 0) }];
         assert_eq!(place(&all, &share, Spread::Nodes), None);
-        let why = why_not(&[all[0], all[1], Candidate { report: None, ..all[0] }], &share);
-        for says in ["of 3 nodes, 1 have no room for 24 %", "1 have no answer", "1 refused"] {
+        let silent = Candidate { report: None, ..all[0] };
+        let (reason, why) = why_not(&[all[0], all[1], silent], &share);
+        assert_eq!(reason, Reason::NoRoom);
+        for says in ["of 3 nodes, 1 have no room for 24 %", "1 refused", "1 have no daemon", "0 were asked"] {
             assert!(why.contains(says), "{why}");
         }
+        assert_eq!(why_not(&[silent], &share).0, Reason::NoDaemon);
+        assert_eq!(why_not(&[], &share).0, Reason::NoDaemon);
+        let pending = Candidate { is_pending: true, ..candidate("c", &room, 0) };
+        assert_eq!(place(&[pending], &share, Spread::Nodes), None);
+        assert_eq!(why_not(&[all[0], pending], &share).0, Reason::Asking);
     }
 }

@@ -50,6 +50,11 @@ fn condition<'a>(status: &'a Value, kind: &str) -> Option<&'a Value> {
     status["conditions"].as_array()?.iter().find(|one| one["type"] == kind)
 }
 
+/// Whether the condition `Ready` of a status is true.
+pub(crate) fn is_ready(status: &Value) -> bool {
+    condition(status, "Ready").is_some_and(|ready| ready["status"] == "True")
+}
+
 /// A status with conditions. The time of a condition is that of its last change between true and
 /// false.
 fn with_conditions(mut status: Value, before: &Resource, conditions: &[Condition], stamp: &str) -> Value {

@@ -52,7 +52,7 @@ pub(crate) struct Args {
     model_repository: PathBuf,
 
     /// Most bytes of the files of a repository on another machine, which are kept below --cache
-    #[arg(long, value_name = "SIZE", default_value = "64G", value_parser = parse_bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value_t = atoll_remote::BYTES_MAX_DEFAULT)]
     repository_cache_bytes: u64,
 
     #[command(flatten)]

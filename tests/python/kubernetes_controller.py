@@ -36,14 +36,16 @@ def ready(one):
 class Cluster:
     """Two nodes with a daemon each, and controllers."""
 
-    def __init__(self, atoll, controller, bundle, folder):
-        self.controller, self.folder = controller, folder
+    def __init__(self, atoll, controller, folder):
+        self.atoll, self.controller = atoll, controller
         self.api, self.programs = ApiServer(), Programs(folder)
         self.daemons = [Daemon(atoll, folder / f"d{at}") for at in range(2)]
         self.controllers = []
+
+    def start(self, bundle):
         for at, daemon in enumerate(self.daemons):
             daemon.start()
-            deploy = [atoll, "fn", "deploy", bundle, "--control-socket", str(daemon.socket)]
+            deploy = [self.atoll, "fn", "deploy", bundle, "--control-socket", str(daemon.socket)]
             subprocess.run(deploy, check=True, capture_output=True, timeout=TIMEOUT_S)
             labels = {"atoll.dev/controller": "true"}
             self.api.create("nodes", None, {"metadata": {"name": f"gpu-{at}", "labels": labels}, "spec": {}})
@@ -238,8 +240,9 @@ def main():
     folder.mkdir(exist_ok=True)
     # A proxy of this machine has no business with loopback.
     os.environ["no_proxy"] = "*"
-    cluster = Cluster(atoll, controller, bundle, folder)
+    cluster = Cluster(atoll, controller, folder)
     try:
+        cluster.start(bundle)
         cluster.start_controller()
         check_packing(cluster)
         check_drain(cluster)

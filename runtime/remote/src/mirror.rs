@@ -119,8 +119,8 @@ impl Remote {
         }
         let names: BTreeSet<&str> = objects.iter().map(|object| object.path.as_str()).collect();
         let is_folder = |name: &str| {
-            let next = names.range(format!("{name}/").as_str()..).next().copied();
-            next.is_some_and(|next| next.starts_with(&format!("{name}/")))
+            let below = format!("{name}/");
+            names.range(below.as_str()..).next().is_some_and(|next| next.starts_with(&below))
         };
         let wrong = |reason: String| Err(RemoteError::Listing { url: self.url.clone(), reason });
         if names.len() < objects.len() {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Runs a script of `tests/python`, whose last line of output begins with `last`.
-fn script(python: &Path, name: &str, arguments: &[&OsStr], last: &str) -> Result<()> {
+pub(crate) fn script(python: &Path, name: &str, arguments: &[&OsStr], last: &str) -> Result<()> {
     let output = Command::new(python)
         .arg(root().join("tests/python").join(name))
         .args(arguments)

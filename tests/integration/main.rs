@@ -57,6 +57,7 @@ mod random_kernels;
 mod random_onnx;
 mod ray;
 mod reference;
+mod remote;
 mod ring;
 mod scaling;
 mod sequences;

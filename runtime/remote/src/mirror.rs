@@ -161,10 +161,7 @@ impl Remote {
 
     /// Whether the folder has an object.
     fn has(&self, object: &Object) -> bool {
-        let Held { bytes, version } = match self.held.get(&object.path) {
-            Some(held) => held,
-            None => return false,
-        };
+        let Some(Held { bytes, version }) = self.held.get(&object.path) else { return false };
         let metadata = fs::symlink_metadata(self.folder.join(&object.path));
         let is_there = metadata.is_ok_and(|file| file.is_file() && file.len() == object.bytes);
         is_there && *bytes == object.bytes && *version == object.version

@@ -3,8 +3,8 @@
 
 remote_repository.py ATOLL BUNDLE FOLDER
 
-ATOLL is the program, BUNDLE that of `tests/functions/affine.toml`, FOLDER an empty folder with a short path. Prints what
-it checks, and ends with 0 if all of it holds. Ends the processes that it started, by their numbers.
+ATOLL is the program, BUNDLE that of `tests/functions/affine.toml`, FOLDER an empty folder with a short path. Prints
+what it checks, and ends with 0 if all of it holds. Ends the processes that it started, by their numbers.
 """
 
 import functools

@@ -1,4 +1,5 @@
-//! `integrations/kubernetes`: the manifests, and the device plugin with the protocol of the kubelet.
+//! `integrations/kubernetes`: the manifests, the device plugin with the protocol of the kubelet, and
+//! the controller with that of the API server.
 
 use crate::functions::{manifest, packed};
 use crate::serve::atoll;
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Runs a script of `tests/python`, whose last line of output begins with `last`.
-fn script(python: &Path, name: &str, arguments: &[&OsStr], last: &str) -> Result<()> {
+pub(crate) fn script(python: &Path, name: &str, arguments: &[&OsStr], last: &str) -> Result<()> {
     let output = Command::new(python)
         .arg(root().join("tests/python").join(name))
         .args(arguments)
@@ -25,10 +26,10 @@ fn script(python: &Path, name: &str, arguments: &[&OsStr], last: &str) -> Result
     Ok(())
 }
 
-/// The device plugin.
-fn plugin() -> Result<PathBuf> {
-    let path = program("atoll-device-plugin");
-    ensure!(path.exists(), "{} is not built; run cargo build -p atoll-device-plugin", path.display());
+/// A program of this folder: `atoll-device-plugin` or `atoll-controller`.
+fn built(name: &str) -> Result<PathBuf> {
+    let path = program(name);
+    ensure!(path.exists(), "{} is not built; run cargo build -p {name}", path.display());
     Ok(path)
 }
 
@@ -41,8 +42,8 @@ fn manifests_are_right_and_wrong_resources_are_refused() -> Result<()> {
         skip("the schemas of Kubernetes, and Helm: 300 MB, which `make test-full` installs and uses");
     }
     let python = if has_schemas { other } else { python() };
-    let (atoll, plugin) = (atoll(), plugin()?);
-    let arguments = [atoll.as_os_str(), plugin.as_os_str()];
+    let (atoll, plugin, controller) = (atoll(), built("atoll-device-plugin")?, built("atoll-controller")?);
+    let arguments = [atoll.as_os_str(), plugin.as_os_str(), controller.as_os_str()];
     script(&python, "kubernetes_manifests.py", &arguments, "all manifests are right")
 }
 
@@ -52,10 +53,23 @@ fn the_device_plugin_offers_shares_and_containers_hold_leases() -> Result<()> {
     let folder = tempfile::Builder::new().prefix("ak").tempdir_in("/tmp")?;
     let bundle = folder.path().join("affine.kg");
     packed(&manifest("affine"), &bundle)?;
-    let (atoll, plugin, work) = (atoll(), plugin()?, folder.path().join("w"));
+    let (atoll, plugin, work) = (atoll(), built("atoll-device-plugin")?, folder.path().join("w"));
     if !full() {
         skip("annotations of FaST-GShare and the names of HAMi with a daemon: seconds, in `make test-full`");
     }
     let arguments = [atoll.as_os_str(), plugin.as_os_str(), bundle.as_os_str(), work.as_os_str()];
     script(&python(), "kubelet.py", &arguments, "all of it holds")
+}
+
+#[test]
+fn the_controller_holds_the_leases_that_resources_state() -> Result<()> {
+    let folder = tempfile::Builder::new().prefix("ac").tempdir_in("/tmp")?;
+    let bundle = folder.path().join("affine.kg");
+    packed(&manifest("affine"), &bundle)?;
+    let (atoll, controller, work) = (atoll(), built("atoll-controller")?, folder.path().join("w"));
+    if !full() {
+        skip("leaders that die, forgotten versions and impossible resources: a minute, in `make test-full`");
+    }
+    let arguments = [atoll.as_os_str(), controller.as_os_str(), bundle.as_os_str(), work.as_os_str()];
+    script(&python(), "kubernetes_controller.py", &arguments, "all of it holds")
 }

@@ -61,6 +61,7 @@ mod random_onnx;
 mod ray;
 mod reference;
 mod register_classes;
+mod remote;
 mod ring;
 mod scaling;
 mod sequences;

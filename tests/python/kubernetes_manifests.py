@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 """Checks the manifests of integrations/kubernetes.
 
-kubernetes_manifests.py [ATOLL PLUGIN]
+kubernetes_manifests.py [ATOLL PLUGIN CONTROLLER]
 
 Definitions of resources are judged by their schemas and CEL rules on resources that are right and on wrong ones, the
-other manifests by each other and by the help of the programs ATOLL and PLUGIN, and the Helm chart by what it renders to. Where the
+other manifests by each other and by the help of the programs, and the Helm chart by what it renders to. Where the
 packages kubernetes-validate and helm-python-sdk are installed (`make test-full`), the schemas of Kubernetes and Helm
 itself judge them, too. Exits with 1 and says what is wrong.
 """
 
 import copy
+import itertools
 import re
 import subprocess
 import sys
@@ -259,6 +260,56 @@ def check_daemon():
     assert [one["port"] for one in monitor["spec"]["endpoints"]] == [port["name"] for port in metrics["spec"]["ports"]]
 
 
+def of_controller():
+    """The documents of the controller, which are installed on their own."""
+    folder = ROOT / "controller/manifests"
+    (names,) = load(folder / "kustomization.yaml")
+    there = {path.name for path in folder.glob("*.yaml")} - {"kustomization.yaml"}
+    assert there == set(names["resources"]), f"the controller's kustomization names {names['resources']}"
+    return [one for name in names["resources"] for one in load(folder / name)]
+
+
+def check_controller(crds):
+    """The controller's manifests fit each other and the daemons, and its account has few rights."""
+    found = {(one["kind"], one["metadata"]["name"]): one for one in of_controller()}
+    deployment = found["Deployment", "atoll-controller"]
+    template = deployment["spec"]["template"]
+    labels, pod = template["metadata"]["labels"], template["spec"]
+    check_pod("the controller", pod)
+    assert matches(deployment["spec"]["selector"]["matchLabels"], labels)
+    account = found["ServiceAccount", pod["serviceAccountName"]]
+    assert account["automountServiceAccountToken"] is False and pod["automountServiceAccountToken"] is True
+    for kind, role in (("ClusterRoleBinding", "ClusterRole"), ("RoleBinding", "Role")):
+        binding = found[kind, "atoll-controller"]
+        assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == (role, "atoll-controller")
+        subject = {"kind": "ServiceAccount"} | {name: account["metadata"][name] for name in ("name", "namespace")}
+        assert binding["subjects"] == [subject], binding
+        for rule in found[role, "atoll-controller"]["rules"]:
+            assert "*" not in rule["verbs"] + rule["resources"] and "secrets" not in rule["resources"], rule
+    resources = {crd["spec"]["names"]["plural"] for crd in crds.values()}
+    rules = found["ClusterRole", "atoll-controller"]["rules"]
+    own = {one.partition("/")[0] for rule in rules if rule["apiGroups"] == ["atoll.dev"] for one in rule["resources"]}
+    assert own == resources, own
+    policy = found["NetworkPolicy", "atoll-controller"]["spec"]
+    (daemonset,) = of_kind("DaemonSet")
+    of_daemon = daemonset["spec"]["template"]
+    assert matches(policy["podSelector"]["matchLabels"], of_daemon["metadata"]["labels"])
+    assert matches(policy["ingress"][0]["from"][0]["podSelector"]["matchLabels"], labels)
+    daemon = next(one for one in of_daemon["spec"]["containers"] if one["name"] == "daemon")
+    assert pod["containers"][0]["image"] == daemon["image"]
+    namespaces = {one["metadata"].get("namespace", "atoll-system") for one in found.values()}
+    assert namespaces == {"atoll-system"}, namespaces
+    try:
+        import kubernetes_validate
+    except ImportError:
+        return
+    for key, one in found.items():
+        try:
+            kubernetes_validate.validate(one, "1.37", strict=True)
+        except kubernetes_validate.ValidationError as error:
+            raise AssertionError(f"{key}: {error.message}") from error
+
+
 def check_rights(crds):
     resources = {crd["spec"]["names"]["plural"] for crd in crds.values()}
     for role in of_kind("ClusterRole"):
@@ -323,19 +374,29 @@ def help_of(command):
     return subprocess.run([*command, "--help"], capture_output=True, text=True, check=True).stdout
 
 
-def check_program(atoll, plugin):
+def flags_in_guide(guide, program):
+    """The flags in the table of a program."""
+    lines = guide[guide.index(f"The program `{program}` has these flags:") :].splitlines()[1:]
+    begin = next(at for at, line in enumerate(lines) if line.startswith("|"))
+    table = itertools.takewhile(lambda line: line.startswith("|"), lines[begin:])
+    return {flag for line in table if line.startswith("| `--") for flag in flags_of(line)}
+
+
+def check_program(atoll, plugin, controller):
     """The programs have the commands and flags of the manifests and of the guide, and take the settings of the
     ConfigMap."""
-    helps = {("atoll-device-plugin",): help_of([plugin])}
+    helps = {("atoll-device-plugin",): help_of([plugin]), ("atoll-controller",): help_of([controller])}
     guide = (ROOT / "../../docs/guide/kubernetes.md").read_text()
-    of_plugin = {flag for line in guide.splitlines() if line.startswith("| `--") for flag in flags_of(line)}
-    of_help = {flag[1] for flag in re.finditer(r"^ *--([a-z-]+)", helps["atoll-device-plugin",], re.MULTILINE)}
-    assert of_plugin == of_help - {"help", "version"}, f"the guide has {of_plugin}, the plugin {of_help}"
+    for (program,), text in list(helps.items()):
+        told = flags_in_guide(guide, program)
+        of_help = {flag[1] for flag in re.finditer(r"^ *--([a-z-]+)", text, re.MULTILINE)} - {"help", "version"}
+        assert told == of_help, f"the guide has {told}, {program} has {of_help}"
     pods = [one["spec"]["template"]["spec"] for one in of_kind("DaemonSet")] + [one["spec"] for one in of_kind("Pod")]
     pods += [one["spec"] for kind in ("ServingRuntime", "ClusterServingRuntime") for one in of_kind(kind)]
+    pods += [one["spec"]["template"]["spec"] for one in of_controller() if one["kind"] == "Deployment"]
     for one in (one for pod in pods for one in containers(pod)):
         command = one.get("command", [])
-        if command[:1] not in (["atoll"], ["atoll-device-plugin"]):
+        if command[:1] not in (["atoll"], ["atoll-device-plugin"], ["atoll-controller"]):
             continue
         words = tuple(command)
         if words not in helps:
@@ -444,9 +505,10 @@ def main():
     check_all()
     check_daemon()
     check_rights(crds)
+    check_controller(crds)
     check_chart()
     if len(sys.argv) > 1:
-        check_program(*sys.argv[1:3])
+        check_program(*sys.argv[1:4])
     print(f"all manifests are right: {len(manifests())}; wrong resources that are refused: {refused}")
 
 

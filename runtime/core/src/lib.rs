@@ -42,6 +42,7 @@
 //! - No device queue is overfilled, and nothing grows without a bound from [`limits`].
 
 pub mod batching;
+pub mod calendar;
 mod counters;
 mod device_queue;
 mod device_scheduler;

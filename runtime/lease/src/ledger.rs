@@ -156,14 +156,18 @@ impl Ledger {
         if self.ended_keys.contains(&ask.key) {
             return Err(Refusal::Ended);
         }
-        if let Some(lease) = self.keys.get(&ask.key) {
-            let lease = &self.leases[lease];
-            return match lease.kept.asked_by == ask.holder && lease.kept.ask.want == ask.want {
+        if let Some(lease) = self.keys.get(&ask.key).copied() {
+            let kept = &self.leases[&lease].kept;
+            if kept.asked_by != ask.holder || kept.ask.want != ask.want {
+                return Err(Refusal::KeyUsed);
+            }
+            if kept.ask.holder != ask.holder {
                 // The answer would tell the old holder the epoch of the new one.
-                true if lease.kept.ask.holder != ask.holder => Err(Refusal::Ended),
-                true => Ok(Answer::Granted(lease.grant())),
-                false => Err(Refusal::KeyUsed),
-            };
+                return Err(Refusal::Ended);
+            }
+            // Its holder counts from when it sent the repetition, as with a renewal.
+            self.extend(lease);
+            return Ok(Answer::Granted(self.leases[&lease].grant()));
         }
         if self.leases.len() >= LEASES_MAX {
             return Err(Refusal::TooMany);

@@ -15,7 +15,7 @@
 //! - The promises of a device never exceed its capacity: partitions × quotas fit as rectangles
 //!   ([`atoll_core::packing`]), and the sums of memory and real-time slots are within its own.
 //! - A request that is sent twice is granted once. The second answer names the same lease and
-//!   epoch.
+//!   epoch, and extends the lease like a renewal.
 //! - Every grant and every takeover has a higher [`Epoch`] than all earlier ones, also after a
 //!   restart. A holder with an old epoch can neither renew nor release.
 //! - A grant is durable before it is answered: [`Action::Keep`] comes before the answer.

@@ -151,6 +151,23 @@ fn leases_end_unless_they_are_renewed() {
 }
 
 #[test]
+fn a_repeated_request_extends_its_lease() {
+    let mut daemon = Daemon::with(1, 100);
+    let first = daemon.grant(ask(1, "a", want(50, 100))).unwrap();
+    // The answer was lost, or the holder has started again. From now on it counts from this time.
+    daemon.now = Nanos(TTL.0 - 1);
+    let again = daemon.grant(ask(1, "a", want(50, 100))).unwrap();
+    assert_eq!((again.lease, again.epoch, again.expires), (first.lease, first.epoch, Nanos(2 * TTL.0 - 1)));
+    daemon.now = Nanos(2 * TTL.0 - 2);
+    assert!(daemon.renew(&again).is_ok());
+    // A request of another holder with the same key extends nothing.
+    daemon.now = Nanos(3 * TTL.0 - 3);
+    assert_eq!(daemon.grant(ask(1, "b", want(50, 100))), Err(Refusal::KeyUsed));
+    daemon.now = Nanos(3 * TTL.0 - 2);
+    assert_eq!(daemon.renew(&again), Err(Refusal::NoLease(again.lease)));
+}
+
+#[test]
 fn a_holder_that_was_replaced_can_do_nothing() {
     let mut daemon = Daemon::with(1, 100);
     let old = daemon.grant(ask(1, "a", want(50, 100))).unwrap();

@@ -64,7 +64,7 @@ impl CredentialArgs {
     }
 
     /// The settings of TLS for HTTP.
-    pub(crate) fn tls(&self) -> Result<TlsConfig> {
+    pub fn tls(&self) -> Result<TlsConfig> {
         let certificate = self.certificate()?.map(|(chain, key)| ClientCert::new_with_certs(&chain, key));
         Ok(TlsConfig::builder()
             .root_certs(RootCerts::new_with_certs(&certificates(&self.authorities()?)?))

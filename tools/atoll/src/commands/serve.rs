@@ -1,6 +1,7 @@
 //! `atoll serve`
 
 mod groups;
+mod remote;
 
 use super::identity::IdentityArgs;
 use crate::cache;
@@ -35,6 +36,7 @@ Examples:
   atoll serve --model-repository models/ --sessions 0.0.0.0:8003 --auth-keys keys.json --tls-cert cert.pem \\
       --tls-key key.pem
   atoll serve --model-repository models/ --model-control-mode poll --repository-poll-secs 5
+  atoll serve --model-repository s3://bucket/models --model-control-mode poll
 
 A repository contains NAME.kg, NAME.onnx (compiled at the first load, then cached) or NAME/1/model.onnx.
 NAME.toml has the settings of a model:  class = \"real-time\",  queue_capacity = 64 (per class),  device = \"host:1\"
@@ -44,9 +46,14 @@ NAME.toml has the settings of a model:  class = \"real-time\",  queue_capacity =
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Folder with models
+    /// Folder with models, or the address of one on another machine: s3://BUCKET/PREFIX,
+    /// gs://BUCKET/PREFIX or https://HOST/PATH
     #[arg(long, value_name = "DIR")]
     model_repository: PathBuf,
+
+    /// Most bytes of the files of a repository on another machine, which are kept below --cache
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value_t = atoll_remote::BYTES_MAX_DEFAULT)]
+    repository_cache_bytes: u64,
 
     #[command(flatten)]
     symbols: SymbolArgs,
@@ -63,7 +70,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     load_model: Vec<String>,
 
-    /// Seconds between two scans of the repository, with mode poll
+    /// Seconds between two scans of the repository, with mode poll, and between two looks for
+    /// changes of a repository on another machine
     #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..))]
     repository_poll_secs: u64,
 
@@ -259,6 +267,14 @@ impl Args {
                 .context("neither XDG_CACHE_HOME nor HOME is set; choose a folder for compiled models with --cache")
                 .or_user_error()?,
         };
+        let url = self.model_repository.to_str().filter(|text| atoll_remote::is_remote(text)).map(str::to_owned);
+        let model_repository = match url {
+            Some(url) => {
+                let every = Duration::from_secs(self.repository_poll_secs);
+                remote::follow(&url, &cache, self.repository_cache_bytes, every)?
+            }
+            None => self.model_repository,
+        };
         let identity = self.identity.identity(self.config.as_deref())?;
         let sessions = self.sessions.or(identity.access.sessions()).map(|address| SessionsConfig {
             address,
@@ -293,7 +309,7 @@ impl Args {
             exit_on_error: self.exit_on_error,
             drain: Duration::from_secs(self.drain_seconds),
             ready_file: self.ready_file,
-            ..ServerConfig::new(self.model_repository, cache)
+            ..ServerConfig::new(model_repository, cache)
         };
         Ok((config, self.devices))
     }

@@ -1,0 +1,434 @@
+//! The controller: what to ask the daemons and what to write to the API server, from what both
+//! report. No clock, no thread and no connection.
+
+use crate::hold::{Ask, Hold, Lease, Reason, Refused};
+use crate::resources::{Daemon, InstanceSpec, KINDS, Key, Kind, Node, Resource, Share};
+use crate::status::{self, INSTANCE, INSTANCE_FINALIZER};
+use atoll_client::{CapacityReport, LeaseHold, LeaseReport};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Longest pause before a write that failed is sent again.
+const WRITE_PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// Pause between two reports of capacity of a daemon.
+const CAPACITY_PAUSE: Duration = Duration::from_secs(3);
+
+/// A report of capacity counts for this long.
+const CAPACITY_AGE_MAX: Duration = Duration::from_secs(15);
+
+/// Settings of a controller.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Settings {
+    /// How long requests of clients may go on after the deletion of an instance.
+    pub(crate) drain: Duration,
+    /// Labels of the nodes that may get instances.
+    pub(crate) nodes: BTreeMap<String, String>,
+}
+
+/// A change that the API server reports.
+#[derive(Clone, Debug)]
+pub(crate) enum Change {
+    /// All resources of a kind.
+    Listed(Kind, Vec<Resource>),
+    /// A resource is new, or has changed.
+    Set(Kind, Box<Resource>),
+    /// A resource is gone.
+    Gone(Kind, Key),
+}
+
+/// A request to a daemon or to the API server.
+#[derive(Clone, Debug)]
+pub(crate) enum Action {
+    /// Send a request to a daemon, as the tenant of a namespace.
+    Ask(Call),
+    /// Write to the API server.
+    Write(Write),
+}
+
+/// A request to a daemon.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) daemon: Daemon,
+    pub(crate) namespace: String,
+    /// UID of the instance; empty for reports of capacity.
+    pub(crate) uid: String,
+    pub(crate) ask: Ask,
+}
+
+/// The answer of a daemon.
+#[derive(Clone, Debug)]
+pub(crate) enum Answer {
+    /// To a grant, a renewal or a release, which has no lease.
+    Lease(Option<Box<LeaseReport>>),
+    /// To a request for the capacity.
+    Capacity(CapacityReport),
+}
+
+/// A write to the API server.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Write {
+    /// `None` for events.
+    pub(crate) kind: Option<Kind>,
+    pub(crate) key: Key,
+    pub(crate) verb: Verb,
+}
+
+/// What to write.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Verb {
+    /// Make a resource.
+    Create(Value),
+    /// Change some fields.
+    Patch(Value),
+    /// Change some fields of the status.
+    PatchStatus(Value),
+    /// Delete the resource with this UID.
+    Delete(String),
+}
+
+/// Writes to one resource.
+#[derive(Clone, Copy, Debug, Default)]
+struct Writing {
+    is_sent: bool,
+    failures: u32,
+    not_before: Duration,
+}
+
+/// What a daemon reports about its devices.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Known {
+    pub(crate) report: Option<CapacityReport>,
+    /// Whether the last request for a report had no success.
+    pub(crate) has_failed: bool,
+    at: Duration,
+    is_asking: bool,
+    ask_at: Duration,
+    /// A report from before the last grant or release is outdated.
+    changed_at: Duration,
+}
+
+/// The holder of a lease, with where it is held.
+#[derive(Clone, Debug)]
+pub(crate) struct Held {
+    pub(crate) hold: Hold,
+    node: String,
+    namespace: String,
+}
+
+/// An instance that was made and has not been seen yet.
+#[derive(Clone, Debug)]
+pub(crate) struct Made {
+    pub(crate) function: String,
+    pub(crate) node: String,
+    pub(crate) until: Duration,
+}
+
+/// The controller. Several may run; only the leader calls [`Controller::step`].
+#[derive(Default)]
+pub(crate) struct Controller {
+    pub(crate) settings: Settings,
+    listed: BTreeSet<Kind>,
+    pub(crate) functions: BTreeMap<Key, Resource>,
+    pub(crate) instances: BTreeMap<Key, Resource>,
+    pub(crate) nodes: BTreeMap<String, Node>,
+    pods: BTreeMap<Key, Daemon>,
+    /// By UID of the instance.
+    pub(crate) holds: BTreeMap<String, Held>,
+    pub(crate) known: BTreeMap<String, Known>,
+    writing: BTreeMap<(Kind, Key), Writing>,
+    pub(crate) made: BTreeMap<Key, Made>,
+    /// Instances whose deletion was sent and has not been seen yet, by UID.
+    pub(crate) deleted: BTreeMap<String, Duration>,
+    /// Nodes that refused an instance of a function, by UID of the function, until when.
+    pub(crate) left_out: BTreeMap<(String, String), Duration>,
+    /// Why an instance of a function failed last.
+    pub(crate) problems: BTreeMap<String, (Reason, String)>,
+    /// Instances whose function is not there, by UID, and since when.
+    pub(crate) orphaned: BTreeMap<String, Duration>,
+    /// Leases of instances that are gone.
+    orphans: Vec<(String, String, LeaseHold)>,
+}
+
+impl Controller {
+    pub(crate) fn new(settings: Settings) -> Controller {
+        Controller { settings, ..Controller::default() }
+    }
+
+    /// Takes a change that the API server reports.
+    pub(crate) fn observe(&mut self, change: Change) {
+        match change {
+            Change::Listed(kind, all) => {
+                match kind {
+                    Kind::Function => self.functions.clear(),
+                    Kind::Instance => self.instances.clear(),
+                    Kind::Node => self.nodes.clear(),
+                    Kind::Pod => self.pods.clear(),
+                }
+                all.into_iter().for_each(|one| self.set(kind, one));
+                self.listed.insert(kind);
+            }
+            Change::Set(kind, resource) => self.set(kind, *resource),
+            Change::Gone(kind, key) => self.remove(kind, &key),
+        }
+    }
+
+    fn set(&mut self, kind: Kind, resource: Resource) {
+        let key = resource.metadata.key();
+        match kind {
+            Kind::Function => drop(self.functions.insert(key, resource)),
+            Kind::Instance => {
+                self.made.remove(&key);
+                self.instances.insert(key, resource);
+            }
+            Kind::Node => drop(self.nodes.insert(resource.metadata.name.clone(), Node::of(&resource))),
+            Kind::Pod => match Daemon::of(&resource) {
+                Some(daemon) => drop(self.pods.insert(key, daemon)),
+                None => drop(self.pods.remove(&key)),
+            },
+        }
+    }
+
+    fn remove(&mut self, kind: Kind, key: &Key) {
+        match kind {
+            Kind::Function => drop(self.functions.remove(key)),
+            Kind::Instance => drop(self.instances.remove(key)),
+            Kind::Node => drop(self.nodes.remove(&key.1)),
+            Kind::Pod => drop(self.pods.remove(key)),
+        }
+    }
+
+    /// The daemon of a node.
+    pub(crate) fn daemon(&self, node: &str) -> Option<&Daemon> {
+        self.pods.values().find(|daemon| daemon.node == node)
+    }
+
+    /// Whether a node may get instances.
+    pub(crate) fn is_open(&self, node: &str) -> bool {
+        self.nodes.get(node).is_some_and(|node| node.is_open && node.has(&self.settings.nodes))
+    }
+
+    /// Takes the answer of a daemon to a request that was sent at `sent`.
+    pub(crate) fn answered(&mut self, sent: Duration, now: Duration, call: &Call, answer: Result<Answer, Refused>) {
+        let node = &call.daemon.node;
+        if call.ask == Ask::Capacity {
+            let known = self.known.entry(node.clone()).or_default();
+            (known.is_asking, known.has_failed) = (false, !matches!(answer, Ok(Answer::Capacity(_))));
+            match answer {
+                Ok(Answer::Capacity(_)) if sent < known.changed_at => known.ask_at = now,
+                Ok(Answer::Capacity(report)) => (known.report, known.at) = (Some(report), sent),
+                Ok(Answer::Lease(_)) | Err(_) => known.report = None,
+            }
+            return;
+        }
+        let answer = match answer {
+            Ok(Answer::Lease(lease)) => Ok(lease.map(|lease| *lease)),
+            Ok(Answer::Capacity(_)) => Ok(None),
+            Err(refused) => Err(refused),
+        };
+        // The capacity has changed.
+        if answer.is_ok() && !matches!(call.ask, Ask::Renew(_)) {
+            let known = self.known.entry(node.clone()).or_default();
+            (known.report, known.changed_at, known.ask_at) = (None, now, now);
+        }
+        match self.holds.get_mut(&call.uid) {
+            Some(held) => held.hold.answered(sent, now, &call.ask, answer),
+            // The instance disappeared during the grant.
+            None => {
+                if let (Ask::Grant(_), Ok(Some(report))) = (&call.ask, &answer) {
+                    self.orphans.push((node.clone(), call.namespace.clone(), Lease::of(report).hold()));
+                }
+            }
+        }
+    }
+
+    /// Takes the result of a write: the resource as it is now, if the API server sent it, or the
+    /// status of the refusal.
+    pub(crate) fn written(&mut self, now: Duration, write: &Write, result: Result<Option<Resource>, Refused>) {
+        let Some(kind) = write.kind else { return };
+        let writing = self.writing.entry((kind, write.key.clone())).or_default();
+        writing.is_sent = false;
+        match result {
+            Ok(resource) => {
+                (writing.failures, writing.not_before) = (0, now);
+                if let Some(resource) = resource.filter(|resource| resource.metadata.key() == write.key) {
+                    match resource.metadata.leaves() && resource.metadata.finalizers.is_empty() {
+                        true => self.remove(kind, &write.key),
+                        false => self.set(kind, resource),
+                    }
+                }
+            }
+            Err(_) => {
+                writing.failures = writing.failures.saturating_add(1);
+                let pause = Duration::from_millis(250).saturating_mul(1 << writing.failures.min(8));
+                writing.not_before = now + pause.min(WRITE_PAUSE_MAX);
+            }
+        }
+    }
+
+    /// Sends a write, unless one to the same resource is on its way or failed a moment ago.
+    pub(crate) fn write(
+        &mut self,
+        now: Duration,
+        (kind, key): (Kind, &Key),
+        verb: Verb,
+        actions: &mut Vec<Action>,
+    ) -> bool {
+        let writing = self.writing.entry((kind, key.clone())).or_default();
+        if writing.is_sent || now < writing.not_before {
+            return false;
+        }
+        writing.is_sent = true;
+        actions.push(Action::Write(Write { kind: Some(kind), key: key.clone(), verb }));
+        true
+    }
+
+    /// Writes a status if it differs, and an event if its reason is new.
+    pub(crate) fn write_status(
+        &mut self,
+        now: Duration,
+        (kind, key): (Kind, &Key),
+        status: &Value,
+        stamp: &str,
+        actions: &mut Vec<Action>,
+    ) {
+        let (name, all) = match kind {
+            Kind::Function => (status::FUNCTION, &self.functions),
+            _ => (INSTANCE, &self.instances),
+        };
+        let Some(before) = all.get(key).filter(|before| status::differs(&before.status, status)) else { return };
+        let event = status::event(name, before, status, stamp);
+        let body = serde_json::json!({ "status": status });
+        if self.write(now, (kind, key), Verb::PatchStatus(body), actions)
+            && let Some(event) = event
+        {
+            actions.push(Action::Write(Write { kind: None, key: key.clone(), verb: Verb::Create(event) }));
+        }
+    }
+
+    /// What to do now. `stamp` is the time of day, for statuses. The caller calls this again after
+    /// each change, answer or result, and a few times a second.
+    pub(crate) fn step(&mut self, now: Duration, stamp: &str) -> Vec<Action> {
+        let mut actions = Vec::new();
+        if self.listed.len() < KINDS.len() {
+            return actions;
+        }
+        self.forget(now, &mut actions);
+        let instances: Vec<Key> = self.instances.keys().cloned().collect();
+        instances.iter().for_each(|key| self.tend_instance(key, now, stamp, &mut actions));
+        let functions: Vec<Key> = self.functions.keys().cloned().collect();
+        functions.iter().for_each(|key| self.tend_function(key, now, stamp, &mut actions));
+        self.ask_capacities(now, &mut actions);
+        actions
+    }
+
+    /// Drops what belongs to resources that are gone, and releases their leases.
+    fn forget(&mut self, now: Duration, actions: &mut Vec<Action>) {
+        let uids: BTreeSet<&String> = self.instances.values().map(|one| &one.metadata.uid).collect();
+        let gone: Vec<String> = self.holds.keys().filter(|uid| !uids.contains(uid)).cloned().collect();
+        for uid in gone {
+            let Some(Held { hold, node, namespace }) = self.holds.remove(&uid) else { continue };
+            if let Some(lease) = hold.lease().filter(|_| !hold.is_gone()) {
+                self.orphans.push((node, namespace, lease.hold()));
+            }
+        }
+        for (node, namespace, hold) in std::mem::take(&mut self.orphans) {
+            // Without an answer the lease ends by its time to live.
+            if let Some(daemon) = self.daemon(&node).cloned() {
+                actions.push(Action::Ask(Call { daemon, namespace, uid: String::new(), ask: Ask::Release(hold) }));
+            }
+        }
+        let uids: BTreeSet<&String> = self.instances.values().map(|one| &one.metadata.uid).collect();
+        self.orphaned.retain(|uid, _| uids.contains(uid));
+        self.made.retain(|_, made| now < made.until);
+        self.deleted.retain(|_, until| now < *until);
+        self.left_out.retain(|_, until| now < *until);
+        let functions: BTreeSet<&String> = self.functions.values().map(|one| &one.metadata.uid).collect();
+        self.problems.retain(|uid, _| functions.contains(uid));
+        let Controller { writing, functions, instances, .. } = self;
+        writing.retain(|(kind, key), writing| {
+            let is_there =
+                if *kind == Kind::Function { functions.contains_key(key) } else { instances.contains_key(key) };
+            is_there || writing.is_sent || now < writing.not_before
+        });
+        for known in self.known.values_mut().filter(|known| now >= known.at + CAPACITY_AGE_MAX) {
+            known.report = None;
+        }
+    }
+
+    fn tend_instance(&mut self, key: &Key, now: Duration, stamp: &str, actions: &mut Vec<Action>) {
+        let Some(resource) = self.instances.get(key).cloned() else { return };
+        let meta = &resource.metadata;
+        if !meta.finalizers.iter().any(|one| one == INSTANCE_FINALIZER) {
+            // A lease is asked for only if the instance cannot disappear without its release.
+            if !meta.leaves() {
+                let patch = status::finalizers(meta, INSTANCE_FINALIZER, true);
+                self.write(now, (Kind::Instance, key), Verb::Patch(patch), actions);
+            }
+            return;
+        }
+        if !meta.leaves() {
+            self.delete_orphan(key, meta, now, actions);
+        }
+        let read = serde_json::from_value::<InstanceSpec>(resource.spec.clone()).map_err(|error| error.to_string());
+        let spec =
+            read.and_then(|spec| Ok((Share::read(&spec.share)?.lease(&spec.function, &meta.uid), spec.node_name)));
+        let (spec, node) = match spec {
+            Ok(spec) => spec,
+            Err(_) if meta.leaves() => return self.let_go(key, &resource, now, actions),
+            Err(message) => {
+                let status = status::of_instance(&resource, (Reason::Invalid, &message), None, None, stamp);
+                return self.write_status(now, (Kind::Instance, key), &status, stamp, actions);
+            }
+        };
+        let daemon = self.daemon(&node).cloned();
+        let held = self.holds.entry(meta.uid.clone()).or_insert_with(|| {
+            let lease = serde_json::from_value(resource.status["lease"].clone()).ok();
+            Held { hold: Hold::new(spec, lease, now), node: node.clone(), namespace: key.0.clone() }
+        });
+        if meta.leaves() {
+            held.hold.leave(now);
+        }
+        if let Some(ask) = held.hold.next(now, self.settings.drain) {
+            match &daemon {
+                Some(daemon) => {
+                    let (daemon, namespace, uid) = (daemon.clone(), key.0.clone(), meta.uid.clone());
+                    actions.push(Action::Ask(Call { daemon, namespace, uid, ask }));
+                }
+                None => held.hold.no_daemon(now, &format!("no pod with a daemon is on node {node}")),
+            }
+        }
+        if held.hold.is_gone() {
+            return self.let_go(key, &resource, now, actions);
+        }
+        let Some((reason, message)) = held.hold.ready(now) else { return };
+        let url = daemon.as_ref().map(|daemon| daemon.url.as_str());
+        let url = url.or(resource.status["url"].as_str());
+        let status = status::of_instance(&resource, (reason, &message), held.hold.lease(), url, stamp);
+        held.hold.publish();
+        self.write_status(now, (Kind::Instance, key), &status, stamp, actions);
+    }
+
+    /// Lets an instance disappear.
+    fn let_go(&mut self, key: &Key, resource: &Resource, now: Duration, actions: &mut Vec<Action>) {
+        let patch = status::finalizers(&resource.metadata, INSTANCE_FINALIZER, false);
+        self.write(now, (Kind::Instance, key), Verb::Patch(patch), actions);
+    }
+
+    /// Asks the daemons for their capacity while there are functions.
+    fn ask_capacities(&mut self, now: Duration, actions: &mut Vec<Action>) {
+        let Some(namespace) = self.functions.keys().next().map(|key| key.0.clone()) else { return };
+        let daemons: BTreeSet<Daemon> = self.pods.values().filter(|one| self.is_open(&one.node)).cloned().collect();
+        self.known.retain(|node, _| daemons.iter().any(|daemon| daemon.node == *node));
+        for daemon in daemons {
+            let known = self.known.entry(daemon.node.clone()).or_default();
+            if known.is_asking || now < known.ask_at {
+                continue;
+            }
+            (known.is_asking, known.ask_at) = (true, now + CAPACITY_PAUSE);
+            let (namespace, uid) = (namespace.clone(), String::new());
+            actions.push(Action::Ask(Call { daemon, namespace, uid, ask: Ask::Capacity }));
+        }
+    }
+}

@@ -1,0 +1,447 @@
+//! The lease of one `AtollInstance`: what to ask the daemon next, and what its answers mean. No
+//! clock and no connection.
+
+use atoll_client::{LeaseHold, LeaseReport, LeaseSpec};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// A lease is renewed this often in its time to live.
+const RENEWALS: u32 = 3;
+
+/// Pause before a renewal that was lost is sent again.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Longest pause before a request that was refused is sent again.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// A request to a daemon.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Ask {
+    /// Report the capacity of the devices.
+    Capacity,
+    /// Grant a lease.
+    Grant(LeaseSpec),
+    /// Renew a lease.
+    Renew(LeaseHold),
+    /// Release a lease.
+    Release(LeaseHold),
+}
+
+/// Why a request had no success.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refused {
+    /// The status of HTTP; `None` if no answer arrived.
+    pub(crate) status: Option<u16>,
+    /// The reason, as the daemon or the connection states it.
+    pub(crate) message: String,
+}
+
+/// A lease as the status of an instance has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Lease {
+    /// Its number.
+    pub(crate) lease: u64,
+    /// Its epoch.
+    pub(crate) epoch: u64,
+    /// Its holder.
+    pub(crate) holder: String,
+    /// The instance that requests name.
+    pub(crate) instance: String,
+    /// Its device.
+    pub(crate) device: String,
+}
+
+impl Lease {
+    /// The lease of an answer.
+    pub(crate) fn of(report: &LeaseReport) -> Lease {
+        let LeaseReport { lease, epoch, holder, instance, device, .. } = report;
+        let (holder, instance, device) = (holder.clone(), instance.clone(), device.clone());
+        Lease { lease: *lease, epoch: *epoch, holder, instance, device }
+    }
+
+    /// The lease as the daemon wants it named.
+    pub(crate) fn hold(&self) -> LeaseHold {
+        LeaseHold { lease: self.lease, epoch: self.epoch, holder: self.holder.clone() }
+    }
+}
+
+/// Reasons of the condition `Ready`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// The daemon was asked and has not answered.
+    Asking,
+    /// The lease is valid.
+    Granted,
+    /// The daemon has no room now, or the function is not loaded.
+    NoRoom,
+    /// No daemon answers at the node.
+    NoDaemon,
+    /// The daemon refuses the request.
+    Refused,
+    /// The lease has ended.
+    Ended,
+    /// The instance is being deleted: no new requests may name it.
+    Draining,
+    /// The specification is not possible.
+    Invalid,
+}
+
+impl Reason {
+    /// As conditions have it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Reason::Asking => "Asking",
+            Reason::Granted => "Granted",
+            Reason::NoRoom => "NoRoom",
+            Reason::NoDaemon => "NoDaemon",
+            Reason::Refused => "Refused",
+            Reason::Ended => "Ended",
+            Reason::Draining => "Draining",
+            Reason::Invalid => "Invalid",
+        }
+    }
+}
+
+/// The holder of the lease of one instance.
+///
+/// Times are of one monotonic clock. A lease counts as valid until its time to live after the last
+/// successful request was *sent*, which is never later than at the daemon.
+#[derive(Clone, Debug)]
+pub(crate) struct Hold {
+    spec: LeaseSpec,
+    lease: Option<Lease>,
+    valid_until: Duration,
+    /// A lease of an earlier leader counts as valid until then, although no answer has arrived.
+    trusted_until: Duration,
+    renew_at: Duration,
+    retry_at: Duration,
+    failures: u32,
+    is_asking: bool,
+    problem: Option<(Reason, String)>,
+    has_ended: bool,
+    /// Clients may know the lease.
+    is_published: bool,
+    /// Since when the instance is being deleted.
+    leaves_since: Option<Duration>,
+    is_gone: bool,
+}
+
+impl Hold {
+    /// The holder for a request. `lease` is what the status has: the lease that an earlier leader
+    /// got with the same request.
+    pub(crate) fn new(spec: LeaseSpec, lease: Option<Lease>, now: Duration) -> Hold {
+        let ttl = ttl(&spec);
+        Hold {
+            trusted_until: lease.as_ref().map_or(Duration::ZERO, |_| now + ttl / RENEWALS),
+            is_published: lease.is_some(),
+            spec,
+            lease,
+            valid_until: Duration::ZERO,
+            renew_at: now,
+            retry_at: now,
+            failures: 0,
+            is_asking: false,
+            problem: None,
+            has_ended: false,
+            leaves_since: None,
+            is_gone: false,
+        }
+    }
+
+    /// The lease that the daemon granted.
+    pub(crate) fn lease(&self) -> Option<&Lease> {
+        self.lease.as_ref()
+    }
+
+    /// How many requests in a row had no success.
+    pub(crate) fn failures(&self) -> u32 {
+        self.failures
+    }
+
+    /// Notes that clients may know the lease from now on.
+    pub(crate) fn publish(&mut self) {
+        self.is_published |= self.lease.is_some();
+    }
+
+    /// Notes that the instance is being deleted.
+    pub(crate) fn leave(&mut self, now: Duration) {
+        self.leaves_since.get_or_insert(now);
+    }
+
+    /// Whether nothing is held any more, so that the instance may disappear.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.is_gone
+    }
+
+    /// The request to send now, if there is one. `drain` is how long requests of clients may go on
+    /// after the deletion of the instance. While a request has no answer there is no other one.
+    pub(crate) fn next(&mut self, now: Duration, drain: Duration) -> Option<Ask> {
+        if self.is_asking || self.is_gone || now < self.retry_at {
+            return None;
+        }
+        let release_at = self.leaves_since.map(|since| since + if self.is_published { drain } else { Duration::ZERO });
+        let ask = match (&self.lease, release_at) {
+            (_, Some(_)) if self.has_ended => {
+                self.is_gone = true;
+                return None;
+            }
+            (None, _) if self.has_ended => return None,
+            // Also if it leaves: an earlier leader may have got the lease, and the answer names it.
+            (None, _) => Ask::Grant(self.spec.clone()),
+            (Some(lease), Some(at)) if now >= at => Ask::Release(lease.hold()),
+            (Some(lease), _) if now >= self.renew_at => Ask::Renew(lease.hold()),
+            (Some(_), _) => return None,
+        };
+        self.is_asking = true;
+        Some(ask)
+    }
+
+    /// Takes the answer to a request that was sent at `sent`. A release has no lease in its answer.
+    pub(crate) fn answered(
+        &mut self,
+        sent: Duration,
+        now: Duration,
+        ask: &Ask,
+        answer: Result<Option<LeaseReport>, Refused>,
+    ) {
+        self.is_asking = false;
+        let refused = match (ask, answer) {
+            (Ask::Release(_), Ok(_)) => {
+                self.is_gone = true;
+                return;
+            }
+            (_, Ok(Some(report))) => return self.granted(sent, &report),
+            (_, Ok(None)) => Refused { status: None, message: "the answer has no lease".into() },
+            (_, Err(refused)) => refused,
+        };
+        match (ask, refused.status) {
+            (Ask::Release(_), Some(404 | 409)) => self.is_gone = true,
+            (Ask::Grant(_), Some(409)) | (Ask::Renew(_), Some(404 | 409)) => {
+                self.lease = None;
+                self.has_ended = true;
+                self.problem = Some((Reason::Ended, refused.message));
+            }
+            // It has no lease to release.
+            (Ask::Grant(_), Some(_)) if self.leaves_since.is_some() => self.is_gone = true,
+            (Ask::Grant(_), _) => self.fail(now, backoff(self.failures), refused),
+            _ => self.fail(now, PAUSE, refused),
+        }
+        // The daemon ends the lease by its time to live, also if it never answers again.
+        let ttl = ttl(&self.spec);
+        if self.leaves_since.is_some_and(|since| now >= since.max(self.valid_until) + 2 * ttl) {
+            self.is_gone = true;
+        }
+    }
+
+    /// No daemon is known at the node, so no request can be sent.
+    pub(crate) fn no_daemon(&mut self, now: Duration, message: &str) {
+        let ask = self.lease.as_ref().map_or_else(|| Ask::Grant(self.spec.clone()), |lease| Ask::Renew(lease.hold()));
+        self.answered(now, now, &ask, Err(Refused { status: None, message: message.into() }));
+    }
+
+    fn granted(&mut self, sent: Duration, report: &LeaseReport) {
+        let ttl = ttl(&self.spec);
+        self.lease = Some(Lease::of(report));
+        self.valid_until = sent + ttl;
+        self.renew_at = sent + ttl / RENEWALS;
+        (self.failures, self.problem, self.retry_at) = (0, None, Duration::ZERO);
+    }
+
+    fn fail(&mut self, now: Duration, pause: Duration, refused: Refused) {
+        self.failures = self.failures.saturating_add(1);
+        self.retry_at = now + pause;
+        let reason = match refused.status {
+            None => Reason::NoDaemon,
+            Some(503) => Reason::NoRoom,
+            Some(_) => Reason::Refused,
+        };
+        self.problem = Some((reason, refused.message));
+    }
+
+    /// The reason of the condition `Ready`, with a message. `None` while an earlier leader's answer
+    /// stays.
+    pub(crate) fn ready(&self, now: Duration) -> Option<(Reason, String)> {
+        let problem = || self.problem.clone();
+        if self.leaves_since.is_some() {
+            let message = "requests that run may end; then the lease is released";
+            return Some((Reason::Draining, message.into()));
+        }
+        match &self.lease {
+            None => Some(problem().unwrap_or((Reason::Asking, "the daemon was asked for the lease".into()))),
+            Some(_) if now < self.valid_until => Some((Reason::Granted, String::new())),
+            Some(_) if now < self.trusted_until => None,
+            Some(_) => {
+                let why = problem().map_or_else(|| "the daemon has not answered".into(), |(_, message)| message);
+                Some((Reason::NoDaemon, format!("the lease could not be renewed in time: {why}")))
+            }
+        }
+    }
+}
+
+fn ttl(spec: &LeaseSpec) -> Duration {
+    Duration::from_secs(u64::try_from(spec.ttl_s).unwrap_or(0).clamp(5, 600))
+}
+
+/// Pause after so many failures: 1, 2, 4 seconds and so on, up to [`PAUSE_MAX`].
+fn backoff(failures: u32) -> Duration {
+    PAUSE.saturating_mul(1 << failures.min(5)).min(PAUSE_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DRAIN: Duration = Duration::from_secs(10);
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn spec() -> LeaseSpec {
+        LeaseSpec { request_id: "u".into(), holder: "h".into(), ttl_s: 15, ..LeaseSpec::default() }
+    }
+
+    fn report() -> LeaseReport {
+        LeaseReport {
+            lease: 1,
+            epoch: 2,
+            tenant: atoll_client::Tenant::default(),
+            holder: "h".into(),
+            function: "f".into(),
+            instance: "lease-1".into(),
+            device: "host:0".into(),
+            class: None,
+            sm_partition: 24.0,
+            quota_request: 1.0,
+            quota_limit: 1.0,
+            gpu_mem: 1,
+            real_time_slots: 0,
+            ttl_s: 15,
+            expires_in_ms: 15_000,
+        }
+    }
+
+    fn refused(status: u16) -> Result<Option<LeaseReport>, Refused> {
+        Err(Refused { status: Some(status), message: format!("refused with {status}") })
+    }
+
+    fn lost() -> Result<Option<LeaseReport>, Refused> {
+        Err(Refused { status: None, message: "lost".into() })
+    }
+
+    fn reason(hold: &Hold, now: Duration) -> Option<Reason> {
+        hold.ready(now).map(|(reason, _)| reason)
+    }
+
+    /// Sends what is due and gives the answer at the same time.
+    fn turn(hold: &mut Hold, now: Duration, answer: Result<Option<LeaseReport>, Refused>) -> Option<Ask> {
+        let ask = hold.next(now, DRAIN)?;
+        assert_eq!(hold.next(now, DRAIN), None, "one request at a time");
+        hold.answered(now, now, &ask, answer);
+        Some(ask)
+    }
+
+    #[test]
+    fn a_lease_is_granted_with_one_id_and_renewed_three_times_in_its_time_to_live() {
+        let mut hold = Hold::new(spec(), None, at(0));
+        assert_eq!(reason(&hold, at(0)), Some(Reason::Asking));
+        for (now, answer, why) in
+            [(0, lost(), Reason::NoDaemon), (1, refused(503), Reason::NoRoom), (3, refused(404), Reason::Refused)]
+        {
+            assert_eq!(turn(&mut hold, at(now), answer), Some(Ask::Grant(spec())));
+            assert_eq!(reason(&hold, at(now)), Some(why));
+            assert_eq!(hold.next(at(now), DRAIN), None, "there is a pause");
+        }
+        assert_eq!(turn(&mut hold, at(7), Ok(Some(report()))), Some(Ask::Grant(spec())));
+        assert_eq!(reason(&hold, at(21)), Some(Reason::Granted));
+        assert_eq!(hold.next(at(11), DRAIN), None);
+        let renew = Ask::Renew(LeaseHold { lease: 1, epoch: 2, holder: "h".into() });
+        assert_eq!(turn(&mut hold, at(12), lost()), Some(renew.clone()));
+        assert_eq!(reason(&hold, at(22)), Some(Reason::NoDaemon), "it counts from the grant");
+        assert_eq!(turn(&mut hold, at(23), Ok(Some(report()))), Some(renew));
+        assert_eq!(reason(&hold, at(37)), Some(Reason::Granted));
+    }
+
+    #[test]
+    fn a_lease_that_has_ended_is_not_asked_for_again() {
+        for (is_held, status) in [(false, 409), (true, 404), (true, 409)] {
+            let mut hold = Hold::new(spec(), None, at(0));
+            if is_held {
+                turn(&mut hold, at(0), Ok(Some(report())));
+            }
+            turn(&mut hold, at(5), refused(status));
+            assert_eq!(reason(&hold, at(5)), Some(Reason::Ended));
+            assert_eq!(hold.next(at(600), DRAIN), None);
+            assert!(hold.lease().is_none() && !hold.is_gone());
+            hold.leave(at(600));
+            assert_eq!(hold.next(at(600), DRAIN), None);
+            assert!(hold.is_gone());
+        }
+    }
+
+    #[test]
+    fn a_deleted_instance_is_drained_and_then_released() {
+        let mut hold = Hold::new(spec(), None, at(0));
+        turn(&mut hold, at(0), Ok(Some(report())));
+        hold.publish();
+        hold.leave(at(1));
+        assert_eq!(reason(&hold, at(1)), Some(Reason::Draining));
+        // It is renewed while requests of clients run.
+        assert!(matches!(turn(&mut hold, at(6), Ok(Some(report()))), Some(Ask::Renew(_))));
+        assert!(matches!(turn(&mut hold, at(11), lost()), Some(Ask::Release(_))));
+        assert!(!hold.is_gone());
+        assert!(matches!(turn(&mut hold, at(12), Ok(None)), Some(Ask::Release(_))));
+        assert!(hold.is_gone());
+    }
+
+    #[test]
+    fn an_instance_that_is_deleted_during_its_grant_leaves_no_lease() {
+        // The answer to the grant is on its way.
+        let mut hold = Hold::new(spec(), None, at(0));
+        let ask = hold.next(at(0), DRAIN).unwrap();
+        hold.leave(at(0));
+        hold.answered(at(0), at(1), &ask, Ok(Some(report())));
+        assert!(matches!(turn(&mut hold, at(1), Ok(None)), Some(Ask::Release(_))), "no client knows it");
+        assert!(hold.is_gone());
+        // An earlier leader asked, and it is not known with which success.
+        let mut hold = Hold::new(spec(), None, at(0));
+        hold.leave(at(0));
+        assert_eq!(turn(&mut hold, at(0), Ok(Some(report()))), Some(Ask::Grant(spec())));
+        assert!(matches!(turn(&mut hold, at(0), Ok(None)), Some(Ask::Release(_))));
+        assert!(hold.is_gone());
+        let mut hold = Hold::new(spec(), None, at(0));
+        hold.leave(at(0));
+        turn(&mut hold, at(0), refused(503));
+        assert!(hold.is_gone(), "the daemon has granted nothing");
+    }
+
+    #[test]
+    fn a_daemon_that_never_answers_keeps_no_instance_forever() {
+        let mut hold = Hold::new(spec(), None, at(0));
+        turn(&mut hold, at(0), Ok(Some(report())));
+        hold.publish();
+        hold.leave(at(1));
+        for now in 2..45 {
+            turn(&mut hold, at(now), lost());
+            assert!(!hold.is_gone(), "{now}");
+        }
+        turn(&mut hold, at(46), lost());
+        assert!(hold.is_gone(), "the lease has ended by its time to live");
+    }
+
+    #[test]
+    fn a_new_leader_renews_the_lease_of_the_status() {
+        let lease = Lease::of(&report());
+        let mut hold = Hold::new(spec(), Some(lease.clone()), at(100));
+        assert_eq!(reason(&hold, at(100)), None, "the status stays");
+        assert_eq!(reason(&hold, at(105)), Some(Reason::NoDaemon));
+        assert_eq!(turn(&mut hold, at(100), Ok(Some(report()))), Some(Ask::Renew(lease.hold())));
+        assert_eq!(reason(&hold, at(105)), Some(Reason::Granted));
+    }
+
+    #[test]
+    fn pauses_grow_and_are_bounded() {
+        let pauses: Vec<u64> = [0, 1, 2, 3, 4, 5, 100].map(|failures| backoff(failures).as_secs()).into();
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30]);
+    }
+}

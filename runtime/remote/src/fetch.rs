@@ -1,0 +1,335 @@
+//! Reads one object or listing over HTTP, with repetitions.
+
+use crate::error::RemoteError;
+use crate::listing::{self, Object, Page};
+use crate::location::{Location, MANIFEST};
+use crate::{Options, sign};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use sha2::{Digest, Sha256};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::time::{Duration, SystemTime};
+use ureq::http::Response;
+use ureq::{Agent, Body};
+
+/// How often a request is sent at most.
+const ATTEMPTS: u32 = 6;
+
+/// Slowest transfer that is waited for, in bytes in a second.
+const RATE_MIN: u64 = 64 << 10;
+
+/// Largest listing, or page of one, in bytes.
+const LISTING_BYTES_MAX: u64 = 64 << 20;
+
+/// Characters that are encoded in addresses: all but the unreserved ones (RFC 3986 §2.3), as
+/// signatures want it.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// How an attempt ended that had no success.
+enum Failed {
+    /// Another one may have success.
+    Again(String),
+    /// The object is another one than in the listing, or gone: list again.
+    Changed(String),
+    Final(RemoteError),
+}
+
+/// What became of an object.
+pub(crate) enum Fetched {
+    /// The file has it.
+    Done,
+    /// It is another one than in the listing, or gone.
+    Changed(String),
+}
+
+/// Sends requests to the server of a repository.
+pub(crate) struct Client {
+    agent: Agent,
+    location: Location,
+    options: Options,
+}
+
+/// A request: the path and the query, both encoded.
+struct Target {
+    origin: String,
+    path: String,
+    query: String,
+}
+
+impl Target {
+    fn url(&self) -> String {
+        let Target { origin, path, query } = self;
+        if query.is_empty() { format!("{origin}{path}") } else { format!("{origin}{path}?{query}") }
+    }
+}
+
+impl Client {
+    pub(crate) fn new(location: Location, options: Options) -> Result<Client, RemoteError> {
+        let base = match &location {
+            Location::Bucket { endpoint, .. } => endpoint,
+            Location::Folder { base } => base,
+        };
+        let config = Agent::config_builder().http_status_as_error(false).max_redirects(0);
+        let config = config.timeout_connect(Some(options.timeout));
+        let agent = match (&options.tls, base.starts_with("https://")) {
+            (Some(tls), _) => config.tls_config(tls.clone()).build().new_agent(),
+            (None, false) => config.build().new_agent(),
+            (None, true) => return Err(RemoteError::Address(format!("{base} needs TLS, which has no authorities"))),
+        };
+        Ok(Client { agent, location, options })
+    }
+
+    /// All objects of the repository.
+    pub(crate) fn list(&self) -> Result<Vec<Object>, RemoteError> {
+        let Location::Bucket { prefix, .. } = &self.location else {
+            let target = self.target(MANIFEST);
+            let text = self.text(&target)?;
+            let wrong = |reason| RemoteError::Listing { url: target.url(), reason };
+            return listing::manifest(&text).map_err(wrong);
+        };
+        let (mut objects, mut next) = (Vec::new(), None::<String>);
+        loop {
+            let mut parts = vec![("encoding-type", "url".to_owned()), ("list-type", "2".to_owned())];
+            parts.push(("max-keys", "1000".to_owned()));
+            parts.push(("prefix", prefix.clone()));
+            parts.extend(next.take().map(|next| ("continuation-token", next)));
+            // As signatures have it.
+            parts.sort_unstable();
+            let pairs: Vec<String> = parts.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
+            let target = Target { query: pairs.join("&"), ..self.bucket("") };
+            let text = self.text(&target)?;
+            let wrong = |reason| RemoteError::Listing { url: target.url(), reason };
+            let text = String::from_utf8(text).map_err(|_| wrong("it is not UTF-8".into()))?;
+            let Page { objects: more, next: following } = listing::page(&text, prefix).map_err(wrong)?;
+            objects.extend(more);
+            next = following;
+            if next.is_none() || objects.len() > listing::OBJECTS_MAX {
+                return Ok(objects);
+            }
+        }
+    }
+
+    /// Reads an object into a file, which is empty. After a transfer that ended early, the next
+    /// attempt asks for the rest.
+    pub(crate) fn fetch(&self, object: &Object, file: &mut File) -> Result<Fetched, RemoteError> {
+        let target = self.target(&object.path);
+        let mut last = String::new();
+        for attempt in 0..ATTEMPTS {
+            self.pause(attempt);
+            match self.attempt(object, &target, file) {
+                Ok(()) => return Ok(Fetched::Done),
+                Err(Failed::Changed(what)) => return Ok(Fetched::Changed(what)),
+                Err(Failed::Final(error)) => return Err(error),
+                // The bytes that arrived are wrong, also the next time: tell it as such.
+                Err(Failed::Again(reason)) => {
+                    tracing::debug!(url = target.url(), attempt, reason, "an object has not arrived");
+                    last = reason;
+                }
+            }
+        }
+        if let Some((found, stated)) = last.strip_prefix(WRONG_DIGEST).and_then(|both| both.split_once(' ')) {
+            let (url, found, stated) = (target.url(), found.into(), stated.into());
+            return Err(RemoteError::Digest { url, found, stated });
+        }
+        Err(RemoteError::Lost { url: target.url(), attempts: ATTEMPTS, reason: last })
+    }
+
+    fn attempt(&self, object: &Object, target: &Target, file: &mut File) -> Result<(), Failed> {
+        let lost = |error: io::Error| Failed::Again(error.to_string());
+        let offset = file.seek(SeekFrom::End(0)).map_err(lost)?;
+        let left = object.bytes.saturating_sub(offset);
+        let range = format!("bytes={offset}-");
+        let mut plain = Vec::new();
+        let headers: &[(&str, &str)] = match &self.location {
+            Location::Bucket { is_google, .. } => {
+                // Only the version of the listing.
+                plain.push(("if-match", object.version.as_str()));
+                if *is_google { &[] } else { &[("x-amz-checksum-mode", "ENABLED")] }
+            }
+            Location::Folder { .. } => &[],
+        };
+        if offset > 0 {
+            plain.push(("range", range.as_str()));
+        }
+        let within = self.options.timeout + Duration::from_secs(left / RATE_MIN);
+        let answer = self.send(target, headers, &plain, within)?;
+        match answer.status().as_u16() {
+            200 => file.set_len(0).map_err(lost)?,
+            206 if begins_at(&answer, offset) => {}
+            206 | 416 => {
+                file.set_len(0).map_err(lost)?;
+                return Err(Failed::Again("the server sends another range than was asked for".into()));
+            }
+            404 | 412 => return Err(Failed::Changed(format!("{} is gone, or another one", object.path))),
+            status => return Err(refused(target, status, answer)),
+        }
+        let stated = object.digest.clone().or_else(|| checksum(&answer));
+        let from = file.seek(SeekFrom::End(0)).map_err(lost)?;
+        // One byte more shows that there are too many.
+        let mut body = answer.into_body().into_reader().take(object.bytes.saturating_sub(from) + 1);
+        let copied = io::copy(&mut body, file);
+        let bytes = file.seek(SeekFrom::End(0)).map_err(lost)?;
+        if bytes > object.bytes {
+            file.set_len(0).map_err(lost)?;
+            return Err(Failed::Changed(format!("{} has more than {} bytes", object.path, object.bytes)));
+        }
+        copied.map_err(lost)?;
+        if bytes < object.bytes {
+            return Err(Failed::Again(format!("{bytes} of {} bytes have arrived", object.bytes)));
+        }
+        file.flush().map_err(lost)?;
+        let Some(stated) = stated else { return Ok(()) };
+        let found = digest(file).map_err(lost)?;
+        if found == stated {
+            return Ok(());
+        }
+        file.set_len(0).map_err(lost)?;
+        Err(Failed::Again(format!("{WRONG_DIGEST}{found} {stated}")))
+    }
+
+    /// Reads a listing.
+    fn text(&self, target: &Target) -> Result<Vec<u8>, RemoteError> {
+        let mut last = String::new();
+        for attempt in 0..ATTEMPTS {
+            self.pause(attempt);
+            match self.text_once(target) {
+                Ok(text) => return Ok(text),
+                Err(Failed::Final(error)) => return Err(error),
+                Err(Failed::Again(reason) | Failed::Changed(reason)) => last = reason,
+            }
+        }
+        Err(RemoteError::Lost { url: target.url(), attempts: ATTEMPTS, reason: last })
+    }
+
+    fn text_once(&self, target: &Target) -> Result<Vec<u8>, Failed> {
+        let within = self.options.timeout + Duration::from_secs(60);
+        let answer = self.send(target, &[], &[], within)?;
+        match answer.status().as_u16() {
+            200 => {}
+            status => return Err(refused(target, status, answer)),
+        }
+        let stated = answer.body().content_length();
+        let read = answer.into_body().into_with_config().limit(LISTING_BYTES_MAX).read_to_vec();
+        let text = read.map_err(|error| Failed::Again(error.to_string()))?;
+        match stated {
+            Some(stated) if stated != text.len() as u64 => Err(Failed::Again("the listing is incomplete".into())),
+            _ => Ok(text),
+        }
+    }
+
+    /// Sends a request. `headers` are signed, where there is a key.
+    fn send(
+        &self,
+        target: &Target,
+        headers: &[(&str, &str)],
+        plain: &[(&str, &str)],
+        within: Duration,
+    ) -> Result<Response<Body>, Failed> {
+        let mut request = self.agent.get(target.url());
+        match (&self.location, &self.options.credentials) {
+            (Location::Bucket { region, .. }, Some(credentials)) => {
+                let host = target.origin.split_once("://").map_or("", |(_, host)| host);
+                let stamp = sign::stamp(SystemTime::now());
+                let parts = (host, target.path.as_str(), target.query.as_str());
+                for (name, value) in sign::sign(credentials, parts, headers, region, &stamp) {
+                    request = request.header(name, value);
+                }
+            }
+            _ => {
+                for (name, value) in headers {
+                    request = request.header(*name, *value);
+                }
+            }
+        }
+        for (name, value) in plain {
+            request = request.header(*name, *value);
+        }
+        let answer = request.config().timeout_global(Some(within)).build().call();
+        answer.map_err(|error| Failed::Again(error.to_string()))
+    }
+
+    fn pause(&self, attempt: u32) {
+        if attempt > 0 {
+            std::thread::sleep(self.options.pause.saturating_mul(1 << (attempt - 1).min(5)));
+        }
+    }
+
+    /// The address of an object, or of the listing of a web server.
+    fn target(&self, path: &str) -> Target {
+        match &self.location {
+            Location::Bucket { prefix, .. } => self.bucket(&format!("{prefix}{path}")),
+            Location::Folder { base } => {
+                let begin = base.find("://").map_or(0, |at| at + 3);
+                let split = base[begin..].find('/').map_or(base.len(), |at| begin + at);
+                let (origin, folder) = base.split_at(split);
+                Target { origin: origin.into(), path: format!("{folder}{}", encoded_path(path)), query: String::new() }
+            }
+        }
+    }
+
+    /// The address of an object of the bucket by its whole name; empty for the bucket.
+    fn bucket(&self, name: &str) -> Target {
+        let (endpoint, bucket) = match &self.location {
+            Location::Bucket { endpoint, bucket, .. } => (endpoint.clone(), bucket.clone()),
+            Location::Folder { base } => (base.clone(), String::new()),
+        };
+        let name = if name.is_empty() { String::new() } else { encoded_path(name) };
+        Target { origin: endpoint, path: format!("/{bucket}{name}"), query: String::new() }
+    }
+}
+
+/// Begins a reason whose digests follow.
+const WRONG_DIGEST: &str = "wrong digest: ";
+
+fn encoded(text: &str) -> String {
+    utf8_percent_encode(text, ENCODED).to_string()
+}
+
+/// A path with a slash before each of its parts.
+fn encoded_path(path: &str) -> String {
+    path.split('/').map(|part| format!("/{}", encoded(part))).collect()
+}
+
+/// Whether the answer is the part of the object that begins there.
+fn begins_at(answer: &Response<Body>, offset: u64) -> bool {
+    let range = answer.headers().get("content-range").and_then(|value| value.to_str().ok());
+    range.is_some_and(|range| range.starts_with(&format!("bytes {offset}-")))
+}
+
+/// SHA-256 of the whole object, in hexadecimal digits, if the answer states it. That of an object
+/// that was written in parts is not a digest of its bytes, and has another form.
+fn checksum(answer: &Response<Body>) -> Option<String> {
+    let value = answer.headers().get("x-amz-checksum-sha256")?.to_str().ok()?;
+    let bytes = STANDARD.decode(value).ok().filter(|bytes| bytes.len() == 32)?;
+    Some(sign::hex(&bytes))
+}
+
+fn digest(file: &mut File) -> io::Result<String> {
+    file.seek(SeekFrom::Start(0))?;
+    let mut hash = Sha256::new();
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok(sign::hex(&hash.finalize())),
+            count => hash.update(&buffer[..count]),
+        }
+    }
+}
+
+/// A status that is no success.
+fn refused(target: &Target, status: u16, answer: Response<Body>) -> Failed {
+    // The beginning of what the server says, which may be a document.
+    let mut text = Vec::new();
+    let _ = answer.into_body().into_reader().take(500).read_to_end(&mut text);
+    let text = String::from_utf8_lossy(&text);
+    let reason = text.find("<Message>").map(|at| &text[at + "<Message>".len()..]);
+    let reason = reason.and_then(|text| text.split('<').next()).unwrap_or_default();
+    let message: String = reason.chars().take(200).flat_map(char::escape_debug).collect();
+    let message = if message.is_empty() { message } else { format!(": {message}") };
+    match status {
+        408 | 429 | 500 | 502 | 503 | 504 => Failed::Again(format!("status {status}{message}")),
+        _ => Failed::Final(RemoteError::Refused { url: target.url(), status, message }),
+    }
+}

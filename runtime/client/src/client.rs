@@ -14,6 +14,7 @@ use atoll_core::{Class, Tenant};
 use atoll_protocol::TensorMetadata;
 use atoll_sealed::{Digest, Sealed};
 use std::fs::File;
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -23,6 +24,19 @@ use std::time::Duration;
 pub struct Client {
     socket: UnixStream,
     tenant: Tenant,
+}
+
+/// Ends the running request of a connection from another thread.
+#[derive(Debug)]
+pub struct Interrupter(UnixStream);
+
+impl Interrupter {
+    /// Closes the connection. The daemon cancels its request, which fails with
+    /// [`ClientError::Closed`] or [`ClientError::Wire`], and so do all later ones.
+    pub fn interrupt(&self) {
+        // It fails if the daemon has closed the connection, which then needs no interruption.
+        let _ = self.0.shutdown(Shutdown::Both);
+    }
 }
 
 /// Options of a deployment.
@@ -91,6 +105,11 @@ impl Client {
     /// The tenant that the connection acts for.
     pub fn tenant(&self) -> &Tenant {
         &self.tenant
+    }
+
+    /// Returns what ends a request of this connection from another thread.
+    pub fn interrupter(&self) -> Result<Interrupter, ClientError> {
+        Ok(Interrupter(self.socket.try_clone()?))
     }
 
     /// Deploys a bundle file, or replaces the function of the same name. Returns when the function

@@ -1,7 +1,8 @@
 //! The client of the control socket: deploy functions, call them, keep objects.
 //!
 //! Calls block. Each [`Client`] has one connection, so a program with several threads opens one
-//! client per thread. If a client disconnects, the daemon cancels its running call.
+//! client per thread. If a client disconnects, the daemon cancels its running call; an
+//! [`Interrupter`] does so from another thread.
 //!
 //! Not here: inference over HTTP, for which any KServe client works, and the messages on the wire
 //! (`atoll_control`).
@@ -76,7 +77,7 @@ pub use atoll_core::{Class, Tenant};
 pub use atoll_protocol::{DataType, Parameters, TensorMetadata};
 pub use atoll_sealed::{Digest, Sealed};
 pub use call::{Answer, Call, Content, Plan, Tensor, Value};
-pub use client::{Client, Deploy, Description, Reloaded};
+pub use client::{Client, Deploy, Description, Interrupter, Reloaded};
 pub use error::ClientError;
 pub use graphs::GraphCall;
 pub use ring::{Ring, RingAnswer, RingCall, RingInput, RingOptions, RingTicket};

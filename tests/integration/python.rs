@@ -75,19 +75,34 @@ fn a_wheel_in_a_bare_environment_runs_the_guide() -> Result<()> {
     run_elsewhere(python.parent().context("Python is in a folder")?)
 }
 
-#[test]
-fn calls_from_python_have_results_types_and_exceptions() -> Result<()> {
+/// Runs a script on the package, with the bundles of two functions.
+fn run_script(name: &str) -> Result<()> {
     let folder = tempfile::tempdir()?;
     for function in ["affine", "faulty"] {
         packed(&manifest(function), &folder.path().join(function).with_extension("kg"))?;
     }
     let packages = package()?;
     let mut script = Command::new(python());
-    script.arg("-B").arg(root().join("tests/python/package.py")).arg(folder.path());
+    script.arg("-B").arg(root().join("tests/python").join(name)).arg(folder.path());
     script.env("PYTHONPATH", packages.path()).env("XDG_CACHE_HOME", folder.path().join("cache"));
     script.env_remove("ATOLL_TOKEN").env_remove("ATOLL_LOG");
     ensure!(ran(&mut script)?.ends_with("all of it holds\n"));
     Ok(())
+}
+
+#[test]
+fn calls_from_python_have_results_types_and_exceptions() -> Result<()> {
+    run_script("package.py")
+}
+
+#[test]
+fn python_has_chains_objects_futures_graphs_leases_and_sessions() -> Result<()> {
+    run_script("package_control.py")
+}
+
+#[test]
+fn the_client_for_asyncio_does_not_block_and_cancels_requests() -> Result<()> {
+    run_script("package_asyncio.py")
 }
 
 #[test]

@@ -117,6 +117,8 @@ class Call:
     def _add(
         self, function: str, inputs: Mapping[str, Any], outputs: Sequence[str] | None, keep: Sequence[str]
     ) -> None:
+        for name in set(outputs or ()) & set(keep):
+            raise InvalidInput(f"output `{name}` cannot be sent and stored at once")
         sent, references = divided(inputs, len(self._stages))
         wanted = [(name, False) for name in outputs or ()] + [(name, True) for name in keep]
         self._stages.append((function, sent, references, wanted or None))

@@ -191,8 +191,8 @@ def leases(client, request_id):
     x, b = vectors(4)
     terms = {"quota_request": 0.2, "quota_limit": 0.4, "gpu_mem": 1 << 20, "sm_partition": 50}
     assert client.capacity()["devices"][0]["device"] == "host:0" and client.leases() == []
-    with client.lease("affine", holder="a test", ttl=5, **terms) as lease:
-        assert lease.holder == "a test" and lease.device == "host:0" and lease.ttl == 5
+    with client.lease("affine", holder="a-test", ttl=5, **terms) as lease:
+        assert lease.holder == "a-test" and lease.device == "host:0" and lease.ttl == 5
         assert lease.instance == f"lease-{lease.number}" and lease.report["gpu_mem"] == 1 << 20
         same(lease.infer({"x": x, "b": b}, ["y"], deadline=60)["y"], x, b)
         assert [each["lease"] for each in client.leases()] == [lease.number]
@@ -279,9 +279,9 @@ def servers(folder):
         futures(client, another)
         graphs(client, folder)
         instances(client)
-        leases(client, "over the socket")
+        leases(client, "over-the-socket")
         with server.client() as web:
-            leases(web, "over HTTP")
+            leases(web, "over-http")
             x, b = vectors(3)
             for call in (
                 lambda: web.put(x),

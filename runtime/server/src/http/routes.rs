@@ -1,6 +1,8 @@
 //! The table of routes: the router is built from it, and the reference page lists it.
 
-use super::{dashboard, health, infer, leases, metadata, predict, repository, settings, shared_memory, statistics};
+use super::{
+    dashboard, generate, health, infer, leases, metadata, predict, repository, settings, shared_memory, statistics,
+};
 use crate::app::App;
 use axum::Router;
 use axum::routing::{MethodRouter, get, post};
@@ -134,6 +136,12 @@ const MODEL: &[Route] = &[
     route("GET", "/config", "The model's configuration in Triton's form.", || get(metadata::config)),
     route("GET", "/stats", "Statistics of the model.", || get(statistics::model)),
     route("POST", "/infer", "Runs the model.", || post(infer::infer)),
+    route("POST", "/generate", "Runs the model; inputs and outputs are fields of JSON objects.", || {
+        post(generate::generate)
+    }),
+    route("POST", "/generate_stream", "The same, with the answer as a server-sent event.", || {
+        post(generate::generate_stream)
+    }),
     route("GET, POST", "/trace/setting", "As `/v2/trace/setting`.", || {
         get(settings::model_trace).post(settings::set_model_trace)
     }),

@@ -264,6 +264,7 @@ impl GrpcInferenceService for Inference {
         &self,
         request: Request<LogSettingsRequest>,
     ) -> Result<Response<LogSettingsResponse>, Status> {
-        Ok(Response::new(settings::logging(request.into_inner())?))
+        let caller = caller(&request)?;
+        Ok(Response::new(settings::logging(&self.app, &caller, request.into_inner())?))
     }
 }

@@ -5,6 +5,8 @@ use super::proto::inference::log_settings_response::SettingValue as LogValue;
 use super::proto::inference::log_settings_response::setting_value::ParameterChoice as LogAnswer;
 use super::proto::inference::trace_setting_response::SettingValue as TraceValue;
 use super::proto::inference::{LogSettingsRequest, LogSettingsResponse, TraceSettingRequest, TraceSettingResponse};
+use crate::app::App;
+use crate::identity::Principal;
 use crate::requests::error::RequestError;
 use crate::requests::settings::{set_logging, set_trace};
 use serde::Serialize;
@@ -28,8 +30,12 @@ pub(super) fn trace(request: TraceSettingRequest) -> Result<TraceSettingResponse
     Ok(TraceSettingResponse { settings: settings.collect() })
 }
 
-/// The settings of the log. A request that would change a setting is an error.
-pub(super) fn logging(request: LogSettingsRequest) -> Result<LogSettingsResponse, RequestError> {
+/// The settings of the log, after the changes of the request.
+pub(super) fn logging(
+    app: &App,
+    caller: &Principal,
+    request: LogSettingsRequest,
+) -> Result<LogSettingsResponse, RequestError> {
     let wanted = request.settings.into_iter().map(|(name, setting)| {
         let value = match setting.parameter_choice {
             Some(LogChoice::BoolParam(value)) => value.into(),
@@ -39,7 +45,7 @@ pub(super) fn logging(request: LogSettingsRequest) -> Result<LogSettingsResponse
         };
         (name, value)
     });
-    let current = fields(&set_logging(&wanted.collect())?);
+    let current = fields(&set_logging(app, caller, &wanted.collect())?);
     let answer = |value: Value| match value {
         Value::Bool(value) => LogAnswer::BoolParam(value),
         Value::Number(value) => LogAnswer::Uint32Param(value.as_u64().and_then(|n| n.try_into().ok()).unwrap_or(0)),

@@ -73,7 +73,7 @@ const SERVER: &[Route] = &[
         "What the daemon reads of a model's folder, and what it does not honour.",
         || get(repository::explain),
     ),
-    route("GET, POST", "/v2/logging", "Settings of the log. A POST that would change one is refused.", || {
+    route("GET, POST", "/v2/logging", "Settings of the log. A POST of the tenant `local` changes its level.", || {
         get(settings::logging).post(settings::set_logging)
     }),
     route(

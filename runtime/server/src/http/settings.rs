@@ -16,8 +16,12 @@ pub(super) async fn logging() -> Json<LogSettings> {
     Json(settings::logging())
 }
 
-pub(super) async fn set_logging(State(app): State<Arc<App>>, body: Body) -> Result<Json<LogSettings>, RequestError> {
-    settings::set_logging(&small_json(&app, body).await?).map(Json)
+pub(super) async fn set_logging(
+    State(app): State<Arc<App>>,
+    Extension(caller): Caller,
+    body: Body,
+) -> Result<Json<LogSettings>, RequestError> {
+    settings::set_logging(&app, &caller, &small_json(&app, body).await?).map(Json)
 }
 
 pub(super) async fn trace() -> Json<TraceSettings> {

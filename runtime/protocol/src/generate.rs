@@ -124,7 +124,7 @@ mod tests {
         )
         .unwrap();
         let x = Tensor::from_f64("x", DataType::Fp32, vec![1, 2], &[1.0, 2.0]).unwrap();
-        let text = Tensor::new("text".into(), DataType::Bytes, vec![1], b"\x03\0\0\0a b".to_vec()).unwrap();
+        let text = Tensor::new("text", DataType::Bytes, vec![1], b"\x03\0\0\0a b".to_vec()).unwrap();
         assert_eq!(request.inputs, [text, x]);
         assert_eq!(request.id, "7");
         assert_eq!(request.parameters.unsigned("priority"), Ok(Some(1)));
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn an_output_is_a_value_or_a_list() {
         let output = |tensor| OutputTensor { tensor, binary: true, shared: None };
-        let text = Tensor::new("text".into(), DataType::Bytes, vec![1, 1], b"\x03\0\0\0[\"]".to_vec()).unwrap();
+        let text = Tensor::new("text", DataType::Bytes, vec![1, 1], b"\x03\0\0\0[\"]".to_vec()).unwrap();
         let mut answer = InferResponse {
             model_name: "m".into(),
             model_version: "1".into(),

@@ -25,6 +25,16 @@ use std::sync::Arc;
 const VERB: &str = ":predict";
 
 #[derive(Serialize)]
+pub(super) struct Alive {
+    status: &'static str,
+}
+
+/// Whether the daemon runs, as clients of KServe v1 ask for it.
+pub(super) async fn alive() -> Json<Alive> {
+    Json(Alive { status: "alive" })
+}
+
+#[derive(Serialize)]
 pub(super) struct Models {
     models: Vec<String>,
 }

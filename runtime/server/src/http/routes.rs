@@ -86,6 +86,7 @@ const SERVER: &[Route] = &[
 
 /// The first version of the protocol.
 const FIRST_VERSION: &[Route] = &[
+    route("GET", "/", "Whether the daemon runs: `{\"status\": \"alive\"}`.", || get(predict::alive)),
     route("GET", "/v1/models", "Names of all models.", || get(predict::models)),
     route(
         "GET, POST",

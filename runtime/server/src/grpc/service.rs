@@ -257,7 +257,7 @@ impl GrpcInferenceService for Inference {
         if !asked.model_name.is_empty() {
             self.find(&caller, &asked.model_name, "")?;
         }
-        Ok(Response::new(settings::trace(asked)?))
+        Ok(Response::new(settings::trace(&self.app, &caller, asked)?))
     }
 
     async fn log_settings(

@@ -12,15 +12,20 @@ use crate::requests::settings::{set_logging, set_trace};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// The settings of traces. A request that would change a setting is an error.
-pub(super) fn trace(request: TraceSettingRequest) -> Result<TraceSettingResponse, RequestError> {
+/// The settings of traces, after the changes of the request.
+pub(super) fn trace(
+    app: &App,
+    caller: &Principal,
+    request: TraceSettingRequest,
+) -> Result<TraceSettingResponse, RequestError> {
+    let is_of_model = !request.model_name.is_empty();
     let wanted = request.settings.into_iter().map(|(name, setting)| {
         let mut values = setting.value.into_iter().map(Value::from);
         // The level is a list, every other setting one value; an empty list asks for the default.
         let value = if name == "trace_level" { Value::Array(values.collect()) } else { values.next().into() };
         (name, if value.as_array().is_some_and(Vec::is_empty) { Value::Null } else { value })
     });
-    let current = fields(&set_trace(&wanted.collect())?);
+    let current = fields(&set_trace(app, caller, &wanted.collect(), is_of_model)?);
     let text = |value: Value| value.as_str().map(str::to_owned).unwrap_or_else(|| value.to_string());
     let values = |value| match value {
         Value::Array(values) => values.into_iter().map(text).collect(),

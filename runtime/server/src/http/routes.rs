@@ -79,7 +79,7 @@ const SERVER: &[Route] = &[
     route(
         "GET, POST",
         "/v2/trace/setting",
-        "Settings of Triton's traces, which are off. A POST that would change one is refused.",
+        "Settings of traces. A POST of the tenant `local` changes level and rate.",
         || get(settings::trace).post(settings::set_trace),
     ),
 ];
@@ -143,7 +143,7 @@ const MODEL: &[Route] = &[
     route("POST", "/generate_stream", "The same, with the answer as a server-sent event.", || {
         post(generate::generate_stream)
     }),
-    route("GET, POST", "/trace/setting", "As `/v2/trace/setting`.", || {
+    route("GET, POST", "/trace/setting", "The same settings, since models have none of their own.", || {
         get(settings::model_trace).post(settings::set_model_trace)
     }),
 ];

@@ -1,9 +1,10 @@
-//! Log and trace settings. Requests of the tenant `local` change the level of the log; a request
-//! that would change another setting is refused.
+//! Log and trace settings. Requests of the tenant `local` change the level of the log, and which
+//! requests are traced; a request that would change another setting is refused.
 
 use super::error::{Kind, RequestError};
 use crate::app::App;
 use crate::identity::{Principal, Reason};
+use crate::otlp::Sampling;
 use atoll_engine::Class;
 use atoll_protocol::{LogSettings, TraceSettings};
 use serde::Serialize;
@@ -57,11 +58,7 @@ pub(crate) fn set_logging(
     let Some(control) = &app.log else {
         return unchanged(wanted, logging(), "start the daemon with --log");
     };
-    if !caller.tenant.is_local() {
-        app.recorder.refusals.charge(Reason::ModelControl, caller, Class::BestEffort);
-        let text = "only the tenant `local` may change settings of the log";
-        return Err(RequestError::denied(Reason::ModelControl, text));
-    }
+    may_change(app, caller, "the log")?;
     control.set(level).map_err(|error| RequestError::new(Kind::Internal, error))?;
     tracing::info!(%level, "a request has changed the level of the log");
     Ok(logging())
@@ -102,9 +99,83 @@ fn level(current: LevelFilter, wanted: &Map<String, Value>) -> Result<LevelFilte
     Ok(LEVELS[number])
 }
 
-/// The settings of traces. An error if `wanted` would change one.
-pub(crate) fn set_trace(wanted: &Map<String, Value>) -> Result<TraceSettings, RequestError> {
-    unchanged(wanted, TraceSettings::default(), "request traces are not supported")
+/// The settings of traces. Without a collector they are off.
+pub(crate) fn trace(app: &App) -> TraceSettings {
+    app.tracer.as_ref().map_or_else(TraceSettings::default, |tracer| traced(tracer.sampling()))
+}
+
+fn traced(Sampling { is_on, one_of }: Sampling) -> TraceSettings {
+    TraceSettings {
+        trace_level: vec![if is_on { TIMESTAMPS } else { OFF }.into()],
+        trace_rate: one_of.to_string(),
+        trace_mode: "opentelemetry".into(),
+        ..TraceSettings::default()
+    }
+}
+
+const OFF: &str = "OFF";
+const TIMESTAMPS: &str = "TIMESTAMPS";
+
+/// Changes which requests are traced, and returns the settings. Models have no settings of their
+/// own.
+///
+/// # Errors
+/// If `wanted` has an unknown setting, would change another setting than level and rate, or those of
+/// a model or without a collector, or if the caller may not change them.
+pub(crate) fn set_trace(
+    app: &App,
+    caller: &Principal,
+    wanted: &Map<String, Value>,
+    is_of_model: bool,
+) -> Result<TraceSettings, RequestError> {
+    if is_of_model {
+        return unchanged(wanted, trace(app), "models have no settings of their own");
+    }
+    let Some(tracer) = &app.tracer else {
+        return unchanged(wanted, trace(app), "start the daemon with --otlp-endpoint");
+    };
+    let mut wanted = wanted.clone();
+    if let Some(rate) = wanted.get_mut("trace_rate").filter(|rate| rate.is_number()) {
+        *rate = rate.to_string().into();
+    }
+    let current = tracer.sampling();
+    let sampling = sampling(current, tracer.sampling_at_start(), &wanted);
+    unchanged(&wanted, traced(sampling), "the level is OFF or TIMESTAMPS, and the rate a whole number from 1")?;
+    if sampling != current {
+        may_change(app, caller, "traces")?;
+        tracer.sample(sampling);
+        tracing::info!(is_on = sampling.is_on, one_of = sampling.one_of, "a request has changed the traces");
+    }
+    Ok(trace(app))
+}
+
+/// The sampling that a request asks for. Values that are not possible are left out; null stands for
+/// the configuration.
+fn sampling(current: Sampling, at_start: Sampling, wanted: &Map<String, Value>) -> Sampling {
+    let is_on = wanted.get("trace_level").and_then(|level| match level {
+        Value::Null => Some(at_start.is_on),
+        Value::Array(levels) => match levels.as_slice() {
+            [Value::String(level)] if level == TIMESTAMPS => Some(true),
+            [Value::String(level)] if level == OFF => Some(false),
+            _ => None,
+        },
+        _ => None,
+    });
+    let one_of = wanted.get("trace_rate").and_then(|rate| match rate {
+        Value::Null => Some(at_start.one_of),
+        rate => rate.as_str()?.parse().ok().filter(|one_of| *one_of > 0),
+    });
+    Sampling { is_on: is_on.unwrap_or(current.is_on), one_of: one_of.unwrap_or(current.one_of) }
+}
+
+/// Refuses callers other than the tenant `local`.
+fn may_change(app: &App, caller: &Principal, what: &str) -> Result<(), RequestError> {
+    if caller.tenant.is_local() {
+        return Ok(());
+    }
+    app.recorder.refusals.charge(Reason::ModelControl, caller, Class::BestEffort);
+    let text = format!("only the tenant `local` may change settings of {what}");
+    Err(RequestError::denied(Reason::ModelControl, text))
 }
 
 /// Returns `current`. An error if `wanted` would change a setting; null stands for the default.
@@ -115,7 +186,7 @@ fn unchanged<T: Serialize>(wanted: &Map<String, Value>, current: T, remedy: &str
             Some(now) if now == value => {}
             Some(now) => {
                 return Err(RequestError::bad_request(format!(
-                    "setting `{name}` is {now} and cannot be changed by a request; {remedy}"
+                    "setting `{name}` is {now} and cannot be changed to {value} by a request; {remedy}"
                 )));
             }
             None => return Err(RequestError::bad_request(format!("there is no setting `{name}`"))),
@@ -167,6 +238,23 @@ mod tests {
         ] {
             let error = asked(LevelFilter::INFO, json).unwrap_err();
             assert!(error.contains(expected), "{json}: {error}");
+        }
+    }
+
+    #[test]
+    fn levels_and_rates_of_traces_are_read() {
+        let current = Sampling { is_on: true, one_of: 10 };
+        let at_start = Sampling { is_on: false, one_of: 1000 };
+        for (json, is_on, one_of) in [
+            ("{}", true, 10),
+            (r#"{"trace_level": ["OFF"]}"#, false, 10),
+            (r#"{"trace_level": ["TIMESTAMPS"], "trace_rate": "1"}"#, true, 1),
+            (r#"{"trace_level": null, "trace_rate": null}"#, false, 1000),
+            (r#"{"trace_level": ["TENSORS"], "trace_rate": "0"}"#, true, 10),
+            (r#"{"trace_level": ["OFF", "TIMESTAMPS"], "trace_rate": "many"}"#, true, 10),
+        ] {
+            let found = sampling(current, at_start, &serde_json::from_str(json).unwrap());
+            assert_eq!(found, Sampling { is_on, one_of }, "{json}");
         }
     }
 }

@@ -12,6 +12,7 @@ import sys
 import grpc
 import httpx
 import numpy as np
+from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_requests import Client as Reflected
 from kserve import InferenceGRPCClient, InferenceRESTClient, InferInput, InferRequest
 from kserve.inference_client import RESTConfig
@@ -115,7 +116,8 @@ async def by_reflection(http, address, given, expected):
     """A client that knows nothing but what reflection tells."""
 
     def work():
-        client = Reflected.get_by_endpoint(address)
+        # With a pool of its own, since KServe's SDK has other files with the same messages.
+        client = Reflected.get_by_endpoint(address, descriptor_pool=DescriptorPool())
         name = "inference.GRPCInferenceService"
         assert name in client.service_names and "grpc.health.v1.Health" in client.service_names
         service = client.service(name)

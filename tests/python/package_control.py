@@ -6,6 +6,7 @@ package_control.py FOLDER   exits with 1 and prints the difference; FOLDER has t
 """
 
 import contextlib
+import signal
 import sys
 import time
 from pathlib import Path
@@ -241,6 +242,27 @@ def summing(path):
     onnx.save(model, str(path))
 
 
+def signals(client):
+    """A handler that raises an exception, as that of Ctrl-C does, ends a request that waits."""
+
+    class Ended(Exception):
+        pass
+
+    def end(*_):
+        raise Ended
+
+    before = signal.signal(signal.SIGALRM, end)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        client.infer("faulty", ENDLESS)
+    except Ended:
+        return
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    raise AssertionError("an endless request has an answer")
+
+
 def sessions(folder):
     repository = folder / "stateful"
     repository.mkdir()
@@ -292,6 +314,8 @@ def servers(folder):
             ):
                 refused(atoll.InvalidInput, "control socket", call)
             refused(atoll.InvalidInput, "control socket", lambda: web.infer("affine", {"x": client.put(x), "b": b}))
+            signals(web)
+        signals(another)
 
 
 def main(folder):

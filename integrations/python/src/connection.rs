@@ -8,7 +8,7 @@ use atoll_client::{Client, ClientError, Deploy, Interrupter, Tenant, default_soc
 use pyo3::prelude::*;
 use serde::de::DeserializeOwned;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// A connection to a daemon. Threads that share it wait for each other.
@@ -16,7 +16,12 @@ use std::time::Duration;
 pub(crate) struct Connection {
     client: Mutex<Option<Client>>,
     interrupter: Interrupter,
+    /// What a handler of a signal raised while a request waited.
+    raised: Arc<Mutex<Option<PyErr>>>,
 }
+
+/// How often the handlers of signals may run while a request waits.
+const SIGNALS_EVERY: Duration = Duration::from_millis(100);
 
 /// Connects to a daemon while other threads run.
 pub(crate) fn connected(py: Python<'_>, socket: Option<PathBuf>, tenant: Option<&str>) -> PyResult<Client> {
@@ -38,6 +43,10 @@ impl Connection {
         request: impl FnOnce(&mut Client) -> Result<T, ClientError> + Send,
     ) -> PyResult<T> {
         match py.detach(|| self.client().as_mut().map(request)) {
+            Some(Err(ClientError::Interrupted)) => {
+                let raised = self.raised.lock().unwrap_or_else(PoisonError::into_inner).take();
+                Err(raised.unwrap_or_else(|| exception(py, "ConnectionFailed", "the request was interrupted".into())))
+            }
             Some(answer) => answer.map_err(|error| raised(py, &error)),
             None => Err(exception(py, "ConnectionFailed", "the connection is closed".into())),
         }
@@ -59,9 +68,11 @@ impl Connection {
     #[new]
     #[pyo3(signature = (socket=None, tenant=None))]
     fn new(py: Python<'_>, socket: Option<PathBuf>, tenant: Option<&str>) -> PyResult<Connection> {
-        let client = connected(py, socket, tenant)?;
+        let mut client = connected(py, socket, tenant)?;
         let interrupter = client.interrupter().map_err(|error| raised(py, &error))?;
-        Ok(Connection { client: Mutex::new(Some(client)), interrupter })
+        let found = Arc::<Mutex<Option<PyErr>>>::default();
+        client.watch(SIGNALS_EVERY, waits_on(found.clone())).map_err(|error| raised(py, &error))?;
+        Ok(Connection { client: Mutex::new(Some(client)), interrupter, raised: found })
     }
 
     /// The tenant that the connection acts for.
@@ -319,6 +330,19 @@ impl Connection {
     /// Leases, as JSON.
     fn leases(&self, py: Python<'_>) -> PyResult<String> {
         self.report(py, Client::leases)
+    }
+}
+
+/// Runs the handlers of signals, which Python does in its main thread only. False if one of them
+/// raised an exception, as that of Ctrl-C does, or if the interpreter ends.
+fn waits_on(raised: Arc<Mutex<Option<PyErr>>>) -> impl Fn() -> bool + Send + Sync + 'static {
+    move || match Python::try_attach(|py| py.check_signals()) {
+        Some(Ok(())) => true,
+        Some(Err(error)) => {
+            *raised.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            false
+        }
+        None => false,
     }
 }
 

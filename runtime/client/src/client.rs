@@ -4,6 +4,7 @@ use crate::call::{Answer, Call, Content, Plan, Tensor, Value};
 use crate::error::ClientError;
 use crate::graphs::{GraphCall, micros};
 use crate::trace::Trace;
+use crate::waiting::Watch;
 use atoll_control as wire;
 use atoll_control::{
     Attachments, CapacityReport, CompileStage, DevicesReport, FunctionSummary, GraphReport, Incoming, InstanceReport,
@@ -14,7 +15,6 @@ use atoll_core::{Class, Tenant};
 use atoll_protocol::TensorMetadata;
 use atoll_sealed::{Digest, Sealed};
 use std::fs::File;
-use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -22,21 +22,9 @@ use std::time::Duration;
 /// A connection to a daemon.
 #[derive(Debug)]
 pub struct Client {
-    socket: UnixStream,
+    pub(crate) socket: UnixStream,
     tenant: Tenant,
-}
-
-/// Ends the running request of a connection from another thread.
-#[derive(Debug)]
-pub struct Interrupter(UnixStream);
-
-impl Interrupter {
-    /// Closes the connection. The daemon cancels its request, which fails with
-    /// [`ClientError::Closed`] or [`ClientError::Wire`], and so do all later ones.
-    pub fn interrupt(&self) {
-        // It fails if the daemon has closed the connection, which then needs no interruption.
-        let _ = self.0.shutdown(Shutdown::Both);
-    }
+    pub(crate) watch: Option<Watch>,
 }
 
 /// Options of a deployment.
@@ -97,7 +85,7 @@ impl Client {
     pub fn connect_as(socket: &Path, tenant: Option<Tenant>) -> Result<Client, ClientError> {
         let stream =
             UnixStream::connect(socket).map_err(|source| ClientError::Unreachable { socket: socket.into(), source })?;
-        let mut client = Client { socket: stream, tenant: Tenant::default() };
+        let mut client = Client { socket: stream, tenant: Tenant::default(), watch: None };
         client.tenant = expect!(client.ask(&Request::Hello { tenant })?.0, wire::Answer::Welcome { tenant } => tenant)?;
         Ok(client)
     }
@@ -105,11 +93,6 @@ impl Client {
     /// The tenant that the connection acts for.
     pub fn tenant(&self) -> &Tenant {
         &self.tenant
-    }
-
-    /// Returns what ends a request of this connection from another thread.
-    pub fn interrupter(&self) -> Result<Interrupter, ClientError> {
-        Ok(Interrupter(self.socket.try_clone()?))
     }
 
     /// Deploys a bundle file, or replaces the function of the same name. Returns when the function
@@ -410,7 +393,14 @@ impl Client {
     fn receive(&mut self) -> Result<(wire::Answer, Attachments), ClientError> {
         let mut incoming = Incoming::default();
         loop {
-            match incoming.step(&self.socket)? {
+            let step = match (incoming.step(&self.socket), &self.watch) {
+                (Err(error), Some(watch)) if watch.has_waited(&error) => {
+                    watch.check(&self.socket)?;
+                    continue;
+                }
+                (step, _) => step?,
+            };
+            match step {
                 Progress::More => {}
                 Progress::Closed => return Err(ClientError::Closed),
                 Progress::Done(frame) => {

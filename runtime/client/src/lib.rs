@@ -62,6 +62,7 @@ mod futures;
 mod graphs;
 mod ring;
 mod trace;
+mod waiting;
 
 pub use atoll_control::{
     AdmissionReport, AssignmentEntry, BilledBy, CapacityReport, CompileStage, CostEntry, DecisionEntry, DeviceCapacity,
@@ -77,8 +78,9 @@ pub use atoll_core::{Class, Tenant};
 pub use atoll_protocol::{DataType, Parameters, TensorMetadata};
 pub use atoll_sealed::{Digest, Sealed};
 pub use call::{Answer, Call, Content, Plan, Tensor, Value};
-pub use client::{Client, Deploy, Description, Interrupter, Reloaded};
+pub use client::{Client, Deploy, Description, Reloaded};
 pub use error::ClientError;
 pub use graphs::GraphCall;
 pub use ring::{Ring, RingAnswer, RingCall, RingInput, RingOptions, RingTicket};
 pub use trace::Trace;
+pub use waiting::Interrupter;

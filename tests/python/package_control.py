@@ -315,6 +315,7 @@ def servers(folder):
                 refused(atoll.InvalidInput, "control socket", call)
             refused(atoll.InvalidInput, "control socket", lambda: web.infer("affine", {"x": client.put(x), "b": b}))
             signals(web)
+            assert web.live() and same(web.infer("affine", {"x": x, "b": b})["y"], x, b) is None
         signals(another)
 
 

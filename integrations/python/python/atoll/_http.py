@@ -127,6 +127,10 @@ class Http:
                 self._connection.close()
                 message = f"the connection to {self.address} failed: {error}; is `atoll serve` running?"
                 raise ConnectionFailed(message) from error
+            except BaseException:
+                # Ctrl-C, for example: the rest of the answer would be taken for that of the next request.
+                self._connection.close()
+                raise
         if response.status != 200:
             raise _failure(response.status, answer)
         return answer, elements

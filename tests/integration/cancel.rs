@@ -3,7 +3,7 @@
 
 use crate::serve::Daemon;
 use anyhow::{Context, Result, ensure};
-use atoll_client::{Call, Client, DataType, Deploy, Tensor};
+use atoll_client::{Call, Client, ClientError, DataType, Deploy, Tensor};
 use atoll_pipeline::{CompileOptions, Silent, Target, pack};
 use atoll_tests::http::{self, answer};
 use atoll_tests::root;
@@ -149,6 +149,13 @@ fn a_call_ends_when_another_thread_interrupts_its_connection() -> Result<()> {
     let failed = waits.join().map_err(|_| anyhow::anyhow!("the thread panicked"))?;
     ensure!(failed == [true, true], "the connection is closed for later calls, too: {failed:?}");
     wait_for(&daemon, &format!("atoll_usage_invocations_total{}", of("outcome=\"cancelled\"")), 1.0)?;
+    // A client that is asked whether it waits on.
+    let mut watched = connect()?;
+    watched.watch(Duration::from_millis(5), || true)?;
+    watched.invoke(call(HARMLESS))?;
+    watched.watch(Duration::from_millis(5), || false)?;
+    let ended = watched.invoke(call(ENDLESS));
+    ensure!(matches!(ended, Err(ClientError::Interrupted)), "{ended:?}");
     connect()?.invoke(call(HARMLESS))?;
     Ok(())
 }

@@ -97,6 +97,14 @@ if [ "${ATOLL_TEST_FULL:-}" = 1 ] && ! "$ATOLL_CACHE/ray/bin/python" -c "import 
         "$ATOLL_CACHE/ray/bin/pip" install --quiet --disable-pip-version-check ray==$ray_version; } ||
         say "no Ray here; its test will be skipped"
 fi
+# Clients of other projects (300 MB), for their tests in `make test-full` alone.
+if [ "${ATOLL_TEST_FULL:-}" = 1 ] && ! cmp -s tests/requirements-clients.txt "$ATOLL_CACHE/clients/.requirements"; then
+    say "making the Python environment $ATOLL_CACHE/clients (KServe's SDK, grpc_requests, twine)"
+    { python3 -m venv "$ATOLL_CACHE/clients" &&
+        "$ATOLL_CACHE/clients/bin/pip" install --quiet --disable-pip-version-check -r tests/requirements-clients.txt &&
+        cp tests/requirements-clients.txt "$ATOLL_CACHE/clients/.requirements"; } ||
+        say "no clients of other projects here; their tests are skipped"
+fi
 # Schemas of Kubernetes and Helm's library, 300 MB, for the test of the manifests in `make test-full` alone.
 kubernetes_schemas="kubernetes-validate==1.37.0 helm-python-sdk==0.2.2 cel-python==0.5.0 jsonschema==4.26.0 pyyaml==6.0.4"
 if [ "${ATOLL_TEST_FULL:-}" = 1 ] && [ "$(cat "$ATOLL_CACHE/kubernetes/.requirements" 2>/dev/null)" != "$kubernetes_schemas" ]; then

@@ -38,8 +38,13 @@ def contents(built: Path, project: dict) -> dict[str, tuple[bytes, bool]]:
         f"Name: {project['name']}",
         f"Version: {project['version']}",
         f"Summary: {project['description']}",
+        f"License-Expression: {project['license']}",
         f"Requires-Python: {project['requires-python']}",
         *(f"Requires-Dist: {name}" for name in project["dependencies"]),
+        *(f"Classifier: {name}" for name in project["classifiers"]),
+        "Description-Content-Type: text/markdown",
+        "",
+        *(HERE / project["readme"]).read_text().splitlines(),
     ]
     wheel = ["Wheel-Version: 1.0", "Generator: assemble", "Root-Is-Purelib: false", f"Tag: {tag()}"]
     scripts = ["[console_scripts]", *(f"{name}={place}" for name, place in project["scripts"].items())]

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// Writes a model in Triton's layout.
-fn add(repository: &Path, name: &str, model: &[u8], config: &str) -> Result<()> {
+pub(crate) fn add(repository: &Path, name: &str, model: &[u8], config: &str) -> Result<()> {
     let folder = repository.join(name);
     std::fs::create_dir_all(folder.join("1"))?;
     std::fs::write(folder.join("1/model.onnx"), model)?;

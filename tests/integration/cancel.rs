@@ -3,6 +3,7 @@
 
 use crate::serve::Daemon;
 use anyhow::{Context, Result, ensure};
+use atoll_client::{Call, Client, ClientError, DataType, Deploy, Tensor};
 use atoll_pipeline::{CompileOptions, Silent, Target, pack};
 use atoll_tests::http::{self, answer};
 use atoll_tests::root;
@@ -117,6 +118,45 @@ fn cancelled_requests_leave_the_device() -> Result<()> {
         .sum::<Result<f64>>()?;
     let busy = metric(&daemon, &format!("atoll_device_busy_seconds_total{{device=\"{device}\"}}"))?;
     ensure!(billed > 0.0 && (billed - busy).abs() < 1e-9, "{billed} s are billed, the device was busy for {busy} s");
+    Ok(())
+}
+
+#[test]
+fn a_call_ends_when_another_thread_interrupts_its_connection() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (repository, bundle) = (folder.path().join("repository"), folder.path().join("faulty.kg"));
+    std::fs::create_dir(&repository)?;
+    let options = CompileOptions { targets: vec![Target::this_host()], ..CompileOptions::default() };
+    pack(&root().join("tests/functions/faulty.toml"), &bundle, &options, &Silent)?;
+    let daemon = Daemon::start_with(&repository, folder.path(), &["--time-limit", "3600"])?;
+    let connect = || Client::connect(&folder.path().join("atoll.sock"));
+    let mut client = connect()?;
+    client.deploy(&bundle, &Deploy::default())?;
+    let call = |mode: u32| {
+        let mode = Tensor { datatype: DataType::Uint32, shape: vec![1], bytes: mode.to_le_bytes().to_vec() };
+        Call::of("faulty").input("mode", mode)
+    };
+    let (interrupter, endless, harmless) = (client.interrupter()?, call(ENDLESS), call(HARMLESS));
+    let waits = std::thread::spawn(move || [client.invoke(endless).is_err(), client.invoke(harmless).is_err()]);
+    let of = |kind: &str| format!("{{tenant=\"local\",function=\"faulty\",class=\"best_effort\",{kind}}}");
+    let held = format!("atoll_usage_memory_bytes{}", of("kind=\"invocations\""));
+    let start = Instant::now();
+    while metric(&daemon, &held)? == 0.0 {
+        ensure!(start.elapsed() < TIMEOUT, "the call does not run");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    interrupter.interrupt();
+    let failed = waits.join().map_err(|_| anyhow::anyhow!("the thread panicked"))?;
+    ensure!(failed == [true, true], "the connection is closed for later calls, too: {failed:?}");
+    wait_for(&daemon, &format!("atoll_usage_invocations_total{}", of("outcome=\"cancelled\"")), 1.0)?;
+    // A client that is asked whether it waits on.
+    let mut watched = connect()?;
+    watched.watch(Duration::from_millis(5), || true)?;
+    watched.invoke(call(HARMLESS))?;
+    watched.watch(Duration::from_millis(5), || false)?;
+    let ended = watched.invoke(call(ENDLESS));
+    ensure!(matches!(ended, Err(ClientError::Interrupted)), "{ended:?}");
+    connect()?.invoke(call(HARMLESS))?;
     Ok(())
 }
 

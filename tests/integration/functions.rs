@@ -21,8 +21,9 @@ pub(crate) fn manifest(name: &str) -> PathBuf {
     root().join("tests/functions").join(name).with_extension("toml")
 }
 
-/// Packs `grind` with the constants of a seed, as `grind-SEED.kg` in a folder.
-pub(crate) fn pack_grind(folder: &Path, seed: u64) -> Result<PathBuf> {
+/// Writes the sources of `grind` with the constants of a seed into `grind-SEED` in a folder, and
+/// returns the path of its manifest.
+pub(crate) fn grind_sources(folder: &Path, seed: u64) -> Result<PathBuf> {
     let source = folder.join(format!("grind-{seed}"));
     std::fs::create_dir(&source)?;
     for extension in ["toml", "ptx"] {
@@ -30,8 +31,13 @@ pub(crate) fn pack_grind(folder: &Path, seed: u64) -> Result<PathBuf> {
         std::fs::copy(&file, source.join("grind").with_extension(extension))?;
     }
     std::fs::write(source.join("c.bin"), grind::bytes(&grind::table(seed)))?;
-    let bundle = source.with_extension("kg");
-    packed(&source.join("grind.toml"), &bundle)?;
+    Ok(source.join("grind.toml"))
+}
+
+/// Packs `grind` with the constants of a seed, as `grind-SEED.kg` in a folder.
+pub(crate) fn pack_grind(folder: &Path, seed: u64) -> Result<PathBuf> {
+    let bundle = folder.join(format!("grind-{seed}.kg"));
+    packed(&grind_sources(folder, seed)?, &bundle)?;
     Ok(bundle)
 }
 

@@ -14,6 +14,7 @@ mod branches;
 mod cancel;
 mod chaos;
 mod circles;
+mod clients;
 mod cluster;
 mod compare;
 mod console;

@@ -216,16 +216,30 @@ fn images_are_built_where_a_builder_is_there() -> Result<()> {
     }
     let is_there =
         |name: &&str| Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success());
-    let Some(builder) = ["buildah", "podman"].into_iter().find(is_there) else {
-        skip("building the container images: neither buildah nor podman is installed");
+    let Some(builder) = ["podman", "buildah"].into_iter().find(is_there) else {
+        skip("building the container images: neither podman nor buildah is installed");
         return Ok(());
     };
+    let folder = tempfile::tempdir()?;
+    let id = folder.path().join("id");
     for file in CONTAINER_FILES {
         let output = Command::new(builder)
-            .args(["build", "--format", "docker", "-f", file, "."])
+            .args(["build", "--format", "docker", "-f", file, "--iidfile"])
+            .arg(&id)
+            .arg(".")
             .current_dir(root())
             .output()?;
         ensure!(output.status.success(), "{file}: {}", String::from_utf8_lossy(&output.stderr));
+        if builder != "podman" {
+            skip(&format!("running the image of {file}: podman is not installed"));
+            continue;
+        }
+        let image = std::fs::read_to_string(&id)?;
+        let run = ["run", "--rm", "--network", "none", "--entrypoint", "atoll", image.trim(), "--version"];
+        let output = Command::new(builder).args(run).output()?;
+        let version = String::from_utf8_lossy(&output.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success() && version.starts_with("atoll "), "{file}: {version}{errors}");
     }
     Ok(())
 }

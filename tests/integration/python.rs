@@ -1,5 +1,6 @@
 //! The Python package: a wheel in a bare environment, the guide's page, errors and types.
 
+use crate::clients::clients_python;
 use crate::console::run_elsewhere;
 use crate::functions::{manifest, packed};
 use crate::serve::atoll;
@@ -55,6 +56,20 @@ fn bare_environment(folder: &Path) -> Result<PathBuf> {
     Ok(inside)
 }
 
+/// Checks a wheel as an index and its users do.
+fn check(wheel: &Path) -> Result<()> {
+    let mut script = Command::new(python());
+    script.arg(root().join("tests/python/wheel.py")).arg(wheel);
+    script.arg(root().join("integrations/python/pyproject.toml"));
+    ensure!(ran(&mut script)?.ends_with("all of it holds\n"));
+    let twine = clients_python()?;
+    if !full() || !twine.exists() {
+        skip("twine, which judges the wheel's metadata: `make test-full` runs it");
+        return Ok(());
+    }
+    ran(Command::new(twine).args(["-m", "twine", "check", "--strict"]).arg(wheel)).map(drop)
+}
+
 /// Installs a wheel without an index.
 fn install(python: &Path, wheel: &str) -> Result<()> {
     let pip = ["-m", "pip", "install", "--quiet", "--no-index", "--no-compile", "--disable-pip-version-check", wheel];
@@ -70,24 +85,40 @@ fn a_wheel_in_a_bare_environment_runs_the_guide() -> Result<()> {
     let built = program("");
     let mut assemble = Command::new(python());
     let wheel = ran(assemble.arg(root().join("integrations/python/assemble.py")).arg(&built).arg(folder.path()))?;
+    check(Path::new(wheel.trim()))?;
     let python = bare_environment(folder.path())?;
     install(&python, wheel.trim())?;
     run_elsewhere(python.parent().context("Python is in a folder")?)
 }
 
-#[test]
-fn calls_from_python_have_results_types_and_exceptions() -> Result<()> {
+/// Runs a script on the package, with the bundles of two functions.
+fn run_script(name: &str) -> Result<()> {
     let folder = tempfile::tempdir()?;
     for function in ["affine", "faulty"] {
         packed(&manifest(function), &folder.path().join(function).with_extension("kg"))?;
     }
     let packages = package()?;
     let mut script = Command::new(python());
-    script.arg("-B").arg(root().join("tests/python/package.py")).arg(folder.path());
+    script.arg("-B").arg(root().join("tests/python").join(name)).arg(folder.path());
     script.env("PYTHONPATH", packages.path()).env("XDG_CACHE_HOME", folder.path().join("cache"));
     script.env_remove("ATOLL_TOKEN").env_remove("ATOLL_LOG");
     ensure!(ran(&mut script)?.ends_with("all of it holds\n"));
     Ok(())
+}
+
+#[test]
+fn calls_from_python_have_results_types_and_exceptions() -> Result<()> {
+    run_script("package.py")
+}
+
+#[test]
+fn python_has_chains_objects_futures_graphs_leases_and_sessions() -> Result<()> {
+    run_script("package_control.py")
+}
+
+#[test]
+fn the_client_for_asyncio_does_not_block_and_cancels_requests() -> Result<()> {
+    run_script("package_asyncio.py")
 }
 
 #[test]
@@ -112,5 +143,7 @@ fn maturin_builds_the_wheel() -> Result<()> {
     let mut build = Command::new(root().join("integrations/python/build.sh"));
     build.arg(program("")).args(["--profile", "dev", "--target-dir"]).arg(root().join("target/python"));
     let wheel = ran(build.env("ATOLL_VENV", environment))?;
-    install(&bare_environment(folder.path())?, &root().join(wheel.trim()).to_string_lossy())
+    let wheel = root().join(wheel.trim());
+    check(&wheel)?;
+    install(&bare_environment(folder.path())?, &wheel.to_string_lossy())
 }

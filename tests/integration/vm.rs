@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 const MEMORY_MIB: u32 = 1400;
 
 /// How long a machine may run.
-const TIMEOUT: Duration = Duration::from_secs(900);
+const TIMEOUT: Duration = Duration::from_secs(1800);
 
 /// The intruder's limit in messages; `tests/vm/atoll.toml` sets it.
 const LIMIT: &str = "was killed: memory limit 160 MiB (32 MiB of device memory, and 128 MiB for the process itself)";

@@ -106,6 +106,36 @@ def concurrent_requests(client, address, oracle):
 
 
 @check
+def generate(client, address, oracle):
+    array = rows(1, seed=5)
+    (expected,) = oracle.run(None, {"bytes": array})
+    body = json.dumps({"bytes": array[0].tolist(), "id": "g", "parameters": {"priority": 1}}).encode()
+    status, answer = post(address, "/v2/models/magika/generate", body)
+    assert status == 200 and (answer["model_name"], answer["model_version"], answer["id"]) == ("magika", "1", "g"), answer
+    error = np.linalg.norm(np.array(answer["target_label"]) - expected[0]) / np.linalg.norm(expected)
+    assert error < 1e-3, error
+    url = f"http://{address}/v2/models/magika/versions/1/generate_stream"
+    with urllib.request.urlopen(urllib.request.Request(url, data=body, method="POST"), timeout=20) as stream:
+        assert stream.headers["Content-Type"] == "text/event-stream; charset=utf-8"
+        lines = stream.read().decode().split("\n")
+    assert lines[1:] == ["", ""] and lines[0].startswith("data: ")
+    assert json.loads(lines[0].removeprefix("data: "))["id"] == "g"
+    assert post(address, "/v2/models/magika/generate", b'{"bites": [1]}')[0] == 400
+
+
+@check
+def the_log_changes(client, address, oracle):
+    before = client.get_log_settings()
+    changed = client.update_log_settings({"log_verbose_level": 1})
+    assert changed["log_verbose_level"] == 1 and changed == client.get_log_settings(), changed
+    quiet = client.update_log_settings({"log_info": False})
+    assert quiet["log_verbose_level"] == 0 and quiet["log_warning"] is True, quiet
+    refused(400, ["contradicts"], lambda: client.update_log_settings({"log_error": False, "log_info": True}))
+    refused(400, ["log_format"], lambda: client.update_log_settings({"log_format": "ISO8601"}))
+    assert client.update_log_settings(before) == before
+
+
+@check
 def statistics_and_index(client, address, oracle):
     before = client.get_inference_statistics("magika")["model_stats"][0]
     ask(client, rows(1))

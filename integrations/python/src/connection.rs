@@ -1,16 +1,27 @@
 //! Connections to the control socket.
 
-use crate::errors::{exception, raised};
-use crate::inputs::{Given, Input, Output, output};
-use atoll_client::{Call, Class, Client, ClientError, Deploy, Tenant, Value, default_socket};
+use crate::calls::{Answered, Reference, Stage, Terms, answered, call, class, digest, graph_call};
+use crate::elements::Elements;
+use crate::errors::{exception, invalid, raised};
+use crate::inputs::{Given, Input};
+use atoll_client::{Client, ClientError, Deploy, Interrupter, Tenant, default_socket};
 use pyo3::prelude::*;
+use serde::de::DeserializeOwned;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// A connection to a daemon. Threads that share it wait for each other.
 #[pyclass(frozen, module = "atoll._native")]
-pub(crate) struct Connection(Mutex<Option<Client>>);
+pub(crate) struct Connection {
+    client: Mutex<Option<Client>>,
+    interrupter: Interrupter,
+    /// What a handler of a signal raised while a request waited.
+    raised: Arc<Mutex<Option<PyErr>>>,
+}
+
+/// How often the handlers of signals may run while a request waits.
+const SIGNALS_EVERY: Duration = Duration::from_millis(100);
 
 /// Connects to a daemon while other threads run.
 pub(crate) fn connected(py: Python<'_>, socket: Option<PathBuf>, tenant: Option<&str>) -> PyResult<Client> {
@@ -20,14 +31,9 @@ pub(crate) fn connected(py: Python<'_>, socket: Option<PathBuf>, tenant: Option<
     py.detach(|| Client::connect_as(&socket, tenant)).map_err(|error| raised(py, &error))
 }
 
-/// The class that `real_time` says.
-fn class(real_time: Option<bool>) -> Option<Class> {
-    real_time.map(|real_time| if real_time { Class::RealTime } else { Class::BestEffort })
-}
-
 impl Connection {
     fn client(&self) -> MutexGuard<'_, Option<Client>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.client.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sends a request and waits for its answer, while other threads run.
@@ -37,9 +43,22 @@ impl Connection {
         request: impl FnOnce(&mut Client) -> Result<T, ClientError> + Send,
     ) -> PyResult<T> {
         match py.detach(|| self.client().as_mut().map(request)) {
+            Some(Err(ClientError::Interrupted)) => {
+                let raised = self.raised.lock().unwrap_or_else(PoisonError::into_inner).take();
+                Err(raised.unwrap_or_else(|| exception(py, "ConnectionFailed", "the request was interrupted".into())))
+            }
             Some(answer) => answer.map_err(|error| raised(py, &error)),
             None => Err(exception(py, "ConnectionFailed", "the connection is closed".into())),
         }
+    }
+
+    /// Sends a request and returns its report as JSON.
+    fn report<T: Send + serde::Serialize>(
+        &self,
+        py: Python<'_>,
+        request: impl FnOnce(&mut Client) -> Result<T, ClientError> + Send,
+    ) -> PyResult<String> {
+        json(py, &self.ask(py, request)?)
     }
 }
 
@@ -49,7 +68,11 @@ impl Connection {
     #[new]
     #[pyo3(signature = (socket=None, tenant=None))]
     fn new(py: Python<'_>, socket: Option<PathBuf>, tenant: Option<&str>) -> PyResult<Connection> {
-        Ok(Connection(Mutex::new(Some(connected(py, socket, tenant)?))))
+        let mut client = connected(py, socket, tenant)?;
+        let interrupter = client.interrupter().map_err(|error| raised(py, &error))?;
+        let found = Arc::<Mutex<Option<PyErr>>>::default();
+        client.watch(SIGNALS_EVERY, waits_on(found.clone())).map_err(|error| raised(py, &error))?;
+        Ok(Connection { client: Mutex::new(Some(client)), interrupter, raised: found })
     }
 
     /// The tenant that the connection acts for.
@@ -57,46 +80,113 @@ impl Connection {
         self.ask(py, |client| Ok(client.tenant().to_string()))
     }
 
-    /// Closes the connection.
+    /// Closes the connection when no thread uses it.
     fn close(&self, py: Python<'_>) {
-        py.detach(|| drop(self.client().take()));
+        py.detach(|| {
+            drop(self.client().take());
+            // The interrupter holds the socket, too.
+            self.interrupter.interrupt();
+        });
     }
 
-    /// Calls a function.
-    #[pyo3(signature = (function, inputs, outputs=None, real_time=None, deadline_us=None, instance=None))]
-    #[allow(clippy::too_many_arguments, reason = "they are keywords in Python")]
+    /// Closes the connection at once. A request of another thread is cancelled and fails there.
+    fn interrupt(&self) {
+        self.interrupter.interrupt();
+    }
+
+    /// Calls functions, one after the other.
+    #[pyo3(signature = (stages, real_time=None, deadline_us=None, instance=None))]
     fn invoke(
         &self,
         py: Python<'_>,
-        function: &str,
-        inputs: Vec<Given<'_>>,
-        outputs: Option<Vec<String>>,
+        stages: Vec<Stage<'_>>,
         real_time: Option<bool>,
         deadline_us: Option<u64>,
         instance: Option<String>,
-    ) -> PyResult<Vec<Output>> {
-        let mut call = Call::of(function);
-        for input in Input::all(inputs)? {
-            call = call.input(&input.name, input.tensor(py));
-        }
-        for name in outputs.unwrap_or_default() {
-            call = call.send(name);
-        }
-        if let Some(class) = class(real_time) {
-            call = call.class(class);
-        }
-        if let Some(deadline_us) = deadline_us {
-            call = call.deadline(Duration::from_micros(deadline_us));
-        }
-        if let Some(instance) = instance {
-            call = call.instance(instance);
-        }
-        let answer = self.ask(py, |client| client.invoke(call))?;
-        let sent = answer.outputs.into_iter().filter_map(|(_, name, value)| match value {
-            Value::Tensor(tensor) => Some(output(name, tensor)),
-            Value::Object(_) => None,
-        });
-        Ok(sent.collect())
+    ) -> PyResult<Answered> {
+        let call = call(py, stages, &Terms { real_time, deadline_us }, instance)?;
+        Ok(answered(self.ask(py, |client| client.invoke(call))?))
+    }
+
+    /// Calls a graph.
+    #[pyo3(signature = (graph, inputs, references, real_time=None, deadline_us=None, price_max=None, id=None))]
+    #[allow(clippy::too_many_arguments, reason = "they are keywords in Python")]
+    fn invoke_graph(
+        &self,
+        py: Python<'_>,
+        graph: String,
+        inputs: Vec<Given<'_>>,
+        references: Vec<Reference>,
+        real_time: Option<bool>,
+        deadline_us: Option<u64>,
+        price_max: Option<f64>,
+        id: Option<String>,
+    ) -> PyResult<Answered> {
+        let terms = Terms { real_time, deadline_us };
+        let call = graph_call(py, graph, (inputs, references), &terms, price_max, id)?;
+        Ok(answered(self.ask(py, |client| client.invoke_graph(&call))?))
+    }
+
+    /// Begins a call of functions in the background.
+    #[pyo3(signature = (future, stages, real_time=None, deadline_us=None, instance=None))]
+    fn defer(
+        &self,
+        py: Python<'_>,
+        future: &str,
+        stages: Vec<Stage<'_>>,
+        real_time: Option<bool>,
+        deadline_us: Option<u64>,
+        instance: Option<String>,
+    ) -> PyResult<()> {
+        let call = call(py, stages, &Terms { real_time, deadline_us }, instance)?;
+        self.ask(py, |client| client.defer(future, call))
+    }
+
+    /// Begins a call of a graph in the background.
+    #[pyo3(signature = (future, graph, inputs, references, real_time=None, deadline_us=None, price_max=None, id=None))]
+    #[allow(clippy::too_many_arguments, reason = "they are keywords in Python")]
+    fn defer_graph(
+        &self,
+        py: Python<'_>,
+        future: &str,
+        graph: String,
+        inputs: Vec<Given<'_>>,
+        references: Vec<Reference>,
+        real_time: Option<bool>,
+        deadline_us: Option<u64>,
+        price_max: Option<f64>,
+        id: Option<String>,
+    ) -> PyResult<()> {
+        let terms = Terms { real_time, deadline_us };
+        let call = graph_call(py, graph, (inputs, references), &terms, price_max, id)?;
+        self.ask(py, |client| client.defer_graph(future, &call))
+    }
+
+    /// Waits until the call of a future ends.
+    #[pyo3(signature = (future, timeout_us=None))]
+    fn await_future(&self, py: Python<'_>, future: &str, timeout_us: Option<u64>) -> PyResult<Answered> {
+        let within = timeout_us.map(Duration::from_micros);
+        Ok(answered(self.ask(py, |client| client.await_future_within(future, within))?))
+    }
+
+    /// The tenant's futures, as JSON.
+    fn futures(&self, py: Python<'_>) -> PyResult<String> {
+        self.report(py, Client::futures)
+    }
+
+    /// A future, as JSON.
+    fn future(&self, py: Python<'_>, future: &str) -> PyResult<String> {
+        self.report(py, |client| client.future(future))
+    }
+
+    /// Cancels the call of a future.
+    fn cancel_future(&self, py: Python<'_>, future: &str) -> PyResult<()> {
+        self.ask(py, |client| client.cancel_future(future))
+    }
+
+    /// Drops a future with its outputs.
+    fn forget_future(&self, py: Python<'_>, future: &str) -> PyResult<()> {
+        self.ask(py, |client| client.forget_future(future))
     }
 
     /// Deploys a bundle. Returns the function's description as JSON.
@@ -111,14 +201,12 @@ impl Connection {
         device: Option<String>,
     ) -> PyResult<String> {
         let how = Deploy { name, class: class(real_time), private, device, signature: None };
-        let function = self.ask(py, |client| client.deploy(&bundle, &how))?;
-        json(py, &function)
+        self.report(py, |client| client.deploy(&bundle, &how))
     }
 
     /// The tenant's functions, as JSON.
     fn functions(&self, py: Python<'_>) -> PyResult<String> {
-        let functions = self.ask(py, Client::functions)?;
-        json(py, &functions)
+        self.report(py, Client::functions)
     }
 
     /// A function's inputs and outputs, as JSON.
@@ -131,8 +219,137 @@ impl Connection {
     fn remove(&self, py: Python<'_>, function: &str) -> PyResult<()> {
         self.ask(py, |client| client.remove_function(function))
     }
+
+    /// Deploys a graph. Returns its description as JSON.
+    #[pyo3(signature = (manifest, name=None))]
+    fn deploy_graph(&self, py: Python<'_>, manifest: &str, name: Option<&str>) -> PyResult<String> {
+        self.report(py, |client| client.deploy_graph(manifest, name))
+    }
+
+    /// The tenant's graphs, as JSON.
+    fn graphs(&self, py: Python<'_>) -> PyResult<String> {
+        self.report(py, Client::graphs)
+    }
+
+    /// A graph with the decision about a call, as JSON.
+    #[pyo3(signature = (graph, deadline_us=None, price_max=None))]
+    fn explain_graph(
+        &self,
+        py: Python<'_>,
+        graph: &str,
+        deadline_us: Option<u64>,
+        price_max: Option<f64>,
+    ) -> PyResult<String> {
+        let deadline = deadline_us.map(Duration::from_micros);
+        self.report(py, |client| client.explain_graph(graph, deadline, price_max))
+    }
+
+    /// Deletes a graph.
+    fn remove_graph(&self, py: Python<'_>, graph: &str) -> PyResult<()> {
+        self.ask(py, |client| client.remove_graph(graph))
+    }
+
+    /// Stores a tensor as an object. Returns its digest.
+    #[pyo3(signature = (tensor, real_time=None))]
+    fn put(&self, py: Python<'_>, tensor: Given<'_>, real_time: Option<bool>) -> PyResult<String> {
+        let stored = Input::all(vec![tensor])?.into_iter().map(|input| input.tensor(py)).next();
+        let tensor = stored.ok_or_else(|| invalid(py, "there is no tensor"))?;
+        let digest = self.ask(py, |client| client.put(&tensor, class(real_time)))?;
+        Ok(digest.to_string())
+    }
+
+    /// Reads an object: its type, shape and elements.
+    fn get(&self, py: Python<'_>, object: &str) -> PyResult<(&'static str, Vec<i64>, Elements)> {
+        let digest = digest(py, object)?;
+        let tensor = self.ask(py, |client| client.get(digest))?;
+        Ok((tensor.datatype.name(), tensor.shape, Elements::new(tensor.bytes)))
+    }
+
+    /// Removes an object.
+    fn remove_object(&self, py: Python<'_>, object: &str) -> PyResult<()> {
+        let digest = digest(py, object)?;
+        self.ask(py, |client| client.remove_object(digest))
+    }
+
+    /// The tenant's objects, as JSON.
+    fn objects(&self, py: Python<'_>) -> PyResult<String> {
+        self.report(py, Client::objects)
+    }
+
+    /// Creates an instance. Takes and returns JSON.
+    fn create_instance(&self, py: Python<'_>, spec: &str) -> PyResult<String> {
+        let spec = parsed(py, spec)?;
+        self.report(py, |client| client.create_instance(spec))
+    }
+
+    /// Changes an instance. Takes and returns JSON.
+    fn resize_instance(&self, py: Python<'_>, resize: &str) -> PyResult<String> {
+        let resize = parsed(py, resize)?;
+        self.report(py, |client| client.resize_instance(resize))
+    }
+
+    /// Removes an instance.
+    fn remove_instance(&self, py: Python<'_>, instance: &str) -> PyResult<()> {
+        self.ask(py, |client| client.remove_instance(instance))
+    }
+
+    /// Instances and shares of tenants, as JSON.
+    fn instances(&self, py: Python<'_>) -> PyResult<String> {
+        self.report(py, Client::instances)
+    }
+
+    /// The capacity of each device, as JSON.
+    fn capacity(&self, py: Python<'_>) -> PyResult<String> {
+        self.report(py, Client::capacity)
+    }
+
+    /// Grants a lease. Takes and returns JSON.
+    fn grant_lease(&self, py: Python<'_>, spec: &str) -> PyResult<String> {
+        let spec = parsed(py, spec)?;
+        self.report(py, |client| client.grant_lease(spec))
+    }
+
+    /// Extends a lease. Takes and returns JSON.
+    fn renew_lease(&self, py: Python<'_>, hold: &str) -> PyResult<String> {
+        let hold = parsed(py, hold)?;
+        self.report(py, |client| client.renew_lease(hold))
+    }
+
+    /// Gives a lease to another holder. Takes and returns JSON.
+    fn take_over_lease(&self, py: Python<'_>, hold: &str) -> PyResult<String> {
+        let hold = parsed(py, hold)?;
+        self.report(py, |client| client.take_over_lease(hold))
+    }
+
+    /// Ends a lease. Takes JSON.
+    fn release_lease(&self, py: Python<'_>, hold: &str) -> PyResult<()> {
+        let hold = parsed(py, hold)?;
+        self.ask(py, |client| client.release_lease(hold))
+    }
+
+    /// Leases, as JSON.
+    fn leases(&self, py: Python<'_>) -> PyResult<String> {
+        self.report(py, Client::leases)
+    }
+}
+
+/// Runs the handlers of signals, which Python does in its main thread only. False if one of them
+/// raised an exception, as that of Ctrl-C does, or if the interpreter ends.
+fn waits_on(raised: Arc<Mutex<Option<PyErr>>>) -> impl Fn() -> bool + Send + Sync + 'static {
+    move || match Python::try_attach(|py| py.check_signals()) {
+        Some(Ok(())) => true,
+        Some(Err(error)) => {
+            *raised.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            false
+        }
+        None => false,
+    }
 }
 
 fn json(py: Python<'_>, value: &impl serde::Serialize) -> PyResult<String> {
     serde_json::to_string(value).map_err(|error| exception(py, "InternalError", error.to_string()))
+}
+
+fn parsed<T: DeserializeOwned>(py: Python<'_>, text: &str) -> PyResult<T> {
+    serde_json::from_str(text).map_err(|error| invalid(py, error.to_string()))
 }

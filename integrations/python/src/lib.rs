@@ -15,6 +15,7 @@
 //!   while this thread holds the interpreter.
 //! - Failures are exceptions of `atoll._errors`.
 
+mod calls;
 mod connection;
 mod elements;
 mod errors;

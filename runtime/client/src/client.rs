@@ -4,6 +4,7 @@ use crate::call::{Answer, Call, Content, Plan, Tensor, Value};
 use crate::error::ClientError;
 use crate::graphs::{GraphCall, micros};
 use crate::trace::Trace;
+use crate::waiting::Watch;
 use atoll_control as wire;
 use atoll_control::{
     Attachments, CapacityReport, CompileStage, DevicesReport, FunctionSummary, GraphReport, Incoming, InstanceReport,
@@ -21,8 +22,9 @@ use std::time::Duration;
 /// A connection to a daemon.
 #[derive(Debug)]
 pub struct Client {
-    socket: UnixStream,
+    pub(crate) socket: UnixStream,
     tenant: Tenant,
+    pub(crate) watch: Option<Watch>,
 }
 
 /// Options of a deployment.
@@ -83,7 +85,7 @@ impl Client {
     pub fn connect_as(socket: &Path, tenant: Option<Tenant>) -> Result<Client, ClientError> {
         let stream =
             UnixStream::connect(socket).map_err(|source| ClientError::Unreachable { socket: socket.into(), source })?;
-        let mut client = Client { socket: stream, tenant: Tenant::default() };
+        let mut client = Client { socket: stream, tenant: Tenant::default(), watch: None };
         client.tenant = expect!(client.ask(&Request::Hello { tenant })?.0, wire::Answer::Welcome { tenant } => tenant)?;
         Ok(client)
     }
@@ -391,7 +393,14 @@ impl Client {
     fn receive(&mut self) -> Result<(wire::Answer, Attachments), ClientError> {
         let mut incoming = Incoming::default();
         loop {
-            match incoming.step(&self.socket)? {
+            let step = match (incoming.step(&self.socket), &self.watch) {
+                (Err(error), Some(watch)) if watch.has_waited(&error) => {
+                    watch.check(&self.socket)?;
+                    continue;
+                }
+                (step, _) => step?,
+            };
+            match step {
                 Progress::More => {}
                 Progress::Closed => return Err(ClientError::Closed),
                 Progress::Done(frame) => {

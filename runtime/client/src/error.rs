@@ -25,6 +25,9 @@ pub enum ClientError {
     /// The daemon closed the connection before it answered.
     #[error("the daemon closed the connection before it answered")]
     Closed,
+    /// The client stopped waiting ([`crate::Client::watch`]), and closed the connection.
+    #[error("the client stopped waiting for the answer and closed the connection")]
+    Interrupted,
     /// The daemon's answer does not match the request.
     #[error("the daemon's answer does not match the request; use a client and a daemon of the same release")]
     WrongAnswer,

@@ -1,7 +1,8 @@
 //! The client of the control socket: deploy functions, call them, keep objects.
 //!
 //! Calls block. Each [`Client`] has one connection, so a program with several threads opens one
-//! client per thread. If a client disconnects, the daemon cancels its running call.
+//! client per thread. If a client disconnects, the daemon cancels its running call; an
+//! [`Interrupter`] does so from another thread.
 //!
 //! Not here: inference over HTTP, for which any KServe client works, and the messages on the wire
 //! (`atoll_control`).
@@ -61,6 +62,7 @@ mod futures;
 mod graphs;
 mod ring;
 mod trace;
+mod waiting;
 
 pub use atoll_control::{
     AdmissionReport, AssignmentEntry, BilledBy, CapacityReport, CompileStage, CostEntry, DecisionEntry, DeviceCapacity,
@@ -81,3 +83,4 @@ pub use error::ClientError;
 pub use graphs::GraphCall;
 pub use ring::{Ring, RingAnswer, RingCall, RingInput, RingOptions, RingTicket};
 pub use trace::Trace;
+pub use waiting::Interrupter;

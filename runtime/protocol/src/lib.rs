@@ -1,6 +1,6 @@
 //! Wire types of KServe v2 (the Open Inference Protocol), with the extensions of Triton that its
-//! clients use: binary tensors, classification, shared memory, model repository, statistics,
-//! logging and trace settings; and of KServe v1 (`predict.rs`, `predictions.rs`).
+//! clients use: binary tensors, classification, generate, shared memory, model repository,
+//! statistics, logging and trace settings; and of KServe v1 (`predict.rs`, `predictions.rs`).
 //!
 //! This crate is pure: it converts bytes to values and back. It has no sockets, no HTTP types, no
 //! shared memory and no models: `atoll_server` checks whether a tensor matches a model, and reads
@@ -22,6 +22,7 @@ mod classify;
 mod datatype;
 mod elements;
 mod error;
+mod generate;
 mod infer;
 pub mod limits;
 mod model;
@@ -37,6 +38,7 @@ pub use classify::top_classes;
 pub use datatype::{DataType, UnknownDataType};
 pub use elements::to_f64;
 pub use error::{ErrorBody, ProtocolError};
+pub use generate::{decode_generate, encode_generated};
 pub use infer::{Encoded, InferRequest, InferResponse, OutputTensor, RequestedOutput};
 pub use model::{
     BatchStatistics, ConfigNote, ConfigState, ConfigTensor, ConfigTreatment, ConfigVersionPolicy, DurationStatistics,

@@ -102,7 +102,7 @@ fn tensor(input: &TensorMetadata, value: &RawValue) -> Result<Tensor, ProtocolEr
 
 /// The values of an object by name: at most [`TENSORS_MAX`]. A name that is given twice is an
 /// error.
-struct Fields<'a>(BTreeMap<String, &'a RawValue>);
+pub(crate) struct Fields<'a>(pub(crate) BTreeMap<String, &'a RawValue>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Fields<'a>, D::Error> {
@@ -233,7 +233,7 @@ fn names(inputs: &[TensorMetadata]) -> String {
 }
 
 /// The shape of nested arrays.
-fn shape(name: &str, value: &RawValue) -> Result<Vec<i64>, ProtocolError> {
+pub(crate) fn shape(name: &str, value: &RawValue) -> Result<Vec<i64>, ProtocolError> {
     let read = Shape { depth: 0 }.deserialize(&mut serde_json::Deserializer::from_str(value.get()));
     read.map_err(|error| ProtocolError::tensor(name, format!("cannot read its values: {error}")))
 }

@@ -22,7 +22,7 @@ pub struct LogSettings {
 /// `GET` and `POST /v2/trace/setting`, for the server or a model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceSettings {
-    /// Always `["OFF"]`.
+    /// `["TIMESTAMPS"]` if requests are traced, otherwise `["OFF"]`.
     pub trace_level: Vec<String>,
     /// One of this many requests is traced.
     pub trace_rate: String,

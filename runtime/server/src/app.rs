@@ -12,6 +12,7 @@ use crate::inference::blocking;
 use crate::instances::{Instance, Instances};
 use crate::leases::Leases;
 use crate::limits::{BUILTIN_STAGES_MAX, FUNCTION_NAME_BYTES_MAX};
+use crate::log_control::LogControl;
 use crate::metrics::Recorder;
 use crate::model::Model;
 use crate::otlp::Tracer;
@@ -54,6 +55,8 @@ pub(crate) struct App {
     pub(crate) access_log: Option<AccessLog>,
     /// Sends spans of requests to a collector.
     pub(crate) tracer: Option<Arc<Tracer>>,
+    /// Changes the level of the log.
+    pub(crate) log: Option<LogControl>,
     /// Open sequences of the models that keep state.
     pub(crate) sequences: Arc<Sequences>,
     pub(crate) body_bytes_max: usize,
@@ -102,6 +105,7 @@ impl App {
             recorder: Recorder::new(engine.devices().len()),
             access_log: None,
             tracer: None,
+            log: config.log.clone(),
             sequences: Arc::default(),
             engine,
             deployed,

@@ -2,6 +2,7 @@
 
 use crate::identity::IdentityConfig;
 use crate::limits;
+use crate::log_control::LogControl;
 use crate::otlp::OtlpConfig;
 use crate::places::ConnectionLimits;
 use atoll_stages::ProcessGroups;
@@ -102,6 +103,8 @@ pub struct ServerConfig {
     pub drain: Duration,
     /// The collector that receives traces of requests; `None` for no traces.
     pub otlp: Option<OtlpConfig>,
+    /// Changes the level of the log; `None` if requests cannot change it.
+    pub log: Option<LogControl>,
     /// Makes control groups for the processes of CPU stages; `None` if the daemon may make none.
     pub stage_groups: Option<Weak<dyn ProcessGroups>>,
     /// The control socket; `None` for no control socket.
@@ -135,6 +138,7 @@ impl ServerConfig {
             exit_on_error: false,
             drain: Duration::from_secs(10),
             otlp: None,
+            log: None,
             stage_groups: None,
             control: None,
             sessions: None,

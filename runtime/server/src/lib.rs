@@ -53,6 +53,7 @@ mod latency;
 mod leases;
 pub mod limits;
 mod listen;
+mod log_control;
 mod metrics;
 mod model;
 mod names;
@@ -90,6 +91,7 @@ pub use identity::{
     Access, AccessError, GateError, IdentityConfig, KeyError, KeyFile, KeyRecord, KeyState, Keys, TOKEN_PREFIX,
     TenantLimits, Token,
 };
+pub use log_control::LogControl;
 pub use otlp::OtlpConfig;
 pub use places::ConnectionLimits;
 pub use repository::triton::config_fields;

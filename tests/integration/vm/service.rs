@@ -1,8 +1,8 @@
 //! The installed service in a Debian 12 with systemd: reached through its sockets, restarted under
-//! load, and purged.
+//! load, hung and killed, reloaded with other keys, stopped during a request, and purged.
 
 use super::{Report, kernel, run};
-use crate::functions::manifest;
+use crate::functions::{grind_sources, manifest};
 use crate::serve::atoll;
 use anyhow::{Context, Result, ensure};
 use atoll_pipeline::{CompileOptions, Silent, pack};
@@ -44,6 +44,7 @@ fn boot() -> Result<Option<Report>> {
     // QEMU's own CPU has no AVX-512.
     let options = CompileOptions { targets: vec!["host-x86-64-v3".parse()?], ..CompileOptions::default() };
     pack(&manifest("affine"), &path("affine.kg"), &options, &Silent)?;
+    pack(&grind_sources(folder.path(), 1)?, &path("grind.kg"), &options, &Silent)?;
     std::fs::write(path("request.json"), REQUEST)?;
     let program = atoll();
     // The script writes the package beside the programs.
@@ -52,7 +53,8 @@ fn boot() -> Result<Option<Report>> {
     let package = Path::new(package.trim());
     let files = path("files");
     let mut making = Command::new(root().join("tests/vm/service.sh"));
-    let made = stdout(making.arg(&files).arg(package).args([path("affine.kg"), path("request.json")]));
+    let guests = [path("affine.kg"), path("grind.kg"), path("request.json")];
+    let made = stdout(making.arg(&files).arg(package).args(guests));
     std::fs::remove_file(package)?;
     made?;
     // systemd's own lines would stand between those of the scenario.
@@ -78,7 +80,7 @@ fn the_installed_service_is_restarted_under_load_and_purged() -> Result<()> {
     let units = report.section("units")?;
     ensure!(units.lines().filter(|line| *line == "active").count() == 5, "{units}");
     ensure!(units.lines().filter(|line| *line == "enabled").count() == 5, "{units}");
-    let properties = ["Type=notify", "StatusText=serving 1 model (affine)", "Delegate=yes", "User=atoll"];
+    let properties = ["Type=notify", "StatusText=serving 2 models (affine, grind)", "Delegate=yes", "User=atoll"];
     holds("units", &properties)?;
     holds("request", &[ANSWER, "affine", "true"])?;
     // Each request was answered, over three restarts.
@@ -90,6 +92,15 @@ fn the_installed_service_is_restarted_under_load_and_purged() -> Result<()> {
     holds("log", &["SIGTERM: stopping", "the kernel limits each executor's memory"])?;
     let log = report.section("log")?;
     ensure!(!log.contains("Failed with result") && !log.contains("Watchdog timeout"), "{log}");
+    // systemd sees the signs of life, and starts a daemon again that hangs or was killed.
+    let watchdog = ["there are signs of life", "NRestarts=0", "WatchdogUSec=10s", "started again", "Watchdog timeout"];
+    holds("watchdog", &[&watchdog[..], &[ANSWER]].concat())?;
+    holds("killed", &["started again", ANSWER])?;
+    // The daemon tells that it stops, and the running request is answered.
+    holds("drained", &["StatusText=stopping; running requests finish", "SubState=dead", r#""name":"y""#])?;
+    // Keys change by a reload of the same process.
+    let keys = ["before the reload: 200 401", "after the reload: 200 200", "after the revocation: 401 200"];
+    holds("keys", &[&keys[..], &["the same process"]].concat())?;
     let left = report.section("left")?;
     let left: Vec<&str> = left.lines().filter(|line| !line.starts_with("curl: ")).collect();
     ensure!(left.is_empty(), "{left:?}");

@@ -3,12 +3,14 @@
 use crate::cli::{Cli, Command, LogFormat};
 use crate::failure::OrUserError;
 use anyhow::Context;
+use atoll_server::LogControl;
 use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::reload::Handle;
 
 /// Initializes logging. The default level is `info` for the daemon and `warn` for all other
-/// commands.
-pub(crate) fn start(cli: &Cli) -> anyhow::Result<()> {
+/// commands. Returns what changes the level.
+pub(crate) fn start(cli: &Cli) -> anyhow::Result<LogControl> {
     let default = if matches!(cli.command, Command::Serve(_)) { "info" } else { "warn" };
     let filter = EnvFilter::try_new(cli.log.as_deref().unwrap_or(default)).context("--log").or_user_error()?;
     let builder = tracing_subscriber::fmt()
@@ -18,9 +20,27 @@ pub(crate) fn start(cli: &Cli) -> anyhow::Result<()> {
         // Failures to write (for example on a full disk) are ignored: reporting one would fail in
         // the same way and end the thread.
         .log_internal_errors(false);
-    match cli.log_format {
-        LogFormat::Text => builder.init(),
-        LogFormat::Json => builder.json().init(),
-    }
-    Ok(())
+    Ok(match cli.log_format {
+        LogFormat::Text => {
+            let builder = builder.with_filter_reloading();
+            let control = control(builder.reload_handle());
+            builder.init();
+            control
+        }
+        LogFormat::Json => {
+            let builder = builder.json().with_filter_reloading();
+            let control = control(builder.reload_handle());
+            builder.init();
+            control
+        }
+    })
+}
+
+fn control<S: 'static>(handle: Handle<EnvFilter, S>) -> LogControl
+where
+    Handle<EnvFilter, S>: Send + Sync,
+{
+    LogControl::new(move |level| {
+        handle.reload(EnvFilter::new(level.to_string())).map_err(|error| format!("the log cannot be changed: {error}"))
+    })
 }

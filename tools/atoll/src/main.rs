@@ -37,7 +37,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let cli = cli::Cli::parse();
-    let result = logging::start(&cli).and_then(|()| commands::run(cli.command));
+    let result = logging::start(&cli).and_then(|log| commands::run(cli.command, log));
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failure::report(&error),

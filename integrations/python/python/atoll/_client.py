@@ -4,197 +4,25 @@ import json
 import os
 import re
 import ssl
+import time
+import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
-from urllib.parse import quote
+from typing import Any
 
-import numpy
-
-from . import _native
+from ._calls import Answer, Call, Object
 from ._errors import AtollError, InvalidInput
+from ._futures import Future, FutureStatus
+from ._graphs import Graph, Manifest, manifest_text, new_name
 from ._http import Http
+from ._leases import Lease
 from ._scope import Scope
-from ._tensors import Array, decode, dtype_of, encode_all
+from ._sessions import Session
+from ._specs import Metadata, Model
+from ._tensors import Array, decode, encode
+from ._transports import Options, Socket, Transport, Web
 
 # An address without a scheme, as in `localhost:8000`.
 _ADDRESS = re.compile(r"[\w.-]+:\d+|\[[0-9a-fA-F:]+\]:\d+")
-
-
-@dataclass(frozen=True)
-class TensorSpec:
-    """An input or output of a model."""
-
-    name: str
-    datatype: str
-    """Type of its elements as in KServe: FP32, INT64, ..."""
-    shape: tuple[int, ...]
-    """Its sizes; -1 where they are open."""
-
-    @property
-    def dtype(self) -> numpy.dtype[Any]:
-        """Type of its arrays."""
-        return dtype_of(self.datatype)
-
-
-@dataclass(frozen=True)
-class Metadata:
-    """The inputs and outputs of a model, in order."""
-
-    name: str
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
-
-
-@dataclass(frozen=True)
-class Model:
-    """A model, or a function, that a daemon has."""
-
-    name: str
-    version: str
-    state: str
-    """READY, or another state of Triton's."""
-    reason: str
-    """Why it is not ready."""
-
-
-class _Transport(Protocol):
-    def close(self) -> None: ...
-    def infer(
-        self,
-        model: str,
-        inputs: Mapping[str, Any],
-        outputs: Sequence[str] | None,
-        options: "_Options",
-    ) -> dict[str, Array]: ...
-    def models(self) -> list[Model]: ...
-    def metadata(self, model: str) -> Metadata: ...
-    def load(self, model: str, name: str | None, real_time: bool | None, private: bool) -> str: ...
-    def unload(self, model: str) -> None: ...
-    def live(self) -> bool: ...
-    def ready(self, model: str | None) -> bool: ...
-
-
-@dataclass(frozen=True)
-class _Options:
-    priority: int
-    deadline: float | None
-    instance: str | None
-    version: str
-    id: str
-    parameters: Mapping[str, Any]
-
-    def deadline_us(self) -> int | None:
-        return None if self.deadline is None else max(1, round(self.deadline * 1e6))
-
-
-def _specs(tensors: list[dict[str, Any]]) -> tuple[TensorSpec, ...]:
-    return tuple(TensorSpec(each["name"], each["datatype"], tuple(each["shape"])) for each in tensors)
-
-
-class _Socket:
-    """The functions of a tenant, through the control socket."""
-
-    def __init__(self, socket: str | None, tenant: str | None):
-        self._connection = _native.Connection(socket, tenant)
-
-    def close(self) -> None:
-        self._connection.close()
-
-    def infer(
-        self, model: str, inputs: Mapping[str, Any], outputs: Sequence[str] | None, options: _Options
-    ) -> dict[str, Array]:
-        if options.version or options.id or options.parameters:
-            raise InvalidInput("a version, an id and parameters can be given over HTTP and through rings only")
-        real_time = None if options.priority == 0 else options.priority == 1
-        answer = self._connection.invoke(
-            model,
-            encode_all(inputs),
-            list(outputs) if outputs else None,
-            real_time,
-            options.deadline_us(),
-            options.instance,
-        )
-        return {name: decode(datatype, shape, elements) for name, datatype, shape, elements in answer}
-
-    def models(self) -> list[Model]:
-        functions = json.loads(self._connection.functions())
-        return [
-            Model(each["name"], "1", "UNAVAILABLE" if each.get("failure") else "READY", each.get("failure") or "")
-            for each in functions
-        ]
-
-    def metadata(self, model: str) -> Metadata:
-        described = json.loads(self._connection.describe(model))
-        return Metadata(model, _specs(described["inputs"]), _specs(described["outputs"]))
-
-    def load(self, model: str, name: str | None, real_time: bool | None, private: bool) -> str:
-        deployed: str = json.loads(self._connection.deploy(model, name, real_time, private))["name"]
-        return deployed
-
-    def unload(self, model: str) -> None:
-        self._connection.remove(model)
-
-    def live(self) -> bool:
-        self._connection.functions()
-        return True
-
-    def ready(self, model: str | None) -> bool:
-        return model is None or any(each.name == model and each.state == "READY" for each in self.models())
-
-
-class _Web:
-    """The models that a tenant may call, through the HTTP port."""
-
-    def __init__(self, http: Http):
-        self._http = http
-
-    def close(self) -> None:
-        self._http.close()
-
-    def infer(
-        self, model: str, inputs: Mapping[str, Any], outputs: Sequence[str] | None, options: _Options
-    ) -> dict[str, Array]:
-        parameters = dict(options.parameters)
-        if options.priority:
-            parameters["priority"] = options.priority
-        if options.deadline is not None:
-            parameters["deadline_us"] = options.deadline_us()
-        if options.instance:
-            parameters["instance"] = options.instance
-        return self._http.infer(model, options.version, encode_all(inputs), outputs, options.id, parameters)
-
-    def models(self) -> list[Model]:
-        index = self._http.json("POST", "/v2/repository/index", {})
-        return [
-            Model(each["name"], each.get("version", ""), each.get("state", ""), each.get("reason", ""))
-            for each in index
-        ]
-
-    def metadata(self, model: str) -> Metadata:
-        found = self._http.json("GET", f"/v2/models/{_quoted(model)}")
-        return Metadata(found["name"], _specs(found["inputs"]), _specs(found["outputs"]))
-
-    def load(self, model: str, name: str | None, real_time: bool | None, private: bool) -> str:
-        if name is not None or real_time is not None or private:
-            raise InvalidInput("over HTTP, a model of the repository is loaded as its settings say")
-        self._http.json("POST", f"/v2/repository/models/{_quoted(model)}/load", {})
-        return model
-
-    def unload(self, model: str) -> None:
-        self._http.json("POST", f"/v2/repository/models/{_quoted(model)}/unload", {})
-
-    def live(self) -> bool:
-        self._http.json("GET", "/v2/health/live")
-        return True
-
-    def ready(self, model: str | None) -> bool:
-        self._http.json("GET", "/v2/health/ready" if model is None else f"/v2/models/{_quoted(model)}/ready")
-        return True
-
-
-def _quoted(name: str) -> str:
-    return quote(name, safe="")
 
 
 class Function:
@@ -253,13 +81,20 @@ class Client(Scope):
         tls: ssl.SSLContext | None = None,
     ):
         text = None if target is None else os.fspath(target)
-        self._transport: _Transport
-        if text is not None and ("://" in text or (_ADDRESS.fullmatch(text) and not os.path.exists(text))):
-            if tenant is not None:
-                raise InvalidInput("over HTTP, the token says which tenant it is")
-            self._transport = _Web(Http(text, token, timeout, tls))
-        else:
-            self._transport = _Socket(text, tenant)
+        is_web = text is not None and ("://" in text or (_ADDRESS.fullmatch(text) and not os.path.exists(text)))
+        if is_web and tenant is not None:
+            raise InvalidInput("over HTTP, the token says which tenant it is")
+
+        def connect() -> Transport:
+            return Web(Http(text, token, timeout, tls)) if is_web and text is not None else Socket(text, tenant)
+
+        self._connect = connect
+        self._transport = connect()
+
+    def _socket(self, what: str) -> Socket:
+        if not isinstance(self._transport, Socket):
+            raise InvalidInput(f"{what}: only for clients of a control socket, and this one is over HTTP")
+        return self._transport
 
     def infer(
         self,
@@ -276,15 +111,212 @@ class Client(Scope):
     ) -> dict[str, Array]:
         """Runs a model, and returns its outputs by name.
 
-        inputs: an array for each input. It has the type of the input; nothing is converted.
+        inputs: an array for each input. It has the type of the input; nothing is converted. Over a
+            socket, an input may also be an `Object`, or an output of a `Future`.
         outputs: names of the wanted outputs; by default all
         priority: 1 for real-time, 2 and above for best-effort, 0 for the model's own class
         deadline: seconds after which the request is cancelled
         instance: the instance whose share the request uses
         version, id, parameters: over HTTP only
         """
-        options = _Options(priority, deadline, instance, version, id, parameters)
+        options = Options(priority, deadline, instance, version, id, parameters)
         return self._transport.infer(model, inputs, outputs, options)
+
+    def run(
+        self, call: Call, *, priority: int = 0, deadline: float | None = None, instance: str | None = None
+    ) -> Answer:
+        """Calls functions one after the other, over a socket. Their tensors stay on the device.
+
+        The options are those of `infer`; `instance` is one of the first function.
+        """
+        return self._socket("calls of several functions").run(call, Options(priority, deadline, instance))
+
+    def submit(
+        self,
+        call: Call | str,
+        inputs: Mapping[str, Any] | None = None,
+        outputs: Sequence[str] | None = None,
+        *,
+        name: str | None = None,
+        priority: int = 0,
+        deadline: float | None = None,
+        instance: str | None = None,
+    ) -> Future:
+        """Begins a call that continues in the background, over a socket.
+
+        call: a call, or the name of a function to call with `inputs`
+        name: name of the future; by default a random one
+        """
+        if isinstance(call, str):
+            call = Call(call, inputs or {}, outputs)
+        elif inputs is not None or outputs is not None:
+            raise InvalidInput("the call has its inputs and outputs")
+        return self._socket("futures").submit(name or new_name(), call, Options(priority, deadline, instance))
+
+    def future(self, name: str) -> Future:
+        """The future of this name, which another client of the tenant may have begun."""
+        return Future(self._socket("futures"), name)
+
+    def futures(self) -> list[FutureStatus]:
+        """The tenant's futures, by name."""
+        return [FutureStatus._of(each) for each in json.loads(self._socket("futures").native.futures())]
+
+    def session(self, model: str, id: str | None = None) -> Session:
+        """A session of a model with state, over HTTP. `id` is by default a random one."""
+        if isinstance(self._transport, Socket):
+            raise InvalidInput("sessions: only for clients over HTTP and rings, and this one has a control socket")
+        return Session(self.infer, model, id)
+
+    def put(self, value: Any, *, real_time: bool = False) -> Object:
+        """Stores an array as an object of the tenant, over a socket.
+
+        real_time: it is for real-time requests
+        """
+        tensor = encode("", value)
+        digest = self._socket("objects").native.put(tensor, real_time)
+        _, datatype, shape, elements = tensor
+        return Object(digest, datatype, tuple(shape), elements.nbytes, real_time)
+
+    def get(self, object: Object | str) -> Array:
+        """The array of an object, or of its digest. One without a type is a vector of bytes."""
+        return decode(*self._socket("objects").native.get(_digest(object)))
+
+    def objects(self) -> list[Object]:
+        """The tenant's objects, by digest."""
+        return [Object._of(each) for each in json.loads(self._socket("objects").native.objects())]
+
+    def remove_object(self, object: Object | str) -> None:
+        """Removes an object, or the one with a digest."""
+        self._socket("objects").native.remove_object(_digest(object))
+
+    def deploy_graph(self, manifest: Manifest, name: str | None = None) -> Graph:
+        """Deploys a graph of functions over a socket, or replaces the one of the same name.
+
+        manifest: a path, the text of a manifest in TOML or JSON, or a mapping with its keys. Files that
+            its stages name are sent with it.
+        name: replaces the name in the manifest
+        """
+        socket = self._socket("graphs")
+        return Graph(socket, json.loads(socket.native.deploy_graph(manifest_text(manifest), name)))
+
+    def graph(self, name: str) -> Graph:
+        """A graph of the tenant, over a socket."""
+        socket = self._socket("graphs")
+        return Graph(socket, json.loads(socket.native.explain_graph(name)))
+
+    def graphs(self) -> list[Graph]:
+        """The graphs of the tenant, by name, over a socket."""
+        socket = self._socket("graphs")
+        return [Graph(socket, each) for each in json.loads(socket.native.graphs())]
+
+    def create_instance(
+        self,
+        name: str,
+        function: str,
+        *,
+        sm_partition: float = 100.0,
+        quota_request: float,
+        quota_limit: float = 1.0,
+        gpu_mem: int | None = None,
+        real_time: bool | None = None,
+    ) -> dict[str, Any]:
+        """Creates an instance of a function: a share under which its requests run. For operators.
+
+        sm_partition: compute units of the device, in percent
+        quota_request, quota_limit: the fraction of the time that it gets whenever it has work, and at most
+        gpu_mem: device memory in bytes; by default without a limit
+        real_time: class of its requests that state none; by default that of the function
+
+        Returns its report, with the fields of `atoll instance ls --json`.
+        """
+        spec = {
+            "name": name,
+            "function": function,
+            "class": _class(real_time),
+            "sm_partition": sm_partition,
+            "quota_request": quota_request,
+            "quota_limit": quota_limit,
+            "gpu_mem": gpu_mem,
+        }
+        created: dict[str, Any] = json.loads(self._socket("instances").native.create_instance(json.dumps(spec)))
+        return created
+
+    def resize_instance(
+        self,
+        instance: str,
+        *,
+        sm_partition: float | None = None,
+        quota_request: float | None = None,
+        quota_limit: float | None = None,
+        gpu_mem: int | None = None,
+    ) -> dict[str, Any]:
+        """Changes an instance; what is `None` stays. Its requests continue. For operators."""
+        resize = {
+            "instance": instance,
+            "sm_partition": sm_partition,
+            "quota_request": quota_request,
+            "quota_limit": quota_limit,
+            "gpu_mem": gpu_mem,
+        }
+        changed: dict[str, Any] = json.loads(self._socket("instances").native.resize_instance(json.dumps(resize)))
+        return changed
+
+    def remove_instance(self, instance: str) -> None:
+        """Removes an instance; its requests end. For operators."""
+        self._socket("instances").native.remove_instance(instance)
+
+    def instances(self) -> list[dict[str, Any]]:
+        """Instances, and shares of tenants."""
+        found: list[dict[str, Any]] = json.loads(self._socket("instances").native.instances())
+        return found
+
+    def capacity(self) -> dict[str, Any]:
+        """The capacity of each device, and the part that leases have. Needs the right to hold leases."""
+        return self._transport.capacity()
+
+    def lease(
+        self,
+        function: str,
+        *,
+        quota_request: float,
+        gpu_mem: int,
+        sm_partition: float = 100.0,
+        quota_limit: float = 1.0,
+        real_time: bool | None = None,
+        real_time_slots: int | None = None,
+        ttl: int = 15,
+        holder: str | None = None,
+        request_id: str | None = None,
+    ) -> Lease:
+        """Takes a lease of an instance of a function. Needs the right to hold leases.
+
+        The options are those of `create_instance`, and:
+
+        real_time_slots: 1 if `real_time`, else 0; without one it takes no real-time requests
+        ttl: seconds until it ends without renewal, 5 to 600
+        holder: name of who holds it; by default a random one
+        request_id: a repetition with the same id and options gets the same lease
+        """
+        spec = {
+            "request_id": request_id or uuid.uuid4().hex,
+            "holder": holder or uuid.uuid4().hex,
+            "function": function,
+            "class": _class(real_time),
+            "sm_partition": sm_partition,
+            "quota_request": quota_request,
+            "quota_limit": quota_limit,
+            "gpu_mem": gpu_mem,
+            "real_time_slots": real_time_slots,
+            "ttl_s": ttl,
+        }
+        given = {key: value for key, value in spec.items() if value is not None}
+        sent = time.monotonic()
+        report = self._transport.grant_lease(given)
+        return Lease(self._transport, self._connect, self.infer, function, report, sent)
+
+    def leases(self) -> list[dict[str, Any]]:
+        """The leases of the tenant."""
+        return self._transport.leases()
 
     def fn(self, model: str) -> Function:
         """A model as a function, which takes and returns arrays."""
@@ -331,8 +363,12 @@ class Client(Scope):
         """Whether the daemon, or a model, accepts requests."""
         return _holds(lambda: self._transport.ready(model))
 
+    def interrupt(self) -> None:
+        """Closes the connection from another thread. The running request is cancelled and fails."""
+        self._transport.interrupt()
+
     def close(self) -> None:
-        """Closes the connection."""
+        """Closes the connection when no other thread uses it."""
         self._transport.close()
 
     def _leave(self) -> None:
@@ -344,3 +380,11 @@ def _holds(check: Any) -> bool:
         return bool(check())
     except AtollError:
         return False
+
+
+def _digest(object: Object | str) -> str:
+    return object.digest if isinstance(object, Object) else object
+
+
+def _class(real_time: bool | None) -> str | None:
+    return None if real_time is None else "real-time" if real_time else "best-effort"

@@ -4,6 +4,7 @@ import http.client
 import json
 import os
 import select
+import socket
 import ssl
 import threading
 from collections.abc import Mapping, Sequence
@@ -28,6 +29,7 @@ class Http:
             raise InvalidInput(f"`{url}` is no address like http://localhost:8000")
         self.address = f"{parts.scheme}://{parts.netloc}"
         self._lock = threading.Lock()
+        self._is_interrupted = False
         self._headers = {}
         token = token or os.environ.get("ATOLL_TOKEN")
         if token:
@@ -43,6 +45,18 @@ class Http:
         """Closes the connection. The next request opens another one."""
         with self._lock:
             self._connection.close()
+
+    def interrupt(self) -> None:
+        """Ends the request of another thread, and refuses all later ones."""
+        self._is_interrupted = True
+        connected = self._connection.sock
+        if connected is not None:
+            try:
+                # Below TLS, whose state belongs to the other thread.
+                socket.socket.shutdown(connected, socket.SHUT_RDWR)
+            except OSError:
+                # It is closed already.
+                pass
 
     def infer(
         self,
@@ -97,6 +111,12 @@ class Http:
         with self._lock:
             try:
                 self._close_if_ended()
+                if self._connection.sock is None:
+                    self._connection.connect()
+                # After `connect`, so that `interrupt` has either seen the socket or set this before.
+                if self._is_interrupted:
+                    self._connection.close()
+                    raise ConnectionAbortedError("it was interrupted")
                 self._connection.request(method, path, iter(body), headers)
                 response = self._connection.getresponse()
                 answer, elements = _received(response)
@@ -107,6 +127,10 @@ class Http:
                 self._connection.close()
                 message = f"the connection to {self.address} failed: {error}; is `atoll serve` running?"
                 raise ConnectionFailed(message) from error
+            except BaseException:
+                # Ctrl-C, for example: the rest of the answer would be taken for that of the next request.
+                self._connection.close()
+                raise
         if response.status != 200:
             raise _failure(response.status, answer)
         return answer, elements

@@ -7,6 +7,7 @@ from typing import Any
 
 from . import _native
 from ._scope import Scope
+from ._sessions import Session
 from ._tensors import Array, decode, encode_all
 
 
@@ -84,6 +85,10 @@ class Ring(Scope):
         """Waits for the answer to a request. Answers may be received in any order."""
         answer = self._ring.receive(ticket._slot)
         return {name: decode(datatype, shape, elements) for name, datatype, shape, elements in answer}
+
+    def session(self, model: str, id: str | None = None) -> Session:
+        """A session of a model with state. `id` is by default a random one."""
+        return Session(self.infer, model, id)
 
     def ping(self) -> None:
         """Waits for an answer of the daemon that no model takes part in."""

@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
@@ -13,6 +14,18 @@ Array: TypeAlias = numpy.ndarray[Any, numpy.dtype[Any]]
 
 # Name, type, shape, and the elements as a vector of bytes.
 Encoded: TypeAlias = tuple[str, str, list[int], memoryview]
+
+# Name of an input, kind of a reference, and the two texts that the kind needs.
+Referred: TypeAlias = tuple[str, str, str, str]
+
+
+class Reference(ABC):
+    """An input whose elements are in the daemon already."""
+
+    @abstractmethod
+    def _refer(self, name: str, stage: int) -> Referred:
+        """The reference as the input `name` of the function with this index in its call."""
+
 
 _DTYPES = {
     "BOOL": "?",
@@ -52,8 +65,17 @@ def encode_all(inputs: Mapping[str, Any]) -> list[Encoded]:
     return [encode(name, value) for name, value in inputs.items()]
 
 
+def divided(inputs: Mapping[str, Any], stage: int) -> tuple[list[Encoded], list[Referred]]:
+    """The inputs of a function of a call: those that are sent, and references."""
+    sent = {name: value for name, value in inputs.items() if not isinstance(value, Reference)}
+    others = [value._refer(name, stage) for name, value in inputs.items() if isinstance(value, Reference)]
+    return encode_all(sent), others
+
+
 def encode(name: str, value: Any) -> Encoded:
     """An input. An array that is not contiguous or not little-endian is copied, and so are texts."""
+    if isinstance(value, Reference):
+        raise InvalidInput(f"input `{name}`: objects and outputs of other calls are inputs over a control socket only")
     array = _array(name, value)
     shape = list(array.shape)
     if array.dtype.kind in "OSU":

@@ -258,13 +258,14 @@ impl GrpcInferenceService for Inference {
         if !asked.model_name.is_empty() {
             self.find(&caller, &asked.model_name, "")?;
         }
-        Ok(Response::new(settings::trace(asked)?))
+        Ok(Response::new(settings::trace(&self.app, &caller, asked)?))
     }
 
     async fn log_settings(
         &self,
         request: Request<LogSettingsRequest>,
     ) -> Result<Response<LogSettingsResponse>, Status> {
-        Ok(Response::new(settings::logging(request.into_inner())?))
+        let caller = caller(&request)?;
+        Ok(Response::new(settings::logging(&self.app, &caller, request.into_inner())?))
     }
 }

@@ -5,6 +5,7 @@ mod base64;
 mod body;
 mod dashboard;
 mod error;
+mod generate;
 mod health;
 mod identify;
 mod infer;

@@ -1,6 +1,8 @@
 //! The table of routes: the router is built from it, and the reference page lists it.
 
-use super::{dashboard, health, infer, leases, metadata, predict, repository, settings, shared_memory, statistics};
+use super::{
+    dashboard, generate, health, infer, leases, metadata, predict, repository, settings, shared_memory, statistics,
+};
 use crate::app::App;
 use axum::Router;
 use axum::routing::{MethodRouter, get, post};
@@ -71,19 +73,20 @@ const SERVER: &[Route] = &[
         "What the daemon reads of a model's folder, and what it does not honour.",
         || get(repository::explain),
     ),
-    route("GET, POST", "/v2/logging", "Settings of the log. A POST that would change one is refused.", || {
+    route("GET, POST", "/v2/logging", "Settings of the log. A POST of the tenant `local` changes its level.", || {
         get(settings::logging).post(settings::set_logging)
     }),
     route(
         "GET, POST",
         "/v2/trace/setting",
-        "Settings of Triton's traces, which are off. A POST that would change one is refused.",
+        "Settings of traces. A POST of the tenant `local` changes level and rate.",
         || get(settings::trace).post(settings::set_trace),
     ),
 ];
 
 /// The first version of the protocol.
 const FIRST_VERSION: &[Route] = &[
+    route("GET", "/", "Whether the daemon runs: `{\"status\": \"alive\"}`.", || get(predict::alive)),
     route("GET", "/v1/models", "Names of all models.", || get(predict::models)),
     route(
         "GET, POST",
@@ -134,7 +137,13 @@ const MODEL: &[Route] = &[
     route("GET", "/config", "The model's configuration in Triton's form.", || get(metadata::config)),
     route("GET", "/stats", "Statistics of the model.", || get(statistics::model)),
     route("POST", "/infer", "Runs the model.", || post(infer::infer)),
-    route("GET, POST", "/trace/setting", "As `/v2/trace/setting`.", || {
+    route("POST", "/generate", "Runs the model; inputs and outputs are fields of JSON objects.", || {
+        post(generate::generate)
+    }),
+    route("POST", "/generate_stream", "The same, with the answer as a server-sent event.", || {
+        post(generate::generate_stream)
+    }),
+    route("GET, POST", "/trace/setting", "The same settings, since models have none of their own.", || {
         get(settings::model_trace).post(settings::set_model_trace)
     }),
 ];

@@ -16,16 +16,24 @@ pub(super) async fn logging() -> Json<LogSettings> {
     Json(settings::logging())
 }
 
-pub(super) async fn set_logging(State(app): State<Arc<App>>, body: Body) -> Result<Json<LogSettings>, RequestError> {
-    settings::set_logging(&small_json(&app, body).await?).map(Json)
+pub(super) async fn set_logging(
+    State(app): State<Arc<App>>,
+    Extension(caller): Caller,
+    body: Body,
+) -> Result<Json<LogSettings>, RequestError> {
+    settings::set_logging(&app, &caller, &small_json(&app, body).await?).map(Json)
 }
 
-pub(super) async fn trace() -> Json<TraceSettings> {
-    Json(TraceSettings::default())
+pub(super) async fn trace(State(app): State<Arc<App>>) -> Json<TraceSettings> {
+    Json(settings::trace(&app))
 }
 
-pub(super) async fn set_trace(State(app): State<Arc<App>>, body: Body) -> Result<Json<TraceSettings>, RequestError> {
-    settings::set_trace(&small_json(&app, body).await?).map(Json)
+pub(super) async fn set_trace(
+    State(app): State<Arc<App>>,
+    Extension(caller): Caller,
+    body: Body,
+) -> Result<Json<TraceSettings>, RequestError> {
+    settings::set_trace(&app, &caller, &small_json(&app, body).await?, false).map(Json)
 }
 
 pub(super) async fn model_trace(
@@ -34,7 +42,7 @@ pub(super) async fn model_trace(
     Path(path): Path<ModelPath>,
 ) -> Result<Json<TraceSettings>, RequestError> {
     app.find(&caller, &path.name, path.version.as_deref())?;
-    Ok(trace().await)
+    Ok(Json(settings::trace(&app)))
 }
 
 pub(super) async fn set_model_trace(
@@ -44,5 +52,5 @@ pub(super) async fn set_model_trace(
     body: Body,
 ) -> Result<Json<TraceSettings>, RequestError> {
     app.find(&caller, &path.name, path.version.as_deref())?;
-    set_trace(State(app), body).await
+    settings::set_trace(&app, &caller, &small_json(&app, body).await?, true).map(Json)
 }

@@ -18,4 +18,4 @@ mod span;
 pub(crate) use config::Counts;
 pub use config::OtlpConfig;
 pub(crate) use context::{Arrival, Context};
-pub(crate) use span::{Asked, Span, Tracer};
+pub(crate) use span::{Asked, Sampling, Span, Tracer};

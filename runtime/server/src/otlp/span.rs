@@ -9,18 +9,44 @@ use atoll_engine::{Class, InvocationResult};
 use atoll_fleet::Inference;
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+/// Which requests are traced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sampling {
+    /// Whether any are.
+    pub(crate) is_on: bool,
+    /// One of this many requests without a parent span, at least 1.
+    pub(crate) one_of: u64,
+}
+
+impl Sampling {
+    /// The sampling for a rate of the configuration.
+    fn of_rate(rate: f64) -> Sampling {
+        let one_of = if rate > 0.0 { ((1.0 / rate).round() as u64).max(1) } else { ONE_OF_DEFAULT };
+        Sampling { is_on: rate > 0.0, one_of }
+    }
+
+    fn threshold(self) -> u64 {
+        if self.is_on { u64::MAX / self.one_of.max(1) } else { 0 }
+    }
+}
+
+/// [`Sampling::one_of`] if the configuration has a rate of 0, as in Triton.
+const ONE_OF_DEFAULT: u64 = 1000;
+
 /// Decides which requests are traced, and queues their spans. Dropping it sends the remaining
 /// spans, for at most [`OTLP_STOP_MAX`].
 pub(crate) struct Tracer {
-    /// Requests without a parent are traced if a random number is below this one.
-    threshold: u64,
-    /// Whether all requests without a parent are traced.
-    all: bool,
+    /// Requests without a parent are traced if a random number is below this one. With 0 no request
+    /// is traced, with `u64::MAX` all are.
+    threshold: AtomicU64,
+    /// As [`Sampling::one_of`].
+    one_of: AtomicU64,
+    at_start: Sampling,
     /// `None` only while it is being dropped.
     finished: Option<SyncSender<Box<Finished>>>,
     counts: Arc<Counts>,
@@ -46,21 +72,43 @@ impl Tracer {
     fn new(rate: f64, finished: SyncSender<Box<Finished>>, counts: Arc<Counts>, ended: Receiver<()>) -> Tracer {
         let threshold = (rate * u64::MAX as f64) as u64;
         let (is_broken, ended) = (AtomicBool::new(false), Mutex::new(ended));
-        Tracer { threshold, all: rate >= 1.0, finished: Some(finished), counts, is_broken, ended }
+        let at_start = Sampling::of_rate(rate);
+        let (threshold, one_of) = (AtomicU64::new(threshold), AtomicU64::new(at_start.one_of));
+        Tracer { threshold, one_of, at_start, finished: Some(finished), counts, is_broken, ended }
+    }
+
+    /// Which requests are traced now.
+    pub(crate) fn sampling(&self) -> Sampling {
+        let is_on = self.threshold.load(Ordering::Relaxed) > 0;
+        Sampling { is_on, one_of: self.one_of.load(Ordering::Relaxed) }
+    }
+
+    /// Which requests the configuration lets trace.
+    pub(crate) fn sampling_at_start(&self) -> Sampling {
+        self.at_start
+    }
+
+    /// Changes which requests are traced.
+    pub(crate) fn sample(&self, sampling: Sampling) {
+        if sampling != self.sampling() {
+            self.one_of.store(sampling.one_of, Ordering::Relaxed);
+            self.threshold.store(sampling.threshold(), Ordering::Relaxed);
+        }
     }
 
     /// The ids of the trace and of the span of a request; `None` if it is not traced. If the client
     /// sent a context, its flag decides, otherwise the rate. With a rate of 0 no request is traced,
     /// so that clients cannot override the operator.
     fn ids(&self, context: Option<Context>) -> Option<([u8; 16], [u8; 8])> {
-        let is_off = self.threshold == 0 && !self.all;
-        if is_off || context.is_some_and(|context| !context.is_sampled) {
+        let threshold = self.threshold.load(Ordering::Relaxed);
+        if threshold == 0 || context.is_some_and(|context| !context.is_sampled) {
             return None;
         }
         let mut random = [0; 32];
         getrandom(&mut random, GetRandomFlags::empty()).ok()?;
         let [trace, own, rest] = [&random[..16], &random[16..24], &random[24..]];
-        let is_chosen = || self.all || u64::from_le_bytes(rest.try_into().unwrap_or_default()) < self.threshold;
+        let random = u64::from_le_bytes(rest.try_into().unwrap_or_default());
+        let is_chosen = || threshold == u64::MAX || random < threshold;
         if context.is_none() && !is_chosen() {
             return None;
         }
@@ -218,5 +266,22 @@ mod tests {
             let (tracer, _receiver, _) = tracer(rate, 8);
             assert_eq!(asks.map(|context| request(&tracer, context)), expected, "{rate}");
         }
+    }
+    #[test]
+    fn sampling_changes_while_requests_run() {
+        for (rate, is_on, one_of) in [(1.0, true, 1), (0.1, true, 10), (0.3, true, 3), (0.0, false, 1000)] {
+            let (tracer, _receiver, _) = tracer(rate, 8);
+            assert_eq!(tracer.sampling(), Sampling { is_on, one_of }, "{rate}");
+            assert_eq!(tracer.sampling(), tracer.sampling_at_start());
+        }
+        let (tracer, _receiver, _) = tracer(0.3, 8);
+        let before = tracer.threshold.load(Ordering::Relaxed);
+        tracer.sample(Sampling { is_on: true, one_of: 3 });
+        assert_eq!(tracer.threshold.load(Ordering::Relaxed), before, "a rate between whole numbers stays");
+        tracer.sample(Sampling { is_on: false, one_of: 3 });
+        assert!(!request(&tracer, Some(Context { trace: [1; 16], parent: [2; 8], is_sampled: true })));
+        tracer.sample(Sampling { is_on: true, one_of: 1 });
+        assert!((0..8).all(|_| request(&tracer, None)));
+        assert_eq!(tracer.sampling_at_start(), Sampling { is_on: true, one_of: 3 });
     }
 }

@@ -3,14 +3,16 @@
 use atoll_protocol::ServerMetadata;
 
 /// The implemented extensions of the protocol; clients rely on this list.
-const EXTENSIONS: [&str; 10] = [
+const EXTENSIONS: [&str; 12] = [
     "binary_tensor_data",
     "classification",
     "logging",
     "model_configuration",
     "model_repository",
+    "model_repository(unload_dependents)",
     "parameters",
     "schedule_policy",
+    "sequence",
     "statistics",
     "system_shared_memory",
     "trace",

@@ -5,6 +5,7 @@ mod config;
 mod connections;
 mod dashboard;
 mod ensembles;
+mod generate;
 mod grpc;
 mod hedging;
 mod identity;

@@ -6,6 +6,7 @@ use atoll_engine::InvokeError;
 use atoll_fleet::Inference;
 use atoll_server::OtlpConfig;
 use prost::Message;
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -228,6 +229,36 @@ fn a_request_is_a_span_of_its_clients_trace_over_both_protocols() {
     }
     assert_eq!(collector.services.lock().unwrap()[0], "atoll");
     eventually(|| daemon.metric("atoll_otlp_spans_exported_total") == 4);
+}
+
+#[test]
+fn settings_of_traces_change_which_requests_are_traced() {
+    let collector = Collector::start();
+    let daemon = collector.daemon(0.0);
+    let (setting, of_model) = ("/v2/trace/setting", "/v2/models/toy/trace/setting");
+    let settings = daemon.get(setting).json();
+    assert_eq!((&settings["trace_level"], &settings["trace_mode"]), (&json!(["OFF"]), &json!("opentelemetry")));
+    assert_eq!(infer(&daemon, &[]), 200);
+    let on = daemon.post(setting, r#"{"trace_level": ["TIMESTAMPS"], "trace_rate": 1}"#).json();
+    assert_eq!((&on["trace_level"], &on["trace_rate"]), (&json!(["TIMESTAMPS"]), &json!("1")));
+    assert_eq!(daemon.get(of_model).json(), on);
+    assert_eq!(infer(&daemon, &[]), 200);
+    assert_eq!(collector.spans(1).len(), 1, "the request after the change");
+    for (path, body, word) in [
+        (setting, r#"{"trace_level": ["TENSORS"]}"#, "TIMESTAMPS"),
+        (setting, r#"{"trace_rate": "0"}"#, "whole number"),
+        (setting, r#"{"trace_file": "/tmp/file"}"#, "cannot be changed"),
+        (setting, r#"{"rate": "1"}"#, "no setting `rate`"),
+        (of_model, r#"{"trace_level": ["OFF"]}"#, "models have no settings"),
+    ] {
+        let refused = daemon.post(path, body);
+        assert!(refused.status == 400 && refused.error().contains(word), "{body}: {}", refused.error());
+    }
+    let off = daemon.post(setting, r#"{"trace_level": null}"#).json();
+    assert_eq!((&off["trace_level"], &off["trace_rate"]), (&json!(["OFF"]), &json!("1")));
+    assert_eq!(infer(&daemon, &[("traceparent", &context("01"))]), 200);
+    daemon.stop();
+    assert!(collector.spans.lock().unwrap().is_empty());
 }
 
 #[test]

@@ -10,6 +10,7 @@ fn models_are_listed_and_say_whether_they_are_ready() {
         write_bundle(&repository.join("toy.kg"));
         std::fs::write(repository.join("broken.kg"), "no bundle").unwrap();
     });
+    assert_eq!(daemon.get("/").json(), json!({ "status": "alive" }));
     assert_eq!(daemon.get("/v1/models").json(), json!({ "models": ["broken", "toy"] }));
     assert_eq!(daemon.get("/v1/models/toy").json(), json!({ "name": "toy", "ready": true }));
     let broken = daemon.get("/v1/models/broken");

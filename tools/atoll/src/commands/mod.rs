@@ -41,6 +41,7 @@ pub(crate) mod usage;
 use crate::cli::Command;
 use anyhow::Context;
 use atoll_device::process::DeviceKind;
+use atoll_server::LogControl;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 /// The devices that this program can run in executors.
@@ -53,14 +54,14 @@ const DEVICES: &[DeviceKind] = &[
 ];
 
 /// Runs a command.
-pub(crate) fn run(command: Command) -> anyhow::Result<()> {
+pub(crate) fn run(command: Command, log: LogControl) -> anyhow::Result<()> {
     match command {
         Command::Compile(args) => compile::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Keys(args) => keys::run(&args),
         Command::Sign(args) => sign::run(&args),
         Command::Verify(args) => sign::verify(&args),
-        Command::Serve(args) => serve::run(args),
+        Command::Serve(args) => serve::run(args, log),
         Command::Infer(args) => infer::run(&args),
         #[cfg(feature = "cuda")]
         Command::Run(args) => run::run(&args),

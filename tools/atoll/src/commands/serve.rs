@@ -15,8 +15,8 @@ use anyhow::{Context, Result};
 use atoll_client::default_socket;
 use atoll_executor::ControlGroups;
 use atoll_server::{
-    ConnectionLimits, ControlConfig, ModelControl, OtlpConfig, ServeError, Server, ServerConfig, ServiceManager,
-    SessionsConfig, Sockets, limits, terminated,
+    ConnectionLimits, ControlConfig, LogControl, ModelControl, OtlpConfig, ServeError, Server, ServerConfig,
+    ServiceManager, SessionsConfig, Sockets, limits, terminated,
 };
 use atoll_stages::ProcessGroups;
 use clap::{ArgAction, ValueEnum};
@@ -324,12 +324,13 @@ fn raise_open_files() -> u64 {
     if raised.is_ok() { maximum.unwrap_or(u64::MAX) } else { current.unwrap_or(u64::MAX) }
 }
 
-pub(crate) fn run(args: Args) -> Result<()> {
+pub(crate) fn run(args: Args, log: LogControl) -> Result<()> {
     // Before threads start.
     let sockets = Sockets::from_environment().map_err(users)?;
     let manager = ServiceManager::from_environment().context("the service manager cannot be told the state")?;
     let symbols = args.symbols.ranges()?;
     let (mut config, devices) = args.config()?;
+    config.log = Some(log);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("atoll-http").build()?;
     let compiler = compiler::service(&devices.device_names(), symbols);
     // Kept until the daemon ends: what drops it removes the groups.

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::sync::Arc;
 
 /// Index of a symbol in [`crate::KernelGraph::symbols`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -9,7 +10,7 @@ use std::fmt;
 pub struct SymbolId(pub u32);
 
 /// An integer expression over symbols. The operators and methods such as [`Expr::floor_div`] build
-/// it and fold constants.
+/// it and fold constants. Copies share their operands.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Expr {
@@ -18,19 +19,19 @@ pub enum Expr {
     /// A symbol's value.
     Symbol(SymbolId),
     /// Sum.
-    Add(Box<Expr>, Box<Expr>),
+    Add(Arc<Expr>, Arc<Expr>),
     /// Difference.
-    Sub(Box<Expr>, Box<Expr>),
+    Sub(Arc<Expr>, Arc<Expr>),
     /// Product.
-    Mul(Box<Expr>, Box<Expr>),
+    Mul(Arc<Expr>, Arc<Expr>),
     /// Quotient rounded towards negative infinity.
-    FloorDiv(Box<Expr>, Box<Expr>),
+    FloorDiv(Arc<Expr>, Arc<Expr>),
     /// Quotient rounded towards positive infinity.
-    CeilDiv(Box<Expr>, Box<Expr>),
+    CeilDiv(Arc<Expr>, Arc<Expr>),
     /// The larger.
-    Max(Box<Expr>, Box<Expr>),
+    Max(Arc<Expr>, Arc<Expr>),
     /// The smaller.
-    Min(Box<Expr>, Box<Expr>),
+    Min(Arc<Expr>, Arc<Expr>),
 }
 
 /// Why an expression cannot be evaluated.
@@ -145,9 +146,9 @@ fn floor_div(a: i64, b: i64) -> Result<i64, EvalError> {
 }
 
 /// Folds constants and neutral elements; keeps everything else as written.
-fn simplify(make: fn(Box<Expr>, Box<Expr>) -> Expr, a: Expr, b: Expr) -> Expr {
+fn simplify(make: fn(Arc<Expr>, Arc<Expr>) -> Expr, a: Expr, b: Expr) -> Expr {
     let (left, right) = (a.as_const(), b.as_const());
-    let whole = make(Box::new(a), Box::new(b));
+    let whole = make(Arc::new(a), Arc::new(b));
     if left.is_some() && right.is_some() {
         return whole.eval(&[]).map_or(whole, Expr::Const);
     }

@@ -256,7 +256,7 @@ fn string_shape(input: &TensorMetadata, given: Option<&Vec<i64>>, strings: &[Vec
 fn of_elements<'a>(
     input: &TensorMetadata,
     shape: Vec<i64>,
-    elements: impl IntoIterator<Item = &'a [u8]>,
+    elements: impl Iterator<Item = &'a [u8]>,
 ) -> Result<Tensor> {
     let bytes = Tensor::string_bytes(elements);
     Tensor::new(input.name.clone(), DataType::Bytes, shape, bytes).or_user_error()

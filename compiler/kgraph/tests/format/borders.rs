@@ -3,6 +3,7 @@
 
 use super::*;
 use atoll_kgraph::validate::{self, NODES_MAX};
+use std::sync::Arc;
 
 /// Bytes of the weights of the graph.
 const WEIGHTS: u64 = 320;
@@ -142,8 +143,8 @@ fn nodes_list_what_they_touch() {
 
 #[test]
 fn both_sides_of_an_expression_are_checked() {
-    fn of(graph: &mut KernelGraph, both: fn(Box<Expr>, Box<Expr>) -> Expr, is_left: bool) {
-        let (known, unknown) = (Box::new(symbol(1)), Box::new(symbol(2)));
+    fn of(graph: &mut KernelGraph, both: fn(Arc<Expr>, Arc<Expr>) -> Expr, is_left: bool) {
+        let (known, unknown) = (Arc::new(symbol(1)), Arc::new(symbol(2)));
         // Not in a launch, where `known` is not known yet.
         graph.plan.state_bytes = Some(if is_left { both(unknown, known) } else { both(known, unknown) });
     }

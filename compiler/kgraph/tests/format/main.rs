@@ -4,6 +4,7 @@ mod borders;
 mod borders_of_targets;
 mod rerun;
 
+use atoll_kgraph::strings::Strings;
 use atoll_kgraph::*;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -20,7 +21,7 @@ fn zero() -> Expr {
     Expr::Const(0)
 }
 
-/// A graph that uses every feature except elements of inputs: rows `n`, a size `found` that a node
+/// A graph that uses every feature except elements of inputs and strings: rows `n`, a size `found` that a node
 /// computes, a state, a fill, a copy, an if, a loop, and a check.
 fn graph() -> KernelGraph {
     let n = Expr::from(SymbolId(0));
@@ -107,6 +108,7 @@ fn graph() -> KernelGraph {
                 shape: vec![Expr::Const(16), Expr::Const(4)],
             }],
         },
+        strings: Strings::default(),
     }
 }
 

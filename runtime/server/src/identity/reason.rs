@@ -55,7 +55,7 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
-    pub(crate) const ALL: [Reason; 20] = [
+    pub(crate) const ALL: [Reason; 21] = [
         Reason::NoCredentials,
         Reason::BadToken,
         Reason::UnknownCertificate,

@@ -153,12 +153,12 @@ fn simplify(make: fn(Arc<Expr>, Arc<Expr>) -> Expr, a: Expr, b: Expr) -> Expr {
         return whole.eval(&[]).map_or(whole, Expr::Const);
     }
     match whole {
-        Expr::Add(a, b) | Expr::Sub(a, b) if right == Some(0) => drop_second(*a, *b),
-        Expr::Add(a, b) if left == Some(0) => drop_second(*b, *a),
-        Expr::Mul(a, b) | Expr::FloorDiv(a, b) | Expr::CeilDiv(a, b) if right == Some(1) => drop_second(*a, *b),
-        Expr::Mul(a, b) if left == Some(1) => drop_second(*b, *a),
+        Expr::Add(a, _) | Expr::Sub(a, _) if right == Some(0) => Arc::unwrap_or_clone(a),
+        Expr::Add(_, b) if left == Some(0) => Arc::unwrap_or_clone(b),
+        Expr::Mul(a, _) | Expr::FloorDiv(a, _) | Expr::CeilDiv(a, _) if right == Some(1) => Arc::unwrap_or_clone(a),
+        Expr::Mul(_, b) if left == Some(1) => Arc::unwrap_or_clone(b),
         Expr::Mul(..) if left == Some(0) || right == Some(0) => Expr::Const(0),
-        Expr::Max(a, b) | Expr::Min(a, b) if a == b => *a,
+        Expr::Max(a, b) | Expr::Min(a, b) if a == b => Arc::unwrap_or_clone(a),
         Expr::Sub(a, b) if a == b => Expr::Const(0),
         // Constants go to the right, so that more equal sizes have the same form.
         Expr::Mul(a, b) if left.is_some() => Expr::Mul(b, a),
@@ -167,17 +167,13 @@ fn simplify(make: fn(Arc<Expr>, Arc<Expr>) -> Expr, a: Expr, b: Expr) -> Expr {
         Expr::FloorDiv(a, b) | Expr::CeilDiv(a, b)
             if right.is_some_and(|v| v > 0) && matches!(&*a, Expr::Mul(_, c) if c == &b) =>
         {
-            match *a {
-                Expr::Mul(x, _) => *x,
+            match Arc::unwrap_or_clone(a) {
+                Expr::Mul(x, _) => Arc::unwrap_or_clone(x),
                 other => other,
             }
         }
         other => other,
     }
-}
-
-fn drop_second(kept: Expr, _neutral: Expr) -> Expr {
-    kept
 }
 
 impl From<i64> for Expr {

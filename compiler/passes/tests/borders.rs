@@ -1,5 +1,5 @@
-//! The borders of the fence: the last access that needs no bound, the first one that gets one, and
-//! what is refused, with its cause. Kernels are not run here.
+//! Boundary cases of the fence: accesses that just need no bound, accesses that just need one, and
+//! accesses that are refused, with the cause. Kernels are not run here.
 
 use atoll_passes::{FenceForm, Fencing, PassOptions, transform_with};
 

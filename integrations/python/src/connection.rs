@@ -11,19 +11,19 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// A connection to a daemon. Threads that share it wait for each other.
+/// A connection to a daemon. It carries one request at a time; other threads wait for their turn.
 #[pyclass(frozen, module = "atoll._native")]
 pub(crate) struct Connection {
     client: Mutex<Option<Client>>,
     interrupter: Interrupter,
-    /// What a handler of a signal raised while a request waited.
+    /// The exception that a signal handler raised while a request waited.
     raised: Arc<Mutex<Option<PyErr>>>,
 }
 
-/// How often the handlers of signals may run while a request waits.
+/// Interval at which signal handlers run while a request waits.
 const SIGNALS_EVERY: Duration = Duration::from_millis(100);
 
-/// Connects to a daemon while other threads run.
+/// Connects to a daemon. Releases the GIL meanwhile.
 pub(crate) fn connected(py: Python<'_>, socket: Option<PathBuf>, tenant: Option<&str>) -> PyResult<Client> {
     let tenant = tenant.map(str::parse::<Tenant>).transpose();
     let tenant = tenant.map_err(|error| exception(py, "InvalidInput", error.to_string()))?;
@@ -36,7 +36,7 @@ impl Connection {
         self.client.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends a request and waits for its answer, while other threads run.
+    /// Sends a request and waits for its answer without holding the GIL.
     fn ask<T: Send>(
         &self,
         py: Python<'_>,
@@ -80,11 +80,11 @@ impl Connection {
         self.ask(py, |client| Ok(client.tenant().to_string()))
     }
 
-    /// Closes the connection when no thread uses it.
+    /// Closes the connection once the running request of another thread has ended.
     fn close(&self, py: Python<'_>) {
         py.detach(|| {
             drop(self.client().take());
-            // The interrupter holds the socket, too.
+            // The interrupter has a duplicate of the socket, which would keep the connection open.
             self.interrupter.interrupt();
         });
     }
@@ -333,8 +333,9 @@ impl Connection {
     }
 }
 
-/// Runs the handlers of signals, which Python does in its main thread only. False if one of them
-/// raised an exception, as that of Ctrl-C does, or if the interpreter ends.
+/// Returns a function that runs pending signal handlers; Python runs them in its main thread only.
+/// The function returns false if a handler raised an exception, as that of Ctrl-C does, or if the
+/// interpreter is shutting down.
 fn waits_on(raised: Arc<Mutex<Option<PyErr>>>) -> impl Fn() -> bool + Send + Sync + 'static {
     move || match Python::try_attach(|py| py.check_signals()) {
         Some(Ok(())) => true,

@@ -112,7 +112,8 @@ fn protos(set: &Path, kind: &str) -> Vec<TensorProto> {
     files.map_while(|bytes| TensorProto::decode(&bytes[..]).ok()).collect()
 }
 
-/// The tensors of all inputs or outputs, in order. Notes the lengths of lists as options have them.
+/// The tensors of all inputs or outputs, in order. Adds the lengths of lists to `lengths`, in the form
+/// of the compiler's options.
 fn tensors(set: &Path, kind: &str, values: &[ValueInfoProto], lengths: &mut SizeRanges) -> Option<Vec<Values>> {
     let mut all = Vec::new();
     for (index, value) in values.iter().enumerate() {

@@ -9,7 +9,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::reload::Handle;
 
 /// Initializes logging. The default level is `info` for the daemon and `warn` for all other
-/// commands. Returns what changes the level.
+/// commands. Returns a handle that changes the level.
 pub(crate) fn start(cli: &Cli) -> anyhow::Result<LogControl> {
     let default = if matches!(cli.command, Command::Serve(_)) { "info" } else { "warn" };
     let filter = EnvFilter::try_new(cli.log.as_deref().unwrap_or(default)).context("--log").or_user_error()?;

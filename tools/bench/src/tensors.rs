@@ -16,9 +16,9 @@ use std::path::Path;
 /// counts.
 const RANDOM_INTEGER_MAX: u64 = 100;
 
-/// Begins a text as the content of an input, as in `text:a text`.
+/// Prefix of a text that is the content of an input, as in `text:a text`.
 const TEXT: &str = "text:";
-/// Begins the name of a file whose bytes are the content of an input, as in `file:image.jpg`.
+/// Prefix of the path of a file whose bytes are the content of an input, as in `file:image.jpg`.
 const FILE: &str = "file:";
 
 /// Source of an input's content.
@@ -192,8 +192,8 @@ impl InputSpecs {
         }
     }
 
-    /// An input from strings: the elements of a BYTES input, of which a single one is repeated for
-    /// every element, or the bytes of a UINT8 input.
+    /// An input from strings. They are the elements of a BYTES input, where a single string is repeated
+    /// for every element, or the bytes of a UINT8 input.
     fn of_strings(&self, input: &TensorMetadata, strings: &[Vec<u8>]) -> Result<Tensor> {
         if let ([string], DataType::Bytes) = (strings, input.datatype) {
             let shape = self.shape(input);

@@ -16,7 +16,7 @@ from ._tensors import Array
 
 _T = TypeVar("_T")
 
-# Connections of a client, and so its requests at one time, unless it is told otherwise.
+# Default number of connections of a client, which bounds its concurrent requests.
 _CONNECTIONS = 8
 
 
@@ -29,7 +29,7 @@ class _Job:
         self._is_over = False
 
     def connected(self, connect: Callable[[], Client]) -> Client:
-        """Its client. If the request was interrupted, the client fails it at once."""
+        """Its client. It is interrupted if the request was, so that the request fails at once."""
         client = self._client or connect()
         with self._lock:
             self._client = client
@@ -45,7 +45,7 @@ class _Job:
                 self._client.interrupt()
 
     def note_lost(self) -> None:
-        """Its connection was lost, so that no other request can use it."""
+        """Marks its connection as lost, so that no other request uses it."""
         with self._lock:
             self._is_over = True
 

@@ -250,7 +250,7 @@ class Client(Scope):
         quota_limit: float | None = None,
         gpu_mem: int | None = None,
     ) -> dict[str, Any]:
-        """Changes an instance; what is `None` stays. Its requests continue. For operators."""
+        """Changes an instance. Settings that are `None` stay as they are. Its requests continue. For operators."""
         resize = {
             "instance": instance,
             "sm_partition": sm_partition,

@@ -112,7 +112,7 @@ def _terms(priority: int, deadline: float | None) -> tuple[bool | None, int | No
 
 
 def manifest_text(manifest: Manifest) -> str:
-    """A manifest as it is sent: with the files that its stages name.
+    """The text of a manifest for the daemon, with the files that its stages name.
 
     manifest: a path, the text of a manifest in TOML or JSON, or a mapping with its keys. Files are
         relative to the folder of the path, or the current one.

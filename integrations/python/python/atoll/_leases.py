@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # Renewals within the time to live of a lease.
 _RENEWALS = 3
 
-# Pause before a renewal that failed is repeated.
+# Pause before a failed renewal is retried.
 _PAUSE_SECONDS = 1.0
 
 

@@ -36,7 +36,7 @@ class Options:
 
 
 class Transport(Protocol):
-    """What control sockets and HTTP have in common."""
+    """The interface that control sockets and HTTP share."""
 
     def close(self) -> None: ...
     def interrupt(self) -> None: ...

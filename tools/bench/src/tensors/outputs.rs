@@ -8,8 +8,8 @@ use serde::Serialize;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// Writes tensors into a folder, as NAME.npy. Strings that are not all texts, for example images, are
-/// written as NAME.0, NAME.1 and so on.
+/// Writes tensors into a folder, as NAME.npy. If a string of a tensor is not text, for example an
+/// image, each string is written to a file of its own: NAME.0, NAME.1 and so on.
 pub fn save(folder: &Path, outputs: &[Tensor]) -> Result<()> {
     std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     for output in outputs {

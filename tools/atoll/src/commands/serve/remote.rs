@@ -1,4 +1,4 @@
-//! A model repository on another machine: a folder of this machine follows it in the background.
+//! A model repository on another machine, mirrored into a local folder in the background.
 
 use crate::credentials::CredentialArgs;
 use crate::failure::{OrUserError, users};
@@ -7,9 +7,9 @@ use atoll_remote::{Changes, Options, Remote, RemoteError};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Fetches a repository into a folder below `cache`, and looks for changes `every` so often from
-/// then on, until the process ends. Returns the folder with the files. If the repository cannot be
-/// read now, the files of an earlier start are used.
+/// Fetches a repository into a folder below `cache`, and returns the folder. A thread then fetches
+/// changes at the interval `every` until the process ends. If the repository cannot be read now, the
+/// files of an earlier start are used.
 pub(super) fn follow(url: &str, cache: &Path, bytes_max: u64, every: Duration) -> Result<PathBuf> {
     // Where they are missing, an address that needs them says so.
     let tls = CredentialArgs::default().tls().ok();

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 /// Decisions per second on one core that a pool of 1,000 devices should reach.
 const TARGET_PER_S: f64 = 1e6;
-/// Readings of the clock from which its own cost is taken.
+/// Clock readings that are timed together to measure the cost of one.
 const CLOCK_READINGS: u32 = 100_000;
 
 #[derive(Debug, clap::Args)]

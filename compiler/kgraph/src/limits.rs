@@ -37,7 +37,7 @@ pub const STRING_TABLE_BYTES_MAX: usize = 16 << 20;
 /// Maximum number of operators on strings that the host computes: models have a few. Each may have
 /// regular expressions, which take up to 256 KiB each.
 pub const STRING_STEPS_MAX: usize = 64;
-/// Bytes that operators on strings of one invocation may read and write, with repetitions: some
+/// Bytes of strings that the operators of one invocation may read and write, counted each time: some
 /// hundred milliseconds of a thread.
 pub const INVOCATION_STRING_WORK_MAX: usize = 256 << 20;
 /// Bytes of strings that regular expressions may read in one invocation. A hostile expression takes

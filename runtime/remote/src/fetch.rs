@@ -1,4 +1,4 @@
-//! Reads one object or listing over HTTP, with repetitions.
+//! Reads one object or listing over HTTP, with retries.
 
 use crate::error::RemoteError;
 use crate::listing::{self, Object, Page};
@@ -14,33 +14,33 @@ use std::time::{Duration, SystemTime};
 use ureq::http::Response;
 use ureq::{Agent, Body};
 
-/// How often a request is sent at most.
+/// Maximum number of times that a request is sent.
 const ATTEMPTS: u32 = 6;
 
-/// Slowest transfer that is waited for, in bytes in a second.
+/// Minimum transfer rate in bytes per second; the timeout of a request allows for it.
 const RATE_MIN: u64 = 64 << 10;
 
 /// Largest listing, or page of one, in bytes.
 const LISTING_BYTES_MAX: u64 = 64 << 20;
 
-/// Characters that are encoded in addresses: all but the unreserved ones (RFC 3986 §2.3), as
-/// signatures want it.
+/// Characters that are percent-encoded in addresses: all but the unreserved ones (RFC 3986 §2.3), as
+/// signatures require.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// How an attempt ended that had no success.
+/// Why an attempt failed.
 enum Failed {
-    /// Another one may have success.
+    /// Another attempt may succeed.
     Again(String),
-    /// The object is another one than in the listing, or gone: list again.
+    /// The object differs from the listing, or is gone: list again.
     Changed(String),
     Final(RemoteError),
 }
 
-/// What became of an object.
+/// The result of fetching an object.
 pub(crate) enum Fetched {
-    /// The file has it.
+    /// The file contains the object.
     Done,
-    /// It is another one than in the listing, or gone.
+    /// The object differs from the listing, or is gone.
     Changed(String),
 }
 
@@ -95,7 +95,7 @@ impl Client {
             parts.push(("max-keys", "1000".to_owned()));
             parts.push(("prefix", prefix.clone()));
             parts.extend(next.take().map(|next| ("continuation-token", next)));
-            // As signatures have it.
+            // Signatures require that parameters are sorted.
             parts.sort_unstable();
             let pairs: Vec<String> = parts.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
             let target = Target { query: pairs.join("&"), ..self.bucket("") };
@@ -122,7 +122,7 @@ impl Client {
                 Ok(()) => return Ok(Fetched::Done),
                 Err(Failed::Changed(what)) => return Ok(Fetched::Changed(what)),
                 Err(Failed::Final(error)) => return Err(error),
-                // The bytes that arrived are wrong, also the next time: tell it as such.
+                // A wrong digest is reported below if it is the last failure.
                 Err(Failed::Again(reason)) => {
                     tracing::debug!(url = target.url(), attempt, reason, "an object has not arrived");
                     last = reason;
@@ -144,7 +144,7 @@ impl Client {
         let mut plain = Vec::new();
         let headers: &[(&str, &str)] = match &self.location {
             Location::Bucket { is_google, .. } => {
-                // Only the version of the listing.
+                // Only the version that was listed.
                 plain.push(("if-match", object.version.as_str()));
                 if *is_google { &[] } else { &[("x-amz-checksum-mode", "ENABLED")] }
             }
@@ -167,7 +167,7 @@ impl Client {
         }
         let stated = object.digest.clone().or_else(|| checksum(&answer));
         let from = file.seek(SeekFrom::End(0)).map_err(lost)?;
-        // One byte more shows that there are too many.
+        // One more byte, to detect an object that is larger than listed.
         let mut body = answer.into_body().into_reader().take(object.bytes.saturating_sub(from) + 1);
         let copied = io::copy(&mut body, file);
         let bytes = file.seek(SeekFrom::End(0)).map_err(lost)?;
@@ -219,7 +219,7 @@ impl Client {
         }
     }
 
-    /// Sends a request. `headers` are signed, where there is a key.
+    /// Sends a request. `headers` are signed if there is a key, `plain` are not.
     fn send(
         &self,
         target: &Target,
@@ -280,7 +280,7 @@ impl Client {
     }
 }
 
-/// Begins a reason whose digests follow.
+/// Prefix of a reason, followed by the found and the stated digest.
 const WRONG_DIGEST: &str = "wrong digest: ";
 
 fn encoded(text: &str) -> String {
@@ -292,7 +292,7 @@ fn encoded_path(path: &str) -> String {
     path.split('/').map(|part| format!("/{}", encoded(part))).collect()
 }
 
-/// Whether the answer is the part of the object that begins there.
+/// Whether the answer is the part of the object that begins at `offset`.
 fn begins_at(answer: &Response<Body>, offset: u64) -> bool {
     let range = answer.headers().get("content-range").and_then(|value| value.to_str().ok());
     range.is_some_and(|range| range.starts_with(&format!("bytes {offset}-")))
@@ -318,9 +318,9 @@ fn digest(file: &mut File) -> io::Result<String> {
     }
 }
 
-/// A status that is no success.
+/// The failure for a status other than success.
 fn refused(target: &Target, status: u16, answer: Response<Body>) -> Failed {
-    // The beginning of what the server says, which may be a document.
+    // Only the beginning: the body may be a whole document.
     let mut text = Vec::new();
     let _ = answer.into_body().into_reader().take(500).read_to_end(&mut text);
     let text = String::from_utf8_lossy(&text);

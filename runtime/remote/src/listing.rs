@@ -14,7 +14,7 @@ pub(crate) struct Object {
     /// Its path in the folder, with slashes.
     pub(crate) path: String,
     pub(crate) bytes: u64,
-    /// The version that the listing states: another one has other bytes.
+    /// The version that the listing states, an ETag or a digest. It changes with the content.
     pub(crate) version: String,
     /// SHA-256 of its bytes in hexadecimal digits, if the listing states it.
     pub(crate) digest: Option<String>,
@@ -24,7 +24,7 @@ pub(crate) struct Object {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Page {
     pub(crate) objects: Vec<Object>,
-    /// What to ask for the next page with, if there is one.
+    /// The continuation token of the next page, if there is one.
     pub(crate) next: Option<String>,
 }
 
@@ -54,8 +54,8 @@ pub(crate) fn manifest(text: &[u8]) -> Result<Vec<Object>, String> {
     files.into_iter().map(object).collect()
 }
 
-/// Reads a page of the listing of a bucket, `ListObjectsV2` with names in the encoding of
-/// addresses. Leaves out names that end with a slash, which stand for folders.
+/// Reads a page of the listing of a bucket, `ListObjectsV2` with percent-encoded names. Leaves out
+/// names that end with a slash, which stand for folders.
 pub(crate) fn page(text: &str, prefix: &str) -> Result<Page, String> {
     let body = element(text, "ListBucketResult").ok_or("it is no listing of a bucket")?;
     let mut page = Page::default();
@@ -80,7 +80,7 @@ pub(crate) fn page(text: &str, prefix: &str) -> Result<Page, String> {
     Ok(page)
 }
 
-/// The contents of the first element of this name, which has no attributes but a namespace.
+/// The contents of the first element of this name, which may have no attribute but a namespace.
 fn element<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let mut rest = text;
     loop {
@@ -95,7 +95,7 @@ fn element<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     }
 }
 
-/// A text of XML without its escapes.
+/// Replaces the escapes of XML text by their characters.
 fn plain(text: &str) -> Result<String, String> {
     let mut plain = String::new();
     let mut rest = text;
@@ -127,14 +127,14 @@ fn number(escape: &str) -> Option<char> {
     char::from_u32(number.ok()?)
 }
 
-/// A name in the encoding of addresses, in which a plus is a space.
+/// Decodes a percent-encoded name, in which a plus is a space.
 fn decoded(name: &str) -> Result<String, String> {
     let name = plain(name)?.replace('+', " ");
     let decoded = percent_encoding::percent_decode_str(&name).decode_utf8();
     decoded.map(Into::into).map_err(|_| format!("`{}` is not UTF-8", shown(&name)))
 }
 
-/// A path that stays in its folder.
+/// Checks that a path stays in its folder.
 fn checked(path: &str) -> Result<String, String> {
     let is_wrong = |part: &str| matches!(part, "" | "." | "..") || part.contains(['\\', '\0']);
     if path.len() > NAME_BYTES_MAX || path.split('/').any(is_wrong) || path.chars().any(char::is_control) {
@@ -143,7 +143,7 @@ fn checked(path: &str) -> Result<String, String> {
     Ok(path.into())
 }
 
-/// The beginning of a text from outside, for a message.
+/// The beginning of an untrusted text, escaped for a message.
 fn shown(text: &str) -> String {
     text.chars().take(200).flat_map(char::escape_debug).collect()
 }

@@ -9,7 +9,7 @@ const GOOGLE: &str = "https://storage.googleapis.com";
 /// Name of the listing of a folder of a web server.
 pub(crate) const MANIFEST: &str = "repository.json";
 
-/// Whether a repository is an address, and not a folder: it begins with `s3://`, `gs://`,
+/// Whether a repository is a URL, and not a local folder: it begins with `s3://`, `gs://`,
 /// `https://`, or another scheme.
 pub fn is_remote(repository: &str) -> bool {
     repository.split_once("://").is_some_and(|(scheme, _)| {
@@ -29,7 +29,7 @@ pub(crate) enum Location {
         prefix: String,
         /// The region that signatures name.
         region: String,
-        /// Google's server knows no digests of Amazon's kind.
+        /// Whether the server is Google's, which does not support the checksum headers of S3.
         is_google: bool,
     },
     /// A folder of a web server that has a listing.
@@ -63,7 +63,7 @@ impl Location {
                 bucket(endpoint, rest, "auto").ok_or_else(|| wrong("it has no bucket"))
             }
             "https" => Ok(Location::Folder { base: url.trim_end_matches('/').into() }),
-            // Nothing says who sent the listing with the digests.
+            // Without TLS, nothing authenticates the listing with the digests.
             "http" if is_loopback(rest) => Ok(Location::Folder { base: url.trim_end_matches('/').into() }),
             "http" => Err(wrong("http:// is possible on loopback addresses only; use https://")),
             _ => Err(wrong("s3://, gs:// and https:// are possible")),

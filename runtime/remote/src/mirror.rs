@@ -1,4 +1,4 @@
-//! A folder that is kept equal to a repository.
+//! Mirrors a repository into a folder.
 
 use crate::error::RemoteError;
 use crate::fetch::{Client, Fetched};
@@ -12,7 +12,7 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-/// How often a repository that changes while it is read is listed again.
+/// Maximum number of times that a synchronization lists a repository that changes while it is read.
 const ROUNDS: u32 = 4;
 
 /// What a synchronization changed.
@@ -26,7 +26,7 @@ pub struct Changes {
     pub bytes: u64,
 }
 
-/// A repository on another machine, with the folder that has its files.
+/// A repository on another machine, and the folder that mirrors its files.
 pub struct Remote {
     url: String,
     client: Client,
@@ -51,7 +51,7 @@ impl Remote {
     /// keeps them for the next start.
     ///
     /// # Errors
-    /// Fails if the address is not possible, or the folder cannot be made.
+    /// Fails if the address is invalid, or the folder cannot be created.
     pub fn open(url: &str, cache: &Path, options: Options) -> Result<Remote, RemoteError> {
         let location = Location::read(url, &options)?;
         let name = sign::hex(&Sha256::digest(format!("{location:?}").as_bytes()))[..32].to_owned();
@@ -60,11 +60,11 @@ impl Remote {
         for folder in [&folder, &scratch] {
             fs::create_dir_all(folder).map_err(RemoteError::io(folder))?;
         }
-        // What a process before left unfinished.
+        // Partial files of an earlier process.
         for entry in fs::read_dir(&scratch).map_err(RemoteError::io(&scratch))?.flatten() {
             let _ = fs::remove_file(entry.path());
         }
-        // Without a record all files are fetched again.
+        // Without a readable record, all files are fetched again.
         let held: BTreeMap<String, Held> =
             fs::read(&record).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
         let bytes_max = options.bytes_max;
@@ -107,7 +107,7 @@ impl Remote {
         Err(RemoteError::Changing { url: self.url.clone(), what: changed })
     }
 
-    /// Refuses a listing that is too large, or has a name twice or a file as a folder.
+    /// Refuses a listing that is too large, or in which a name occurs twice or is a file and a folder.
     fn check(&self, objects: &[Object]) -> Result<(), RemoteError> {
         let large = |found: String, limit: String| RemoteError::TooLarge { url: self.url.clone(), found, limit };
         if objects.len() > OBJECTS_MAX {
@@ -145,7 +145,7 @@ impl Remote {
                 Fetched::Changed(what) => changed = Some(what),
                 Fetched::Done => {
                     let path = self.folder.join(&object.path);
-                    // From here on the file is unknown until it is in place.
+                    // If replacing the file fails midway, it is fetched again.
                     self.held.remove(&object.path);
                     self.make_way(&object.path).map_err(RemoteError::io(&path))?;
                     file.persist(&path).map_err(|error| error.error).map_err(RemoteError::io(&path))?;
@@ -167,8 +167,8 @@ impl Remote {
         is_there && *bytes == object.bytes && *version == object.version
     }
 
-    /// Makes the folders of a file. Removes a file that has the name of one of them, and a folder
-    /// that has the name of the file: the repository has changed so.
+    /// Creates the parent folders of a file. Removes a file in place of one of these folders, and a
+    /// folder in place of the file: both may be left from an earlier state of the repository.
     fn make_way(&self, path: &str) -> io::Result<()> {
         let mut folder = self.folder.clone();
         let mut parts = path.split('/').peekable();
@@ -209,8 +209,8 @@ impl Remote {
     }
 }
 
-/// Removes what is not wanted below a folder, and folders that are empty then. Returns whether the
-/// folder is empty.
+/// Removes the files below a folder that are not in `wanted`, and folders that are then empty. Returns
+/// whether the folder is empty.
 fn remove_others(folder: &Path, wanted: &BTreeSet<PathBuf>, removed: &mut usize) -> io::Result<bool> {
     let mut is_empty = true;
     for entry in fs::read_dir(folder)? {

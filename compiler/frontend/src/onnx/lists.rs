@@ -11,7 +11,7 @@ const TENSORS_MAX: i64 = 1024;
 /// An input of the model.
 pub(super) enum Form<'m> {
     Tensor(&'m TensorTypeProto),
-    /// A sequence of that many tensors.
+    /// A sequence of this many tensors.
     Sequence(&'m TensorTypeProto, usize),
     /// An optional without an element.
     Nothing,

@@ -82,7 +82,7 @@ pub struct Interned {
 }
 
 impl Interned {
-    /// No strings besides those of the graph.
+    /// Begins with only the strings of the graph.
     pub fn new(vocabulary: Arc<Vocabulary>) -> Interned {
         Interned { vocabulary, others: Vec::new(), codes: HashMap::new(), bytes: 0, worked: 0, matched: 0 }
     }
@@ -90,7 +90,7 @@ impl Interned {
     /// Counts the strings of an operand. `is_matched`: a regular expression reads them.
     ///
     /// # Errors
-    /// A code is that of no string, or the limits of work are exceeded.
+    /// A code has no string, or the limits of work are exceeded.
     pub(super) fn note_operand(&mut self, codes: &[u32], is_matched: bool) -> Result<(), StringError> {
         let mut bytes = 0_usize;
         for code in codes {
@@ -173,7 +173,7 @@ impl Interned {
     /// The strings of an output, each preceded by its length.
     ///
     /// # Errors
-    /// A code is that of no string, or the strings exceed [`INVOCATION_STRING_BYTES_MAX`].
+    /// A code has no string, or the strings exceed [`INVOCATION_STRING_BYTES_MAX`].
     pub fn decode(&self, codes: &[u8]) -> Result<Vec<u8>, StringError> {
         let mut bytes = Vec::with_capacity(codes.len() * 2);
         for code in codes.as_chunks::<CODE_BYTES>().0 {

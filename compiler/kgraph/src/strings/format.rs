@@ -1,4 +1,4 @@
-//! The strings of a graph as its file has them: a table, and steps on the host.
+//! The strings of a graph in the format of its file: a table, and steps on the host.
 
 use super::pattern;
 use crate::limits::STRING_SEPARATORS_MAX;
@@ -69,9 +69,9 @@ pub enum StringOp {
         by: Cut,
         /// Least number of characters of a token; shorter ones are left out.
         characters_min: u64,
-        /// Text behind the last token of a string that has fewer than another.
+        /// Text that fills up the tokens of strings with fewer tokens than the longest.
         fill: String,
-        /// Whether the tokens of each string are between the texts `\u{2}` and `\u{3}`.
+        /// Whether the tokens of each string are enclosed by the texts `\u{2}` and `\u{3}`.
         marks: bool,
     },
     /// Removes words from a list of strings, `[C]` or `[1, C]`, and changes the case of the others.
@@ -90,7 +90,7 @@ pub enum StringOp {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Cut {
-    /// A token is what matches an expression.
+    /// Each match of an expression is a token.
     Matches(String),
     /// Tokens are what is left between matches of the first expression, cut by the next one, and so
     /// on.

@@ -73,7 +73,7 @@ pub(super) fn tokens<'t>(text: &'t [u8], by: &Cut, patterns: &[Regex], character
     }
 }
 
-/// The matches that are tokens. After another match, the search continues at the next character.
+/// The matches that are tokens. After a match that is not, the search continues at the next character.
 fn matches<'t>(text: &'t [u8], pattern: &Regex, is_token: impl Fn(&[u8]) -> bool) -> Vec<&'t [u8]> {
     let (mut tokens, mut at) = (Vec::new(), 0);
     while at <= text.len()

@@ -1,5 +1,5 @@
-//! The controller: what to ask the daemons and what to write to the API server, from what both
-//! report. No clock, no thread and no connection.
+//! The controller: decides what to ask the daemons and what to write to the API server, from the
+//! reports of both. No clock, no thread and no connection.
 
 use crate::hold::{Ask, Hold, Lease, Reason, Refused};
 use crate::resources::{Daemon, InstanceSpec, KINDS, Key, Kind, Node, Resource, Share};
@@ -15,7 +15,7 @@ const WRITE_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Pause between two reports of capacity of a daemon.
 const CAPACITY_PAUSE: Duration = Duration::from_secs(3);
 
-/// A report of capacity counts for this long.
+/// How long a report of capacity is valid.
 const CAPACITY_AGE_MAX: Duration = Duration::from_secs(15);
 
 /// Settings of a controller.
@@ -100,16 +100,16 @@ struct Writing {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Known {
     pub(crate) report: Option<CapacityReport>,
-    /// Whether the last request for a report had no success.
+    /// Whether the last request for a report failed.
     pub(crate) has_failed: bool,
     at: Duration,
     is_asking: bool,
     ask_at: Duration,
-    /// A report from before the last grant or release is outdated.
+    /// Time of the last grant or release; reports from before it are outdated.
     changed_at: Duration,
 }
 
-/// The holder of a lease, with where it is held.
+/// The holder of a lease, with its node and namespace.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
     pub(crate) hold: Hold,
@@ -117,7 +117,7 @@ pub(crate) struct Held {
     namespace: String,
 }
 
-/// An instance that was made and has not been seen yet.
+/// An instance whose creation was sent and has not been seen yet.
 #[derive(Clone, Debug)]
 pub(crate) struct Made {
     pub(crate) function: String,
@@ -143,7 +143,7 @@ pub(crate) struct Controller {
     pub(crate) deleted: BTreeMap<String, Duration>,
     /// Nodes that refused an instance of a function, by UID of the function, until when.
     pub(crate) left_out: BTreeMap<(String, String), Duration>,
-    /// Why an instance of a function failed last.
+    /// The last failure of an instance of each function, by UID of the function.
     pub(crate) problems: BTreeMap<String, (Reason, String)>,
     /// Instances whose function is not there, by UID, and since when.
     pub(crate) orphaned: BTreeMap<String, Duration>,
@@ -323,7 +323,7 @@ impl Controller {
         actions
     }
 
-    /// Drops what belongs to resources that are gone, and releases their leases.
+    /// Drops the state of resources that are gone, and releases their leases.
     fn forget(&mut self, now: Duration, actions: &mut Vec<Action>) {
         let uids: BTreeSet<&String> = self.instances.values().map(|one| &one.metadata.uid).collect();
         let gone: Vec<String> = self.holds.keys().filter(|uid| !uids.contains(uid)).cloned().collect();
@@ -410,7 +410,7 @@ impl Controller {
         self.write_status(now, (Kind::Instance, key), &status, stamp, actions);
     }
 
-    /// Lets an instance disappear.
+    /// Removes the finalizer of an instance, so that the API server deletes it.
     fn let_go(&mut self, key: &Key, resource: &Resource, now: Duration, actions: &mut Vec<Action>) {
         let patch = status::finalizers(&resource.metadata, INSTANCE_FINALIZER, false);
         self.write(now, (Kind::Instance, key), Verb::Patch(patch), actions);

@@ -5,7 +5,7 @@ use atoll_client::{LeaseHold, LeaseReport, LeaseSpec};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// A lease is renewed this often in its time to live.
+/// Number of renewals of a lease in its time to live.
 const RENEWALS: u32 = 3;
 
 /// Pause before a renewal that was lost is sent again.
@@ -27,7 +27,7 @@ pub(crate) enum Ask {
     Release(LeaseHold),
 }
 
-/// Why a request had no success.
+/// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refused {
     /// The status of HTTP; `None` if no answer arrived.
@@ -59,7 +59,7 @@ impl Lease {
         Lease { lease: *lease, epoch: *epoch, holder, instance, device }
     }
 
-    /// The lease as the daemon wants it named.
+    /// The lease as requests to the daemon name it.
     pub(crate) fn hold(&self) -> LeaseHold {
         LeaseHold { lease: self.lease, epoch: self.epoch, holder: self.holder.clone() }
     }
@@ -82,12 +82,12 @@ pub(crate) enum Reason {
     Ended,
     /// The instance is being deleted: no new requests may name it.
     Draining,
-    /// The specification is not possible.
+    /// The specification is invalid.
     Invalid,
 }
 
 impl Reason {
-    /// As conditions have it.
+    /// The reason as conditions state it.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Reason::Asking => "Asking",
@@ -153,7 +153,7 @@ impl Hold {
         self.lease.as_ref()
     }
 
-    /// How many requests in a row had no success.
+    /// Number of consecutive requests that failed.
     pub(crate) fn failures(&self) -> u32 {
         self.failures
     }
@@ -168,7 +168,7 @@ impl Hold {
         self.leaves_since.get_or_insert(now);
     }
 
-    /// Whether nothing is held any more, so that the instance may disappear.
+    /// Whether the lease was released or has ended, so that the instance may be deleted.
     pub(crate) fn is_gone(&self) -> bool {
         self.is_gone
     }
@@ -221,7 +221,7 @@ impl Hold {
                 self.has_ended = true;
                 self.problem = Some((Reason::Ended, refused.message));
             }
-            // It has no lease to release.
+            // There is no lease to release.
             (Ask::Grant(_), Some(_)) if self.leaves_since.is_some() => self.is_gone = true,
             (Ask::Grant(_), _) => self.fail(now, backoff(self.failures), refused),
             _ => self.fail(now, PAUSE, refused),
@@ -258,8 +258,8 @@ impl Hold {
         self.problem = Some((reason, refused.message));
     }
 
-    /// The reason of the condition `Ready`, with a message. `None` while an earlier leader's answer
-    /// stays.
+    /// The reason of the condition `Ready`, with a message. `None` while the status that an earlier
+    /// leader wrote remains valid.
     pub(crate) fn ready(&self, now: Duration) -> Option<(Reason, String)> {
         let problem = || self.problem.clone();
         if self.leaves_since.is_some() {

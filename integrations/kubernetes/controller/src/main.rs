@@ -46,7 +46,7 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
-/// How often the controller acts without a reason.
+/// How often the controller acts if nothing is reported.
 const TICK: Duration = Duration::from_millis(250);
 
 /// Pause between two renewals of leadership, and between two attempts to get it.

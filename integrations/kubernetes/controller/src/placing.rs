@@ -1,7 +1,7 @@
-//! On which node to make an instance, by the capacity that the daemons report.
+//! Selects the node for a new instance, by the capacity that the daemons report.
 //!
-//! The daemon decides. A choice here that it refuses costs a round trip, and the node is then left
-//! out for a while.
+//! The daemon has the last word. If it refuses an instance, that costs a round trip, and the node is
+//! left out for a while.
 
 use crate::hold::Reason;
 use crate::resources::{Share, Spread};
@@ -12,7 +12,7 @@ use std::cmp::Reverse;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate<'a> {
     pub(crate) node: &'a str,
-    /// What the daemon last reported; `None` if it has not.
+    /// The last report of the daemon; `None` if there is none.
     pub(crate) report: Option<&'a CapacityReport>,
     /// Instances of the function there.
     pub(crate) of_function: usize,

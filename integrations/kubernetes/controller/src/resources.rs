@@ -1,7 +1,7 @@
 //! The resources that the controller reads, as the API server sends them.
 //!
 //! Specifications are checked again, although the API server checks them: a resource that was
-//! stored before its definition had the check is not to become a request to a daemon.
+//! stored before its definition had the check must not become a request to a daemon.
 
 use atoll_client::{Class, LeaseSpec};
 use serde::Deserialize;
@@ -27,7 +27,7 @@ pub(crate) enum Kind {
 /// All kinds.
 pub(crate) const KINDS: [Kind; 4] = [Kind::Function, Kind::Instance, Kind::Node, Kind::Pod];
 
-/// What every resource has.
+/// The metadata of a resource.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Meta {
@@ -61,7 +61,7 @@ pub(crate) struct Owner {
     pub(crate) kind: String,
 }
 
-/// A resource, with what is not the same for all kinds as it came.
+/// A resource. The fields whose form depends on the kind are as received.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct Resource {
@@ -115,7 +115,7 @@ impl FunctionSpec {
     /// Reads a specification.
     ///
     /// # Errors
-    /// Names the field that is not possible, with its value.
+    /// Names the invalid field, with its value.
     pub(crate) fn read(spec: &Value) -> Result<FunctionSpec, String> {
         let read: FunctionSpec = serde_json::from_value(spec.clone()).map_err(|error| error.to_string())?;
         if !(0..=REPLICAS_MAX).contains(&read.replicas) {
@@ -174,7 +174,7 @@ impl Share {
     /// Reads a share.
     ///
     /// # Errors
-    /// Names the field that is not possible, with its value.
+    /// Names the invalid field, with its value.
     pub(crate) fn read(share: &Value) -> Result<Share, String> {
         let raw: RawShare = serde_json::from_value(share.clone()).map_err(|error| format!("share: {error}"))?;
         let RawShare { class, sm_partition, quota, gpu_mem, real_time_slots, ttl_seconds } = raw;

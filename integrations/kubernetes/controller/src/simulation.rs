@@ -21,7 +21,7 @@ const TICK: Duration = Duration::from_millis(200);
 const DRAIN: Duration = Duration::from_secs(10);
 const GIB: u64 = 1 << 30;
 
-/// What arrives later. The number is that of the controller that sent it, or is to get it.
+/// A message in transit. The number is that of the controller that sent it, or that receives it.
 enum Delivery {
     Call(u64, Duration, Call),
     Answer(u64, Duration, Call, Result<Answer, Refused>),

@@ -1,5 +1,5 @@
-//! Repositories of a server in the test: what is fetched and removed, and what becomes of objects
-//! that are truncated, changed, slow, wrong or missing.
+//! Repositories of a server in the test: which files are fetched and removed, and how objects are
+//! handled that are truncated, changed, slow, wrong or missing.
 
 mod server;
 

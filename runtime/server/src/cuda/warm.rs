@@ -1,6 +1,6 @@
-//! Code of CUDA programs that is kept between sessions, by its digest: the images that programs
-//! have sent, and what the compiler's jail has read in their PTX. A program that begins again sends
-//! no large image and waits for no jail. Nothing is shared between tenants.
+//! A cache of the code of CUDA programs, kept between sessions and keyed by digest: the images that
+//! programs have sent, and the contents that the jailed compiler has read from their PTX. A program
+//! that starts again sends no large image and waits for no jail. Nothing is shared between tenants.
 
 use super::counts::Counts;
 use crate::compiler::ModuleContents;
@@ -17,7 +17,7 @@ const VALUE_BYTES_MIN: usize = 16 << 10;
 /// A SHA-256.
 type Digest = [u8; 32];
 
-/// PTX, and what the jail has read in it.
+/// PTX, and the contents that the jailed compiler has read from it.
 #[derive(Debug)]
 pub(super) struct ReadText {
     pub(super) ptx: String,
@@ -32,7 +32,7 @@ impl ReadText {
     }
 }
 
-/// What is kept of all tenants.
+/// The cached code of all tenants.
 pub(crate) struct Warm {
     counts: Arc<Counts>,
     kept: Mutex<Recent<(Tenant, Digest), Kept>>,
@@ -72,7 +72,7 @@ impl Warm {
         self.keep(tenant, digest, Kept::Image(image.clone()), image.len());
     }
 
-    /// PTX that the jail has read in the tenant's earlier sessions, by the digest of
+    /// PTX that the jailed compiler has read for the tenant's earlier sessions, by its
     /// [`text_digest`].
     pub(super) fn text(&self, tenant: &Tenant, digest: &Digest) -> Option<Arc<ReadText>> {
         let Kept::Text(text) = self.find(tenant, digest)? else { return None };
@@ -80,7 +80,7 @@ impl Warm {
         Some(text)
     }
 
-    /// Keeps PTX that the jail has read, for later sessions.
+    /// Keeps PTX that the jailed compiler has read, for later sessions.
     pub(super) fn keep_text(&self, tenant: &Tenant, digest: Digest, text: &Arc<ReadText>) {
         self.keep(tenant, digest, Kept::Text(text.clone()), text.bytes());
     }
@@ -92,8 +92,8 @@ pub(super) fn text_digest(ptx: &str) -> Digest {
     Sha256::new().chain_update(b"ptx\0").chain_update(ptx).finalize().into()
 }
 
-/// Values with sizes. The least recently used ones are dropped: first those of an owner that has
-/// more bytes than one owner may have, then those of all.
+/// An LRU cache with a limit of bytes for each owner and one for all owners. To make room, the least
+/// recently used values are dropped: those of the owner down to its limit, then those of all owners.
 struct Recent<K, V> {
     values: HashMap<K, Entry<V>>,
     bytes: usize,

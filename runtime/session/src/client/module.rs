@@ -76,7 +76,7 @@ impl<T: Transport> Client<T> {
         Ok(module)
     }
 
-    /// Loads a large image that the server has kept. False if the image has to be sent.
+    /// Loads a large image that the server has kept. Returns false if the image has to be sent.
     fn is_kept(&mut self, module: u32, digest: [u8; 32], image: &[u8]) -> Result<bool, Code> {
         if image.len() < IMAGE_ASK_BYTES {
             return Ok(false);
@@ -84,7 +84,7 @@ impl<T: Transport> Client<T> {
         self.cause = None;
         match self.ask(&Record::LoadModule { module, digest, image: &[] }) {
             Ok(_) => Ok(true),
-            // The error of an earlier call has a cause.
+            // With a cause, the error would be that of an earlier call.
             Err(Code::INVALID_IMAGE) if self.cause.is_none() => Ok(false),
             Err(code) => Err(code),
         }

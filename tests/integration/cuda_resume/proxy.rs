@@ -107,7 +107,7 @@ impl Shared {
         client.set_nodelay(true)?;
         daemon.set_nodelay(true)?;
         let mut open = self.open.lock().unwrap();
-        let earliest = if open.is_empty() && self.cuts() == 0 { GREETING_BYTES } else { 0 };
+        let earliest = if open.is_empty() { GREETING_BYTES } else { 0 };
         let left = self.random().map_or(i64::MAX, |random| earliest + (random % BYTES_MAX) as i64);
         let (left, is_silent) = (AtomicI64::new(left), AtomicBool::new(false));
         let pair = Arc::new(Pair { client, daemon, left, is_silent });

@@ -25,7 +25,7 @@ pub struct FullLoadSetup {
     pub devices: u16,
     /// Functions, at least 1, each of its own group. All are called equally often.
     pub functions: u32,
-    /// Seed of the functions that requests call. The policy keeps its default seed.
+    /// Seed of the functions that requests call, and of the policy.
     pub seed: u64,
 }
 
@@ -84,8 +84,10 @@ fn fit(functions: u32) -> usize {
 impl FullLoad {
     /// A pool whose devices are all busy.
     pub fn new(setup: &FullLoadSetup) -> FullLoad {
+        let mut config = PoolConfig::new(setup.policy);
+        config.options.seed = setup.seed;
         let mut load = FullLoad {
-            pool: Pool::new(PoolConfig::new(setup.policy)),
+            pool: Pool::new(config),
             actions: Vec::new(),
             in_flight: VecDeque::new(),
             resident: vec![Vec::new(); usize::from(setup.devices)],

@@ -27,7 +27,8 @@ pub(super) struct DecisionArgs {
         require_equals = true,
         value_delimiter = ',',
         default_missing_value = "1000",
-        value_parser = clap::value_parser!(u16).range(1..=10_000)
+        value_parser = clap::value_parser!(u16).range(1..=10_000),
+        conflicts_with_all = ["thesis", "scheduler"]
     )]
     decisions: Option<Vec<u16>>,
 

@@ -38,7 +38,7 @@ pub(super) enum TicketError {
     #[error("the ticket is of another tenant's session")]
     OtherTenant,
     /// The session has a connection.
-    #[error("the session has a connection, whose client is asked whether it is still there")]
+    #[error("the session has a connection; the daemon checks whether its client still answers, so try again")]
     Connected,
     /// The session has ended because its client did not reconnect in time.
     #[error("the ticket has expired: the session had no connection for more than {} s", .0.as_secs_f64())]

@@ -3,7 +3,7 @@
 //! that starts again sends no large image and waits for no jail. Nothing is shared between tenants.
 
 use super::counts::Counts;
-use crate::compiler::ModuleContents;
+use crate::compiler::{ModuleContents, ModuleKernel, ModuleVariable};
 use crate::limits::{CUDA_WARM_BYTES_MAX, CUDA_WARM_BYTES_PER_TENANT_MAX};
 use atoll_engine::Tenant;
 use std::collections::HashMap;
@@ -27,8 +27,11 @@ pub(super) struct ReadText {
 
 impl ReadText {
     fn bytes(&self) -> usize {
-        let variables = &self.contents.variables;
-        self.ptx.len() + variables.iter().map(|variable| variable.content.len()).sum::<usize>()
+        let ModuleContents { kernels, variables } = &self.contents;
+        let kernel = |one: &ModuleKernel| size_of_val(one) + one.name.len() + size_of_val(one.params.as_slice());
+        let variable = |one: &ModuleVariable| size_of_val(one) + one.name.len() + one.content.len();
+        let kernels: usize = kernels.iter().map(kernel).sum();
+        self.ptx.len() + kernels + variables.iter().map(variable).sum::<usize>()
     }
 }
 
@@ -121,25 +124,36 @@ impl<K: Clone + Eq + Hash, V: Clone> Recent<K, V> {
         Some(entry.value.clone())
     }
 
-    /// Keeps a value unless it is larger than its owner may have.
+    /// Keeps a value unless it is larger than its owner may have. A value that is there already, with
+    /// as many bytes, only becomes the most recently used one.
     fn keep<O: PartialEq>(&mut self, key: K, owner: impl Fn(&K) -> &O, value: V, bytes: usize) {
         if bytes > self.most_of_owner.min(self.most) {
             return;
         }
+        self.now += 1;
+        if let Some(entry) = self.values.get_mut(&key).filter(|entry| entry.bytes == bytes) {
+            entry.used = self.now;
+            return;
+        }
         self.remove(&key);
         self.make_room(|other| owner(other) == owner(&key), self.most_of_owner - bytes);
-        self.make_room(|_| true, self.most - bytes);
-        self.now += 1;
+        if self.bytes > self.most - bytes {
+            self.make_room(|_| true, self.most - bytes);
+        }
         self.bytes += bytes;
         self.values.insert(key, Entry { value, bytes, used: self.now });
     }
 
     /// Drops the least recently used of some values, until they have at most this many bytes.
     fn make_room(&mut self, is_one: impl Fn(&K) -> bool, most: usize) {
-        let ones = self.values.iter().filter(|(key, _)| is_one(key));
-        let mut ones: Vec<(u64, usize, K)> = ones.map(|(key, entry)| (entry.used, entry.bytes, key.clone())).collect();
+        let ones = || self.values.iter().filter(|(key, _)| is_one(key));
+        let mut bytes: usize = ones().map(|(_, entry)| entry.bytes).sum();
+        if bytes <= most {
+            return;
+        }
+        let mut ones: Vec<(u64, usize, K)> =
+            ones().map(|(key, entry)| (entry.used, entry.bytes, key.clone())).collect();
         ones.sort_unstable_by_key(|(used, ..)| *used);
-        let mut bytes: usize = ones.iter().map(|(_, bytes, _)| bytes).sum();
         for (_, dropped, key) in ones {
             if bytes <= most {
                 return;
@@ -183,6 +197,18 @@ mod tests {
         keep(&mut recent, ('c', 1), 41);
         keep(&mut recent, ('d', 1), 61);
         assert_eq!((recent.bytes, recent.values.len()), (76, 3));
+    }
+
+    #[test]
+    fn a_value_that_is_kept_again_is_the_most_recently_used_one() {
+        let mut recent = Recent::new(100, 60);
+        let keep = |recent: &mut Recent<char, char>, key, bytes| recent.keep(key, |key| key, key, bytes);
+        for key in ['a', 'b', 'a'] {
+            keep(&mut recent, key, 30);
+        }
+        assert_eq!(recent.bytes, 60);
+        keep(&mut recent, 'c', 41);
+        assert_eq!(['a', 'b', 'c'].map(|key| recent.find(&key)), [Some('a'), None, Some('c')]);
     }
 
     #[test]

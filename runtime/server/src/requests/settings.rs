@@ -172,9 +172,9 @@ fn may_change(app: &App, caller: &Principal, what: &str) -> Result<(), RequestEr
     if caller.tenant.is_local() {
         return Ok(());
     }
-    app.recorder.refusals.charge(Reason::ModelControl, caller, Class::BestEffort);
+    app.recorder.refusals.charge(Reason::Operator, caller, Class::BestEffort);
     let text = format!("only the tenant `local` may change settings of {what}");
-    Err(RequestError::denied(Reason::ModelControl, text))
+    Err(RequestError::denied(Reason::Operator, text))
 }
 
 /// Returns `current`. An error if `wanted` would change a setting; null stands for the default.

@@ -30,7 +30,7 @@ pub enum RemoteError {
         reason: String,
     },
     /// The content of an object did not match its digest in any attempt.
-    #[error("{url}: the digest is {found}, and {stated} is stated")]
+    #[error("{url}: expected digest {stated}, found {found}")]
     Digest {
         /// The address.
         url: String,

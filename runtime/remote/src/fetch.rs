@@ -8,8 +8,10 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use sha2::{Digest, Sha256};
+use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 use ureq::http::Response;
 use ureq::{Agent, Body};
@@ -19,6 +21,10 @@ const ATTEMPTS: u32 = 6;
 
 /// Minimum transfer rate in bytes per second; the timeout of a request allows for it.
 const RATE_MIN: u64 = 64 << 10;
+
+/// Maximum number of pages of a listing: those of the most objects, with a hundred on each page.
+/// Servers put up to a thousand on a page.
+const PAGES_MAX: usize = listing::OBJECTS_MAX / 100;
 
 /// Largest listing, or page of one, in bytes.
 const LISTING_BYTES_MAX: u64 = 64 << 20;
@@ -76,7 +82,10 @@ impl Client {
         let agent = match (&options.tls, base.starts_with("https://")) {
             (Some(tls), _) => config.tls_config(tls.clone()).build().new_agent(),
             (None, false) => config.build().new_agent(),
-            (None, true) => return Err(RemoteError::Address(format!("{base} needs TLS, which has no authorities"))),
+            (None, true) => {
+                let why = "no certificate authorities are known, so its certificate cannot be checked";
+                return Err(RemoteError::Address(format!("{base} needs TLS, but {why}")));
+            }
         };
         Ok(Client { agent, location, options })
     }
@@ -90,6 +99,7 @@ impl Client {
             return listing::manifest(&text).map_err(wrong);
         };
         let (mut objects, mut next) = (Vec::new(), None::<String>);
+        let mut tokens: BTreeSet<[u8; 32]> = BTreeSet::new();
         loop {
             let mut parts = vec![("encoding-type", "url".to_owned()), ("list-type", "2".to_owned())];
             parts.push(("max-keys", "1000".to_owned()));
@@ -105,20 +115,26 @@ impl Client {
             let Page { objects: more, next: following } = listing::page(&text, prefix).map_err(wrong)?;
             objects.extend(more);
             next = following;
-            if next.is_none() || objects.len() > listing::OBJECTS_MAX {
+            let Some(token) = next.as_ref().filter(|_| objects.len() <= listing::OBJECTS_MAX) else {
                 return Ok(objects);
+            };
+            if !tokens.insert(Sha256::digest(token).into()) {
+                return Err(wrong("it repeats a continuation token".into()));
+            }
+            if tokens.len() >= PAGES_MAX {
+                return Err(wrong(format!("it has more than {PAGES_MAX} pages")));
             }
         }
     }
 
-    /// Reads an object into a file, which is empty. After a transfer that ended early, the next
-    /// attempt asks for the rest.
-    pub(crate) fn fetch(&self, object: &Object, file: &mut File) -> Result<Fetched, RemoteError> {
+    /// Reads an object into a file at `path`, which is empty. After a transfer that ended early, the
+    /// next attempt asks for the rest. If the file cannot be written, there is no other attempt.
+    pub(crate) fn fetch(&self, object: &Object, file: &mut File, path: &Path) -> Result<Fetched, RemoteError> {
         let target = self.target(&object.path);
         let mut last = String::new();
         for attempt in 0..ATTEMPTS {
             self.pause(attempt);
-            match self.attempt(object, &target, file) {
+            match self.attempt(object, &target, file, path) {
                 Ok(()) => return Ok(Fetched::Done),
                 Err(Failed::Changed(what)) => return Ok(Fetched::Changed(what)),
                 Err(Failed::Final(error)) => return Err(error),
@@ -136,9 +152,9 @@ impl Client {
         Err(RemoteError::Lost { url: target.url(), attempts: ATTEMPTS, reason: last })
     }
 
-    fn attempt(&self, object: &Object, target: &Target, file: &mut File) -> Result<(), Failed> {
-        let lost = |error: io::Error| Failed::Again(error.to_string());
-        let offset = file.seek(SeekFrom::End(0)).map_err(lost)?;
+    fn attempt(&self, object: &Object, target: &Target, file: &mut File, path: &Path) -> Result<(), Failed> {
+        let local = |error: io::Error| Failed::Final(RemoteError::io(path)(error));
+        let offset = file.seek(SeekFrom::End(0)).map_err(local)?;
         let left = object.bytes.saturating_sub(offset);
         let range = format!("bytes={offset}-");
         let mut plain = Vec::new();
@@ -156,36 +172,36 @@ impl Client {
         let within = self.options.timeout + Duration::from_secs(left / RATE_MIN);
         let answer = self.send(target, headers, &plain, within)?;
         match answer.status().as_u16() {
-            200 => file.set_len(0).map_err(lost)?,
+            200 => file.set_len(0).map_err(local)?,
             206 if begins_at(&answer, offset) => {}
             206 | 416 => {
-                file.set_len(0).map_err(lost)?;
+                file.set_len(0).map_err(local)?;
                 return Err(Failed::Again("the server sends another range than was asked for".into()));
             }
             404 | 412 => return Err(Failed::Changed(format!("{} is gone, or another one", object.path))),
             status => return Err(refused(target, status, answer)),
         }
         let stated = object.digest.clone().or_else(|| checksum(&answer));
-        let from = file.seek(SeekFrom::End(0)).map_err(lost)?;
+        let from = file.seek(SeekFrom::End(0)).map_err(local)?;
         // One more byte, to detect an object that is larger than listed.
         let mut body = answer.into_body().into_reader().take(object.bytes.saturating_sub(from) + 1);
-        let copied = io::copy(&mut body, file);
-        let bytes = file.seek(SeekFrom::End(0)).map_err(lost)?;
+        let copied = copy(&mut body, file, path);
+        let bytes = file.seek(SeekFrom::End(0)).map_err(local)?;
         if bytes > object.bytes {
-            file.set_len(0).map_err(lost)?;
+            file.set_len(0).map_err(local)?;
             return Err(Failed::Changed(format!("{} has more than {} bytes", object.path, object.bytes)));
         }
-        copied.map_err(lost)?;
+        copied?;
         if bytes < object.bytes {
             return Err(Failed::Again(format!("{bytes} of {} bytes have arrived", object.bytes)));
         }
-        file.flush().map_err(lost)?;
+        file.flush().map_err(local)?;
         let Some(stated) = stated else { return Ok(()) };
-        let found = digest(file).map_err(lost)?;
+        let found = digest(file).map_err(local)?;
         if found == stated {
             return Ok(());
         }
-        file.set_len(0).map_err(lost)?;
+        file.set_len(0).map_err(local)?;
         Err(Failed::Again(format!("{WRONG_DIGEST}{found} {stated}")))
     }
 
@@ -280,6 +296,21 @@ impl Client {
     }
 }
 
+/// Copies an answer to a file at `path`. An answer that breaks off may be asked for again; a file
+/// that cannot be written fails at once.
+fn copy(from: &mut impl Read, to: &mut impl Write, path: &Path) -> Result<(), Failed> {
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        let count = match from.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(count) => count,
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) => return Err(Failed::Again(error.to_string())),
+        };
+        to.write_all(&buffer[..count]).map_err(|error| Failed::Final(RemoteError::io(path)(error)))?;
+    }
+}
+
 /// Prefix of a reason, followed by the found and the stated digest.
 const WRONG_DIGEST: &str = "wrong digest: ";
 
@@ -331,5 +362,29 @@ fn refused(target: &Target, status: u16, answer: Response<Body>) -> Failed {
     match status {
         408 | 429 | 500 | 502 | 503 | 504 => Failed::Again(format!("status {status}{message}")),
         _ => Failed::Final(RemoteError::Refused { url: target.url(), status, message }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_told_at_once_and_a_broken_answer_is_asked_for_again() {
+        let path = Path::new("/dev/full");
+        let mut full = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+        let failed = copy(&mut io::Cursor::new(b"bytes"), &mut full, path);
+        assert!(matches!(&failed, Err(Failed::Final(RemoteError::Io { path, source }))
+                if path.ends_with("full") && source.kind() == ErrorKind::StorageFull));
+        struct Broken;
+        impl Read for Broken {
+            fn read(&mut self, _buffer: &mut [u8]) -> io::Result<usize> {
+                Err(io::Error::from(ErrorKind::ConnectionReset))
+            }
+        }
+        let mut file = Vec::new();
+        let failed = copy(&mut io::Cursor::new(b"bytes").chain(Broken), &mut file, path);
+        assert!(matches!(failed, Err(Failed::Again(_))));
+        assert_eq!(file, b"bytes");
     }
 }

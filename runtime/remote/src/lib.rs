@@ -10,10 +10,14 @@
 //!
 //! - A file in the folder is complete: it has the size that the listing states, and the digest where
 //!   one is stated. It appears and changes as a whole.
-//! - If the repository or one of its objects cannot be read, no file is removed.
+//! - If the repository cannot be read, no file is removed. If one of its objects cannot be read, a file
+//!   that is no longer listed is removed only if the limit of bytes needs its room.
 //! - The files of the folder have at most the bytes of [`Options::bytes_max`], and during a change
-//!   those of one object more. What does not fit is told before anything is fetched.
-//! - Requests are repeated a bounded number of times, and each has a bounded time.
+//!   those of one object more. A repository that does not fit is refused before anything is fetched.
+//! - The record names only files that are on the disk, also after a crash of the machine.
+//! - Requests are repeated a bounded number of times, and each has a bounded time. A listing has a
+//!   bounded number of pages.
+//! - A server is asked without TLS only on loopback.
 //! - No name in a listing refers to a path outside of the folder.
 //!
 //! Start reading at [`Remote`]; `fetch.rs` reads one object, `listing.rs` reads listings, `sign.rs`

@@ -8,7 +8,7 @@ use crate::{Options, sign};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
@@ -36,6 +36,8 @@ pub struct Remote {
     scratch: PathBuf,
     record: PathBuf,
     held: BTreeMap<String, Held>,
+    /// Folders whose entries have changed since the record was written.
+    unsynced: BTreeSet<PathBuf>,
 }
 
 /// A file of the folder.
@@ -69,7 +71,8 @@ impl Remote {
             fs::read(&record).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
         let bytes_max = options.bytes_max;
         let client = Client::new(location, options)?;
-        Ok(Remote { url: url.into(), client, bytes_max, folder, scratch, record, held })
+        let unsynced = BTreeSet::new();
+        Ok(Remote { url: url.into(), client, bytes_max, folder, scratch, record, held, unsynced })
     }
 
     /// The folder with the files.
@@ -82,22 +85,24 @@ impl Remote {
         !self.held.is_empty()
     }
 
-    /// Fetches what is new or has changed, and then removes what is gone.
+    /// Fetches what is new or has changed, and then removes what is gone. If both do not fit the limit
+    /// of bytes together, what is gone is removed first.
     ///
     /// # Errors
-    /// Fails if the repository cannot be read. Files that were fetched until then stay, and none are
-    /// removed.
+    /// Fails if the repository cannot be read. Files that were fetched until then stay. Files that are
+    /// gone stay too, unless the limit needs their room.
     pub fn sync(&mut self) -> Result<Changes, RemoteError> {
         let mut changes = Changes::default();
         let mut changed = String::new();
         for _ in 0..ROUNDS {
             let objects = self.client.list()?;
             self.check(&objects)?;
+            changes.removed += self.make_room(&objects)?;
             let fetched = self.fetch_all(&objects, &mut changes);
             self.write_record()?;
             match fetched? {
                 None => {
-                    changes.removed = self.remove_others(&objects)?;
+                    changes.removed += self.remove_others(&objects)?;
                     self.write_record()?;
                     return Ok(changes);
                 }
@@ -132,25 +137,63 @@ impl Remote {
         }
     }
 
-    /// Fetches the objects that the folder does not have. Returns the name of one that has changed
-    /// since it was listed.
+    /// Removes files that the repository does not have if they do not fit the limit of bytes together
+    /// with all objects.
+    fn make_room(&mut self, objects: &[Object]) -> Result<usize, RemoteError> {
+        let mut others = self.on_disk()?;
+        let listed = objects.iter().fold(0, |sum: u64, object| sum.saturating_add(object.bytes));
+        for object in objects {
+            others.remove(&self.folder.join(&object.path));
+        }
+        let bytes = others.values().fold(listed, |sum, bytes| sum.saturating_add(*bytes));
+        if bytes <= self.bytes_max {
+            return Ok(0);
+        }
+        tracing::debug!(url = self.url, bytes, "files are removed before others are fetched");
+        self.remove_others(objects)
+    }
+
+    /// The files of the folder with their bytes, also those that the record does not have.
+    fn on_disk(&self) -> Result<BTreeMap<PathBuf, u64>, RemoteError> {
+        let mut all = BTreeMap::new();
+        measure(&self.folder, &mut all).map_err(RemoteError::io(&self.folder))?;
+        Ok(all)
+    }
+
+    /// Fetches the objects that the folder does not have: first those that become smaller, so that the
+    /// files stay within the limit of bytes. Returns the name of one that has changed since it was
+    /// listed.
     fn fetch_all(&mut self, objects: &[Object], changes: &mut Changes) -> Result<Option<String>, RemoteError> {
         let mut changed = None;
-        for object in objects {
-            if self.has(object) {
+        let on_disk = self.on_disk()?;
+        let before = |object: &Object| on_disk.get(&self.folder.join(&object.path)).copied().unwrap_or(0);
+        let missing = objects.iter().filter(|object| !self.has(object));
+        let mut missing: Vec<(u64, &Object)> = missing.map(|object| (before(object), object)).collect();
+        missing.sort_by_key(|(before, object)| i128::from(object.bytes) - i128::from(*before));
+        let mut bytes = on_disk.values().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
+        for (before, object) in missing {
+            let after = bytes.saturating_sub(before).saturating_add(object.bytes);
+            if object.bytes > before && after > self.bytes_max {
+                // One that becomes smaller was not replaced.
+                changed.get_or_insert_with(|| format!("there is no room for {}", object.path));
                 continue;
             }
             let mut file = tempfile::NamedTempFile::new_in(&self.scratch).map_err(RemoteError::io(&self.scratch))?;
-            match self.client.fetch(object, file.as_file_mut())? {
+            match self.client.fetch(object, file.as_file_mut(), &self.scratch)? {
                 Fetched::Changed(what) => changed = Some(what),
                 Fetched::Done => {
                     let path = self.folder.join(&object.path);
+                    // A crash of the machine must not leave a file that is recorded and incomplete.
+                    file.as_file().sync_all().map_err(RemoteError::io(&path))?;
                     // If replacing the file fails midway, it is fetched again.
                     self.held.remove(&object.path);
                     self.make_way(&object.path).map_err(RemoteError::io(&path))?;
+                    let parents = path.ancestors().skip(1).take_while(|parent| parent.starts_with(&self.folder));
+                    self.unsynced.extend(parents.map(Path::to_owned));
                     file.persist(&path).map_err(|error| error.error).map_err(RemoteError::io(&path))?;
                     let held = Held { bytes: object.bytes, version: object.version.clone() };
                     self.held.insert(object.path.clone(), held);
+                    bytes = after;
                     changes.fetched += 1;
                     changes.bytes += object.bytes;
                 }
@@ -198,15 +241,38 @@ impl Remote {
         Ok(removed)
     }
 
-    fn write_record(&self) -> Result<(), RemoteError> {
+    /// Writes the record, once the files and folders that it names are on the disk.
+    fn write_record(&mut self) -> Result<(), RemoteError> {
+        for folder in &self.unsynced {
+            match File::open(folder).and_then(|folder| folder.sync_all()) {
+                // It was removed since.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                synced => synced.map_err(RemoteError::io(folder))?,
+            }
+        }
+        self.unsynced.clear();
         let write = || -> io::Result<()> {
             let file = tempfile::NamedTempFile::new_in(&self.scratch)?;
             serde_json::to_writer(&file, &self.held)?;
+            file.as_file().sync_all()?;
             file.persist(&self.record).map_err(|error| error.error)?;
-            Ok(())
+            self.record.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
         };
         write().map_err(RemoteError::io(&self.record))
     }
+}
+
+/// Adds the files below a folder with their bytes.
+fn measure(folder: &Path, all: &mut BTreeMap<PathBuf, u64>) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let metadata = fs::symlink_metadata(&path)?;
+        match metadata.is_dir() {
+            true => measure(&path, all)?,
+            false => drop(all.insert(path, metadata.len())),
+        }
+    }
+    Ok(())
 }
 
 /// Removes the files below a folder that are not in `wanted`, and folders that are then empty. Returns

@@ -102,6 +102,14 @@ pub(crate) fn call(py: Python<'_>, stages: Vec<Stage<'_>>, terms: &Terms, instan
     Ok(call)
 }
 
+/// Checks a price limit. JSON would send numbers that are not finite as null, which means no limit.
+pub(crate) fn price(py: Python<'_>, price_max: Option<f64>) -> PyResult<Option<f64>> {
+    match price_max {
+        Some(price) if !price.is_finite() => Err(invalid(py, format!("`price_max` must be finite, and is {price}"))),
+        _ => Ok(price_max),
+    }
+}
+
 /// A call of a graph.
 pub(crate) fn graph_call(
     py: Python<'_>,
@@ -121,7 +129,7 @@ pub(crate) fn graph_call(
     if let Some(deadline) = terms.deadline() {
         call = call.deadline(deadline);
     }
-    if let Some(price_max) = price_max {
+    if let Some(price_max) = price(py, price_max)? {
         call = call.price_max(price_max);
     }
     if let Some(id) = id {

@@ -368,7 +368,10 @@ class Client(Scope):
         self._transport.interrupt()
 
     def close(self) -> None:
-        """Closes the connection when no other thread uses it."""
+        """Closes the connection when no other thread uses it.
+
+        In a signal handler during a request of the same thread, ends that request.
+        """
         self._transport.close()
 
     def _leave(self) -> None:

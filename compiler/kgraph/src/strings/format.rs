@@ -1,8 +1,7 @@
 //! The strings of a graph in the format of its file: a table, and steps on the host.
 
-use super::pattern;
+use super::pattern::Pattern;
 use crate::limits::STRING_SEPARATORS_MAX;
-use regex::bytes::Regex;
 use serde::{Deserialize, Serialize};
 
 /// The strings of a graph, and the steps that compute inputs from strings.
@@ -165,15 +164,13 @@ impl StringOp {
     ///
     /// # Errors
     /// An expression is not valid, or there are too many.
-    pub(super) fn patterns(&self) -> Result<Vec<Regex>, String> {
+    pub(super) fn patterns(&self) -> Result<Vec<Pattern>, String> {
         match self {
-            StringOp::FullMatch { pattern } => Ok(vec![pattern::compile(pattern, true)?]),
+            StringOp::FullMatch { pattern } => Ok(vec![Pattern::new(pattern, true)?]),
             StringOp::Tokenize { by, .. } if by.patterns().len() > STRING_SEPARATORS_MAX => {
                 Err(format!("{} separators, at most {STRING_SEPARATORS_MAX} are allowed", by.patterns().len()))
             }
-            StringOp::Tokenize { by, .. } => {
-                by.patterns().iter().map(|pattern| pattern::compile(pattern, false)).collect()
-            }
+            StringOp::Tokenize { by, .. } => by.patterns().iter().map(|pattern| Pattern::new(pattern, false)).collect(),
             StringOp::Concat | StringOp::Split { .. } | StringOp::Normalize { .. } => Ok(Vec::new()),
         }
     }
@@ -219,7 +216,7 @@ pub enum StringError {
     #[error("an output has a code that no string of the invocation has")]
     UnknownCode,
     /// The strings are too large, or there are too many.
-    #[error("the strings of an invocation may have {most} {what} together, and these have more")]
+    #[error("{what}: at most {most} are allowed, and the strings of this invocation need more")]
     TooLarge {
         /// What is limited.
         what: &'static str,

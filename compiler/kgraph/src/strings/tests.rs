@@ -134,7 +134,7 @@ fn inconsistent_strings_are_refused() {
         (|graph| graph.strings.table.push("red".into()), "twice"),
         (|graph| graph.strings.steps[0].operands[0] = StringOperand::Input(1), "comes later"),
         (|graph| graph.strings.steps[0].operands.truncate(1), "another number of operands"),
-        (|graph| graph.buffers[2].dtype = DType::Bool, "other types"),
+        (|graph| graph.buffers[2].dtype = DType::Bool, "types of its results differ"),
         (|graph| graph.buffers.truncate(0), "fewer inputs"),
         (
             |graph| {

@@ -200,6 +200,19 @@ impl Interned {
         Ok(bytes)
     }
 
+    /// Bytes of the strings of an output with their lengths; `None` if there are more than `most`.
+    pub fn decoded_bytes(&self, codes: &[u8], most: usize) -> Option<usize> {
+        let mut bytes = 0;
+        for code in codes.as_chunks::<CODE_BYTES>().0 {
+            // A code without a string is an error when it is decoded.
+            bytes += 4 + self.text(u32::from_le_bytes(*code)).map_or(0, <[u8]>::len);
+            if bytes > most {
+                return None;
+            }
+        }
+        Some(bytes)
+    }
+
     /// The vocabulary of the function.
     pub fn vocabulary(&self) -> &Vocabulary {
         &self.vocabulary

@@ -80,6 +80,8 @@ impl Interned {
         let shape = broadcast(&a.shape, &b.shape)
             .ok_or_else(|| misfit(format!("shapes {:?} and {:?} do not broadcast", a.shape, b.shape)))?;
         let count = element_count(&shape)?;
+        // Before the work: few strings may have many pairs.
+        self.note_work(count, 0)?;
         let (of_a, of_b) = (Spread::new(&a.shape, &shape), Spread::new(&b.shape, &shape));
         let mut codes = Vec::with_capacity(count);
         let mut text = Vec::new();

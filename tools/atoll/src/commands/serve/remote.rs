@@ -16,32 +16,33 @@ pub(super) fn follow(url: &str, cache: &Path, bytes_max: u64, every: Duration) -
     let options = Options { tls, bytes_max, ..Options::default() };
     let options = options.with_environment(url, |name| std::env::var(name).ok());
     let mut remote = Remote::open(url, &cache.join("repositories"), options).or_user_error()?;
-    let first = remote.sync();
-    if let Err(error) = first {
+    let mut problem = None;
+    if let Err(error) = remote.sync() {
         if !remote.has_files() {
             return Err(users(error));
         }
         tracing::warn!(%error, "the model repository cannot be read; the files of an earlier start are used");
+        problem = Some(error.to_string());
     }
     let folder = remote.folder().to_owned();
-    let follow = move || {
-        let mut problem = None;
-        loop {
-            std::thread::sleep(every);
-            tell(&remote.sync(), &mut problem);
-        }
+    let follow = move || loop {
+        std::thread::sleep(every);
+        tell(&remote.sync(), &mut problem);
     };
     std::thread::Builder::new().name("repository".into()).spawn(follow).context("a thread cannot be started")?;
     Ok(folder)
 }
 
-/// Logs what has changed, and each new problem once.
+/// Logs what has changed, each new problem once, and its end.
 fn tell(result: &Result<Changes, RemoteError>, problem: &mut Option<String>) {
     match result {
-        Ok(Changes { fetched: 0, removed: 0, .. }) if problem.is_none() => {}
         Ok(Changes { fetched, removed, bytes }) => {
-            *problem = None;
-            tracing::info!(fetched, removed, bytes, "files of the model repository were fetched or removed");
+            if problem.take().is_some() {
+                tracing::info!("the model repository can be read again");
+            }
+            if (*fetched, *removed) != (0, 0) {
+                tracing::info!(fetched, removed, bytes, "files of the model repository were fetched or removed");
+            }
         }
         Err(error) => {
             let text = Some(error.to_string());

@@ -39,7 +39,7 @@ class Cluster:
     def __init__(self, atoll, controller, folder):
         self.atoll, self.controller = atoll, controller
         self.api, self.programs = ApiServer(), Programs(folder)
-        self.daemons = [Daemon(atoll, folder / f"d{at}") for at in range(2)]
+        self.daemons = [Daemon(atoll, folder / f"d{at}", compute_units=4) for at in range(2)]
         self.controllers = []
 
     def start(self, bundle):

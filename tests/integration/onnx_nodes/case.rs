@@ -118,10 +118,11 @@ fn tensors(set: &Path, kind: &str, values: &[ValueInfoProto], lengths: &mut Size
     let mut all = Vec::new();
     for (index, value) in values.iter().enumerate() {
         let Ok(bytes) = std::fs::read(set.join(format!("{kind}_{index}.pb"))) else { break };
-        let ty = value.r#type.as_ref()?;
-        let protos = if ty.sequence_type.is_some() {
+        // Without a type, it is a tensor.
+        let ty = value.r#type.as_ref();
+        let protos = if ty.is_some_and(|ty| ty.sequence_type.is_some()) {
             SequenceProto::decode(&bytes[..]).ok()?.tensor_values
-        } else if ty.optional_type.is_some() {
+        } else if ty.is_some_and(|ty| ty.optional_type.is_some()) {
             let OptionalProto { tensor_value, sequence_value } = OptionalProto::decode(&bytes[..]).ok()?;
             let sequence = sequence_value.unwrap_or_default().tensor_values;
             tensor_value.into_iter().chain(sequence).collect()

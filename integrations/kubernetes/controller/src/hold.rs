@@ -84,6 +84,8 @@ pub(crate) enum Reason {
     Draining,
     /// The specification is invalid.
     Invalid,
+    /// The API server refuses to create an instance.
+    NotCreated,
 }
 
 impl Reason {
@@ -98,6 +100,7 @@ impl Reason {
             Reason::Ended => "Ended",
             Reason::Draining => "Draining",
             Reason::Invalid => "Invalid",
+            Reason::NotCreated => "NotCreated",
         }
     }
 }
@@ -222,7 +225,7 @@ impl Hold {
                 self.problem = Some((Reason::Ended, refused.message));
             }
             // There is no lease to release.
-            (Ask::Grant(_), Some(_)) if self.leaves_since.is_some() => self.is_gone = true,
+            (Ask::Grant(_), Some(status)) if self.leaves_since.is_some() && is_definite(status) => self.is_gone = true,
             (Ask::Grant(_), _) => self.fail(now, backoff(self.failures), refused),
             _ => self.fail(now, PAUSE, refused),
         }
@@ -276,6 +279,12 @@ impl Hold {
             }
         }
     }
+}
+
+/// Whether a status refuses a grant for good. After another one, such as 429 or 503, a request that
+/// is still on its way may be granted.
+fn is_definite(status: u16) -> bool {
+    (400..500).contains(&status) && !matches!(status, 401 | 408 | 425 | 429)
 }
 
 fn ttl(spec: &LeaseSpec) -> Duration {
@@ -411,8 +420,18 @@ mod tests {
         assert!(hold.is_gone());
         let mut hold = Hold::new(spec(), None, at(0));
         hold.leave(at(0));
-        turn(&mut hold, at(0), refused(503));
+        turn(&mut hold, at(0), refused(400));
         assert!(hold.is_gone(), "the daemon has granted nothing");
+        // A request of an earlier leader may still be granted.
+        for status in [401, 429, 500, 503] {
+            let mut hold = Hold::new(spec(), None, at(0));
+            hold.leave(at(0));
+            turn(&mut hold, at(0), refused(status));
+            assert!(!hold.is_gone(), "{status}");
+            assert_eq!(turn(&mut hold, at(1), Ok(Some(report()))), Some(Ask::Grant(spec())));
+            assert!(matches!(turn(&mut hold, at(1), Ok(None)), Some(Ask::Release(_))));
+            assert!(hold.is_gone());
+        }
     }
 
     #[test]

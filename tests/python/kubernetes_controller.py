@@ -51,7 +51,8 @@ class Cluster:
             self.api.create("nodes", None, {"metadata": {"name": f"gpu-{at}", "labels": labels}, "spec": {}})
             ports = [{"name": "http", "containerPort": daemon.port}]
             labels = {"app.kubernetes.io/component": "daemon"}
-            pod = {"metadata": {"name": f"atoll-{at}", "labels": labels}, "status": {"podIP": "127.0.0.1"}}
+            status = {"podIP": "127.0.0.1", "phase": "Running"}
+            pod = {"metadata": {"name": f"atoll-{at}", "labels": labels}, "status": status}
             pod["spec"] = {"nodeName": f"gpu-{at}", "containers": [{"name": "daemon", "ports": ports}]}
             self.api.create("pods", "atoll-system", pod)
 

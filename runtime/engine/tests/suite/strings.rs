@@ -4,6 +4,7 @@ use crate::fake;
 use crate::fake::FakeDevice;
 use crate::toy;
 use atoll_engine::*;
+use atoll_kgraph::DType;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
